@@ -1,0 +1,278 @@
+//! What the engine asks its executor to do, as data.
+//!
+//! The executor (a shard on io_uring, or the simulator) carries out the actions **in order**:
+//! copies and zeroing at once, I/O by starting it, replies by sending them or copying them out. It
+//! tells the engine of each finished I/O with `Engine::complete`, and calls `Engine::sent` when all
+//! replies handed out so far have left cache memory.
+//!
+//! All memory of a disk is one flat area of `Engine::memory_size` bytes, page-aligned: request
+//! buffers first, RAM slots after them. A [`Span`] is a piece of it.
+
+use crate::geometry::ByteRange;
+use crate::ids::{IoId, Nanos, RequestTag};
+use crate::status::IoStatus;
+
+/// A piece of the disk's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// Bytes from the start of the disk's memory.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+impl Span {
+    /// The part of this span from `skip`, `len` bytes long; panics when it sticks out.
+    pub fn part(self, skip: u64, len: u64) -> Span {
+        assert!(skip + len <= u64::from(self.len));
+        Span { offset: self.offset + skip, len: len as u32 }
+    }
+}
+
+/// The device that an I/O goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Primary storage.
+    Backend,
+    /// The disk's share of local flash.
+    Flash,
+}
+
+/// What to do on a device. Offsets are in [`Io::range`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IoOp {
+    /// Fill `memory` from the device.
+    Read {
+        /// Where the bytes go; as long as the range.
+        memory: Span,
+    },
+    /// Write `memory` to the device.
+    Write {
+        /// Where the bytes come from; as long as the range.
+        memory: Span,
+    },
+    /// Make every write completed so far durable.
+    Flush,
+    /// The bytes of the range are no longer needed; what they read as afterwards is undefined.
+    Discard,
+    /// The range reads as zeroes afterwards.
+    WriteZeroes {
+        /// False: the space must stay allocated.
+        may_unmap: bool,
+        /// Fail with [`IoStatus::Unsupported`] rather than be as slow as writing the zeroes.
+        fast_only: bool,
+    },
+    /// Ask which parts of the range are allocated; answered with `Engine::complete_extents`.
+    Extents,
+}
+
+/// One I/O to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Io {
+    /// Comes back in `Engine::complete`.
+    pub id: IoId,
+    /// The device.
+    pub target: Target,
+    /// Bytes of the device; empty for a flush.
+    pub range: ByteRange,
+    /// What to do.
+    pub op: IoOp,
+    /// Bytes per checksum: the executor reports the CRC32C of each piece of this length of `memory`
+    /// (taken before a write starts, or after a read ended) with the completion. 0: none wanted.
+    pub checksum_piece: u32,
+}
+
+/// Where the bytes of a reply are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReplyData {
+    /// The reply has no data.
+    None,
+    /// In cache slots: `Actions::slices[first..first + count]`, in disk order. Valid until the next
+    /// `Engine::sent`; must be sent or copied by then.
+    Slots {
+        /// Index of the first slice.
+        first: u32,
+        /// Number of slices.
+        count: u32,
+    },
+    /// In a request buffer that the executor now owns; give it back with `Engine::release`.
+    Buffer {
+        /// The bytes that were asked for.
+        data: Span,
+        /// The buffer they lie in.
+        buffer: Buffer,
+    },
+    /// Allocation or cache state: `Actions::extents[first..first + count]`, in disk order.
+    Extents {
+        /// Index of the first extent.
+        first: u32,
+        /// Number of extents.
+        count: u32,
+    },
+}
+
+/// A request buffer: memory that mirrors `window` of the disk, byte for byte.
+///
+/// The window is the request grown outwards to granules (and to the backend's logical blocks), so
+/// that the byte at disk position `p` lies at `p - window.start` in the buffer, page-aligned memory
+/// meets aligned I/O, and every kind of I/O of a request uses the same buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Buffer {
+    /// Its memory, page-aligned, at least as long as the window.
+    pub span: Span,
+    /// The part of the disk that it mirrors.
+    pub window: ByteRange,
+}
+
+impl Buffer {
+    /// The memory of `range`, which must lie in the window.
+    pub fn at(self, range: ByteRange) -> Span {
+        assert!(self.window.contains(range));
+        self.span.part(range.start - self.window.start, range.len())
+    }
+}
+
+/// Where the bytes of an answered read came from; the slowest source counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// All of it from RAM.
+    Ram,
+    /// At least a part from flash, none from primary storage.
+    Flash,
+    /// At least a part from primary storage.
+    Backend,
+}
+
+/// The answer to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The request's tag.
+    pub tag: RequestTag,
+    /// How it ended.
+    pub status: IoStatus,
+    /// When the request was submitted.
+    pub submitted: Nanos,
+    /// What it returns.
+    pub data: ReplyData,
+}
+
+/// One thing to do, at once and in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start an I/O.
+    Io(Io),
+    /// Copy bytes within the disk's memory; the spans are equally long and do not overlap.
+    Copy {
+        /// Source.
+        from: Span,
+        /// Destination.
+        to: Span,
+    },
+    /// Fill a piece of the disk's memory with zeroes.
+    Zero {
+        /// What to fill.
+        memory: Span,
+    },
+    /// Answer a request.
+    Reply(Reply),
+    /// Something an operator wants to know happened.
+    Event(Event),
+}
+
+/// A change of state that is worth a line in the event log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The grid was moved to fit the guest's alignment; the cache started afresh.
+    GridMoved {
+        /// New byte offset of the grid.
+        offset: u64,
+    },
+    /// The guest's requests do not fit the grid, too late to move it.
+    GridAdvice {
+        /// The byte offset that would fit.
+        offset: u64,
+    },
+    /// The flash tier was given up; RAM, or no cache, goes on.
+    FlashFailed {
+        /// The last error.
+        status: IoStatus,
+    },
+    /// A flash slot failed a write and is not used any more.
+    SlotQuarantined {
+        /// Bytes from the start of the disk's share of flash.
+        offset: u64,
+    },
+    /// Flash returned bytes whose checksum is wrong; they were read from primary storage instead.
+    ChecksumMismatch {
+        /// Bytes from the start of the disk's share of flash.
+        offset: u64,
+    },
+    /// An I/O on primary storage exceeded its time; the client was answered, the I/O is still owned.
+    BackendTimedOut {
+        /// Where.
+        range: ByteRange,
+    },
+    /// Writes that were answered but not flushed may be lost; the next flush fails.
+    UnflushedWritesAtRisk {
+        /// How many bytes, at most.
+        bytes: u64,
+    },
+}
+
+/// A run of bytes of a disk with one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Length in bytes.
+    pub len: u64,
+    /// Allocation or cache state; which of the two, the request says.
+    pub state: ExtentState,
+}
+
+/// State of an [`Extent`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExtentState {
+    /// Allocated, or not known.
+    Allocated,
+    /// A hole that reads as zeroes.
+    Hole,
+    /// Allocated, and reads as zeroes.
+    Zero,
+    /// Not in the cache.
+    Uncached,
+    /// In the cache, the same as on primary storage.
+    Clean,
+    /// In the cache or the log, newer than primary storage.
+    Dirty,
+}
+
+/// A reusable list of actions, with the slices and extents that replies refer to.
+///
+/// The engine appends; the executor carries out and then calls [`Actions::clear`]. Its memory is kept, so that
+/// nothing is allocated per I/O once it has grown to the largest batch.
+#[derive(Debug, Default)]
+pub struct Actions {
+    /// What to do, in order.
+    pub list: Vec<Action>,
+    /// Slot memory that [`ReplyData::Slots`] refers to.
+    pub slices: Vec<Span>,
+    /// Extents that [`ReplyData::Extents`] refers to.
+    pub extents: Vec<Extent>,
+}
+
+impl Actions {
+    /// An empty list with room for `batch` actions.
+    pub fn with_capacity(batch: usize) -> Actions {
+        Actions {
+            list: Vec::with_capacity(batch),
+            slices: Vec::with_capacity(4 * batch),
+            extents: Vec::with_capacity(64),
+        }
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.slices.clear();
+        self.extents.clear();
+    }
+}

@@ -1,0 +1,16 @@
+//! Forebay's caching engine: a deterministic state machine that does no I/O.
+//!
+//! The engine is told of requests, of finished I/O and of the time, and answers with
+//! [`action::Actions`] as data. It has no clock, thread, socket, file or source of randomness:
+//! the same calls give the same actions. See [`engine::Engine`].
+
+#![forbid(unsafe_code)]
+
+pub mod action;
+pub mod config;
+pub mod engine;
+pub mod geometry;
+pub mod ids;
+pub mod policy;
+pub mod request;
+pub mod status;

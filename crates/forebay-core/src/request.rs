@@ -1,0 +1,54 @@
+//! What a guest asks for.
+
+use crate::action::Buffer;
+use crate::geometry::ByteRange;
+use crate::ids::RequestTag;
+
+/// One request of a guest, as a frontend submits it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Returned unchanged in the reply.
+    pub tag: RequestTag,
+    /// Bytes of the disk, any multiple of 512, at most [`crate::geometry::REQUEST_MAX`] for reads and
+    /// writes; empty for a flush.
+    pub range: ByteRange,
+    /// What to do.
+    pub op: Op,
+}
+
+/// The kinds of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Read the range.
+    Read {
+        /// Do not admit what is fetched (SCSI DPO, and the like).
+        no_admit: bool,
+    },
+    /// Write the range. The bytes lie in `buffer`, obtained for exactly this range from
+    /// `Engine::write_buffer`; the engine owns it from here on.
+    Write {
+        /// The bytes.
+        buffer: Buffer,
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// Make everything acknowledged before durable.
+    Flush,
+    /// The range is no longer needed.
+    Discard,
+    /// The range reads as zeroes afterwards.
+    WriteZeroes {
+        /// False: the space must stay allocated.
+        may_unmap: bool,
+        /// Fail rather than be as slow as writing the zeroes.
+        fast_only: bool,
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// Fetch the range into the cache; replies without data.
+    Prefetch,
+    /// Which parts of the range are allocated on primary storage.
+    Allocation,
+    /// Which parts of the range are cached.
+    CacheState,
+}

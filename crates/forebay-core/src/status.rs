@@ -1,0 +1,29 @@
+//! How an I/O or a request ended: one vocabulary on the data path, mapped once per frontend.
+
+/// The outcome of an I/O on a device, and of a guest's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IoStatus {
+    /// Everything that was asked for was done; never a short transfer.
+    Ok,
+    /// The device failed, or transferred less than was asked for.
+    IoError,
+    /// No answer within the time allowed; the I/O may still happen.
+    TimedOut,
+    /// The device is full, or its quota is.
+    NoSpace,
+    /// The device or this backend cannot do this operation.
+    Unsupported,
+    /// The device or the export is read-only.
+    ReadOnly,
+    /// The request lies outside the disk or breaks a documented constraint.
+    Invalid,
+    /// The disk is shutting down and takes no new requests.
+    ShuttingDown,
+}
+
+impl IoStatus {
+    /// True for [`IoStatus::Ok`].
+    pub fn is_ok(self) -> bool {
+        self == IoStatus::Ok
+    }
+}
