@@ -8,9 +8,13 @@
 
 pub mod action;
 pub mod config;
+pub mod directory;
 pub mod engine;
 pub mod geometry;
+pub mod ghost;
 pub mod ids;
+pub mod index;
+pub mod list;
 pub mod policy;
 pub mod request;
 pub mod status;

@@ -3,10 +3,23 @@
 //! One policy is one file, on one small trait, used by the engine's tiers and by `trace simulate`
 //! alike. A policy orders the occupied slots of one tier; it knows neither bytes nor I/O. Its
 //! memory is allocated when it is made.
+//!
+//! A new policy is a file with a type that implements [`Policy`], a variant of [`PolicyKind`], and
+//! a line in [`PolicyKind::ALL`] and in [`PolicyKind::build`].
+
+mod fifo;
+mod lru;
+mod s3fifo;
 
 use std::fmt;
+use std::str::FromStr;
+
+pub use fifo::Fifo;
+pub use lru::Lru;
+pub use s3fifo::S3Fifo;
 
 use crate::ids::SlotId;
+use crate::list::Links;
 
 /// Orders the occupied slots of one tier. Slots are numbered from 0 to the capacity given when the
 /// policy was made.
@@ -21,8 +34,22 @@ pub trait Policy: fmt::Debug + Send {
     /// The block in `slot` is gone (discarded, or its bytes became wrong).
     fn on_remove(&mut self, slot: SlotId);
 
+    /// The block in `from` lies in `to` from now on; its place in the order stays.
+    fn on_move(&mut self, from: SlotId, to: SlotId);
+
     /// Chooses the block to drop and forgets it; `None` when no slot is occupied.
     fn evict(&mut self) -> Option<Victim>;
+
+    /// Number of slots that it orders.
+    fn len(&self) -> u32;
+
+    /// True when it orders none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Panics when its structures contradict each other. Slow.
+    fn check_invariants(&self);
 
     /// Bytes of memory that the policy holds.
     fn memory_bytes(&self) -> usize;
@@ -47,3 +74,59 @@ pub enum PolicyKind {
     /// Three static queues (Yang et al., SOSP '23).
     S3Fifo,
 }
+
+impl PolicyKind {
+    /// All policies with their names, for parsing and help.
+    pub const ALL: [(PolicyKind, &'static str); 3] =
+        [(PolicyKind::Fifo, "fifo"), (PolicyKind::Lru, "lru"), (PolicyKind::S3Fifo, "s3fifo")];
+
+    /// A policy for `slots` slots, all of its memory allocated.
+    pub fn build(self, slots: u32) -> Box<dyn Policy> {
+        match self {
+            PolicyKind::Fifo => Box::new(Fifo::new(slots)),
+            PolicyKind::Lru => Box::new(Lru::new(slots)),
+            PolicyKind::S3Fifo => Box::new(S3Fifo::new(slots)),
+        }
+    }
+
+    /// What [`Policy::memory_bytes`] will be for `slots` slots.
+    pub fn memory_bytes_for(self, slots: u32) -> u64 {
+        match self {
+            PolicyKind::Fifo | PolicyKind::Lru | PolicyKind::S3Fifo => {
+                Links::memory_bytes_for(slots)
+            }
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            PolicyKind::Fifo => "fifo",
+            PolicyKind::Lru => "lru",
+            PolicyKind::S3Fifo => "s3fifo",
+        }
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is not one of a policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown policy \"{0}\": use one of {names}", names = PolicyKind::ALL.map(|(_, name)| name).join(", "))]
+pub struct UnknownPolicy(pub String);
+
+impl FromStr for PolicyKind {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<PolicyKind, UnknownPolicy> {
+        let found = PolicyKind::ALL.iter().find(|(_, known)| *known == name);
+        found.map(|&(kind, _)| kind).ok_or_else(|| UnknownPolicy(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

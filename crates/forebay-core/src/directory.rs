@@ -1,0 +1,355 @@
+//! The directory of a tier: which blocks are in which slots, which of their granules are valid,
+//! which block leaves next, and which left not long ago.
+//!
+//! It ties the [`Index`], the valid masks, one [`Policy`], the [`Ghost`] and a `referenced` bit per
+//! slot together; it knows neither bytes nor I/O. The life of a slot:
+//! ```text
+//! take_free ─► taken ─insert─► occupied ─evict, remove, invalidate (all)─► taken ─release─► free
+//! ```
+//! A slot that lost its block stays *taken* until [`Directory::release`], because its bytes may
+//! still be read.
+//!
+//! **Invariants:** an occupied slot has at least one valid granule; index, policy and masks know the
+//! same occupied slots; a block is in at most one slot.
+//!
+//! **Memory:** all of it is allocated by `new`; [`Directory::memory_bytes_for`] tells before. Per
+//! slot: index 8 bytes + 4 / `slots_per_head`, policy 8, ghost 1.8, referenced 1/8, and a valid mask
+//! of 1, 2, 4 or 8 bytes, none when a block is one granule (then present means valid). With 4 KiB
+//! blocks and two slots per head that is 19.93 bytes, which with a 4-byte checksum keeps to the
+//! budget of 24.
+
+use crate::geometry::GranuleMask;
+use crate::ghost::Ghost;
+use crate::ids::{BlockIndex, SlotId};
+use crate::index::Index;
+use crate::policy::{Policy, PolicyKind};
+
+/// A block that was dropped to make room. Its slot stays taken until it is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// Where its bytes still are.
+    pub slot: SlotId,
+    /// Which block it was.
+    pub block: BlockIndex,
+    /// Its valid granules.
+    pub valid: GranuleMask,
+    /// Whether it was hit since it was inserted.
+    pub referenced: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Directory {
+    index: Index,
+    valid: Masks,
+    policy: Box<dyn Policy>,
+    ghost: Ghost,
+    referenced: Box<[u64]>,
+    granules: u32,
+    kind: PolicyKind,
+}
+
+impl Directory {
+    /// A directory of `slots` free slots for blocks of `granules_per_block` granules (1 to 64).
+    /// `slots_per_head` is the load of the index, see [`Index`]. Panics when there are no slots or
+    /// more than [`crate::list::SLOTS_MAX`].
+    pub fn new(
+        slots: u32,
+        granules_per_block: u32,
+        policy: PolicyKind,
+        slots_per_head: u32,
+    ) -> Directory {
+        assert!((1..=64).contains(&granules_per_block));
+        Directory {
+            index: Index::new(slots, slots_per_head),
+            valid: Masks::new(slots, granules_per_block),
+            policy: policy.build(slots),
+            ghost: Ghost::new(ghost_blocks(slots)),
+            referenced: vec![0; slots.div_ceil(64) as usize].into(),
+            granules: granules_per_block,
+            kind: policy,
+        }
+    }
+
+    /// Number of slots, quarantined ones included.
+    pub fn slots(&self) -> u32 {
+        self.index.slots()
+    }
+
+    /// Number of blocks in it.
+    pub fn len(&self) -> u32 {
+        self.index.len()
+    }
+
+    /// True when no block is in it.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Number of quarantined slots.
+    pub fn quarantined(&self) -> u32 {
+        self.index.quarantined()
+    }
+
+    /// The slot that holds `block`. No side effect: a use is told by [`Directory::hit`].
+    pub fn find(&self, block: BlockIndex) -> Option<SlotId> {
+        self.index.find(block)
+    }
+
+    /// The block in `slot`, `None` when the slot is not occupied.
+    pub fn block_of(&self, slot: SlotId) -> Option<BlockIndex> {
+        self.index.block_of(slot)
+    }
+
+    /// The valid granules of `slot`, none when the slot is not occupied.
+    pub fn valid(&self, slot: SlotId) -> GranuleMask {
+        match &self.valid {
+            Masks::Whole if self.index.block_of(slot).is_none() => GranuleMask::NONE,
+            masks => masks.at(slot),
+        }
+    }
+
+    /// The block in the occupied `slot` was used.
+    pub fn hit(&mut self, slot: SlotId) {
+        self.policy.on_hit(slot);
+        let word = &mut self.referenced[slot.0 as usize / 64];
+        let bit = 1 << (slot.0 % 64);
+        // Most hits are not the first: leave the line clean then.
+        if *word & bit == 0 {
+            *word |= bit;
+        }
+    }
+
+    /// Whether the block in the occupied `slot` was hit since it was inserted.
+    pub fn is_referenced(&self, slot: SlotId) -> bool {
+        self.referenced[slot.0 as usize / 64] >> (slot.0 % 64) & 1 == 1
+    }
+
+    /// Takes a free slot, `None` when there is none ([`Directory::evict`] then).
+    pub fn take_free(&mut self) -> Option<SlotId> {
+        self.index.take_free()
+    }
+
+    /// Drops the block that the policy chooses, and remembers it when the policy says so. Its slot
+    /// stays taken. `None` when no slot is occupied.
+    pub fn evict(&mut self) -> Option<Evicted> {
+        let victim = self.policy.evict()?;
+        let evicted = self.forget(victim.slot);
+        if victim.remember {
+            self.ghost.insert(evicted.block);
+        }
+        Some(evicted)
+    }
+
+    /// Gives back a taken slot that holds no block.
+    pub fn release(&mut self, slot: SlotId) {
+        self.index.release(slot);
+    }
+
+    /// Sets a taken slot that holds no block aside: it is never used again.
+    pub fn quarantine(&mut self, slot: SlotId) {
+        self.index.quarantine(slot);
+    }
+
+    /// Puts `block`, which must not be here, with the valid granules `valid`, not none, into a taken
+    /// slot. Tells the policy whether the block is remembered, and forgets that.
+    pub fn insert(&mut self, slot: SlotId, block: BlockIndex, valid: GranuleMask) {
+        self.assert_mask(valid);
+        assert!(!valid.is_empty(), "block {} without a valid granule", block.0);
+        self.index.insert(slot, block);
+        self.valid.set(slot, valid);
+        let remembered = self.ghost.remove(block);
+        self.policy.on_insert(slot, remembered);
+    }
+
+    /// Granules `mask` of the occupied `slot` are valid, too.
+    pub fn validate(&mut self, slot: SlotId, mask: GranuleMask) {
+        self.assert_mask(mask);
+        assert!(self.index.block_of(slot).is_some(), "slot {} holds no block", slot.0);
+        self.valid.set(slot, self.valid.at(slot).union(mask));
+    }
+
+    /// Granules `mask` of the occupied `slot` are not valid any more. True when none is left: the
+    /// block was removed then, and the slot stays taken.
+    pub fn invalidate(&mut self, slot: SlotId, mask: GranuleMask) -> bool {
+        let left = self.valid(slot).without(mask);
+        if left.is_empty() {
+            self.remove(slot);
+            return true;
+        }
+        self.valid.set(slot, left);
+        false
+    }
+
+    /// Removes the block of the occupied `slot`, which stays taken. It is not remembered.
+    pub fn remove(&mut self, slot: SlotId) -> BlockIndex {
+        self.policy.on_remove(slot);
+        self.forget(slot).block
+    }
+
+    /// Moves the block of the occupied slot `old` to the taken slot `new`, with its granules, its
+    /// place in the policy's order and its referenced bit; `old` stays taken.
+    pub fn replace(&mut self, old: SlotId, new: SlotId) {
+        let (valid, referenced) = (self.valid(old), self.is_referenced(old));
+        self.index.replace(old, new);
+        self.policy.on_move(old, new);
+        self.valid.set(old, GranuleMask::NONE);
+        self.valid.set(new, valid);
+        self.set_referenced(old, false);
+        self.set_referenced(new, referenced);
+    }
+
+    /// True when `block` left, or was refused, not long ago.
+    pub fn remembers(&self, block: BlockIndex) -> bool {
+        self.ghost.contains(block)
+    }
+
+    /// Remembers `block`, as if it had been here.
+    pub fn remember(&mut self, block: BlockIndex) {
+        self.ghost.insert(block);
+    }
+
+    /// Drops every block and forgets every remembered one (block numbers mean something else from
+    /// now on). Occupied slots become free at once, so none may be in use; taken slots stay taken.
+    pub fn clear(&mut self) {
+        while let Some(victim) = self.policy.evict() {
+            self.forget(victim.slot);
+            self.index.release(victim.slot);
+        }
+        self.ghost.clear();
+    }
+
+    /// Panics when its structures contradict each other. Slow.
+    pub fn check_invariants(&self) {
+        self.index.check_invariants();
+        self.policy.check_invariants();
+        assert_eq!(self.policy.len(), self.index.len());
+        for slot in (0..self.slots()).map(SlotId) {
+            let occupied = self.index.block_of(slot).is_some();
+            assert_eq!(occupied, !self.valid(slot).is_empty(), "slot {}", slot.0);
+            assert!(occupied || !self.is_referenced(slot), "slot {}", slot.0);
+            self.assert_mask(self.valid(slot));
+        }
+    }
+
+    /// Bytes of memory that it takes on the heap; does not change.
+    pub fn memory_bytes(&self) -> u64 {
+        let bytes = self.index.memory_bytes()
+            + self.valid.memory_bytes()
+            + self.policy.memory_bytes()
+            + self.ghost.memory_bytes()
+            + size_of_val(&*self.referenced);
+        bytes as u64
+    }
+
+    /// What [`Directory::memory_bytes`] will be.
+    pub fn memory_bytes_for(
+        slots: u32,
+        granules_per_block: u32,
+        policy: PolicyKind,
+        slots_per_head: u32,
+    ) -> u64 {
+        Index::memory_bytes_for(slots, slots_per_head)
+            + Masks::bytes_per_slot(granules_per_block) * u64::from(slots)
+            + policy.memory_bytes_for(slots)
+            + Ghost::memory_bytes_for(ghost_blocks(slots))
+            + u64::from(slots.div_ceil(64)) * 8
+    }
+
+    /// The policy that orders it.
+    pub fn policy(&self) -> PolicyKind {
+        self.kind
+    }
+
+    /// Takes a block that the policy does not order any more out of everything else.
+    fn forget(&mut self, slot: SlotId) -> Evicted {
+        let (valid, referenced) = (self.valid(slot), self.is_referenced(slot));
+        let block = self.index.remove(slot);
+        self.valid.set(slot, GranuleMask::NONE);
+        self.set_referenced(slot, false);
+        Evicted { slot, block, valid, referenced }
+    }
+
+    fn set_referenced(&mut self, slot: SlotId, referenced: bool) {
+        let word = &mut self.referenced[slot.0 as usize / 64];
+        *word = *word & !(1 << (slot.0 % 64)) | u64::from(referenced) << (slot.0 % 64);
+    }
+
+    fn assert_mask(&self, mask: GranuleMask) {
+        assert!(GranuleMask::span(0, self.granules).contains(mask), "{mask:?} is too wide");
+    }
+}
+
+/// Blocks that a tier of `slots` slots remembers: as many as S3-FIFO's main queue holds.
+fn ghost_blocks(slots: u32) -> u32 {
+    (u64::from(slots) * 9 / 10) as u32
+}
+
+/// The valid masks of all slots, each as wide as the granules of a block need.
+#[derive(Debug)]
+enum Masks {
+    /// One granule: valid when present, nothing is stored.
+    Whole,
+    Upto8(Box<[u8]>),
+    Upto16(Box<[u16]>),
+    Upto32(Box<[u32]>),
+    Upto64(Box<[u64]>),
+}
+
+impl Masks {
+    fn new(slots: u32, granules: u32) -> Masks {
+        let slots = slots as usize;
+        match Self::bytes_per_slot(granules) {
+            0 => Masks::Whole,
+            1 => Masks::Upto8(vec![0; slots].into()),
+            2 => Masks::Upto16(vec![0; slots].into()),
+            4 => Masks::Upto32(vec![0; slots].into()),
+            _ => Masks::Upto64(vec![0; slots].into()),
+        }
+    }
+
+    fn bytes_per_slot(granules: u32) -> u64 {
+        match granules {
+            0..=1 => 0,
+            2..=8 => 1,
+            9..=16 => 2,
+            17..=32 => 4,
+            33.. => 8,
+        }
+    }
+
+    fn at(&self, slot: SlotId) -> GranuleMask {
+        let slot = slot.0 as usize;
+        GranuleMask(match self {
+            Masks::Whole => 1,
+            Masks::Upto8(masks) => u64::from(masks[slot]),
+            Masks::Upto16(masks) => u64::from(masks[slot]),
+            Masks::Upto32(masks) => u64::from(masks[slot]),
+            Masks::Upto64(masks) => masks[slot],
+        })
+    }
+
+    fn set(&mut self, slot: SlotId, mask: GranuleMask) {
+        let slot = slot.0 as usize;
+        match self {
+            Masks::Whole => {}
+            Masks::Upto8(masks) => masks[slot] = mask.0 as u8,
+            Masks::Upto16(masks) => masks[slot] = mask.0 as u16,
+            Masks::Upto32(masks) => masks[slot] = mask.0 as u32,
+            Masks::Upto64(masks) => masks[slot] = mask.0,
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Masks::Whole => 0,
+            Masks::Upto8(masks) => size_of_val(&**masks),
+            Masks::Upto16(masks) => size_of_val(&**masks),
+            Masks::Upto32(masks) => size_of_val(&**masks),
+            Masks::Upto64(masks) => size_of_val(&**masks),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What the directory should know of an occupied slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Entry {
+    block: BlockIndex,
+    valid: GranuleMask,
+    referenced: bool,
+}
+
+fn kinds() -> impl Strategy<Value = PolicyKind> {
+    prop::sample::select(PolicyKind::ALL.map(|(kind, _)| kind).to_vec())
+}
+
+fn granules() -> impl Strategy<Value = u32> {
+    prop::sample::select(vec![1, 2, 4, 8, 16, 32, 64])
+}
+
+proptest! {
+    #[test]
+    fn the_directory_behaves_like_a_map_of_slots(
+        (slots, granules, kind, per_head) in (1..12u32, granules(), kinds(), 1..4u32),
+        steps in prop::collection::vec((0..12u8, 0..16u32, any::<u64>()), 0..200),
+    ) {
+        let mut directory = Directory::new(slots, granules, kind, per_head);
+        let mut model: BTreeMap<SlotId, Entry> = BTreeMap::new();
+        let mut taken: BTreeSet<SlotId> = BTreeSet::new();
+        let mut quarantined = 0;
+        for (what, key, bits) in steps {
+            let block = BlockIndex(key);
+            let mask = GranuleMask(bits).intersect(GranuleMask::span(0, granules));
+            let found = model.iter().find(|(_, e)| e.block == block).map(|(&slot, _)| slot);
+            prop_assert_eq!(directory.find(block), found);
+            let spare = taken.first().copied();
+            match (what, found, spare) {
+                (0, None, Some(slot)) if !mask.is_empty() => {
+                    taken.remove(&slot);
+                    directory.insert(slot, block, mask);
+                    prop_assert!(!directory.remembers(block));
+                    model.insert(slot, Entry { block, valid: mask, referenced: false });
+                }
+                (1 | 2, Some(slot), _) => {
+                    directory.hit(slot);
+                    model.get_mut(&slot).unwrap().referenced = true;
+                }
+                (3, Some(slot), _) => {
+                    directory.validate(slot, mask);
+                    let valid = &mut model.get_mut(&slot).unwrap().valid;
+                    *valid = valid.union(mask);
+                }
+                (4, Some(slot), _) => {
+                    let valid = &mut model.get_mut(&slot).unwrap().valid;
+                    *valid = valid.without(mask);
+                    let gone = valid.is_empty();
+                    prop_assert_eq!(directory.invalidate(slot, mask), gone);
+                    if gone {
+                        model.remove(&slot);
+                        taken.insert(slot);
+                    }
+                }
+                (5, Some(slot), _) => {
+                    prop_assert_eq!(directory.remove(slot), block);
+                    model.remove(&slot);
+                    taken.insert(slot);
+                }
+                (6, Some(old), Some(new)) => {
+                    directory.replace(old, new);
+                    let entry = model.remove(&old).unwrap();
+                    model.insert(new, entry);
+                    taken.remove(&new);
+                    taken.insert(old);
+                }
+                (7, _, Some(slot)) => {
+                    taken.remove(&slot);
+                    if bits % 16 == 0 {
+                        directory.quarantine(slot);
+                        quarantined += 1;
+                    } else {
+                        directory.release(slot);
+                    }
+                }
+                (8, ..) => match directory.evict() {
+                    Some(Evicted { slot, block, valid, referenced }) => {
+                        let entry = Entry { block, valid, referenced };
+                        prop_assert_eq!(model.remove(&slot), Some(entry));
+                        taken.insert(slot);
+                    }
+                    None => prop_assert!(model.is_empty()),
+                },
+                (9, ..) if bits % 8 == 0 => {
+                    directory.clear();
+                    model.clear();
+                    prop_assert!((0..16).all(|key| !directory.remembers(BlockIndex(key))));
+                }
+                _ => match directory.take_free() {
+                    Some(slot) => prop_assert!(taken.insert(slot) && !model.contains_key(&slot)),
+                    None => {
+                        let used = model.len() + taken.len() + quarantined;
+                        prop_assert_eq!(used, slots as usize);
+                    }
+                },
+            }
+            directory.check_invariants();
+            prop_assert_eq!(directory.len() as usize, model.len());
+            prop_assert_eq!(directory.quarantined() as usize, quarantined);
+            for (&slot, entry) in &model {
+                prop_assert_eq!(directory.block_of(slot), Some(entry.block));
+                prop_assert_eq!(directory.valid(slot), entry.valid);
+                prop_assert_eq!(directory.is_referenced(slot), entry.referenced);
+            }
+            for &slot in &taken {
+                prop_assert_eq!(directory.block_of(slot), None);
+                prop_assert_eq!(directory.valid(slot), GranuleMask::NONE);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_exactly_as_computed_before(
+        (slots, granules, kind, per_head) in (1..3000u32, granules(), kinds(), 1..4u32),
+    ) {
+        let directory = Directory::new(slots, granules, kind, per_head);
+        prop_assert_eq!(
+            directory.memory_bytes(),
+            Directory::memory_bytes_for(slots, granules, kind, per_head)
+        );
+    }
+}
+
+#[test]
+fn metadata_and_checksums_keep_to_24_bytes_per_4_kib_of_flash() {
+    for (kind, _) in PolicyKind::ALL {
+        for granules in [1, 2, 4, 8, 16, 32, 64] {
+            let slots = (1 << 24) / granules;
+            let bytes = Directory::memory_bytes_for(slots, granules, kind, 2);
+            let per_granule = bytes as f64 / f64::from(slots * granules) + 4.0;
+            assert!(per_granule <= 24.0, "{kind}, {granules} granules: {per_granule}");
+        }
+    }
+}
+
+#[test]
+fn a_block_that_comes_back_is_told_to_the_policy_once() {
+    let mut directory = Directory::new(10, 1, PolicyKind::S3Fifo, 1);
+    let put = |directory: &mut Directory, key: u32| {
+        let slot = directory.take_free().unwrap_or_else(|| directory.evict().unwrap().slot);
+        directory.insert(slot, BlockIndex(key), GranuleMask(1));
+    };
+    (0..11).for_each(|key| put(&mut directory, key));
+    assert!(directory.remembers(BlockIndex(0)), "block 0 was dropped from the small queue");
+    put(&mut directory, 0);
+    assert!(!directory.remembers(BlockIndex(0)));
+    // Block 0 is in the main queue now: new blocks drive each other out, not it.
+    (100..200).for_each(|key| put(&mut directory, key));
+    assert!(directory.find(BlockIndex(0)).is_some());
+}
+
+#[test]
+fn moving_a_block_keeps_its_place_in_the_order() {
+    let mut directory = Directory::new(4, 1, PolicyKind::Lru, 1);
+    for key in 0..3 {
+        let slot = directory.take_free().unwrap();
+        directory.insert(slot, BlockIndex(key), GranuleMask(1));
+    }
+    let new = directory.take_free().unwrap();
+    directory.replace(SlotId(0), new);
+    assert_eq!(directory.find(BlockIndex(0)), Some(new));
+    let evicted = directory.evict().unwrap();
+    assert_eq!((evicted.slot, evicted.block), (new, BlockIndex(0)));
+}
+
+#[test]
+fn a_refused_block_can_be_remembered() {
+    let mut directory = Directory::new(100, 1, PolicyKind::Lru, 2);
+    directory.remember(BlockIndex(5));
+    assert!(directory.remembers(BlockIndex(5)));
+    assert!(!directory.remembers(BlockIndex(6)));
+    assert_eq!(directory.policy(), PolicyKind::Lru);
+}
+
+#[test]
+#[should_panic(expected = "too wide")]
+fn a_mask_with_more_granules_than_a_block_is_refused() {
+    let mut directory = Directory::new(1, 2, PolicyKind::Lru, 1);
+    let slot = directory.take_free().unwrap();
+    directory.insert(slot, BlockIndex(0), GranuleMask(4));
+}

@@ -1,0 +1,51 @@
+//! First in, first out: a hit changes nothing.
+
+use super::{Policy, Victim};
+use crate::ids::SlotId;
+use crate::list::{Links, List};
+
+/// One queue; the oldest block leaves.
+#[derive(Debug)]
+pub struct Fifo {
+    links: Links,
+    queue: List,
+}
+
+impl Fifo {
+    /// For slots `0..slots`.
+    pub fn new(slots: u32) -> Fifo {
+        Fifo { links: Links::new(slots), queue: List::new(1) }
+    }
+}
+
+impl Policy for Fifo {
+    fn on_insert(&mut self, slot: SlotId, _remembered: bool) {
+        self.links.push_front(&mut self.queue, slot);
+    }
+
+    fn on_hit(&mut self, _slot: SlotId) {}
+
+    fn on_remove(&mut self, slot: SlotId) {
+        self.links.remove(&mut self.queue, slot);
+    }
+
+    fn on_move(&mut self, from: SlotId, to: SlotId) {
+        self.links.replace(&mut self.queue, from, to);
+    }
+
+    fn evict(&mut self) -> Option<Victim> {
+        self.links.pop_back(&mut self.queue).map(|slot| Victim { slot, remember: true })
+    }
+
+    fn len(&self) -> u32 {
+        self.queue.len()
+    }
+
+    fn check_invariants(&self) {
+        self.links.check_invariants(&self.queue);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.links.memory_bytes()
+    }
+}

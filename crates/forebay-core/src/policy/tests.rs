@@ -1,0 +1,60 @@
+use super::*;
+
+/// Feeds `steps` ("0" insert slot 0, "+0" hit, "-0" remove, "0>1" move) to a policy and evicts all.
+fn check(kind: PolicyKind, steps: &str, expect: &[u32]) {
+    let slot = |text: &str| SlotId(text.parse().unwrap());
+    let mut policy = kind.build(16);
+    for step in steps.split_whitespace() {
+        if let Some((from, to)) = step.split_once('>') {
+            policy.on_move(slot(from), slot(to));
+        } else if let Some(hit) = step.strip_prefix('+') {
+            policy.on_hit(slot(hit));
+        } else if let Some(gone) = step.strip_prefix('-') {
+            policy.on_remove(slot(gone));
+        } else {
+            policy.on_insert(slot(step), false);
+        }
+        policy.check_invariants();
+    }
+    assert_eq!(policy.len() as usize, expect.len(), "{kind}: {steps}");
+    let order: Vec<_> = std::iter::from_fn(|| policy.evict()).map(|v| v.slot.0).collect();
+    assert_eq!(order, expect, "{kind}: {steps}");
+    assert!(policy.is_empty());
+}
+
+#[test]
+fn fifo_drops_the_oldest_whatever_is_used() {
+    check(PolicyKind::Fifo, "", &[]);
+    check(PolicyKind::Fifo, "3 1 2", &[3, 1, 2]);
+    check(PolicyKind::Fifo, "3 1 2 +3 +3", &[3, 1, 2]);
+    check(PolicyKind::Fifo, "3 1 2 -1 1", &[3, 2, 1]);
+    check(PolicyKind::Fifo, "3 1 2 3>4", &[4, 1, 2]);
+}
+
+#[test]
+fn lru_drops_what_was_not_used_for_the_longest_time() {
+    check(PolicyKind::Lru, "3 1 2", &[3, 1, 2]);
+    check(PolicyKind::Lru, "3 1 2 +3", &[1, 2, 3]);
+    check(PolicyKind::Lru, "3 1 2 +2 +1 +2", &[3, 1, 2]);
+    check(PolicyKind::Lru, "3 1 2 +3 -2", &[1, 3]);
+    check(PolicyKind::Lru, "3 1 2 1>7 +3", &[7, 2, 3]);
+}
+
+#[test]
+fn s3fifo_keeps_what_was_used_twice() {
+    check(PolicyKind::S3Fifo, "3 1 2", &[3, 1, 2]);
+    check(PolicyKind::S3Fifo, "3 1 2 +3", &[3, 1, 2]);
+    check(PolicyKind::S3Fifo, "3 1 2 +3 +3", &[1, 2, 3]);
+    check(PolicyKind::S3Fifo, "3 1 2 +3 +3 3>9", &[1, 2, 9]);
+}
+
+#[test]
+fn every_name_parses_to_its_policy_and_others_name_the_choices() {
+    for (kind, name) in PolicyKind::ALL {
+        assert_eq!(name.parse(), Ok(kind));
+        assert_eq!(kind.to_string(), name);
+        assert_eq!(kind.build(100).memory_bytes() as u64, kind.memory_bytes_for(100));
+    }
+    let error = "mru".parse::<PolicyKind>().unwrap_err();
+    assert_eq!(error.to_string(), "unknown policy \"mru\": use one of fifo, lru, s3fifo");
+}
