@@ -275,7 +275,7 @@ impl<'a> BlockStatus<'a> {
         let mut cursor = Cursor::new(payload);
         let context = cursor.u32("number of a meta context")?;
         let extents = cursor.rest();
-        if extents.is_empty() || extents.len() % StatusExtent::SIZE != 0 {
+        if extents.is_empty() || !extents.len().is_multiple_of(StatusExtent::SIZE) {
             return Err(Invalid::new("length of a block status", payload.len() as u64));
         }
         let status = BlockStatus { context, extents };

@@ -1,0 +1,1 @@
+//! The transmission phase, without I/O.
