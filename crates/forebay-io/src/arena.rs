@@ -1,11 +1,40 @@
 //! Memory for I/O: one large, page-aligned, pre-faulted area per disk.
+//!
+//! The kernel writes to an arena while an I/O is in flight, so nothing ever holds a Rust reference to
+//! its bytes: they are copied in and out, or handed to the kernel by address.
+//!
+//! **Invariants.** The mapping lives as long as the [`Arena`]; whoever hands its address to the kernel
+//! keeps the `Arc` until the kernel is done. Every access is bounds-checked, also in release builds.
+//! One copy at a time: a lock that is never contended (a disk has one owner) makes sharing the arena
+//! between threads sound. What the kernel writes *while* a piece is copied arrives or does not; that no
+//! one copies a piece which is being read into is the engine's rule, not checked here.
 
+use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+mod memory;
+#[cfg(test)]
+mod tests;
+
+/// Size and alignment of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Flat memory that lives outside of Rust's aliasing rules: the kernel may write to it while an I/O
 /// is in flight, so it is only reached through copies, never through references.
-#[derive(Debug)]
-pub struct Arena {}
+pub struct Arena {
+    base: *mut u8,
+    len: usize,
+    copying: AtomicBool,
+}
+
+// SAFETY: the mapping belongs to no thread; `Arena` owns it and unmaps it once, in `drop`.
+unsafe impl Send for Arena {}
+// SAFETY: every access through `&Arena` to the mapped bytes happens between `Arena::lock` and the drop
+// of its guard, so accesses from several threads never overlap in time.
+unsafe impl Sync for Arena {}
 
 /// A piece of a registered arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,47 +52,206 @@ impl Arena {
     /// them all, so that no I/O pays for a first touch. The memory reads as zeroes.
     ///
     /// # Errors
-    /// The kernel's, when it does not give the memory.
+    /// `InvalidInput` for a length of zero or beyond the address space, `OutOfMemory` when the machine
+    /// does not have that much available now, else the kernel's.
     pub fn new(len: usize) -> io::Result<Arena> {
-        let _ = len;
-        todo!()
+        let page = memory::page_size();
+        if len == 0 || len > isize::MAX as usize - 2 * HUGE_PAGE {
+            let text = format!("memory of {len} bytes asked for: the size must be at least 1 byte");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let len = len.next_multiple_of(page);
+        memory::check_available(len)?;
+        let base = map_aligned(len)?;
+        let arena = Arena { base, len, copying: AtomicBool::new(false) };
+        arena.advise()?;
+        arena.populate()?;
+        Ok(arena)
     }
+
     /// Length in bytes.
     pub fn len(&self) -> usize {
-        todo!()
+        self.len
     }
+
+    /// Never: an arena has at least one page.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
     /// Bytes of it that are on huge pages, as far as the kernel tells.
     pub fn huge_bytes(&self) -> usize {
-        todo!()
+        memory::huge_bytes(self.base as usize, self.len)
     }
+
     /// Copies `bytes` to `offset`. Panics when out of bounds (as all of these do).
     pub fn write_at(&self, offset: u64, bytes: &[u8]) {
-        let _ = (offset, bytes);
-        todo!()
+        let to = self.piece(offset, bytes.len());
+        let _lock = self.lock();
+        // SAFETY: `piece` checked that `to..to + bytes.len()` lies in the mapping, which is writable;
+        // `bytes` cannot overlap it, as no reference to the mapping exists.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
+
     /// Copies from `offset` into `bytes`.
     pub fn read_at(&self, offset: u64, bytes: &mut [u8]) {
-        let _ = (offset, bytes);
-        todo!()
+        let from = self.piece(offset, bytes.len());
+        let _lock = self.lock();
+        // SAFETY: as in `write_at`, the other way round; every bit pattern is a valid `u8`.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
     }
+
     /// Copies `len` bytes within the arena; the two pieces do not overlap.
     pub fn copy_within(&self, from: u64, to: u64, len: u32) {
-        let _ = (from, to, len);
-        todo!()
+        let source = self.piece(from, len as usize);
+        let target = self.piece(to, len as usize);
+        assert!(from.abs_diff(to) >= u64::from(len), "pieces of an arena overlap in a copy");
+        let _lock = self.lock();
+        // SAFETY: both pieces lie in the mapping (`piece`) and do not overlap (asserted above).
+        unsafe { std::ptr::copy_nonoverlapping(source, target, len as usize) }
     }
+
     /// Fills a piece with zeroes.
     pub fn zero(&self, offset: u64, len: u32) {
-        let _ = (offset, len);
-        todo!()
+        let to = self.piece(offset, len as usize);
+        let _lock = self.lock();
+        // SAFETY: the piece lies in the mapping, which is writable.
+        unsafe { std::ptr::write_bytes(to, 0, len as usize) }
     }
+
     /// CRC32C (Castagnoli) of a piece.
     pub fn crc32c(&self, offset: u64, len: u32) -> u32 {
-        let _ = (offset, len);
-        todo!()
+        let from = self.piece(offset, len as usize);
+        let _lock = self.lock();
+        // SAFETY: the piece lies in the mapping and is initialised (anonymous memory reads as zeroes).
+        // The slice lives only for this call; the lock keeps other threads of the program from writing,
+        // and no I/O into this piece is in flight (the rule in the module's header). The checksum only
+        // loads bytes: if that rule were broken, the sum would be of no use and nothing else.
+        let bytes = unsafe { std::slice::from_raw_parts(from, len as usize) };
+        crc_fast::crc32_iscsi(bytes)
     }
+
     /// Appends a piece to `out`.
     pub fn append_to(&self, offset: u64, len: u32, out: &mut Vec<u8>) {
-        let _ = (offset, len, out);
-        todo!()
+        let len = len as usize;
+        let from = self.piece(offset, len);
+        out.reserve(len);
+        let end = out.len();
+        let _lock = self.lock();
+        // SAFETY: the piece lies in the mapping; `reserve` made room for `len` bytes behind `end`, all of
+        // which are written before `set_len` makes them part of the vector.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().add(end), len);
+            out.set_len(end + len);
+        }
+    }
+
+    /// The address of a piece, for the kernel. Panics when the piece is out of bounds.
+    pub(crate) fn piece(&self, offset: u64, len: usize) -> *mut u8 {
+        let end = offset.checked_add(len as u64);
+        assert!(
+            end.is_some_and(|end| end <= self.len as u64),
+            "piece {offset}+{len} is out of bounds of an arena of {} bytes",
+            self.len
+        );
+        // SAFETY: `offset <= len` of the mapping (asserted above), so the result stays within it or one
+        // past its end.
+        unsafe { self.base.add(offset as usize) }
+    }
+
+    /// Waits until no other thread copies. Copies are short and a disk has one owner.
+    fn lock(&self) -> Copying<'_> {
+        while self.copying.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Copying(&self.copying)
+    }
+
+    fn advise(&self) -> io::Result<()> {
+        let advise = |advice| {
+            // SAFETY: the range is our own mapping, nothing refers to its bytes yet, and none of these
+            // advices changes what it reads as.
+            unsafe { rustix::mm::madvise(self.base.cast(), self.len, advice) }
+        };
+        // Kernels without huge pages refuse; the memory is as good, only slower.
+        let _ = advise(Advice::LinuxHugepage);
+        // A cache has no place in a core dump, and a child process must not copy what is pinned.
+        let _ = advise(Advice::LinuxDontDump);
+        advise(Advice::LinuxDontFork)?;
+        Ok(())
+    }
+
+    fn populate(&self) -> io::Result<()> {
+        // SAFETY: our own mapping; the call only faults its pages in.
+        let populated =
+            unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_POPULATE_WRITE) };
+        if populated == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            return Err(error);
+        }
+        // Before Linux 5.14: touch every page.
+        for offset in (0..self.len).step_by(memory::page_size()) {
+            // SAFETY: `offset < len`, so the byte lies in the mapping, which is writable and not shared
+            // with anyone yet.
+            unsafe { self.base.add(offset).write_volatile(0) };
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: `base` and `len` are the mapping that `map_aligned` made, unmapped only here; no reference
+        // to its bytes exists, and whoever gave its address to the kernel holds an `Arc` of this arena.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// While it lives, its thread is the only one that copies.
+struct Copying<'a>(&'a AtomicBool);
+
+impl Drop for Copying<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Maps `len` bytes, a multiple of the page size, at a multiple of [`HUGE_PAGE`].
+fn map_aligned(len: usize) -> io::Result<*mut u8> {
+    let whole = len + HUGE_PAGE;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory of ours.
+    let start = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            whole,
+            ProtFlags::READ | ProtFlags::WRITE,
+            flags,
+        )?
+    };
+    let start = start.cast::<u8>();
+    let before = (start as usize).next_multiple_of(HUGE_PAGE) - start as usize;
+    let after = whole - before - len;
+    // SAFETY: `before <= HUGE_PAGE` and `before + len + after == whole`, so all of these pieces lie in the
+    // mapping just made, start at multiples of the page size, and nothing refers to them.
+    unsafe {
+        let base = start.add(before);
+        if before > 0 {
+            rustix::mm::munmap(start.cast(), before)?;
+        }
+        if after > 0 {
+            rustix::mm::munmap(base.add(len).cast(), after)?;
+        }
+        Ok(base)
     }
 }

@@ -4,13 +4,40 @@
 //! `kernel.io_uring_disabled`) on epoll with a small pool of threads for file I/O, behind the same
 //! interface. An operation in flight owns its memory: arenas are kept alive by the reactor, other
 //! buffers are moved in and come back with the completion.
+//!
+//! ```text
+//!  Reactor ── Shared: arenas, files, sockets, ops ──┐ one entry per operation in flight
+//!     │                                             ▼
+//!     └── Driver: Uring │ Epoll   start(op) … wait() → finish(op) → Completion
+//! ```
+//! **Invariants.** Every operation started ends with exactly one completion, also one that could not be
+//! started (unknown file, second receive on a socket): those come back from the next `wait` with an error.
+//! What is removed is let go of when the last operation on it ends. Dropping a reactor ends what is in
+//! flight first; what does not end within seconds keeps its memory and files for ever (they leak).
+//!
+//! **Limits.** It may be made on one thread and moved to another, but belongs to the thread that starts
+//! its first operation or calls `wait` first. More operations than `entries` work, more slowly.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arena::{Arena, Region};
+use shared::{Freed, Op, Shared, Target, Work};
+
+mod epoll;
+mod send_now;
+mod shared;
+mod spin;
+mod table;
+#[cfg(test)]
+mod tests;
+mod uring;
+mod waker;
+
+pub use spin::{SpinStats, WINDOW_NS as SPIN_WINDOW_NS};
+pub use waker::Waker;
 
 /// What the caller calls an operation; comes back with its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +61,8 @@ pub struct Completion {
     /// The caller's name of it.
     pub token: Token,
     /// Bytes transferred (for operations that transfer), or the kernel's error. May be short.
+    /// `EBADF`: no such file or socket; `EFAULT`: no such arena; `EALREADY`: one too many on its socket;
+    /// `EINVAL`: no room to receive into; `ECANCELED`: its socket was removed.
     pub result: io::Result<usize>,
     /// The buffer that was moved in, for `recv` and `send`.
     pub buffer: Option<Vec<u8>>,
@@ -57,20 +86,36 @@ pub enum ReactorKind {
     Epoll,
 }
 
-/// Wakes a reactor's `wait` from another thread. Cheap to clone; waking twice is waking once.
-#[derive(Clone, Debug)]
-pub struct Waker {}
-
-impl Waker {
-    /// Makes the reactor's current or next `wait` return.
-    pub fn wake(&self) {
-        todo!()
-    }
+/// What a kind of reactor does; the rest is in [`Shared`].
+trait Driver: Send + Sync + std::fmt::Debug {
+    fn kind(&self) -> ReactorKind;
+    fn waker(&self) -> &Waker;
+    /// A new thing, to be registered with the kernel.
+    fn on_arena(&mut self, key: usize, arena: &Arena);
+    fn on_file(&mut self, key: usize, file: &OwnedFd);
+    fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()>;
+    /// Nothing uses it any more; it is dropped right after.
+    fn forget(&mut self, freed: &Freed);
+    /// Starts the operation, or queues it until the next `wait`.
+    fn start(&mut self, shared: &mut Shared, key: usize);
+    fn wait(
+        &mut self,
+        shared: &mut Shared,
+        timeout: Option<Duration>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()>;
+    /// Ends everything in flight. False when something would not end.
+    fn stop(&mut self, shared: &mut Shared) -> bool;
+    fn spin(&mut self) -> Option<&mut spin::Spin>;
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Reactor {}
+pub struct Reactor {
+    shared: Shared,
+    driver: Option<Box<dyn Driver>>,
+    fallback_reason: Option<String>,
+}
 
 impl Reactor {
     /// A reactor with room for `entries` operations in flight. `kind`: `None` takes io_uring, and epoll
@@ -79,73 +124,142 @@ impl Reactor {
     /// # Errors
     /// The kernel's, when neither works (or not the one asked for).
     pub fn new(entries: u32, kind: Option<ReactorKind>) -> io::Result<Reactor> {
-        let _ = (entries, kind);
-        todo!()
+        let entries = entries.clamp(8, 1 << 14);
+        let uring = || uring::Uring::new(entries).map(|driver| Box::new(driver) as Box<dyn Driver>);
+        let epoll = || epoll::Epoll::new(entries);
+        let mut fallback_reason = None;
+        let driver = match kind {
+            Some(ReactorKind::Uring) => uring()?,
+            Some(ReactorKind::Epoll) => epoll()?,
+            None => match uring() {
+                Ok(driver) => driver,
+                Err(error) => {
+                    fallback_reason = Some(format!(
+                        "{error}: running on epoll and threads, expect more CPU time per I/O"
+                    ));
+                    epoll()?
+                }
+            },
+        };
+        Ok(Reactor { shared: Shared::new(entries), driver: Some(driver), fallback_reason })
     }
+
     /// What it runs on.
     pub fn kind(&self) -> ReactorKind {
-        todo!()
+        self.driver().kind()
     }
+
     /// Why io_uring was not used, in words for an operator.
     pub fn fallback_reason(&self) -> Option<&str> {
-        todo!()
+        self.fallback_reason.as_deref()
     }
+
     /// A handle that wakes this reactor.
     pub fn waker(&self) -> Waker {
-        todo!()
+        self.driver().waker().clone()
+    }
+
+    /// Turns spinning in `wait` on or off. By default it is on where there are CPUs to spare, and then
+    /// happens only while it pays.
+    pub fn set_spinning(&mut self, is_enabled: bool) {
+        if let Some(spin) = self.driver_mut().spin() {
+            spin.enable(is_enabled);
+        }
+    }
+
+    /// What spinning has done so far.
+    pub fn spin_stats(&mut self) -> SpinStats {
+        self.driver_mut().spin().map_or_else(SpinStats::default, |spin| spin.stats())
     }
 
     /// Keeps `arena` alive as long as the reactor, registered as a fixed buffer where possible.
+    ///
+    /// # Errors
+    /// When there are 65536 arenas already.
     pub fn add_arena(&mut self, arena: Arc<Arena>) -> io::Result<ArenaId> {
-        let _ = arena;
-        todo!()
+        let key = self.shared.arenas.insert(arena);
+        let Ok(id) = u16::try_from(key) else {
+            self.shared.arenas.remove(key);
+            let text = "a reactor takes at most 65536 arenas: remove one first";
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
+        };
+        let (driver, shared) = self.parts();
+        driver.on_arena(key, shared.arenas.held(key));
+        Ok(ArenaId(id))
     }
-    /// The arena behind an id.
+
+    /// The arena behind an id. Panics when it was removed.
     pub fn arena(&self, id: ArenaId) -> &Arc<Arena> {
-        let _ = id;
-        todo!()
+        self.shared.arenas.live(id.0.into()).expect("the arena was added and not removed")
     }
+
     /// Lets go of an arena once no operation uses it.
     pub fn remove_arena(&mut self, id: ArenaId) {
-        let _ = id;
-        todo!()
+        self.shared.remove_arena(id.0.into());
+        self.drop_freed();
     }
+
     /// Takes a file.
+    ///
+    /// # Errors
+    /// None today.
     pub fn add_file(&mut self, file: OwnedFd) -> io::Result<FileId> {
-        let _ = file;
-        todo!()
+        let key = self.shared.files.insert(file);
+        let (driver, shared) = self.parts();
+        driver.on_file(key, shared.files.held(key));
+        Ok(FileId(key as u32))
     }
+
     /// Closes a file once no operation uses it.
     pub fn remove_file(&mut self, id: FileId) {
-        let _ = id;
-        todo!()
+        self.shared.remove_file(id.0 as usize);
+        self.drop_freed();
     }
-    /// Takes a connected stream socket (unix or TCP) and makes it non-blocking.
+
+    /// Takes a connected stream socket (unix or TCP). Its blocking mode does not matter.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is no stream socket, else the kernel's.
     pub fn add_socket(&mut self, socket: OwnedFd) -> io::Result<SocketId> {
-        let _ = socket;
-        todo!()
+        if rustix::net::sockopt::socket_type(&socket)? != rustix::net::SocketType::STREAM {
+            let text = "not a stream socket: only unix and TCP stream sockets carry a connection";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let key = self.shared.add_socket(socket);
+        let (driver, shared) = self.parts();
+        if let Err(error) = driver.on_socket(key, &shared.sockets.held(key).fd) {
+            shared.sockets.remove(key);
+            return Err(error);
+        }
+        Ok(SocketId(key as u32))
     }
+
     /// Shuts a socket down and closes it; its operations in flight end with an error.
     pub fn remove_socket(&mut self, id: SocketId) {
-        let _ = id;
-        todo!()
+        self.shared.remove_socket(id.0 as usize);
+        self.drop_freed();
     }
 
     /// Reads `memory.len` bytes at `offset` of the file.
     pub fn read(&mut self, file: FileId, offset: u64, memory: Region, token: Token) {
-        let _ = (file, offset, memory, token);
-        todo!()
+        let target = Target::File(file);
+        let work = Work::Read { offset };
+        self.start(Op { token, target, work, memory: Some(memory), buffer: None });
     }
+
     /// Writes `memory` at `offset` of the file.
     pub fn write(&mut self, file: FileId, offset: u64, memory: Region, token: Token) {
-        let _ = (file, offset, memory, token);
-        todo!()
+        let target = Target::File(file);
+        let work = Work::Write { offset };
+        self.start(Op { token, target, work, memory: Some(memory), buffer: None });
     }
+
     /// Makes what was written to the file durable (`fdatasync`).
     pub fn flush(&mut self, file: FileId, token: Token) {
-        let _ = (file, token);
-        todo!()
+        let target = Target::File(file);
+        self.start(Op { token, target, work: Work::Flush, memory: None, buffer: None });
     }
+
     /// `fallocate(2)` with `mode` on a range of the file (punch hole, zero range).
     pub fn fallocate(
         &mut self,
@@ -155,8 +269,9 @@ impl Reactor {
         len: u64,
         token: Token,
     ) {
-        let _ = (file, mode, offset, len, token);
-        todo!()
+        let target = Target::File(file);
+        let work = Work::Fallocate { mode, offset, len };
+        self.start(Op { token, target, work, memory: None, buffer: None });
     }
 
     /// Receives what has arrived: first into `first` (when given: the rest of a payload, straight to
@@ -164,28 +279,37 @@ impl Reactor {
     /// One completion, as soon as at least one byte is there; `result` is the sum, 0 = end of stream.
     /// At most one per socket at a time.
     pub fn recv(&mut self, socket: SocketId, first: Option<Region>, buffer: Vec<u8>, token: Token) {
-        let _ = (socket, first, buffer, token);
-        todo!()
+        let target = Target::Socket(socket);
+        self.start(Op { token, target, work: Work::Recv, memory: first, buffer: Some(buffer) });
     }
+
     /// Sends as much of `parts` as the socket takes without waiting, in one call (in several when
     /// there are more parts than one call takes). Returns the bytes taken, 0 when it would wait.
     ///
     /// # Errors
-    /// The socket's, when it is broken.
+    /// The socket's, when it is broken and took nothing.
     pub fn send_now(&mut self, socket: SocketId, parts: &[SendPart<'_>]) -> io::Result<usize> {
-        let _ = (socket, parts);
-        todo!()
+        let Some(entry) = self.shared.sockets.live(socket.0 as usize) else {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        };
+        send_now::send_now(entry.fd.as_fd(), parts, &self.shared.arenas, &mut self.shared.iovecs)
     }
+
+    /// Parts beyond which [`Reactor::send_now`] takes more than one call to the kernel.
+    pub const SEND_PARTS_PER_CALL: usize = send_now::PARTS_PER_CALL_MAX;
+
     /// Sends all of `bytes` from `sent` on, waiting as long as it takes; the buffer comes back with
-    /// the completion, whose `result` is the number of bytes sent, short only on error or shutdown of the socket.
-    /// At most one per socket at a time.
+    /// the completion, whose `result` is the number of bytes sent by this operation (`bytes.len() - sent`),
+    /// less only on error or shutdown of the socket. At most one per socket at a time.
     pub fn send(&mut self, socket: SocketId, bytes: Vec<u8>, sent: usize, token: Token) {
-        let _ = (socket, bytes, sent, token);
-        todo!()
+        let target = Target::Socket(socket);
+        let work = Work::Send { from: sent, done: 0 };
+        self.start(Op { token, target, work, memory: None, buffer: Some(bytes) });
     }
 
     /// Starts what was queued and waits for a completion, a wake-up, or `timeout` (`None`: for ever;
-    /// zero: not at all). Spins for a moment before it sleeps where that has paid lately. Appends to `completions`.
+    /// zero: not at all), or a signal. Spins for a moment before it sleeps where that has paid lately. Appends
+    /// to `completions`.
     ///
     /// # Errors
     /// The kernel's, when the reactor itself broke; nothing can be done on it any more.
@@ -194,11 +318,66 @@ impl Reactor {
         timeout: Option<Duration>,
         completions: &mut Vec<Completion>,
     ) -> io::Result<()> {
-        let _ = (timeout, completions);
-        todo!()
+        let has_refused = !self.shared.refused.is_empty();
+        completions.append(&mut self.shared.refused);
+        let timeout = if has_refused { Some(Duration::ZERO) } else { timeout };
+        let (driver, shared) = self.parts();
+        let result = driver.wait(shared, timeout, completions);
+        self.drop_freed();
+        result
     }
+
     /// Operations in flight.
     pub fn in_flight(&self) -> usize {
-        todo!()
+        self.shared.ops.len()
     }
+
+    fn start(&mut self, op: Op) {
+        let (driver, shared) = self.parts();
+        if let Some(key) = shared.begin(op) {
+            driver.start(shared, key);
+        }
+    }
+
+    fn drop_freed(&mut self) {
+        if self.shared.freed.is_empty() {
+            return;
+        }
+        let (driver, shared) = self.parts();
+        for freed in shared.freed.drain(..) {
+            driver.forget(&freed);
+        }
+    }
+
+    fn driver(&self) -> &dyn Driver {
+        self.driver.as_deref().expect("only `drop` takes the driver")
+    }
+
+    fn driver_mut(&mut self) -> &mut dyn Driver {
+        self.parts().0
+    }
+
+    fn parts(&mut self) -> (&mut dyn Driver, &mut Shared) {
+        let driver = self.driver.as_deref_mut().expect("only `drop` takes the driver");
+        (driver, &mut self.shared)
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        for socket in self.shared.sockets.all() {
+            shared::shutdown(socket.fd.as_fd());
+        }
+        let Some(mut driver) = self.driver.take() else { return };
+        if !driver.stop(&mut self.shared) {
+            // Something in flight may still write to this memory: it stays for ever.
+            std::mem::forget(std::mem::replace(&mut self.shared, Shared::new(0)));
+            std::mem::forget(driver);
+        }
+    }
+}
+
+/// An error of the kernel, with what was asked for in front.
+fn context(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
 }

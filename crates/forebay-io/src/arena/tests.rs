@@ -1,0 +1,104 @@
+use proptest::prelude::*;
+
+use super::Arena;
+
+#[test]
+fn new_memory_is_rounded_to_pages_aligned_and_zero() {
+    let arena = Arena::new(5000).unwrap();
+    assert_eq!(arena.len(), 8192);
+    assert_eq!(arena.piece(0, 1) as usize % (2 << 20), 0);
+    let mut bytes = vec![1; 8192];
+    arena.read_at(0, &mut bytes);
+    assert!(bytes.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn large_memory_is_on_huge_pages_where_the_kernel_has_them() {
+    let arena = Arena::new(8 << 20).unwrap();
+    let huge = arena.huge_bytes();
+    assert!(huge <= arena.len());
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    if setting.is_ok_and(|s| !s.contains("[never]")) && huge == 0 {
+        eprintln!("no huge pages were free");
+    }
+}
+
+#[test]
+fn sizes_that_cannot_be_had_are_errors() {
+    assert_eq!(Arena::new(0).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    assert_eq!(Arena::new(usize::MAX).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    let error = Arena::new(1 << 50).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
+    assert!(error.to_string().contains("ask for less"), "{error}");
+}
+
+#[test]
+fn copies_arrive_where_they_should() {
+    let arena = Arena::new(4096).unwrap();
+    arena.write_at(100, b"forebay");
+    arena.copy_within(100, 200, 7);
+    arena.zero(101, 2);
+    let mut out = b"> ".to_vec();
+    arena.append_to(200, 7, &mut out);
+    assert_eq!(out, b"> forebay");
+    let mut bytes = [9; 9];
+    arena.read_at(99, &mut bytes);
+    assert_eq!(&bytes, b"\0f\0\0ebay\0");
+    arena.write_at(4096, b"");
+}
+
+#[test]
+fn one_arena_can_be_used_from_several_threads() {
+    let arena = Arena::new(4096).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 1..=4_u8 {
+            let arena = &arena;
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    arena.write_at(0, &[thread; 512]);
+                    let mut bytes = [0; 512];
+                    arena.read_at(0, &mut bytes);
+                    assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a torn copy");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+#[should_panic(expected = "out of bounds")]
+fn a_write_beyond_the_end_panics() {
+    Arena::new(4096).unwrap().write_at(4090, &[0; 7]);
+}
+
+#[test]
+#[should_panic(expected = "out of bounds")]
+fn an_offset_that_overflows_panics() {
+    Arena::new(4096).unwrap().zero(u64::MAX, 2);
+}
+
+#[test]
+#[should_panic(expected = "overlap")]
+fn an_overlapping_copy_panics() {
+    Arena::new(4096).unwrap().copy_within(0, 10, 11);
+}
+
+#[test]
+fn the_checksum_is_castagnolis() {
+    let arena = Arena::new(4096).unwrap();
+    arena.write_at(7, b"123456789");
+    assert_eq!(arena.crc32c(7, 9), 0xe306_9283);
+    assert_eq!(arena.crc32c(0, 0), 0);
+}
+
+proptest! {
+    #[test]
+    fn the_checksum_agrees_with_another_implementation(
+        bytes in proptest::collection::vec(any::<u8>(), 0..5000),
+        offset in 0_u64..3000,
+    ) {
+        let arena = Arena::new(8192).unwrap();
+        arena.write_at(offset, &bytes);
+        prop_assert_eq!(arena.crc32c(offset, bytes.len() as u32), crc32c::crc32c(&bytes));
+    }
+}

@@ -1,0 +1,309 @@
+//! What both kinds of reactor have in common: the tables of arenas, files and sockets, and the operations.
+//!
+//! **Invariant:** an operation in `ops` holds its file or socket and its arena, and owns its buffer; they
+//! are let go of in [`Shared::finish`] only, after the kernel (or a thread of the pool) is done with them.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use rustix::fs::FallocateFlags;
+use slab::Slab;
+
+use super::table::Table;
+use super::{Completion, FileId, SocketId, Token, send_now};
+use crate::arena::{Arena, Region};
+
+/// An operation, from its start to its completion.
+#[derive(Debug)]
+pub(super) struct Op {
+    pub(super) token: Token,
+    pub(super) target: Target,
+    pub(super) work: Work,
+    pub(super) memory: Option<Region>,
+    pub(super) buffer: Option<Vec<u8>>,
+}
+
+impl Op {
+    /// Whether a receive has at least a byte to receive into; without, it could not be told from the end of
+    /// the stream.
+    fn has_room(&self) -> bool {
+        self.memory.is_some_and(|region| region.len > 0)
+            || self.buffer.as_ref().is_some_and(|buffer| buffer.capacity() > buffer.len())
+    }
+}
+
+/// What an operation works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    File(FileId),
+    Socket(SocketId),
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work {
+    Read {
+        offset: u64,
+    },
+    Write {
+        offset: u64,
+    },
+    Flush,
+    Fallocate {
+        mode: FallocateFlags,
+        offset: u64,
+        len: u64,
+    },
+    Recv,
+    /// Bytes of the buffer from `from` on; `done` of them are sent.
+    Send {
+        from: usize,
+        done: usize,
+    },
+}
+
+/// A socket and which of its two directions is taken.
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub(super) fd: OwnedFd,
+    is_receiving: bool,
+    is_sending: bool,
+}
+
+/// Something that was removed and that no operation uses any more.
+#[derive(Debug)]
+pub(super) enum Freed {
+    Arena(usize, Arc<Arena>),
+    File(usize, OwnedFd),
+    Socket(usize, OwnedFd),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) arenas: Table<Arc<Arena>>,
+    pub(super) files: Table<OwnedFd>,
+    pub(super) sockets: Table<Socket>,
+    pub(super) ops: Slab<Op>,
+    /// Operations that ended without having been started.
+    pub(super) refused: Vec<Completion>,
+    /// For the driver to forget, then to drop.
+    pub(super) freed: Vec<Freed>,
+    pub(super) iovecs: send_now::Iovecs,
+}
+
+/// A piece of memory that the kernel fills or sends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) base: *mut u8,
+    pub(super) len: usize,
+}
+
+impl Shared {
+    pub(super) fn new(entries: u32) -> Shared {
+        Shared {
+            arenas: Table::new(),
+            files: Table::new(),
+            sockets: Table::new(),
+            ops: Slab::with_capacity(entries as usize),
+            refused: Vec::new(),
+            freed: Vec::new(),
+            iovecs: send_now::Iovecs::default(),
+        }
+    }
+
+    pub(super) fn add_socket(&mut self, fd: OwnedFd) -> usize {
+        self.sockets.insert(Socket { fd, is_receiving: false, is_sending: false })
+    }
+
+    pub(super) fn remove_arena(&mut self, key: usize) {
+        if let Some(arena) = self.arenas.remove(key) {
+            self.freed.push(Freed::Arena(key, arena));
+        }
+    }
+
+    pub(super) fn remove_file(&mut self, key: usize) {
+        if let Some(fd) = self.files.remove(key) {
+            self.freed.push(Freed::File(key, fd));
+        }
+    }
+
+    /// Shuts the socket down first, so that what is in flight on it ends.
+    pub(super) fn remove_socket(&mut self, key: usize) {
+        if let Some(socket) = self.sockets.live(key) {
+            shutdown(socket.fd.as_fd());
+        }
+        if let Some(socket) = self.sockets.remove(key) {
+            self.freed.push(Freed::Socket(key, socket.fd));
+        }
+    }
+
+    /// Takes an operation and what it uses; its key. An operation on what is not there, or that is one too
+    /// many for its socket, ends with an error instead. Panics when its memory is out of its arena's bounds.
+    pub(super) fn begin(&mut self, op: Op) -> Option<usize> {
+        if let Err(error) = self.admit(&op) {
+            let result = Err(io::Error::from_raw_os_error(error));
+            self.refused.push(Completion { token: op.token, result, buffer: op.buffer });
+            return None;
+        }
+        if let Some(region) = op.memory {
+            self.arenas.hold(region.arena.0.into());
+        }
+        match op.target {
+            Target::File(id) => self.files.hold(id.0 as usize),
+            Target::Socket(id) => {
+                self.sockets.hold(id.0 as usize);
+                self.mark_direction(id, op.work, true);
+            }
+        }
+        Some(self.ops.insert(op))
+    }
+
+    fn admit(&self, op: &Op) -> Result<(), i32> {
+        if let Some(region) = op.memory {
+            let arena = self.arenas.live(region.arena.0.into()).ok_or(libc::EFAULT)?;
+            arena.piece(region.offset, region.len as usize);
+        }
+        match op.target {
+            Target::File(id) => {
+                self.files.live(id.0 as usize).ok_or(libc::EBADF)?;
+            }
+            Target::Socket(id) => {
+                let socket = self.sockets.live(id.0 as usize).ok_or(libc::EBADF)?;
+                let is_busy = match op.work {
+                    Work::Recv => socket.is_receiving,
+                    Work::Send { .. } => socket.is_sending,
+                    Work::Read { .. }
+                    | Work::Write { .. }
+                    | Work::Flush
+                    | Work::Fallocate { .. } => {
+                        unreachable!("file work on a socket")
+                    }
+                };
+                if is_busy {
+                    return Err(libc::EALREADY);
+                }
+                if matches!(op.work, Work::Recv) && !op.has_room() {
+                    return Err(libc::EINVAL);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn mark_direction(&mut self, id: SocketId, work: Work, is_taken: bool) {
+        let socket = self.sockets.held_mut(id.0 as usize);
+        match work {
+            Work::Recv => socket.is_receiving = is_taken,
+            Work::Send { .. } => socket.is_sending = is_taken,
+            Work::Read { .. } | Work::Write { .. } | Work::Flush | Work::Fallocate { .. } => {}
+        }
+    }
+
+    /// Ends an operation that nothing outside of this program uses any more.
+    pub(super) fn finish(&mut self, key: usize, result: io::Result<usize>) -> Completion {
+        let mut op = self.ops.remove(key);
+        let result = match op.work {
+            Work::Recv => self.end_recv(&mut op, result),
+            Work::Send { done, .. } => match result {
+                Ok(more) => Ok(done + more),
+                Err(_) if done > 0 => Ok(done),
+                Err(error) => Err(error),
+            },
+            Work::Read { .. } | Work::Write { .. } | Work::Flush | Work::Fallocate { .. } => result,
+        };
+        self.let_go(&op);
+        Completion { token: op.token, result, buffer: op.buffer }
+    }
+
+    fn end_recv(&self, op: &mut Op, result: io::Result<usize>) -> io::Result<usize> {
+        let received = result?;
+        let Target::Socket(id) = op.target else { unreachable!("a receive on a file") };
+        if received == 0 && self.sockets.is_removed(id.0 as usize) {
+            return Err(io::Error::from_raw_os_error(libc::ECANCELED));
+        }
+        let first = op.memory.map_or(0, |region| region.len as usize);
+        if let (Some(more), Some(buffer)) = (received.checked_sub(first), op.buffer.as_mut()) {
+            let len = buffer.len() + more;
+            assert!(len <= buffer.capacity(), "received more than there was room for");
+            // SAFETY: the kernel filled the spare capacity (`recv_pieces`) from its start with the bytes
+            // beyond those of the first region: `more` bytes, which fit (asserted above).
+            unsafe { buffer.set_len(len) };
+        }
+        Ok(received)
+    }
+
+    fn let_go(&mut self, op: &Op) {
+        if let Some(region) = op.memory {
+            let key = usize::from(region.arena.0);
+            if let Some(arena) = self.arenas.release(key) {
+                self.freed.push(Freed::Arena(key, arena));
+            }
+        }
+        match op.target {
+            Target::File(id) => {
+                let key = id.0 as usize;
+                if let Some(fd) = self.files.release(key) {
+                    self.freed.push(Freed::File(key, fd));
+                }
+            }
+            Target::Socket(id) => {
+                let key = id.0 as usize;
+                self.mark_direction(id, op.work, false);
+                if let Some(socket) = self.sockets.release(key) {
+                    self.freed.push(Freed::Socket(key, socket.fd));
+                }
+            }
+        }
+    }
+
+    pub(super) fn fd(&self, target: Target) -> RawFd {
+        match target {
+            Target::File(id) => self.files.held(id.0 as usize).as_raw_fd(),
+            Target::Socket(id) => self.sockets.held(id.0 as usize).fd.as_raw_fd(),
+        }
+    }
+
+    /// The piece of an arena that an operation in flight uses.
+    pub(super) fn region(&self, region: Region) -> Piece {
+        let arena = self.arenas.held(region.arena.0.into());
+        let len = region.len as usize;
+        Piece { base: arena.piece(region.offset, len), len }
+    }
+
+    /// Where a receive puts its bytes: the region, then the spare capacity of the buffer.
+    pub(super) fn recv_pieces(&mut self, key: usize) -> [Piece; 2] {
+        let memory = self.ops[key].memory;
+        let none = Piece { base: std::ptr::null_mut(), len: 0 };
+        let first = memory.map_or(none, |region| self.region(region));
+        let second = self.ops[key].buffer.as_mut().map_or(none, |buffer| {
+            let spare = buffer.spare_capacity_mut();
+            Piece { base: spare.as_mut_ptr().cast(), len: spare.len() }
+        });
+        [first, second]
+    }
+
+    /// What a send has left to send.
+    pub(super) fn send_piece(&mut self, key: usize) -> Piece {
+        let op = &mut self.ops[key];
+        let Work::Send { from, done } = op.work else { unreachable!("not a send") };
+        let buffer = op.buffer.as_mut().expect("a send owns its buffer");
+        let rest = buffer.get_mut(from + done..).unwrap_or_default();
+        Piece { base: rest.as_mut_ptr(), len: rest.len() }
+    }
+
+    /// Notes that a send sent `more` bytes; whether it has some left.
+    pub(super) fn send_goes_on(&mut self, key: usize, more: usize) -> bool {
+        let op = &mut self.ops[key];
+        let Work::Send { from, done } = &mut op.work else { unreachable!("not a send") };
+        *done += more;
+        let len = op.buffer.as_ref().map_or(0, Vec::len);
+        more > 0 && *from + *done < len
+    }
+}
+
+/// Ends both directions of a socket. It may be broken already, which is as good.
+pub(super) fn shutdown(socket: std::os::fd::BorrowedFd<'_>) {
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+}

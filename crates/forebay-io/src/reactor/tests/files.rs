@@ -1,0 +1,159 @@
+use super::*;
+use rustix::fs::FallocateFlags;
+
+#[test]
+fn what_was_written_is_read_back() {
+    on_each_kind(|mut reactor| {
+        let (id, arena) = add_arena(&mut reactor, 1 << 16);
+        let file = add_file(&mut reactor);
+        arena.write_at(4096, &pattern(8192));
+        reactor.write(file, 12288, region(id, 4096, 8192), Token(1));
+        let written = wait_for_one(&mut reactor);
+        assert_eq!((written.token, written.result.unwrap()), (Token(1), 8192));
+        reactor.flush(file, Token(2));
+        assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 0);
+        reactor.read(file, 12288, region(id, 32768, 8192), Token(3));
+        assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 8192);
+        assert_eq!(arena.crc32c(32768, 8192), crc32c::crc32c(&pattern(8192)));
+    });
+}
+
+#[test]
+fn a_read_across_the_end_is_short_and_behind_it_is_empty() {
+    on_each_kind(|mut reactor| {
+        let (id, _arena) = add_arena(&mut reactor, 1 << 16);
+        let file = add_file(&mut reactor);
+        reactor.write(file, 0, region(id, 0, 5000), Token(1));
+        wait_for_one(&mut reactor);
+        reactor.read(file, 4096, region(id, 0, 4096), Token(2));
+        assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 904);
+        reactor.read(file, 1 << 20, region(id, 0, 4096), Token(3));
+        assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 0);
+    });
+}
+
+#[test]
+fn direct_io_works_at_its_alignment() {
+    on_each_kind(|mut reactor| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        std::fs::write(&path, pattern(1 << 16)).unwrap();
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::DIRECT;
+        let Ok(fd) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else { return };
+        let (id, arena) = add_arena(&mut reactor, 1 << 16);
+        let file = reactor.add_file(fd).unwrap();
+        reactor.read(file, 8192, region(id, 4096, 4096), Token(1));
+        assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 4096);
+        let mut bytes = vec![0; 4096];
+        arena.read_at(4096, &mut bytes);
+        assert_eq!(bytes, pattern(1 << 16)[8192..12288]);
+    });
+}
+
+#[test]
+fn a_punched_hole_reads_as_zeroes() {
+    on_each_kind(|mut reactor| {
+        let (id, arena) = add_arena(&mut reactor, 1 << 16);
+        let file = add_file(&mut reactor);
+        arena.write_at(0, &[7; 12288]);
+        reactor.write(file, 0, region(id, 0, 12288), Token(1));
+        wait_for_one(&mut reactor);
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        reactor.fallocate(file, mode, 4096, 4096, Token(2));
+        assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 0);
+        reactor.read(file, 0, region(id, 16384, 12288), Token(3));
+        assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 12288);
+        let mut bytes = vec![1; 12288];
+        arena.read_at(16384, &mut bytes);
+        assert_eq!(bytes, [vec![7; 4096], vec![0; 4096], vec![7; 4096]].concat());
+    });
+}
+
+#[test]
+fn errors_of_the_kernel_come_back() {
+    on_each_kind(|mut reactor| {
+        let (id, _arena) = add_arena(&mut reactor, 4096);
+        let read_only = std::fs::File::open("/dev/null").unwrap();
+        let file = reactor.add_file(OwnedFd::from(read_only)).unwrap();
+        reactor.write(file, 0, region(id, 0, 4096), Token(1));
+        assert_eq!(errno(&wait_for_one(&mut reactor)), Some(libc::EBADF));
+        reactor.fallocate(file, FallocateFlags::PUNCH_HOLE, 0, 0, Token(2));
+        assert!(wait_for_one(&mut reactor).result.is_err());
+    });
+}
+
+#[test]
+fn more_operations_than_the_queue_has_entries_all_end() {
+    on_each_kind_of(8, |mut reactor| {
+        let (id, arena) = add_arena(&mut reactor, 512 * 1000);
+        let file = add_file(&mut reactor);
+        for number in 0..1000_u64 {
+            arena.write_at(number * 512, &[number as u8; 512]);
+            reactor.write(file, number * 512, region(id, number * 512, 512), Token(number));
+        }
+        assert_eq!(reactor.in_flight(), 1000);
+        let mut tokens: Vec<u64> = wait_for(&mut reactor, 1000)
+            .into_iter()
+            .map(|completion| {
+                assert_eq!(completion.result.unwrap(), 512);
+                completion.token.0
+            })
+            .collect();
+        tokens.sort_unstable();
+        assert_eq!(tokens, (0..1000).collect::<Vec<_>>());
+        assert_eq!(reactor.in_flight(), 0);
+    });
+}
+
+#[test]
+fn operations_on_what_is_not_there_end_with_an_error() {
+    on_each_kind(|mut reactor| {
+        let (id, _arena) = add_arena(&mut reactor, 4096);
+        let file = add_file(&mut reactor);
+        reactor.read(FileId(77), 0, region(id, 0, 512), Token(1));
+        assert_eq!(errno(&wait_for_one(&mut reactor)), Some(libc::EBADF));
+        reactor.read(file, 0, region(ArenaId(9), 0, 512), Token(2));
+        assert_eq!(errno(&wait_for_one(&mut reactor)), Some(libc::EFAULT));
+        reactor.remove_file(file);
+        reactor.flush(file, Token(3));
+        assert_eq!(errno(&wait_for_one(&mut reactor)), Some(libc::EBADF));
+        assert_eq!(reactor.in_flight(), 0);
+    });
+}
+
+#[test]
+#[should_panic(expected = "out of bounds")]
+fn a_region_beyond_its_arena_panics() {
+    let mut reactor = Reactor::new(8, None).unwrap();
+    let (id, _arena) = add_arena(&mut reactor, 4096);
+    let file = add_file(&mut reactor);
+    reactor.read(file, 0, region(id, 4000, 512), Token(1));
+}
+
+#[test]
+fn an_arena_beyond_one_gibibyte_works_across_the_pieces_it_is_registered_in() {
+    let available = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let kib: u64 = available
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse().ok())
+        .unwrap();
+    if kib < 3 << 20 {
+        eprintln!("not tested: less than 3 GiB of memory are available");
+        return;
+    }
+    on_each_kind(|mut reactor| {
+        let (id, arena) = add_arena(&mut reactor, (1 << 30) + (1 << 20));
+        let file = add_file(&mut reactor);
+        let bytes = pattern(16384);
+        for (number, offset) in [(1 << 30) - 8192, 1 << 30, 0].into_iter().enumerate() {
+            arena.write_at(offset, &bytes);
+            reactor.write(file, 0, region(id, offset, 16384), Token(number as u64));
+            assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 16384);
+            arena.zero(offset, 16384);
+            reactor.read(file, 0, region(id, offset, 16384), Token(9));
+            assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 16384);
+            assert_eq!(arena.crc32c(offset, 16384), crc32c::crc32c(&bytes));
+        }
+    });
+}

@@ -1,0 +1,132 @@
+use super::*;
+
+#[test]
+fn removing_a_socket_ends_what_is_in_flight() {
+    on_each_kind(|mut reactor| {
+        for is_started in [false, true] {
+            let (socket, mut theirs) = add_pair(&mut reactor);
+            reactor.recv(socket, None, Vec::with_capacity(10), Token(1));
+            reactor.send(socket, pattern(8 << 20), 0, Token(2));
+            if is_started {
+                reactor.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
+            }
+            reactor.remove_socket(socket);
+            for completion in wait_for(&mut reactor, 2) {
+                if completion.token == Token(1) {
+                    assert_eq!(errno(&completion), Some(libc::ECANCELED));
+                } else {
+                    assert!(completion.result.is_err() || completion.result.unwrap() < 8 << 20);
+                }
+                assert!(completion.buffer.is_some());
+            }
+            // The peer gets what was on its way, then the end.
+            let mut rest = Vec::new();
+            theirs.read_to_end(&mut rest).unwrap();
+            reactor.recv(socket, None, Vec::with_capacity(10), Token(3));
+            assert_eq!(errno(&wait_for_one(&mut reactor)), Some(libc::EBADF));
+        }
+    });
+}
+
+#[test]
+fn removing_a_socket_without_anything_in_flight_tells_the_peer() {
+    on_each_kind(|mut reactor| {
+        let (socket, mut theirs) = add_tcp_pair(&mut reactor);
+        reactor.remove_socket(socket);
+        assert_eq!(theirs.read(&mut [0; 8]).unwrap(), 0);
+        reactor.remove_socket(socket);
+        reactor.remove_socket(SocketId(1234));
+    });
+}
+
+#[test]
+fn a_removed_arena_lives_until_its_last_operation() {
+    on_each_kind(|mut reactor| {
+        let (id, arena) = add_arena(&mut reactor, 4096);
+        let (socket, mut theirs) = add_pair(&mut reactor);
+        reactor.recv(socket, Some(region(id, 0, 4096)), Vec::new(), Token(1));
+        reactor.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
+        reactor.remove_arena(id);
+        assert_eq!(Arc::strong_count(&arena), 2);
+        theirs.write_all(b"late").unwrap();
+        assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 4);
+        assert_eq!(Arc::strong_count(&arena), 1);
+        let mut bytes = [0; 4];
+        arena.read_at(0, &mut bytes);
+        assert_eq!(&bytes, b"late");
+    });
+}
+
+#[test]
+fn numbers_of_removed_things_are_used_again() {
+    on_each_kind(|mut reactor| {
+        for round in 0..2000_u32 {
+            let (id, arena) = add_arena(&mut reactor, 4096);
+            let file = add_file(&mut reactor);
+            let (socket, _theirs) = add_pair(&mut reactor);
+            assert_eq!((id, file, socket), (ArenaId(0), FileId(0), SocketId(0)));
+            if round % 100 == 0 {
+                arena.write_at(0, &round.to_ne_bytes());
+                reactor.write(file, 0, region(id, 0, 512), Token(1));
+                reactor.remove_file(file);
+                reactor.remove_arena(id);
+                assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 512);
+            }
+            reactor.remove_file(file);
+            reactor.remove_arena(id);
+            reactor.remove_socket(socket);
+            assert_eq!(Arc::strong_count(&arena), 1);
+        }
+    });
+}
+
+#[test]
+fn dropping_a_reactor_ends_what_is_in_flight_and_lets_go_of_its_memory() {
+    on_each_kind(|mut reactor| {
+        let (id, arena) = add_arena(&mut reactor, 1 << 20);
+        let file = add_file(&mut reactor);
+        let (socket, mut theirs) = add_pair(&mut reactor);
+        let (idle, _idle) = add_pair(&mut reactor);
+        reactor.recv(socket, Some(region(id, 0, 4096)), Vec::with_capacity(10), Token(1));
+        reactor.recv(idle, None, Vec::with_capacity(10), Token(1));
+        reactor.send(socket, pattern(8 << 20), 0, Token(2));
+        reactor.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
+        for number in 0..200 {
+            reactor.write(file, number * 4096, region(id, 0, 4096), Token(3));
+        }
+        drop(reactor);
+        assert_eq!(Arc::strong_count(&arena), 1);
+        theirs.read_to_end(&mut Vec::new()).unwrap();
+    });
+}
+
+#[test]
+fn a_reactor_may_be_made_on_another_thread() {
+    on_each_kind(|mut reactor| {
+        let (id, arena) = add_arena(&mut reactor, 4096);
+        let (socket, mut theirs) = add_pair(&mut reactor);
+        theirs.write_all(b"hello").unwrap();
+        let shard = std::thread::spawn(move || {
+            reactor.recv(socket, Some(region(id, 0, 5)), Vec::new(), Token(1));
+            wait_for_one(&mut reactor).result.unwrap()
+        });
+        assert_eq!(shard.join().unwrap(), 5);
+        let mut bytes = [0; 5];
+        arena.read_at(0, &mut bytes);
+        assert_eq!(&bytes, b"hello");
+    });
+}
+
+#[test]
+fn a_reactor_dropped_on_a_foreign_thread_leaves_its_memory_alone() {
+    // The ring belongs to the thread that used it: another one cannot end what is in flight, so the
+    // memory has to stay.
+    let Ok(mut reactor) = Reactor::new(8, Some(ReactorKind::Uring)) else { return };
+    let (id, arena) = add_arena(&mut reactor, 4096);
+    let (socket, theirs) = add_pair(&mut reactor);
+    reactor.recv(socket, Some(region(id, 0, 4096)), Vec::new(), Token(1));
+    reactor.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
+    std::thread::spawn(move || drop(reactor)).join().unwrap();
+    assert!(Arc::strong_count(&arena) <= 2);
+    assert!(theirs.as_fd().try_clone_to_owned().is_ok());
+}

@@ -1,0 +1,116 @@
+use super::*;
+use crate::clock::now_nanos;
+
+#[test]
+fn a_wait_without_anything_ends_at_its_timeout() {
+    on_each_kind(|mut reactor| {
+        let mut completions = Vec::new();
+        let start = now_nanos();
+        reactor.wait(Some(Duration::from_millis(20)), &mut completions).unwrap();
+        assert!(now_nanos() - start >= 20_000_000);
+        reactor.wait(Some(Duration::ZERO), &mut completions).unwrap();
+        assert!(completions.is_empty());
+    });
+}
+
+#[test]
+fn a_wake_up_ends_the_current_wait() {
+    on_each_kind(|mut reactor| {
+        let waker = reactor.waker();
+        let (told, news) = std::sync::mpsc::channel();
+        let other = std::thread::spawn(move || {
+            for number in 0..1000 {
+                told.send(number).unwrap();
+                waker.wake();
+            }
+        });
+        let mut seen = Vec::new();
+        while seen.len() < 1000 {
+            reactor.wait(None, &mut Vec::new()).unwrap();
+            seen.extend(news.try_iter());
+        }
+        assert_eq!(seen, (0..1000).collect::<Vec<_>>());
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_wake_up_before_the_wait_ends_it_once() {
+    on_each_kind(|mut reactor| {
+        let waker = reactor.waker();
+        waker.wake();
+        waker.clone().wake();
+        reactor.wait(None, &mut Vec::new()).unwrap();
+        let start = now_nanos();
+        reactor.wait(Some(Duration::from_millis(10)), &mut Vec::new()).unwrap();
+        assert!(now_nanos() - start >= 10_000_000, "woken twice by one wake-up");
+        waker.wake();
+        reactor.wait(None, &mut Vec::new()).unwrap();
+    });
+}
+
+#[test]
+fn a_waker_outlives_its_reactor() {
+    on_each_kind(|mut reactor| {
+        let waker = reactor.waker();
+        reactor.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
+        drop(reactor);
+        waker.wake();
+        waker.wake();
+    });
+}
+
+#[test]
+fn ping_pong_works_with_and_without_spinning() {
+    on_each_kind(|mut reactor| {
+        for is_spinning in [false, true] {
+            reactor.set_spinning(is_spinning);
+            let (socket, mut theirs) = add_pair(&mut reactor);
+            let echo = std::thread::spawn(move || {
+                let mut bytes = [0; 16];
+                while theirs.read_exact(&mut bytes).is_ok() {
+                    theirs.write_all(&bytes).unwrap();
+                }
+            });
+            let mut buffer = Vec::with_capacity(16);
+            for round in 0..2000_u128 {
+                let bytes = round.to_ne_bytes();
+                assert_eq!(reactor.send_now(socket, &[SendPart::Bytes(&bytes)]).unwrap(), 16);
+                buffer.clear();
+                reactor.recv(socket, None, buffer, Token(1));
+                let completion = wait_for_one(&mut reactor);
+                buffer = completion.buffer.unwrap();
+                assert_eq!(buffer, bytes);
+            }
+            reactor.remove_socket(socket);
+            echo.join().unwrap();
+        }
+        if reactor.kind() == ReactorKind::Epoll {
+            assert_eq!(reactor.spin_stats().spins, 0);
+        }
+    });
+}
+
+#[test]
+fn an_idle_reactor_uses_next_to_no_cpu_time() {
+    on_each_kind(|mut reactor| {
+        reactor.set_spinning(true);
+        let before = thread_cpu_nanos();
+        for _ in 0..20 {
+            reactor.wait(Some(Duration::from_millis(5)), &mut Vec::new()).unwrap();
+        }
+        assert!(thread_cpu_nanos() - before < 20_000_000);
+        assert_eq!(reactor.spin_stats().spins, 0);
+    });
+}
+
+#[test]
+fn io_uring_is_taken_unless_there_is_a_reason_not_to() {
+    let reactor = Reactor::new(8, None).unwrap();
+    assert_eq!(reactor.kind() == ReactorKind::Epoll, reactor.fallback_reason().is_some());
+}
+
+fn thread_cpu_nanos() -> i64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}

@@ -1,0 +1,458 @@
+//! The reactor on io_uring.
+//!
+//! `start` writes a submission, `wait` submits what was written and reaps completions in one system call.
+//! A full submission queue is submitted at once; when the kernel does not take it, entries wait in a
+//! backlog. A full completion queue is the kernel's matter (`IORING_FEAT_NODROP`): it keeps the
+//! rest and hands it out as entries are reaped.
+//!
+//! **Invariants.** The `user_data` of an operation is its key in `Shared::ops`, which owns all memory that
+//! the entry points to until [`Shared::finish`]; the vectors of a receive live in a box per socket.
+//! `expected` counts the entries given to the ring whose completion was not reaped.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+use super::shared::{Freed, Op, Piece, Shared, Target, Work};
+use super::spin::Spin;
+use super::{Completion, Driver, ReactorKind, Waker, context};
+use crate::arena::Arena;
+use crate::clock::now_nanos;
+use registered::{Descriptor, Registered};
+
+mod registered;
+mod setup;
+
+/// `user_data` of the read of the waker's eventfd, and of cancellations.
+const WAKER: u64 = u64::MAX;
+const CANCEL: u64 = u64::MAX - 1;
+/// How long `stop` waits for what is in flight.
+const STOP_NS_MAX: u64 = 5_000_000_000;
+
+/// See the module.
+pub(super) struct Uring {
+    ring: IoUring,
+    is_enabled: bool,
+    registered: Registered,
+    /// Entries that found no room in the submission queue.
+    backlog: VecDeque<squeue::Entry>,
+    expected: usize,
+    /// Per socket, where the kernel finds the vectors of its receive.
+    messages: Vec<Option<Box<Message>>>,
+    waker: Waker,
+    /// Where the kernel puts the count of the waker's eventfd.
+    waker_count: Box<u64>,
+    is_waker_armed: bool,
+    spin: Spin,
+}
+
+/// The kernel's description of a receive in two pieces.
+struct Message {
+    header: libc::msghdr,
+    vectors: [libc::iovec; 2],
+}
+
+// SAFETY: the raw pointers in `messages` are only followed by the kernel, during an operation whose memory
+// `Shared` owns; `Uring` itself never follows them, so it may move between threads.
+unsafe impl Send for Uring {}
+// SAFETY: no method that takes `&Uring` touches the pointers.
+unsafe impl Sync for Uring {}
+
+impl std::fmt::Debug for Uring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Uring")
+            .field("expected", &self.expected)
+            .field("backlog", &self.backlog.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Uring {
+    pub(super) fn new(entries: u32) -> io::Result<Uring> {
+        let ring = setup::ring(entries)?;
+        let registered = Registered::new(&ring);
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Uring {
+            ring,
+            is_enabled: false,
+            registered,
+            backlog: VecDeque::new(),
+            expected: 0,
+            messages: Vec::new(),
+            waker: Waker::new()?,
+            waker_count: Box::new(0),
+            is_waker_armed: false,
+            spin: Spin::new(cpus),
+        })
+    }
+
+    /// Makes the ring this thread's.
+    fn enable(&mut self) -> io::Result<()> {
+        if !self.is_enabled {
+            self.ring.submitter().register_enable_rings()?;
+            self.is_enabled = true;
+        }
+        Ok(())
+    }
+
+    /// The submission of an operation in `shared.ops`.
+    fn entry(&mut self, shared: &mut Shared, key: usize) -> squeue::Entry {
+        let Op { target, work, memory, .. } = shared.ops[key];
+        let fd = shared.fd(target);
+        let descriptor = match target {
+            Target::File(id) => self.registered.file(id.0 as usize, fd),
+            Target::Socket(id) => self.registered.socket(id.0 as usize, fd),
+        };
+        macro_rules! on {
+            ($fd:ident => $build:expr) => {
+                match descriptor {
+                    Descriptor::Plain($fd) => $build,
+                    Descriptor::Fixed($fd) => $build,
+                }
+            };
+        }
+        match work {
+            Work::Read { offset } => {
+                let region = memory.expect("a read has memory");
+                let Piece { base, .. } = shared.region(region);
+                match self.registered.buffer(region) {
+                    Some(slot) => on!(fd => opcode::ReadFixed::new(fd, base, region.len, slot)
+                        .offset(offset).build()),
+                    None => {
+                        on!(fd => opcode::Read::new(fd, base, region.len).offset(offset).build())
+                    }
+                }
+            }
+            Work::Write { offset } => {
+                let region = memory.expect("a write has memory");
+                let Piece { base, .. } = shared.region(region);
+                match self.registered.buffer(region) {
+                    Some(slot) => on!(fd => opcode::WriteFixed::new(fd, base, region.len, slot)
+                        .offset(offset).build()),
+                    None => {
+                        on!(fd => opcode::Write::new(fd, base, region.len).offset(offset).build())
+                    }
+                }
+            }
+            Work::Flush => {
+                on!(fd => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build())
+            }
+            Work::Fallocate { mode, offset, len } => on!(fd => opcode::Fallocate::new(fd, len)
+                .offset(offset).mode(mode.bits() as i32).build()),
+            Work::Recv => {
+                let pieces = shared.recv_pieces(key);
+                match self.recv_message(target, pieces) {
+                    Ok(one) => {
+                        let len = one.len.min(u32::MAX as usize) as u32;
+                        on!(fd => opcode::Recv::new(fd, one.base, len).build())
+                    }
+                    Err(message) => on!(fd => opcode::RecvMsg::new(fd, message).build()),
+                }
+            }
+            Work::Send { .. } => {
+                let Piece { base, len } = shared.send_piece(key);
+                let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+                let len = len.min(u32::MAX as usize) as u32;
+                on!(fd => opcode::Send::new(fd, base, len).flags(flags).build())
+            }
+        }
+        .user_data(key as u64)
+    }
+
+    /// The one piece to receive into, or else the description of two.
+    fn recv_message(
+        &mut self,
+        target: Target,
+        [first, second]: [Piece; 2],
+    ) -> Result<Piece, *mut libc::msghdr> {
+        if first.len == 0 {
+            return Ok(second);
+        }
+        if second.len == 0 {
+            return Ok(first);
+        }
+        let Target::Socket(id) = target else { unreachable!("a receive on a file") };
+        let message = self.messages[id.0 as usize].as_mut().expect("every socket has a message");
+        message.vectors = [first, second]
+            .map(|piece| libc::iovec { iov_base: piece.base.cast(), iov_len: piece.len });
+        message.header.msg_iov = message.vectors.as_mut_ptr();
+        message.header.msg_iovlen = 2;
+        Err(&raw mut message.header)
+    }
+
+    /// Gives an entry to the ring, or to the backlog.
+    fn push(&mut self, entry: squeue::Entry) {
+        self.expected += 1;
+        if !self.backlog.is_empty() || !self.try_push(&entry) {
+            self.backlog.push_back(entry);
+            // An error shows again in `wait`, which has someone to tell.
+            let _ = self.push_backlog();
+        }
+    }
+
+    fn try_push(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: every entry comes from `entry`, `arm_waker` or `cancel`: its memory is owned by
+        // `Shared::ops` and the arenas there, by the box of a socket, or by `waker_count`, none of which is let
+        // go of before its completion was reaped, or ever when `stop` fails.
+        unsafe { self.ring.submission().push(entry).is_ok() }
+    }
+
+    /// Moves the backlog to the ring, as far as the kernel takes it.
+    fn push_backlog(&mut self) -> io::Result<()> {
+        while let Some(entry) = self.backlog.front().cloned() {
+            if self.try_push(&entry) {
+                self.backlog.pop_front();
+                continue;
+            }
+            self.submit(None)?;
+            if self.ring.submission().is_full() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the waker's eventfd, unless a read is in flight.
+    fn arm_waker(&mut self) {
+        if !self.is_waker_armed {
+            self.is_waker_armed = true;
+            let fd = types::Fd(self.waker.fd());
+            let count = (&raw mut *self.waker_count).cast();
+            self.push(opcode::Read::new(fd, count, 8).build().user_data(WAKER));
+        }
+    }
+
+    /// Submits. With a deadline, also waits for a completion (`u64::MAX`: for ever).
+    fn submit(&mut self, deadline: Option<u64>) -> io::Result<Submitted> {
+        self.enable()?;
+        let submitter = self.ring.submitter();
+        let result = match deadline {
+            None => submitter.submit(),
+            Some(u64::MAX) => submitter.submit_and_wait(1),
+            Some(deadline) => {
+                let left = Duration::from_nanos(deadline.saturating_sub(now_nanos()));
+                let left = types::Timespec::from(left);
+                submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&left))
+            }
+        };
+        match result {
+            Ok(_) => Ok(Submitted::Taken),
+            Err(error) => match error.raw_os_error() {
+                // The time is over; completions must be reaped first; no memory just now.
+                Some(libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(Submitted::Taken),
+                Some(libc::EINTR) => Ok(Submitted::Interrupted),
+                Some(_) | None => Err(context("io_uring failed", &error)),
+            },
+        }
+    }
+
+    /// Whether there is something for the kernel to do before completions are looked at.
+    fn needs_submit(&mut self) -> bool {
+        let queue = self.ring.submission();
+        !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
+    }
+
+    fn has_completions(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    /// Takes completions off the ring. Whether the waker was among them.
+    fn reap(&mut self, shared: &mut Shared, completions: &mut Vec<Completion>) -> bool {
+        let mut is_woken = false;
+        loop {
+            let next = self.ring.completion().next();
+            let Some(entry) = next else { break };
+            self.expected -= 1;
+            match entry.user_data() {
+                WAKER => {
+                    self.is_waker_armed = false;
+                    if entry.result() == 8 {
+                        self.waker.is_consumed();
+                        is_woken = true;
+                    }
+                }
+                CANCEL => {}
+                _ => completions.extend(self.end(shared, &entry)),
+            }
+        }
+        is_woken
+    }
+
+    /// An operation's completion, unless it has to go on.
+    fn end(&mut self, shared: &mut Shared, entry: &cqueue::Entry) -> Option<Completion> {
+        let key = entry.user_data() as usize;
+        let result = match usize::try_from(entry.result()) {
+            Ok(count) => Ok(count),
+            Err(_) => Err(io::Error::from_raw_os_error(-entry.result())),
+        };
+        if let (Work::Send { .. }, Ok(sent)) = (shared.ops[key].work, &result) {
+            if shared.send_goes_on(key, *sent) {
+                let again = self.entry(shared, key);
+                self.push(again);
+                return None;
+            }
+            return Some(shared.finish(key, Ok(0)));
+        }
+        Some(shared.finish(key, result))
+    }
+
+    /// Spins, if that has paid lately. Whether it found something.
+    fn spin(&mut self, deadline: u64) -> io::Result<bool> {
+        let Some(budget) = self.spin.budget_ns() else { return Ok(false) };
+        let start = now_nanos();
+        let end = deadline.min(start + budget);
+        self.submit(None)?;
+        loop {
+            if self.needs_submit() {
+                self.submit(None)?;
+            }
+            let now = now_nanos();
+            let has_found = self.has_completions();
+            if has_found || now >= end {
+                self.spin.on_spin(now - start, has_found);
+                return Ok(has_found);
+            }
+            for _ in 0..8 {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Submits and waits until there is a completion, or the deadline.
+    fn sleep(&mut self, deadline: u64) -> io::Result<Submitted> {
+        if !self.spin.is_enabled() {
+            return self.submit(Some(deadline));
+        }
+        if self.spin(deadline)? {
+            return Ok(Submitted::Taken);
+        }
+        let start = now_nanos();
+        let submitted = self.submit(Some(deadline))?;
+        self.spin.on_wait(now_nanos() - start);
+        Ok(submitted)
+    }
+
+    fn cancel(&mut self, user_data: u64) {
+        self.push(opcode::AsyncCancel::new(user_data).build().user_data(CANCEL));
+    }
+}
+
+/// How a submission went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Submitted {
+    Taken,
+    Interrupted,
+}
+
+impl Driver for Uring {
+    fn kind(&self) -> ReactorKind {
+        ReactorKind::Uring
+    }
+
+    fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    fn on_arena(&mut self, key: usize, arena: &Arena) {
+        self.registered.add_arena(&self.ring, key, arena);
+    }
+
+    fn on_file(&mut self, key: usize, file: &OwnedFd) {
+        self.registered.add_file(&self.ring, key, file.as_raw_fd());
+    }
+
+    fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()> {
+        // On a non-blocking socket some kernels end an operation with EAGAIN instead of waiting.
+        rustix::io::ioctl_fionbio(socket, false)?;
+        self.registered.add_socket(&self.ring, key, socket.as_raw_fd());
+        if self.messages.len() <= key {
+            self.messages.resize_with(key + 1, || None);
+        }
+        // SAFETY: all zeroes is a valid `Message`: null pointers and lengths of zero.
+        self.messages[key].get_or_insert_with(|| Box::new(unsafe { std::mem::zeroed() }));
+        Ok(())
+    }
+
+    fn forget(&mut self, freed: &Freed) {
+        match freed {
+            Freed::Arena(key, _) => self.registered.remove_arena(&self.ring, *key),
+            Freed::File(key, _) => self.registered.remove_file(&self.ring, *key),
+            Freed::Socket(key, _) => self.registered.remove_socket(&self.ring, *key),
+        }
+    }
+
+    fn start(&mut self, shared: &mut Shared, key: usize) {
+        let entry = self.entry(shared, key);
+        self.push(entry);
+    }
+
+    fn wait(
+        &mut self,
+        shared: &mut Shared,
+        timeout: Option<Duration>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
+        let deadline = match timeout {
+            None => u64::MAX,
+            Some(Duration::ZERO) => 0,
+            Some(timeout) => {
+                let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+                now_nanos().saturating_add(timeout)
+            }
+        };
+        self.enable()?;
+        let before = completions.len();
+        loop {
+            self.arm_waker();
+            self.push_backlog()?;
+            let mut submitted = Submitted::Taken;
+            if deadline == 0 || self.has_completions() {
+                if self.needs_submit() {
+                    submitted = self.submit(None)?;
+                }
+            } else {
+                submitted = self.sleep(deadline)?;
+            }
+            let is_woken = self.reap(shared, completions);
+            let is_over = || deadline != u64::MAX && now_nanos() >= deadline;
+            if completions.len() > before
+                || is_woken
+                || submitted == Submitted::Interrupted
+                || is_over()
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    fn stop(&mut self, shared: &mut Shared) -> bool {
+        if !self.is_enabled {
+            // Nothing was ever submitted.
+            return true;
+        }
+        // Not given to the ring, so there is nothing to wait for.
+        self.expected -= self.backlog.len();
+        self.backlog.clear();
+        let keys: Vec<u64> = shared.ops.iter().map(|(key, _)| key as u64).collect();
+        for user_data in keys.into_iter().chain([WAKER]) {
+            self.cancel(user_data);
+        }
+        let deadline = now_nanos() + STOP_NS_MAX;
+        let mut dropped = Vec::new();
+        while self.expected > 0 && now_nanos() < deadline {
+            if self.push_backlog().is_err() || self.submit(Some(deadline)).is_err() {
+                return false;
+            }
+            self.reap(shared, &mut dropped);
+            dropped.clear();
+        }
+        self.expected == 0
+    }
+
+    fn spin(&mut self) -> Option<&mut Spin> {
+        Some(&mut self.spin)
+    }
+}
