@@ -1,12 +1,43 @@
 //! A connection on its shard: socket, session and engine.
+//!
+//! ```text
+//! recv ──► input ──Session::next──► Engine::submit ──► on_reply ──► Outbox ──flush──► socket
+//!            │ write: Engine::write_buffer, the rest of the payload is received into it
+//!            └ Waiting: a limit is reached, no memory, engine busy ──resume──┘
+//! ```
+//!
+//! ```text
+//! Open ──DISC, end of stream, close──► Draining ──all answered and sent──► Closed
+//!   └────── broken protocol, broken socket, stalled client ─────────────────►┘
+//! ```
+//!
+//! Limits: one receive of [`INPUT_BYTES`] at a time and nothing is received while something waits, so
+//! that no client gets more than its turn; requests and bytes in flight as the session has them; no
+//! request is taken while the client does not read its answers. A client that stalls in the middle
+//! of a request, or does not read an answer, is closed after [`STALL_MAX`]; a payload also has to
+//! arrive at [`PAYLOAD_RATE_MIN`] after that, because it holds a request buffer.
+//!
+//! **Invariant:** a buffer that a receive may still write to is not given back: a closed connection
+//! keeps it until the receive has ended.
 
-use forebay_core::action::{Actions, Extent, Reply, Span};
+use forebay_core::action::{Actions, Buffer, Extent, Reply, ReplyData, Span};
 use forebay_core::engine::Engine;
-use forebay_core::ids::Nanos;
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::{Nanos, RequestTag};
+use forebay_core::request::{Op, Request};
 use forebay_io::reactor::{ArenaId, Completion, Reactor, SocketId, Token};
 
 use super::export::Export;
 use super::handshake::Negotiated;
+use super::outbox::{Outbox, region};
+use super::session::{Session, Step, Submission};
+
+/// Bytes received at a time, payloads that go straight to their buffers not counted.
+pub const INPUT_BYTES: usize = 256 << 10;
+/// Time without progress after which a client is closed.
+pub const STALL_MAX: Nanos = Nanos::from_millis(30_000);
+/// Bytes per second at which the payload of a write has to arrive on average, [`STALL_MAX`] aside.
+pub const PAYLOAD_RATE_MIN: u64 = 256 << 10;
 
 /// What a connection works with during one call.
 #[derive(Debug)]
@@ -32,15 +63,81 @@ pub struct Tokens {
     pub send: Token,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Takes requests.
+    Open,
+    /// Takes none; closes when everything is answered and sent.
+    Draining,
+    /// The socket is gone; answers are discarded.
+    Closed,
+}
+
+/// Why no further request is taken.
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    /// A limit of the connection was reached with so many requests in flight.
+    Room { in_flight: usize },
+    /// The engine has no memory for a write.
+    Memory { key: u32, range: ByteRange, fua: bool },
+    /// The engine has no place for a request (and for the question after it).
+    Place { request: Request, second: Option<Op> },
+}
+
+/// A write whose payload is arriving.
+#[derive(Clone, Copy, Debug)]
+struct Incoming {
+    key: u32,
+    range: ByteRange,
+    fua: bool,
+    buffer: Buffer,
+    /// Bytes of the payload that are in the buffer.
+    arrived: u64,
+    /// When all of it must have arrived.
+    deadline: Nanos,
+}
+
+impl Incoming {
+    /// Where the bytes go that have not arrived.
+    fn rest(&self) -> Span {
+        let span = self.buffer.at(self.range);
+        span.part(self.arrived, self.range.len() - self.arrived)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.arrived == self.range.len()
+    }
+}
+
 /// One client of one disk in its transmission phase.
 ///
-/// The shard's loop: [`on_completion`](Connection::on_completion) for completions with one of its
-/// tokens, carry out the actions, [`on_reply`](Connection::on_reply) for replies with its id, then
-/// [`flush`](Connection::flush), then `Engine::sent`; [`resume`](Connection::resume) when
-/// [`wants_resume`](Connection::wants_resume) says so; [`tick`](Connection::tick) at
-/// [`next_deadline`](Connection::next_deadline); forget it when [`is_done`](Connection::is_done).
+/// The shard's loop, for each connection that something happened to:
+/// 1. [`on_completion`](Connection::on_completion) for completions with one of its tokens, and
+///    [`resume`](Connection::resume) when [`wants_resume`](Connection::wants_resume) says so;
+/// 2. carry out the actions, [`on_reply`](Connection::on_reply) for replies with its id;
+/// 3. [`flush`](Connection::flush) when [`needs_flush`](Connection::needs_flush);
+/// 4. after all connections: `Engine::sent`. From 1 again without waiting while any
+///    [`wants_resume`](Connection::wants_resume) because of room that the flush made.
+///
+/// [`tick`](Connection::tick) at [`next_deadline`](Connection::next_deadline); forget the connection
+/// when [`is_done`](Connection::is_done). Every call may append actions.
 #[derive(Debug)]
-pub struct Connection {}
+pub struct Connection {
+    id: u32,
+    socket: SocketId,
+    tokens: Tokens,
+    phase: Phase,
+    session: Session,
+    outbox: Outbox,
+    /// Received bytes; used up to `used`. Moved into the reactor while receiving.
+    input: Vec<u8>,
+    used: usize,
+    is_receiving: bool,
+    /// When the receive must have made progress; [`Nanos::NEVER`] between requests.
+    receive_deadline: Nanos,
+    waiting: Option<Waiting>,
+    incoming: Option<Incoming>,
+}
 
 impl Connection {
     /// Takes over `socket`, of a client that negotiated `negotiated` for `export` and has sent
@@ -54,14 +151,40 @@ impl Connection {
         id: u32,
         tokens: Tokens,
     ) -> Connection {
-        let _ = (cx, socket, export, negotiated, leftover, id, tokens);
-        todo!()
+        let mut input = Vec::with_capacity(INPUT_BYTES.max(leftover.len() + 1));
+        input.extend_from_slice(leftover);
+        let mut connection = Connection {
+            id,
+            socket,
+            tokens,
+            phase: Phase::Open,
+            session: Session::new(export, negotiated),
+            outbox: Outbox::new(socket, tokens.send),
+            input,
+            used: 0,
+            is_receiving: false,
+            receive_deadline: Nanos::NEVER,
+            waiting: None,
+            incoming: None,
+        };
+        connection.take_requests(cx);
+        connection
     }
 
     /// An operation with one of the connection's tokens has finished.
     pub fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
-        let _ = (cx, completion);
-        todo!()
+        if completion.token == self.tokens.recv {
+            self.on_received(cx, completion);
+        } else {
+            assert_eq!(completion.token, self.tokens.send, "a completion of someone else");
+            let sent = self.outbox.on_sent(completion.result, completion.buffer);
+            if self.phase != Phase::Closed {
+                match sent {
+                    Ok(()) => self.flush(cx),
+                    Err(_) => self.disconnect(cx),
+                }
+            }
+        }
     }
 
     /// The engine answered a request. `slices` and `extents` are the whole lists of the actions that
@@ -73,48 +196,297 @@ impl Connection {
         slices: &[Span],
         extents: &[Extent],
     ) {
-        let _ = (cx, reply, slices, extents);
-        todo!()
+        debug_assert_eq!((reply.tag.0 >> 32) as u32, self.id);
+        let session = &mut self.session;
+        let with_data = self.outbox.append(|out| session.reply(reply, slices, extents, out));
+        match reply.data {
+            ReplyData::Slots { first, count } if with_data => {
+                self.outbox.push_slots(&slices[first as usize..][..count as usize]);
+            }
+            ReplyData::Buffer { data, buffer } if with_data => {
+                self.outbox.push_buffer(data, buffer);
+            }
+            ReplyData::Buffer { buffer, .. } => cx.engine.release(cx.now, buffer, cx.actions),
+            ReplyData::None | ReplyData::Slots { .. } | ReplyData::Extents { .. } => {}
+        }
+        if self.phase == Phase::Closed {
+            self.outbox.discard(cx);
+        }
+    }
+
+    /// True when [`Connection::flush`] has something to send.
+    pub fn needs_flush(&self) -> bool {
+        self.outbox.needs_flush() || (self.phase == Phase::Draining && self.is_drained())
     }
 
     /// Sends what is queued, and copies what the socket does not take: afterwards no slot memory is
-    /// referred to any more, and the shard may call `Engine::sent`.
+    /// referred to any more, and the shard may call `Engine::sent`. To be called after every round of
+    /// replies, also while a send is on its way.
     pub fn flush(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-        todo!()
+        if self.phase == Phase::Closed {
+            return;
+        }
+        let sent = self.outbox.flush(cx);
+        if sent.is_err() || (self.phase == Phase::Draining && self.is_drained()) {
+            self.disconnect(cx);
+        }
     }
 
     /// True when there are requests waiting that can be tried (again): the engine was busy or had no
-    /// memory, or a limit of the connection was reached and no longer is. Try after completions.
+    /// memory (try after completions), or a limit of the connection was reached and no longer is.
     pub fn wants_resume(&self) -> bool {
-        todo!()
+        match self.waiting {
+            None => false,
+            Some(Waiting::Room { in_flight }) => {
+                self.outbox.is_empty() && self.session.in_flight() < in_flight
+            }
+            Some(Waiting::Memory { .. } | Waiting::Place { .. }) => true,
+        }
     }
 
     /// Goes on with what waits.
     pub fn resume(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-        todo!()
+        if self.wants_resume() {
+            self.take_requests(cx);
+        }
     }
 
-    /// Finishes the requests in flight, answers them, then closes. New ones are not taken.
+    /// Takes no further request, finishes and answers those in flight, then closes.
     pub fn close(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-        todo!()
+        self.drain(cx);
     }
 
     /// When [`Connection::tick`] is due, [`Nanos::NEVER`] when nothing is timed.
     pub fn next_deadline(&self) -> Nanos {
-        todo!()
+        if self.phase == Phase::Closed {
+            return Nanos::NEVER;
+        }
+        let send = self.outbox.sending_since().plus(STALL_MAX);
+        self.receive_deadline.min(send).min(self.outbox.hold_deadline())
     }
 
-    /// Time has passed: a client that makes no progress is closed.
+    /// Time has passed: a client that makes no progress is closed, and one that makes little does not
+    /// keep the disk's memory.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-        todo!()
+        if self.phase == Phase::Closed {
+            return;
+        }
+        let stalled = self.outbox.sending_since().plus(STALL_MAX).min(self.receive_deadline);
+        if stalled <= cx.now {
+            self.disconnect(cx);
+        } else if self.outbox.hold_deadline() <= cx.now {
+            self.outbox.let_go(cx);
+        }
     }
 
     /// True when the socket is closed, no operation is in flight and every request was answered.
     pub fn is_done(&self) -> bool {
-        todo!()
+        self.phase == Phase::Closed
+            && !self.is_receiving
+            && !self.outbox.is_sending()
+            && self.session.in_flight() == 0
+    }
+
+    /// Requests that were taken and not answered.
+    pub fn in_flight(&self) -> usize {
+        self.session.in_flight()
+    }
+
+    /// True when all that was submitted is answered and sent; a payload that is cut short is not
+    /// waited for.
+    fn is_drained(&self) -> bool {
+        let unsubmitted = usize::from(self.incoming.is_some());
+        self.session.in_flight() == unsubmitted && self.outbox.is_empty()
+    }
+
+    fn on_received(&mut self, cx: &mut Context<'_>, completion: Completion) {
+        self.is_receiving = false;
+        self.receive_deadline = Nanos::NEVER;
+        debug_assert!(self.input.is_empty(), "the input was moved into the reactor");
+        self.input = completion.buffer.unwrap_or_default();
+        if self.phase != Phase::Open {
+            self.drop_unsubmitted(cx);
+            return;
+        }
+        match completion.result {
+            Err(_) => self.disconnect(cx),
+            Ok(0) if self.is_mid_request() => self.disconnect(cx),
+            Ok(0) => self.drain(cx),
+            Ok(received) => {
+                if let Some(incoming) = &mut self.incoming {
+                    // Nothing was in the input: what is there now came after the payload.
+                    incoming.arrived += (received - self.input.len()) as u64;
+                }
+                self.take_requests(cx);
+            }
+        }
+    }
+
+    /// Takes requests from the input until it is used up or something has to be waited for, then
+    /// receives more unless something waits.
+    fn take_requests(&mut self, cx: &mut Context<'_>) {
+        while self.phase == Phase::Open {
+            if !self.retry(cx) || !self.take_payload(cx) {
+                break;
+            }
+            if self.outbox.is_sending() {
+                self.waiting = Some(Waiting::Room { in_flight: usize::MAX });
+                break;
+            }
+            let (session, input) = (&mut self.session, &self.input[self.used..]);
+            let step = self.outbox.append(|out| session.next(input, out));
+            let Ok((consumed, step)) = step else { return self.disconnect(cx) };
+            self.used += consumed;
+            match step {
+                Step::NeedMore => break,
+                Step::Refused => {}
+                Step::Request(submission) => self.submit_questions(cx, submission),
+                Step::Write { key, range, fua } => {
+                    self.waiting = Some(Waiting::Memory { key, range, fua });
+                }
+                Step::Full => {
+                    let in_flight = self.session.in_flight();
+                    self.waiting = Some(Waiting::Room { in_flight });
+                    break;
+                }
+                Step::Disconnect => return self.drain(cx),
+            }
+        }
+        self.receive(cx);
+    }
+
+    /// Tries again what waits; true when nothing waits any more.
+    fn retry(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.waiting.take() {
+            None | Some(Waiting::Room { .. }) => {}
+            Some(Waiting::Memory { key, range, fua }) => match cx.engine.write_buffer(range) {
+                Some(buffer) => {
+                    let seconds = range.len() / PAYLOAD_RATE_MIN;
+                    let allowed = STALL_MAX.plus(Nanos::from_millis(1000 * seconds));
+                    let deadline = cx.now.plus(allowed);
+                    self.incoming =
+                        Some(Incoming { key, range, fua, buffer, arrived: 0, deadline });
+                }
+                None => self.waiting = Some(Waiting::Memory { key, range, fua }),
+            },
+            Some(Waiting::Place { request, second }) => self.submit(cx, request, second),
+        }
+        self.waiting.is_none()
+    }
+
+    /// Moves payload from the input to the write that it belongs to, and submits the write when it is
+    /// complete; true when no payload is awaited any more.
+    fn take_payload(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(incoming) = &mut self.incoming else { return true };
+        let rest = incoming.rest();
+        let here = &self.input[self.used..];
+        let count = here.len().min(rest.len as usize);
+        if count > 0 {
+            cx.reactor.arena(cx.arena).write_at(rest.offset, &here[..count]);
+            incoming.arrived += count as u64;
+            self.used += count;
+        }
+        if !incoming.is_complete() {
+            return false;
+        }
+        let Incoming { key, range, fua, buffer, .. } = *incoming;
+        self.incoming = None;
+        let request = Request { tag: self.tag(key), range, op: Op::Write { buffer, fua } };
+        self.submit(cx, request, None);
+        self.waiting.is_none()
+    }
+
+    fn submit_questions(&mut self, cx: &mut Context<'_>, submission: Submission) {
+        let Submission { key, range, op, second } = submission;
+        self.submit(cx, Request { tag: self.tag(key), range, op }, second);
+    }
+
+    /// Submits a request, and the second question of it when there is one.
+    fn submit(&mut self, cx: &mut Context<'_>, mut request: Request, mut second: Option<Op>) {
+        loop {
+            if cx.engine.submit(cx.now, request, cx.actions).is_err() {
+                self.waiting = Some(Waiting::Place { request, second });
+                return;
+            }
+            let Some(op) = second.take() else { return };
+            request = Request { tag: RequestTag(request.tag.0 + 1), op, ..request };
+        }
+    }
+
+    /// Receives more, when nothing waits: the rest of a payload straight to its place.
+    fn receive(&mut self, cx: &mut Context<'_>) {
+        if self.phase != Phase::Open || self.is_receiving || self.waiting.is_some() {
+            return;
+        }
+        self.input.drain(..self.used);
+        self.used = 0;
+        let stall = cx.now.plus(STALL_MAX);
+        self.receive_deadline = match &self.incoming {
+            Some(incoming) => stall.min(incoming.deadline),
+            None if self.is_mid_request() => stall,
+            None => Nanos::NEVER,
+        };
+        let first = self.incoming.as_ref().map(|incoming| region(cx.arena, incoming.rest()));
+        let input = std::mem::take(&mut self.input);
+        self.is_receiving = true;
+        cx.reactor.recv(self.socket, first, input, self.tokens.recv);
+    }
+
+    /// True when a part of a request has arrived.
+    fn is_mid_request(&self) -> bool {
+        self.used < self.input.len() || self.incoming.is_some() || self.session.is_skipping()
+    }
+
+    /// Takes no further request.
+    fn drain(&mut self, cx: &mut Context<'_>) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        self.phase = Phase::Draining;
+        self.drop_unsubmitted(cx);
+        if self.is_drained() {
+            self.disconnect(cx);
+        }
+    }
+
+    /// Closes the socket; what is in flight finishes unseen.
+    fn disconnect(&mut self, cx: &mut Context<'_>) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        self.phase = Phase::Closed;
+        cx.reactor.remove_socket(self.socket);
+        self.outbox.discard(cx);
+        self.drop_unsubmitted(cx);
+    }
+
+    /// Gives up what the engine has not been given: a write is whole or it is nothing.
+    fn drop_unsubmitted(&mut self, cx: &mut Context<'_>) {
+        match self.waiting.take() {
+            None | Some(Waiting::Room { .. }) => {}
+            Some(Waiting::Memory { key, .. }) => self.session.forget(key),
+            Some(Waiting::Place { request, second }) => {
+                let key = request.tag.0 as u32;
+                self.session.forget(key);
+                if second.is_some() {
+                    self.session.forget(key + 1);
+                }
+                if let Op::Write { buffer, .. } = request.op {
+                    cx.engine.release(cx.now, buffer, cx.actions);
+                }
+            }
+        }
+        // A receive in flight may still write to the buffer: its completion comes here again.
+        if self.is_receiving {
+            return;
+        }
+        if let Some(incoming) = self.incoming.take() {
+            self.session.forget(incoming.key);
+            cx.engine.release(cx.now, incoming.buffer, cx.actions);
+        }
+    }
+
+    fn tag(&self, key: u32) -> RequestTag {
+        RequestTag(u64::from(self.id) << 32 | u64::from(key))
     }
 }

@@ -108,31 +108,34 @@ impl Handshake {
     /// Takes `bytes` from the client. After any outcome but [`Outcome::Continue`] it must not be
     /// called again.
     pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Outcome {
-        self.input.extend_from_slice(bytes);
-        let input = std::mem::take(&mut self.input);
+        let mut input = std::mem::take(&mut self.input);
+        input.extend_from_slice(bytes);
         let mut used = 0;
-        let outcome = loop {
+        loop {
             match self.step(&input[used..], out) {
                 Ok(Step::NeedMore) => {
-                    self.input = input[used..].to_vec();
-                    break Outcome::Continue;
+                    input.drain(..used);
+                    self.input = input;
+                    return Outcome::Continue;
                 }
                 Ok(Step::Done(consumed)) => used += consumed,
                 Ok(Step::Chosen(consumed, export)) => {
-                    let contexts = self.selected.filter(|(index, _)| *index == export);
-                    break Outcome::Transmission {
-                        export,
-                        negotiated: Negotiated {
-                            structured_replies: self.structured_replies,
-                            contexts: contexts.map_or_else(Contexts::default, |(_, set)| set),
-                        },
-                        leftover: input[used + consumed..].to_vec(),
-                    };
+                    input.drain(..used + consumed);
+                    let negotiated = self.negotiated(export);
+                    return Outcome::Transmission { export, negotiated, leftover: input };
                 }
-                Err(reason) => break Outcome::Close(reason),
+                Err(reason) => return Outcome::Close(reason),
             }
-        };
-        outcome
+        }
+    }
+
+    /// What was agreed on, for a client that goes to `export`.
+    fn negotiated(&self, export: usize) -> Negotiated {
+        let contexts = self.selected.filter(|(index, _)| *index == export).map(|(_, set)| set);
+        Negotiated {
+            structured_replies: self.structured_replies,
+            contexts: contexts.unwrap_or_default(),
+        }
     }
 
     /// Takes the client's flags or one option off the front of `input`.
