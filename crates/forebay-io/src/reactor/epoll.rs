@@ -1,8 +1,318 @@
-//! placeholder
-use super::Driver;
-pub(super) struct Epoll;
+//! The reactor where io_uring is forbidden: epoll for sockets, a pool of threads for files.
+//!
+//! Sockets are watched edge-triggered from the start. An operation on one is tried in the next `wait`, and
+//! again at each edge; between "it would block" and the edge nothing can get lost, as every try goes on until
+//! the kernel says that it would block.
+//!
+//! **Invariants.** An operation is in exactly one place: to be tried (`untried`), pending on its socket, or
+//! with the pool (`backlog`, waiting, running, ended). `Shared::ops` owns its memory in all of them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+
+use super::shared::{Freed, Op, Piece, Shared, Target, Work};
+use super::spin::Spin;
+use super::{Completion, Driver, ReactorKind, Waker, context};
+use crate::arena::Arena;
+use crate::clock::now_nanos;
+use pool::{Call, Job, Outcome, Pool};
+
+mod pool;
+
+/// What epoll calls the two eventfds; sockets go by their keys.
+const WAKER: u64 = u64::MAX;
+const POOL: u64 = u64::MAX - 1;
+/// Events taken at a time.
+const EVENTS: usize = 256;
+/// How long `stop` waits for the pool.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Epoll {
+    epoll: OwnedFd,
+    waker: Waker,
+    pool: Pool,
+    pool_waker: Waker,
+    /// Jobs that the pool had no room for.
+    backlog: VecDeque<Job>,
+    outcomes: Vec<Outcome>,
+    /// Keys of socket operations that were not tried yet.
+    untried: Vec<usize>,
+    /// By the keys of sockets.
+    pending: Vec<Pending>,
+}
+
+/// The operations that wait for an edge of a socket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    recv: Option<usize>,
+    send: Option<usize>,
+}
+
 impl Epoll {
-    pub(super) fn new(_entries: u32) -> std::io::Result<Box<dyn Driver>> {
-        Err(std::io::Error::from_raw_os_error(libc::ENOSYS))
+    pub(super) fn new(entries: u32) -> io::Result<Epoll> {
+        let failed = |error: rustix::io::Errno| context("epoll does not work", &error.into());
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let waker = Waker::new()?;
+        let pool_waker = Waker::new()?;
+        for (waker, data) in [(&waker, WAKER), (&pool_waker, POOL)] {
+            // SAFETY: the waker is alive during the call.
+            let event = unsafe { BorrowedFd::borrow_raw(waker.fd()) };
+            epoll::add(&epoll, event, epoll::EventData::new_u64(data), epoll::EventFlags::IN)
+                .map_err(failed)?;
+        }
+        let pool = Pool::new(entries as usize, pool_waker.clone())?;
+        Ok(Epoll {
+            epoll,
+            waker,
+            pool,
+            pool_waker,
+            backlog: VecDeque::new(),
+            outcomes: Vec::new(),
+            untried: Vec::new(),
+            pending: Vec::new(),
+        })
+    }
+
+    fn start_job(&mut self, job: Job) {
+        if !self.backlog.is_empty() {
+            self.backlog.push_back(job);
+        } else if let Err(job) = self.pool.start(job) {
+            self.backlog.push_back(job);
+        }
+    }
+
+    fn start_backlog(&mut self) {
+        while let Some(job) = self.backlog.pop_front() {
+            if let Err(job) = self.pool.start(job) {
+                self.backlog.push_front(job);
+                break;
+            }
+        }
+    }
+
+    /// Tries an operation on a socket; it stays pending when it would block.
+    fn attempt(&mut self, shared: &mut Shared, key: usize) -> Option<Completion> {
+        let Op { target, work, .. } = shared.ops[key];
+        let Target::Socket(id) = target else { unreachable!("file work on a socket") };
+        let fd = shared.fd(target);
+        let result = match work {
+            Work::Recv => recv(fd, shared.recv_pieces(key)),
+            Work::Send { .. } => send_all(shared, key, fd),
+            Work::Read { .. } | Work::Write { .. } | Work::Flush | Work::Fallocate { .. } => {
+                unreachable!("file work on a socket")
+            }
+        };
+        let pending = &mut self.pending[id.0 as usize];
+        let slot = if matches!(work, Work::Recv) { &mut pending.recv } else { &mut pending.send };
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                *slot = Some(key);
+                None
+            }
+            result => {
+                *slot = None;
+                Some(shared.finish(key, result))
+            }
+        }
+    }
+
+    fn attempt_untried(&mut self, shared: &mut Shared, completions: &mut Vec<Completion>) {
+        let mut untried = std::mem::take(&mut self.untried);
+        for key in untried.drain(..) {
+            completions.extend(self.attempt(shared, key));
+        }
+        self.untried = untried;
+    }
+
+    /// Takes events of the kernel and what follows from them. Whether the waker was among them.
+    fn poll(
+        &mut self,
+        shared: &mut Shared,
+        deadline: Option<u64>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<Polled> {
+        let mut space = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
+        let timeout = deadline.map(|deadline| {
+            let left = deadline.saturating_sub(now_nanos());
+            // In whole milliseconds, rounded up: older kernels know no finer ones.
+            let left = Duration::from_millis(left.div_ceil(1_000_000).min(1 << 30));
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
+        let events = match epoll::wait(&self.epoll, &mut space, timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(rustix::io::Errno::INTR) => return Ok(Polled::Interrupted),
+            Err(error) => return Err(context("epoll failed", &error.into())),
+        };
+        let mut polled = Polled::Events;
+        for event in events {
+            match event.data.u64() {
+                WAKER => {
+                    self.waker.consume()?;
+                    polled = Polled::Woken;
+                }
+                POOL => {
+                    self.pool_waker.consume()?;
+                    self.collect(shared, completions);
+                }
+                key => {
+                    let pending = self.pending.get(key as usize).copied().unwrap_or_default();
+                    for key in [pending.recv, pending.send].into_iter().flatten() {
+                        completions.extend(self.attempt(shared, key));
+                    }
+                }
+            }
+        }
+        Ok(polled)
+    }
+
+    fn collect(&mut self, shared: &mut Shared, completions: &mut Vec<Completion>) {
+        self.pool.collect(&mut self.outcomes);
+        for (key, result) in self.outcomes.drain(..) {
+            completions.push(shared.finish(key, result));
+        }
+        self.start_backlog();
+    }
+}
+
+/// How taking events ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Polled {
+    Events,
+    Woken,
+    Interrupted,
+}
+
+impl Driver for Epoll {
+    fn kind(&self) -> ReactorKind {
+        ReactorKind::Epoll
+    }
+
+    fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    fn on_arena(&mut self, _key: usize, _arena: &Arena) {}
+
+    fn on_file(&mut self, _key: usize, _file: &OwnedFd) {}
+
+    fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(key as u64), flags)?;
+        if self.pending.len() <= key {
+            self.pending.resize(key + 1, Pending::default());
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, freed: &Freed) {
+        if let Freed::Socket(_, fd) = freed {
+            // Closing it would do, were there no copies of the descriptor elsewhere.
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+    }
+
+    fn start(&mut self, shared: &mut Shared, key: usize) {
+        let Op { target, work, memory, .. } = shared.ops[key];
+        let piece = |shared: &Shared| shared.region(memory.expect("it has memory"));
+        let call = match work {
+            Work::Recv | Work::Send { .. } => {
+                self.untried.push(key);
+                return;
+            }
+            Work::Read { offset } => Call::Read { into: piece(shared), offset },
+            Work::Write { offset } => Call::Write { from: piece(shared), offset },
+            Work::Flush => Call::Flush,
+            Work::Fallocate { mode, offset, len } => Call::Fallocate { mode, offset, len },
+        };
+        self.start_job(Job { key, fd: shared.fd(target), call });
+    }
+
+    fn wait(
+        &mut self,
+        shared: &mut Shared,
+        timeout: Option<Duration>,
+        completions: &mut Vec<Completion>,
+    ) -> io::Result<()> {
+        let deadline = timeout.map(|timeout| {
+            let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+            now_nanos().saturating_add(timeout)
+        });
+        let before = completions.len();
+        loop {
+            self.attempt_untried(shared, completions);
+            let until = if completions.len() > before { Some(0) } else { deadline };
+            let polled = self.poll(shared, until, completions)?;
+            if completions.len() > before
+                || polled != Polled::Events
+                || deadline.is_some_and(|deadline| now_nanos() >= deadline)
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    fn stop(&mut self, _shared: &mut Shared) -> bool {
+        self.backlog.clear();
+        self.pool.stop(STOP_MAX)
+    }
+
+    fn spin(&mut self) -> Option<&mut Spin> {
+        None
+    }
+}
+
+/// Receives what is there.
+fn recv(fd: RawFd, pieces: [Piece; 2]) -> io::Result<usize> {
+    let mut vectors =
+        pieces.map(|piece| libc::iovec { iov_base: piece.base.cast(), iov_len: piece.len });
+    // SAFETY: all zeroes is a valid `msghdr`: no address, no control data, no vectors.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = vectors.len() as _;
+    retry(|| {
+        // SAFETY: the vectors outlive the call; each is empty, a piece of an arena that the operation keeps
+        // alive, or spare capacity of the buffer that it owns, and nothing else refers to that memory.
+        unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_DONTWAIT) }
+    })
+}
+
+/// Sends until all is sent or it would block. The bytes of the last call, which the operation has not
+/// counted yet.
+fn send_all(shared: &mut Shared, key: usize, fd: RawFd) -> io::Result<usize> {
+    loop {
+        let Piece { base, len } = shared.send_piece(key);
+        if len == 0 {
+            return Ok(0);
+        }
+        let sent = retry(|| {
+            // SAFETY: the piece lies in the buffer that the operation owns; the kernel only reads it.
+            unsafe { libc::send(fd, base.cast(), len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
+        })?;
+        if !shared.send_goes_on(key, sent) {
+            return Ok(0);
+        }
+    }
+}
+
+/// A system call, again when a signal came in between.
+fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
+    loop {
+        if let Ok(count) = usize::try_from(call()) {
+            return Ok(count);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
     }
 }

@@ -126,7 +126,7 @@ impl Reactor {
     pub fn new(entries: u32, kind: Option<ReactorKind>) -> io::Result<Reactor> {
         let entries = entries.clamp(8, 1 << 14);
         let uring = || uring::Uring::new(entries).map(|driver| Box::new(driver) as Box<dyn Driver>);
-        let epoll = || epoll::Epoll::new(entries);
+        let epoll = || epoll::Epoll::new(entries).map(|driver| Box::new(driver) as Box<dyn Driver>);
         let mut fallback_reason = None;
         let driver = match kind {
             Some(ReactorKind::Uring) => uring()?,

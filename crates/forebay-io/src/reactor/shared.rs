@@ -71,11 +71,12 @@ pub(super) struct Socket {
     is_sending: bool,
 }
 
-/// Something that was removed and that no operation uses any more.
+/// Something that was removed and that no operation uses any more: its key, and what is let go of when this
+/// is dropped.
 #[derive(Debug)]
 pub(super) enum Freed {
-    Arena(usize, Arc<Arena>),
-    File(usize, OwnedFd),
+    Arena(usize, #[expect(dead_code, reason = "held to be dropped")] Arc<Arena>),
+    File(usize, #[expect(dead_code, reason = "held to be dropped")] OwnedFd),
     Socket(usize, OwnedFd),
 }
 
@@ -293,7 +294,7 @@ impl Shared {
         Piece { base: rest.as_mut_ptr(), len: rest.len() }
     }
 
-    /// Notes that a send sent `more` bytes; whether it has some left.
+    /// Counts `more` bytes that a send sent; whether it has some left and can go on.
     pub(super) fn send_goes_on(&mut self, key: usize, more: usize) -> bool {
         let op = &mut self.ops[key];
         let Work::Send { from, done } = &mut op.work else { unreachable!("not a send") };

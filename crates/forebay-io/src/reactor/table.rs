@@ -32,11 +32,6 @@ impl<T> Table<T> {
         self.entries.get(key).filter(|entry| !entry.is_removed).map(|entry| &entry.thing)
     }
 
-    /// As `live`, to change it.
-    pub(super) fn live_mut(&mut self, key: usize) -> Option<&mut T> {
-        self.entries.get_mut(key).filter(|entry| !entry.is_removed).map(|entry| &mut entry.thing)
-    }
-
     /// The thing, for an operation that holds it, removed or not.
     pub(super) fn held(&self, key: usize) -> &T {
         &self.entries[key].thing

@@ -1,0 +1,195 @@
+//! Threads for file I/O, which epoll cannot wait for.
+//!
+//! **Invariants.** A job's memory and descriptor are kept by the operation it belongs to, which ends only
+//! after the job's outcome was collected. At most `waiting_max` jobs wait; a job beyond is given back.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::FallocateFlags;
+
+use super::super::Waker;
+use super::super::shared::Piece;
+
+/// Threads of a pool: enough outstanding I/O for a flash device, few enough not to be noticed.
+const THREADS: usize = 8;
+
+/// One blocking system call.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) key: usize,
+    pub(super) fd: RawFd,
+    pub(super) call: Call,
+}
+
+#[derive(Debug)]
+pub(super) enum Call {
+    Read { into: Piece, offset: u64 },
+    Write { from: Piece, offset: u64 },
+    Flush,
+    Fallocate { mode: FallocateFlags, offset: u64, len: u64 },
+}
+
+// SAFETY: the piece is memory of an arena that the job's operation keeps alive until its outcome was collected
+// (see the module); only the kernel follows the pointer.
+unsafe impl Send for Job {}
+// SAFETY: nothing follows the pointer through a shared reference.
+unsafe impl Sync for Job {}
+
+/// An operation's key and how its job went.
+pub(super) type Outcome = (usize, io::Result<usize>);
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    common: Arc<Common>,
+}
+
+#[derive(Debug)]
+struct Common {
+    state: Mutex<State>,
+    /// A job waits, or the pool closes.
+    has_work: Condvar,
+    /// A thread became idle.
+    is_idle: Condvar,
+    outcomes: Mutex<Vec<Outcome>>,
+    /// Signalled after outcomes.
+    waker: Waker,
+    waiting_max: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    waiting: VecDeque<Job>,
+    running: usize,
+    is_closed: bool,
+}
+
+impl Pool {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// The kernel's, when it gives no thread.
+    pub(super) fn new(waiting_max: usize, waker: Waker) -> io::Result<Pool> {
+        let state =
+            State { waiting: VecDeque::with_capacity(waiting_max), running: 0, is_closed: false };
+        let common = Arc::new(Common {
+            state: Mutex::new(state),
+            has_work: Condvar::new(),
+            is_idle: Condvar::new(),
+            outcomes: Mutex::new(Vec::new()),
+            waker,
+            waiting_max,
+        });
+        let pool = Pool { common };
+        for number in 0..THREADS {
+            let common = Arc::clone(&pool.common);
+            // Dropping the pool, also here on an error, ends the threads.
+            std::thread::Builder::new()
+                .name(format!("forebay-io-{number}"))
+                .spawn(move || common.work())?;
+        }
+        Ok(pool)
+    }
+
+    /// Queues a job, or gives it back when too many wait.
+    pub(super) fn start(&self, job: Job) -> Result<(), Job> {
+        let mut state = lock(&self.common.state);
+        if state.waiting.len() >= self.common.waiting_max {
+            return Err(job);
+        }
+        state.waiting.push_back(job);
+        drop(state);
+        self.common.has_work.notify_one();
+        Ok(())
+    }
+
+    /// Appends what has ended.
+    pub(super) fn collect(&self, outcomes: &mut Vec<Outcome>) {
+        outcomes.append(&mut lock(&self.common.outcomes));
+    }
+
+    /// Drops waiting jobs and waits for running ones. False when one did not end in time.
+    pub(super) fn stop(&self, patience: Duration) -> bool {
+        let mut state = lock(&self.common.state);
+        state.waiting.clear();
+        let waited = self
+            .common
+            .is_idle
+            .wait_timeout_while(state, patience, |state| state.running > 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        waited.0.running == 0
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        lock(&self.common.state).is_closed = true;
+        self.common.has_work.notify_all();
+    }
+}
+
+impl Common {
+    fn work(&self) {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(mut job) = state.waiting.pop_front() {
+                state.running += 1;
+                drop(state);
+                let result = job.run();
+                lock(&self.outcomes).push((job.key, result));
+                self.waker.wake();
+                state = lock(&self.state);
+                state.running -= 1;
+                self.is_idle.notify_all();
+            } else if state.is_closed {
+                return;
+            } else {
+                state = self.has_work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
+
+impl Job {
+    fn run(&mut self) -> io::Result<usize> {
+        loop {
+            let done = match self.call {
+                // SAFETY: the kernel writes at most `len` bytes to the piece, which the operation keeps alive
+                // and which lies in its arena; `pread` on any descriptor number is memory safe.
+                Call::Read { into, offset } => unsafe {
+                    libc::pread(self.fd, into.base.cast(), into.len, offset as libc::off_t)
+                },
+                // SAFETY: as above; the kernel only reads the piece.
+                Call::Write { from, offset } => unsafe {
+                    libc::pwrite(self.fd, from.base.cast(), from.len, offset as libc::off_t)
+                },
+                // SAFETY: takes no memory.
+                Call::Flush => unsafe { libc::fdatasync(self.fd) as isize },
+                Call::Fallocate { mode, offset, len } => {
+                    // SAFETY: the operation keeps the file open until the outcome was collected.
+                    let file = unsafe { BorrowedFd::borrow_raw(self.fd) };
+                    match rustix::fs::fallocate(file, mode, offset, len) {
+                        Ok(()) => 0,
+                        Err(rustix::io::Errno::INTR) => continue,
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            };
+            if let Ok(count) = usize::try_from(done) {
+                return Ok(count);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// No thread panics while it holds one of these locks, so that poison means nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
