@@ -1,1 +1,295 @@
-//! TODO
+//! Regular files and block devices, opened for direct I/O and locked.
+//!
+//! The lock (`flock`, and `O_EXCL` on a block device that is written) belongs to the descriptor that does the
+//! I/O, on purpose: after a kill the kernel keeps it until what was in flight has ended, so that a successor
+//! cannot be overtaken by its predecessor's writes. Give [`Options::lock_wait`] for that moment.
+//!
+//! **Limits.** The lock is advisory: it keeps out other users of this crate and of `flock`. What is here
+//! blocks; the data path goes through the reactor.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags};
+use rustix::io::Errno;
+
+use crate::clock::now_nanos;
+pub use error::{FileError, FileErrorKind};
+pub use extents::{FileExtent, extents};
+
+mod error;
+mod extents;
+#[cfg(test)]
+mod tests;
+
+/// What is assumed of direct I/O where the kernel does not tell.
+const DIRECT_ALIGN_UNKNOWN: u32 = 4096;
+/// Smallest block of any device.
+const SECTOR: u32 = 512;
+
+/// How to open.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Only for reading, beside other readers.
+    pub read_only: bool,
+    /// Through the page cache, even where direct I/O would work.
+    pub buffered: bool,
+    /// Create the file if it is not there, and give it at least this many bytes, allocated where the file
+    /// system can. Block devices are not changed.
+    pub allocate: Option<u64>,
+    /// How long to wait for another process to let go of it.
+    pub lock_wait: Duration,
+}
+
+/// An open, locked file or block device. The lock ends when every descriptor of it is closed.
+#[derive(Debug)]
+pub struct OpenFile {
+    path: PathBuf,
+    fd: OwnedFd,
+    size: u64,
+    is_block_device: bool,
+    logical_block: u32,
+    memory_align: u32,
+    buffered_reason: Option<String>,
+}
+
+impl OpenFile {
+    /// Opens and locks what is at `path`.
+    ///
+    /// # Errors
+    /// In words for an operator, with a kind to match on: not there, in use, no permission, no space, neither
+    /// file nor block device.
+    pub fn open(path: &Path, options: &Options) -> Result<OpenFile, FileError> {
+        let is_there = check_type(path, options)?;
+        let is_block_device = is_there && is_block_device(path);
+        let mut buffered_reason = options.buffered.then(|| "buffered I/O was asked for".to_owned());
+        let mut fd = open_fd(path, options, is_block_device, &mut buffered_reason)?;
+        lock(&fd, path, options)?;
+        if let Some(len) = options.allocate.filter(|_| !is_block_device) {
+            allocate(&fd, path, len)?;
+        }
+        let size =
+            size(fd.as_fd()).map_err(|error| FileError::new("find the size of", path, error))?;
+        let mut blocks = Blocks { logical: SECTOR, memory: SECTOR };
+        if buffered_reason.is_none() {
+            match direct_blocks(fd.as_fd(), is_block_device) {
+                Some(found) if size.is_multiple_of(found.logical.into()) => blocks = found,
+                Some(found) => {
+                    let reason = format!(
+                        "its size of {size} bytes is no multiple of {}, the unit of direct I/O",
+                        found.logical
+                    );
+                    buffered_reason = Some(reason);
+                }
+                None => buffered_reason = Some("its file system has no direct I/O".to_owned()),
+            }
+            if buffered_reason.is_some() {
+                clear_direct(&mut fd)
+                    .map_err(|error| FileError::new("open for buffered I/O", path, error))?;
+            }
+        }
+        let logical_block = if is_block_device {
+            rustix::fs::ioctl_blksszget(&fd)
+                .map_err(|error| FileError::new("find the block size of", path, error.into()))?
+        } else {
+            blocks.logical
+        };
+        let path = path.to_owned();
+        let memory_align = blocks.memory;
+        Ok(OpenFile {
+            path,
+            fd,
+            size,
+            is_block_device,
+            logical_block,
+            memory_align,
+            buffered_reason,
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes, when it was opened.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether it is a block device.
+    pub fn is_block_device(&self) -> bool {
+        self.is_block_device
+    }
+
+    /// Whether I/O goes past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.buffered_reason.is_none()
+    }
+
+    /// Why I/O goes through the page cache, in words for an operator.
+    pub fn buffered_reason(&self) -> Option<&str> {
+        self.buffered_reason.as_deref()
+    }
+
+    /// Offsets and lengths of I/O are multiples of this many bytes, a power of two from 512 on.
+    pub fn logical_block(&self) -> u32 {
+        self.logical_block
+    }
+
+    /// Addresses of memory for I/O are multiples of this many bytes.
+    pub fn memory_align(&self) -> u32 {
+        self.memory_align
+    }
+
+    /// The descriptor, for helpers that block.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The descriptor, for a reactor. The lock goes with it.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+}
+
+/// Bytes of an open file or block device now.
+///
+/// # Errors
+/// The kernel's.
+pub fn size(file: BorrowedFd<'_>) -> io::Result<u64> {
+    // The end of a block device is its size; its metadata say zero.
+    Ok(rustix::fs::seek(file, SeekFrom::End(0))?)
+}
+
+/// Whether there is a block device at `path` (or where a link there leads).
+pub fn is_block_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
+}
+
+/// Refuses what is neither file nor block device before it is opened: to open a pipe would wait. Whether there
+/// is something at all.
+fn check_type(path: &Path, options: &Options) -> Result<bool, FileError> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() || found.file_type().is_block_device() => Ok(true),
+        Ok(found) => {
+            let what = if found.is_dir() { "a directory" } else { "a special file" };
+            Err(FileError::wrong_type(path, what))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound && options.allocate.is_some() => {
+            Ok(false)
+        }
+        Err(error) => Err(FileError::new("open", path, error)),
+    }
+}
+
+/// Opens, with direct I/O if `buffered_reason` is none and the file system lets it; else sets the reason.
+fn open_fd(
+    path: &Path,
+    options: &Options,
+    is_block_device: bool,
+    buffered_reason: &mut Option<String>,
+) -> Result<OwnedFd, FileError> {
+    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+    flags |= if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    if is_block_device && !options.read_only {
+        flags |= OFlags::EXCL;
+    } else if !is_block_device && options.allocate.is_some() {
+        flags |= OFlags::CREATE;
+    }
+    let mode = Mode::RUSR | Mode::WUSR;
+    let open = |flags| patiently(options.lock_wait, || rustix::fs::open(path, flags, mode));
+    if buffered_reason.is_none() {
+        match open(flags | OFlags::DIRECT) {
+            Err(Errno::INVAL) => {
+                *buffered_reason = Some("its file system has no direct I/O".to_owned());
+            }
+            result => return result.map_err(|error| FileError::new("open", path, error.into())),
+        }
+    }
+    open(flags).map_err(|error| FileError::new("open", path, error.into()))
+}
+
+/// Takes the lock: alone to write, beside other readers to read.
+fn lock(fd: &OwnedFd, path: &Path, options: &Options) -> Result<(), FileError> {
+    let operation = if options.read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    patiently(options.lock_wait, || rustix::fs::flock(fd, operation))
+        .map_err(|error| FileError::new("lock", path, error.into()))
+}
+
+/// Tries again for a while as long as another process is in the way.
+fn patiently<T>(
+    wait: Duration,
+    mut attempt: impl FnMut() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    let end = now_nanos().saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+    loop {
+        match attempt() {
+            Err(Errno::WOULDBLOCK | Errno::BUSY) if now_nanos() < end => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Gives a file at least `len` bytes.
+fn allocate(fd: &OwnedFd, path: &Path, len: u64) -> Result<(), FileError> {
+    let failed = |error: Errno| FileError::new("allocate the space of", path, error.into());
+    match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, len.max(1)) {
+        // Where the file system cannot allocate ahead, writes find out whether there is space.
+        Ok(()) | Err(Errno::OPNOTSUPP) => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let size = size(fd.as_fd()).map_err(|error| FileError::new("find the size of", path, error))?;
+    if size < len {
+        rustix::fs::ftruncate(fd, len).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The units of direct I/O.
+struct Blocks {
+    logical: u32,
+    memory: u32,
+}
+
+/// The units of direct I/O on a file. `None` when the file has none.
+fn direct_blocks(fd: BorrowedFd<'_>, is_block_device: bool) -> Option<Blocks> {
+    let unknown = Blocks { logical: DIRECT_ALIGN_UNKNOWN, memory: DIRECT_ALIGN_UNKNOWN };
+    let told = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        .ok()
+        .filter(|found| found.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    match told {
+        Some(found) if found.stx_dio_offset_align > 0 => Some(Blocks {
+            logical: found.stx_dio_offset_align.max(SECTOR),
+            memory: found.stx_dio_mem_align.max(1),
+        }),
+        Some(_) if !is_block_device => None,
+        Some(_) | None => Some(match rustix::fs::ioctl_blksszget(fd) {
+            Ok(block) if is_block_device => Blocks { logical: block, memory: block },
+            Ok(_) | Err(_) => unknown,
+        }),
+    }
+}
+
+fn clear_direct(fd: &mut OwnedFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(&*fd)?;
+    Ok(rustix::fs::fcntl_setfl(fd, flags - OFlags::DIRECT)?)
+}
+
+/// The descriptor as a file of the standard library, for tests and tools that block.
+impl From<OpenFile> for File {
+    fn from(open: OpenFile) -> File {
+        File::from(open.fd)
+    }
+}

@@ -1,0 +1,85 @@
+//! What can go wrong with a file, in words for an operator.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What was tried, on which path, why it failed, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {why}; {advice}", path.display())]
+pub struct FileError {
+    kind: FileErrorKind,
+    action: &'static str,
+    path: PathBuf,
+    why: String,
+    advice: &'static str,
+    source: Option<io::Error>,
+}
+
+/// Kinds of [`FileError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileErrorKind {
+    /// Nothing is there.
+    NotFound,
+    /// Another process has it.
+    InUse,
+    /// The kernel forbids it, or it can only be read.
+    Denied,
+    /// Neither a regular file nor a block device.
+    WrongType,
+    /// The file system is full.
+    NoSpace,
+    /// Anything else.
+    Io,
+}
+
+impl FileError {
+    pub(super) fn new(action: &'static str, path: &Path, source: io::Error) -> FileError {
+        let (kind, why, advice) = explain(&source);
+        let why = why.map_or_else(|| source.to_string(), str::to_owned);
+        FileError { kind, action, path: path.to_owned(), why, advice, source: Some(source) }
+    }
+
+    pub(super) fn wrong_type(path: &Path, what: &str) -> FileError {
+        FileError {
+            kind: FileErrorKind::WrongType,
+            action: "open",
+            path: path.to_owned(),
+            why: format!("it is {what}"),
+            advice: "name a regular file or a block device",
+            source: None,
+        }
+    }
+
+    /// What kind it is.
+    pub fn kind(&self) -> FileErrorKind {
+        self.kind
+    }
+
+    /// Where it happened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn explain(error: &io::Error) -> (FileErrorKind, Option<&'static str>, &'static str) {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ENXIO | libc::ENODEV) => {
+            (FileErrorKind::NotFound, None, "check the path, or create it first")
+        }
+        Some(libc::EWOULDBLOCK | libc::EBUSY | libc::ETXTBSY) => (
+            FileErrorKind::InUse,
+            Some("already in use by another process (or mounted)"),
+            "stop that one (`fuser -v` or `lslocks` show it) or choose another",
+        ),
+        Some(libc::EACCES | libc::EPERM) => (
+            FileErrorKind::Denied,
+            None,
+            "run as a user who may read and write it, or open it read-only",
+        ),
+        Some(libc::EROFS) => (FileErrorKind::Denied, None, "open it read-only"),
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => {
+            (FileErrorKind::NoSpace, None, "free some space there, or ask for less")
+        }
+        Some(_) | None => (FileErrorKind::Io, None, "check the device and the kernel's log"),
+    }
+}
