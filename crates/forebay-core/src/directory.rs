@@ -46,7 +46,6 @@ pub struct Directory {
     ghost: Ghost,
     referenced: Box<[u64]>,
     granules: u32,
-    kind: PolicyKind,
 }
 
 impl Directory {
@@ -59,15 +58,24 @@ impl Directory {
         policy: PolicyKind,
         slots_per_head: u32,
     ) -> Directory {
-        assert!((1..=64).contains(&granules_per_block));
+        Directory::with_policy(slots, granules_per_block, policy.build(slots), slots_per_head)
+    }
+
+    /// The same with a policy that has no name, made for `slots` slots.
+    pub fn with_policy(
+        slots: u32,
+        granules_per_block: u32,
+        policy: Box<dyn Policy>,
+        slots_per_head: u32,
+    ) -> Directory {
+        assert!((1..=64).contains(&granules_per_block) && policy.is_empty());
         Directory {
             index: Index::new(slots, slots_per_head),
             valid: Masks::new(slots, granules_per_block),
-            policy: policy.build(slots),
+            policy,
             ghost: Ghost::new(ghost_blocks(slots)),
             referenced: vec![0; slots.div_ceil(64) as usize].into(),
             granules: granules_per_block,
-            kind: policy,
         }
     }
 
@@ -254,11 +262,6 @@ impl Directory {
             + policy.memory_bytes_for(slots)
             + Ghost::memory_bytes_for(ghost_blocks(slots))
             + u64::from(slots.div_ceil(64)) * 8
-    }
-
-    /// The policy that orders it.
-    pub fn policy(&self) -> PolicyKind {
-        self.kind
     }
 
     /// Takes a block that the policy does not order any more out of everything else.

@@ -162,7 +162,7 @@ impl Grid {
     /// multiple of [`SECTOR`] below `block`, and the disk has fewer than 2³² blocks.
     pub fn new(size: u64, block: u64, offset: u64) -> Grid {
         assert!(block.is_power_of_two() && (BLOCK_MIN..=BLOCK_MAX).contains(&block));
-        assert!(offset < block && offset % SECTOR == 0);
+        assert!(offset < block && offset.is_multiple_of(SECTOR));
         let granule = (block / 64).max(PAGE);
         let grid = Grid {
             size,

@@ -7,7 +7,10 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+pub mod alignment;
+mod buffers;
 pub mod config;
+mod deadlines;
 pub mod directory;
 pub mod engine;
 pub mod geometry;
@@ -15,6 +18,11 @@ pub mod ghost;
 pub mod ids;
 pub mod index;
 pub mod list;
+mod overlap;
 pub mod policy;
 pub mod request;
+pub mod sequential;
+pub mod stats;
 pub mod status;
+mod table;
+mod unflushed;

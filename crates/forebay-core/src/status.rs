@@ -27,3 +27,18 @@ impl IoStatus {
         self == IoStatus::Ok
     }
 }
+
+impl std::fmt::Display for IoStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            IoStatus::Ok => "ok",
+            IoStatus::IoError => "I/O error",
+            IoStatus::TimedOut => "no answer in time",
+            IoStatus::NoSpace => "no space left",
+            IoStatus::Unsupported => "not supported",
+            IoStatus::ReadOnly => "read-only",
+            IoStatus::Invalid => "invalid request",
+            IoStatus::ShuttingDown => "shutting down",
+        })
+    }
+}

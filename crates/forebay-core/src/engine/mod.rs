@@ -1,11 +1,68 @@
-//! The engine of one disk. (Interface first; see ARCHITECTURE.md for the way of a read and a write.)
+//! The engine of one disk: takes requests, answers with actions.
+//!
+//! ```text
+//!            submit              complete / tick / release
+//!              │                          │
+//!     RAM hit? ├─ yes ─► Reply(slots)     │
+//!              no                         ▼
+//!              └─► in flight ─► overlap ─► buffer ─► run ─► Reply
+//!                  (inflight.rs)            read.rs  write.rs  zero.rs  flush.rs  query.rs
+//!                                             │        │
+//!                                             └─ fill.rs: RAM slots, flash slots ─┘
+//! ```
+//! Every public function takes facts, changes state and appends actions; what became possible by it
+//! (a waiting request can go on) is put on the `ready` list and run at the end of the call, so
+//! functions never re-enter.
+//!
+//! **Invariants**
+//! - Each request gets exactly one reply. Each I/O gets exactly one `complete`.
+//! - An I/O in flight owns its memory: a buffer is freed only when no I/O uses it.
+//! - Bytes enter the cache only while their range is held in [`Overlap`], so a fill that races a
+//!   write never installs old bytes; what a write overlaps in the cache is updated or dropped, on both
+//!   tiers, before its reply.
+//! - A slot that a reply refers to does not change until [`Engine::sent`].
+//! - Nothing grows: tables and lists have the sizes they were made with.
+//!
+//! Not here: write-back and its log, peers, a cache that survives a restart (flash starts empty).
 
-use crate::action::{Actions, Buffer, Extent};
+mod fill;
+mod flash;
+mod flush;
+mod grid;
+mod inflight;
+mod invalidate;
+mod query;
+mod ram;
+mod read;
+mod setup;
+mod statistics;
+mod timeout;
+mod write;
+mod zero;
+
+use std::collections::VecDeque;
+
+use crate::action::{
+    Action, Actions, Buffer, Extent, Io, IoOp, Reply, ReplyData, Source, Span, Target,
+};
+use crate::alignment::AlignmentDetector;
+use crate::buffers::BufferPool;
 use crate::config::Config;
-use crate::geometry::ByteRange;
+use crate::deadlines::Deadlines;
+use crate::geometry::{ByteRange, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::ids::{IoId, Nanos};
-use crate::request::Request;
+use crate::overlap::{Access, Overlap};
+use crate::request::{Op, Request};
+use crate::sequential::SequentialStreams;
+use crate::stats::{Counters, Latencies};
 use crate::status::IoStatus;
+use crate::table::{Key, Table};
+
+use flash::FlashTier;
+use flush::FlushState;
+use inflight::{FlashFill, InFlight, IoEntry, IoKind, Job, Orphan, Stage};
+use ram::RamTier;
+pub use setup::{ConfigError, metadata_bytes};
 
 /// All places for requests are taken: the frontend keeps the request and stops reading from its
 /// client until something completes.
@@ -14,32 +71,98 @@ pub struct Busy;
 
 /// The caching state machine of one disk.
 #[derive(Debug)]
-pub struct Engine {}
+pub struct Engine {
+    config: Config,
+    grid: Grid,
+    ram: Option<RamTier>,
+    flash: Option<FlashTier>,
+    buffers: BufferPool,
+    /// Buffers in the hands of the executor.
+    lent: u32,
+    requests: Table<InFlight>,
+    ios: Table<IoEntry>,
+    fills: Table<FlashFill>,
+    orphans: Table<Orphan>,
+    overlap: Overlap,
+    /// Requests that may go on; run at the end of each public call.
+    ready: VecDeque<Key>,
+    /// Requests that wait for a buffer, oldest first.
+    buffer_waiters: VecDeque<Key>,
+    flush: FlushState,
+    /// When each request that is not answered has waited too long.
+    request_deadlines: Deadlines,
+    /// When each flash I/O has taken too long.
+    flash_deadlines: Deadlines,
+    streams: SequentialStreams,
+    /// Observes until the grid is settled.
+    alignment: Option<AlignmentDetector>,
+    counters: Counters,
+    latencies: Latencies,
+    /// Replies handed out since `sent`, whose latency is not counted yet.
+    answered: Vec<Answered>,
+    shutting_down: bool,
+}
+
+/// What a latency is counted as.
+#[derive(Clone, Copy, Debug)]
+enum LatencyOf {
+    Read(Source),
+    Write,
+    Flush,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    submitted: Nanos,
+    of: LatencyOf,
+}
 
 impl Engine {
-    /// An engine with an empty cache.
-    ///
-    /// # Errors
-    /// A sentence that names the setting and what is allowed.
-    pub fn new(config: Config) -> Result<Engine, ConfigError> {
-        let _ = config;
-        todo!()
-    }
     /// Bytes of page-aligned memory that the executor provides: request buffers, then RAM slots.
     pub fn memory_size(&self) -> u64 {
-        todo!()
+        let slots = self.ram.as_ref().map_or(0, |ram| u64::from(ram.dir.slots()));
+        u64::from(self.buffers.pages()) * PAGE + slots * self.config.block_size
     }
+
     /// Bytes of flash that the executor provides.
     pub fn flash_size(&self) -> u64 {
-        todo!()
+        self.flash.as_ref().map_or(0, |f| u64::from(f.dir.slots()) * self.config.block_size)
     }
-    /// The buffer for the bytes of a write to `range`; `None`: no memory now, ask again after a completion.
-    /// The caller fills `buffer.at(range)` and passes it to [`Engine::submit`], or gives it back with [`Engine::release`].
+
+    /// What the engine was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The grid of cache blocks, as it lies now.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// The buffer for the bytes of a write to `range`; `None`: no memory now, ask again after a
+    /// completion. The caller fills `buffer.at(range)` and passes it to [`Engine::submit`], or gives
+    /// it back with [`Engine::release`].
+    ///
+    /// Panics when the range is empty, not on the disk or longer than [`REQUEST_MAX`]: the frontend
+    /// checks what its client says.
     pub fn write_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
-        let _ = range;
-        todo!()
+        assert!(
+            !range.is_empty()
+                && range.len() <= REQUEST_MAX
+                && range.end <= self.config.backend.size
+        );
+        if !self.buffer_waiters.is_empty() {
+            return None;
+        }
+        let whole = self.align_to_backend(range) == range;
+        let edges = if whole { 0 } else { write::EDGE_PAGES };
+        let buffer = self.take_buffer_with(range, edges)?;
+        self.lent += 1;
+        Some(buffer)
     }
-    /// Takes a request; it will be answered by exactly one reply, perhaps at once. An invalid request is answered, not refused.
+
+    /// Takes a request; it will be answered by exactly one reply, perhaps at once. An invalid
+    /// request is answered, not refused.
     ///
     /// # Errors
     /// [`Busy`]: nothing happened; the caller still owns the request and its buffer.
@@ -49,10 +172,37 @@ impl Engine {
         request: Request,
         actions: &mut Actions,
     ) -> Result<(), Busy> {
-        let _ = (now, request, actions);
-        todo!()
+        let status = self.check(&request);
+        if !status.is_ok() {
+            self.refuse(now, request, status, actions);
+            return Ok(());
+        }
+        if matches!(request.op, Op::Read { .. }) && self.read_from_ram(now, &request, actions) {
+            return Ok(());
+        }
+        if self.requests.is_full() {
+            return Err(Busy);
+        }
+        self.observe(&request, actions);
+        match request.op {
+            Op::Read { no_admit } => self.submit_read(now, request, no_admit, true),
+            Op::Prefetch => self.submit_prefetch(now, request, actions),
+            Op::Write { buffer, fua } => self.submit_write(now, request, buffer, fua),
+            Op::Flush => self.submit_flush(now, request, actions),
+            Op::Discard => self.submit_discard(now, request, actions),
+            Op::WriteZeroes { may_unmap, fast_only, fua } => {
+                self.submit_zeroes(now, request, may_unmap, fast_only, fua, actions);
+            }
+            Op::Allocation => self.submit_allocation(now, request, actions),
+            Op::CacheState => self.reply_cache_state(now, request, actions),
+        }
+        self.run(now, actions);
+        Ok(())
     }
+
     /// An I/O ended. `checksums`: CRC32C of each piece, when the I/O asked for them and ended well.
+    ///
+    /// Panics when the engine did not ask for the I/O or was told of its end before.
     pub fn complete(
         &mut self,
         now: Nanos,
@@ -61,9 +211,36 @@ impl Engine {
         checksums: &[u32],
         actions: &mut Actions,
     ) {
-        let _ = (now, io, status, checksums, actions);
-        todo!()
+        let key = Key(io.0);
+        let entry = self.ios.remove(key).expect("an I/O that the engine asked for, ending once");
+        self.note_io(now, &entry, status, actions);
+        match entry.kind {
+            IoKind::BackendRead { request } => self.on_fetched(now, request, status),
+            IoKind::FlashRead { request, block, slot, first, end, bytes } => {
+                self.flash_deadlines.remove(key);
+                let granules = (block, slot, first, end);
+                let places = (entry.range, bytes);
+                self.on_flash_read(now, request, granules, places, status, checksums, actions);
+            }
+            IoKind::EdgeRead { request } => self.on_edge_read(now, request, status, actions),
+            IoKind::Write { request } => self.on_written(now, request, status, actions),
+            IoKind::Zero { request } => self.on_zeroed(now, request, status, actions),
+            IoKind::Extents { request } => self.on_no_extents(now, request, status, actions),
+            IoKind::Flush => self.on_flushed(now, status, actions),
+            IoKind::FlashFill { fill } => {
+                self.flash_deadlines.remove(key);
+                self.on_flash_fill(now, fill, status, checksums, actions);
+            }
+            IoKind::Orphan { orphan, flash_slot } => {
+                if flash_slot.is_some() {
+                    self.flash_deadlines.remove(key);
+                }
+                self.on_orphan(orphan, flash_slot);
+            }
+        }
+        self.run(now, actions);
     }
+
     /// A query for extents ended well; they cover the start of the range asked for.
     pub fn complete_extents(
         &mut self,
@@ -72,48 +249,293 @@ impl Engine {
         extents: &[Extent],
         actions: &mut Actions,
     ) {
-        let _ = (now, io, extents, actions);
-        todo!()
+        let entry =
+            self.ios.remove(Key(io.0)).expect("an I/O that the engine asked for, ending once");
+        let IoKind::Extents { request } = entry.kind else {
+            panic!("extents for an I/O that did not ask for them");
+        };
+        self.on_extents(now, request, extents, actions);
+        self.run(now, actions);
     }
-    /// The executor is done with a buffer (a reply's data was sent, or a write buffer was not submitted).
+
+    /// The executor is done with a buffer: the data of a reply were sent, or a write buffer was not
+    /// submitted.
     pub fn release(&mut self, now: Nanos, buffer: Buffer, actions: &mut Actions) {
-        let _ = (now, buffer, actions);
-        todo!()
+        self.lent -= 1;
+        self.free_buffer(buffer);
+        self.run(now, actions);
     }
-    /// Every reply handed out so far has been sent or copied: slots are no longer read, latencies are counted up to `now`.
+
+    /// Every reply handed out so far has been sent or copied: slots are no longer read, and
+    /// latencies are counted up to `now`.
     pub fn sent(&mut self, now: Nanos) {
-        let _ = now;
-        todo!()
+        if let Some(ram) = &mut self.ram {
+            ram.unpin_all();
+        }
+        for Answered { submitted, of } in self.answered.drain(..) {
+            let latency = now.since(submitted);
+            match of {
+                LatencyOf::Read(source) => self.latencies.read[source as usize].record(latency),
+                LatencyOf::Write => self.latencies.write.record(latency),
+                LatencyOf::Flush => self.latencies.flush.record(latency),
+            }
+        }
     }
-    /// The session of primary storage ended: writes since the last flush may be lost.
-    pub fn on_session_lost(&mut self, now: Nanos, actions: &mut Actions) {
-        let _ = (now, actions);
-        todo!()
-    }
-    /// Time has passed. Call at [`Engine::next_deadline`] at the latest.
-    pub fn tick(&mut self, now: Nanos, actions: &mut Actions) {
-        let _ = (now, actions);
-        todo!()
-    }
-    /// When `tick` is due, [`Nanos::NEVER`] when nothing is timed.
-    pub fn next_deadline(&self) -> Nanos {
-        todo!()
-    }
-    /// From now on new requests are answered with `ShuttingDown`; what is in flight finishes.
+
+    /// From now on new requests are answered with [`IoStatus::ShuttingDown`]; what is in flight
+    /// finishes.
     pub fn shut_down(&mut self) {
-        todo!()
+        self.shutting_down = true;
     }
+
     /// True when no request and no I/O is in flight and no buffer is lent out.
     pub fn is_idle(&self) -> bool {
-        todo!()
+        self.requests.is_empty() && self.ios.is_empty() && self.lent == 0
     }
+
+    /// What is wrong with a request, if anything.
+    fn check(&self, request: &Request) -> IoStatus {
+        if self.shutting_down {
+            return IoStatus::ShuttingDown;
+        }
+        let range = request.range;
+        let (changes, len_max) = match request.op {
+            Op::Read { .. } => (false, REQUEST_MAX),
+            Op::Write { buffer, .. } => {
+                assert!(buffer.window.contains(range), "the buffer was made for this range");
+                (true, REQUEST_MAX)
+            }
+            Op::Flush => return IoStatus::Ok,
+            Op::Discard | Op::WriteZeroes { .. } => (true, u64::MAX),
+            Op::Prefetch | Op::Allocation | Op::CacheState => (false, u64::MAX),
+        };
+        let fits = range.start < range.end && range.end <= self.config.backend.size;
+        if !fits || !range.is_aligned(SECTOR) || range.len() > len_max {
+            IoStatus::Invalid
+        } else if changes && self.config.backend.read_only {
+            IoStatus::ReadOnly
+        } else {
+            IoStatus::Ok
+        }
+    }
+
+    /// Answers a request that never got in flight.
+    fn refuse(&mut self, now: Nanos, request: Request, status: IoStatus, actions: &mut Actions) {
+        if let Op::Write { buffer, .. } = request.op {
+            self.lent -= 1;
+            self.free_buffer(buffer);
+        }
+        self.counters.requests_failed += u64::from(!status.is_ok());
+        let (tag, data) = (request.tag, ReplyData::None);
+        actions.list.push(Action::Reply(Reply { tag, status, submitted: now, data }));
+        self.run(now, actions);
+    }
+
+    /// Puts a request in flight. It runs when nothing before it is in its way.
+    fn enter(&mut self, now: Nanos, request: Request, access: Access, held: ByteRange, job: Job) {
+        let key = self.insert(now, request, job);
+        if self.overlap.enter(key, held, access) {
+            self.ready.push_back(key);
+        } else {
+            self.counters.overlap_waits += 1;
+        }
+    }
+
+    fn insert(&mut self, now: Nanos, request: Request, job: Job) -> Key {
+        let buffer = match request.op {
+            Op::Write { buffer, .. } => {
+                self.lent -= 1;
+                Some(buffer)
+            }
+            _ => None,
+        };
+        let key = self.requests.insert(InFlight {
+            tag: request.tag,
+            range: request.range,
+            submitted: now,
+            stage: Stage::Overlap,
+            outstanding: 0,
+            failed: None,
+            answered: false,
+            buffer,
+            job,
+        });
+        self.request_deadlines.push(key, now.plus(self.config.backend_timeout));
+        key
+    }
+
+    /// Runs everything that became possible.
+    fn run(&mut self, now: Nanos, actions: &mut Actions) {
+        loop {
+            if let Some(key) = self.ready.pop_front() {
+                self.advance(now, key, actions);
+            } else if let Some(&key) = self.buffer_waiters.front() {
+                let Some(buffer) = self.take_buffer(self.buffer_range(key)) else { return };
+                self.buffer_waiters.pop_front();
+                self.requests[key].buffer = Some(buffer);
+                self.advance(now, key, actions);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn advance(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
+        let Some(entry) = self.requests.find_mut(key) else { return };
+        entry.stage = Stage::Running;
+        match entry.job {
+            Job::Read(_) => self.run_read(now, key, actions),
+            Job::Write(_) => self.run_write(now, key, actions),
+            Job::Zero(_) => self.run_zero(now, key, actions),
+            Job::Allocation => self.run_allocation(now, key, actions),
+            Job::Flush => unreachable!("a flush waits for no range and no buffer"),
+        }
+    }
+
+    /// Makes sure that the request has a buffer; false: it waits for one.
+    fn ensure_buffer(&mut self, key: Key) -> bool {
+        if self.requests[key].buffer.is_some() {
+            return true;
+        }
+        if self.buffer_waiters.is_empty() {
+            self.requests[key].buffer = self.take_buffer(self.buffer_range(key));
+        }
+        let entry = &mut self.requests[key];
+        if entry.buffer.is_none() {
+            entry.stage = Stage::Buffer;
+            self.buffer_waiters.push_back(key);
+            self.counters.buffer_waits += 1;
+            return false;
+        }
+        true
+    }
+
+    /// The part of the disk that the buffer of a request has to mirror now.
+    fn buffer_range(&self, key: Key) -> ByteRange {
+        let entry = &self.requests[key];
+        match entry.job {
+            Job::Zero(job) => self.align_to_backend(job.piece),
+            Job::Read(_) | Job::Write(_) | Job::Flush | Job::Allocation => entry.range,
+        }
+    }
+
+    /// A buffer that mirrors `range` grown to granules.
+    fn take_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
+        self.take_buffer_with(range, 0)
+    }
+
+    /// A buffer that mirrors `range` grown to granules, with `extra` pages behind it.
+    fn take_buffer_with(&mut self, range: ByteRange, extra: u64) -> Option<Buffer> {
+        let window = self.grid.align_to_granules(range);
+        let len = window.len().next_multiple_of(PAGE) + extra * PAGE;
+        let first = self.buffers.take((len / PAGE) as u32)?;
+        Some(Buffer { span: buffer_span(first, len), window })
+    }
+
+    fn free_buffer(&mut self, buffer: Buffer) {
+        let first = (buffer.span.offset / PAGE) as u32;
+        self.buffers.give(first, buffer.span.len / PAGE as u32);
+    }
+
+    /// Asks the executor for an I/O. One that belongs to a request counts as outstanding there.
+    fn start_io(
+        &mut self,
+        now: Nanos,
+        target: Target,
+        range: ByteRange,
+        op: IoOp,
+        kind: IoKind,
+        actions: &mut Actions,
+    ) {
+        if let Some(request) = kind.request() {
+            self.requests[request].outstanding += 1;
+        }
+        let key = self.ios.insert(IoEntry { issued: now, range, kind });
+        let checksum_piece = match target {
+            Target::Flash => {
+                self.flash_deadlines.push(key, now.plus(self.config.flash_timeout));
+                self.grid.granule_size() as u32
+            }
+            Target::Backend => 0,
+        };
+        actions.list.push(Action::Io(Io { id: IoId(key.0), target, range, op, checksum_piece }));
+    }
+
+    /// Takes note that an I/O of a request ended; the request's time starts anew.
+    fn end_request_io(&mut self, now: Nanos, key: Key, status: IoStatus) {
+        let entry = &mut self.requests[key];
+        entry.outstanding -= 1;
+        if !status.is_ok() && entry.failed.is_none() {
+            entry.failed = Some(status);
+        }
+        if !entry.answered {
+            self.request_deadlines.push(key, now.plus(self.config.backend_timeout));
+        }
+    }
+
+    /// Sends the reply of a request in flight, which may stay as the owner of its I/Os.
+    fn answer(
+        &mut self,
+        key: Key,
+        status: IoStatus,
+        data: ReplyData,
+        of: Option<LatencyOf>,
+        actions: &mut Actions,
+    ) {
+        let entry = &mut self.requests[key];
+        assert!(!entry.answered, "one reply per request");
+        entry.answered = true;
+        let (tag, submitted) = (entry.tag, entry.submitted);
+        self.request_deadlines.remove(key);
+        match of {
+            Some(of) if status.is_ok() => self.answered.push(Answered { submitted, of }),
+            _ => self.counters.requests_failed += u64::from(!status.is_ok()),
+        }
+        actions.list.push(Action::Reply(Reply { tag, status, submitted, data }));
+    }
+
+    /// Forgets a request that is answered and has no I/O under way.
+    fn forget(&mut self, key: Key) {
+        let entry = self.requests.remove(key).expect("the request is there");
+        assert!(entry.answered && entry.outstanding == 0, "{entry:?}");
+        self.overlap.leave(key, &mut self.ready);
+        self.request_deadlines.remove(key);
+        if let Some(buffer) = entry.buffer {
+            self.free_buffer(buffer);
+        }
+    }
+
+    /// `range` grown to the backend's logical blocks.
+    fn align_to_backend(&self, range: ByteRange) -> ByteRange {
+        range.align_out(u64::from(self.config.backend.logical_block))
+    }
+
     /// Panics when the engine's structures contradict each other. For tests; slow.
     pub fn check_invariants(&self) {
-        todo!()
+        self.overlap.check_invariants();
+        if let Some(ram) = &self.ram {
+            ram.check_invariants();
+        }
+        if let Some(flash) = &self.flash {
+            flash.check_invariants();
+        }
+        let outstanding: u32 = self.requests.iter().map(|(_, r)| r.outstanding).sum::<u32>()
+            + self.orphans.iter().map(|(_, o)| o.outstanding).sum::<u32>();
+        let flushes = usize::from(self.flush.is_in_flight());
+        assert_eq!(self.ios.len(), outstanding as usize + self.fills.len() + flushes);
+        for (_, request) in self.requests.iter() {
+            assert!(!request.answered || request.outstanding > 0, "{request:?}");
+        }
+        for waiter in &self.buffer_waiters {
+            assert_eq!(self.requests[*waiter].stage, Stage::Buffer);
+        }
     }
 }
 
-/// A configuration that cannot work, in words that name the setting.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ConfigError(pub String);
+/// The memory of a buffer whose first page is `first`.
+fn buffer_span(first: u32, len: u64) -> Span {
+    Span { offset: u64::from(first) * PAGE, len: len as u32 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Request buffers: runs of pages in one bounded area, first fit from where the last search ended.
+//!
+//! A buffer is contiguous, so that any request is one piece of memory for every device. The area is
+//! small (tens of MiB), so a bitmap with a rotating start is enough: the usual search ends at the
+//! first word it looks at. Nothing is moved; a long run waits until enough neighbours came back.
+
+use crate::geometry::PAGE;
+
+/// Which pages of the buffer area are taken.
+#[derive(Debug)]
+pub struct BufferPool {
+    /// Bit set = page taken.
+    taken: Vec<u64>,
+    pages: u32,
+    pages_free: u32,
+    /// Where the next search starts.
+    hint: u32,
+}
+
+impl BufferPool {
+    /// An area of `bytes`, rounded down to pages.
+    pub fn new(bytes: u64) -> BufferPool {
+        let pages = u32::try_from(bytes / PAGE).expect("a buffer area below 16 TiB");
+        BufferPool {
+            taken: vec![0; pages.div_ceil(64) as usize],
+            pages,
+            pages_free: pages,
+            hint: 0,
+        }
+    }
+
+    /// Pages in the area.
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// Pages not taken.
+    pub fn pages_free(&self) -> u32 {
+        self.pages_free
+    }
+
+    /// Takes `count` neighbouring pages (at least one); the first one's number, or `None`.
+    pub fn take(&mut self, count: u32) -> Option<u32> {
+        assert!(count > 0);
+        if count > self.pages_free {
+            return None;
+        }
+        let first = self
+            .search(self.hint, self.pages, count)
+            .or_else(|| self.search(0, self.pages, count))?;
+        self.mark(first, count, true);
+        self.pages_free -= count;
+        self.hint = if first + count < self.pages { first + count } else { 0 };
+        Some(first)
+    }
+
+    /// Gives `count` pages from `first` back; panics when one of them was not taken.
+    pub fn give(&mut self, first: u32, count: u32) {
+        self.mark(first, count, false);
+        self.pages_free += count;
+    }
+
+    fn search(&self, from: u32, end: u32, count: u32) -> Option<u32> {
+        let mut page = from;
+        let mut run = 0;
+        while page < end {
+            let word = self.taken[page as usize / 64] >> (page % 64);
+            let left = (64 - page % 64).min(end - page);
+            let free = word.trailing_zeros().min(left);
+            run += free;
+            if run >= count {
+                return Some(page + free - run);
+            }
+            if free == left {
+                page += left;
+                continue;
+            }
+            run = 0;
+            page += free + (!(word >> free)).trailing_zeros().min(left - free);
+        }
+        None
+    }
+
+    fn mark(&mut self, first: u32, count: u32, taken: bool) {
+        assert!(first + count <= self.pages);
+        let mut page = first;
+        while page < first + count {
+            let bit = page % 64;
+            let len = (64 - bit).min(first + count - page);
+            let mask = if len == 64 { u64::MAX } else { ((1 << len) - 1) << bit };
+            let word = &mut self.taken[page as usize / 64];
+            if taken {
+                assert_eq!(*word & mask, 0, "a page is taken twice");
+                *word |= mask;
+            } else {
+                assert_eq!(*word & mask, mask, "a page is given back twice");
+                *word &= !mask;
+            }
+            page += len;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_run_spans_words_and_waits_for_neighbours() {
+        let mut pool = BufferPool::new(200 * PAGE);
+        assert_eq!(pool.take(60), Some(0));
+        assert_eq!(pool.take(100), Some(60));
+        assert_eq!(pool.take(41), None);
+        assert_eq!(pool.take(40), Some(160));
+        pool.give(0, 60);
+        pool.give(160, 40);
+        assert_eq!(pool.take(61), None, "free pages are not neighbours");
+        pool.give(60, 100);
+        assert_eq!(pool.take(200), Some(0));
+    }
+
+    proptest! {
+        #[test]
+        fn buffers_never_overlap(steps in prop::collection::vec((1u32..40, any::<prop::sample::Index>()), 1..200)) {
+            let mut pool = BufferPool::new(300 * PAGE);
+            let mut held: Vec<(u32, u32)> = Vec::new();
+            for (count, pick) in steps {
+                match pool.take(count) {
+                    Some(first) => {
+                        prop_assert!(first + count <= 300);
+                        prop_assert!(held.iter().all(|&(f, c)| first + count <= f || f + c <= first));
+                        held.push((first, count));
+                    }
+                    None => {
+                        let longest = longest_gap(&held);
+                        prop_assert!(longest < count, "a gap of {longest} was overlooked");
+                        let (first, count) = held.swap_remove(pick.index(held.len()));
+                        pool.give(first, count);
+                    }
+                }
+                prop_assert_eq!(pool.pages_free(), 300 - held.iter().map(|h| h.1).sum::<u32>());
+            }
+        }
+    }
+
+    fn longest_gap(held: &[(u32, u32)]) -> u32 {
+        let mut sorted = held.to_vec();
+        sorted.sort_unstable();
+        let mut end = 0;
+        let mut longest = 0;
+        for (first, count) in sorted.into_iter().chain([(300, 0)]) {
+            longest = longest.max(first - end);
+            end = first + count;
+        }
+        longest
+    }
+}

@@ -1,0 +1,164 @@
+//! Flushes: one of primary storage at a time, shared by all who wait for it.
+//!
+//! ```text
+//!  FLUSH, FUA ─► waiting ─► covered by the flush in flight ─► reply
+//!                  └─ the next flush starts when the one in flight ended
+//! ```
+//! A flush in flight may have passed a write that completed meanwhile, so who comes then waits for
+//! the next one. What was written since the last good flush is remembered: if a flush fails, or the
+//! session ends, those bytes may be lost, so they are dropped from the cache and every flush that
+//! should have covered them fails, once.
+
+use super::inflight::{IoKind, Job, Stage};
+use super::{Engine, LatencyOf};
+use crate::action::{Action, Actions, Event, IoOp, ReplyData, Target};
+use crate::geometry::ByteRange;
+use crate::ids::Nanos;
+use crate::request::Request;
+use crate::status::IoStatus;
+use crate::table::Key;
+use crate::unflushed::Unflushed;
+
+#[derive(Debug)]
+pub(super) struct FlushState {
+    /// Requests that need a flush not started yet.
+    waiting: Vec<Key>,
+    /// Requests that the flush in flight will cover.
+    covered: Vec<Key>,
+    in_flight: bool,
+    /// The session ended while writes were not flushed, and the flush in flight, or the next one
+    /// when none is, has to tell so by failing.
+    lost: bool,
+    /// Written since the flush in flight started.
+    since: Unflushed,
+    /// Written before it, and not flushed by an earlier one.
+    before: Unflushed,
+}
+
+impl FlushState {
+    pub(super) fn new(requests_max: usize) -> FlushState {
+        FlushState {
+            waiting: Vec::with_capacity(requests_max),
+            covered: Vec::with_capacity(requests_max),
+            in_flight: false,
+            lost: false,
+            since: Unflushed::default(),
+            before: Unflushed::default(),
+        }
+    }
+
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.in_flight
+    }
+
+    pub(super) fn note_write(&mut self, range: ByteRange) {
+        self.since.add(range);
+    }
+
+    pub(super) fn unflushed_bytes(&self) -> u64 {
+        self.since.bytes() + self.before.bytes()
+    }
+
+    /// A request gave up waiting.
+    pub(super) fn leave(&mut self, key: Key) {
+        self.waiting.retain(|&k| k != key);
+        self.covered.retain(|&k| k != key);
+    }
+}
+
+impl Engine {
+    pub(super) fn submit_flush(&mut self, now: Nanos, request: Request, actions: &mut Actions) {
+        let nothing = ByteRange::default();
+        let request = Request { range: nothing, ..request };
+        let key = self.insert(now, request, Job::Flush);
+        self.join_flush(now, key, actions);
+    }
+
+    /// The request is answered when a flush that starts from now on has ended.
+    pub(super) fn join_flush(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
+        self.requests[key].stage = Stage::Flush;
+        self.flush.waiting.push(key);
+        self.start_flush(now, actions);
+    }
+
+    fn start_flush(&mut self, now: Nanos, actions: &mut Actions) {
+        if self.flush.in_flight || self.flush.waiting.is_empty() {
+            return;
+        }
+        self.flush.in_flight = true;
+        std::mem::swap(&mut self.flush.waiting, &mut self.flush.covered);
+        let FlushState { before, since, .. } = &mut self.flush;
+        before.absorb(since);
+        self.counters.backend_flushes += 1;
+        let nothing = ByteRange::default();
+        self.start_io(now, Target::Backend, nothing, IoOp::Flush, IoKind::Flush, actions);
+    }
+
+    pub(super) fn on_flushed(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
+        self.flush.in_flight = false;
+        let lost = std::mem::take(&mut self.flush.lost);
+        let status = if lost && status.is_ok() { IoStatus::IoError } else { status };
+        let mut covered = std::mem::take(&mut self.flush.covered);
+        self.end_flush(&mut covered, status, actions);
+        self.flush.covered = covered;
+        if status.is_ok() {
+            self.flush.before.clear();
+        } else if !lost {
+            self.drop_unflushed(actions);
+            // The writes that this flush lost were acknowledged before these requests, too.
+            self.fail_waiting(status, actions);
+        }
+        self.start_flush(now, actions);
+    }
+
+    fn end_flush(&mut self, keys: &mut Vec<Key>, status: IoStatus, actions: &mut Actions) {
+        for key in keys.drain(..) {
+            let of = match self.requests[key].job {
+                Job::Flush => {
+                    self.counters.flushes += u64::from(status.is_ok());
+                    LatencyOf::Flush
+                }
+                Job::Read(_) | Job::Write(_) | Job::Zero(_) | Job::Allocation => LatencyOf::Write,
+            };
+            self.answer(key, status, ReplyData::None, Some(of), actions);
+            self.forget(key);
+        }
+    }
+
+    /// Fails who waits for a flush that has not started.
+    fn fail_waiting(&mut self, status: IoStatus, actions: &mut Actions) {
+        let mut waiting = std::mem::take(&mut self.flush.waiting);
+        self.end_flush(&mut waiting, status, actions);
+        self.flush.waiting = waiting;
+    }
+
+    /// The session of primary storage ended: writes since the last flush may be lost. Whoever waits
+    /// for a flush of them is told; if nobody does, the next flush fails.
+    pub fn on_session_lost(&mut self, now: Nanos, actions: &mut Actions) {
+        if self.flush.unflushed_bytes() > 0 {
+            self.drop_unflushed(actions);
+            self.flush.lost = self.flush.in_flight || self.flush.waiting.is_empty();
+            self.fail_waiting(IoStatus::IoError, actions);
+        }
+        self.run(now, actions);
+    }
+
+    /// Drops from the cache what primary storage may not have kept.
+    fn drop_unflushed(&mut self, actions: &mut Actions) {
+        let bytes = self.flush.unflushed_bytes();
+        // A read under way may already hold bytes that are gone by now.
+        for request in self.requests.iter_mut() {
+            if let Job::Read(job) = &mut request.job {
+                job.admit = false;
+            }
+        }
+        let mut before = std::mem::take(&mut self.flush.before);
+        before.absorb(&mut self.flush.since);
+        for &range in before.ranges() {
+            self.counters.blocks_dropped_at_risk += self.invalidate(range);
+        }
+        before.clear();
+        self.flush.before = before;
+        actions.list.push(Action::Event(Event::UnflushedWritesAtRisk { bytes }));
+    }
+}

@@ -1,0 +1,69 @@
+//! Moving the block grid to where the guest's data are aligned.
+//!
+//! Only while the cache is nearly empty: it starts afresh on the new grid. Later the engine only
+//! says which offset would fit.
+
+use super::Engine;
+use super::inflight::Job;
+use crate::action::{Action, Actions, Event};
+use crate::geometry::{GranuleMask, Grid, PAGE};
+use crate::request::{Op, Request};
+
+/// Requests after which a grid that does not fit is worth an advice.
+const ADVICE_SAMPLES: u32 = 4096;
+
+impl Engine {
+    /// Looks at a request's alignment, and moves the grid while that is still cheap.
+    pub(super) fn observe(&mut self, request: &Request, actions: &mut Actions) {
+        let Some(detector) = &mut self.alignment else { return };
+        match request.op {
+            Op::Read { .. } | Op::Write { .. } => detector.observe(request.range),
+            _ => return,
+        }
+        let Some(offset) = detector.verdict() else { return };
+        let seen_enough = detector.samples() >= ADVICE_SAMPLES;
+        let fits_backend = offset % u64::from(self.config.backend.logical_block) == 0;
+        if !fits_backend || offset == self.grid.offset() % PAGE {
+            return;
+        }
+        if self.is_hardly_filled() {
+            self.move_grid(offset, actions);
+        } else if seen_enough {
+            self.alignment = None;
+            actions.list.push(Action::Event(Event::GridAdvice { offset }));
+        }
+    }
+
+    /// True while less than 5 % of the cache is filled.
+    fn is_hardly_filled(&self) -> bool {
+        let hardly = |used: u32, slots: u32| u64::from(used) * 20 < u64::from(slots).max(20);
+        self.ram.as_ref().is_none_or(|r| hardly(r.dir.len(), r.dir.slots()))
+            && self.flash.as_ref().is_none_or(|f| hardly(f.dir.len(), f.dir.slots()))
+    }
+
+    /// Starts the cache afresh on a grid that fits the guest.
+    fn move_grid(&mut self, offset: u64, actions: &mut Actions) {
+        // Reads under way were laid out on the old grid: they finish without the cache.
+        for request in self.requests.iter_mut() {
+            if let Job::Read(job) = &mut request.job {
+                job.use_cache = false;
+                job.admit = false;
+            }
+        }
+        for fill in self.fills.iter_mut() {
+            fill.cancelled = GranuleMask(u64::MAX);
+        }
+        if let Some(flash) = &mut self.flash {
+            flash.clear();
+        }
+        if let Some(ram) = &mut self.ram {
+            while let Some(victim) = ram.dir.evict() {
+                ram.retire(victim.slot);
+            }
+            ram.dir.clear();
+        }
+        self.grid = Grid::new(self.config.backend.size, self.config.block_size, offset);
+        self.alignment = None;
+        actions.list.push(Action::Event(Event::GridMoved { offset }));
+    }
+}

@@ -1,0 +1,138 @@
+//! Questions about the disk: what is allocated on primary storage, what is cached.
+//!
+//! Allocation is the backend's answer; the question waits for writes in flight on the same bytes, so
+//! that it is never older than an acknowledged write. A backend that cannot tell, or fails to, gives
+//! "allocated". Both answers may cover only the start of the range.
+
+use super::Engine;
+use super::inflight::{IoKind, Job};
+use crate::action::{Action, Actions, Extent, ExtentState, IoOp, Reply, ReplyData, Target};
+use crate::geometry::{ByteRange, GranuleMask};
+use crate::ids::Nanos;
+use crate::overlap::Access;
+use crate::request::Request;
+use crate::status::IoStatus;
+use crate::table::Key;
+
+/// Extents of one answer at most.
+const EXTENTS_MAX: usize = 256;
+/// Blocks looked at for one answer at most.
+const BLOCKS_MAX: usize = 16_384;
+
+impl Engine {
+    pub(super) fn submit_allocation(
+        &mut self,
+        now: Nanos,
+        request: Request,
+        actions: &mut Actions,
+    ) {
+        if !self.config.backend.extents {
+            let whole = Extent { len: request.range.len(), state: ExtentState::Allocated };
+            return reply_extents(now, request, &[whole], actions);
+        }
+        self.enter(now, request, Access::Read, request.range, Job::Allocation);
+    }
+
+    pub(super) fn run_allocation(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
+        let range = self.align_to_backend(self.requests[key].range);
+        let kind = IoKind::Extents { request: key };
+        self.start_io(now, Target::Backend, range, IoOp::Extents, kind, actions);
+    }
+
+    pub(super) fn on_extents(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        extents: &[Extent],
+        actions: &mut Actions,
+    ) {
+        self.end_request_io(now, key, IoStatus::Ok);
+        let entry = self.requests[key];
+        if entry.answered {
+            return self.forget(key);
+        }
+        // The question was grown to logical blocks; the answer is cut back to the request.
+        let mut position = self.align_to_backend(entry.range).start;
+        let first = actions.extents.len();
+        for extent in extents.iter().filter(|e| e.len > 0) {
+            let end = position.saturating_add(extent.len).min(entry.range.end);
+            let part = ByteRange { start: position, end: end.max(position) }.intersect(entry.range);
+            if !part.is_empty() && actions.extents.len() - first < EXTENTS_MAX {
+                actions.extents.push(Extent { len: part.len(), state: extent.state });
+            }
+            position = end;
+        }
+        if actions.extents.len() == first {
+            let whole = Extent { len: entry.range.len(), state: ExtentState::Allocated };
+            actions.extents.push(whole);
+        }
+        let count = (actions.extents.len() - first) as u32;
+        let data = ReplyData::Extents { first: first as u32, count };
+        self.answer(key, IoStatus::Ok, data, None, actions);
+        self.forget(key);
+    }
+
+    /// The backend could not tell.
+    pub(super) fn on_no_extents(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        _status: IoStatus,
+        actions: &mut Actions,
+    ) {
+        self.on_extents(now, key, &[], actions);
+    }
+
+    pub(super) fn reply_cache_state(
+        &mut self,
+        now: Nanos,
+        request: Request,
+        actions: &mut Actions,
+    ) {
+        let range = request.range;
+        let first = actions.extents.len();
+        for block in self.grid.blocks(range).take(BLOCKS_MAX) {
+            let cached = self.cached(block);
+            let mut touched = self.grid.touched(block, range);
+            while let Some((start, _)) = touched.first_run() {
+                let is_cached = cached.has(start);
+                let same = if is_cached { cached } else { GranuleMask(!cached.0) };
+                let (_, end) = touched.intersect(same).first_run().expect("it starts in the run");
+                touched = touched.without(GranuleMask::span(0, end));
+                let part = self.grid.granule_range(block, start, end).intersect(range);
+                let state = if is_cached { ExtentState::Clean } else { ExtentState::Uncached };
+                match actions.extents[first..].last_mut() {
+                    Some(last) if last.state == state => last.len += part.len(),
+                    _ => actions.extents.push(Extent { len: part.len(), state }),
+                }
+            }
+            if actions.extents.len() - first >= EXTENTS_MAX {
+                break;
+            }
+        }
+        push_reply(now, request, first, actions);
+    }
+
+    /// Granules of a block that are in either tier.
+    fn cached(&self, block: crate::ids::BlockIndex) -> GranuleMask {
+        let ram = self.ram.as_ref().and_then(|ram| Some(ram.dir.valid(ram.dir.find(block)?)));
+        let flash = self.flash.as_ref().and_then(|flash| Some(flash.find(block)?.1));
+        ram.unwrap_or_default().union(flash.unwrap_or_default())
+    }
+}
+
+fn reply_extents(now: Nanos, request: Request, extents: &[Extent], actions: &mut Actions) {
+    let first = actions.extents.len();
+    actions.extents.extend_from_slice(extents);
+    push_reply(now, request, first, actions);
+}
+
+fn push_reply(now: Nanos, request: Request, first: usize, actions: &mut Actions) {
+    let count = (actions.extents.len() - first) as u32;
+    actions.list.push(Action::Reply(Reply {
+        tag: request.tag,
+        status: IoStatus::Ok,
+        submitted: now,
+        data: ReplyData::Extents { first: first as u32, count },
+    }));
+}

@@ -1,0 +1,91 @@
+//! The RAM tier: slots in the disk's memory.
+//!
+//! A slot that a reply still refers to is *pinned* and immutable: a write to its block goes to
+//! another slot, and when its block leaves it is given back only after the pin is gone
+//! ([`RamTier::unpin_all`], once per batch of replies). Adding granules to a pinned slot is allowed:
+//! nobody reads bytes that were not valid.
+
+use crate::action::Span;
+use crate::directory::Directory;
+use crate::geometry::Grid;
+use crate::ids::SlotId;
+use crate::policy::PolicyKind;
+
+/// Slots per index head: one, because the index of this tier is on the path of every hit.
+const SLOTS_PER_HEAD: u32 = 1;
+
+#[derive(Debug)]
+pub(super) struct RamTier {
+    pub dir: Directory,
+    /// Where slot 0 starts in the disk's memory.
+    base: u64,
+    block_size: u64,
+    /// Replies that refer to each slot.
+    pins: Vec<u16>,
+    /// The slots pinned since the last `unpin_all`, once per pin.
+    pinned: Vec<SlotId>,
+}
+
+impl RamTier {
+    pub(super) fn new(slots: u32, grid: &Grid, policy: PolicyKind, base: u64) -> RamTier {
+        RamTier {
+            dir: Directory::new(slots, grid.granules_per_block(), policy, SLOTS_PER_HEAD),
+            base,
+            block_size: grid.block_size(),
+            pins: vec![0; slots as usize],
+            pinned: Vec::with_capacity(4096),
+        }
+    }
+
+    pub(super) fn metadata_bytes_for(slots: u32, granules: u32, policy: PolicyKind) -> u64 {
+        Directory::memory_bytes_for(slots, granules, policy, SLOTS_PER_HEAD)
+            + u64::from(slots) * size_of::<u16>() as u64
+    }
+
+    pub(super) fn metadata_bytes(&self) -> u64 {
+        self.dir.memory_bytes() + (self.pins.len() * size_of::<u16>()) as u64
+    }
+
+    /// `len` bytes of a slot from `offset` on.
+    pub(super) fn memory(&self, slot: SlotId, offset: u64, len: u64) -> Span {
+        assert!(offset + len <= self.block_size);
+        Span { offset: self.base + u64::from(slot.0) * self.block_size + offset, len: len as u32 }
+    }
+
+    /// The slot that a piece of memory from [`RamTier::memory`] lies in.
+    pub(super) fn slot_of(&self, memory: Span) -> SlotId {
+        SlotId(((memory.offset - self.base) / self.block_size) as u32)
+    }
+
+    pub(super) fn is_pinned(&self, slot: SlotId) -> bool {
+        self.pins[slot.0 as usize] > 0
+    }
+
+    pub(super) fn pin(&mut self, slot: SlotId) {
+        self.pins[slot.0 as usize] += 1;
+        self.pinned.push(slot);
+    }
+
+    /// Every reply has left the slots.
+    pub(super) fn unpin_all(&mut self) {
+        for slot in self.pinned.drain(..) {
+            let pins = &mut self.pins[slot.0 as usize];
+            *pins -= 1;
+            if *pins == 0 && self.dir.block_of(slot).is_none() {
+                self.dir.release(slot);
+            }
+        }
+    }
+
+    /// Gives a slot that lost its block back, now or when it is not pinned any more.
+    pub(super) fn retire(&mut self, slot: SlotId) {
+        if !self.is_pinned(slot) {
+            self.dir.release(slot);
+        }
+    }
+
+    pub(super) fn check_invariants(&self) {
+        self.dir.check_invariants();
+        assert_eq!(self.pins.iter().map(|&p| usize::from(p)).sum::<usize>(), self.pinned.len());
+    }
+}

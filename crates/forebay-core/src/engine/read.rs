@@ -1,0 +1,364 @@
+//! Reads: from RAM at once, else by choosing a source for every granule.
+//!
+//! ```text
+//!  all in RAM, no write in the way ─► reply from the slots, pinned until sent
+//!  else: hold the range ─► buffer ─► choose sources, left to right ─► all there ─► install ─► reply
+//!                                     RAM: copy   flash: read, check   backend: read
+//! ```
+//! The range is held grown to granules when what is fetched will be kept, so nothing changes under the
+//! fetch. At most [`FETCHES_MAX`] I/Os of one request are under way; the cursor goes on as they
+//! complete. A flash error, or bytes whose checksum is wrong, turn into a read of primary storage.
+
+use super::inflight::{IoKind, Job, ReadJob};
+use super::{Engine, LatencyOf};
+use crate::action::{Action, Actions, Event, IoOp, Reply, ReplyData, Source, Target};
+use crate::geometry::{ByteRange, GranuleMask, REQUEST_MAX};
+use crate::ids::{BlockIndex, Nanos, SlotId};
+use crate::overlap::Access;
+use crate::request::Request;
+use crate::status::IoStatus;
+use crate::table::Key;
+
+/// I/Os of one read under way at once.
+pub(super) const FETCHES_MAX: u32 = 8;
+/// Slots that one reply refers to; a longer hit is copied together.
+const SLICES_MAX: usize = 64;
+
+/// A block's slot in one tier and its valid granules, if it is there.
+type InTier = Option<(SlotId, GranuleMask)>;
+
+/// Granules `first..end` of a block in a flash slot.
+pub(super) type FlashGranules = (BlockIndex, SlotId, u32, u32);
+
+impl Engine {
+    /// Answers a read whose every byte is in RAM, straight from the slots.
+    pub(super) fn read_from_ram(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+        actions: &mut Actions,
+    ) -> bool {
+        let range = request.range;
+        let Some(ram) = self.ram.as_mut().filter(|_| self.config.mode.caches()) else {
+            return false;
+        };
+        if self.overlap.has_writer(range) {
+            return false;
+        }
+        let first = actions.slices.len();
+        let mut blocks = 0;
+        for block in self.grid.blocks(range) {
+            let found = ram
+                .dir
+                .find(block)
+                .filter(|&slot| ram.dir.valid(slot).contains(self.grid.touched(block, range)));
+            let Some(slot) = found.filter(|_| blocks < SLICES_MAX) else {
+                // Not all of it: take back what was said of the blocks before.
+                actions.slices.truncate(first);
+                return false;
+            };
+            let part = range.intersect(self.grid.range_of(block));
+            let offset = self.grid.offset_in_block(part.start);
+            actions.slices.push(ram.memory(slot, offset, part.len()));
+            blocks += 1;
+        }
+        for slice in &actions.slices[first..] {
+            let slot = ram.slot_of(*slice);
+            ram.dir.hit(slot);
+            ram.pin(slot);
+        }
+        self.streams.observe(range);
+        if let Some(detector) = &mut self.alignment {
+            detector.observe(range);
+        }
+        self.counters.reads += 1;
+        self.counters.read_bytes += range.len();
+        self.counters.ram_read_bytes += range.len();
+        self.counters.read_hits_ram += 1;
+        let of = LatencyOf::Read(Source::Ram);
+        self.answered.push(super::Answered { submitted: now, of });
+        actions.list.push(Action::Reply(Reply {
+            tag: request.tag,
+            status: IoStatus::Ok,
+            submitted: now,
+            data: ReplyData::Slots { first: first as u32, count: blocks as u32 },
+        }));
+        true
+    }
+
+    pub(super) fn submit_read(
+        &mut self,
+        now: Nanos,
+        request: Request,
+        no_admit: bool,
+        wants_data: bool,
+    ) {
+        let range = request.range;
+        let run = self.streams.observe(range);
+        let bypass = self.config.sequential_bypass.is_some_and(|limit| run > limit);
+        let caches = self.config.mode.caches();
+        let admit = caches && !(no_admit || bypass && wants_data);
+        self.counters.reads_bypassed += u64::from(caches && !admit);
+        let (target, access) = match caches {
+            true if admit => (self.grid.align_to_granules(range), Access::Fill),
+            true => (self.grid.align_to_granules(range), Access::Read),
+            false => (self.align_to_backend(range), Access::Read),
+        };
+        let job = ReadJob {
+            wants_data,
+            admit,
+            use_cache: caches,
+            target,
+            cursor: target.start,
+            source: Source::Ram,
+            any_cached: false,
+        };
+        self.enter(now, request, access, target, Job::Read(job));
+    }
+
+    /// A prefetch is a read that nobody receives. It is advice: what is longer than a request may
+    /// be is cut, and a disk that does not cache ignores it.
+    pub(super) fn submit_prefetch(
+        &mut self,
+        now: Nanos,
+        mut request: Request,
+        actions: &mut Actions,
+    ) {
+        if !self.config.mode.caches() || (self.ram.is_none() && self.flash.is_none()) {
+            self.counters.prefetches += 1;
+            return self.refuse(now, request, IoStatus::Ok, actions);
+        }
+        let range = request.range;
+        request.range = ByteRange::at(range.start, range.len().min(REQUEST_MAX));
+        self.submit_read(now, request, false, false);
+    }
+
+    pub(super) fn run_read(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
+        if !self.ensure_buffer(key) {
+            return;
+        }
+        self.choose_sources(now, key, actions);
+        let entry = &self.requests[key];
+        let Job::Read(job) = entry.job else { unreachable!("a read") };
+        let chosen = job.cursor >= job.target.end || entry.failed.is_some() || entry.answered;
+        if chosen && entry.outstanding == 0 {
+            self.finish_read(now, key, job, actions);
+        }
+    }
+
+    /// Goes on from the cursor until everything has a source or enough I/Os are under way.
+    fn choose_sources(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
+        loop {
+            let entry = &self.requests[key];
+            let Job::Read(mut job) = entry.job else { unreachable!("a read") };
+            let stop = entry.failed.is_some() || entry.answered || entry.outstanding >= FETCHES_MAX;
+            if stop || job.cursor >= job.target.end {
+                return;
+            }
+            if !job.use_cache {
+                let end = job.target.end;
+                self.fetch(now, key, &mut job, end, actions);
+            } else {
+                self.choose_source(now, key, &mut job, actions);
+            }
+            self.requests[key].job = Job::Read(job);
+        }
+    }
+
+    /// Chooses the source of the bytes at the cursor, for as far as it is the same.
+    fn choose_source(&mut self, now: Nanos, key: Key, job: &mut ReadJob, actions: &mut Actions) {
+        let block = self.grid.block_of(job.cursor);
+        let rest = ByteRange::new(job.cursor, job.target.end);
+        let wanted = self.grid.touched(block, rest);
+        let (first, _) = wanted.first_run().expect("the cursor is in the block");
+        let (ram, flash) = self.lookup(block);
+        if let Some((slot, valid)) = ram
+            && valid.has(first)
+        {
+            let end = run_end(valid.intersect(wanted), first);
+            return self.copy_from_ram(key, job, (block, slot, first, end), actions);
+        }
+        let in_ram = ram.map_or(GranuleMask::NONE, |(_, valid)| valid);
+        if let Some((slot, valid)) = flash
+            && valid.has(first)
+        {
+            let end = run_end(valid.without(in_ram).intersect(wanted), first);
+            return self.read_flash(now, key, job, (block, slot, first, end), actions);
+        }
+        let end = self.end_of_miss(job);
+        self.fetch(now, key, job, end, actions);
+    }
+
+    /// The slot and the valid granules of `block` in RAM and on flash.
+    fn lookup(&self, block: BlockIndex) -> (InTier, InTier) {
+        let ram = self.ram.as_ref().and_then(|ram| {
+            let slot = ram.dir.find(block)?;
+            Some((slot, ram.dir.valid(slot)))
+        });
+        let flash = self.flash.as_ref().and_then(|flash| flash.find(block));
+        (ram, flash)
+    }
+
+    /// How far from the cursor on nothing is cached: neighbouring blocks are fetched in one I/O.
+    fn end_of_miss(&self, job: &ReadJob) -> u64 {
+        let rest = ByteRange::new(job.cursor, job.target.end);
+        for block in self.grid.blocks(rest) {
+            let (ram, flash) = self.lookup(block);
+            let valid =
+                |tier: Option<(SlotId, GranuleMask)>| tier.map_or(GranuleMask::NONE, |t| t.1);
+            let cached = valid(ram).union(valid(flash)).intersect(self.grid.touched(block, rest));
+            if let Some((first, _)) = cached.first_run() {
+                return self.grid.granule_range(block, first, first + 1).start;
+            }
+        }
+        job.target.end
+    }
+
+    fn copy_from_ram(
+        &mut self,
+        key: Key,
+        job: &mut ReadJob,
+        (block, slot, first, end): FlashGranules,
+        actions: &mut Actions,
+    ) {
+        let range = self.grid.granule_range(block, first, end);
+        let buffer = self.requests[key].buffer.expect("a running read has a buffer");
+        let ram = self.ram.as_mut().expect("there is a RAM tier");
+        ram.dir.hit(slot);
+        let from = ram.memory(slot, self.grid.offset_in_block(range.start), range.len());
+        actions.list.push(Action::Copy { from, to: buffer.at(range) });
+        self.counters.ram_read_bytes += range.len();
+        job.any_cached = true;
+        job.cursor = range.end;
+    }
+
+    fn read_flash(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        job: &mut ReadJob,
+        (block, slot, first, end): FlashGranules,
+        actions: &mut Actions,
+    ) {
+        let range = self.grid.granule_range(block, first, end);
+        let buffer = self.requests[key].buffer.expect("a running read has a buffer");
+        let flash = self.flash.as_mut().expect("there is a flash tier");
+        flash.dir.hit(slot);
+        flash.hold(slot);
+        let place = flash.range(slot, first, end, self.grid.granule_size());
+        let op = IoOp::Read { memory: buffer.at(range) };
+        let bytes = range;
+        let kind = IoKind::FlashRead { request: key, block, slot, first, end, bytes };
+        self.counters.flash_read_bytes += place.len();
+        self.start_io(now, Target::Flash, place, op, kind, actions);
+        job.any_cached = true;
+        job.source = job.source.max(Source::Flash);
+        job.cursor = range.end;
+    }
+
+    /// Reads from the cursor to `end` from primary storage. What will not be kept is cut to what the
+    /// client asked for.
+    fn fetch(&mut self, now: Nanos, key: Key, job: &mut ReadJob, end: u64, actions: &mut Actions) {
+        let mut range = ByteRange::new(job.cursor, end);
+        job.cursor = end;
+        job.source = Source::Backend;
+        if !job.admit {
+            range = range.intersect(self.align_to_backend(self.requests[key].range));
+        }
+        if !range.is_empty() {
+            self.fetch_range(now, key, range, actions);
+        }
+    }
+
+    fn fetch_range(&mut self, now: Nanos, key: Key, range: ByteRange, actions: &mut Actions) {
+        let buffer = self.requests[key].buffer.expect("a running read has a buffer");
+        let op = IoOp::Read { memory: buffer.at(range) };
+        let kind = IoKind::BackendRead { request: key };
+        self.counters.backend_reads += 1;
+        self.counters.backend_read_bytes += range.len();
+        self.start_io(now, Target::Backend, range, op, kind, actions);
+    }
+
+    /// Primary storage delivered, or failed.
+    pub(super) fn on_fetched(&mut self, now: Nanos, key: Key, status: IoStatus) {
+        self.end_request_io(now, key, status);
+        self.ready.push_back(key);
+    }
+
+    /// Flash delivered, or failed: then primary storage is asked.
+    #[expect(clippy::too_many_arguments, reason = "the facts of one completion")]
+    pub(super) fn on_flash_read(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        (block, slot, first, end): FlashGranules,
+        (place, bytes): (ByteRange, ByteRange),
+        status: IoStatus,
+        checksums: &[u32],
+        actions: &mut Actions,
+    ) {
+        self.end_request_io(now, key, IoStatus::Ok);
+        let flash = self.flash.as_mut().expect("there is a flash tier");
+        let right = status.is_ok() && flash.checksums(slot, first, end) == checksums;
+        if status.is_ok() && !right {
+            self.counters.flash_checksum_errors += 1;
+            actions.list.push(Action::Event(Event::ChecksumMismatch { offset: place.start }));
+        }
+        if !right && flash.dir.find(block) == Some(slot) {
+            flash.invalidate(block, GranuleMask::span(first, end));
+        }
+        flash.unhold(slot);
+        if !right && !self.requests[key].answered {
+            if let Job::Read(job) = &mut self.requests[key].job {
+                job.source = Source::Backend;
+            }
+            self.fetch_range(now, key, bytes, actions);
+        }
+        self.ready.push_back(key);
+    }
+
+    fn finish_read(&mut self, now: Nanos, key: Key, job: ReadJob, actions: &mut Actions) {
+        let entry = self.requests[key];
+        if entry.answered {
+            return self.forget(key);
+        }
+        if let Some(status) = entry.failed {
+            self.answer(key, status, ReplyData::None, None, actions);
+            return self.forget(key);
+        }
+        let buffer = entry.buffer.expect("a running read has a buffer");
+        if job.admit {
+            self.install(now, job.target, buffer, actions);
+        }
+        if !job.wants_data {
+            self.counters.prefetches += 1;
+            self.answer(key, IoStatus::Ok, ReplyData::None, None, actions);
+            return self.forget(key);
+        }
+        self.count_read(&job, entry.range.len());
+        self.lent += 1;
+        self.requests[key].buffer = None;
+        let data = ReplyData::Buffer { data: buffer.at(entry.range), buffer };
+        let of = LatencyOf::Read(job.source);
+        self.answer(key, IoStatus::Ok, data, Some(of), actions);
+        self.forget(key);
+    }
+
+    fn count_read(&mut self, job: &ReadJob, len: u64) {
+        self.counters.reads += 1;
+        self.counters.read_bytes += len;
+        let counter = match job.source {
+            Source::Ram => &mut self.counters.read_hits_ram,
+            Source::Flash => &mut self.counters.read_hits_flash,
+            Source::Backend if job.any_cached => &mut self.counters.read_hits_partial,
+            Source::Backend => &mut self.counters.read_misses,
+        };
+        *counter += 1;
+    }
+}
+
+/// The end of the run of `mask` that `first` belongs to.
+fn run_end(mask: GranuleMask, first: u32) -> u32 {
+    let from_first = mask.without(GranuleMask::span(0, first));
+    from_first.first_run().map_or(first, |(_, end)| end)
+}

@@ -1,0 +1,151 @@
+//! Making an engine: checks of the configuration, sizes of everything.
+
+use std::collections::VecDeque;
+
+use super::flash::FlashTier;
+use super::flush::FlushState;
+use super::ram::RamTier;
+use super::{Engine, read};
+use crate::alignment::AlignmentDetector;
+use crate::buffers::BufferPool;
+use crate::config::{Config, GridOffset};
+use crate::deadlines::Deadlines;
+use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
+use crate::overlap::Overlap;
+use crate::sequential::SequentialStreams;
+use crate::stats::{Counters, Latencies};
+use crate::table::Table;
+
+/// Blocks on their way to flash at most.
+const FILLS_MAX: u32 = 32;
+
+/// A configuration that cannot work, in words that name the setting.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub String);
+
+/// Bytes of cache metadata that a configuration needs, as they will be.
+pub fn metadata_bytes(config: &Config) -> u64 {
+    let granules = (config.block_size / (config.block_size / 64).max(PAGE)) as u32;
+    let slots = |bytes: u64| u32::try_from(bytes / config.block_size).unwrap_or(u32::MAX);
+    let mut bytes = 0;
+    if slots(config.ram_bytes) > 0 {
+        bytes += RamTier::metadata_bytes_for(slots(config.ram_bytes), granules, config.policy);
+    }
+    if slots(config.flash_bytes) > 0 {
+        bytes += FlashTier::metadata_bytes_for(slots(config.flash_bytes), granules, config.policy);
+    }
+    bytes
+}
+
+impl Engine {
+    /// An engine with an empty cache.
+    ///
+    /// # Errors
+    /// A sentence that names the setting and what is allowed.
+    pub fn new(config: Config) -> Result<Engine, ConfigError> {
+        check(&config)?;
+        let (offset, alignment) = match config.grid_offset {
+            GridOffset::Fixed(offset) => (offset, None),
+            GridOffset::Auto => (0, Some(AlignmentDetector::default())),
+        };
+        let grid = Grid::new(config.backend.size, config.block_size, offset);
+        let buffers = BufferPool::new(config.buffer_bytes);
+        let base = u64::from(buffers.pages()) * PAGE;
+        let slots = |bytes: u64| Some((bytes / config.block_size) as u32).filter(|&n| n > 0);
+        let ios_max = config.requests_max * read::FETCHES_MAX + FILLS_MAX + 1;
+        let requests = config.requests_max;
+        Ok(Engine {
+            grid,
+            ram: slots(config.ram_bytes).map(|n| RamTier::new(n, &grid, config.policy, base)),
+            flash: slots(config.flash_bytes)
+                .map(|n| FlashTier::new(n, &grid, config.policy, ios_max as usize)),
+            buffers,
+            lent: 0,
+            requests: Table::new(requests),
+            ios: Table::new(ios_max),
+            fills: Table::new(FILLS_MAX),
+            orphans: Table::new(requests),
+            overlap: Overlap::new(requests as usize),
+            ready: VecDeque::with_capacity(requests as usize),
+            buffer_waiters: VecDeque::with_capacity(requests as usize),
+            flush: FlushState::new(requests as usize),
+            request_deadlines: Deadlines::new(requests),
+            flash_deadlines: Deadlines::new(ios_max),
+            streams: SequentialStreams::default(),
+            alignment,
+            counters: Counters::default(),
+            latencies: Latencies::default(),
+            answered: Vec::with_capacity(4096),
+            shutting_down: false,
+            config,
+        })
+    }
+}
+
+fn check(config: &Config) -> Result<(), ConfigError> {
+    let fail = |text: String| Err(ConfigError(text));
+    let Config { backend, block_size, .. } = *config;
+    if !block_size.is_power_of_two() || !(BLOCK_MIN..=BLOCK_MAX).contains(&block_size) {
+        return fail(format!(
+            "block size {block_size} is not possible: use a power of two from {BLOCK_MIN} (4 KiB) to {BLOCK_MAX} (1 MiB)"
+        ));
+    }
+    let logical = u64::from(backend.logical_block);
+    if !logical.is_power_of_two() || !(SECTOR..=PAGE).contains(&logical) {
+        return fail(format!(
+            "primary storage has logical blocks of {logical} bytes: a power of two from 512 to 4096 is supported"
+        ));
+    }
+    if backend.size == 0 || !backend.size.is_multiple_of(logical) {
+        return fail(format!(
+            "primary storage of {} bytes: its size must be a multiple of {logical} and not 0",
+            backend.size
+        ));
+    }
+    if backend.size / block_size >= u64::from(u32::MAX) - 1 {
+        return fail(format!(
+            "a disk of {} bytes has too many blocks of {block_size} bytes: use a larger block size",
+            backend.size
+        ));
+    }
+    if let GridOffset::Fixed(offset) = config.grid_offset
+        && (offset >= block_size || !offset.is_multiple_of(logical))
+    {
+        return fail(format!(
+            "grid offset {offset} is not possible: use a multiple of {logical} (the logical block of primary storage) below the block size {block_size}"
+        ));
+    }
+    for (name, bytes) in [("RAM", config.ram_bytes), ("flash", config.flash_bytes)] {
+        if bytes > 0 && bytes < block_size {
+            return fail(format!(
+                "a {name} cache of {bytes} bytes holds no block of {block_size} bytes: give it more, or 0 for none"
+            ));
+        }
+        if bytes / block_size > u64::from(crate::list::SLOTS_MAX) {
+            return fail(format!(
+                "a {name} cache of {bytes} bytes has too many blocks of {block_size} bytes: use a larger block size"
+            ));
+        }
+    }
+    if config.requests_max == 0 || config.requests_max > 65_536 {
+        return fail(format!("{} requests in flight: use 1 to 65536", config.requests_max));
+    }
+    if config.buffer_bytes < REQUEST_MAX + 4 * BLOCK_MAX {
+        return fail(format!(
+            "{} bytes of request buffers are too few: use at least {} (36 MiB), so that the longest request fits",
+            config.buffer_bytes,
+            REQUEST_MAX + 4 * BLOCK_MAX
+        ));
+    }
+    let needed = metadata_bytes(config);
+    if needed > config.metadata_bytes_max {
+        return fail(format!(
+            "needs {:.1} GiB ({needed} bytes) for metadata, limit {:.1} GiB ({}): use a larger block size, a smaller cache or a higher limit",
+            needed as f64 / (1u64 << 30) as f64,
+            config.metadata_bytes_max as f64 / (1u64 << 30) as f64,
+            config.metadata_bytes_max
+        ));
+    }
+    Ok(())
+}

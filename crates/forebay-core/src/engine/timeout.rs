@@ -1,0 +1,110 @@
+//! Time: what happens to a request, or to flash, that takes too long.
+//!
+//! A request's time starts anew with every I/O of it that ends. When it is over, the client is
+//! answered (or waits, by setting), but nothing is taken from the I/O: its buffer stays owned until
+//! it ends, and the range of a write stays held, so that a newer write to it cannot be overtaken by
+//! the old one. A read's range is let go: its bytes will not be installed.
+//!
+//! Flash that does not answer is given up: reads go on from primary storage with a new buffer, the old
+//! one is an *orphan* until its I/Os end.
+
+use super::Engine;
+use super::inflight::{IoKind, Job, Orphan, Stage};
+use crate::action::{Action, Actions, Event, ReplyData};
+use crate::config::OnTimeout;
+use crate::ids::{Nanos, SlotId};
+use crate::status::IoStatus;
+use crate::table::Key;
+
+impl Engine {
+    /// Time has passed. Call at [`Engine::next_deadline`] at the latest.
+    pub fn tick(&mut self, now: Nanos, actions: &mut Actions) {
+        if self.flash_deadlines.next() <= now {
+            self.fail_flash(IoStatus::TimedOut, actions);
+            while let Some(io) = self.flash_deadlines.pop_due(now) {
+                if let Some(IoKind::FlashRead { request, .. }) = self.ios.find(io).map(|e| e.kind) {
+                    self.give_up_buffer(now, request);
+                }
+            }
+        }
+        while let Some(key) = self.request_deadlines.pop_due(now) {
+            self.counters.requests_timed_out += 1;
+            let range = self.requests[key].range;
+            actions.list.push(Action::Event(Event::BackendTimedOut { range }));
+            match self.config.on_timeout {
+                OnTimeout::Wait => {}
+                OnTimeout::Fail => self.time_out(key, actions),
+            }
+        }
+        self.run(now, actions);
+    }
+
+    /// When `tick` is due, [`Nanos::NEVER`] when nothing is timed.
+    pub fn next_deadline(&self) -> Nanos {
+        self.request_deadlines.next().min(self.flash_deadlines.next())
+    }
+
+    fn time_out(&mut self, key: Key, actions: &mut Actions) {
+        let entry = self.requests[key];
+        self.answer(key, IoStatus::TimedOut, ReplyData::None, None, actions);
+        match entry.stage {
+            Stage::Overlap => {}
+            Stage::Buffer => self.buffer_waiters.retain(|&waiter| waiter != key),
+            Stage::Flush => self.flush.leave(key),
+            Stage::Running => match entry.job {
+                Job::Read(_) | Job::Allocation => self.overlap.leave(key, &mut self.ready),
+                Job::Write(_) | Job::Zero(_) | Job::Flush => {}
+            },
+        }
+        if entry.outstanding == 0 {
+            self.forget(key);
+        }
+    }
+
+    /// Takes the buffer from a read whose flash I/O hangs, and starts the read anew without it.
+    fn give_up_buffer(&mut self, now: Nanos, request: Key) {
+        let entry = &mut self.requests[request];
+        if entry.answered {
+            return;
+        }
+        let buffer = entry.buffer.take().expect("a running read has a buffer");
+        let orphan = self.orphans.insert(Orphan { buffer, outstanding: entry.outstanding });
+        entry.outstanding = 0;
+        if let Job::Read(job) = &mut entry.job {
+            job.cursor = job.target.start;
+        }
+        for io in self.ios.iter_mut() {
+            let flash_slot = match io.kind {
+                IoKind::FlashRead { request: r, slot, .. } if r == request => Some(slot),
+                IoKind::BackendRead { request: r } if r == request => None,
+                _ => continue,
+            };
+            io.kind = IoKind::Orphan { orphan, flash_slot };
+        }
+        self.request_deadlines.push(request, now.plus(self.config.backend_timeout));
+        self.ready.push_back(request);
+    }
+
+    /// An I/O of a buffer that was given up ended after all.
+    pub(super) fn on_orphan(&mut self, key: Key, flash_slot: Option<SlotId>) {
+        if let (Some(slot), Some(flash)) = (flash_slot, &mut self.flash) {
+            flash.unhold(slot);
+        }
+        let orphan = &mut self.orphans[key];
+        orphan.outstanding -= 1;
+        if orphan.outstanding == 0 {
+            let orphan = self.orphans.remove(key).expect("the orphan is there");
+            self.free_buffer(orphan.buffer);
+        }
+    }
+
+    /// Gives the flash tier up: what it holds is forgotten, RAM or no cache goes on.
+    pub(super) fn fail_flash(&mut self, status: IoStatus, actions: &mut Actions) {
+        let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
+            return;
+        };
+        flash.failed = Some(status);
+        flash.clear();
+        actions.list.push(Action::Event(Event::FlashFailed { status }));
+    }
+}

@@ -1,0 +1,83 @@
+use super::*;
+
+/// Draws requests as `R 0..4` and tells which run; then lets one leave and tells who becomes ready.
+struct Drawing {
+    overlap: Overlap,
+    keys: Vec<Key>,
+}
+
+impl Drawing {
+    fn new() -> Drawing {
+        Drawing { overlap: Overlap::new(16), keys: Vec::new() }
+    }
+
+    fn enter(&mut self, access: Access, start: u64, end: u64) -> bool {
+        let key = Key(self.keys.len() as u64);
+        self.keys.push(key);
+        let runs = self.overlap.enter(key, ByteRange::new(start, end), access);
+        self.overlap.check_invariants();
+        runs
+    }
+
+    fn leave(&mut self, index: usize) -> Vec<u64> {
+        let mut ready = Vec::new();
+        self.overlap.leave(self.keys[index], &mut ready);
+        self.overlap.check_invariants();
+        ready.into_iter().map(|k: Key| k.0).collect()
+    }
+}
+
+use Access::{Fill, Read, Write};
+
+#[test]
+fn overlapping_writes_run_one_after_the_other() {
+    let mut d = Drawing::new();
+    assert!(d.enter(Write, 0, 8));
+    assert!(!d.enter(Write, 4, 12));
+    assert!(!d.enter(Write, 0, 6));
+    assert!(d.enter(Write, 12, 16), "a neighbour does not wait");
+    assert_eq!(d.leave(0), [1]);
+    assert_eq!(d.leave(1), [2]);
+    assert_eq!(d.leave(2), [] as [u64; 0]);
+}
+
+#[test]
+fn a_read_waits_for_an_earlier_write_but_reads_do_not_wait_for_reads() {
+    let mut d = Drawing::new();
+    assert!(d.enter(Write, 0, 8));
+    assert!(!d.enter(Read, 7, 9));
+    assert!(!d.enter(Fill, 0, 8));
+    assert!(d.enter(Read, 8, 9));
+    assert_eq!(d.leave(0), [1, 2]);
+}
+
+#[test]
+fn a_second_fill_of_the_same_bytes_waits_for_the_first() {
+    let mut d = Drawing::new();
+    assert!(d.enter(Fill, 0, 8));
+    assert!(!d.enter(Fill, 4, 8));
+    assert!(d.enter(Read, 0, 8));
+    assert_eq!(d.leave(0), [1]);
+}
+
+#[test]
+fn a_read_behind_a_waiting_write_waits_too() {
+    let mut d = Drawing::new();
+    assert!(d.enter(Read, 0, 8));
+    assert!(!d.enter(Write, 0, 8));
+    assert!(!d.enter(Read, 0, 8), "else writers starve");
+    assert!(d.overlap.has_writer(ByteRange::new(0, 1)));
+    assert!(!d.overlap.has_writer(ByteRange::new(8, 9)));
+    assert_eq!(d.leave(0), [1]);
+    assert_eq!(d.leave(1), [2]);
+}
+
+#[test]
+fn a_waiting_request_that_gives_up_unblocks_those_behind_it() {
+    let mut d = Drawing::new();
+    assert!(d.enter(Read, 0, 8));
+    assert!(!d.enter(Write, 0, 8));
+    assert!(!d.enter(Read, 4, 8));
+    assert_eq!(d.leave(1), [2]);
+    assert_eq!(d.leave(1), [] as [u64; 0], "leaving twice does nothing");
+}

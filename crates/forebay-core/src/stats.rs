@@ -1,0 +1,323 @@
+//! What the engine counts.
+//!
+//! [`Counters`] are plain sums since the engine was made. [`Latency`] is a log-bucketed histogram
+//! with two significant digits. [`Statistics`] is the snapshot that is shown and exported; the names
+//! in [`VfrcStatistics`] are those that vSphere administrators know, with their meaning there.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Nanos;
+
+/// Latencies longer than this are counted as this long: one hour.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
+/// A latency histogram, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Latency {
+    histogram: Histogram<u64>,
+    sum_ns: u128,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_max(LATENCY_NS_MAX, 2).expect("valid bounds");
+        Latency { histogram, sum_ns: 0 }
+    }
+}
+
+impl Latency {
+    /// Counts one latency.
+    pub fn record(&mut self, latency: Nanos) {
+        self.histogram.saturating_record(latency.0);
+        self.sum_ns += u128::from(latency.0);
+    }
+
+    /// Adds everything that `other` counted.
+    pub fn merge(&mut self, other: &Latency) {
+        self.histogram.add(&other.histogram).expect("the same bounds");
+        self.sum_ns += other.sum_ns;
+    }
+
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// The usual figures of it.
+    pub fn summary(&self) -> LatencySummary {
+        let count = self.count();
+        if count == 0 {
+            return LatencySummary::default();
+        }
+        let at = |quantile| self.histogram.value_at_quantile(quantile);
+        LatencySummary {
+            count,
+            mean_ns: (self.sum_ns / u128::from(count)) as u64,
+            min_ns: self.histogram.min(),
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: self.histogram.max(),
+        }
+    }
+
+    /// Memory of one histogram in bytes, about.
+    pub fn memory_bytes(&self) -> usize {
+        self.histogram.distinct_values() * size_of::<u64>()
+    }
+}
+
+/// Figures of a latency histogram, in nanoseconds; all 0 when nothing was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// How many.
+    pub count: u64,
+    /// Arithmetic mean, exact.
+    pub mean_ns: u64,
+    /// Shortest.
+    pub min_ns: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 90th percentile.
+    pub p90_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+}
+
+/// Sums since the engine was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    /// Read requests answered well.
+    pub reads: u64,
+    /// Bytes that they asked for.
+    pub read_bytes: u64,
+    /// Write requests answered well.
+    pub writes: u64,
+    /// Bytes that they wrote.
+    pub write_bytes: u64,
+    /// Flush requests answered well.
+    pub flushes: u64,
+    /// Discards and write-zeroes answered well.
+    pub discards: u64,
+    /// Prefetches answered well.
+    pub prefetches: u64,
+    /// Requests answered with an error.
+    pub requests_failed: u64,
+    /// Requests answered because their time was over.
+    pub requests_timed_out: u64,
+    /// Reads answered from RAM alone.
+    pub read_hits_ram: u64,
+    /// Reads answered from the cache with flash taking part.
+    pub read_hits_flash: u64,
+    /// Reads of which a part was in the cache.
+    pub read_hits_partial: u64,
+    /// Reads of which nothing was in the cache.
+    pub read_misses: u64,
+    /// Reads of sequential streams, or that asked not to be admitted, and so left nothing behind.
+    pub reads_bypassed: u64,
+    /// Writes of sequential streams, not admitted.
+    pub writes_bypassed: u64,
+    /// Bytes of reads that came from RAM.
+    pub ram_read_bytes: u64,
+    /// Bytes read from flash.
+    pub flash_read_bytes: u64,
+    /// Bytes read from primary storage, fills and read-modify-write included.
+    pub backend_read_bytes: u64,
+    /// Read I/Os on primary storage.
+    pub backend_reads: u64,
+    /// Bytes written to primary storage.
+    pub backend_write_bytes: u64,
+    /// Write I/Os on primary storage.
+    pub backend_writes: u64,
+    /// Flushes of primary storage.
+    pub backend_flushes: u64,
+    /// I/Os on primary storage that failed.
+    pub backend_errors: u64,
+    /// Bytes written to flash.
+    pub flash_write_bytes: u64,
+    /// Write I/Os on flash.
+    pub flash_writes: u64,
+    /// Flash I/Os that failed.
+    pub flash_errors: u64,
+    /// Flash reads whose checksum was wrong; each became a miss.
+    pub flash_checksum_errors: u64,
+    /// Flash slots not used any more after a failed write.
+    pub flash_slots_quarantined: u64,
+    /// Blocks admitted to flash.
+    pub flash_admitted: u64,
+    /// Blocks that their history kept off flash.
+    pub flash_refused: u64,
+    /// Blocks that could not go to flash because too many were under way.
+    pub flash_fills_skipped: u64,
+    /// Blocks put into RAM.
+    pub ram_filled: u64,
+    /// Blocks that found no slot in RAM because all were in use.
+    pub ram_fills_skipped: u64,
+    /// Blocks evicted from RAM.
+    pub ram_evicted: u64,
+    /// Blocks evicted from flash.
+    pub flash_evicted: u64,
+    /// Fills and writes that had to evict.
+    pub evict_ops: u64,
+    /// Cached blocks dropped because primary storage may have lost unflushed writes.
+    pub blocks_dropped_at_risk: u64,
+    /// Requests that waited for an overlapping one.
+    pub overlap_waits: u64,
+    /// Requests that waited for a buffer.
+    pub buffer_waits: u64,
+}
+
+/// vFRC's statistics, by its names. Both tiers count together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VfrcStatistics {
+    /// Cache blocks that the cache can hold.
+    #[serde(rename = "numBlocks")]
+    pub num_blocks: u64,
+    /// Cache blocks that it holds.
+    #[serde(rename = "numBlocksCurrentlyCached")]
+    pub num_blocks_currently_cached: u64,
+    /// Blocks evicted per operation that had to evict.
+    #[serde(rename = "Evict:avgNumBlocksPerOp")]
+    pub evict_avg_num_blocks_per_op: f64,
+    /// Reads answered wholly from the cache, per cent of all reads.
+    #[serde(rename = "vFlash:cacheHitPercentage")]
+    pub cache_hit_percentage: f64,
+}
+
+/// State of one tier.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierStatistics {
+    /// `none`, `active`, or `failed: ` and the reason.
+    pub state: String,
+    /// Slots.
+    pub slots: u64,
+    /// Slots that hold a block.
+    pub slots_used: u64,
+    /// RAM for its metadata in bytes.
+    pub metadata_bytes: u64,
+}
+
+/// Request latencies by kind and by source, and the latencies of the devices themselves.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyStatistics {
+    /// All reads.
+    pub read: LatencySummary,
+    /// Reads answered from RAM alone.
+    pub read_ram: LatencySummary,
+    /// Reads whose slowest source was flash.
+    pub read_flash: LatencySummary,
+    /// Reads whose slowest source was primary storage.
+    pub read_backend: LatencySummary,
+    /// Writes.
+    pub write: LatencySummary,
+    /// Flushes.
+    pub flush: LatencySummary,
+    /// I/Os on flash.
+    pub flash_io: LatencySummary,
+    /// I/Os on primary storage.
+    pub backend_io: LatencySummary,
+}
+
+/// Everything that is shown of one disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// Mode by its name.
+    pub mode: String,
+    /// Cache block in bytes.
+    pub block_size: u64,
+    /// Granule in bytes.
+    pub granule_size: u64,
+    /// Byte offset of the block grid.
+    pub grid_offset: u64,
+    /// Size of the disk in bytes.
+    pub disk_size: u64,
+    /// Eviction policy by its name.
+    pub policy: String,
+    /// Requests in flight, waiting ones included.
+    pub requests_in_flight: u64,
+    /// Bytes written to primary storage since its last flush, at most.
+    pub unflushed_bytes: u64,
+    /// RAM for cache metadata in bytes, both tiers.
+    pub metadata_bytes: u64,
+    /// Bytes of request buffers, and how many are free.
+    pub buffer_bytes: u64,
+    /// Bytes of request buffers that are free.
+    pub buffer_bytes_free: u64,
+    /// RAM tier.
+    pub ram: TierStatistics,
+    /// Flash tier.
+    pub flash: TierStatistics,
+    /// Sums.
+    pub counters: Counters,
+    /// Latencies.
+    pub latency: LatencyStatistics,
+    /// vFRC's names.
+    pub vfrc: VfrcStatistics,
+}
+
+/// The histograms behind [`LatencyStatistics`].
+#[derive(Clone, Debug, Default)]
+pub struct Latencies {
+    /// Reads by slowest source: RAM, flash, primary storage.
+    pub read: [Latency; 3],
+    /// Writes.
+    pub write: Latency,
+    /// Flushes.
+    pub flush: Latency,
+    /// I/Os on flash.
+    pub flash_io: Latency,
+    /// I/Os on primary storage.
+    pub backend_io: Latency,
+}
+
+impl Latencies {
+    /// Their figures.
+    pub fn summary(&self) -> LatencyStatistics {
+        let mut read = Latency::default();
+        for source in &self.read {
+            read.merge(source);
+        }
+        LatencyStatistics {
+            read: read.summary(),
+            read_ram: self.read[0].summary(),
+            read_flash: self.read[1].summary(),
+            read_backend: self.read[2].summary(),
+            write: self.write.summary(),
+            flush: self.flush.summary(),
+            flash_io: self.flash_io.summary(),
+            backend_io: self.backend_io.summary(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_within_two_digits_of_the_truth() {
+        let mut latency = Latency::default();
+        for i in 1..=1000u64 {
+            latency.record(Nanos(i * 1000));
+        }
+        let summary = latency.summary();
+        assert_eq!(summary.count, 1000);
+        assert_eq!(summary.mean_ns, 500_500);
+        assert!((495_000..=505_000).contains(&summary.p50_ns), "{summary:?}");
+        assert!((985_000..=1_000_000).contains(&summary.p99_ns), "{summary:?}");
+    }
+
+    #[test]
+    fn a_latency_of_years_is_counted_as_the_longest() {
+        let mut latency = Latency::default();
+        latency.record(Nanos::NEVER);
+        assert_eq!(latency.count(), 1);
+    }
+}
