@@ -1,2 +1,9 @@
-//! Forebay.
-fn main() {}
+//! Forebay's command.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    forebay::command::execute(forebay::cli::Cli::parse())
+}

@@ -1,0 +1,205 @@
+//! The command line: what can be typed, as data. What it does is in [`crate::command`].
+//!
+//! Exit codes: 0 done; 1 it failed, the reason is on standard error; 2 the command line is wrong.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::DiskOptions;
+use crate::config::values::{Name, Reactor};
+
+pub mod trace;
+
+/// A host-side storage accelerator: RAM and local flash in front of slow shared storage.
+#[derive(Debug, Parser)]
+#[command(
+    name = "forebay",
+    version,
+    propagate_version = true,
+    after_help = "\
+Examples:
+  forebay demo                       shows the gain on a modelled SAN, in under two minutes
+  forebay run file:/san/db.raw --ram 256MiB --nbd unix:/run/forebay/db.sock
+  forebay stats db --watch
+
+Exit codes: 0 done; 1 failed, the reason is on standard error; 2 the command line is wrong.
+Sizes: 512, 8KiB, 1.5GiB. Times: 500ms, 30s, 2min. FOREBAY_LOG=debug logs more."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve one disk in the foreground, without a configuration file
+    Run(Box<RunArgs>),
+    /// Serve several disks as a configuration file says
+    Serve(ServeArgs),
+    /// Show what a running disk does: hit ratio, latencies, counters, states
+    Stats(StatsArgs),
+    /// Show what happened: events of running disks, newest last
+    Events(EventsArgs),
+    /// Work with block I/O traces: simulate a cache, replay
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
+    /// Show the gain: the same I/O without cache, with a cold cache and with a warm one
+    Demo(DemoArgs),
+    /// Print completions for a shell
+    Completion(CompletionArgs),
+    /// Print the manual page
+    Man,
+}
+
+/// `forebay run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+BACKEND is primary storage, as a URI:
+  file:/san/db.raw                        a file
+  block:/dev/sdb                          a block device
+  nbd://HOST[:PORT]/EXPORT                an NBD export over TCP
+  nbd+unix:///EXPORT?socket=PATH          an NBD export over a unix socket
+  mem:1GiB                                memory, for tests
+  model:san?iops=900&inner=file:/x        a modelled SAN over another backend, for tests
+
+Examples:
+  forebay run file:/san/db.raw --name db --ram 256MiB --flash /nvme/pool:4GiB \\
+      --block-size 8KiB --nbd unix:/run/forebay/db.sock
+  forebay run nbd+unix:///?socket=/run/slow.sock --ram 1GiB --nbd 127.0.0.1:10809
+  forebay run mem:1GiB --mode pass-through --nbd 127.0.0.1:0
+
+It prints 'ready' when clients can attach. SIGTERM or Ctrl-C finishes what is in flight, flushes
+primary storage and removes the sockets; a second signal ends it at once.")]
+pub struct RunArgs {
+    /// URI of primary storage
+    pub backend: String,
+    /// Name of the disk: its NBD export and its control socket [default: from BACKEND]
+    #[arg(long)]
+    pub name: Option<Name>,
+    /// Settings of the disk.
+    #[command(flatten)]
+    pub disk: DiskOptions,
+    /// Settings of the daemon.
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
+
+/// Settings of the whole daemon on the command line.
+#[derive(Debug, Args)]
+pub struct DaemonArgs {
+    /// Shard threads; one disk lives on one shard [default: one per disk, at most one per CPU]
+    #[arg(long, value_name = "N", help_heading = "Daemon")]
+    pub shards: Option<usize>,
+    /// Kernel interface: auto, io_uring or epoll
+    #[arg(long, value_name = "KIND", default_value = "auto", help_heading = "Daemon")]
+    pub reactor: Reactor,
+    /// Control socket [default: $XDG_RUNTIME_DIR/forebay/NAME.sock, /run/forebay/NAME.control.sock for root]
+    #[arg(long, value_name = "PATH", help_heading = "Daemon")]
+    pub control: Option<PathBuf>,
+    /// Print the start-up summary as one line of JSON
+    #[arg(long, help_heading = "Daemon")]
+    pub json: bool,
+}
+
+/// `forebay serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example configuration:
+  shards = 2
+
+  [[disk]]
+  name = \"db\"
+  backend = \"file:/san/db.raw\"
+  ram = \"256MiB\"
+  flash = \"/nvme/pool:4GiB\"
+  nbd = [\"unix:/run/forebay/db.sock\"]
+
+  [[nbd]]
+  listen = \"127.0.0.1:10809\"      # serves every disk by its name
+
+The keys of [[disk]] are the options of 'forebay run'.
+
+Example:
+  forebay serve --config /etc/forebay.toml")]
+pub struct ServeArgs {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Check the configuration and exit
+    #[arg(long)]
+    pub check: bool,
+    /// Print the start-up summary as one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay stats`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  forebay stats                     every disk that runs here
+  forebay stats db --watch          one disk, once a second, until Ctrl-C
+  forebay stats db --json | jq .")]
+pub struct StatsArgs {
+    /// The disk [default: all]
+    pub disk: Option<Name>,
+    /// Show again every second
+    #[arg(long)]
+    pub watch: bool,
+    /// Print JSON, one line each time
+    #[arg(long)]
+    pub json: bool,
+    /// Control socket of the daemon [default: found by the disk's name]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
+/// `forebay events`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  forebay events db --json")]
+pub struct EventsArgs {
+    /// The disk [default: all]
+    pub disk: Option<Name>,
+    /// Print JSON, one line per event
+    #[arg(long)]
+    pub json: bool,
+    /// Control socket of the daemon [default: found by the disk's name]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
+/// `forebay demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Makes a disk image behind a modelled SAN (five 15,000 rpm disks in RAID 5) in a temporary folder and
+replays the same I/O on it through NBD three times. Needs about 1 GiB of RAM; cleans up.
+
+Examples:
+  forebay demo
+  forebay demo --trace vm.vscsi")]
+pub struct DemoArgs {
+    /// Replay this trace, scaled in time to fit, instead of the built-in workload
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Also write the figures to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `forebay completion`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  forebay completion bash > /etc/bash_completion.d/forebay")]
+pub struct CompletionArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+#[cfg(test)]
+mod tests;

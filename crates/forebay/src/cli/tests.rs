@@ -1,0 +1,71 @@
+use clap::{CommandFactory, Parser};
+
+use super::*;
+use crate::config::values::Address;
+
+fn parse(line: &str) -> Result<Cli, String> {
+    Cli::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_command_line_contradicts_itself_nowhere() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn run_takes_every_documented_option() {
+    let cli = parse(
+        "forebay run file:/san/db.raw --name db --mode write-around --block-size 64KiB --ram 256MiB \
+         --flash /nvme/pool:4GiB --nbd unix:/run/db.sock --nbd 127.0.0.1:0 --write-cache off \
+         --grid-offset 32256 --policy lru --flash-admission always --bypass-sequential off \
+         --metadata-limit 2GiB --backend-timeout 500ms --on-timeout wait --read-only --shards 2 \
+         --reactor epoll --control /tmp/c.sock --json",
+    )
+    .unwrap();
+    let Command::Run(args) = cli.command else { panic!("not run") };
+    let name = args.name.clone().unwrap();
+    let disk = args.disk.clone().resolve(name, args.backend.clone());
+    assert_eq!(disk.block_size, 64 << 10);
+    assert_eq!(disk.ram_bytes, 256 << 20);
+    assert_eq!(disk.flash.as_ref().unwrap().bytes, 4 << 30);
+    assert!(!disk.write_cache && disk.read_only);
+    assert_eq!(disk.bypass_sequential.0, None);
+    assert_eq!(disk.backend_timeout, std::time::Duration::from_millis(500));
+    assert_eq!(args.disk.nbd[0], Address::Unix("/run/db.sock".into()));
+    assert_eq!(args.daemon.shards, Some(2));
+}
+
+#[test]
+fn wrong_lines_name_the_argument_and_what_is_allowed() {
+    let cases = [
+        ("forebay run mem:1MiB --mode write-back", "allowed: write-through, write-around"),
+        ("forebay run mem:1MiB --ram lots", "--ram"),
+        ("forebay run mem:1MiB --flash /x", "PATH:SIZE"),
+        ("forebay run mem:1MiB --nbd nowhere", "unix:PATH or HOST:PORT"),
+        ("forebay run mem:1MiB --backend-timeout 30", "30s"),
+        ("forebay run mem:1MiB --policy arc", "s3fifo, lru, fifo"),
+        ("forebay run mem:1MiB --name a/b", "letters, digits"),
+        ("forebay run", "<BACKEND>"),
+        ("forebay serve", "--config"),
+        ("forebay trace replay x", "--target"),
+        ("forebay trace replay x --target mem:1MiB --speed 2 --as-fast-as-possible", "--speed"),
+    ];
+    for (line, expect) in cases {
+        let error = parse(line).unwrap_err();
+        assert!(error.contains(expect), "{line}: {error}");
+    }
+}
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    let mut command = Cli::command();
+    command.build();
+    let mut todo = vec![command];
+    while let Some(mut command) = todo.pop() {
+        todo.extend(command.get_subcommands().filter(|c| c.get_name() != "help").cloned());
+        let help = command.render_long_help().to_string();
+        if command.get_name() != "man" && !command.has_subcommands() {
+            assert!(help.contains("Example"), "{}: {help}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The command line of `forebay trace`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::config::values::{GridOffset, Size, Span};
+
+/// The commands on traces.
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Show what a cache of some size would do to a trace
+    Simulate(SimulateArgs),
+    /// Replay a trace on a target and measure it
+    Replay(ReplayArgs),
+}
+
+/// `forebay trace simulate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Formats, found by content, also compressed with zstd: vscsi binary v1 and v2, vscsiStats -e CSV, MSR
+CSV, SSDsim, MQSim and DiskSim text.
+
+Example:
+  forebay trace simulate vm.vscsi --cache-size 512MiB --block-size 4KiB --policy lru --json")]
+pub struct SimulateArgs {
+    /// The trace
+    pub file: PathBuf,
+    /// Size of the cache
+    #[arg(long, value_name = "SIZE")]
+    pub cache_size: Size,
+    /// Cache block, a power of two from 4KiB to 1MiB
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    pub block_size: Size,
+    /// Eviction policy: s3fifo, lru, fifo, or belady (the offline optimum)
+    #[arg(long, value_name = "POLICY", default_value = "s3fifo")]
+    pub policy: String,
+    /// Byte offset of the grid of cache blocks, or auto
+    #[arg(long, value_name = "BYTES", default_value = "0")]
+    pub grid_offset: GridOffset,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay trace replay`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Replay writes to the target: what was on it is lost where the trace writes.
+
+Examples:
+  forebay trace replay vm.vscsi --target file:/tmp/scratch.raw --speed 2
+  forebay trace replay vm.vscsi --target nbd+unix:///?socket=/run/forebay/db.sock \\
+      --as-fast-as-possible --queue-depth 32 --duration 60s --json out.json")]
+pub struct ReplayArgs {
+    /// The trace
+    pub file: PathBuf,
+    /// URI of the target, as the BACKEND of 'forebay run'
+    #[arg(long, value_name = "URI")]
+    pub target: String,
+    /// Factor on the trace's own timing
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 1.0,
+        conflicts_with = "as_fast_as_possible"
+    )]
+    pub speed: f64,
+    /// Ignore the trace's timing: keep a number of I/Os outstanding
+    #[arg(long)]
+    pub as_fast_as_possible: bool,
+    /// I/Os outstanding at a time [default: 32 with --as-fast-as-possible]
+    #[arg(long, value_name = "N", requires = "as_fast_as_possible")]
+    pub queue_depth: Option<u32>,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<Span>,
+    /// Fold addresses beyond the target's end back into it
+    #[arg(long)]
+    pub wrap: bool,
+    /// Write the figures to FILE as JSON ('-': to standard output)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}

@@ -1,0 +1,107 @@
+//! Asks running daemons over their control sockets.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::config::values::Name;
+use crate::daemon::api::{ApiError, DiskInfo};
+use crate::daemon::place;
+
+/// Time for one answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A disk that somebody serves, and the control socket of that daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) control: PathBuf,
+    pub(crate) disk: String,
+}
+
+/// What the daemon at `control` answers to `path`.
+pub(crate) async fn ask<T: DeserializeOwned>(control: &Path, path: &str) -> Result<T> {
+    let shown = control.display();
+    let answer = tokio::time::timeout(ANSWER_TIME_MAX, exchange(control, path));
+    let (status, body) = answer.await.with_context(|| {
+        format!("no answer from {shown} within {}s", ANSWER_TIME_MAX.as_secs())
+    })??;
+    if !status.is_success() {
+        match serde_json::from_slice::<ApiError>(&body) {
+            Ok(refusal) => bail!("{} (asked {shown})", refusal.error),
+            Err(_) => bail!("{shown} answered {status} to {path}"),
+        }
+    }
+    serde_json::from_slice(&body)
+        .with_context(|| format!("{shown} answered what is not understood"))
+}
+
+async fn exchange(control: &Path, path: &str) -> Result<(hyper::StatusCode, Bytes)> {
+    let stream = UnixStream::connect(control).await.with_context(|| {
+        format!(
+            "nobody listens on the control socket {}; is the daemon running?",
+            control.display()
+        )
+    })?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::get(path).header("host", "forebay").body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    Ok((status, response.into_body().collect().await?.to_bytes()))
+}
+
+/// Finds `disk`, or every disk without a name: at `control`, or among the sockets of this user's folder.
+///
+/// # Errors
+/// There is none, with what is there instead.
+pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<Vec<Found>> {
+    let folder = place::folder();
+    let sockets = match control {
+        Some(path) => vec![path.to_owned()],
+        None => place::sockets(&folder),
+    };
+    let mut found = Vec::new();
+    for socket in sockets {
+        let disks: Vec<DiskInfo> = match ask(&socket, "/v1/disks").await {
+            Ok(disks) => disks,
+            Err(error) if control.is_some() => return Err(error),
+            // Left behind by a daemon that was killed; others may answer.
+            Err(_) => continue,
+        };
+        found.extend(
+            disks.into_iter().map(|disk| Found { control: socket.clone(), disk: disk.name }),
+        );
+    }
+    let place = control.map_or(folder, Path::to_owned);
+    let place = place.display();
+    let Some(name) = disk else {
+        if found.is_empty() {
+            bail!(
+                "no disk is running (looked in {place}); start one with 'forebay run', or give --control PATH"
+            );
+        }
+        return Ok(found);
+    };
+    let names: Vec<String> = found.iter().map(|found| found.disk.clone()).collect();
+    found.retain(|found| found.disk == name.0);
+    if found.is_empty() {
+        let running = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        bail!(
+            "no disk '{name}' is running (looked in {place}; running: {running}); give --control PATH if it is elsewhere"
+        );
+    }
+    Ok(found)
+}
+
+/// Runs `work` on a small runtime of this thread.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}

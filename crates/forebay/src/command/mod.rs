@@ -1,0 +1,87 @@
+//! What the commands do; one file each.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::CommandFactory;
+
+use crate::cli::{Cli, Command};
+
+mod client;
+mod demo;
+mod events;
+mod run;
+mod stats;
+mod table;
+mod trace;
+
+/// Carries out a command line and tells how it ended; errors go to standard error.
+pub fn execute(cli: Cli) -> ExitCode {
+    log_to_stderr();
+    let result = match cli.command {
+        Command::Run(args) => run::run(*args),
+        Command::Serve(args) => run::serve(args),
+        Command::Stats(args) => stats::stats(args),
+        Command::Events(args) => events::events(args),
+        Command::Trace(args) => trace::trace(args),
+        Command::Demo(args) => demo::demo(args),
+        Command::Completion(args) => {
+            clap_complete::generate(
+                args.shell,
+                &mut Cli::command(),
+                "forebay",
+                &mut std::io::stdout(),
+            );
+            Ok(())
+        }
+        Command::Man => manual(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("forebay: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .try_init();
+}
+
+/// The manual page: the command, then a section for each of its subcommands.
+fn manual() -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let mut command = Cli::command();
+    command.build();
+    let page = clap_mangen::Man::new(command.clone());
+    page.render(&mut out)?;
+    render_subcommands(&command, &mut out)
+}
+
+fn render_subcommands(command: &clap::Command, out: &mut impl std::io::Write) -> Result<()> {
+    for child in command.get_subcommands().filter(|child| child.get_name() != "help") {
+        let name = child.get_bin_name().unwrap_or(child.get_name()).to_uppercase();
+        writeln!(out, ".SH {name}")?;
+        let page = clap_mangen::Man::new(child.clone());
+        page.render_description_section(out)?;
+        page.render_options_section(out)?;
+        page.render_extra_section(out)?;
+        render_subcommands(child, out)?;
+    }
+    Ok(())
+}

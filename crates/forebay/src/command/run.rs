@@ -1,0 +1,171 @@
+//! `forebay run` and `forebay serve`: a daemon in the foreground, until a signal.
+
+use std::io::Write;
+
+use anyhow::{Result, bail};
+use forebay_backends::size::rounded;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::client;
+use crate::cli::{RunArgs, ServeArgs};
+use crate::config::{self, DaemonSpec, ListenerSpec};
+use crate::daemon::Daemon;
+use crate::daemon::api::{DaemonInfo, DiskInfo};
+
+/// Serves one disk.
+pub(crate) fn run(args: RunArgs) -> Result<()> {
+    let name = args.name.unwrap_or_else(|| config::name_from_backend(&args.backend));
+    let listeners = args.disk.nbd.iter().map(|address| ListenerSpec {
+        address: address.clone(),
+        disks: vec![name.clone()],
+        connections_max: config::CONNECTIONS_MAX,
+    });
+    let spec = DaemonSpec {
+        listeners: listeners.collect(),
+        shards: config::shards(args.daemon.shards, 1)?,
+        reactor: args.daemon.reactor,
+        control: args.daemon.control,
+        disks: vec![args.disk.resolve(name.clone(), args.backend)],
+        name,
+    };
+    config::check(&spec)?;
+    client::block_on(serve_until_signal(spec, args.daemon.json))
+}
+
+/// Serves what a configuration file says.
+pub(crate) fn serve(args: ServeArgs) -> Result<()> {
+    let spec = config::file::load(&args.config)?;
+    if args.check {
+        let disks = spec.disks.len();
+        println!(
+            "{} is fine: {disks} disks, {} listeners",
+            args.config.display(),
+            spec.listeners.len()
+        );
+        return Ok(());
+    }
+    client::block_on(serve_until_signal(spec, args.json))
+}
+
+async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
+    // Before anything that must be undone exists: from here on no signal can leave it behind.
+    let mut signals = Signals::catch()?;
+    let mut daemon = tokio::select! {
+        started = Daemon::start(spec) => started?,
+        _ = signals.next() => bail!("ended by a signal before it was ready"),
+    };
+    announce(daemon.info(), json)?;
+    let failure = tokio::select! {
+        name = signals.next() => {
+            tracing::info!("{name}: finishing what is in flight; once more to end at once");
+            None
+        }
+        why = daemon.failed() => Some(why),
+    };
+    if let Some(why) = failure {
+        bail!("{why}; clients lose their connection, start again");
+    }
+    tokio::select! {
+        ended = daemon.shut_down() => {
+            ended?;
+            tracing::info!("ended: everything acknowledged is on primary storage");
+            Ok(())
+        }
+        name = signals.next() => bail!("ended by a second {name} before everything in flight was finished"),
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn catch() -> Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The next signal, by its name.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Says on standard output what is served, and last: `ready`.
+fn announce(info: &DaemonInfo, json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        writeln!(out, "{}", serde_json::to_string(info)?)?;
+    } else {
+        write!(out, "{}", summary(info))?;
+    }
+    writeln!(out, "ready")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// The start-up summary.
+fn summary(info: &DaemonInfo) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    let plural = if info.shards == 1 { "" } else { "s" };
+    let _ = writeln!(
+        text,
+        "Forebay {}, process {}, {} shard{plural} on {}",
+        info.version, info.pid, info.shards, info.reactor
+    );
+    if let Some(reason) = &info.reactor_fallback {
+        let _ = writeln!(text, "  io_uring is not used: {reason}; epoll serves, somewhat slower");
+    }
+    for disk in &info.disks {
+        describe_disk(disk, &mut text);
+    }
+    let _ = writeln!(text, "control  {}", info.control);
+    if let Some(disk) = info.disks.first() {
+        let _ = writeln!(text, "watch    forebay stats {} --watch", disk.name);
+    }
+    text
+}
+
+fn describe_disk(disk: &DiskInfo, text: &mut String) {
+    use std::fmt::Write as _;
+    let access = if disk.read_only { ", read-only" } else { "" };
+    let _ = writeln!(text, "disk {}: {}{access}, {}", disk.name, rounded(disk.size), disk.mode);
+    let _ = writeln!(text, "  primary storage  {}", disk.backend);
+    let mut cache = format!(
+        "{} blocks, RAM {}, metadata {}",
+        rounded(disk.block_size),
+        rounded(disk.ram_bytes),
+        rounded(disk.metadata_bytes)
+    );
+    if let Some(flash) = &disk.flash {
+        let how = if disk.flash_direct == Some(false) { " (through the page cache)" } else { "" };
+        cache += &format!(", flash {flash}{how}");
+    }
+    let _ = writeln!(text, "  cache            {cache}");
+    let huge = disk.memory_huge_bytes * 100 / disk.memory_bytes.max(1);
+    let _ =
+        writeln!(text, "  memory           {}, {huge} % on huge pages", rounded(disk.memory_bytes));
+    if disk.addresses.is_empty() {
+        let _ =
+            writeln!(text, "  attach           nowhere: give --nbd unix:PATH or --nbd HOST:PORT");
+    }
+    for address in &disk.addresses {
+        let uri = match address.strip_prefix("unix:") {
+            Some(path) => format!("nbd+unix:///{}?socket={path}", disk.name),
+            None => format!("nbd://{address}/{}", disk.name),
+        };
+        let _ = writeln!(text, "  attach           nbdinfo '{uri}'");
+        let _ = writeln!(
+            text,
+            "                   qemu-system-x86_64 … -drive file='{uri}',format=raw,if=virtio"
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! The configuration file of `forebay serve`: several disks, listeners and shards, in TOML.
+//!
+//! ```toml
+//! shards = 2                              # default: one per disk, at most one per CPU
+//!
+//! [[disk]]
+//! name = "db"
+//! backend = "file:/san/db.raw"
+//! ram = "256MiB"
+//! flash = "/nvme/pool:4GiB"               # disks may share one flash file or device
+//! nbd = ["unix:/run/forebay/db.sock"]     # a listener for this disk alone
+//!
+//! [[nbd]]                                 # a listener for several disks
+//! listen = "127.0.0.1:10809"
+//! disks = ["db"]                          # default: all
+//! connections-max = 128
+//! ```
+//!
+//! A key that is not known is an error, so that a misspelt one does not silently do nothing.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::values::{Address, Name, Reactor};
+use super::{CONNECTIONS_MAX, DaemonSpec, DiskOptions, DiskSpec, ListenerSpec};
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct File {
+    name: Option<Name>,
+    shards: Option<usize>,
+    #[serde(default = "any_reactor")]
+    reactor: Reactor,
+    control: Option<PathBuf>,
+    #[serde(default)]
+    disk: Vec<toml::Table>,
+    #[serde(default)]
+    nbd: Vec<Listener>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Listener {
+    listen: Address,
+    disks: Option<Vec<Name>>,
+    connections_max: Option<u32>,
+}
+
+fn any_reactor() -> Reactor {
+    Reactor(None)
+}
+
+/// Reads the configuration file at `path`.
+///
+/// # Errors
+/// A file that cannot be read or means nothing, with the place and what is allowed.
+pub fn load(path: &Path) -> Result<DaemonSpec> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("forebay");
+    let name = stem.parse().unwrap_or(Name("forebay".to_owned()));
+    parse(&text, name).with_context(|| format!("in the configuration file {}", path.display()))
+}
+
+/// The daemon that `text` describes; `name` is its name unless it says another.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(text: &str, name: Name) -> Result<DaemonSpec> {
+    let file: File = toml::from_str(text)?;
+    ensure!(!file.disk.is_empty(), "no [[disk]] is given; at least one is needed");
+    let mut disks = Vec::new();
+    let mut listeners = Vec::new();
+    for (number, table) in file.disk.into_iter().enumerate() {
+        let (disk, addresses) =
+            disk(table).with_context(|| format!("in [[disk]] number {}", number + 1))?;
+        listeners.extend(addresses.into_iter().map(|address| ListenerSpec {
+            address,
+            disks: vec![disk.name.clone()],
+            connections_max: CONNECTIONS_MAX,
+        }));
+        disks.push(disk);
+    }
+    let names: Vec<Name> = disks.iter().map(|disk| disk.name.clone()).collect();
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
+        bail!("two disks are called '{twice}'; names must differ");
+    }
+    for listener in file.nbd {
+        let disks = listener.disks.unwrap_or_else(|| names.clone());
+        if let Some(unknown) = disks.iter().find(|name| !names.contains(name)) {
+            bail!(
+                "[[nbd]] {} names the disk '{unknown}', which is not configured",
+                listener.listen
+            );
+        }
+        ensure!(!disks.is_empty(), "[[nbd]] {} serves no disk", listener.listen);
+        let connections_max = listener.connections_max.unwrap_or(CONNECTIONS_MAX).max(1);
+        listeners.push(ListenerSpec { address: listener.listen, disks, connections_max });
+    }
+    let spec = DaemonSpec {
+        name: file.name.unwrap_or(name),
+        shards: super::shards(file.shards, disks.len())?,
+        disks,
+        listeners,
+        reactor: file.reactor,
+        control: file.control,
+    };
+    super::check(&spec)?;
+    Ok(spec)
+}
+
+/// One `[[disk]]` table: name and backend, the rest is [`DiskOptions`].
+fn disk(mut table: toml::Table) -> Result<(DiskSpec, Vec<Address>)> {
+    let mut text = |key: &str| match table.remove(key) {
+        None => Ok(None),
+        Some(toml::Value::String(text)) => Ok(Some(text)),
+        Some(other) => bail!("'{key}' must be a string, not {}", other.type_str()),
+    };
+    let (name, backend) = (text("name")?, text("backend")?);
+    let backend = backend.context("'backend' is missing: the URI of primary storage")?;
+    let name = match name {
+        Some(name) => name.parse()?,
+        None => super::name_from_backend(&backend),
+    };
+    let options: DiskOptions = toml::Value::Table(table)
+        .try_into()
+        .with_context(|| format!("in the settings of disk '{name}'"))?;
+    let addresses = options.nbd.clone();
+    Ok((options.resolve(name, backend), addresses))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+use super::*;
+
+fn read(text: &str) -> Result<DaemonSpec, String> {
+    parse(text, Name("test".to_owned())).map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn disks_listeners_and_shards_are_read() {
+    let spec = read(
+        r#"
+        shards = 2
+        [[disk]]
+        name = "db"
+        backend = "file:/san/db.raw"
+        ram = "256MiB"
+        flash = "/nvme/pool:4GiB"
+        mode = "write-around"
+        nbd = ["unix:/run/db.sock"]
+        [[disk]]
+        backend = "file:/san/web.raw"
+        read-only = true
+        [[nbd]]
+        listen = "127.0.0.1:0"
+        "#,
+    )
+    .unwrap();
+    assert_eq!(spec.shards, 2);
+    assert_eq!(spec.disks[0].ram_bytes, 256 << 20);
+    assert_eq!(spec.disks[1].name.0, "web");
+    assert!(spec.disks[1].read_only);
+    assert_eq!(spec.listeners.len(), 2);
+    assert_eq!(spec.listeners[0].disks, [Name("db".into())]);
+    assert_eq!(spec.listeners[1].disks.len(), 2);
+}
+
+#[test]
+fn mistakes_are_named() {
+    let disk = "[[disk]]\nbackend = \"mem:1MiB\"\n";
+    let cases = [
+        (String::new(), "no [[disk]]"),
+        ("[[disk]]\nname = \"x\"".to_owned(), "'backend' is missing"),
+        (format!("{disk}ramm = \"1MiB\""), "unknown field `ramm`"),
+        (format!("bogus = 1\n{disk}"), "unknown field `bogus`"),
+        (format!("{disk}ram = 5"), "ram"),
+        (format!("{disk}ram = \"5 apples\""), "apples"),
+        (format!("{disk}block-size = \"5KiB\""), "power of two"),
+        (format!("{disk}grid-offset = \"100\""), "multiple of 512"),
+        (format!("{disk}{disk}"), "two disks are called"),
+        (format!("shards = 0\n{disk}"), "1 to 64"),
+        (format!("{disk}[[nbd]]\nlisten = \"h:1\"\ndisks = [\"y\"]"), "not configured"),
+        (format!("{disk}nbd = [\"h:1\", \"h:1\"]"), "addresses must differ"),
+        ("[[disk]\n".to_owned(), "TOML parse error"),
+    ];
+    for (text, expect) in cases {
+        let error = read(&text).unwrap_err();
+        assert!(error.contains(expect), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn a_disk_is_named_after_its_backend() {
+    let check =
+        |uri: &str, expect: &str| assert_eq!(super::super::name_from_backend(uri).0, expect);
+    check("file:/san/db.raw", "db");
+    check("block:/dev/sdb", "sdb");
+    check("mem:1GiB", "1GiB");
+    check("nbd://host:10809/web", "web");
+    check("nbd+unix:///?socket=/run/slow.sock", "disk");
+    check("model:san?iops=900&inner=file:/san/erp.raw", "erp");
+    check("", "disk");
+}

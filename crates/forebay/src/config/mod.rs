@@ -1,0 +1,252 @@
+//! What a daemon is told: disks, listeners and shards, from a command line or a file.
+//!
+//! ```text
+//!   forebay run   ── DiskOptions ──┐
+//!                                  ├──► DaemonSpec { disks, listeners, … } ──► daemon
+//!   forebay serve ── forebay.toml ─┘
+//! ```
+//!
+//! [`DiskOptions`] is both: each of its fields is an option of `run` and a key of a `[[disk]]` table,
+//! spelled the same. Defaults are filled in at one place, [`DiskOptions::resolve`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_core::config::{BackendTraits, Config};
+use forebay_core::ids::Nanos;
+
+pub mod file;
+pub mod values;
+
+use values::{
+    Address, Admission, Bypass, Flash, GridOffset, Mode, Name, OnTimeout, Policy, Reactor, Size,
+    Span, Switch,
+};
+
+/// Settings of one disk that have a default.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct DiskOptions {
+    /// Use of the cache: write-through, write-around, pass-through or monitor [default: write-through]
+    #[arg(long, value_name = "MODE", help_heading = "Cache")]
+    pub mode: Option<Mode>,
+    /// Cache block: the unit of caching and eviction, a power of two from 4KiB to 1MiB [default: 8KiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    pub block_size: Option<Size>,
+    /// RAM for cached data; taken at start. 0 for none [default: 1GiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    pub ram: Option<Size>,
+    /// Flash for cached data: a file (created) or a block device, and how much of it [default: none]
+    #[arg(long, value_name = "PATH:SIZE", help_heading = "Cache")]
+    pub flash: Option<Flash>,
+    /// Byte offset of the grid of cache blocks, or auto: found from the traffic [default: auto]
+    #[arg(long, value_name = "BYTES", help_heading = "Cache")]
+    pub grid_offset: Option<GridOffset>,
+    /// Eviction policy: s3fifo, lru or fifo [default: s3fifo]
+    #[arg(long, value_name = "POLICY", help_heading = "Cache")]
+    pub policy: Option<Policy>,
+    /// Blocks that go to flash: history (those used again) or always [default: history]
+    #[arg(long, value_name = "WHICH", help_heading = "Cache")]
+    pub flash_admission: Option<Admission>,
+    /// Sequential streams longer than this are not cached, or off [default: 4MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    pub bypass_sequential: Option<Bypass>,
+    /// Most RAM that the cache's metadata may need; checked before start [default: 1GiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    pub metadata_limit: Option<Size>,
+    /// Whether clients see a volatile write cache and flush it (on), or each write is durable (off) [default: on]
+    #[arg(long, value_name = "on|off", help_heading = "Disk")]
+    pub write_cache: Option<Switch>,
+    /// Refuse writes, and open primary storage without the right to write
+    #[arg(long, help_heading = "Disk")]
+    pub read_only: bool,
+    /// Time that primary storage has for one I/O [default: 30s]
+    #[arg(long, value_name = "TIME", help_heading = "Disk")]
+    pub backend_timeout: Option<Span>,
+    /// What the client gets after that time: fail (an I/O error) or wait [default: fail]
+    #[arg(long, value_name = "fail|wait", help_heading = "Disk")]
+    pub on_timeout: Option<OnTimeout>,
+    /// Where clients attach over NBD: unix:PATH or HOST:PORT; may be given several times
+    #[arg(long, value_name = "ADDRESS", help_heading = "Disk")]
+    pub nbd: Vec<Address>,
+}
+
+/// One disk, with every setting decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskSpec {
+    /// Its name.
+    pub name: Name,
+    /// URI of primary storage.
+    pub backend: String,
+    /// Use of the cache.
+    pub mode: Mode,
+    /// Cache block in bytes.
+    pub block_size: u64,
+    /// Bytes of RAM for cached data.
+    pub ram_bytes: u64,
+    /// Its share of flash.
+    pub flash: Option<Flash>,
+    /// Where the grid of cache blocks lies.
+    pub grid_offset: GridOffset,
+    /// Eviction policy.
+    pub policy: Policy,
+    /// Admission to flash.
+    pub flash_admission: Admission,
+    /// Sequential streams longer than this bypass the cache.
+    pub bypass_sequential: Bypass,
+    /// Most bytes of metadata.
+    pub metadata_bytes_max: u64,
+    /// Whether clients see a volatile write cache.
+    pub write_cache: bool,
+    /// Refuses writes.
+    pub read_only: bool,
+    /// Time for one I/O on primary storage.
+    pub backend_timeout: Duration,
+    /// What the client gets after that time.
+    pub on_timeout: OnTimeout,
+}
+
+/// A listener and the disks that clients find there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListenerSpec {
+    /// Where.
+    pub address: Address,
+    /// Names of the disks, in the order that clients see them listed; the first is the default export.
+    pub disks: Vec<Name>,
+    /// Connections that may be open at a time.
+    pub connections_max: u32,
+}
+
+/// Everything a daemon does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DaemonSpec {
+    /// Its name: that of its only disk, or of its configuration file.
+    pub name: Name,
+    /// Its disks.
+    pub disks: Vec<DiskSpec>,
+    /// Its listeners.
+    pub listeners: Vec<ListenerSpec>,
+    /// Number of shard threads.
+    pub shards: usize,
+    /// The kernel interface of the shards.
+    pub reactor: Reactor,
+    /// The control socket, where it is not the default one.
+    pub control: Option<PathBuf>,
+}
+
+/// Connections that a listener has open at a time, unless told otherwise.
+pub const CONNECTIONS_MAX: u32 = 128;
+
+impl DiskOptions {
+    /// The disk that these options describe: defaults filled in.
+    pub fn resolve(self, name: Name, backend: String) -> DiskSpec {
+        let mode = self.mode.unwrap_or(Mode(forebay_core::config::Mode::WriteThrough));
+        let ram_default = if mode.0.caches() { 1 << 30 } else { 0 };
+        DiskSpec {
+            name,
+            backend,
+            mode,
+            block_size: self.block_size.map_or(8 << 10, |size| size.0),
+            ram_bytes: self.ram.map_or(ram_default, |size| size.0),
+            flash: self.flash,
+            grid_offset: self
+                .grid_offset
+                .unwrap_or(GridOffset(forebay_core::config::GridOffset::Auto)),
+            policy: self.policy.unwrap_or(Policy(forebay_core::policy::PolicyKind::S3Fifo)),
+            flash_admission: self
+                .flash_admission
+                .unwrap_or(Admission(forebay_core::config::FlashAdmission::History)),
+            bypass_sequential: self.bypass_sequential.unwrap_or(Bypass(Some(4 << 20))),
+            metadata_bytes_max: self.metadata_limit.map_or(1 << 30, |size| size.0),
+            write_cache: self.write_cache.is_none_or(|switch| switch.0),
+            read_only: self.read_only,
+            backend_timeout: self.backend_timeout.map_or(Duration::from_secs(30), |span| span.0),
+            on_timeout: self.on_timeout.unwrap_or(OnTimeout(forebay_core::config::OnTimeout::Fail)),
+        }
+    }
+}
+
+impl DiskSpec {
+    /// What the disk's engine is told, on primary storage that is `backend`.
+    pub fn engine_config(&self, backend: BackendTraits) -> Config {
+        Config {
+            mode: self.mode.0,
+            block_size: self.block_size,
+            grid_offset: self.grid_offset.0,
+            ram_bytes: self.ram_bytes,
+            flash_bytes: self.flash.as_ref().map_or(0, |flash| flash.bytes),
+            policy: self.policy.0,
+            flash_admission: self.flash_admission.0,
+            sequential_bypass: self.bypass_sequential.0,
+            metadata_bytes_max: self.metadata_bytes_max,
+            backend_timeout: Nanos(self.backend_timeout.as_nanos() as u64),
+            on_timeout: self.on_timeout.0,
+            ..Config::for_disk(backend)
+        }
+    }
+}
+
+/// A name for a disk that was given none: the last part of its URI's path, cleaned; `disk` when
+/// nothing is left of it.
+pub fn name_from_backend(uri: &str) -> Name {
+    let inner = uri.rsplit_once("inner=").map_or(uri, |(_, inner)| inner);
+    let path = inner.split('?').next().unwrap_or(inner);
+    let path = path.split_once(':').map_or(path, |(_, path)| path);
+    let last = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("");
+    let stem = last.split_once('.').map_or(last, |(stem, _)| stem);
+    stem.parse().unwrap_or(Name("disk".to_owned()))
+}
+
+/// The number of shard threads: what was asked for, else one per disk and at most one per CPU.
+///
+/// # Errors
+/// A number that cannot work.
+pub fn shards(asked: Option<usize>, disks: usize) -> anyhow::Result<usize> {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    match asked {
+        Some(count @ 1..=64) => Ok(count),
+        Some(count) => anyhow::bail!("{count} shards cannot work; allowed: 1 to 64"),
+        None => Ok(disks.clamp(1, cpus)),
+    }
+}
+
+/// Finds what cannot work whatever the machine.
+///
+/// # Errors
+/// What is wrong, and with which setting.
+pub fn check(spec: &DaemonSpec) -> anyhow::Result<()> {
+    for disk in &spec.disks {
+        let name = &disk.name;
+        if !disk.block_size.is_power_of_two()
+            || !(forebay_core::geometry::BLOCK_MIN..=forebay_core::geometry::BLOCK_MAX)
+                .contains(&disk.block_size)
+        {
+            anyhow::bail!(
+                "disk '{name}': block-size {} cannot work; a power of two from 4KiB to 1MiB is allowed",
+                Size(disk.block_size)
+            );
+        }
+        if let forebay_core::config::GridOffset::Fixed(offset) = disk.grid_offset.0
+            && (offset >= disk.block_size || offset % forebay_core::geometry::SECTOR != 0)
+        {
+            anyhow::bail!(
+                "disk '{name}': grid-offset {offset} cannot work; a multiple of 512 below the block size {} is allowed",
+                Size(disk.block_size)
+            );
+        }
+        if disk.flash.as_ref().is_some_and(|flash| flash.bytes < disk.block_size) {
+            anyhow::bail!("disk '{name}': the flash share is smaller than one cache block");
+        }
+        if disk.backend_timeout < Duration::from_millis(1) {
+            anyhow::bail!("disk '{name}': backend-timeout is below 1ms");
+        }
+    }
+    let mut addresses: Vec<String> =
+        spec.listeners.iter().map(|listener| listener.address.to_string()).collect();
+    addresses.retain(|address| !address.ends_with(":0"));
+    addresses.sort();
+    if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
+        anyhow::bail!("two listeners use the address {}; addresses must differ", pair[0]);
+    }
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! Values that options and configuration keys share: parsed from the same words on both sides.
+//!
+//! Each type parses with [`FromStr`], prints what it parsed, and reads from TOML as a string. Errors
+//! name what was given and what is allowed.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use forebay_core::config as core;
+use forebay_core::ids::Nanos;
+use forebay_core::policy::PolicyKind;
+use forebay_io::reactor::ReactorKind;
+
+/// Why a value was refused, in words for whoever typed it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ValueError(pub String);
+
+/// Makes a `FromStr` type readable from a configuration file's string.
+macro_rules! from_string {
+    ($($name:ty),+ $(,)?) => {$(
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+    )+};
+}
+
+/// Makes a type whose values are a fixed set of words.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident($inner:ty): $what:literal, $($word:literal => $value:expr),+ $(,)?) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name(pub $inner);
+
+        impl FromStr for $name {
+            type Err = ValueError;
+            fn from_str(text: &str) -> Result<Self, ValueError> {
+                $(if text == $word { return Ok($name($value)); })+
+                Err(ValueError(format!(
+                    concat!("'{}' is not a ", $what, "; allowed: {}"), text, [$($word),+].join(", ")
+                )))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                $(if self.0 == $value { return f.write_str($word); })+
+                unreachable!("every value has a word")
+            }
+        }
+    };
+}
+
+words!(
+    /// How a disk uses its cache.
+    Mode(core::Mode): "mode",
+    "write-through" => core::Mode::WriteThrough,
+    "write-around" => core::Mode::WriteAround,
+    "pass-through" => core::Mode::PassThrough,
+    "monitor" => core::Mode::Monitor,
+);
+words!(
+    /// An eviction policy.
+    Policy(PolicyKind): "policy",
+    "s3fifo" => PolicyKind::S3Fifo,
+    "lru" => PolicyKind::Lru,
+    "fifo" => PolicyKind::Fifo,
+);
+words!(
+    /// Which blocks go to flash.
+    Admission(core::FlashAdmission): "flash admission",
+    "history" => core::FlashAdmission::History,
+    "always" => core::FlashAdmission::Always,
+);
+words!(
+    /// What a client is told when primary storage exceeds its time.
+    OnTimeout(core::OnTimeout): "time-out behaviour",
+    "fail" => core::OnTimeout::Fail,
+    "wait" => core::OnTimeout::Wait,
+);
+words!(
+    /// On or off.
+    Switch(bool): "switch",
+    "on" => true,
+    "off" => false,
+);
+words!(
+    /// The kernel interface that shards run on; none: the best that works.
+    Reactor(Option<ReactorKind>): "reactor",
+    "auto" => None,
+    "io_uring" => Some(ReactorKind::Uring),
+    "epoll" => Some(ReactorKind::Epoll),
+);
+
+/// A number of bytes, such as `512`, `8KiB` or `1.5GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Size, ValueError> {
+        forebay_backends::size::parse(text).map(Size).map_err(|error| ValueError(error.to_string()))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        forebay_backends::size::exact(self.0).fmt(f)
+    }
+}
+
+/// A time, such as `30s`, `500ms` or `2min`; digits alone are refused, they do not say what they count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Span, ValueError> {
+        match forebay_backends::duration::parse(text) {
+            Ok(nanos) => Ok(Span(Duration::from_nanos(nanos.0))),
+            Err(error) => Err(ValueError(error.to_string())),
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        forebay_backends::duration::exact(Nanos(self.0.as_nanos() as u64)).fmt(f)
+    }
+}
+
+/// Where the grid of cache blocks lies: `auto` or a number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GridOffset(pub core::GridOffset);
+
+impl FromStr for GridOffset {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<GridOffset, ValueError> {
+        if text == "auto" {
+            return Ok(GridOffset(core::GridOffset::Auto));
+        }
+        let bytes: Size = text.parse().map_err(|error| {
+            ValueError(format!("{error}; a grid offset is 'auto' or a number of bytes"))
+        })?;
+        Ok(GridOffset(core::GridOffset::Fixed(bytes.0)))
+    }
+}
+
+impl fmt::Display for GridOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            core::GridOffset::Auto => f.write_str("auto"),
+            core::GridOffset::Fixed(bytes) => write!(f, "{bytes}"),
+        }
+    }
+}
+
+/// The length after which a sequential stream bypasses the cache: a size or `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bypass(pub Option<u64>);
+
+impl FromStr for Bypass {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Bypass, ValueError> {
+        if text == "off" {
+            return Ok(Bypass(None));
+        }
+        let bytes: Size =
+            text.parse().map_err(|error| ValueError(format!("{error}; or 'off' for no bypass")))?;
+        Ok(Bypass(Some(bytes.0)))
+    }
+}
+
+impl fmt::Display for Bypass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("off"),
+            Some(bytes) => Size(bytes).fmt(f),
+        }
+    }
+}
+
+/// A share of a flash file or device: `PATH:SIZE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flash {
+    /// The file or block device.
+    pub path: PathBuf,
+    /// Bytes for cached data.
+    pub bytes: u64,
+}
+
+impl FromStr for Flash {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Flash, ValueError> {
+        let (path, size) =
+            text.rsplit_once(':').filter(|(path, _)| !path.is_empty()).ok_or_else(|| {
+                ValueError(format!(
+                    "'{text}' lacks a part; write PATH:SIZE, such as /nvme/pool:4GiB"
+                ))
+            })?;
+        let bytes = size.parse::<Size>().map_err(|error| {
+            ValueError(format!("{error}; write PATH:SIZE, such as /nvme/pool:4GiB"))
+        })?;
+        Ok(Flash { path: path.into(), bytes: bytes.0 })
+    }
+}
+
+impl fmt::Display for Flash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.path.display(), Size(self.bytes))
+    }
+}
+
+/// Where a frontend listens: `unix:PATH` or `HOST:PORT` (port 0: any free one).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A TCP host and port.
+    Tcp(String),
+}
+
+impl FromStr for Address {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Address, ValueError> {
+        let allowed =
+            "write unix:PATH or HOST:PORT, such as unix:/run/forebay/db.sock or 127.0.0.1:10809";
+        if let Some(path) = text.strip_prefix("unix:") {
+            // sun_path holds 108 bytes with its final zero.
+            return match path.len() {
+                0 => Err(ValueError(format!("'{text}' names no path; {allowed}"))),
+                1..=107 => Ok(Address::Unix(path.into())),
+                _ => Err(ValueError(format!(
+                    "'{path}' is longer than the 107 bytes of a unix socket"
+                ))),
+            };
+        }
+        let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
+            Some(_) => Ok(Address::Tcp(text.to_owned())),
+            None => Err(ValueError(format!("'{text}' is not an address; {allowed}"))),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(address) => f.write_str(address),
+        }
+    }
+}
+
+/// A disk's name: what clients ask for as export and what its control socket is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(pub String);
+
+impl FromStr for Name {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Name, ValueError> {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(fine) {
+            return Err(ValueError(format!(
+                "'{text}' is not a name; 1 to 64 letters, digits, '-', '_' or '.', not starting with '.'"
+            )));
+        }
+        Ok(Name(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+from_string!(
+    Mode, Policy, Admission, OnTimeout, Switch, Reactor, Size, Span, GridOffset, Bypass, Flash,
+    Address, Name,
+);
+
+#[cfg(test)]
+mod tests;

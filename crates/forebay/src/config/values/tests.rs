@@ -1,0 +1,72 @@
+use super::*;
+
+fn check<T: FromStr<Err = ValueError> + fmt::Display>(input: &str, expect: Result<&str, &str>) {
+    match (input.parse::<T>(), expect) {
+        (Ok(value), Ok(text)) => assert_eq!(value.to_string(), text, "{input}"),
+        (Err(error), Err(text)) => assert!(error.0.contains(text), "{input}: {error}"),
+        (Ok(value), Err(_)) => panic!("{input} was taken as {value}"),
+        (Err(error), Ok(_)) => panic!("{input}: {error}"),
+    }
+}
+
+#[test]
+fn times_need_a_unit() {
+    check::<Span>("30s", Ok("30s"));
+    check::<Span>("1500ms", Ok("1500ms"));
+    check::<Span>("1.5s", Ok("1500ms"));
+    check::<Span>("120s", Ok("2min"));
+    check::<Span>("30", Err("no unit"));
+    check::<Span>("", Err("a number"));
+    check::<Span>("s", Err("a number"));
+    check::<Span>("-1s", Err("a number"));
+}
+
+#[test]
+fn words_are_taken_as_they_are_documented() {
+    check::<Mode>("write-through", Ok("write-through"));
+    check::<Mode>("Write-Through", Err("allowed: write-through"));
+    check::<Reactor>("auto", Ok("auto"));
+    check::<Switch>("on", Ok("on"));
+    check::<Switch>("yes", Err("on, off"));
+}
+
+#[test]
+fn flash_is_a_path_and_a_size() {
+    check::<Flash>("/nvme/pool:4GiB", Ok("/nvme/pool:4GiB"));
+    check::<Flash>("/odd:name:4GiB", Ok("/odd:name:4GiB"));
+    check::<Flash>("/nvme/pool", Err("PATH:SIZE"));
+    check::<Flash>(":4GiB", Err("PATH:SIZE"));
+    check::<Flash>("/nvme/pool:big", Err("PATH:SIZE"));
+}
+
+#[test]
+fn addresses_are_unix_paths_or_hosts_with_ports() {
+    check::<Address>("unix:/run/x.sock", Ok("unix:/run/x.sock"));
+    check::<Address>("127.0.0.1:0", Ok("127.0.0.1:0"));
+    check::<Address>("[::1]:10809", Ok("[::1]:10809"));
+    check::<Address>("localhost:10809", Ok("localhost:10809"));
+    check::<Address>("unix:", Err("names no path"));
+    check::<Address>(&format!("unix:/{}", "x".repeat(120)), Err("107"));
+    check::<Address>("127.0.0.1", Err("not an address"));
+    check::<Address>("127.0.0.1:70000", Err("not an address"));
+    check::<Address>(":10809", Err("not an address"));
+}
+
+#[test]
+fn offsets_and_bypass_have_a_word_for_the_special_case() {
+    check::<GridOffset>("auto", Ok("auto"));
+    check::<GridOffset>("3584", Ok("3584"));
+    check::<GridOffset>("x", Err("'auto' or a number"));
+    check::<Bypass>("off", Ok("off"));
+    check::<Bypass>("4MiB", Ok("4MiB"));
+    check::<Bypass>("never", Err("'off'"));
+}
+
+#[test]
+fn names_are_fit_for_file_names() {
+    check::<Name>("db-1.raw", Ok("db-1.raw"));
+    check::<Name>("", Err("not a name"));
+    check::<Name>(".hidden", Err("not a name"));
+    check::<Name>("a/b", Err("not a name"));
+    check::<Name>(&"x".repeat(65), Err("not a name"));
+}

@@ -1,0 +1,115 @@
+//! What the control socket says, as types: JSON on the wire, shared by the daemon and `forebay stats`.
+//!
+//! ```text
+//!   GET /v1/daemon                 DaemonInfo
+//!   GET /v1/disks                  [DiskInfo]
+//!   GET /v1/disks/NAME             DiskInfo
+//!   GET /v1/disks/NAME/stats       DiskStats
+//!   GET /v1/events[?disk=NAME]     [EventLine]
+//! ```
+//! Errors are `{"error": "…"}` with the HTTP status.
+
+use forebay_core::stats::Statistics;
+use serde::{Deserialize, Serialize};
+
+/// What the daemon is and serves; also the start-up summary of `--json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DaemonInfo {
+    /// Its name.
+    pub name: String,
+    /// Version of Forebay.
+    pub version: String,
+    /// Process.
+    pub pid: u32,
+    /// Kernel interface of the shards: `io_uring` or `epoll`.
+    pub reactor: String,
+    /// Why it is not io_uring, where that was wanted.
+    pub reactor_fallback: Option<String>,
+    /// Shard threads.
+    pub shards: usize,
+    /// The control socket.
+    pub control: String,
+    /// The disks.
+    pub disks: Vec<DiskInfo>,
+    /// The listeners.
+    pub listeners: Vec<ListenerInfo>,
+}
+
+/// A disk, as configured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DiskInfo {
+    /// Its name.
+    pub name: String,
+    /// URI of primary storage.
+    pub backend: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Mode by its name.
+    pub mode: String,
+    /// Cache block in bytes.
+    pub block_size: u64,
+    /// RAM for cached data.
+    pub ram_bytes: u64,
+    /// RAM for the cache's metadata.
+    pub metadata_bytes: u64,
+    /// All memory that was taken for I/O: request buffers and cached data.
+    pub memory_bytes: u64,
+    /// How much of it lies on huge pages.
+    pub memory_huge_bytes: u64,
+    /// Flash: path and share.
+    pub flash: Option<String>,
+    /// Whether flash I/O goes past the page cache.
+    pub flash_direct: Option<bool>,
+    /// Refuses writes.
+    pub read_only: bool,
+    /// Whether clients see a volatile write cache.
+    pub write_cache: bool,
+    /// The shard that it lives on.
+    pub shard: usize,
+    /// Where clients find it.
+    pub addresses: Vec<String>,
+}
+
+/// A listener.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ListenerInfo {
+    /// Where: `unix:PATH` or `IP:PORT`.
+    pub address: String,
+    /// The disks that clients find there; the first is the default export.
+    pub disks: Vec<String>,
+    /// Connections open now, those in handshake included.
+    pub connections: u32,
+    /// Connections that may be open.
+    pub connections_max: u32,
+    /// Connections accepted so far.
+    pub accepted: u64,
+    /// Connections closed at once because too many were open.
+    pub refused: u64,
+    /// Connections that ended before their handshake did.
+    pub handshakes_failed: u64,
+}
+
+/// A disk, as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiskStats {
+    /// Its name.
+    pub name: String,
+    /// Clients attached.
+    pub connections: u32,
+    /// Clients whose next request waits for room in the disk's tables.
+    pub connections_waiting: u32,
+    /// `connected`, or `lost: ` and what that means.
+    pub primary_storage: String,
+    /// Sessions with primary storage that were lost so far.
+    pub sessions_lost: u64,
+    /// What the engine counts.
+    #[serde(flatten)]
+    pub engine: Statistics,
+}
+
+/// An answer that is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiError {
+    /// What is wrong.
+    pub error: String,
+}

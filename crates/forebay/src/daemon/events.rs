@@ -1,0 +1,156 @@
+//! The event log: what an operator wants to know, in a ring that never grows.
+//!
+//! Shards report through a bounded channel without ever waiting; what does not fit is counted. A task
+//! of the control plane numbers the events, logs them, and keeps the last [`KEPT`].
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+/// Events that are kept.
+pub const KEPT: usize = 1000;
+/// Events that may wait for the control plane.
+const WAITING_MAX: usize = 256;
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Something works less well than it should.
+    Warning,
+    /// Something does not work.
+    Error,
+}
+
+/// One line of the event log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventLine {
+    /// Counts up from 1; a gap means that events were dropped from the log.
+    pub number: u64,
+    /// Milliseconds since 1970-01-01 UTC.
+    pub time_ms: u64,
+    /// The disk, where it is about one.
+    pub disk: Option<String>,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What happened.
+    pub text: String,
+}
+
+/// Reports events; cheap to clone, never waits.
+#[derive(Clone, Debug)]
+pub struct EventSender {
+    sender: mpsc::Sender<EventLine>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl EventSender {
+    /// Reports an event; when too many wait already it is only counted.
+    pub fn report(&self, disk: Option<&str>, severity: Severity, text: String) {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let line = EventLine {
+            number: 0,
+            time_ms: since_1970.as_millis() as u64,
+            disk: disk.map(str::to_owned),
+            severity,
+            text,
+        };
+        if self.sender.try_send(line).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The kept events.
+#[derive(Debug, Default)]
+pub struct EventLog {
+    ring: Mutex<(u64, VecDeque<EventLine>)>,
+}
+
+impl EventLog {
+    /// A log and the way to report to it, served by a task of the current runtime until every sender is gone.
+    pub fn start() -> (Arc<EventLog>, EventSender) {
+        let (sender, mut receiver) = mpsc::channel(WAITING_MAX);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let log = Arc::new(EventLog::default());
+        let (kept, missed) = (log.clone(), dropped.clone());
+        tokio::spawn(async move {
+            while let Some(line) = receiver.recv().await {
+                let gap = missed.swap(0, Ordering::Relaxed);
+                if gap > 0 {
+                    tracing::warn!("{gap} events were not recorded: too many at once");
+                }
+                kept.keep(line, gap);
+            }
+        });
+        (log, EventSender { sender, dropped })
+    }
+
+    /// The kept events, oldest first; only those of `disk` when given.
+    pub fn lines(&self, disk: Option<&str>) -> Vec<EventLine> {
+        let ring = self.ring.lock().expect("no panic while locked");
+        let wanted = |line: &&EventLine| disk.is_none() || line.disk.as_deref() == disk;
+        ring.1.iter().filter(wanted).cloned().collect()
+    }
+
+    fn keep(&self, mut line: EventLine, gap: u64) {
+        let disk = line.disk.as_deref().unwrap_or("-");
+        match line.severity {
+            Severity::Info => tracing::info!(disk, "{}", line.text),
+            Severity::Warning => tracing::warn!(disk, "{}", line.text),
+            Severity::Error => tracing::error!(disk, "{}", line.text),
+        }
+        let mut ring = self.ring.lock().expect("no panic while locked");
+        ring.0 += gap + 1;
+        line.number = ring.0;
+        if ring.1.len() == KEPT {
+            ring.1.pop_front();
+        }
+        ring.1.push_back(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> EventLine {
+        EventLine {
+            number: 0,
+            time_ms: 0,
+            disk: Some("db".into()),
+            severity: Severity::Info,
+            text: text.into(),
+        }
+    }
+
+    #[test]
+    fn the_log_keeps_the_last_events_and_numbers_them_all() {
+        let log = EventLog::default();
+        for i in 0..KEPT + 5 {
+            log.keep(line(&i.to_string()), 0);
+        }
+        log.keep(line("after a gap"), 3);
+        let lines = log.lines(Some("db"));
+        assert_eq!(lines.len(), KEPT);
+        assert_eq!(lines[0].text, "6");
+        assert_eq!(lines[KEPT - 1].number, KEPT as u64 + 9);
+        assert!(log.lines(Some("other")).is_empty());
+    }
+
+    #[test]
+    fn reporting_to_a_full_log_only_counts() {
+        let (sender, _receiver) = mpsc::channel(1);
+        let events = EventSender { sender, dropped: Arc::default() };
+        for _ in 0..3 {
+            events.report(None, Severity::Info, "x".into());
+        }
+        assert_eq!(events.dropped.load(Ordering::Relaxed), 2);
+    }
+}

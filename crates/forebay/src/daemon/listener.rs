@@ -1,0 +1,231 @@
+//! Listeners: accept clients, run their NBD handshake, hand them to the shard of the disk they chose.
+//!
+//! ```text
+//!   accept ──► room? ──► handshake (10 s) ──► socket, leftover bytes ──mailbox──► shard
+//!                └─ no: closed at once, counted
+//! ```
+//! A client counts against the listener's limit from the accept until its connection on the shard is
+//! gone. What a client does in its handshake harms only itself.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use forebay_frontends::nbd::{Export, Handshake, Negotiated, Outcome};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::timeout;
+
+use super::api::ListenerInfo;
+use super::unix::UnixSocket;
+use crate::config::ListenerSpec;
+use crate::config::values::Address;
+use crate::shard::{DiskHandle, NewClient};
+
+/// Time for a handshake.
+pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Pause after the kernel refused to accept (out of file descriptors): it will not succeed at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A socket that listens, not yet served.
+#[derive(Debug)]
+pub struct Listener {
+    kind: Kind,
+    state: Arc<ListenerState>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Unix(UnixSocket, UnixListener),
+    Tcp(TcpListener),
+}
+
+/// What a listener counts.
+#[derive(Debug)]
+pub struct ListenerState {
+    address: String,
+    disks: Vec<String>,
+    connections_max: u32,
+    connections: AtomicU32,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    handshakes_failed: AtomicU64,
+}
+
+/// What a listener serves: exports and the disks behind them, in the same order.
+#[derive(Debug)]
+pub struct Served {
+    /// What clients see.
+    pub exports: Arc<[Export]>,
+    /// Where they go.
+    pub disks: Vec<DiskHandle>,
+}
+
+/// One of the connections that a listener may have open; dropping it makes room.
+struct Place(Arc<ListenerState>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Listener {
+    /// Listens where `spec` says.
+    ///
+    /// # Errors
+    /// The address is in use or cannot be had.
+    pub async fn bind(spec: &ListenerSpec) -> Result<Listener> {
+        let (kind, address) = match &spec.address {
+            Address::Unix(path) => {
+                let (socket, listener) = UnixSocket::bind(path, false)?;
+                let address = format!("unix:{}", socket.path().display());
+                (Kind::Unix(socket, UnixListener::from_std(listener)?), address)
+            }
+            Address::Tcp(address) => {
+                let listener = TcpListener::bind(address.as_str()).await.with_context(|| {
+                    format!("cannot listen at {address}; is another server there?")
+                })?;
+                let bound = listener.local_addr()?.to_string();
+                (Kind::Tcp(listener), bound)
+            }
+        };
+        let state = Arc::new(ListenerState {
+            address,
+            disks: spec.disks.iter().map(ToString::to_string).collect(),
+            connections_max: spec.connections_max,
+            connections: AtomicU32::new(0),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            handshakes_failed: AtomicU64::new(0),
+        });
+        Ok(Listener { kind, state })
+    }
+
+    /// What it counts.
+    pub fn state(&self) -> Arc<ListenerState> {
+        self.state.clone()
+    }
+
+    /// Accepts clients until dropped; its socket file is removed then.
+    pub async fn serve(self, served: Served) {
+        let served = Arc::new(served);
+        loop {
+            let accepted = match &self.kind {
+                Kind::Unix(_, listener) => listener.accept().await.map(|(it, _)| Stream::Unix(it)),
+                Kind::Tcp(listener) => listener.accept().await.map(|(it, _)| Stream::Tcp(it)),
+            };
+            match accepted {
+                Ok(stream) => self.take(stream, &served),
+                Err(error) => {
+                    tracing::warn!("{} cannot accept: {error}", self.state.address);
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Begins the handshake of a client if there is room; otherwise closes it.
+    fn take(&self, stream: Stream, served: &Arc<Served>) {
+        let state = &self.state;
+        state.accepted.fetch_add(1, Ordering::Relaxed);
+        // The count only rises here, on one task, so it cannot pass the limit between these two.
+        if state.connections.load(Ordering::Relaxed) >= state.connections_max {
+            state.refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        state.connections.fetch_add(1, Ordering::Relaxed);
+        let place = Place(state.clone());
+        let served = served.clone();
+        tokio::spawn(async move {
+            let state = place.0.clone();
+            let work = shake_hands(stream, served, place);
+            let failed = match timeout(HANDSHAKE_TIME_MAX, work).await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(_) => format!("no handshake within {}s", HANDSHAKE_TIME_MAX.as_secs()),
+            };
+            state.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!("{}: a client was closed: {failed}", state.address);
+        });
+    }
+}
+
+impl ListenerState {
+    /// What it is, and its counters now.
+    pub fn info(&self) -> ListenerInfo {
+        ListenerInfo {
+            address: self.address.clone(),
+            disks: self.disks.clone(),
+            connections: self.connections.load(Ordering::Relaxed),
+            connections_max: self.connections_max,
+            accepted: self.accepted.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            handshakes_failed: self.handshakes_failed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A client's socket.
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+/// Runs the handshake, then hands the client to its disk's shard.
+async fn shake_hands(stream: Stream, served: Arc<Served>, place: Place) -> Result<()> {
+    let exports = &served.exports;
+    let (socket, chosen) = match stream {
+        Stream::Unix(mut stream) => {
+            let chosen = negotiate(&mut stream, exports).await?;
+            (OwnedFd::from(stream.into_std()?), chosen)
+        }
+        Stream::Tcp(mut stream) => {
+            stream.set_nodelay(true)?;
+            let chosen = negotiate(&mut stream, exports).await?;
+            (OwnedFd::from(stream.into_std()?), chosen)
+        }
+    };
+    let Some((export, negotiated, leftover)) = chosen else { return Ok(()) };
+    let exports = exports.clone();
+    let guard = Box::new(place);
+    let client = NewClient { socket, exports, export, negotiated, leftover, guard };
+    served.disks[export].connect(client)?;
+    Ok(())
+}
+
+/// The export that the client chose, what was agreed on, and what it has sent since; `None` when it
+/// left as the protocol wants it.
+async fn negotiate(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    exports: &Arc<[Export]>,
+) -> Result<Option<(usize, Negotiated, Vec<u8>)>> {
+    let mut out = Vec::with_capacity(256);
+    let mut handshake = Handshake::start(exports.clone(), &mut out);
+    let mut input = vec![0; 4096];
+    loop {
+        stream.write_all(&out).await?;
+        out.clear();
+        let len = stream.read(&mut input).await?;
+        if len == 0 {
+            anyhow::bail!("the client left during its handshake");
+        }
+        match handshake.feed(&input[..len], &mut out) {
+            Outcome::Continue => {}
+            Outcome::Transmission { export, negotiated, leftover } => {
+                stream.write_all(&out).await?;
+                return Ok(Some((export, negotiated, leftover)));
+            }
+            Outcome::Close(reason) => {
+                // The answer is a courtesy; the client may be gone.
+                let _ = stream.write_all(&out).await;
+                return match reason {
+                    forebay_frontends::nbd::handshake::CloseReason::Abort => Ok(None),
+                    other => Err(other.into()),
+                };
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The daemon: shards, listeners and the control socket of one [`DaemonSpec`], from start to end.
+//!
+//! Start-up is a list of named steps. Each step yields a value that undoes it when dropped (a socket
+//! is removed, a thread joined, a lock let go), so a step that fails undoes all before it, in reverse:
+//!
+//! | step | undone by dropping |
+//! |---|---|
+//! | bind the control socket | [`unix::UnixSocket`] |
+//! | lock and prepare flash | [`flash::FlashPool`] |
+//! | start the shards | [`ShardHandle`] |
+//! | open primary storage, check and take memory, hand the disk to its shard | the shard |
+//! | bind the listeners | [`listener::Listener`] |
+//!
+//! The end, [`Daemon::shut_down`]: listeners close, disks finish what is in flight and flush primary
+//! storage within [`DRAIN_TIME_MAX`], shards end, sockets go.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use forebay_core::status::IoStatus;
+use forebay_io::reactor::ReactorKind;
+use tokio::task::JoinHandle;
+
+pub mod api;
+pub mod control;
+pub mod events;
+pub mod flash;
+pub mod listener;
+mod open;
+pub mod place;
+pub mod unix;
+
+use crate::config::DaemonSpec;
+use crate::shard::{DiskHandle, Drained, ShardHandle};
+use api::{DaemonInfo, DiskInfo};
+use control::ControlState;
+use events::{EventLog, EventSender, Severity};
+use flash::FlashPool;
+use listener::{Listener, Served};
+use unix::UnixSocket;
+
+/// Time that disks have to finish what is in flight when the daemon ends.
+pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// A running daemon. Its fields are dropped in this order: nobody comes in, then disks end, then
+/// locks and sockets go.
+#[derive(Debug)]
+pub struct Daemon {
+    tasks: Vec<JoinHandle<()>>,
+    shards: Vec<ShardHandle>,
+    control: Arc<ControlState>,
+    events: EventSender,
+    _flash: BTreeMap<PathBuf, FlashPool>,
+    _socket: UnixSocket,
+}
+
+impl Daemon {
+    /// Starts everything; clients can attach when this returns.
+    ///
+    /// # Errors
+    /// The step that failed, and why; everything before it is undone.
+    pub async fn start(spec: DaemonSpec) -> Result<Daemon> {
+        let socket_path = match &spec.control {
+            Some(path) => path.clone(),
+            None => place::default_socket(&spec.name)?,
+        };
+        let (socket, control_listener) = UnixSocket::bind(&socket_path, true)
+            .with_context(|| format!("the control socket of '{}'", spec.name))?;
+        let (log, events) = EventLog::start();
+        let mut flash = open_flash(&spec)?;
+        let shards = (0..spec.shards)
+            .map(|index| ShardHandle::start(index, spec.shards, spec.reactor.0, events.clone()))
+            .collect::<Result<Vec<ShardHandle>>>()?;
+        let mut disks = Vec::new();
+        for (index, disk) in spec.disks.iter().enumerate() {
+            let shard = index % shards.len();
+            let opened = open::open(disk, &mut flash)
+                .and_then(|opened| open::check(disk, &opened).map(|()| opened))
+                .with_context(|| format!("disk '{}'", disk.name))?;
+            let (info, export) = (opened.info(disk, shard), opened.export(disk));
+            let handle = shards[shard]
+                .add(opened.into_new_disk(disk))
+                .await
+                .with_context(|| format!("disk '{}': its shard cannot take it", disk.name))?;
+            disks.push((info, export, handle));
+        }
+        let mut listeners = Vec::new();
+        for listener in &spec.listeners {
+            listeners.push(Listener::bind(listener).await?);
+        }
+        let info = daemon_info(&spec, &socket_path, &shards, &disks, &listeners);
+        let handles: Vec<DiskHandle> = disks.iter().map(|(_, _, handle)| handle.clone()).collect();
+        let state = Arc::new(ControlState {
+            daemon: info,
+            disks: handles,
+            listeners: listeners.iter().map(Listener::state).collect(),
+            events: log,
+        });
+        let mut tasks = Vec::new();
+        for (listener, spec) in listeners.into_iter().zip(&spec.listeners) {
+            let at = |name: &crate::config::values::Name| {
+                disks.iter().find(|(info, _, _)| info.name == name.0).expect("names were checked")
+            };
+            let served = Served {
+                exports: spec.disks.iter().map(|name| at(name).1.clone()).collect(),
+                disks: spec.disks.iter().map(|name| at(name).2.clone()).collect(),
+            };
+            tasks.push(tokio::spawn(listener.serve(served)));
+        }
+        tasks.push(serve_control(control_listener, state.clone())?);
+        Ok(Daemon { tasks, shards, control: state, events, _flash: flash, _socket: socket })
+    }
+
+    /// What it is and serves.
+    pub fn info(&self) -> &DaemonInfo {
+        &self.control.daemon
+    }
+
+    /// Its disks, in the order of its configuration.
+    pub fn disks(&self) -> &[DiskHandle] {
+        &self.control.disks
+    }
+
+    /// Waits until a shard fails; a daemon that works never gets here.
+    pub async fn failed(&mut self) -> String {
+        let mut waits: Vec<_> = self
+            .shards
+            .iter_mut()
+            .enumerate()
+            .map(|(index, shard)| {
+                Box::pin(async move { format!("shard {index} ended: {}", shard.failed().await) })
+            })
+            .collect();
+        std::future::poll_fn(|cx| {
+            for wait in &mut waits {
+                if let std::task::Poll::Ready(why) = wait.as_mut().poll(cx) {
+                    return std::task::Poll::Ready(why);
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+
+    /// Ends in order: nobody new, what is in flight finishes, primary storage is flushed.
+    ///
+    /// # Errors
+    /// Not all of that succeeded; the daemon has ended nevertheless.
+    pub async fn shut_down(mut self) -> Result<()> {
+        // The control socket answers until the end; only the listeners close.
+        let control = self.tasks.pop();
+        for task in self.tasks.drain(..) {
+            task.abort();
+            let _ = task.await;
+        }
+        let drain = async {
+            let mut drained = Vec::new();
+            for shard in &self.shards {
+                drained.push(shard.drain().await);
+            }
+            drained
+        };
+        let outcome = tokio::time::timeout(DRAIN_TIME_MAX, drain).await;
+        if let Some(control) = control {
+            control.abort();
+        }
+        let drained = outcome.with_context(|| {
+            let seconds = DRAIN_TIME_MAX.as_secs();
+            format!("not everything in flight finished within {seconds}s; what was not acknowledged may be lost")
+        })?;
+        judge(drained)
+    }
+
+    /// Reports an event of the daemon itself.
+    pub fn report(&self, severity: Severity, text: String) {
+        self.events.report(None, severity, text);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Whether every disk ended well.
+fn judge(drained: Vec<Result<Vec<Drained>, crate::shard::Gone>>) -> Result<()> {
+    for shard in drained {
+        for disk in shard.context("a shard ended early")? {
+            if disk.status != IoStatus::Ok && disk.status != IoStatus::Unsupported {
+                anyhow::bail!(
+                    "disk '{}': the last flush of primary storage failed ({:?}); writes since the flush before may be lost",
+                    disk.name,
+                    disk.status
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens each flash file or device once, for the shares of all disks on it.
+fn open_flash(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, FlashPool>> {
+    let mut shares: BTreeMap<PathBuf, Vec<u64>> = BTreeMap::new();
+    for flash in spec.disks.iter().filter_map(|disk| disk.flash.as_ref()) {
+        shares.entry(flash.path.clone()).or_default().push(flash.bytes);
+    }
+    let open = |(path, shares): (PathBuf, Vec<u64>)| {
+        let pool = FlashPool::open(&path, &shares)?;
+        Ok((path, pool))
+    };
+    shares.into_iter().map(open).collect()
+}
+
+fn serve_control(
+    listener: std::os::unix::net::UnixListener,
+    state: Arc<ControlState>,
+) -> Result<JoinHandle<()>> {
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    Ok(tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, control::router(state)).await {
+            tracing::error!("the control socket failed: {error}");
+        }
+    }))
+}
+
+fn daemon_info(
+    spec: &DaemonSpec,
+    control: &std::path::Path,
+    shards: &[ShardHandle],
+    disks: &[(DiskInfo, forebay_frontends::nbd::Export, DiskHandle)],
+    listeners: &[Listener],
+) -> DaemonInfo {
+    let listeners: Vec<_> = listeners.iter().map(|listener| listener.state().info()).collect();
+    let disks = disks.iter().map(|(info, _, _)| {
+        let serves = |listener: &&api::ListenerInfo| listener.disks.contains(&info.name);
+        let addresses = listeners.iter().filter(serves).map(|listener| listener.address.clone());
+        DiskInfo { addresses: addresses.collect(), ..info.clone() }
+    });
+    DaemonInfo {
+        name: spec.name.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        reactor: match shards[0].kind {
+            ReactorKind::Uring => "io_uring".to_owned(),
+            ReactorKind::Epoll => "epoll".to_owned(),
+        },
+        reactor_fallback: shards[0].fallback_reason.clone(),
+        shards: shards.len(),
+        control: control.display().to_string(),
+        disks: disks.collect(),
+        listeners,
+    }
+}

@@ -1,0 +1,59 @@
+//! Where control sockets lie when nobody says otherwise.
+//!
+//! One rule: `FOLDER/NAME.control.sock`, where FOLDER is `/run/forebay` for root,
+//! `$XDG_RUNTIME_DIR/forebay` for other users, and `/tmp/forebay-UID` without that variable. Root's
+//! folder does not depend on the environment, so that a service and a shell agree on it.
+
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::config::values::Name;
+
+const SUFFIX: &str = ".control.sock";
+
+/// The folder of this user's control sockets.
+pub fn folder() -> PathBuf {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return "/run/forebay".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
+        Some(folder) => Path::new(&folder).join("forebay"),
+        None => format!("/tmp/forebay-{}", user.as_raw()).into(),
+    }
+}
+
+/// The control socket of the daemon called `name`, in a folder that exists and is ours.
+///
+/// # Errors
+/// The folder cannot be made, or belongs to somebody else.
+pub fn default_socket(name: &Name) -> Result<PathBuf> {
+    let folder = folder();
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+        .with_context(|| format!("cannot create {} (give --control PATH)", folder.display()))?;
+    if std::fs::metadata(&folder)?.uid() != rustix::process::geteuid().as_raw() {
+        bail!("{} belongs to another user; give --control PATH", folder.display());
+    }
+    Ok(socket_of(&folder, name))
+}
+
+/// The control socket of `name` in `folder`.
+pub fn socket_of(folder: &Path, name: &Name) -> PathBuf {
+    folder.join(format!("{name}{SUFFIX}"))
+}
+
+/// Every control socket in `folder`, sorted by name.
+pub fn sockets(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.to_str().is_some_and(|path| path.ends_with(SUFFIX)))
+        .collect();
+    found.sort();
+    found
+}

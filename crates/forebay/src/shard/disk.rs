@@ -1,0 +1,343 @@
+//! One disk on its shard: carries out what its engine asks for.
+//!
+//! ```text
+//!   completion ─► client ──submit──►┌────────┐──Io──► flash, backend
+//!   completion ─► flash ──complete─►│ engine │──Copy, Zero──► memory
+//!   completion ─► backend ─events──►└────────┘──Reply──► client
+//! ```
+//! A *turn* runs actions until none is left (a backend may answer at once, which gives new ones), sends
+//! on every connection that has something, tells the engine that slot memory is free again, and lets
+//! waiting clients try. It ends because each round consumes what clients sent before the turn.
+//!
+//! Draining: clients answer what is in flight and close, the engine becomes idle, primary storage is
+//! flushed, the disk is done.
+
+use std::sync::Arc;
+
+use forebay_backends::{Backend, BackendEvent, BackendIo, Context as BackendContext, TokenRange};
+use forebay_core::action::{Action, Actions, Io, IoOp, Reply, ReplyData, Target};
+use forebay_core::engine::Engine;
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::{IoId, Nanos};
+use forebay_core::status::IoStatus;
+use forebay_frontends::nbd::Context;
+use forebay_io::arena::Arena;
+use forebay_io::clock;
+use forebay_io::reactor::{ArenaId, Completion, Reactor};
+
+use super::client::Clients;
+use super::flash::Flash;
+use super::token::{Class, token};
+use super::{Drained, NewClient, NewDisk};
+use crate::daemon::api::DiskStats;
+use crate::daemon::events::{EventSender, Severity};
+
+/// Actions that a batch has room for before its lists grow.
+const BATCH: usize = 256;
+/// The I/O that flushes primary storage at the end; the engine never uses this number.
+const FINAL_FLUSH: IoId = IoId(u64::MAX);
+
+/// See the module.
+pub(crate) struct Disk {
+    name: Arc<str>,
+    engine: Engine,
+    memory: Arc<Arena>,
+    arena: ArenaId,
+    backend: Box<dyn Backend>,
+    backend_events: Vec<BackendEvent>,
+    flash: Option<Flash>,
+    /// Flash I/Os that ended as they were started.
+    flash_ended: Vec<(IoId, IoStatus)>,
+    /// What the engine appends to.
+    actions: Actions,
+    /// What is being carried out; swapped with `actions`.
+    running: Actions,
+    clients: Clients,
+    session: Session,
+    ending: Ending,
+    events: EventSender,
+}
+
+/// The session with primary storage.
+#[derive(Default)]
+struct Session {
+    is_lost: bool,
+    lost: u64,
+}
+
+/// How far draining is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Serving,
+    Draining,
+    Flushing,
+    Done(IoStatus),
+}
+
+/// The frontend's view of the disk; a macro, because clients are borrowed beside it.
+macro_rules! context {
+    ($disk:ident, $now:expr, $reactor:expr) => {
+        Context {
+            now: $now,
+            engine: &mut $disk.engine,
+            reactor: $reactor,
+            arena: $disk.arena,
+            actions: &mut $disk.actions,
+        }
+    };
+}
+
+impl Disk {
+    /// Registers everything with the shard's reactor.
+    pub(crate) fn attach(
+        new: NewDisk,
+        number: u32,
+        now: Nanos,
+        reactor: &mut Reactor,
+        events: EventSender,
+    ) -> std::io::Result<Disk> {
+        let NewDisk { name, engine, memory, mut backend, flash } = new;
+        let arena = reactor.add_arena(memory.clone())?;
+        let mut backend_events = Vec::with_capacity(BATCH);
+        let tokens = TokenRange { base: token(Class::Backend, number, 0).0 };
+        backend
+            .attach(&mut BackendContext { now, reactor, events: &mut backend_events }, tokens)?;
+        let flash = match flash {
+            None => None,
+            Some(share) => Some(Flash::new(reactor.add_file(share.file)?, share.offset, number)),
+        };
+        Ok(Disk {
+            name,
+            engine,
+            memory,
+            arena,
+            backend,
+            backend_events,
+            flash,
+            flash_ended: Vec::new(),
+            actions: Actions::with_capacity(BATCH),
+            running: Actions::with_capacity(BATCH),
+            clients: Clients::new(number),
+            session: Session::default(),
+            ending: Ending::Serving,
+            events,
+        })
+    }
+
+    /// Takes a client over.
+    pub(crate) fn connect(&mut self, now: Nanos, reactor: &mut Reactor, client: NewClient) {
+        if self.ending != Ending::Serving {
+            return;
+        }
+        let mut cx = context!(self, now, reactor);
+        if let Err(error) = self.clients.add(&mut cx, client) {
+            self.report(Severity::Warning, format!("a client was dropped: {error}"));
+        }
+    }
+
+    /// An operation of this disk has finished.
+    pub(crate) fn on_completion(
+        &mut self,
+        now: Nanos,
+        reactor: &mut Reactor,
+        class: Class,
+        index: u64,
+        completion: Completion,
+    ) {
+        match class {
+            Class::Connection => {
+                let mut cx = context!(self, now, reactor);
+                self.clients.on_completion(&mut cx, index, completion);
+            }
+            Class::Flash => {
+                let flash = self.flash.as_mut().expect("its own token");
+                let (io, status, checksums) = flash.finish(index, &completion, &self.memory);
+                self.engine.complete(now, io, status, checksums, &mut self.actions);
+            }
+            Class::Backend => {
+                let events = &mut self.backend_events;
+                let mut cx = BackendContext { now, reactor, events };
+                self.backend.on_completion(&mut cx, completion);
+            }
+        }
+    }
+
+    /// Everything that is to be done now; see the module.
+    pub(crate) fn turn(&mut self, now: Nanos, reactor: &mut Reactor) {
+        let events = &mut self.backend_events;
+        self.backend.on_wake(&mut BackendContext { now, reactor, events });
+        if self.engine.next_deadline() <= now {
+            self.engine.tick(now, &mut self.actions);
+        }
+        self.clients.tick(&mut context!(self, now, reactor));
+        loop {
+            self.run_actions(now, reactor);
+            if !self.clients.is_flushed() {
+                self.clients.flush(&mut context!(self, now, reactor));
+                // Read again: what was sent, was sent after the batch began.
+                self.engine.sent(Nanos(clock::now_nanos()));
+            }
+            self.clients.resume(&mut context!(self, now, reactor));
+            if self.actions.list.is_empty()
+                && self.backend_events.is_empty()
+                && self.clients.is_flushed()
+            {
+                break;
+            }
+        }
+        self.advance_ending(now, reactor);
+    }
+
+    /// When the next turn is due at the latest.
+    pub(crate) fn next_deadline(&self) -> Nanos {
+        let engine = self.engine.next_deadline();
+        engine.min(self.backend.next_deadline()).min(self.clients.next_deadline())
+    }
+
+    /// Begins to end; [`Disk::drained`] tells when it has.
+    pub(crate) fn drain(&mut self, now: Nanos, reactor: &mut Reactor) {
+        if self.ending == Ending::Serving {
+            self.ending = Ending::Draining;
+            self.clients.close(&mut context!(self, now, reactor));
+            self.engine.shut_down();
+        }
+    }
+
+    /// How it ended, once it has.
+    pub(crate) fn drained(&self) -> Option<Drained> {
+        match self.ending {
+            Ending::Done(status) => Some(Drained { name: self.name.to_string(), status }),
+            Ending::Serving | Ending::Draining | Ending::Flushing => None,
+        }
+    }
+
+    /// How the disk is.
+    pub(crate) fn stats(&self) -> DiskStats {
+        let primary_storage = match self.session.is_lost {
+            false => "connected".to_owned(),
+            true => "lost: the connection is being restored, I/O waits".to_owned(),
+        };
+        DiskStats {
+            name: self.name.to_string(),
+            connections: self.clients.len() as u32,
+            connections_waiting: self.clients.waiting() as u32,
+            primary_storage,
+            sessions_lost: self.session.lost,
+            engine: self.engine.statistics(),
+        }
+    }
+
+    /// Carries out actions, and those that they lead to, until none is left.
+    fn run_actions(&mut self, now: Nanos, reactor: &mut Reactor) {
+        loop {
+            self.absorb_ended(now);
+            if self.actions.list.is_empty() {
+                return;
+            }
+            std::mem::swap(&mut self.actions, &mut self.running);
+            for index in 0..self.running.list.len() {
+                match self.running.list[index] {
+                    Action::Io(io) => self.start_io(now, reactor, io),
+                    Action::Copy { from, to } => {
+                        self.memory.copy_within(from.offset, to.offset, from.len);
+                    }
+                    Action::Zero { memory } => self.memory.zero(memory.offset, memory.len),
+                    Action::Reply(reply) => self.reply(now, reactor, &reply),
+                    Action::Event(event) => {
+                        let (severity, text) = super::event::describe(event);
+                        self.report(severity, text);
+                    }
+                }
+            }
+            self.running.clear();
+        }
+    }
+
+    fn start_io(&mut self, now: Nanos, reactor: &mut Reactor, io: Io) {
+        match io.target {
+            Target::Backend => {
+                let events = &mut self.backend_events;
+                let mut cx = BackendContext { now, reactor, events };
+                let io = BackendIo { id: io.id, range: io.range, op: io.op, arena: self.arena };
+                self.backend.submit(&mut cx, io);
+            }
+            Target::Flash => {
+                let flash =
+                    self.flash.as_mut().expect("the engine has a flash tier only with flash");
+                if let Some(status) = flash.start(io, reactor, self.arena, &self.memory) {
+                    self.flash_ended.push((io.id, status));
+                }
+            }
+        }
+    }
+
+    fn reply(&mut self, now: Nanos, reactor: &mut Reactor, reply: &Reply) {
+        let mut cx = context!(self, now, reactor);
+        match self.clients.of_reply(reply.tag) {
+            Some(connection) => {
+                connection.on_reply(&mut cx, reply, &self.running.slices, &self.running.extents);
+            }
+            None => {
+                debug_assert!(false, "a reply to nobody: {reply:?}");
+                if let ReplyData::Buffer { buffer, .. } = reply.data {
+                    self.engine.release(now, buffer, &mut self.actions);
+                }
+            }
+        }
+    }
+
+    /// Tells the engine of I/Os that ended without a completion of the reactor.
+    fn absorb_ended(&mut self, now: Nanos) {
+        for (io, status) in self.flash_ended.drain(..) {
+            self.engine.complete(now, io, status, &[], &mut self.actions);
+        }
+        let mut events = std::mem::take(&mut self.backend_events);
+        for event in events.drain(..) {
+            match event {
+                BackendEvent::Done { id: FINAL_FLUSH, status } => {
+                    self.ending = Ending::Done(status)
+                }
+                BackendEvent::Done { id, status } => {
+                    self.engine.complete(now, id, status, &[], &mut self.actions);
+                }
+                BackendEvent::Extents { id, extents } => {
+                    self.engine.complete_extents(now, id, &extents, &mut self.actions);
+                }
+                BackendEvent::SessionLost => {
+                    self.session.is_lost = true;
+                    self.session.lost += 1;
+                    self.engine.on_session_lost(now, &mut self.actions);
+                    let text = "the connection to primary storage was lost; it is being restored";
+                    self.report(Severity::Error, text.to_owned());
+                }
+                BackendEvent::SessionRestored => {
+                    self.session.is_lost = false;
+                    let text = "the connection to primary storage is restored";
+                    self.report(Severity::Info, text.to_owned());
+                }
+            }
+        }
+        self.backend_events = events;
+    }
+
+    /// Goes on with draining, when there is nothing in flight any more.
+    fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor) {
+        if self.ending != Ending::Draining || self.clients.len() > 0 || !self.engine.is_idle() {
+            return;
+        }
+        if self.backend.properties().read_only {
+            self.ending = Ending::Done(IoStatus::Ok);
+            return;
+        }
+        self.ending = Ending::Flushing;
+        let range = ByteRange::at(0, 0);
+        let io = BackendIo { id: FINAL_FLUSH, range, op: IoOp::Flush, arena: self.arena };
+        let events = &mut self.backend_events;
+        self.backend.submit(&mut BackendContext { now, reactor, events }, io);
+        self.absorb_ended(now);
+    }
+
+    fn report(&self, severity: Severity, text: String) {
+        self.events.report(Some(&self.name), severity, text);
+    }
+}

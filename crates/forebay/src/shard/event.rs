@@ -1,0 +1,54 @@
+//! The engine's events in words for an operator.
+
+use forebay_core::action::Event;
+
+use crate::daemon::events::Severity;
+
+/// How much an event matters, and what happened.
+pub(crate) fn describe(event: Event) -> (Severity, String) {
+    match event {
+        Event::GridMoved { offset } => (
+            Severity::Info,
+            format!(
+                "the grid of cache blocks was moved to byte offset {offset} to fit the guest's alignment; the cache started afresh"
+            ),
+        ),
+        Event::GridAdvice { offset } => (
+            Severity::Info,
+            format!(
+                "the guest's requests would fit a grid at byte offset {offset} better; set grid-offset = \"{offset}\" and start again"
+            ),
+        ),
+        Event::FlashFailed { status } => (
+            Severity::Error,
+            format!(
+                "flash was given up ({status:?}); the disk goes on with RAM and primary storage"
+            ),
+        ),
+        Event::SlotQuarantined { offset } => (
+            Severity::Warning,
+            format!(
+                "flash failed a write at byte {offset} of the disk's share; that slot is not used any more"
+            ),
+        ),
+        Event::ChecksumMismatch { offset } => (
+            Severity::Warning,
+            format!(
+                "flash returned wrong bytes at byte {offset} of the disk's share; they were read from primary storage instead"
+            ),
+        ),
+        Event::BackendTimedOut { range } => (
+            Severity::Error,
+            format!(
+                "primary storage did not answer in time at bytes {}..{}",
+                range.start, range.end
+            ),
+        ),
+        Event::UnflushedWritesAtRisk { bytes } => (
+            Severity::Error,
+            format!(
+                "up to {bytes} bytes written but not flushed may be lost; the next flush fails"
+            ),
+        ),
+    }
+}

@@ -1,0 +1,130 @@
+//! I/O on a disk's share of flash: started on the reactor, checksummed, told to the engine.
+//!
+//! Checksums of a write are taken before it starts, those of a read after it ended well. A short
+//! transfer is an error. Places for I/Os are reused with their memory; there are as many as were ever
+//! in flight at once, which the engine bounds.
+
+use forebay_core::action::{Io, IoOp, Span};
+use forebay_core::ids::IoId;
+use forebay_core::status::IoStatus;
+use forebay_io::arena::{Arena, Region};
+use forebay_io::reactor::{ArenaId, Completion, FileId, Reactor};
+
+use super::token::{Class, token};
+
+/// The share of one disk.
+#[derive(Debug)]
+pub(crate) struct Flash {
+    file: FileId,
+    /// Where the share begins in the file.
+    share: u64,
+    disk: u32,
+    ios: Vec<FlashIo>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct FlashIo {
+    id: IoId,
+    /// What is transferred; empty for a flush.
+    memory: Span,
+    is_read: bool,
+    piece: u32,
+    checksums: Vec<u32>,
+}
+
+impl Flash {
+    /// The share that begins at `share` of `file`.
+    pub(crate) fn new(file: FileId, share: u64, disk: u32) -> Flash {
+        Flash { file, share, disk, ios: Vec::new(), free: Vec::new() }
+    }
+
+    /// Starts an I/O; a status when it has ended already.
+    pub(crate) fn start(
+        &mut self,
+        io: Io,
+        reactor: &mut Reactor,
+        arena: ArenaId,
+        memory: &Arena,
+    ) -> Option<IoStatus> {
+        let (span, is_read) = match io.op {
+            IoOp::Read { memory } => (memory, true),
+            IoOp::Write { memory } => (memory, false),
+            IoOp::Flush => (Span { offset: 0, len: 0 }, false),
+            // What it reads as afterwards is undefined, so nothing need be done.
+            IoOp::Discard => return Some(IoStatus::Ok),
+            IoOp::WriteZeroes { .. } | IoOp::Extents => return Some(IoStatus::Unsupported),
+        };
+        let index = self.place();
+        let place = &mut self.ios[index as usize];
+        place.id = io.id;
+        place.memory = span;
+        place.is_read = is_read;
+        place.piece = io.checksum_piece;
+        place.checksums.clear();
+        let name = token(Class::Flash, self.disk, u64::from(index));
+        let region = Region { arena, offset: span.offset, len: span.len };
+        let offset = self.share + io.range.start;
+        match io.op {
+            IoOp::Read { .. } => reactor.read(self.file, offset, region, name),
+            IoOp::Write { .. } => {
+                checksum(memory, span, place.piece, &mut place.checksums);
+                reactor.write(self.file, offset, region, name);
+            }
+            IoOp::Flush => reactor.flush(self.file, name),
+            IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => unreachable!("ended above"),
+        }
+        None
+    }
+
+    /// Takes the completion of place `index`: the I/O, how it ended, its checksums.
+    pub(crate) fn finish(
+        &mut self,
+        index: u64,
+        completion: &Completion,
+        memory: &Arena,
+    ) -> (IoId, IoStatus, &[u32]) {
+        let place = &mut self.ios[index as usize];
+        let status = match &completion.result {
+            Ok(transferred) if *transferred == place.memory.len as usize => IoStatus::Ok,
+            Ok(_) => IoStatus::IoError,
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => IoStatus::NoSpace,
+            Err(_) => IoStatus::IoError,
+        };
+        if status.is_ok() && place.is_read {
+            checksum(memory, place.memory, place.piece, &mut place.checksums);
+        }
+        if !status.is_ok() {
+            place.checksums.clear();
+        }
+        self.free.push(index as u32);
+        (place.id, status, &place.checksums)
+    }
+
+    fn place(&mut self) -> u32 {
+        if let Some(index) = self.free.pop() {
+            return index;
+        }
+        self.ios.push(FlashIo {
+            id: IoId(0),
+            memory: Span { offset: 0, len: 0 },
+            is_read: false,
+            piece: 0,
+            checksums: Vec::new(),
+        });
+        self.ios.len() as u32 - 1
+    }
+}
+
+/// Appends the CRC32C of each piece of `span`.
+fn checksum(memory: &Arena, span: Span, piece: u32, out: &mut Vec<u32>) {
+    if piece == 0 {
+        return;
+    }
+    let mut done = 0;
+    while done < span.len {
+        let len = piece.min(span.len - done);
+        out.push(memory.crc32c(span.offset + u64::from(done), len));
+        done += len;
+    }
+}

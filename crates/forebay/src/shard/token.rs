@@ -1,0 +1,69 @@
+//! The names of operations on a shard's reactor: who gets a completion, in 64 bits.
+//!
+//! ```text
+//!   63    60 59              40 39                                0
+//!  +--------+------------------+-----------------------------------+
+//!  | class  | disk             | index: the owner's own            |
+//!  +--------+------------------+-----------------------------------+
+//! ```
+//! A disk's number is never used again while the shard lives, so a late completion of a removed disk
+//! finds nobody instead of somebody else.
+
+use forebay_io::reactor::Token;
+
+/// Bits of the index.
+pub(crate) const INDEX_BITS: u32 = 40;
+/// Disks that a shard can have had.
+pub(crate) const DISKS_MAX: u32 = 1 << 20;
+
+/// Who a completion is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// The disk's backend.
+    Backend,
+    /// An I/O on the disk's share of flash.
+    Flash,
+    /// A connection of the disk.
+    Connection,
+}
+
+const CLASSES: [(Class, u64); 3] = [(Class::Backend, 1), (Class::Flash, 2), (Class::Connection, 3)];
+
+/// The token of operation `index` of `class` of `disk`.
+pub(crate) fn token(class: Class, disk: u32, index: u64) -> Token {
+    assert!(disk < DISKS_MAX && index >> INDEX_BITS == 0);
+    Token(code(class) << 60 | u64::from(disk) << INDEX_BITS | index)
+}
+
+/// The parts of a token; `None` when it was not made here.
+pub(crate) fn split(token: Token) -> Option<(Class, u32, u64)> {
+    let class = CLASSES.iter().find(|(_, code)| *code == token.0 >> 60)?.0;
+    let disk = token.0 >> INDEX_BITS & u64::from(DISKS_MAX - 1);
+    Some((class, disk as u32, token.0 & ((1 << INDEX_BITS) - 1)))
+}
+
+fn code(class: Class) -> u64 {
+    match class {
+        Class::Backend => 1,
+        Class::Flash => 2,
+        Class::Connection => 3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_apart_as_they_were_made() {
+        for class in [Class::Backend, Class::Flash, Class::Connection] {
+            for disk in [0, 7, DISKS_MAX - 1] {
+                for index in [0, 1, (1 << INDEX_BITS) - 1] {
+                    assert_eq!(split(token(class, disk, index)), Some((class, disk, index)));
+                }
+            }
+        }
+        assert_eq!(split(Token(0)), None);
+        assert_eq!(split(Token(u64::MAX)), None);
+    }
+}
