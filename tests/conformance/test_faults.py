@@ -1,0 +1,161 @@
+"""Primary storage and flash that fail: that request gets an error, others go on, nothing wrong is cached."""
+import errno
+import os
+
+from bed import MIB, eventually, pattern, test
+import nbd
+
+
+def client(disk):
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    return h
+
+
+def error_of(call):
+    try:
+        call()
+    except nbd.Error as error:
+        return error.errnum
+    raise AssertionError("an error was expected")
+
+
+@test(forebay_only=True)
+def a_read_error_is_eio_for_that_request_only_and_nothing_is_cached(bed):
+    image = bed.image("disk.raw", 8 * MIB)
+    disk = bed.disk("fault:rule=error,op=read,range=1MiB+4KiB,times=2&inner=file:" + image,
+                    extra=["--grid-offset", "0"])
+    h = client(disk)
+    assert error_of(lambda: h.pread(4096, MIB)) == errno.EIO
+    assert bytes(h.pread(4096, 0)) == pattern(0, 4096)
+    assert error_of(lambda: h.pread(512, MIB + 512)) == errno.EIO
+    assert bytes(h.pread(4096, MIB)) == pattern(MIB, 4096), "the fault is over"
+    assert bytes(h.pread(4096, MIB)) == pattern(MIB, 4096), "now from the cache"
+
+
+@test(forebay_only=True)
+def a_write_error_is_eio_and_the_cache_does_not_keep_what_failed(bed):
+    image = bed.image("disk.raw", 8 * MIB)
+    disk = bed.disk("fault:rule=error,op=write,range=1MiB+4KiB,times=1&inner=file:" + image)
+    h = client(disk)
+    assert bytes(h.pread(4096, MIB)) == pattern(MIB, 4096)
+    assert error_of(lambda: h.pwrite(pattern(MIB, 4096, 1), MIB)) == errno.EIO
+    # Old or new: but what the cache says is what primary storage has.
+    seen = bytes(h.pread(4096, MIB))
+    with open(image, "rb") as f:
+        f.seek(MIB)
+        assert seen == f.read(4096)
+    h.pwrite(pattern(MIB, 4096, 2), MIB)
+    assert bytes(h.pread(4096, MIB)) == pattern(MIB, 4096, 2)
+
+
+@test(forebay_only=True)
+def a_torn_write_is_eio_and_reads_show_what_is_on_primary_storage(bed):
+    image = bed.image("disk.raw", 8 * MIB)
+    disk = bed.disk("fault:seed=3&rule=torn,range=2MiB+64KiB,times=1&inner=file:" + image)
+    h = client(disk)
+    h.pread(65536, 2 * MIB)
+    assert error_of(lambda: h.pwrite(pattern(2 * MIB, 65536, 1), 2 * MIB)) == errno.EIO
+    seen = bytes(h.pread(65536, 2 * MIB))
+    with open(image, "rb") as f:
+        f.seek(2 * MIB)
+        assert seen == f.read(65536)
+
+
+@test(forebay_only=True)
+def a_failed_flush_fails_the_flush(bed):
+    image = bed.image("disk.raw", 8 * MIB)
+    disk = bed.disk("fault:rule=error,op=flush,times=1&inner=file:" + image)
+    h = client(disk)
+    h.pwrite(pattern(0, 4096, 1), 0)
+    assert error_of(h.flush) == errno.EIO
+    h.pwrite(pattern(0, 4096, 2), 0)
+    h.flush()
+    assert bytes(h.pread(4096, 0)) == pattern(0, 4096, 2)
+
+
+@test(forebay_only=True)
+def a_hanging_read_times_out_and_others_go_on(bed):
+    image = bed.image("disk.raw", 8 * MIB)
+    disk = bed.disk("fault:rule=hang,op=read,range=1MiB+4KiB,times=1&inner=file:" + image,
+                    extra=["--backend-timeout", "500ms"])
+    h = client(disk)
+    result = []
+    buffer = nbd.Buffer(4096)
+    h.aio_pread(buffer, MIB, lambda error: (result.append(error.value), 1)[1])
+    for i in range(50):
+        assert bytes(h.pread(4096, 2 * MIB + i * 4096)) == pattern(2 * MIB + i * 4096, 4096)
+    while h.aio_in_flight():
+        h.poll(-1)
+    assert result in ([errno.EIO], [errno.ETIMEDOUT]), result
+
+
+@test(forebay_only=True)
+def a_write_that_timed_out_and_lands_late_does_not_overwrite_a_newer_one(bed):
+    image = bed.image("disk.raw", 8 * MIB)
+    disk = bed.disk("fault:rule=delay,time=2s,op=write,range=1MiB+4KiB,times=1&inner=file:" + image,
+                    extra=["--backend-timeout", "300ms"])
+    h = client(disk)
+    assert error_of(lambda: h.pwrite(pattern(MIB, 4096, 1), MIB)) in (errno.EIO, errno.ETIMEDOUT)
+    results = []
+
+    def newer():
+        try:
+            h.pwrite(pattern(MIB, 4096, 2), MIB)
+            return True
+        except nbd.Error as error:  # it waits for the older one, perhaps beyond its own time
+            results.append(error.errnum)
+            return False
+
+    eventually(newer, "the newer write is accepted")
+    h.flush()
+    assert bytes(h.pread(4096, MIB)) == pattern(MIB, 4096, 2)
+    disk.stop()
+    with open(image, "rb") as f:
+        f.seek(MIB)
+        assert f.read(4096) == pattern(MIB, 4096, 2), "the older write landed on top"
+
+
+@test(forebay_only=True)
+def rotten_flash_is_a_miss_and_counted(bed):
+    image = bed.image("disk.raw", 8 * MIB)
+    flash = bed.path("flash")
+    disk = bed.disk("file:" + image, ram="0", flash=flash + ":32MiB",
+                    extra=["--flash-admission", "always", "--bypass-sequential", "off"])
+    h = client(disk)
+    for at in range(0, 4 * MIB, 65536):
+        h.pread(65536, at)
+    h.shutdown()
+    # All that the flash file holds rots behind the server's back.
+    size = os.path.getsize(flash)
+    with open(flash, "r+b") as f:
+        for at in range(MIB, size, MIB):
+            f.seek(at)
+            f.write(b"\xa5" * min(MIB, size - at))
+        os.fsync(f.fileno())
+    h = client(disk)
+    for at in range(0, 4 * MIB, 65536):
+        assert bytes(h.pread(65536, at)) == pattern(at, 65536), "wrong bytes at %d" % at
+
+
+@test(forebay_only=True)
+def a_slow_disk_does_not_slow_its_neighbour(bed):
+    slow, quick = bed.image("slow.raw", 8 * MIB), bed.image("quick.raw", 8 * MIB)
+    socket = bed.path("all.sock")
+    server = bed.serve(
+        'shards = 1\n[[nbd]]\nlisten = "unix:%s"\n'
+        '[[disk]]\nname = "slow"\nbackend = "fault:rule=delay,time=5s,op=read&inner=file:%s"\nram = "16MiB"\n'
+        '[[disk]]\nname = "quick"\nbackend = "file:%s"\nram = "16MiB"\n' % (socket, slow, quick),
+        ["unix:" + socket])
+    one, two = nbd.NBD(), nbd.NBD()
+    one.connect_uri(server.uri_of("slow"))
+    two.connect_uri(server.uri_of("quick"))
+    buffer, done = nbd.Buffer(4096), []
+    one.aio_pread(buffer, 0, lambda error: (done.append(error.value), 1)[1])
+    for i in range(500):
+        assert bytes(two.pread(4096, i * 4096)) == pattern(i * 4096, 4096)
+    one.poll(0)
+    assert not done, "500 reads of the quick disk took longer than one of the slow disk"
+    while one.aio_in_flight():
+        one.poll(-1)
+    assert done == [0]

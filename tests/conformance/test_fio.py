@@ -1,0 +1,98 @@
+"""fio writes, reads back and verifies checksums."""
+import os
+
+from bed import MIB, need_program, test
+
+# Small enough for two cores, larger than the caches below it.
+SIZE = 64 * MIB
+
+
+def verify(bed, disk, *more, rw="randrw", bs="4k", depth="32", size=SIZE):
+    need_program("fio")
+    bed.run(["fio", "--name=verify", "--ioengine=nbd", "--uri=" + disk.uri, "--rw=" + rw,
+             "--bs=" + bs, "--iodepth=" + depth, "--size=%d" % size, "--verify=crc32c",
+             "--verify_fatal=1", "--verify_backlog=512", "--randseed=7", "--output-format=terse",
+             *more])
+
+
+def disk_on_file(bed, **options):
+    return bed.disk("file:" + bed.image("disk.raw", SIZE, "holes"), **options)
+
+
+@test
+def fio_verifies_write_through_with_ram_and_flash(bed):
+    disk = disk_on_file(bed, ram="8MiB", flash=bed.path("flash") + ":32MiB",
+                        extra=["--flash-admission", "always"])
+    verify(bed, disk)
+
+
+@test
+def fio_verifies_write_through_with_flash_alone(bed):
+    disk = disk_on_file(bed, ram="0", flash=bed.path("flash") + ":32MiB")
+    verify(bed, disk)
+
+
+@test
+def fio_verifies_write_around(bed):
+    verify(bed, disk_on_file(bed, mode="write-around", ram="16MiB"))
+
+
+@test
+def fio_verifies_pass_through(bed):
+    verify(bed, disk_on_file(bed, mode="pass-through", ram="0"))
+
+
+@test
+def fio_verifies_monitor(bed):
+    verify(bed, disk_on_file(bed, mode="monitor"))
+
+
+@test
+def fio_verifies_the_smallest_block_with_requests_that_straddle_it(bed):
+    disk = disk_on_file(bed, block_size="4KiB", ram="8MiB", flash=bed.path("flash") + ":16MiB")
+    verify(bed, disk, "--bsrange=512-70k", "--bs_unaligned=0", "--blockalign=512", bs="512",
+           size=24 * MIB)
+
+
+@test
+def fio_verifies_the_largest_block(bed):
+    disk = disk_on_file(bed, block_size="1MiB", ram="16MiB", flash=bed.path("flash") + ":32MiB")
+    verify(bed, disk, bs="8k")
+
+
+@test
+def fio_verifies_a_shifted_grid(bed):
+    disk = disk_on_file(bed, block_size="64KiB", ram="8MiB", flash=bed.path("flash") + ":16MiB",
+                        extra=["--grid-offset", "32256"])
+    verify(bed, disk, "--offset=32256", bs="4k", size=32 * MIB)
+
+
+@test
+def fio_verifies_four_jobs_on_four_connections(bed):
+    disk = disk_on_file(bed, ram="8MiB", flash=bed.path("flash") + ":16MiB")
+    verify(bed, disk, "--numjobs=4", "--offset_increment=16m", "--group_reporting", size=16 * MIB)
+
+
+@test
+def fio_verifies_with_flushes_between(bed):
+    disk = disk_on_file(bed, ram="8MiB")
+    verify(bed, disk, "--fsync=16", rw="randwrite")
+
+
+@test(timeout=240)
+def what_fio_wrote_before_a_kill_is_there_after_the_restart(bed):
+    need_program("fio")
+    disk = disk_on_file(bed, ram="16MiB", flash=bed.path("flash") + ":32MiB")
+    job = ["fio", "--name=crash", "--ioengine=nbd", "--uri=" + disk.uri, "--rw=randwrite", "--bs=4k",
+           "--iodepth=32", "--size=%d" % SIZE, "--verify=crc32c", "--randseed=3", "--verify_fatal=1",
+           "--aux-path=" + bed.directory]
+    # The trigger saves which writes were acknowledged, then kills the server.
+    disk.was_ended = True
+    bed.run(job + ["--do_verify=0", "--verify_state_save=1", "--rate_iops=4000",
+                   "--trigger-timeout=2", "--trigger=kill -9 %d" % disk.process.pid],
+            code=None, timeout=100)
+    state = bed.path("local-crash-0-verify.state")
+    assert os.path.exists(state), "fio saved no state"
+    disk.process.wait(30)
+    disk.start()
+    bed.run(job + ["--verify_only", "--verify_state_load=1"])

@@ -1,0 +1,122 @@
+"""What cannot work is refused at the start, in words that say what to change."""
+import os
+
+from bed import MIB, free_port, pattern, test
+import nbd
+
+
+def refused(bed, arguments, *expected, code=None):
+    result = bed.run([bed.program, *arguments], code=None, timeout=30)
+    assert result.returncode != 0, "it was not refused"
+    assert code is None or result.returncode == code, result.returncode
+    assert "panicked" not in result.stderr, result.stderr
+    for text in expected:
+        assert text in result.stderr, "%r is not in: %s" % (text, result.stderr)
+
+
+@test(forebay_only=True)
+def wrong_sizes_name_the_argument_and_what_is_allowed(bed):
+    at = ["--nbd", "unix:" + bed.path("s"), "--ram", "16MiB"]
+    refused(bed, ["run", "mem:16MiB", *at, "--block-size", "3KiB"], "--block-size", "4KiB", "1MiB")
+    refused(bed, ["run", "mem:16MiB", *at, "--block-size", "2MiB"], "--block-size", "1MiB")
+    refused(bed, ["run", "mem:16MiB", "--ram", "12 apples"], "--ram")
+    refused(bed, ["run", "mem:16MiB", "--ram", "-1"], "ram")
+    refused(bed, ["run", "mem:16MiB", "--ram", "99999999999999TiB"], "--ram")
+    refused(bed, ["run", "mem:16MiB", *at, "--flash", bed.path("f")], "--flash", "PATH:SIZE")
+    refused(bed, ["run", "mem:16MiB", *at, "--mode", "fast"], "--mode", "write-through", "pass-through")
+    refused(bed, ["run", "mem:16MiB", *at, "--policy", "best"], "--policy", "lru")
+    refused(bed, ["run", "mem:16MiB", "--nbd", "nowhere"], "--nbd", "unix:PATH")
+    refused(bed, ["run", "mem:16MiB", *at, "--grid-offset", "100"], "grid")
+
+
+@test(forebay_only=True)
+def wrong_uris_name_what_is_wrong_with_them(bed):
+    at = ["--nbd", "unix:" + bed.path("s"), "--ram", "16MiB"]
+    for uri, expected in [
+        ("disk.raw", "file:"),
+        ("ftp://x/y", "ftp"),
+        ("mem:lots", "lots"),
+        ("mem:0", "mem"),
+        ("file:", "path"),
+        ("file:/nowhere/at/all.raw", "/nowhere/at/all.raw"),
+        ("file:" + bed.directory, bed.directory),
+        ("file:/tmp/x?colour=red", "colour"),
+        ("nbd+unix:///x", "socket"),
+        ("nbd+unix:///?socket=" + bed.path("nobody"), "nobody"),
+        ("nbd://127.0.0.1:%d/" % free_port(), "127.0.0.1"),
+        ("model:tape?inner=mem:16MiB", "tape"),
+        ("model:san?iops=many&inner=mem:16MiB", "iops"),
+        ("model:san?iops=5", "inner"),
+        ("fault:rule=explode&inner=mem:16MiB", "explode"),
+    ]:
+        refused(bed, ["run", uri, *at], expected)
+
+
+@test(forebay_only=True)
+def too_much_metadata_is_refused_with_both_figures(bed):
+    refused(bed, ["run", "mem:16MiB", "--ram", "64MiB", "--block-size", "4KiB", "--metadata-limit", "4KiB",
+                  "--nbd", "unix:" + bed.path("s")], "metadata", "4 KiB")
+
+
+@test(forebay_only=True)
+def a_second_server_on_the_same_socket_is_refused_and_the_first_lives(bed):
+    disk = bed.disk("mem:16MiB")
+    refused(bed, ["run", "mem:16MiB", "--name", "second", "--ram", "16MiB", "--nbd", disk.listen,
+                  "--control", bed.path("second.control")], disk.socket)
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    assert h.get_size() == 16 * MIB
+
+
+@test(forebay_only=True)
+def a_second_server_on_the_same_flash_is_refused_and_the_first_lives(bed):
+    flash = bed.path("flash") + ":16MiB"
+    disk = bed.disk("file:" + bed.image("disk.raw", 8 * MIB), flash=flash)
+    refused(bed, ["run", "mem:16MiB", "--name", "second", "--ram", "16MiB", "--flash", flash,
+                  "--nbd", "unix:" + bed.path("second.sock"),
+                  "--control", bed.path("second.control")], bed.path("flash"))
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    assert bytes(h.pread(MIB, 0)) == pattern(0, MIB)
+    assert not os.path.exists(bed.path("second.sock"))
+
+
+@test(forebay_only=True)
+def a_second_server_on_the_same_primary_storage_is_refused(bed):
+    image = bed.image("disk.raw", 8 * MIB)
+    bed.disk("file:" + image)
+    refused(bed, ["run", "file:" + image, "--name", "second", "--ram", "16MiB",
+                  "--nbd", "unix:" + bed.path("second.sock"),
+                  "--control", bed.path("second.control")], image)
+
+
+@test(forebay_only=True)
+def a_file_that_is_no_socket_is_not_removed(bed):
+    with open(bed.path("precious"), "w") as f:
+        f.write("data")
+    refused(bed, ["run", "mem:16MiB", "--ram", "16MiB", "--nbd", "unix:" + bed.path("precious"),
+                  "--control", bed.path("control")], "precious")
+    with open(bed.path("precious")) as f:
+        assert f.read() == "data"
+
+
+@test(forebay_only=True)
+def the_socket_of_a_killed_server_is_taken_over(bed):
+    disk = bed.disk("mem:16MiB")
+    disk.restart()
+    assert int(bed.run(["nbdinfo", "--size", disk.uri])) == 16 * MIB
+
+
+@test(forebay_only=True)
+def a_wrong_configuration_file_is_refused_by_key(bed):
+    path = bed.path("forebay.toml")
+    for text, expected in [
+        ('[[disk]]\nname = "a"\n', "backend"),
+        ('[[disk]]\nname = "a"\nbackend = "mem:1MiB"\ncolour = "red"\n', "colour"),
+        ('[[disk]]\nname = "a"\nbackend = "mem:1MiB"\n' * 2, "a"),
+        ('[[disk]\n', "forebay.toml"),
+    ]:
+        with open(path, "w") as f:
+            f.write(text)
+        refused(bed, ["serve", "--config", path], expected)
+    refused(bed, ["serve", "--config", bed.path("none.toml")], "none.toml")
