@@ -10,7 +10,12 @@
 //! A hit only counts, up to three; nothing moves. The ghost queue belongs to the tier's directory:
 //! it says `remembered` at insertion and keeps what [`Victim::remember`] asks for.
 //!
-//! One thing differs from the paper: an eviction looks at no more than [`LOOKS_MAX`] blocks and
+//! Until the first eviction new blocks go to the main queue as soon as the small one has its share,
+//! as in the authors' libCacheSim. (Otherwise a cache fills with a small queue of its whole size, and
+//! the first scan drives everything out: with it, misses on a file server's trace with half of its
+//! blocks in cache go from 90 % to 78 %.)
+//!
+//! One thing differs from both: an eviction looks at no more than [`LOOKS_MAX`] blocks and
 //! then takes the one at hand. After a long time of hits only, every block of the main queue has
 //! been used, and the first miss would walk all of it while other disks wait.
 
@@ -37,6 +42,8 @@ pub struct S3Fifo {
     main: List,
     /// The small queue gives up blocks while it is at least this long.
     small_len: u32,
+    /// Nothing was dropped since the cache was empty.
+    is_filling: bool,
 }
 
 impl S3Fifo {
@@ -47,6 +54,7 @@ impl S3Fifo {
             small: List::new(SMALL),
             main: List::new(MAIN),
             small_len: (slots / 10).max(1),
+            is_filling: true,
         }
     }
 
@@ -88,7 +96,9 @@ impl S3Fifo {
 
 impl Policy for S3Fifo {
     fn on_insert(&mut self, slot: SlotId, remembered: bool) {
-        let queue = if remembered { &mut self.main } else { &mut self.small };
+        self.is_filling |= self.len() == 0;
+        let to_main = remembered || self.is_filling && self.small.len() >= self.small_len;
+        let queue = if to_main { &mut self.main } else { &mut self.small };
         self.links.push_front(queue, slot);
     }
 
@@ -111,6 +121,7 @@ impl Policy for S3Fifo {
     }
 
     fn evict(&mut self) -> Option<Victim> {
+        self.is_filling = false;
         let mut looks = 0;
         if self.small.len() >= self.small_len
             && let Some(victim) = self.evict_from_small(&mut looks)

@@ -9,6 +9,7 @@ struct Reference {
     small: VecDeque<(u32, u8)>,
     main: VecDeque<(u32, u8)>,
     small_len: usize,
+    is_filling: bool,
 }
 
 impl Reference {
@@ -16,7 +17,18 @@ impl Reference {
         self.small.iter_mut().chain(&mut self.main)
     }
 
+    fn insert(&mut self, slot: u32, remembered: bool) {
+        self.is_filling |= self.small.is_empty() && self.main.is_empty();
+        let has_share = self.small.len() >= self.small_len;
+        if remembered || self.is_filling && has_share {
+            self.main.push_front((slot, 0));
+        } else {
+            self.small.push_front((slot, 0));
+        }
+    }
+
     fn evict(&mut self) -> Option<Victim> {
+        self.is_filling = false;
         let mut from_small = self.small.len() >= self.small_len || self.main.is_empty();
         while !self.small.is_empty() || !self.main.is_empty() {
             if from_small && let Some((slot, count)) = self.small.pop_back() {
@@ -47,6 +59,7 @@ proptest! {
             small: VecDeque::new(),
             main: VecDeque::new(),
             small_len: (slots as usize / 10).max(1),
+            is_filling: true,
         };
         for (what, slot, remembered) in steps {
             let slot = slot % slots;
@@ -73,9 +86,7 @@ proptest! {
                 }
                 (_, false) => {
                     policy.on_insert(SlotId(slot), remembered);
-                    let queue =
-                        if remembered { &mut reference.main } else { &mut reference.small };
-                    queue.push_front((slot, 0));
+                    reference.insert(slot, remembered);
                 }
             }
             policy.check_invariants();
