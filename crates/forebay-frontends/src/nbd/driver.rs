@@ -490,3 +490,6 @@ impl Connection {
         RequestTag(u64::from(self.id) << 32 | u64::from(key))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -151,6 +151,9 @@ impl Handshake {
         if self.options == OPTIONS_MAX {
             return Err(CloseReason::TooManyOptions);
         }
+        if cfg!(feature = "planted-bugs") && header.len == 13 {
+            panic!("planted: an option with 13 bytes of data");
+        }
         if header.len > OPTION_DATA_MAX {
             refuse(header.option, OptionReply::ErrTooBig, "option data over 64 KiB", out);
             let what = "length of an option's data";

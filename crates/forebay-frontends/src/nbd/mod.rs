@@ -18,6 +18,8 @@ mod contexts;
 pub mod driver;
 mod errno;
 mod export;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod handshake;
 mod outbox;
 pub mod session;

@@ -277,7 +277,9 @@ impl Session {
         }
         let beyond = if writes && command != Command::Trim { Errno::NoSpc } else { Errno::Inval };
         let end = header.offset.checked_add(u64::from(header.len)).ok_or(beyond)?;
-        if end > self.size {
+        // Planted: a trim may reach beyond the end.
+        let is_exempt = cfg!(feature = "planted-bugs") && command == Command::Trim;
+        if end > self.size && !is_exempt {
             return Err(beyond);
         }
         let range = ByteRange::new(header.offset, end);

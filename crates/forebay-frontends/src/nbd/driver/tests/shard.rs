@@ -1,0 +1,345 @@
+//! A shard reduced to what the tests need: the real engine and reactor, primary storage in a `Vec`.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::action::{Action, Actions, Extent, ExtentState, Io, IoOp};
+use forebay_core::config::{BackendTraits, Config, GridOffset};
+use forebay_core::engine::Engine;
+use forebay_core::ids::Nanos;
+use forebay_core::status::IoStatus;
+use forebay_io::arena::Arena;
+use forebay_io::reactor::{ArenaId, Reactor, Token};
+use forebay_nbd::flags::{ChunkFlags, CommandFlags};
+use forebay_nbd::reply::{ChunkKind, ErrorChunk, OffsetData, ReplyHeader};
+use forebay_nbd::request::{Command, RequestHeader};
+
+use crate::nbd::{Connection, Context, Export, Negotiated, Tokens};
+
+pub(super) const SIZE: u64 = 16 << 20;
+
+/// Engine, reactor and primary storage of one disk.
+pub(super) struct Disk {
+    pub(super) engine: Engine,
+    reactor: Reactor,
+    arena: ArenaId,
+    actions: Actions,
+    running: Actions,
+    pub(super) now: Nanos,
+    pub(super) backend: Vec<u8>,
+    /// I/O is kept back while this is set.
+    pub(super) is_holding: bool,
+    held: Vec<Io>,
+}
+
+impl Disk {
+    pub(super) fn cx(&mut self) -> Context<'_> {
+        Context {
+            now: self.now,
+            engine: &mut self.engine,
+            reactor: &mut self.reactor,
+            arena: self.arena,
+            actions: &mut self.actions,
+        }
+    }
+
+    /// Does `io` on primary storage and tells the engine.
+    fn perform(&mut self, io: Io) {
+        assert_eq!(io.checksum_piece, 0, "there is no flash here");
+        let range = io.range.start as usize..io.range.end as usize;
+        let arena = self.reactor.arena(self.arena);
+        match io.op {
+            IoOp::Read { memory } => arena.write_at(memory.offset, &self.backend[range]),
+            IoOp::Write { memory } => arena.read_at(memory.offset, &mut self.backend[range]),
+            IoOp::WriteZeroes { .. } => self.backend[range].fill(0),
+            IoOp::Flush | IoOp::Discard => {}
+            IoOp::Extents => {
+                let extents = [Extent { len: io.range.len(), state: ExtentState::Zero }];
+                self.engine.complete_extents(self.now, io.id, &extents, &mut self.actions);
+                return;
+            }
+        }
+        self.engine.complete(self.now, io.id, IoStatus::Ok, &[], &mut self.actions);
+    }
+
+    /// True when something was done.
+    fn run_actions(&mut self, connections: &mut [Connection]) -> bool {
+        std::mem::swap(&mut self.actions, &mut self.running);
+        let mut running = std::mem::take(&mut self.running);
+        let did_something = !running.list.is_empty();
+        for action in &running.list {
+            let arena = self.reactor.arena(self.arena);
+            match *action {
+                Action::Io(io) if self.is_holding => self.held.push(io),
+                Action::Io(io) => self.perform(io),
+                Action::Copy { from, to } => arena.copy_within(from.offset, to.offset, from.len),
+                Action::Zero { memory } => arena.zero(memory.offset, memory.len),
+                Action::Reply(reply) => {
+                    let connection = &mut connections[(reply.tag.0 >> 32) as usize];
+                    connection.on_reply(&mut self.cx(), &reply, &running.slices, &running.extents);
+                }
+                Action::Event(_) => {}
+            }
+        }
+        running.clear();
+        self.running = running;
+        did_something
+    }
+}
+
+/// A disk and its connections.
+pub(super) struct Shard {
+    pub(super) disk: Disk,
+    pub(super) connections: Vec<Connection>,
+}
+
+impl Shard {
+    /// A disk of [`SIZE`] with 4 MiB of RAM, all in the cache's grid at 0, changed by `change`.
+    pub(super) fn new(change: impl FnOnce(&mut Config)) -> Shard {
+        let mut config = Config::for_disk(BackendTraits {
+            size: SIZE,
+            logical_block: 512,
+            read_only: false,
+            discard: true,
+            write_zeroes: true,
+            extents: true,
+        });
+        config.ram_bytes = 4 << 20;
+        config.buffer_bytes = 40 << 20;
+        config.grid_offset = GridOffset::Fixed(0);
+        config.sequential_bypass = None;
+        change(&mut config);
+        let engine = Engine::new(config).unwrap();
+        let mut reactor = Reactor::new(64, None).unwrap();
+        let memory = Arena::new(engine.memory_size() as usize).unwrap();
+        let arena = reactor.add_arena(Arc::new(memory)).unwrap();
+        let backend = (0..SIZE).map(|at| (at / 512 + at % 251) as u8).collect();
+        let disk = Disk {
+            engine,
+            reactor,
+            arena,
+            actions: Actions::default(),
+            running: Actions::default(),
+            now: Nanos::from_millis(1000),
+            backend,
+            is_holding: false,
+            held: Vec::new(),
+        };
+        Shard { disk, connections: Vec::new() }
+    }
+
+    /// A new client.
+    pub(super) fn connect(&mut self, negotiated: Negotiated) -> Client {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let socket = self.disk.reactor.add_socket(ours.into()).unwrap();
+        let id = self.connections.len() as u32;
+        let token = 2 * u64::from(id);
+        let tokens = Tokens { recv: Token(token), send: Token(token + 1) };
+        let export = Export::new("db", SIZE);
+        let cx = &mut self.disk.cx();
+        let connection = Connection::start(cx, socket, &export, negotiated, &[], id, tokens);
+        self.connections.push(connection);
+        Client { stream: Some(theirs), input: Vec::new(), wanted: HashMap::new(), cookie: 0 }
+    }
+
+    /// One turn of the shard's loop.
+    pub(super) fn turn(&mut self) {
+        let mut completions = Vec::new();
+        let patience = Some(Duration::from_millis(2));
+        self.disk.reactor.wait(patience, &mut completions).unwrap();
+        if !self.disk.is_holding {
+            for io in std::mem::take(&mut self.disk.held) {
+                self.disk.perform(io);
+            }
+        }
+        for completion in completions {
+            let connection = &mut self.connections[completion.token.0 as usize / 2];
+            connection.on_completion(&mut self.disk.cx(), completion);
+        }
+        loop {
+            for connection in &mut self.connections {
+                connection.resume(&mut self.disk.cx());
+            }
+            let mut goes_on = self.disk.run_actions(&mut self.connections);
+            for connection in &mut self.connections {
+                goes_on |= connection.needs_flush();
+                connection.flush(&mut self.disk.cx());
+            }
+            self.disk.engine.sent(self.disk.now);
+            if !goes_on {
+                break;
+            }
+        }
+    }
+
+    /// Turns until `done`, or fails when that takes too long.
+    pub(super) fn run(&mut self, what: &str, mut done: impl FnMut(&mut Shard) -> bool) {
+        for _ in 0..5000 {
+            self.turn();
+            if done(self) {
+                return;
+            }
+        }
+        panic!("never happened: {what}");
+    }
+
+    /// Time passes.
+    pub(super) fn pass(&mut self, time: Nanos) {
+        self.disk.now = self.disk.now.plus(time);
+        for connection in &mut self.connections {
+            if connection.next_deadline() <= self.disk.now {
+                connection.tick(&mut self.disk.cx());
+            }
+        }
+    }
+
+    /// Turns until connection `id` is done and nothing is left behind in the engine.
+    pub(super) fn run_until_done(&mut self, id: usize) {
+        self.run("connection done", |shard| shard.connections[id].is_done());
+        assert!(self.disk.engine.is_idle(), "the connection left something behind");
+    }
+}
+
+/// A client that checks every answer it gets.
+pub(super) struct Client {
+    pub(super) stream: Option<UnixStream>,
+    input: Vec<u8>,
+    /// Requests without an answer, by cookie.
+    pub(super) wanted: HashMap<u64, RequestHeader>,
+    cookie: u64,
+}
+
+/// An answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) header: RequestHeader,
+    pub(super) data: Result<Vec<u8>, forebay_nbd::errno::Errno>,
+}
+
+impl Client {
+    /// Sends a request, and nothing of a payload.
+    pub(super) fn ask(&mut self, command: Command, offset: u64, len: u32) -> RequestHeader {
+        let header = self.request(command, offset, len);
+        self.send(&header.to_bytes());
+        header
+    }
+
+    /// A new request, to be sent by the caller.
+    pub(super) fn request(&mut self, command: Command, offset: u64, len: u32) -> RequestHeader {
+        self.cookie += 1;
+        let flags = CommandFlags::NONE;
+        let (command, cookie) = (command.wire(), self.cookie);
+        let header = RequestHeader { flags, command, cookie, offset, len };
+        if header.command != Command::Disconnect.wire() {
+            self.wanted.insert(cookie, header);
+        }
+        header
+    }
+
+    /// Sends bytes that the socket has room for.
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        self.stream.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    /// Sends more than the socket has room for, while the shard turns; takes in what is answered
+    /// meanwhile, as a server may stop reading from a client that does not.
+    pub(super) fn send_all(&mut self, shard: &mut Shard, mut bytes: &[u8]) {
+        shard.run("all sent", |_| {
+            match self.stream.as_mut().unwrap().write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            self.receive();
+            bytes.is_empty()
+        });
+    }
+
+    /// Reads what is there; true at the end of the stream.
+    pub(super) fn receive(&mut self) -> bool {
+        let mut piece = vec![0; 1 << 20];
+        loop {
+            match self.stream.as_mut().unwrap().read(&mut piece) {
+                Ok(0) => return true,
+                Ok(count) => self.input.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// The next answer among the bytes that were received.
+    fn next_answer(&mut self) -> Option<Answer> {
+        let header = ReplyHeader::decode(&self.input).unwrap()?;
+        let size = header.size();
+        let (cookie, used, data) = match header {
+            ReplyHeader::Simple(reply) => {
+                let request = self.wanted[&reply.cookie];
+                let is_read = request.command == Command::Read.wire() && reply.result.is_ok();
+                let end = size + if is_read { request.len as usize } else { 0 };
+                let data = self.input.get(size..end)?.to_vec();
+                (reply.cookie, end, reply.result.map(|()| data))
+            }
+            ReplyHeader::Chunk(chunk) => {
+                assert!(chunk.flags.has(ChunkFlags::DONE));
+                let end = size + chunk.len as usize;
+                let payload = self.input.get(size..end)?;
+                let data = match chunk.kind {
+                    ChunkKind::OffsetData => {
+                        let offset = OffsetData::decode(payload).unwrap().offset;
+                        assert_eq!(offset, self.wanted[&chunk.cookie].offset);
+                        Ok(payload[OffsetData::SIZE..].to_vec())
+                    }
+                    ChunkKind::BlockStatus => Ok(payload.to_vec()),
+                    kind => Err(ErrorChunk::decode(kind, payload).unwrap().errno),
+                };
+                (chunk.cookie, end, data)
+            }
+        };
+        self.input.drain(..used);
+        let header = self.wanted.remove(&cookie).expect("an answer to a request, once");
+        Some(Answer { header, data })
+    }
+
+    /// The next answer, while the shard turns.
+    pub(super) fn answer(&mut self, shard: &mut Shard) -> Answer {
+        let mut answer = None;
+        shard.run("answer", |_| {
+            self.receive();
+            answer = self.next_answer();
+            answer.is_some()
+        });
+        answer.unwrap()
+    }
+
+    /// Sends a request and waits for the data of its answer.
+    pub(super) fn call(
+        &mut self,
+        shard: &mut Shard,
+        command: Command,
+        at: u64,
+        len: u32,
+    ) -> Vec<u8> {
+        let header = self.ask(command, at, len);
+        let answer = self.answer(shard);
+        assert_eq!(answer.header, header);
+        answer.data.unwrap()
+    }
+
+    /// Writes and waits for the answer.
+    pub(super) fn write(&mut self, shard: &mut Shard, offset: u64, bytes: &[u8]) {
+        let header = self.ask(Command::Write, offset, bytes.len() as u32);
+        self.send_all(shard, bytes);
+        let answer = self.answer(shard);
+        assert_eq!(answer, Answer { header, data: Ok(Vec::new()) });
+    }
+
+    /// Turns until the server has closed the connection.
+    pub(super) fn expect_end(&mut self, shard: &mut Shard) {
+        shard.run("end of stream", |_| self.receive());
+    }
+}
