@@ -98,6 +98,11 @@ impl GranuleMask {
         GranuleMask(below_end & !below_first)
     }
 
+    /// Granules `first..=last`; `last` is below 64 and not below `first`.
+    pub const fn run(first: u32, last: u32) -> GranuleMask {
+        GranuleMask((u64::MAX >> (63 - (last - first))) << first)
+    }
+
     /// True when no granule is in it.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -142,6 +147,19 @@ impl GranuleMask {
         let run = (!(self.0 >> first)).trailing_zeros().min(64 - first);
         Some((first, first + run))
     }
+}
+
+/// The part of a range that lies in one cache block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The block.
+    pub block: BlockIndex,
+    /// Offset of the part from the start of the block.
+    pub offset: u64,
+    /// Length of the part in bytes.
+    pub len: u64,
+    /// Granules that it touches, wholly or in part.
+    pub touched: GranuleMask,
 }
 
 /// The grid of cache blocks over one disk.
@@ -207,6 +225,17 @@ impl Grid {
     /// Offset of the byte at `position` from the start of its block.
     pub fn offset_in_block(&self, position: u64) -> u64 {
         (position + self.shift) & (self.block_size() - 1)
+    }
+
+    /// The part of `start..end` (not empty, on the disk) that lies in the block of `start`.
+    pub fn piece(&self, start: u64, end: u64) -> Piece {
+        debug_assert!(start < end);
+        let offset = self.offset_in_block(start);
+        let len = (end - start).min(self.block_size() - offset);
+        let first = offset >> self.granule_shift;
+        let last = (offset + len - 1) >> self.granule_shift;
+        let touched = GranuleMask::run(first as u32, last as u32);
+        Piece { block: self.block_of(start), offset, len, touched }
     }
 
     /// The part of `block` that lies on the disk.

@@ -27,10 +27,11 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Counts one latency.
-    pub fn record(&mut self, latency: Nanos) {
-        self.histogram.saturating_record(latency.0);
-        self.sum_ns += u128::from(latency.0);
+    /// Counts a latency `count` times.
+    pub fn record(&mut self, latency: Nanos, count: u64) {
+        let value = latency.0.min(LATENCY_NS_MAX);
+        self.histogram.record_n(value, count).expect("a value within the bounds");
+        self.sum_ns += u128::from(latency.0) * u128::from(count);
     }
 
     /// Adds everything that `other` counted.
@@ -305,7 +306,7 @@ mod tests {
     fn a_summary_is_within_two_digits_of_the_truth() {
         let mut latency = Latency::default();
         for i in 1..=1000u64 {
-            latency.record(Nanos(i * 1000));
+            latency.record(Nanos(i * 1000), 1);
         }
         let summary = latency.summary();
         assert_eq!(summary.count, 1000);
@@ -317,7 +318,7 @@ mod tests {
     #[test]
     fn a_latency_of_years_is_counted_as_the_longest() {
         let mut latency = Latency::default();
-        latency.record(Nanos::NEVER);
+        latency.record(Nanos::NEVER, 1);
         assert_eq!(latency.count(), 1);
     }
 }

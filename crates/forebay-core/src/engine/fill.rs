@@ -121,6 +121,7 @@ impl Engine {
             if !ram.is_pinned(victim.slot) {
                 return Some(victim.slot);
             }
+            ram.retire(victim.slot);
         }
         None
     }

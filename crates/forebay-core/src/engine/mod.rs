@@ -104,7 +104,7 @@ pub struct Engine {
 }
 
 /// What a latency is counted as.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LatencyOf {
     Read(Source),
     Write,
@@ -115,6 +115,8 @@ enum LatencyOf {
 struct Answered {
     submitted: Nanos,
     of: LatencyOf,
+    /// Replies in a row that are alike: those of one batch of hits.
+    count: u64,
 }
 
 impl Engine {
@@ -272,13 +274,23 @@ impl Engine {
         if let Some(ram) = &mut self.ram {
             ram.unpin_all();
         }
-        for Answered { submitted, of } in self.answered.drain(..) {
+        for Answered { submitted, of, count } in self.answered.drain(..) {
             let latency = now.since(submitted);
             match of {
-                LatencyOf::Read(source) => self.latencies.read[source as usize].record(latency),
-                LatencyOf::Write => self.latencies.write.record(latency),
-                LatencyOf::Flush => self.latencies.flush.record(latency),
+                LatencyOf::Read(source) => {
+                    self.latencies.read[source as usize].record(latency, count);
+                }
+                LatencyOf::Write => self.latencies.write.record(latency, count),
+                LatencyOf::Flush => self.latencies.flush.record(latency, count),
             }
+        }
+    }
+
+    /// Counts a good reply's latency at the next [`Engine::sent`].
+    fn note_answered(&mut self, submitted: Nanos, of: LatencyOf) {
+        match self.answered.last_mut() {
+            Some(last) if last.submitted == submitted && last.of == of => last.count += 1,
+            _ => self.answered.push(Answered { submitted, of, count: 1 }),
         }
     }
 
@@ -488,7 +500,7 @@ impl Engine {
         let (tag, submitted) = (entry.tag, entry.submitted);
         self.request_deadlines.remove(key);
         match of {
-            Some(of) if status.is_ok() => self.answered.push(Answered { submitted, of }),
+            Some(of) if status.is_ok() => self.note_answered(submitted, of),
             _ => self.counters.requests_failed += u64::from(!status.is_ok()),
         }
         actions.list.push(Action::Reply(Reply { tag, status, submitted, data }));

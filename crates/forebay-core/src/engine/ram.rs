@@ -4,6 +4,9 @@
 //! another slot, and when its block leaves it is given back only after the pin is gone
 //! ([`RamTier::unpin_all`], once per batch of replies). Adding granules to a pinned slot is allowed:
 //! nobody reads bytes that were not valid.
+//!
+//! Pins are a list, not a count per slot: a hit then touches no memory of its own for them, and who
+//! asks (a write, an eviction) scans one batch of replies.
 
 use crate::action::Span;
 use crate::directory::Directory;
@@ -20,10 +23,10 @@ pub(super) struct RamTier {
     /// Where slot 0 starts in the disk's memory.
     base: u64,
     block_size: u64,
-    /// Replies that refer to each slot.
-    pins: Vec<u16>,
-    /// The slots pinned since the last `unpin_all`, once per pin.
+    /// The slots that replies refer to, once per reply.
     pinned: Vec<SlotId>,
+    /// Pinned slots that lost their block.
+    retired: Vec<SlotId>,
 }
 
 impl RamTier {
@@ -32,18 +35,17 @@ impl RamTier {
             dir: Directory::new(slots, grid.granules_per_block(), policy, SLOTS_PER_HEAD),
             base,
             block_size: grid.block_size(),
-            pins: vec![0; slots as usize],
             pinned: Vec::with_capacity(4096),
+            retired: Vec::with_capacity(4096),
         }
     }
 
     pub(super) fn metadata_bytes_for(slots: u32, granules: u32, policy: PolicyKind) -> u64 {
         Directory::memory_bytes_for(slots, granules, policy, SLOTS_PER_HEAD)
-            + u64::from(slots) * size_of::<u16>() as u64
     }
 
     pub(super) fn metadata_bytes(&self) -> u64 {
-        self.dir.memory_bytes() + (self.pins.len() * size_of::<u16>()) as u64
+        self.dir.memory_bytes()
     }
 
     /// `len` bytes of a slot from `offset` on.
@@ -58,34 +60,33 @@ impl RamTier {
     }
 
     pub(super) fn is_pinned(&self, slot: SlotId) -> bool {
-        self.pins[slot.0 as usize] > 0
+        self.pinned.contains(&slot)
     }
 
     pub(super) fn pin(&mut self, slot: SlotId) {
-        self.pins[slot.0 as usize] += 1;
         self.pinned.push(slot);
     }
 
     /// Every reply has left the slots.
     pub(super) fn unpin_all(&mut self) {
-        for slot in self.pinned.drain(..) {
-            let pins = &mut self.pins[slot.0 as usize];
-            *pins -= 1;
-            if *pins == 0 && self.dir.block_of(slot).is_none() {
-                self.dir.release(slot);
-            }
+        self.pinned.clear();
+        for slot in self.retired.drain(..) {
+            self.dir.release(slot);
         }
     }
 
     /// Gives a slot that lost its block back, now or when it is not pinned any more.
     pub(super) fn retire(&mut self, slot: SlotId) {
-        if !self.is_pinned(slot) {
+        if self.is_pinned(slot) {
+            self.retired.push(slot);
+        } else {
             self.dir.release(slot);
         }
     }
 
     pub(super) fn check_invariants(&self) {
         self.dir.check_invariants();
-        assert_eq!(self.pins.iter().map(|&p| usize::from(p)).sum::<usize>(), self.pinned.len());
+        assert!(self.retired.iter().all(|slot| self.is_pinned(*slot)));
+        assert!(self.retired.iter().all(|slot| self.dir.block_of(*slot).is_none()));
     }
 }

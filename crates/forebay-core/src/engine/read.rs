@@ -46,21 +46,18 @@ impl Engine {
             return false;
         }
         let first = actions.slices.len();
-        let mut blocks = 0;
-        for block in self.grid.blocks(range) {
-            let found = ram
-                .dir
-                .find(block)
-                .filter(|&slot| ram.dir.valid(slot).contains(self.grid.touched(block, range)));
-            let Some(slot) = found.filter(|_| blocks < SLICES_MAX) else {
+        let mut position = range.start;
+        while position < range.end {
+            let piece = self.grid.piece(position, range.end);
+            let found = ram.dir.find(piece.block);
+            let hit = found.filter(|&slot| ram.dir.valid(slot).contains(piece.touched));
+            let Some(slot) = hit.filter(|_| actions.slices.len() - first < SLICES_MAX) else {
                 // Not all of it: take back what was said of the blocks before.
                 actions.slices.truncate(first);
                 return false;
             };
-            let part = range.intersect(self.grid.range_of(block));
-            let offset = self.grid.offset_in_block(part.start);
-            actions.slices.push(ram.memory(slot, offset, part.len()));
-            blocks += 1;
+            actions.slices.push(ram.memory(slot, piece.offset, piece.len));
+            position += piece.len;
         }
         for slice in &actions.slices[first..] {
             let slot = ram.slot_of(*slice);
@@ -75,13 +72,13 @@ impl Engine {
         self.counters.read_bytes += range.len();
         self.counters.ram_read_bytes += range.len();
         self.counters.read_hits_ram += 1;
-        let of = LatencyOf::Read(Source::Ram);
-        self.answered.push(super::Answered { submitted: now, of });
+        self.note_answered(now, LatencyOf::Read(Source::Ram));
+        let count = (actions.slices.len() - first) as u32;
         actions.list.push(Action::Reply(Reply {
             tag: request.tag,
             status: IoStatus::Ok,
             submitted: now,
-            data: ReplyData::Slots { first: first as u32, count: blocks as u32 },
+            data: ReplyData::Slots { first: first as u32, count },
         }));
         true
     }

@@ -71,7 +71,7 @@ impl Engine {
             IoKind::FlashRead { .. }
             | IoKind::FlashFill { .. }
             | IoKind::Orphan { flash_slot: Some(_), .. } => {
-                self.latencies.flash_io.record(latency);
+                self.latencies.flash_io.record(latency, 1);
                 self.counters.flash_errors += u64::from(!status.is_ok());
                 let give_up = self.flash.as_mut().is_some_and(|flash| flash.note(status));
                 if give_up {
@@ -85,7 +85,7 @@ impl Engine {
             | IoKind::Extents { .. }
             | IoKind::Flush
             | IoKind::Orphan { flash_slot: None, .. } => {
-                self.latencies.backend_io.record(latency);
+                self.latencies.backend_io.record(latency, 1);
                 let failed = !status.is_ok() && status != IoStatus::Unsupported;
                 self.counters.backend_errors += u64::from(failed);
             }

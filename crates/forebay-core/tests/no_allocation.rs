@@ -1,0 +1,53 @@
+//! Nothing is allocated per request: not on hits, not on misses, not on writes.
+
+mod common;
+
+use common::{next_block, read, settle, warm_engine};
+use forebay_core::action::Actions;
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::{Nanos, RequestTag};
+use forebay_core::request::{Op, Request};
+
+#[test]
+fn a_ram_hit_allocates_nothing() {
+    let blocks = 4096;
+    let mut engine = warm_engine(blocks);
+    let mut actions = Actions::with_capacity(256);
+    let mut state = 1;
+    let info = allocation_counter::measure(|| {
+        for tag in 0..10_000 {
+            let block = next_block(&mut state, blocks);
+            read(&mut engine, Nanos(tag), ByteRange::at(block * 4096, 4096), &mut actions);
+            if tag % 32 == 0 {
+                settle(&mut engine, &mut actions);
+            }
+        }
+    });
+    assert_eq!(info.count_total, 0);
+}
+
+#[test]
+fn writes_flushes_and_misses_allocate_nothing() {
+    let blocks = 4096;
+    let mut engine = warm_engine(blocks);
+    let mut actions = Actions::with_capacity(256);
+    let mut state = 1;
+    let info = allocation_counter::measure(|| {
+        for tag in 0..10_000 {
+            let range = ByteRange::at(next_block(&mut state, blocks) * 4096, 4096);
+            let op = match tag % 8 {
+                0 => Op::Discard,
+                1 => Op::Flush,
+                2 => {
+                    let buffer = engine.write_buffer(range).expect("a buffer");
+                    Op::Write { buffer, fua: tag % 16 == 2 }
+                }
+                _ => Op::Read { no_admit: false },
+            };
+            let request = Request { tag: RequestTag(tag), range, op };
+            engine.submit(Nanos(tag), request, &mut actions).expect("room for a request");
+            assert_eq!(settle(&mut engine, &mut actions), 1);
+        }
+    });
+    assert_eq!(info.count_total, 0);
+}
