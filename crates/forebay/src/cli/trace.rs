@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use forebay_trace::formats::{Format, TimeUnit};
+use forebay_trace::simulate::SimulatedPolicy;
+
 use crate::config::values::{GridOffset, Size, Span};
 
 /// The commands on traces.
@@ -15,6 +18,28 @@ pub enum TraceCommand {
     Replay(ReplayArgs),
 }
 
+/// The trace to read, and how.
+#[derive(Debug, Args)]
+pub struct TraceInput {
+    /// The trace
+    pub file: PathBuf,
+    /// Format of the trace [default: found by its content]
+    #[arg(long, value_name = "NAME", help_heading = "Trace")]
+    pub format: Option<Format>,
+    /// Unit of the time column of SSDsim, MQSim and DiskSim text [default: by its look]
+    #[arg(long, value_name = "UNIT", help_heading = "Trace")]
+    pub time_unit: Option<TimeUnit>,
+    /// Bytes that the length column of such text counts [default: 512]
+    #[arg(long, value_name = "BYTES", help_heading = "Trace")]
+    pub length_unit: Option<u32>,
+    /// Only the requests of this device of the trace
+    #[arg(long, value_name = "N", help_heading = "Trace")]
+    pub device: Option<u32>,
+    /// Pass over records that make no sense instead of ending at the first
+    #[arg(long, help_heading = "Trace")]
+    pub skip_bad: bool,
+}
+
 /// `forebay trace simulate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -24,8 +49,9 @@ CSV, SSDsim, MQSim and DiskSim text.
 Example:
   forebay trace simulate vm.vscsi --cache-size 512MiB --block-size 4KiB --policy lru --json")]
 pub struct SimulateArgs {
-    /// The trace
-    pub file: PathBuf,
+    /// The trace.
+    #[command(flatten)]
+    pub input: TraceInput,
     /// Size of the cache
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Size,
@@ -34,7 +60,7 @@ pub struct SimulateArgs {
     pub block_size: Size,
     /// Eviction policy: s3fifo, lru, fifo, or belady (the offline optimum)
     #[arg(long, value_name = "POLICY", default_value = "s3fifo")]
-    pub policy: String,
+    pub policy: SimulatedPolicy,
     /// Byte offset of the grid of cache blocks, or auto
     #[arg(long, value_name = "BYTES", default_value = "0")]
     pub grid_offset: GridOffset,
@@ -53,8 +79,9 @@ Examples:
   forebay trace replay vm.vscsi --target nbd+unix:///?socket=/run/forebay/db.sock \\
       --as-fast-as-possible --queue-depth 32 --duration 60s --json out.json")]
 pub struct ReplayArgs {
-    /// The trace
-    pub file: PathBuf,
+    /// The trace.
+    #[command(flatten)]
+    pub input: TraceInput,
     /// URI of the target, as the BACKEND of 'forebay run'
     #[arg(long, value_name = "URI")]
     pub target: String,

@@ -1,12 +1,179 @@
-//! `forebay trace`.
+//! `forebay trace`: simulate a cache on a trace, replay a trace on a target.
 
-use anyhow::{Result, bail};
+use std::path::Path;
 
-use crate::cli::trace::TraceCommand;
+use anyhow::{Context, Result};
+use forebay_backends::size::rounded;
+use forebay_backends::{OpenOptions, Uri};
+use forebay_core::ids::Nanos;
+use forebay_io::clock;
+use forebay_io::reactor::Reactor;
+use forebay_trace::formats::{Options, Reader};
+use forebay_trace::record::Summary;
+use forebay_trace::replay::{self, Latency, Pace, Progress};
+use forebay_trace::simulate::{self, Uses};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::table::{Table, count, percent, time};
+use crate::cli::trace::{ReplayArgs, SimulateArgs, TraceCommand, TraceInput};
+
+/// Operations that a replay's reactor has room for.
+const REACTOR_ENTRIES: u32 = 1024;
+/// I/Os that a replay as fast as possible keeps outstanding, unless told otherwise.
+const QUEUE_DEPTH: u32 = 32;
 
 /// Carries out a command on traces.
 pub(crate) fn trace(command: TraceCommand) -> Result<()> {
     match command {
-        TraceCommand::Simulate(_) | TraceCommand::Replay(_) => bail!("not built yet"),
+        TraceCommand::Simulate(args) => simulate(args),
+        TraceCommand::Replay(args) => replay(args),
     }
+}
+
+/// Opens a trace as its arguments say.
+pub(crate) fn open(input: &TraceInput) -> Result<Reader> {
+    let options = Options {
+        format: input.format,
+        time_unit: input.time_unit,
+        len_unit: input.length_unit,
+        device: input.device,
+        skip_bad: input.skip_bad,
+    };
+    Ok(Reader::open(&input.file, &options)?)
+}
+
+fn simulate(args: SimulateArgs) -> Result<()> {
+    let settings = simulate::Settings {
+        cache_size: args.cache_size.0,
+        block_size: args.block_size.0,
+        policy: args.policy,
+        grid_offset: args.grid_offset.0,
+    };
+    let reader = open(&args.input)?;
+    let spinner = ProgressBar::new_spinner().with_message("simulating");
+    let counted = reader.inspect(|_| spinner.inc(1));
+    let outcome = simulate::simulate(counted, &settings)?;
+    spinner.finish_and_clear();
+    if args.json {
+        println!("{}", serde_json::to_string(&outcome)?);
+        return Ok(());
+    }
+    println!(
+        "{}: cache of {} in blocks of {}, policy {}, grid offset {}",
+        args.input.file.display(),
+        rounded(outcome.cache_size),
+        rounded(outcome.block_size),
+        outcome.policy,
+        outcome.grid_offset
+    );
+    let mut table = Table::new(&["", "requests", "all hit", "4 KiB pieces", "hit"]);
+    for (name, uses) in [("reads", &outcome.reads), ("writes", &outcome.writes)] {
+        let Uses { requests, request_hits, granules, granule_hits } = *uses;
+        table.row(vec![
+            name.to_owned(),
+            count(requests),
+            percent(request_hits, requests),
+            count(granules),
+            percent(granule_hits, granules),
+        ]);
+    }
+    print!("{}", table.text(2));
+    println!(
+        "  {} blocks touched, {} cached at the end, {} evicted; miss ratio {:.4}",
+        count(outcome.blocks_touched),
+        count(outcome.blocks_cached),
+        count(outcome.evictions),
+        outcome.miss_ratio
+    );
+    Ok(())
+}
+
+fn replay(args: ReplayArgs) -> Result<()> {
+    let uri: Uri = args.target.parse()?;
+    let summary = Summary::of(open(&args.input)?)?;
+    let mut target = forebay_backends::open(&uri, OpenOptions::default())
+        .with_context(|| format!("cannot open the target {}", args.target))?;
+    let mut reactor = Reactor::new(REACTOR_ENTRIES, None)?;
+    let pace = match args.as_fast_as_possible {
+        true => Pace::Closed { queue_depth: args.queue_depth.unwrap_or(QUEUE_DEPTH) },
+        false => Pace::Clock { speed: args.speed },
+    };
+    let settings = replay::Settings {
+        pace,
+        duration_ns: args.duration.map(|span| span.0.as_nanos() as u64),
+        wrap: args.wrap,
+        ..replay::Settings::default()
+    };
+    let bar = progress_bar(summary.reads + summary.writes, "replaying");
+    let outcome = replay::replay(
+        open(&args.input)?,
+        &summary,
+        target.as_mut(),
+        &mut reactor,
+        &settings,
+        &|| Nanos(clock::now_nanos()),
+        &mut |progress: &Progress| bar.set_position(progress.ended),
+    )?;
+    bar.finish_and_clear();
+    let shown_on_stdout = args.json.as_deref() == Some(Path::new("-"));
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string_pretty(&outcome)? + "\n";
+        match shown_on_stdout {
+            true => print!("{json}"),
+            false => std::fs::write(path, json)
+                .with_context(|| format!("cannot write {}", path.display()))?,
+        }
+    }
+    if !shown_on_stdout {
+        print!("{}", describe(&args, &outcome));
+    }
+    anyhow::ensure!(
+        outcome.errors == 0,
+        "{} requests failed on the target; the first: {}",
+        outcome.errors,
+        outcome.first_error.as_deref().unwrap_or("unknown")
+    );
+    Ok(())
+}
+
+/// A bar over a known number of requests.
+pub(crate) fn progress_bar(requests: u64, what: &'static str) -> ProgressBar {
+    let style =
+        "{msg:<28} [{bar:40}] {percent:>3} %  {human_pos} of {human_len} requests  {elapsed}";
+    let style = ProgressStyle::with_template(style).expect("the template is valid");
+    ProgressBar::new(requests).with_style(style.progress_chars("=> ")).with_message(what)
+}
+
+fn describe(args: &ReplayArgs, outcome: &replay::Outcome) -> String {
+    let mut table = Table::new(&["", "count", "mean", "p50", "p90", "p99", "p99.9", "max"]);
+    let rows: [(&str, &Latency); 3] =
+        [("reads", &outcome.reads), ("writes", &outcome.writes), ("lag", &outcome.lag)];
+    for (name, latency) in rows.into_iter().filter(|(_, latency)| latency.count > 0) {
+        let mut row = vec![name.to_owned(), count(latency.count), time(latency.mean_ns as u64)];
+        let figures =
+            [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
+        row.extend(figures.map(time));
+        table.row(row);
+    }
+    let mut text = format!(
+        "{} on {}: {} in {}, {:.0} I/Os per second\n{}",
+        args.input.file.display(),
+        args.target,
+        rounded(outcome.read_bytes + outcome.written_bytes),
+        time(outcome.elapsed_ns),
+        outcome.iops,
+        table.text(2)
+    );
+    let notes = [
+        (outcome.wrapped, "requests were folded back into the target (--wrap)"),
+        (outcome.widened, "requests were grown to whole logical blocks of the target"),
+        (outcome.too_long, "requests were left out: too long"),
+    ];
+    for (number, what) in notes.into_iter().filter(|(number, _)| *number > 0) {
+        text += &format!("  {} {what}\n", count(number));
+    }
+    if outcome.is_cut_short {
+        text += "  --duration ended it before the trace did\n";
+    }
+    text
 }

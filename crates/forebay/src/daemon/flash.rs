@@ -19,6 +19,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
@@ -29,13 +30,15 @@ const VERSION: u32 = 1;
 const HEADER_LEN: usize = 4096;
 /// Shares begin on multiples of this, the first at one.
 const SHARE_ALIGN: u64 = 1 << 20;
+/// Time that a process which was killed has to let go of what it used.
+pub(super) const LOCK_WAIT: Duration = Duration::from_millis(1000);
 
 /// An open flash file or device; while it lives, no other process can use it as flash.
 #[derive(Debug)]
 pub struct FlashPool {
     path: PathBuf,
-    /// Holds the lock.
-    _lock: File,
+    /// Holds the lock, and so do the shares' copies of it: I/O in flight when the process is killed
+    /// keeps the successor out until it has ended.
     data: OwnedFd,
     is_direct: bool,
     next: u64,
@@ -62,41 +65,23 @@ impl FlashPool {
             !path.starts_with("/dev") || path.exists() || path.starts_with("/dev/shm"),
             "the flash device {shown} does not exist"
         );
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .with_context(|| format!("cannot open the flash file {shown}"))?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
-            match error {
-                rustix::io::Errno::WOULDBLOCK => anyhow::anyhow!(
-                    "the flash {shown} is in use by another process; stop that one or choose another path"
-                ),
-                other => anyhow::Error::new(other).context(format!("cannot lock {shown}")),
-            }
-        })?;
-        let kind = file.metadata()?.file_type();
+        let is_device =
+            std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+        let (data, is_direct) = open_direct(path, is_device)
+            .with_context(|| format!("cannot open the flash {shown}"))?;
+        lock(&data, path)?;
+        // Through the page cache, because the header is not aligned as direct I/O wants it.
+        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
         ensure!(
-            kind.is_file() || kind.is_block_device(),
+            is_device || file.metadata()?.is_file(),
             "the flash {shown} is neither a file nor a block device"
         );
-        let end =
-            SHARE_ALIGN + shares.iter().map(|len| len.next_multiple_of(SHARE_ALIGN)).sum::<u64>();
+        let shares = shares.iter().map(|len| len.next_multiple_of(SHARE_ALIGN));
+        let end = SHARE_ALIGN + shares.sum::<u64>();
         check_contents(&mut file, path)?;
-        make_room(&mut file, path, kind.is_block_device(), end)?;
+        make_room(&mut file, path, is_device, end)?;
         write_header(&mut file).with_context(|| format!("cannot write to the flash {shown}"))?;
-        let (data, is_direct) = open_direct(path, kind.is_block_device())
-            .with_context(|| format!("cannot open the flash {shown} for I/O"))?;
-        Ok(FlashPool {
-            path: path.to_owned(),
-            _lock: file,
-            data,
-            is_direct,
-            next: SHARE_ALIGN,
-            end,
-        })
+        Ok(FlashPool { path: path.to_owned(), data, is_direct, next: SHARE_ALIGN, end })
     }
 
     /// Takes the next share.
@@ -122,6 +107,27 @@ impl FlashPool {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// Locks out other processes; waits a moment for one that is just ending.
+fn lock(data: &OwnedFd, path: &Path) -> Result<()> {
+    let patient_until = Instant::now() + LOCK_WAIT;
+    loop {
+        match rustix::fs::flock(data, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < patient_until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => bail!(
+                "the flash {} is in use by another process; stop that one or choose another path",
+                path.display()
+            ),
+            Err(error) => {
+                return Err(anyhow::Error::new(error))
+                    .with_context(|| format!("cannot lock {}", path.display()));
+            }
+        }
     }
 }
 
@@ -211,6 +217,8 @@ fn open_direct(path: &Path, is_device: bool) -> io::Result<(OwnedFd, bool)> {
         OpenOptions::new()
             .read(true)
             .write(true)
+            .create(!is_device)
+            .truncate(false)
             .custom_flags((flags | exclusive).bits() as i32)
             .open(path)
     };

@@ -38,7 +38,7 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Kind {
-    Unix(UnixSocket, UnixListener),
+    Unix { _socket: UnixSocket, listener: UnixListener },
     Tcp(TcpListener),
 }
 
@@ -82,7 +82,8 @@ impl Listener {
             Address::Unix(path) => {
                 let (socket, listener) = UnixSocket::bind(path, false)?;
                 let address = format!("unix:{}", socket.path().display());
-                (Kind::Unix(socket, UnixListener::from_std(listener)?), address)
+                let listener = UnixListener::from_std(listener)?;
+                (Kind::Unix { _socket: socket, listener }, address)
             }
             Address::Tcp(address) => {
                 let listener = TcpListener::bind(address.as_str()).await.with_context(|| {
@@ -114,7 +115,9 @@ impl Listener {
         let served = Arc::new(served);
         loop {
             let accepted = match &self.kind {
-                Kind::Unix(_, listener) => listener.accept().await.map(|(it, _)| Stream::Unix(it)),
+                Kind::Unix { listener, .. } => {
+                    listener.accept().await.map(|(it, _)| Stream::Unix(it))
+                }
                 Kind::Tcp(listener) => listener.accept().await.map(|(it, _)| Stream::Tcp(it)),
             };
             match accepted {

@@ -13,7 +13,7 @@ use forebay_frontends::nbd::Export;
 use forebay_io::arena::Arena;
 
 use super::api::DiskInfo;
-use super::flash::{FlashPool, FlashShare};
+use super::flash::{FlashPool, FlashShare, LOCK_WAIT};
 use crate::config::DiskSpec;
 use crate::shard::NewDisk;
 
@@ -29,7 +29,7 @@ pub(super) struct Opened {
 /// Opens primary storage, makes the engine, and takes the memory.
 pub(super) fn open(spec: &DiskSpec, pools: &mut BTreeMap<PathBuf, FlashPool>) -> Result<Opened> {
     let uri: Uri = spec.backend.parse().context("its primary storage")?;
-    let options = OpenOptions { read_only: spec.read_only };
+    let options = OpenOptions { read_only: spec.read_only, lock_wait: LOCK_WAIT };
     let backend = forebay_backends::open(&uri, options).context("its primary storage")?;
     let properties = backend.properties();
     let traits = BackendTraits {
