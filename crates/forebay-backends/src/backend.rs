@@ -1,0 +1,190 @@
+//! The trait of every backend, and what goes in and out of it.
+//!
+//! A backend lives on the thread of one shard and never blocks it: [`Backend::submit`] starts an I/O
+//! on the shard's reactor, completions come in by [`Backend::on_completion`], time by
+//! [`Backend::on_wake`], and what there is to tell goes to [`Context::events`].
+//!
+//! **Invariant:** each I/O that was submitted ends with exactly one event, [`BackendEvent::Done`] or
+//! [`BackendEvent::Extents`] (unless a fault was asked to hang it), and the backend touches its memory no more after that.
+
+use forebay_core::action::{Extent, IoOp, Span};
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::{IoId, Nanos};
+use forebay_core::status::IoStatus;
+use forebay_io::arena::Region;
+use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
+
+/// What a backend is and can do, fixed when it is opened (the size may change, see [`BackendEvent`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Size in bytes, a multiple of `logical_block`.
+    pub size: u64,
+    /// Smallest unit of reads and writes, a power of two from 512 to 4096.
+    pub logical_block: u32,
+    /// Refuses writes.
+    pub read_only: bool,
+    /// Supports [`IoOp::Discard`].
+    pub discard: bool,
+    /// Supports [`IoOp::WriteZeroes`] (not only by writing).
+    pub write_zeroes: bool,
+    /// Can tell holes from data.
+    pub extents: bool,
+}
+
+/// One I/O for a backend. Memory spans are relative to `arena`.
+#[derive(Clone, Copy, Debug)]
+pub struct BackendIo {
+    /// Comes back in [`BackendEvent::Done`].
+    pub id: IoId,
+    /// Bytes of the backend; reads, writes are aligned to `logical_block`.
+    pub range: ByteRange,
+    /// What to do.
+    pub op: IoOp,
+    /// The arena that the operation's memory lies in.
+    pub arena: ArenaId,
+}
+
+/// What a backend has to tell.
+#[derive(Debug)]
+pub enum BackendEvent {
+    /// An I/O ended.
+    Done {
+        /// The I/O.
+        id: IoId,
+        /// How.
+        status: IoStatus,
+    },
+    /// An [`IoOp::Extents`] ended well: extents that cover the start of the range, in order.
+    Extents {
+        /// The I/O.
+        id: IoId,
+        /// Not empty; may cover less than the range.
+        extents: Vec<Extent>,
+    },
+    /// The session ended: writes answered since the last flush may be lost. I/Os in flight are
+    /// replayed on the next session, or end with an error; a flush in flight that would have covered such writes
+    /// ends with an error. Comes before any replay.
+    SessionLost,
+    /// A new session is up.
+    SessionRestored,
+}
+
+/// What a backend may use while it is called.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// Now.
+    pub now: Nanos,
+    /// The shard's reactor.
+    pub reactor: &'a mut Reactor,
+    /// Where events go.
+    pub events: &'a mut Vec<BackendEvent>,
+}
+
+/// Primary storage of one disk, living on one shard's reactor.
+pub trait Backend: Send {
+    /// What it is and can do.
+    fn properties(&self) -> &Properties;
+
+    /// Called once on the shard's thread before any I/O: registers files and sockets. `tokens` is the range of
+    /// reactor tokens that belong to this backend.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()>;
+
+    /// Starts an I/O. Its end is an event, perhaps at once.
+    fn submit(&mut self, cx: &mut Context<'_>, io: BackendIo);
+
+    /// A completion whose token is in the backend's range.
+    fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion);
+
+    /// The time has come that `next_deadline` named, or the reactor was woken.
+    fn on_wake(&mut self, cx: &mut Context<'_>);
+
+    /// When it wants `on_wake` at the latest.
+    fn next_deadline(&self) -> Nanos;
+
+    /// Why it is not serving at the moment, in words for an operator; `None`: it is.
+    fn trouble(&self) -> Option<&str> {
+        None
+    }
+
+    /// Lets go of its files and sockets in an orderly way. Called at most once, with no I/O in
+    /// flight; nothing may be called after it.
+    fn detach(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+}
+
+/// Tokens `base..base + 2^40` of a reactor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenRange {
+    /// Its low 40 bits are zero.
+    pub base: u64,
+}
+
+impl TokenRange {
+    /// The token with this number in the range.
+    pub(crate) fn token(self, local: u64) -> Token {
+        debug_assert!(local >> 40 == 0 && self.base.trailing_zeros() >= 40);
+        Token(self.base | local)
+    }
+
+    /// The number of a token in its range.
+    pub(crate) fn local(token: Token) -> u64 {
+        token.0 & ((1 << 40) - 1)
+    }
+}
+
+impl BackendIo {
+    /// Says why a backend with these properties cannot start this I/O, if it cannot.
+    pub(crate) fn refusal(&self, properties: &Properties) -> Option<IoStatus> {
+        let moves_data = |memory: Span| {
+            u64::from(memory.len) == self.range.len()
+                && self.range.is_aligned(properties.logical_block.into())
+        };
+        let (well_formed, writes, supported) = match self.op {
+            IoOp::Read { memory } => (moves_data(memory), false, true),
+            IoOp::Write { memory } => (moves_data(memory), true, true),
+            IoOp::Flush => return None,
+            IoOp::Discard => (true, true, properties.discard),
+            IoOp::WriteZeroes { .. } => (true, true, properties.write_zeroes),
+            IoOp::Extents => (true, false, properties.extents),
+        };
+        let on_disk = self.range.start < self.range.end && self.range.end <= properties.size;
+        if !well_formed || !on_disk {
+            Some(IoStatus::Invalid)
+        } else if writes && properties.read_only {
+            Some(IoStatus::ReadOnly)
+        } else if !supported {
+            Some(IoStatus::Unsupported)
+        } else {
+            None
+        }
+    }
+
+    /// Its memory from `skip` on, as the reactor wants it; `None` when it has no memory.
+    pub(crate) fn region(&self, skip: u64) -> Option<Region> {
+        match self.op {
+            IoOp::Read { memory } | IoOp::Write { memory } => Some(Region {
+                arena: self.arena,
+                offset: memory.offset + skip,
+                len: memory.len - skip as u32,
+            }),
+            IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => None,
+        }
+    }
+}
+
+/// What an error of the kernel means on the data path.
+pub(crate) fn status_of(error: &std::io::Error) -> IoStatus {
+    use rustix::io::Errno;
+    match Errno::from_io_error(error) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => IoStatus::NoSpace,
+        Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => IoStatus::Unsupported,
+        Some(Errno::ROFS) => IoStatus::ReadOnly,
+        Some(Errno::INVAL) => IoStatus::Invalid,
+        Some(Errno::TIMEDOUT) => IoStatus::TimedOut,
+        Some(_) | None => IoStatus::IoError,
+    }
+}

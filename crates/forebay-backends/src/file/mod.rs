@@ -1,0 +1,314 @@
+//! A regular file or a block device as primary storage.
+//!
+//! Opened with O_DIRECT unless the URI says otherwise or the file system cannot (then through the page
+//! cache), under an exclusive lock: two writers would corrupt each other. I/O runs on the shard's
+//! reactor; `SEEK_HOLE` may wait for metadata, so that a helper thread does it ([`extents`]).
+//!
+//! | operation | file | block device |
+//! |---|---|---|
+//! | flush | `fdatasync` | the same |
+//! | discard | `PUNCH_HOLE` | the same |
+//! | write zeroes, may unmap | `PUNCH_HOLE`, else `ZERO_RANGE` | the same |
+//! | write zeroes, keep space | `ZERO_RANGE` | the same, never with `fast_only`: it may write zeroes |
+//!
+//! What the kernel refuses as not supported is not tried again.
+//!
+//! **Invariant:** a short read or write is continued; the end of the file inside the recorded size is an
+//! error, never zeroes.
+
+mod extents;
+mod open;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use forebay_core::action::IoOp;
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::Nanos;
+use forebay_core::status::IoStatus;
+use forebay_io::file::OpenFile;
+use forebay_io::reactor::{Completion, FileId};
+use rustix::fs::FallocateFlags;
+use slab::Slab;
+
+use crate::OpenOptions;
+use crate::backend::{
+    Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, status_of,
+};
+use crate::error::Error;
+use crate::uri::FileUri;
+use extents::ExtentsThread;
+
+const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
+
+/// See the module.
+#[derive(Debug)]
+pub struct FileBackend {
+    path: PathBuf,
+    properties: Properties,
+    is_block: bool,
+    is_direct: bool,
+    /// Until it is attached.
+    file: Option<OwnedFd>,
+    for_extents: Option<OwnedFd>,
+    attached: Option<Attached>,
+    extents: Option<ExtentsThread>,
+    running: Slab<Running>,
+    /// What the kernel has not refused yet.
+    can_punch: bool,
+    can_zero: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Attached {
+    file: FileId,
+    tokens: TokenRange,
+}
+
+/// An I/O in flight.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    io: BackendIo,
+    /// Bytes that are transferred.
+    done: u64,
+    /// Of `fallocate`: what was tried.
+    mode: FallocateFlags,
+}
+
+impl FileBackend {
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// It cannot serve, or another process has it.
+    pub fn open_file(uri: &FileUri, options: OpenOptions) -> Result<FileBackend, Error> {
+        Ok(FileBackend::new(uri, options, open::open(uri, options, false)?))
+    }
+
+    /// Opens a block device.
+    ///
+    /// # Errors
+    /// It cannot serve, or it is in use.
+    pub fn open_block(uri: &FileUri, options: OpenOptions) -> Result<FileBackend, Error> {
+        Ok(FileBackend::new(uri, options, open::open(uri, options, true)?))
+    }
+
+    fn new(uri: &FileUri, options: OpenOptions, file: OpenFile) -> FileBackend {
+        let is_block = file.is_block_device();
+        let for_extents = if is_block { None } else { open::reopen(&file) };
+        FileBackend {
+            path: uri.path.clone(),
+            properties: Properties {
+                size: file.size(),
+                logical_block: file.logical_block(),
+                read_only: uri.read_only || options.read_only,
+                discard: true,
+                write_zeroes: true,
+                extents: for_extents.is_some(),
+            },
+            is_block,
+            is_direct: file.is_direct(),
+            file: Some(file.into_fd()),
+            for_extents,
+            attached: None,
+            extents: None,
+            running: Slab::new(),
+            can_punch: true,
+            can_zero: true,
+        }
+    }
+
+    /// True when the page cache is bypassed.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    /// Starts what is left of an I/O.
+    fn advance(&mut self, cx: &mut Context<'_>, key: usize) {
+        let Attached { file, tokens } = self.attached.expect("attached before any I/O");
+        let Running { io, done, mode } = self.running[key];
+        let token = tokens.token(key as u64);
+        let offset = io.range.start + done;
+        match io.op {
+            IoOp::Read { .. } => {
+                let memory = io.region(done).expect("a read has memory");
+                cx.reactor.read(file, offset, memory, token);
+            }
+            IoOp::Write { .. } => {
+                let memory = io.region(done).expect("a write has memory");
+                cx.reactor.write(file, offset, memory, token);
+            }
+            IoOp::Flush => cx.reactor.flush(file, token),
+            IoOp::Discard | IoOp::WriteZeroes { .. } => {
+                cx.reactor.fallocate(file, mode, offset, io.range.len(), token);
+            }
+            IoOp::Extents => unreachable!("the helper thread does it"),
+        }
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>, io: BackendIo, mode: FallocateFlags) {
+        let key = self.running.insert(Running { io, done: 0, mode });
+        self.advance(cx, key);
+    }
+
+    fn start_discard(&mut self, cx: &mut Context<'_>, mut io: BackendIo) {
+        if !self.can_punch {
+            return refuse(cx, io, IoStatus::Unsupported);
+        }
+        // Blocks that are discarded only in part stay.
+        let block = u64::from(self.properties.logical_block);
+        let start = io.range.start.next_multiple_of(block);
+        let end = io.range.end / block * block;
+        if start >= end {
+            return refuse(cx, io, IoStatus::Ok);
+        }
+        io.range = ByteRange::new(start, end);
+        self.start(cx, io, PUNCH);
+    }
+
+    /// The next way to write zeroes after `tried`, if there is one.
+    fn zeroes_mode(
+        &self,
+        io: BackendIo,
+        may_unmap: bool,
+        fast_only: bool,
+        tried: Option<FallocateFlags>,
+    ) -> Option<FallocateFlags> {
+        if !io.range.is_aligned(self.properties.logical_block.into()) {
+            return None;
+        }
+        if may_unmap && self.can_punch && tried.is_none() {
+            Some(PUNCH)
+        } else if self.can_zero && tried != Some(ZERO) && !(self.is_block && fast_only) {
+            Some(ZERO)
+        } else {
+            None
+        }
+    }
+
+    /// Takes one completion of an I/O; `None`: it goes on.
+    fn outcome(&mut self, key: usize, result: io::Result<usize>) -> Option<IoStatus> {
+        let block = u64::from(self.properties.logical_block);
+        let is_direct = self.is_direct;
+        let running = &mut self.running[key];
+        let moved = match result {
+            Ok(moved) => moved as u64,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return None,
+            Err(error) => return self.failure(key, &error),
+        };
+        match running.io.op {
+            IoOp::Read { .. } | IoOp::Write { .. } => {
+                let total = running.io.range.len();
+                if running.done + moved >= total {
+                    return Some(IoStatus::Ok);
+                }
+                // Direct I/O goes on at a whole block. No progress: the file ends here, or the
+                // device takes no more.
+                let unit = if is_direct { block } else { 1 };
+                let progress = moved / unit * unit;
+                running.done += progress;
+                (progress == 0).then_some(IoStatus::IoError)
+            }
+            IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => {
+                Some(IoStatus::Ok)
+            }
+        }
+    }
+
+    /// An operation failed; `None`: it is tried in another way.
+    fn failure(&mut self, key: usize, error: &io::Error) -> Option<IoStatus> {
+        let status = status_of(error);
+        let Running { io, mode, .. } = self.running[key];
+        if status != IoStatus::Unsupported {
+            return Some(status);
+        }
+        let IoOp::WriteZeroes { may_unmap, fast_only } = io.op else {
+            self.can_punch &= !matches!(io.op, IoOp::Discard);
+            return Some(status);
+        };
+        self.can_punch &= mode != PUNCH;
+        self.can_zero &= mode != ZERO;
+        match self.zeroes_mode(io, may_unmap, fast_only, Some(mode)) {
+            None => Some(status),
+            Some(next) => {
+                self.running[key].mode = next;
+                None
+            }
+        }
+    }
+}
+
+fn refuse(cx: &mut Context<'_>, io: BackendIo, status: IoStatus) {
+    cx.events.push(BackendEvent::Done { id: io.id, status });
+}
+
+impl Backend for FileBackend {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> io::Result<()> {
+        let file = self.file.take().expect("attached once");
+        if let Some(file) = self.for_extents.take() {
+            self.extents = Some(ExtentsThread::start(file, cx.reactor.waker())?);
+        }
+        let file = cx.reactor.add_file(file).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
+        })?;
+        self.attached = Some(Attached { file, tokens });
+        Ok(())
+    }
+
+    fn submit(&mut self, cx: &mut Context<'_>, io: BackendIo) {
+        if let Some(status) = io.refusal(&self.properties) {
+            return refuse(cx, io, status);
+        }
+        match io.op {
+            IoOp::Read { .. } | IoOp::Write { .. } => self.start(cx, io, PUNCH),
+            IoOp::Flush if self.properties.read_only => refuse(cx, io, IoStatus::Ok),
+            IoOp::Flush => self.start(cx, io, PUNCH),
+            IoOp::Discard => self.start_discard(cx, io),
+            IoOp::WriteZeroes { may_unmap, fast_only } => {
+                match self.zeroes_mode(io, may_unmap, fast_only, None) {
+                    Some(mode) => self.start(cx, io, mode),
+                    None => refuse(cx, io, IoStatus::Unsupported),
+                }
+            }
+            IoOp::Extents => {
+                let thread = self.extents.as_ref().expect("started when attached");
+                thread.ask(io.id, io.range);
+            }
+        }
+    }
+
+    fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
+        let key = TokenRange::local(completion.token) as usize;
+        match self.outcome(key, completion.result) {
+            None => self.advance(cx, key),
+            Some(status) => {
+                let Running { io, .. } = self.running.remove(key);
+                cx.events.push(BackendEvent::Done { id: io.id, status });
+            }
+        }
+    }
+
+    fn on_wake(&mut self, cx: &mut Context<'_>) {
+        if let Some(thread) = &self.extents {
+            thread.collect(cx.events);
+        }
+    }
+
+    fn next_deadline(&self) -> Nanos {
+        Nanos::NEVER
+    }
+
+    fn detach(&mut self, cx: &mut Context<'_>) {
+        self.extents = None;
+        if let Some(Attached { file, .. }) = self.attached.take() {
+            cx.reactor.remove_file(file);
+        }
+    }
+}

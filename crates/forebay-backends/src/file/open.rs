@@ -1,0 +1,73 @@
+//! Opening: what is refused, and with which words.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use forebay_io::file::{FileErrorKind, OpenFile, Options};
+use rustix::fs::{Mode, OFlags};
+
+use crate::OpenOptions;
+use crate::error::{Error, ErrorKind};
+use crate::size;
+use crate::uri::FileUri;
+
+/// Opens what `uri` names, and checks that it is what the scheme says and can serve.
+pub(super) fn open(uri: &FileUri, options: OpenOptions, block: bool) -> Result<OpenFile, Error> {
+    let file = OpenFile::open(
+        &uri.path,
+        &Options {
+            read_only: uri.read_only || options.read_only,
+            buffered: !uri.direct,
+            allocate: None,
+            lock_wait: options.lock_wait,
+        },
+    )
+    .map_err(|error| {
+        let kind = match error.kind() {
+            FileErrorKind::NotFound => ErrorKind::NotFound,
+            FileErrorKind::InUse => ErrorKind::InUse,
+            FileErrorKind::Denied => ErrorKind::Denied,
+            FileErrorKind::WrongType => ErrorKind::Unsuitable,
+            FileErrorKind::NoSpace | FileErrorKind::Io => ErrorKind::Io,
+        };
+        Error::new(kind, format!("backend: {error}"))
+    })?;
+    match unfit(&file, block) {
+        None => Ok(file),
+        Some(why) => {
+            Err(Error::new(ErrorKind::Unsuitable, format!("backend {}: {why}", uri.path.display())))
+        }
+    }
+}
+
+/// Another descriptor of a file, only to look for holes: with its own position, and without the lock,
+/// so that it does not outlive the one that has the lock.
+pub(super) fn reopen(file: &OpenFile) -> Option<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// Why it cannot serve.
+fn unfit(file: &OpenFile, block: bool) -> Option<String> {
+    let unit = file.logical_block();
+    if file.is_block_device() != block {
+        return Some(match block {
+            true => "it is a file: write file: instead of block:".to_owned(),
+            false => "it is a block device: write block: instead of file:".to_owned(),
+        });
+    }
+    if file.size() == 0 {
+        let path = file.path().display();
+        return Some(format!("it is empty: give it a size, such as truncate -s 10G {path}"));
+    }
+    if !unit.is_power_of_two() || !(512..=4096).contains(&unit) {
+        let unit = size::exact(unit.into());
+        return Some(format!("its block is {unit}; from 512 to 4KiB can be used"));
+    }
+    if !file.size().is_multiple_of(unit.into()) {
+        let size = file.size();
+        return Some(format!(
+            "its size of {size} bytes is no multiple of its block of {unit}: make it longer"
+        ));
+    }
+    None
+}

@@ -1,0 +1,160 @@
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+
+use forebay_core::action::{Extent, ExtentState};
+use tempfile::NamedTempFile;
+
+use super::*;
+use crate::error::ErrorKind;
+use crate::testing::Bench;
+
+const MIB: u64 = 1 << 20;
+
+fn file(len: u64) -> NamedTempFile {
+    let file = NamedTempFile::new().expect("a temporary file");
+    file.as_file().set_len(len).expect("a size");
+    file
+}
+
+fn uri(file: &NamedTempFile) -> FileUri {
+    FileUri { path: file.path().to_owned(), direct: true, read_only: false }
+}
+
+fn bench(file: &NamedTempFile, options: &str) -> Bench {
+    Bench::open(&format!("file:{}{options}", file.path().display()))
+}
+
+fn open_error(uri: &FileUri) -> Error {
+    FileBackend::open_file(uri, OpenOptions::default()).expect_err("it is refused")
+}
+
+#[test]
+fn what_was_written_is_read_directly_and_through_the_page_cache() {
+    for options in ["", "?direct=off"] {
+        let file = file(4 * MIB);
+        let mut bench = bench(&file, options);
+        assert_eq!(bench.write(ByteRange::at(MIB, 64 << 10), 7), IoStatus::Ok);
+        assert_eq!(bench.flush(), IoStatus::Ok);
+        assert_eq!(bench.read_fill(ByteRange::at(MIB + 4096, 8192)), 7);
+        assert_eq!(bench.read_fill(ByteRange::at(0, MIB)), 0);
+        let mut byte = [0];
+        file.as_file().read_exact_at(&mut byte, MIB).expect("the file has it");
+        assert_eq!(byte, [7]);
+    }
+}
+
+#[test]
+fn many_ios_at_a_time_end_each_once() {
+    let file = file(4 * MIB);
+    let mut bench = bench(&file, "");
+    let writes: Vec<_> =
+        (0..64).map(|i| bench.submit_write(ByteRange::at(i * 8192, 8192), i as u8 + 1)).collect();
+    for id in writes {
+        assert_eq!(bench.end_of(id), IoStatus::Ok);
+    }
+    for i in 0..64 {
+        assert_eq!(bench.read_fill(ByteRange::at(i * 8192, 8192)), i as u8 + 1);
+    }
+}
+
+#[test]
+fn a_file_that_became_shorter_is_an_error_and_not_zeroes() {
+    let file = file(MIB);
+    let mut bench = bench(&file, "");
+    file.as_file().set_len(MIB / 2).expect("cut");
+    assert_eq!(bench.read(ByteRange::at(0, MIB)), Err(IoStatus::IoError));
+    assert_eq!(bench.read(ByteRange::at(MIB / 2, 4096)), Err(IoStatus::IoError));
+    assert_eq!(bench.read_fill(ByteRange::at(0, MIB / 2)), 0);
+}
+
+#[test]
+fn zeroes_and_discards_read_as_zeroes_or_are_refused_for_good() {
+    let file = file(MIB);
+    let mut bench = bench(&file, "");
+    for (op, range) in [
+        (IoOp::WriteZeroes { may_unmap: true, fast_only: true }, ByteRange::at(0, 64 << 10)),
+        (IoOp::WriteZeroes { may_unmap: false, fast_only: false }, ByteRange::at(64 << 10, 4096)),
+        (IoOp::Discard, ByteRange::at(128 << 10, 64 << 10)),
+    ] {
+        assert_eq!(bench.write(range, 9), IoStatus::Ok);
+        match bench.run(op, range) {
+            IoStatus::Ok => assert_eq!(bench.read_fill(range), 0, "{op:?}"),
+            status => {
+                assert_eq!(status, IoStatus::Unsupported, "{op:?}");
+                assert_eq!(bench.run(op, range), IoStatus::Unsupported);
+                assert_eq!(bench.read_fill(range), 9);
+            }
+        }
+    }
+    // The file keeps its size, whatever was punched.
+    assert_eq!(file.as_file().metadata().expect("it is there").len(), MIB);
+}
+
+#[test]
+fn a_discard_of_less_than_a_block_does_nothing() {
+    let file = file(MIB);
+    let mut bench = bench(&file, "");
+    let block = u64::from(bench.backend.properties().logical_block);
+    assert_eq!(bench.write(ByteRange::at(0, 8192), 9), IoStatus::Ok);
+    assert_eq!(bench.run(IoOp::Discard, ByteRange::at(1, block - 1)), IoStatus::Ok);
+    assert_eq!(bench.read_fill(ByteRange::at(0, 8192)), 9);
+}
+
+#[test]
+fn holes_are_told_from_data() {
+    let mut file = file(4 * MIB);
+    file.seek(SeekFrom::Start(MIB)).expect("seek");
+    file.write_all(&[1; 65536]).expect("write");
+    file.as_file().sync_all().expect("sync");
+    let mut bench = bench(&file, "");
+    let extents = bench.extents_of(ByteRange::at(0, 4 * MIB));
+    assert_eq!(extents.iter().map(|extent| extent.len).sum::<u64>(), 4 * MIB);
+    if extents.len() > 1 {
+        assert_eq!(extents[0], Extent { len: MIB, state: ExtentState::Hole });
+        assert_eq!(extents[1].state, ExtentState::Allocated);
+    }
+    let part = bench.extents_of(ByteRange::at(MIB + 512, 1024));
+    assert_eq!(part, [Extent { len: 1024, state: ExtentState::Allocated }]);
+}
+
+#[test]
+fn what_breaks_a_constraint_is_refused() {
+    let file = file(MIB);
+    let mut bench = bench(&file, "");
+    assert_eq!(bench.read(ByteRange::at(MIB - 4096, 8192)), Err(IoStatus::Invalid));
+    assert_eq!(bench.read(ByteRange::at(100, 512)), Err(IoStatus::Invalid));
+    drop(bench);
+    let mut bench = self::bench(&file, "?read-only=on");
+    assert_eq!(bench.write(ByteRange::at(0, 4096), 1), IoStatus::ReadOnly);
+    assert_eq!(bench.run(IoOp::Discard, ByteRange::at(0, 4096)), IoStatus::ReadOnly);
+    assert_eq!(bench.flush(), IoStatus::Ok);
+}
+
+#[test]
+fn a_second_writer_is_refused_until_the_first_has_gone() {
+    let file = file(MIB);
+    let first = FileBackend::open_file(&uri(&file), OpenOptions::default()).expect("it is free");
+    let error = open_error(&uri(&file));
+    assert_eq!(error.kind(), ErrorKind::InUse);
+    assert!(error.to_string().contains("in use"), "{error}");
+    drop(first);
+    FileBackend::open_file(&uri(&file), OpenOptions::default()).expect("it is free again");
+}
+
+#[test]
+fn what_cannot_serve_is_refused_with_advice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |path: &std::path::Path| FileUri { path: path.into(), direct: true, read_only: false };
+    let missing = open_error(&at(&folder.path().join("missing")));
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert!(missing.to_string().contains("create it"), "{missing}");
+    assert_eq!(open_error(&at(folder.path())).kind(), ErrorKind::Unsuitable);
+    assert_eq!(open_error(&at("/dev/null".as_ref())).kind(), ErrorKind::Unsuitable);
+    let empty = open_error(&uri(&file(0)));
+    assert!(empty.to_string().contains("truncate"), "{empty}");
+    let odd = open_error(&uri(&file(1000)));
+    assert!(odd.to_string().contains("1000 bytes"), "{odd}");
+    let block = FileBackend::open_block(&uri(&file(MIB)), OpenOptions::default());
+    let block = block.expect_err("it is a file");
+    assert!(block.to_string().contains("file:"), "{block}");
+}

@@ -1,0 +1,437 @@
+//! Connecting and the handshake, blocking, with a time limit over all of it.
+//!
+//! ```text
+//! connect ─► greeting ─► STRUCTURED_REPLY ─► SET_META_CONTEXT base:allocation ─► GO
+//!                                                           GO not known: EXPORT_NAME
+//! ```
+//! Runs on the user's thread for the first session ([`open_session`]) and on a helper thread for
+//! every later one ([`Connector`]), never on a shard.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use forebay_io::reactor::Waker;
+use forebay_nbd::flags::{ClientFlags, HandshakeFlags, TransmissionFlags};
+use forebay_nbd::greeting::Greeting;
+use forebay_nbd::info::{BlockSizes, Info, InfoKind};
+use forebay_nbd::option::{self, InfoRequest, MetaContextRequest, OptionKind};
+use forebay_nbd::option_reply::{
+    ExportNameReply, OptionReply, OptionReplyHeader, decode_meta_context,
+};
+use forebay_nbd::{Invalid, PAYLOAD_MAX};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::error::{Error, ErrorKind};
+use crate::uri::{NbdAddress, NbdUri};
+
+/// Time for connecting and the handshake, at most.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Replies to one option, at most; a server that sends more is not one.
+const REPLIES_MAX: usize = 64;
+const ALLOCATION: &str = "base:allocation";
+
+/// What the server said of the export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Export {
+    pub(super) size: u64,
+    pub(super) flags: TransmissionFlags,
+    pub(super) block_min: u32,
+    pub(super) block_max: u32,
+    /// Reads are answered with structured replies.
+    pub(super) structured: bool,
+    /// Number of the context `base:allocation`.
+    pub(super) allocation: Option<u32>,
+}
+
+/// Connections to one export, ready for requests.
+#[derive(Debug)]
+pub(super) struct NewSession {
+    pub(super) export: Export,
+    pub(super) sockets: Vec<OwnedFd>,
+}
+
+/// Connects, with several connections if the server promises that a flush covers all of them.
+pub(super) fn open_session(uri: &NbdUri) -> Result<NewSession, Error> {
+    let deadline = Instant::now() + HANDSHAKE_MAX.min(Duration::from_nanos(uri.timeout.0));
+    let (export, socket) = open_connection(uri, deadline)?;
+    let mut sockets = vec![socket];
+    if export.flags.has(TransmissionFlags::CAN_MULTI_CONN) {
+        for _ in 1..uri.connections {
+            // A server may limit its connections: what there is will do.
+            match open_connection(uri, deadline) {
+                Ok((other, socket)) if other == export => sockets.push(socket),
+                Ok(_) | Err(_) => break,
+            }
+        }
+    }
+    Ok(NewSession { export, sockets })
+}
+
+/// A helper thread that connects once and then ends.
+#[derive(Debug)]
+pub(super) struct Connector {
+    result: Receiver<Result<NewSession, Error>>,
+}
+
+impl Connector {
+    /// Starts the thread; `waker` wakes the shard when there is a result.
+    pub(super) fn start(uri: &NbdUri, waker: Waker) -> io::Result<Connector> {
+        let (answer, result) = channel();
+        let uri = uri.clone();
+        std::thread::Builder::new().name("nbd connect".to_owned()).spawn(move || {
+            // Nobody waits any more: the sockets close again.
+            let _ = answer.send(open_session(&uri));
+            waker.wake();
+        })?;
+        Ok(Connector { result })
+    }
+
+    /// The result, when there is one.
+    pub(super) fn result(&self) -> Option<Result<NewSession, Error>> {
+        match self.result.try_recv() {
+            Ok(result) => Some(result),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(Error::new(
+                ErrorKind::Connect,
+                "the connecting thread ended without a result",
+            ))),
+        }
+    }
+}
+
+fn open_connection(uri: &NbdUri, deadline: Instant) -> Result<(Export, OwnedFd), Error> {
+    let at = format!("backend nbd {}", uri.address);
+    let stream = match &uri.address {
+        NbdAddress::Unix(path) => connect_unix(path, deadline).map(Stream::Unix),
+        NbdAddress::Tcp(host, port) => connect_tcp(host, *port, deadline).map(Stream::Tcp),
+    };
+    let stream = stream.map_err(|error| connect_error(&at, error))?;
+    let mut handshake = Handshake { at, stream, deadline, out: Vec::new(), data: Vec::new() };
+    let export = handshake.negotiate(&uri.export)?;
+    check_export(&handshake.at, &export)?;
+    let socket = match handshake.stream {
+        Stream::Unix(stream) => OwnedFd::from(stream),
+        Stream::Tcp(stream) => OwnedFd::from(stream),
+    };
+    // From here on the reactor waits, and the session has its own time-outs.
+    for timeout in [Timeout::Recv, Timeout::Send] {
+        sockopt::set_socket_timeout(&socket, timeout, None)
+            .map_err(|error| connect_error(&handshake.at, error.into()))?;
+    }
+    Ok((export, socket))
+}
+
+fn connect_error(at: &str, error: io::Error) -> Error {
+    let what = match error.kind() {
+        io::ErrorKind::NotFound => {
+            "nothing listens there (the socket does not exist): start the server first"
+        }
+        io::ErrorKind::ConnectionRefused => {
+            "nothing listens there: start the server first, or check the address"
+        }
+        io::ErrorKind::PermissionDenied => "permission denied: run as a user that may connect",
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            "it does not answer: check address and network"
+        }
+        _ => "cannot connect: check the address",
+    };
+    Error::new(ErrorKind::Connect, format!("{at}: {what}")).because(error)
+}
+
+fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // A server that does not accept must not hold us: the send time-out covers connect, too.
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(left(deadline)?))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
+fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, left(deadline)?) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Time until the deadline.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left < Duration::from_micros(1) {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(left)
+}
+
+/// What cannot be used is refused before any I/O.
+fn check_export(at: &str, export: &Export) -> Result<(), Error> {
+    let Export { size, block_min, block_max, .. } = *export;
+    let fail = |why: String| Err(Error::new(ErrorKind::Unsuitable, format!("{at}: {why}")));
+    if block_min > 4096 {
+        return fail(format!(
+            "its smallest block is {block_min} bytes; up to 4096 can be used: serve it with smaller blocks"
+        ));
+    }
+    if block_max < block_min {
+        return fail(format!(
+            "its largest request of {block_max} bytes is below its block of {block_min}"
+        ));
+    }
+    if size == 0 {
+        return fail("the export is empty".to_owned());
+    }
+    if size % u64::from(block_min) != 0 {
+        return fail(format!(
+            "its size of {size} bytes is no multiple of its block of {block_min} bytes: make it longer"
+        ));
+    }
+    Ok(())
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+/// How an option was answered.
+enum Answer {
+    Ack,
+    Refused(Option<OptionReply>, String),
+}
+
+struct Handshake {
+    at: String,
+    stream: Stream,
+    deadline: Instant,
+    out: Vec<u8>,
+    /// Data of the last reply.
+    data: Vec<u8>,
+}
+
+impl Handshake {
+    fn negotiate(&mut self, name: &str) -> Result<Export, Error> {
+        let mut greeting = [0; Greeting::SIZE];
+        self.read(&mut greeting)?;
+        let greeting = Greeting::decode(&greeting).map_err(|error| self.invalid(error))?;
+        let greeting = greeting.expect("all its bytes are there");
+        if !greeting.flags.has(HandshakeFlags::FIXED_NEWSTYLE) {
+            return Err(self.protocol("the server is too old (no fixed newstyle handshake)"));
+        }
+        let no_zeroes = greeting.flags.has(HandshakeFlags::NO_ZEROES);
+        let flags = ClientFlags::FIXED_NEWSTYLE.with_if(no_zeroes, ClientFlags::NO_ZEROES);
+        self.out.extend_from_slice(&flags.to_bytes());
+
+        option::encode_bare(OptionKind::StructuredReply, &mut self.out);
+        let structured =
+            matches!(self.ask(OptionKind::StructuredReply, |_, _| Ok(()))?, Answer::Ack);
+        let mut allocation = None;
+        if structured {
+            allocation = self.select_allocation(name)?;
+        }
+        self.go(name, no_zeroes, structured, allocation)
+    }
+
+    fn select_allocation(&mut self, name: &str) -> Result<Option<u32>, Error> {
+        let kind = OptionKind::SetMetaContext;
+        MetaContextRequest::encode(kind, name, &[ALLOCATION], &mut self.out);
+        let mut allocation = None;
+        let answer = self.ask(kind, |reply, data| {
+            if reply == OptionReply::MetaContext {
+                let (id, name) = decode_meta_context(data)?;
+                allocation = allocation.or((name == ALLOCATION).then_some(id));
+            }
+            Ok(())
+        })?;
+        Ok(allocation.filter(|_| matches!(answer, Answer::Ack)))
+    }
+
+    fn go(
+        &mut self,
+        name: &str,
+        no_zeroes: bool,
+        structured: bool,
+        allocation: Option<u32>,
+    ) -> Result<Export, Error> {
+        let mut described = None;
+        let mut blocks = None;
+        InfoRequest::encode(OptionKind::Go, name, &[InfoKind::BlockSize], &mut self.out);
+        let answer = self.ask(OptionKind::Go, |reply, data| {
+            if reply == OptionReply::Info {
+                match Info::decode(data)? {
+                    Info::Export { size, flags } => described = Some((size, flags)),
+                    Info::BlockSize(sizes) => blocks = Some(sizes),
+                    Info::Name(_) | Info::Description(_) | Info::Other(_) => {}
+                }
+            }
+            Ok(())
+        })?;
+        let (size, flags) = match (answer, described) {
+            (Answer::Ack, Some(described)) => described,
+            (Answer::Ack, None) => {
+                return Err(self.protocol("the server did not say how large the export is"));
+            }
+            (Answer::Refused(Some(OptionReply::ErrUnsupported), _), _) => {
+                self.go_by_name(name, no_zeroes)?
+            }
+            (Answer::Refused(reply, message), _) => return Err(self.refused(name, reply, &message)),
+        };
+        let BlockSizes { minimum, maximum, .. } =
+            blocks.unwrap_or(BlockSizes { minimum: 512, preferred: 4096, maximum: PAYLOAD_MAX });
+        Ok(Export {
+            size,
+            flags,
+            block_min: minimum.max(512),
+            block_max: maximum.min(PAYLOAD_MAX),
+            structured,
+            allocation,
+        })
+    }
+
+    /// The older way into the transmission phase; the server closes when it does not like the name.
+    fn go_by_name(
+        &mut self,
+        name: &str,
+        no_zeroes: bool,
+    ) -> Result<(u64, TransmissionFlags), Error> {
+        option::encode_export_name(name, &mut self.out);
+        self.send()?;
+        let mut reply = [0; ExportNameReply::SIZE];
+        self.read(&mut reply)?;
+        if !no_zeroes {
+            self.read(&mut [0; ExportNameReply::ZEROES])?;
+        }
+        let reply = ExportNameReply::decode(&reply).expect("all its bytes are there");
+        Ok((reply.size, reply.flags))
+    }
+
+    /// Sends what is queued and reads the replies to `option` up to the last one.
+    fn ask(
+        &mut self,
+        option: OptionKind,
+        mut on_reply: impl FnMut(OptionReply, &[u8]) -> Result<(), Invalid>,
+    ) -> Result<Answer, Error> {
+        self.send()?;
+        for _ in 0..REPLIES_MAX {
+            let mut header = [0; OptionReplyHeader::SIZE];
+            self.read(&mut header)?;
+            let header = OptionReplyHeader::decode(&header).map_err(|error| self.invalid(error))?;
+            let header = header.expect("all its bytes are there");
+            if header.option != option.wire() {
+                return Err(self.protocol("the server answered an option that was not asked for"));
+            }
+            // At most `OPTION_DATA_MAX`, says the decoder.
+            let mut data = std::mem::take(&mut self.data);
+            data.resize(header.len as usize, 0);
+            self.read(&mut data)?;
+            let reply = OptionReply::from_wire(header.reply);
+            if header.is_error() {
+                let message = String::from_utf8_lossy(&data).into_owned();
+                return Ok(Answer::Refused(reply, message));
+            }
+            match reply {
+                Some(OptionReply::Ack) => return Ok(Answer::Ack),
+                Some(reply) => on_reply(reply, &data).map_err(|error| self.invalid(error))?,
+                None => {}
+            }
+            self.data = data;
+        }
+        Err(self.protocol("the server does not come to an end in the handshake"))
+    }
+
+    fn refused(&self, name: &str, reply: Option<OptionReply>, message: &str) -> Error {
+        let (kind, what) = match reply {
+            Some(OptionReply::ErrUnknown) => (
+                ErrorKind::NotFound,
+                format!("there is no export `{name}`: ask `nbdinfo --list` for names"),
+            ),
+            Some(OptionReply::ErrTlsRequired) => (
+                ErrorKind::Unsuitable,
+                "the server wants TLS, which is not supported: serve it over a unix socket"
+                    .to_owned(),
+            ),
+            Some(OptionReply::ErrPolicy) => {
+                (ErrorKind::Denied, "the server does not allow it".to_owned())
+            }
+            _ => (ErrorKind::Protocol, format!("the server refuses export `{name}`")),
+        };
+        let message: String = message.chars().filter(|c| !c.is_control()).take(200).collect();
+        let said = if message.is_empty() { message } else { format!(" (it says: {message})") };
+        Error::new(kind, format!("{}: {what}{said}", self.at))
+    }
+
+    fn protocol(&self, what: &str) -> Error {
+        Error::new(ErrorKind::Protocol, format!("{}: {what}", self.at))
+    }
+
+    fn invalid(&self, error: Invalid) -> Error {
+        self.protocol("what answers there does not speak NBD as it should").because(error)
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        let (kind, what) = match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => (
+                ErrorKind::Connect,
+                "the server accepts connections but does not go on with the handshake",
+            ),
+            _ => (ErrorKind::Protocol, "the server closed the connection during the handshake"),
+        };
+        Error::new(kind, format!("{}: {what}", self.at)).because(error)
+    }
+
+    fn send(&mut self) -> Result<(), Error> {
+        let out = std::mem::take(&mut self.out);
+        let sent = left(self.deadline).and_then(|left| match &mut self.stream {
+            Stream::Unix(stream) => {
+                stream.set_write_timeout(Some(left))?;
+                stream.write_all(&out)
+            }
+            Stream::Tcp(stream) => {
+                stream.set_write_timeout(Some(left))?;
+                stream.write_all(&out)
+            }
+        });
+        self.out = out;
+        self.out.clear();
+        sent.map_err(|error| self.failed(error))
+    }
+
+    /// Fills `bytes`, whatever the pieces in which they come, until the deadline.
+    fn read(&mut self, mut bytes: &mut [u8]) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            let read = left(self.deadline).and_then(|left| match &mut self.stream {
+                Stream::Unix(stream) => {
+                    stream.set_read_timeout(Some(left))?;
+                    stream.read(bytes)
+                }
+                Stream::Tcp(stream) => {
+                    stream.set_read_timeout(Some(left))?;
+                    stream.read(bytes)
+                }
+            });
+            match read {
+                Ok(0) => return Err(self.failed(io::ErrorKind::UnexpectedEof.into())),
+                Ok(read) => bytes = &mut bytes[read..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,320 @@
+//! An export of an NBD server as primary storage: Ceph RBD, qcow2, VMDK, S3 and the rest through nbdkit
+//! or qemu-nbd.
+//!
+//! ```text
+//!             open()                  a connection ends, garbage, no answer in time
+//! (blocking) ──────► session is up ─────────────────────────────────────────────┐
+//!                         ▲                                                     ▼
+//!                         │ connected, and the old                      SessionLost; sockets closed
+//!                         │ sockets are drained                                 │
+//!                    SessionRestored, ◄── helper thread connects ◄── back-off ◄─┘
+//!                    unanswered I/O again       └── fails: longer back-off ──►──┘
+//! ```
+//! - Several connections where the server promises that a flush on one covers all; the loss of any of them is the
+//!   loss of the session, since nobody knows what the server still holds.
+//! - **Replay**: an I/O that was answered is never sent again; one that was not is sent on the next session,
+//!   after [`BackendEvent::SessionLost`]. A flush that would have covered writes answered on the
+//!   lost session fails instead of succeeding without them.
+//! - An I/O unanswered for `timeout` ends the session, which is the only way to get its memory back.
+//! - While there is no session, I/O waits; [`Backend::trouble`] says why. The engine has its own time-outs.
+//! - An export that comes back with another size, or that lost an ability, is refused.
+//! - A server without flush gets FUA writes if it takes them; otherwise a flush has nothing to do.
+
+mod connect;
+mod receive;
+mod requests;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use forebay_core::action::IoOp;
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::Nanos;
+use forebay_core::status::IoStatus;
+use forebay_io::reactor::Completion;
+use forebay_nbd::flags::TransmissionFlags;
+
+use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
+use crate::error::Error;
+use crate::uri::NbdUri;
+use connect::{Connector, Export, NewSession};
+use requests::Requests;
+use session::Session;
+
+/// Pause after the second attempt to connect; the first is made at once, later pauses double.
+const BACK_OFF_MIN: Nanos = Nanos::from_millis(100);
+/// Longest pause.
+const BACK_OFF_MAX: Nanos = Nanos::from_millis(5_000);
+/// Longest command without a payload; a power of two that fits its 32 bits.
+const LEN_MAX: u64 = 1 << 30;
+
+/// See the module.
+#[derive(Debug)]
+pub struct NbdBackend {
+    uri: NbdUri,
+    properties: Properties,
+    /// What the first session offered; later ones must offer the same.
+    export: Export,
+    tokens: Option<TokenRange>,
+    requests: Requests,
+    /// Up, or closed and being drained.
+    session: Option<Session>,
+    state: State,
+    trouble: Option<String>,
+    /// Something was queued after the last send.
+    is_send_due: bool,
+    /// When the I/O that has waited longest may be out of time.
+    check_at: Nanos,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Connected by `open`, not attached yet, or ready to go on once the old session has drained.
+    Connected(NewSession),
+    Up,
+    BackOff {
+        until: Nanos,
+        attempt: u32,
+    },
+    Connecting {
+        connector: Connector,
+        attempt: u32,
+    },
+    Detached,
+}
+
+impl NbdBackend {
+    /// Connects; blocks until that has succeeded or failed.
+    ///
+    /// # Errors
+    /// Nothing listens, no such export, the server wants or offers what cannot be used.
+    pub fn connect(uri: &NbdUri, read_only: bool) -> Result<NbdBackend, Error> {
+        let new = connect::open_session(uri)?;
+        let export = new.export;
+        let can = |flag| export.flags.has(flag);
+        let properties = Properties {
+            size: export.size,
+            logical_block: export.block_min,
+            read_only: read_only || uri.read_only || can(TransmissionFlags::READ_ONLY),
+            discard: can(TransmissionFlags::SEND_TRIM),
+            write_zeroes: can(TransmissionFlags::SEND_WRITE_ZEROES),
+            extents: export.allocation.is_some(),
+        };
+        let len_max = u64::from(export.block_max / export.block_min * export.block_min);
+        Ok(NbdBackend {
+            uri: uri.clone(),
+            properties,
+            export,
+            tokens: None,
+            requests: Requests::new(len_max.min(LEN_MAX), export.block_min.into()),
+            session: None,
+            state: State::Connected(new),
+            trouble: None,
+            is_send_due: false,
+            check_at: Nanos::NEVER,
+        })
+    }
+
+    /// What can be answered without the server.
+    fn answer_here(&self, io: &mut BackendIo) -> Option<IoStatus> {
+        if let Some(status) = io.refusal(&self.properties) {
+            return Some(status);
+        }
+        let block = u64::from(self.properties.logical_block);
+        let can = |flag| self.export.flags.has(flag);
+        match io.op {
+            IoOp::Flush if self.properties.read_only => Some(IoStatus::Ok),
+            IoOp::Flush => (!can(TransmissionFlags::SEND_FLUSH)).then_some(IoStatus::Ok),
+            IoOp::Discard => {
+                // Blocks that are discarded only in part stay.
+                let start = io.range.start.next_multiple_of(block);
+                let end = io.range.end / block * block;
+                io.range = ByteRange { start, end: end.max(start) };
+                io.range.is_empty().then_some(IoStatus::Ok)
+            }
+            IoOp::WriteZeroes { fast_only, .. } => {
+                let refused = !io.range.is_aligned(block)
+                    || (fast_only && !can(TransmissionFlags::SEND_FAST_ZERO));
+                refused.then_some(IoStatus::Unsupported)
+            }
+            IoOp::Read { .. } | IoOp::Write { .. } | IoOp::Extents => None,
+        }
+    }
+
+    fn send(&mut self, cx: &mut Context<'_>) {
+        self.is_send_due = false;
+        if !matches!(self.state, State::Up) {
+            return;
+        }
+        let session = self.session.as_mut().expect("up");
+        if let Err(why) = session.send(cx, &mut self.requests) {
+            return self.lose_session(cx, why);
+        }
+        if self.check_at == Nanos::NEVER && self.requests.in_flight() > 0 {
+            self.check_at = cx.now.plus(self.uri.timeout);
+        }
+    }
+
+    /// The session is over; the next attempt to connect is made at once.
+    fn lose_session(&mut self, cx: &mut Context<'_>, why: String) {
+        self.session.as_mut().expect("up").close(cx.reactor);
+        self.check_at = Nanos::NEVER;
+        self.state = State::BackOff { until: cx.now, attempt: 0 };
+        self.trouble = Some(format!("{}: {why}; reconnecting", self.uri));
+        cx.events.push(BackendEvent::SessionLost);
+        self.requests.session_lost(cx.events);
+    }
+
+    /// Takes the way back to a session as far as it goes now.
+    fn reconnect(&mut self, cx: &mut Context<'_>) {
+        if let State::BackOff { until, attempt } = self.state
+            && until <= cx.now
+        {
+            match Connector::start(&self.uri, cx.reactor.waker()) {
+                Ok(connector) => self.state = State::Connecting { connector, attempt },
+                Err(error) => self.back_off(cx.now, attempt, &error.to_string()),
+            }
+        }
+        if let State::Connecting { connector, attempt } = &self.state
+            && let Some(result) = connector.result()
+        {
+            let attempt = *attempt;
+            match result.map_err(|error| error.to_string()).and_then(|new| self.accept(new)) {
+                Ok(new) => self.state = State::Connected(new),
+                Err(why) => self.back_off(cx.now, attempt, &why),
+            }
+        }
+        if matches!(self.state, State::Connected(_)) {
+            self.resume(cx);
+        }
+    }
+
+    /// A new session must offer what the first one did.
+    fn accept(&self, new: NewSession) -> Result<NewSession, String> {
+        if new.export.size != self.export.size {
+            return Err(format!(
+                "the export came back with {} bytes instead of {}: give it its size back, or detach \
+                 the disk and resize it",
+                new.export.size, self.export.size
+            ));
+        }
+        if new.export != self.export {
+            return Err(
+                "the export came back with other abilities: restart the disk to use it".to_owned()
+            );
+        }
+        Ok(new)
+    }
+
+    fn back_off(&mut self, now: Nanos, attempt: u32, why: &str) {
+        let pause = BACK_OFF_MIN.0 << attempt.min(16);
+        let until = now.plus(Nanos(pause.min(BACK_OFF_MAX.0)));
+        self.state = State::BackOff { until, attempt: attempt.saturating_add(1) };
+        self.trouble = Some(format!("{}: {why}; trying again", self.uri));
+    }
+
+    /// Starts the new session, once the kernel has let go of the memory of the old one's I/O.
+    fn resume(&mut self, cx: &mut Context<'_>) {
+        if self.session.as_ref().is_some_and(|session| !session.is_drained()) {
+            return;
+        }
+        let tokens = self.tokens.expect("attached");
+        let up = std::mem::replace(&mut self.state, State::Up);
+        let State::Connected(new) = up else { unreachable!("only when connected") };
+        let (session, started) = Session::start(new, tokens, cx.reactor);
+        self.session = Some(session);
+        match started {
+            Ok(()) => {
+                self.trouble = None;
+                cx.events.push(BackendEvent::SessionRestored);
+            }
+            Err(error) => self.back_off(cx.now, 0, &error.to_string()),
+        }
+    }
+
+    /// Ends the session when an I/O has waited too long.
+    fn check_time(&mut self, cx: &mut Context<'_>) {
+        if cx.now < self.check_at {
+            return;
+        }
+        let oldest = self.requests.oldest_sent();
+        self.check_at = oldest.map_or(Nanos::NEVER, |sent| sent.plus(self.uri.timeout));
+        if self.check_at <= cx.now {
+            let timeout = crate::duration::exact(self.uri.timeout).to_string();
+            self.lose_session(cx, format!("no answer within {timeout}"));
+        }
+    }
+}
+
+impl Backend for NbdBackend {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> io::Result<()> {
+        self.tokens = Some(tokens);
+        let connected = std::mem::replace(&mut self.state, State::Up);
+        let State::Connected(new) = connected else { unreachable!("attached once, after open") };
+        let (session, started) = Session::start(new, tokens, cx.reactor);
+        self.session = Some(session);
+        if started.is_err() {
+            self.state = State::Detached;
+        }
+        started
+    }
+
+    fn submit(&mut self, cx: &mut Context<'_>, mut io: BackendIo) {
+        if let Some(status) = self.answer_here(&mut io) {
+            return cx.events.push(BackendEvent::Done { id: io.id, status });
+        }
+        self.requests.submit(io);
+        // On an idle session at once; otherwise with what else the shard submits in this turn.
+        if self.requests.in_flight() == 0 {
+            self.send(cx);
+        } else {
+            self.is_send_due = true;
+        }
+    }
+
+    fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
+        let session = self.session.as_mut().expect("its sockets complete");
+        let result = session.on_completion(cx, completion, &mut self.requests);
+        if let (State::Up, Err(why)) = (&self.state, result) {
+            self.lose_session(cx, why);
+        }
+        self.on_wake(cx);
+    }
+
+    fn on_wake(&mut self, cx: &mut Context<'_>) {
+        match self.state {
+            State::Up => self.check_time(cx),
+            State::BackOff { .. } | State::Connecting { .. } | State::Connected(_) => {
+                self.reconnect(cx);
+            }
+            State::Detached => return,
+        }
+        self.send(cx);
+    }
+
+    fn next_deadline(&self) -> Nanos {
+        match self.state {
+            State::Up if self.is_send_due => Nanos(0),
+            State::Up => self.check_at,
+            State::BackOff { until, .. } => until,
+            State::Connecting { .. } | State::Connected(_) | State::Detached => Nanos::NEVER,
+        }
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    fn detach(&mut self, cx: &mut Context<'_>) {
+        if let (State::Up, Some(session)) = (&self.state, &mut self.session) {
+            session.leave(cx.reactor);
+        }
+        self.state = State::Detached;
+    }
+}
