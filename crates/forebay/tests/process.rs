@@ -1,0 +1,217 @@
+//! `forebay` as a process: what it serves, what it refuses, how it ends.
+
+#![allow(missing_docs, clippy::disallowed_methods)]
+
+mod common;
+
+use common::{Client, Folder, Forebay, forebay};
+use rustix::process::Signal;
+
+fn start(folder: &Folder, more: &[&str]) -> Forebay {
+    let (backend, nbd) = (folder.text("file:", "disk.raw"), folder.text("unix:", "nbd.sock"));
+    let control = folder.text("", "control.sock");
+    let mut args = vec!["run", &backend, "--name", "db", "--ram", "1MiB", "--nbd", &nbd];
+    args.extend(["--control", &control]);
+    args.extend(more);
+    Forebay::start(&args)
+}
+
+#[test]
+fn what_is_written_is_read_again_and_is_on_primary_storage() {
+    for reactor in ["auto", "epoll"] {
+        let folder = Folder::new();
+        folder.image("disk.raw", 16 << 20);
+        let flash = folder.text("", "flash") + ":4MiB";
+        let more = ["--flash", &flash, "--flash-admission", "always", "--reactor", reactor];
+        let server = start(&folder, &more);
+        let mut client = Client::attach(&folder.path("nbd.sock"), "db");
+        assert_eq!(client.size, 16 << 20);
+        let piece = |n: u64| vec![n as u8 + 1; 12 << 10];
+        for n in 0..200u64 {
+            client.write(n * 40 * 1024 + 512, &piece(n));
+        }
+        for _ in 0..3 {
+            for n in 0..200u64 {
+                assert_eq!(client.read(n * 40 * 1024 + 512, 12 << 10), piece(n), "piece {n}");
+            }
+        }
+        let (code, error) = server.terminate();
+        assert_eq!(code, Some(0), "{error}");
+        let image = std::fs::read(folder.path("disk.raw")).unwrap();
+        for n in 0..200 {
+            let start = n * 40 * 1024 + 512;
+            assert_eq!(image[start..start + (12 << 10)], piece(n as u64));
+        }
+    }
+}
+
+#[test]
+fn sigterm_answers_what_is_in_flight_closes_clients_and_removes_sockets() {
+    let folder = Folder::new();
+    folder.image("disk.raw", 16 << 20);
+    let inner = folder.text("model:san?latency=300ms&inner=file:", "disk.raw");
+    let (nbd, control) = (folder.text("unix:", "nbd.sock"), folder.text("", "control.sock"));
+    let args =
+        ["run", &inner, "--name", "db", "--ram", "1MiB", "--nbd", &nbd, "--control", &control];
+    let server = Forebay::start(&args);
+    let mut client = Client::attach(&folder.path("nbd.sock"), "db");
+    client.write(0, &[7; 4096]);
+    let cookie = client.send(1, 4096, 4096, &[8; 4096]);
+    // The statistics show that the request has arrived.
+    while !in_flight(&control) {}
+    server.signal(Signal::TERM);
+    assert_eq!(client.receive(0).unwrap().0, cookie);
+    assert!(client.is_closed());
+    let (code, error) = server.wait();
+    assert_eq!(code, Some(0), "{error}");
+    assert!(!folder.path("nbd.sock").exists() && !folder.path("control.sock").exists());
+    assert_eq!(std::fs::read(folder.path("disk.raw")).unwrap()[4096..8192], [8; 4096]);
+}
+
+fn in_flight(control: &str) -> bool {
+    let output = forebay(&["stats", "db", "--json", "--control", control]);
+    let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    stats["requests_in_flight"] == 1
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let folder = Folder::new();
+    folder.image("disk.raw", 16 << 20);
+    let inner = folder.text("model:san?latency=20s&inner=file:", "disk.raw");
+    let (nbd, control) = (folder.text("unix:", "nbd.sock"), folder.text("", "control.sock"));
+    let args =
+        ["run", &inner, "--name", "db", "--ram", "1MiB", "--nbd", &nbd, "--control", &control];
+    let server = Forebay::start(&args);
+    let mut client = Client::attach(&folder.path("nbd.sock"), "db");
+    client.send(0, 0, 4096, &[]);
+    while !in_flight(&control) {}
+    server.signal(Signal::TERM);
+    // The listener goes first: from then on the second signal is one.
+    while folder.path("nbd.sock").exists() {}
+    server.signal(Signal::TERM);
+    let (code, error) = server.wait();
+    assert_eq!(code, Some(1));
+    assert!(error.contains("second SIGTERM"), "{error}");
+    assert!(!folder.path("control.sock").exists());
+}
+
+#[test]
+fn a_second_run_on_the_same_socket_backend_or_flash_is_refused() {
+    let folder = Folder::new();
+    folder.image("disk.raw", 16 << 20);
+    let flash = folder.text("", "flash") + ":1MiB";
+    let _server = start(&folder, &["--flash", &flash]);
+    let (backend, nbd) = (folder.text("file:", "disk.raw"), folder.text("unix:", "nbd.sock"));
+    let (control, other) = (folder.text("", "control.sock"), folder.text("", "other.sock"));
+    let ram = ["--ram", "1MiB"];
+    let cases: [(Vec<&str>, &str); 4] = [
+        (vec!["run", "mem:1MiB", "--control", &control], "control.sock is in use"),
+        (vec!["run", "mem:1MiB", "--control", &other, "--nbd", &nbd], "nbd.sock is in use"),
+        (vec!["run", "mem:1MiB", "--control", &other, "--flash", &flash], "flash is in use"),
+        (vec!["run", &backend, "--control", &other], "in use"),
+    ];
+    for (mut args, expect) in cases {
+        args.extend(ram);
+        let output = forebay(&args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains(expect), "{error}");
+        assert!(!folder.path("other.sock").exists(), "what was begun is undone");
+    }
+    let mut client = Client::attach(&folder.path("nbd.sock"), "db");
+    assert_eq!(client.read(0, 512), [0; 512], "the first one goes on");
+}
+
+#[test]
+fn after_kill_9_it_starts_again_on_everything_and_has_what_was_acknowledged() {
+    let folder = Folder::new();
+    folder.image("disk.raw", 16 << 20);
+    let flash = folder.text("", "flash") + ":1MiB";
+    for round in 0..3u8 {
+        let server = start(&folder, &["--flash", &flash, "--flash-admission", "always"]);
+        let mut client = Client::attach(&folder.path("nbd.sock"), "db");
+        for before in 0..round {
+            let offset = u64::from(before) * 64 * 1024;
+            assert_eq!(client.read(offset, 64 << 10), vec![before + 1; 64 << 10]);
+        }
+        client.write(u64::from(round) * 64 * 1024, &vec![round + 1; 64 << 10]);
+        server.signal(Signal::KILL);
+        server.wait();
+    }
+}
+
+#[test]
+fn metadata_beyond_its_limit_is_refused_before_start() {
+    let output = forebay(&["run", "mem:64MiB", "--ram", "32MiB", "--metadata-limit", "4KiB"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error.contains("metadata") && error.contains("limit"), "{error}");
+}
+
+#[test]
+fn a_configuration_file_serves_several_disks_on_several_shards() {
+    let folder = Folder::new();
+    let config = format!(
+        "shards = 2\ncontrol = \"{control}\"\n\
+         [[disk]]\nname = \"a\"\nbackend = \"mem:1MiB\"\nram = \"1MiB\"\nflash = \"{flash}:1MiB\"\n\
+         [[disk]]\nname = \"b\"\nbackend = \"mem:2MiB\"\nram = \"1MiB\"\nflash = \"{flash}:1MiB\"\n\
+         [[nbd]]\nlisten = \"unix:{nbd}\"\nconnections-max = 3\n",
+        control = folder.path("control.sock").display(),
+        flash = folder.path("flash").display(),
+        nbd = folder.path("nbd.sock").display(),
+    );
+    std::fs::write(folder.path("forebay.toml"), config).unwrap();
+    let config = folder.text("", "forebay.toml");
+    let server = Forebay::start(&["serve", "--config", &config, "--json"]);
+    let info: serde_json::Value = serde_json::from_str(&server.summary).unwrap();
+    assert_eq!((&info["disks"][0]["shard"], &info["disks"][1]["shard"]), (&0.into(), &1.into()));
+    let socket = folder.path("nbd.sock");
+    let mut clients =
+        [Client::attach(&socket, "a"), Client::attach(&socket, "b"), Client::attach(&socket, "")];
+    assert_eq!(clients.each_ref().map(|client| client.size >> 20), [1, 2, 1]);
+    clients[0].write(0, &[1; 4096]);
+    clients[1].write(0, &[2; 4096]);
+    assert_eq!(clients[2].read(0, 4096), [1; 4096], "the same disk on another connection");
+    assert_eq!(clients[1].read(0, 4096), [2; 4096]);
+    // A fourth client is closed at once; when one leaves, there is room again.
+    let mut excess = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    assert_eq!(std::io::Read::read(&mut excess, &mut [0; 32]).unwrap_or(0), 0);
+    let control = folder.text("", "control.sock");
+    let output = forebay(&["stats", "--json", "--control", &control]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 2);
+    let (code, error) = server.terminate();
+    assert_eq!(code, Some(0), "{error}");
+}
+
+#[test]
+fn stats_show_the_disk_and_name_what_is_there_when_it_is_not() {
+    let folder = Folder::new();
+    folder.image("disk.raw", 16 << 20);
+    let _server = start(&folder, &[]);
+    let control = folder.text("", "control.sock");
+    let mut client = Client::attach(&folder.path("nbd.sock"), "db");
+    client.read(0, 4096);
+    client.read(0, 4096);
+    let output = forebay(&["stats", "db", "--control", &control]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for expect in ["hit ratio 50.0 %", "numBlocks", "vFlash:cacheHitPercentage", "write-through"] {
+        assert!(text.contains(expect), "{expect}: {text}");
+    }
+    let output = forebay(&["stats", "web", "--control", &control]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("no disk 'web'") && error.contains("running: db"), "{error}");
+    let output = forebay(&["events", "--json", "--control", &control]);
+    assert!(output.status.success());
+}
+
+#[test]
+fn errors_on_the_command_line_exit_with_2_and_failures_with_1() {
+    assert_eq!(forebay(&["run"]).status.code(), Some(2));
+    assert_eq!(forebay(&["run", "file:/nowhere/at/all"]).status.code(), Some(1));
+    assert_eq!(forebay(&["run", "http://x"]).status.code(), Some(1));
+    assert_eq!(forebay(&["stats", "--control", "/nowhere/at/all"]).status.code(), Some(1));
+    assert_eq!(forebay(&["completion", "bash"]).status.code(), Some(0));
+    let manual = forebay(&["man"]);
+    assert!(String::from_utf8(manual.stdout).unwrap().contains("FOREBAY RUN"));
+}
