@@ -1,1 +1,16 @@
-//! Forebay.
+//! Block I/O traces: what a virtual disk was asked, read from files of several tools, run through a
+//! simulated cache or replayed on real storage.
+//!
+//! [`formats`] turns a file into [`record::Record`]s, one at a time; [`workload`] makes records up;
+//! [`simulate`] tells what a cache would have done to them, with the engine's own eviction policies;
+//! [`replay`] sends them to a backend and measures it.
+
+pub mod belady;
+mod error;
+pub mod formats;
+pub mod record;
+pub mod replay;
+pub mod simulate;
+pub mod workload;
+
+pub use error::{Error, ErrorKind};

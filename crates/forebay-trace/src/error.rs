@@ -1,0 +1,68 @@
+//! The crate's error: what went wrong, where in which file, and what to do.
+
+use std::fmt;
+use std::io;
+
+/// What kind of thing went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The file cannot be read.
+    Io,
+    /// The content is of no format that is read here.
+    UnknownFormat,
+    /// A record of the trace makes no sense.
+    BadRecord,
+    /// A setting that cannot work.
+    Invalid,
+    /// The target of a replay is smaller than the trace.
+    TargetTooSmall,
+    /// The target of a replay failed.
+    Target,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<io::Error>,
+}
+
+impl Error {
+    /// An error of `kind` with a message that names the thing and says what to do.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error { kind, message: message.into(), source: None }
+    }
+
+    /// An I/O error while doing `what`.
+    pub fn io(what: impl Into<String>, source: io::Error) -> Error {
+        Error { kind: ErrorKind::Io, message: what.into(), source: Some(source) }
+    }
+
+    /// The kind, to match on.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The same error with the name of the file in front.
+    pub(crate) fn in_file(mut self, name: &str) -> Error {
+        self.message = format!("{name}: {}", self.message);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}

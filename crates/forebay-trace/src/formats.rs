@@ -1,0 +1,335 @@
+//! Readers for the trace formats of several tools.
+//!
+//! ```text
+//! file ─► source (zstd or plain, by content) ─► detect (first 64 KiB) ─► Reader ─► Record …
+//! ```
+//! A reader streams: it holds one line or one binary record at a time, whatever the file's size.
+//! A record that makes no sense is an error that names its line (or number) and what is wrong; with
+//! [`Options::skip_bad`] it is counted and passed over. Requests that are neither read nor write,
+//! and empty ones, are passed over and counted as ignored. Hostile input gives errors, never a
+//! panic.
+//!
+//! A new format is a file with a decoder, a variant of [`Format`], and lines in [`Format::ALL`],
+//! [`detect`] and [`Decoder::new`].
+
+mod arc;
+mod detect;
+mod fields;
+mod lines;
+mod msr;
+mod source;
+mod ssdsim;
+mod vscsi;
+mod vscsi_csv;
+
+use std::fmt;
+use std::io::{BufRead, Read};
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::error::{Error, ErrorKind};
+use crate::record::{END_MAX, LEN_MAX, Op, Record};
+use source::Source;
+
+/// The formats that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// VMware's vscsiStats binary, version 1 (32-byte records).
+    VscsiV1,
+    /// VMware's vscsiStats binary, version 2 (40-byte records).
+    VscsiV2,
+    /// `vscsiStats -e`.
+    VscsiCsv,
+    /// MSR Cambridge CSV.
+    Msr,
+    /// Five columns: time, device, sector, sectors, type; SSDsim, MQSim and DiskSim write it.
+    Ssdsim,
+    /// The ARC paper's `.lis`: pages of 512 bytes, no time, reads only.
+    Arc,
+}
+
+impl Format {
+    /// All formats with their names, for parsing and help.
+    pub const ALL: [(Format, &'static str); 8] = [
+        (Format::VscsiV1, "vscsi1"),
+        (Format::VscsiV2, "vscsi2"),
+        (Format::VscsiCsv, "vscsi-csv"),
+        (Format::Msr, "msr"),
+        (Format::Ssdsim, "ssdsim"),
+        (Format::Ssdsim, "mqsim"),
+        (Format::Ssdsim, "disksim"),
+        (Format::Arc, "arc"),
+    ];
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Format::ALL.iter().find(|(format, _)| format == self).map(|&(_, name)| name);
+        f.write_str(name.expect("every format is in the table"))
+    }
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Format, Error> {
+        let found = Format::ALL.iter().find(|(_, known)| *known == name);
+        found.map(|&(format, _)| format).ok_or_else(|| {
+            let names = Format::ALL.map(|(_, name)| name).join(", ");
+            let message = format!("unknown trace format \"{name}\": use one of {names}");
+            Error::new(ErrorKind::Invalid, message)
+        })
+    }
+}
+
+/// What a number in a time column counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimeUnit {
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Milliseconds.
+    Milliseconds,
+    /// Seconds.
+    Seconds,
+}
+
+impl TimeUnit {
+    /// All units with their names.
+    pub const ALL: [(TimeUnit, &'static str); 4] = [
+        (TimeUnit::Nanoseconds, "ns"),
+        (TimeUnit::Microseconds, "us"),
+        (TimeUnit::Milliseconds, "ms"),
+        (TimeUnit::Seconds, "s"),
+    ];
+
+    fn ns(self) -> u64 {
+        match self {
+            TimeUnit::Nanoseconds => 1,
+            TimeUnit::Microseconds => 1_000,
+            TimeUnit::Milliseconds => 1_000_000,
+            TimeUnit::Seconds => 1_000_000_000,
+        }
+    }
+}
+
+impl FromStr for TimeUnit {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<TimeUnit, Error> {
+        let found = TimeUnit::ALL.iter().find(|(_, known)| *known == name);
+        found.map(|&(unit, _)| unit).ok_or_else(|| {
+            let message = format!("unknown unit of time \"{name}\": use one of ns, us, ms, s");
+            Error::new(ErrorKind::Invalid, message)
+        })
+    }
+}
+
+/// How to read a trace. The default finds everything out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The format; `None`: found by content.
+    pub format: Option<Format>,
+    /// Unit of the time column of [`Format::Ssdsim`], whose writers do not agree. `None`:
+    /// milliseconds when the times have a decimal point, otherwise nanoseconds.
+    pub time_unit: Option<TimeUnit>,
+    /// Bytes that the length column of [`Format::Ssdsim`] counts; `None`: 512.
+    pub len_unit: Option<u32>,
+    /// Only this device of the trace; the requests of others are ignored. `None`: all.
+    pub device: Option<u32>,
+    /// Pass bad records over instead of ending at the first.
+    pub skip_bad: bool,
+}
+
+/// Records that a reader has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Reads and writes.
+    pub records: u64,
+    /// Other commands, empty requests and header lines.
+    pub ignored: u64,
+    /// Bad records passed over.
+    pub bad: u64,
+    /// What was wrong with the first of them.
+    pub first_bad: Option<String>,
+}
+
+/// A request as a decoder found it, not yet checked.
+#[derive(Clone, Copy, Debug)]
+struct Raw {
+    /// Nanoseconds since an origin of the format's choice.
+    time_ns: u64,
+    op: Op,
+    offset: u64,
+    len: u64,
+    device: u32,
+}
+
+/// Why a decoder has no request.
+#[derive(Debug)]
+enum Failure {
+    /// The input ended, or cannot be read.
+    Io(std::io::Error),
+    /// What is wrong with this record.
+    Bad(String),
+}
+
+/// One step of a decoder: a request, `Ok(None)` for something that is passed over.
+type Step = Result<Option<Raw>, Failure>;
+
+/// Decodes one record at a time.
+#[derive(Debug)]
+enum Decoder {
+    Vscsi(vscsi::Vscsi),
+    Lines(lines::Lines),
+}
+
+impl Decoder {
+    fn new(format: Format, sample: &[u8], options: &Options) -> Decoder {
+        let parser: Box<dyn lines::Parser> = match format {
+            Format::VscsiV1 => return Decoder::Vscsi(vscsi::Vscsi::new(vscsi::Version::V1)),
+            Format::VscsiV2 => return Decoder::Vscsi(vscsi::Vscsi::new(vscsi::Version::V2)),
+            Format::VscsiCsv => Box::new(vscsi_csv::VscsiCsv),
+            Format::Msr => Box::new(msr::Msr::default()),
+            Format::Ssdsim => Box::new(ssdsim::Ssdsim::new(sample, options)),
+            Format::Arc => Box::new(arc::Arc),
+        };
+        Decoder::Lines(lines::Lines::new(parser))
+    }
+
+    /// `None` at the end of the input.
+    fn step(&mut self, input: &mut dyn BufRead) -> Option<Step> {
+        match self {
+            Decoder::Vscsi(vscsi) => vscsi.step(input),
+            Decoder::Lines(lines) => lines.step(input),
+        }
+    }
+
+    /// Where the last record was, for people.
+    fn position(&self) -> String {
+        match self {
+            Decoder::Vscsi(vscsi) => format!("record {}", vscsi.number()),
+            Decoder::Lines(lines) => format!("line {}", lines.number()),
+        }
+    }
+}
+
+/// A trace being read: an iterator of records that ends after the first error.
+#[derive(Debug)]
+pub struct Reader {
+    name: String,
+    source: Source,
+    format: Format,
+    decoder: Decoder,
+    options: Options,
+    first_time_ns: Option<u64>,
+    counts: Counts,
+    ended: bool,
+}
+
+impl Reader {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is of no known format.
+    pub fn open(path: &Path, options: &Options) -> Result<Reader, Error> {
+        let name = path.display().to_string();
+        let file = std::fs::File::open(path).map_err(|e| Error::io(format!("{name}: open"), e))?;
+        Reader::new(file, &name, options)
+    }
+
+    /// Reads from anything; `name` is for error messages.
+    ///
+    /// # Errors
+    /// The input cannot be read, or is of no known format.
+    pub fn new(
+        input: impl Read + Send + 'static,
+        name: &str,
+        options: &Options,
+    ) -> Result<Reader, Error> {
+        let name = name.to_owned();
+        let source = Source::new(input).map_err(|e| Error::io(format!("{name}: read"), e))?;
+        let format = match options.format {
+            Some(format) => format,
+            None => detect::detect(source.sample()).map_err(|e| e.in_file(&name))?,
+        };
+        let options = *options;
+        let decoder = Decoder::new(format, source.sample(), &options);
+        let counts = Counts::default();
+        let first_time_ns = None;
+        Ok(Reader { name, source, format, decoder, options, first_time_ns, counts, ended: false })
+    }
+
+    /// The format that is being read.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// What was read so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn is_wanted(&self, device: u32) -> bool {
+        self.options.device.is_none_or(|wanted| wanted == device)
+    }
+
+    /// Checks a decoded request and sets its time to the trace's own.
+    fn check(&mut self, raw: Raw) -> Result<Record, String> {
+        let Raw { time_ns, op, offset, len, device } = raw;
+        if len > LEN_MAX {
+            return Err(format!("length {len} is beyond {LEN_MAX} bytes"));
+        }
+        if offset > END_MAX - len {
+            return Err(format!("offset {offset} is beyond {END_MAX} bytes"));
+        }
+        let first = *self.first_time_ns.get_or_insert(time_ns);
+        let time_ns = time_ns.saturating_sub(first);
+        Ok(Record { time_ns, op, offset, len: len as u32, device })
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<Record, Error>;
+
+    fn next(&mut self) -> Option<Result<Record, Error>> {
+        while !self.ended {
+            let Some(step) = self.decoder.step(&mut self.source) else {
+                self.ended = true;
+                break;
+            };
+            let bad = match step {
+                Ok(Some(raw)) if raw.len > 0 && self.is_wanted(raw.device) => match self.check(raw)
+                {
+                    Ok(record) => {
+                        self.counts.records += 1;
+                        return Some(Ok(record));
+                    }
+                    Err(what) => what,
+                },
+                Ok(_) => {
+                    self.counts.ignored += 1;
+                    continue;
+                }
+                Err(Failure::Bad(what)) => what,
+                Err(Failure::Io(source)) => {
+                    self.ended = true;
+                    let place = format!("{}: after {}", self.name, self.decoder.position());
+                    return Some(Err(Error::io(place, source)));
+                }
+            };
+            let message = format!("{}: {}: {bad}", self.name, self.decoder.position());
+            if !self.options.skip_bad {
+                self.ended = true;
+                return Some(Err(Error::new(ErrorKind::BadRecord, message)));
+            }
+            self.counts.bad += 1;
+            self.counts.first_bad.get_or_insert(message);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

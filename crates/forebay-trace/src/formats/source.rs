@@ -1,0 +1,64 @@
+//! The bytes of a trace: plain or zstd-compressed, found by content.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+/// How much is looked at to find the format.
+const SAMPLE_LEN: u64 = 64 << 10;
+/// First bytes of a zstd frame.
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+
+/// Decompressed bytes, with a look at the first of them.
+pub(super) struct Source {
+    sample: Cursor<Vec<u8>>,
+    rest: Box<dyn BufRead + Send>,
+}
+
+impl Source {
+    pub(super) fn new(mut input: impl Read + Send + 'static) -> io::Result<Source> {
+        let mut magic = Vec::new();
+        (&mut input).take(ZSTD_MAGIC.len() as u64).read_to_end(&mut magic)?;
+        let compressed = magic == ZSTD_MAGIC;
+        let input = Cursor::new(magic).chain(input);
+        let mut rest: Box<dyn BufRead + Send> = if compressed {
+            Box::new(BufReader::new(zstd::Decoder::new(input)?))
+        } else {
+            Box::new(BufReader::new(input))
+        };
+        let mut sample = Vec::new();
+        // What is wrong with the input is told when reading gets there.
+        let _ = (&mut rest).take(SAMPLE_LEN).read_to_end(&mut sample);
+        Ok(Source { sample: Cursor::new(sample), rest })
+    }
+
+    /// The first bytes, whatever was read since.
+    pub(super) fn sample(&self) -> &[u8] {
+        self.sample.get_ref()
+    }
+
+    fn in_sample(&self) -> bool {
+        self.sample.position() < self.sample.get_ref().len() as u64
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.in_sample() { self.sample.read(buf) } else { self.rest.read(buf) }
+    }
+}
+
+impl BufRead for Source {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.in_sample() { self.sample.fill_buf() } else { self.rest.fill_buf() }
+    }
+
+    fn consume(&mut self, amount: usize) {
+        if self.in_sample() { self.sample.consume(amount) } else { self.rest.consume(amount) }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("sampled", &self.sample().len()).finish_non_exhaustive()
+    }
+}

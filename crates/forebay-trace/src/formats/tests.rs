@@ -1,0 +1,337 @@
+use std::io::Cursor;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MSR: &str = "\
+Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime
+128166372003061629,hm,0,Write,7014912,4096,26
+128166372003061639,hm,1,Read,512,1024,30
+128166372003061640,usr,0,Read,0,512,30
+128166372003061641,hm,0,read,8192,4096,1
+";
+
+const VSCSI_CSV: &str = "\
+#Vscsi Cmd Trace. (Trace Format Version 1)
+#Serial Number,IO Data Length,Num SG Entries,Command Type,LBN,Time Stamp (microseconds)
+2147483692,4096,1,write,24048792,2756778716647
+2147483693,512,1,42,8,2756778716657
+2147483694,0,1,TUR,0,2756778716658
+2147483695,8192,1,0x28,16,2756778716659
+";
+
+const SSDSIM: &str = "0 0 303567 7 0\n26214000 21 303574 8 1\n";
+
+const DISKSIM: &str = "26.214000\t0\t303574\t1\t0\n26.5\t0\t240840\t2\t1\n";
+
+const ARC: &str = "230027 8 0 0\n1842745 64 0 1\n";
+
+fn open(bytes: impl Into<Vec<u8>>, options: Options) -> Result<Reader, Error> {
+    Reader::new(Cursor::new(bytes.into()), "x.trace", &options)
+}
+
+fn records(bytes: impl Into<Vec<u8>>, options: Options) -> Vec<Record> {
+    open(bytes, options).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+fn record(time_ns: u64, op: Op, offset: u64, len: u32, device: u32) -> Record {
+    Record { time_ns, op, offset, len, device }
+}
+
+/// One record of the binary format: opcode, length, sector, µs.
+fn vscsi(version: vscsi::Version, opcode: u16, len: u32, sector: u64, micros: u64) -> Vec<u8> {
+    let (serial, entries) = (7u32.to_le_bytes(), 1u32.to_le_bytes());
+    let [opcode, len] = [opcode.to_le_bytes().to_vec(), len.to_le_bytes().to_vec()];
+    let tail = [sector.to_le_bytes(), micros.to_le_bytes()].concat();
+    match version {
+        vscsi::Version::V1 => [&serial[..], &len, &entries, &opcode, &[0, 1], &tail].concat(),
+        vscsi::Version::V2 => {
+            [&opcode[..], &[0, 2], &serial, &len, &entries, &tail, &99u64.to_le_bytes()].concat()
+        }
+    }
+}
+
+fn vscsi_file(version: vscsi::Version) -> Vec<u8> {
+    [
+        vscsi(version, 0x2A, 512, 8, 5_000_000),
+        vscsi(version, 0x35, 0, 0, 5_000_001), // SYNCHRONIZE CACHE
+        vscsi(version, 0x28, 4096, 63, 5_000_010),
+        vscsi(version, 0x88, 69_632, 1 << 33, 5_000_020),
+    ]
+    .concat()
+}
+
+/// Every format with a good file of it.
+fn samples() -> Vec<(Format, Vec<u8>)> {
+    vec![
+        (Format::VscsiV1, vscsi_file(vscsi::Version::V1)),
+        (Format::VscsiV2, vscsi_file(vscsi::Version::V2)),
+        (Format::VscsiCsv, VSCSI_CSV.into()),
+        (Format::Msr, MSR.into()),
+        (Format::Ssdsim, SSDSIM.into()),
+        (Format::Ssdsim, DISKSIM.into()),
+        (Format::Arc, ARC.into()),
+    ]
+}
+
+#[test]
+fn both_binary_versions_read_the_same() {
+    for version in [vscsi::Version::V1, vscsi::Version::V2] {
+        let mut reader = open(vscsi_file(version), Options::default()).unwrap();
+        let found: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
+        let expect = [
+            record(0, Op::Write, 4096, 512, 0),
+            record(10_000, Op::Read, 63 * 512, 4096, 0),
+            record(20_000, Op::Read, 1 << 42, 69_632, 0),
+        ];
+        assert_eq!(found, expect, "{version:?}");
+        assert_eq!((reader.counts().records, reader.counts().ignored), (3, 1));
+    }
+}
+
+#[test]
+fn text_formats_read_times_places_and_devices() {
+    let cases: [(&str, &[Record]); 5] = [
+        (
+            VSCSI_CSV,
+            &[
+                record(0, Op::Write, 24_048_792 * 512, 4096, 0),
+                record(10_000, Op::Write, 4096, 512, 0),
+                record(12_000, Op::Read, 8192, 8192, 0),
+            ],
+        ),
+        (
+            MSR,
+            &[
+                record(0, Op::Write, 7_014_912, 4096, 0),
+                record(1000, Op::Read, 512, 1024, 1),
+                record(1100, Op::Read, 0, 512, 2),
+                record(1200, Op::Read, 8192, 4096, 0),
+            ],
+        ),
+        (
+            SSDSIM,
+            &[
+                record(0, Op::Write, 303_567 * 512, 3584, 0),
+                record(26_214_000, Op::Read, 303_574 * 512, 4096, 21),
+            ],
+        ),
+        (
+            DISKSIM,
+            &[
+                record(0, Op::Write, 303_574 * 512, 512, 0),
+                record(286_000, Op::Read, 240_840 * 512, 1024, 0),
+            ],
+        ),
+        (
+            ARC,
+            &[
+                record(0, Op::Read, 230_027 * 512, 4096, 0),
+                record(0, Op::Read, 1_842_745 * 512, 32_768, 0),
+            ],
+        ),
+    ];
+    for (text, expect) in cases {
+        assert_eq!(records(text, Options::default()), expect, "{text}");
+        let dos = text.replace('\n', "\r\n\r\n");
+        assert_eq!(records(dos.trim_end(), Options::default()), expect, "{text}");
+    }
+}
+
+#[test]
+fn the_format_is_found_by_content_plain_and_compressed() {
+    for (format, bytes) in samples() {
+        assert_eq!(open(bytes.clone(), Options::default()).unwrap().format(), format);
+        let packed = zstd::encode_all(&bytes[..], 3).unwrap();
+        let mut reader = open(packed, Options::default()).unwrap();
+        assert_eq!(reader.format(), format);
+        let unpacked: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
+        assert_eq!(unpacked, records(bytes, Options::default()));
+    }
+}
+
+#[test]
+fn files_longer_than_the_sample_read_to_their_end() {
+    let lines: String = (0..50_000).map(|i| format!("{i} 0 {} 8 1\n", i * 8)).collect();
+    for packed in [lines.clone().into_bytes(), zstd::encode_all(lines.as_bytes(), 1).unwrap()] {
+        let found = records(packed, Options::default());
+        assert_eq!(found.len(), 50_000);
+        assert_eq!(found.last(), Some(&record(49_999, Op::Read, 49_999 * 4096, 4096, 0)));
+    }
+}
+
+#[test]
+fn unknown_content_is_refused_with_what_it_looks_like_or_the_formats() {
+    let cases: [(&[u8], &str); 10] = [
+        (b"", "it is empty"),
+        (b" \n\n", "it is empty"),
+        (b"hello world\n", "it starts with \"hello world\""),
+        (b"hello world\n", "vscsi1, vscsi2, vscsi-csv, msr, ssdsim, mqsim, disksim, arc"),
+        (b"\0\x01\x02\x03", "it starts with"),
+        (b"\x1f\x8b\x08\0", "gzip"),
+        (b"fio version 2 iolog\n", "iolog of fio"),
+        (b"\x07\x74\x61\x65\0\0\0\0", "blktrace"),
+        (b"Histogram: IO lengths,x", "histograms"),
+        (b"1 2 3\n", "it starts with \"1 2 3\""),
+    ];
+    for (bytes, expect) in cases {
+        let error = open(bytes, Options::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownFormat);
+        assert!(error.to_string().contains(expect), "{error}");
+        assert!(error.to_string().starts_with("x.trace: "), "{error}");
+    }
+}
+
+#[test]
+fn a_bad_record_is_named_with_its_place_and_what_is_wrong() {
+    let v1 = vscsi_file(vscsi::Version::V1);
+    let text = |text: &str| text.as_bytes().to_vec();
+    let cases = [
+        (text("0 0 8 8 1\n1 0 8 8\n"), "line 2: 4 fields, not 5 (time, device, sector"),
+        (text("0 0 8 8 1\n\n1 0 x 8 1\n"), "line 3: sector \"x\" is not a whole number"),
+        (text("0 0 8 8 1\n1 0 -8 8 1\n"), "sector \"-8\" is not a whole number"),
+        (text("0 0 8 8 1\n1 0 +8 8 1\n"), "sector \"+8\" is not a whole number"),
+        (text("0 0 8 8 1\n1 0 8 8 2\n"), "type \"2\" is neither 0 nor 1"),
+        (text("0 0 8 8 1\n-1 0 8 8 1\n"), "time \"-1\" is not a time"),
+        (text("0 0 8 8 1\n1e9 0 8 8 1\n"), "time \"1e9\" is not a time"),
+        (text("0 0 8 8 1\n99999999999999999999 0 8 8 1\n"), "is not a time"),
+        (text("0 0 8 8 1\n1 4294967296 8 8 1\n"), "device 4294967296 is too large"),
+        (text("0 0 8 8 1\n1 0 99999999999999999 8 1\n"), "sector 99999999999999999 is too large"),
+        (text("0 0 8 8 1\n1 0 9007199254740992 8 1\n"), "offset 4611686018427387904 is beyond"),
+        (text("0 0 8 8 1\n1 0 8 2097153 1\n"), "length 1073742336 is beyond"),
+        (text(&MSR.replace("Read,512", "Trim,512")), "type \"Trim\" is neither Read nor Write"),
+        (text(&MSR.replacen(",30\n", "\n", 1)), "line 3: 6 fields, not 7"),
+        (text(&VSCSI_CSV.replace(",42,", ",4;2,")), "line 4: command \"4;2\" is no word"),
+        (b"0 0 8 8 1\n\xff\xfe\n".to_vec(), "line 2: not text"),
+        (text(&format!("0 0 8 8 1\n{}", "9".repeat(9000))), "line 2: longer than 4096 bytes"),
+        (v1[..v1.len() - 1].to_vec(), "record 4: the file ends after 31 of its 32 bytes"),
+    ];
+    for (bytes, expect) in cases {
+        let mut reader = open(bytes.clone(), Options::default()).unwrap();
+        let error = reader.find_map(Result::err).expect(expect);
+        assert_eq!(error.kind(), ErrorKind::BadRecord);
+        assert!(error.to_string().contains(expect), "{error}, not {expect}");
+        assert!(reader.next().is_none(), "the trace ends at the error");
+
+        let mut reader = open(bytes, Options { skip_bad: true, ..Options::default() }).unwrap();
+        assert!(reader.by_ref().count() > 0);
+        assert_eq!(reader.counts().bad, 1);
+        assert!(reader.counts().first_bad.as_ref().unwrap().contains(expect));
+    }
+}
+
+#[test]
+fn reading_goes_on_after_a_line_that_was_passed_over() {
+    let text = format!("0 0 8 8 1\n{}\n5 0 8 8 1\nx\n7 0 8 8 0", "a".repeat(100_000));
+    let mut reader = open(text, Options { skip_bad: true, ..Options::default() }).unwrap();
+    let times: Vec<_> = reader.by_ref().map(|record| record.unwrap().time_ns).collect();
+    assert_eq!(times, [0, 5, 7]);
+    assert_eq!(reader.counts().bad, 2);
+}
+
+#[test]
+fn a_damaged_compressed_file_is_an_error_not_an_end() {
+    let lines: String = (0..50_000).map(|i| format!("{i} 0 {} 8 1\n", i * 977 % 10_007)).collect();
+    let packed = zstd::encode_all(lines.as_bytes(), 1).unwrap();
+    let reader = open(&packed[..packed.len() / 2], Options::default()).unwrap();
+    let last = reader.last().unwrap();
+    assert_eq!(last.unwrap_err().kind(), ErrorKind::Io);
+}
+
+#[test]
+fn a_format_can_be_forced_and_units_be_set() {
+    let read = |text: &str, options| records(text, options)[1];
+    let default = Options::default();
+    let micros = Options { time_unit: Some(TimeUnit::Microseconds), ..default };
+    assert_eq!(read("0 0 8 8 1\n979 0 8 8 1\n", micros).time_ns, 979_000);
+    let seconds = Options { time_unit: Some(TimeUnit::Seconds), ..default };
+    assert_eq!(read("0 0 8 8 1\n1.000000001 0 8 8 1\n", seconds).time_ns, 1_000_000_001);
+    assert_eq!(read("0 0 8 8 1\n.5 0 8 8 1\n", default).time_ns, 500_000);
+    let pages = Options { len_unit: Some(4096), ..default };
+    assert_eq!(read("0 0 8 8 1\n1 0 8 2 1\n", pages).len, 8192);
+    let one_device = Options { device: Some(5), ..default };
+    assert_eq!(records("0 0 8 8 1\n1 5 16 8 1\n2 5 8 8 1\n", one_device).len(), 2);
+
+    let forced = Options { format: Some(Format::Arc), ..default };
+    let error = open("0 0 8 8 1\n", forced).unwrap().next().unwrap().unwrap_err();
+    assert!(error.to_string().contains("line 1: 5 fields, not 4"), "{error}");
+}
+
+#[test]
+fn times_before_the_first_request_count_as_zero() {
+    let times = |text: &str| records(text, Options::default()).iter().map(|r| r.time_ns).collect();
+    let times: Vec<u64> = times("100 0 8 8 1\n90 0 8 8 1\n120 0 8 8 1\n");
+    assert_eq!(times, [0, 0, 20]);
+}
+
+#[test]
+fn names_parse_and_others_name_the_choices() {
+    for (format, name) in Format::ALL {
+        assert_eq!(name.parse::<Format>().unwrap(), format);
+        assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
+    }
+    let error = "blktrace".parse::<Format>().unwrap_err().to_string();
+    assert!(error.contains("use one of vscsi1, vscsi2, vscsi-csv, msr"), "{error}");
+    let error = "min".parse::<TimeUnit>().unwrap_err().to_string();
+    assert!(error.contains("use one of ns, us, ms, s"), "{error}");
+}
+
+/// Reads to the end, and then the same again passing bad records over.
+fn read_all(bytes: &[u8], format: Option<Format>) {
+    for skip_bad in [false, true] {
+        let options = Options { format, skip_bad, ..Options::default() };
+        let Ok(mut reader) = open(bytes, options) else { return };
+        for record in reader.by_ref().flatten() {
+            assert!(record.len > 0 && record.end() <= END_MAX);
+        }
+        assert!(skip_bad || reader.counts().bad == 0);
+    }
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        forced in prop::option::of(prop::sample::select(Format::ALL.map(|(f, _)| f).to_vec())),
+    ) {
+        read_all(&bytes, forced);
+        read_all(&[&[0x28, 0xB5, 0x2F, 0xFD][..], &bytes].concat(), forced);
+    }
+
+    #[test]
+    fn arbitrary_lines_never_panic(
+        text in "([-+.,0-9a-z#\t \n]|9999999999|18446744073709551615|read|\u{20ac}){0,100}",
+        forced in prop::sample::select(Format::ALL.map(|(f, _)| f).to_vec()),
+    ) {
+        read_all(text.as_bytes(), None);
+        read_all(text.as_bytes(), Some(forced));
+    }
+
+    #[test]
+    fn good_files_with_a_few_wrong_bytes_never_panic(
+        which in any::<prop::sample::Index>(),
+        wrong in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in any::<prop::sample::Index>(),
+        packed in any::<bool>(),
+    ) {
+        let (format, mut bytes) = which.get(&samples()).clone();
+        if packed {
+            bytes = zstd::encode_all(&bytes[..], 1).unwrap();
+        }
+        for (at, byte) in wrong {
+            *at.get_mut(&mut bytes) = byte;
+        }
+        read_all(&bytes, None);
+        read_all(&bytes, Some(format));
+        read_all(&bytes[..cut.index(bytes.len())], Some(format));
+    }
+
+    #[test]
+    fn decimal_times_are_exact(ns in 0..u64::MAX / 2) {
+        let ms = format!("{}.{:06}", ns / 1_000_000, ns % 1_000_000);
+        prop_assert_eq!(fields::decimal_ns(&ms, 1_000_000, "time"), Ok(ns));
+        let seconds = format!("{}.{:09}77", ns / 1_000_000_000, ns % 1_000_000_000);
+        prop_assert_eq!(fields::decimal_ns(&seconds, 1_000_000_000, "time"), Ok(ns));
+    }
+}

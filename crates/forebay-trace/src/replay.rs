@@ -1,0 +1,157 @@
+//! Replay: sends the requests of a trace to a backend and measures it.
+//!
+//! Open loop ([`Pace::Clock`]) issues every request at its own time, whether or not earlier ones have
+//! ended, as the guest did; how late it was is reported as *lag*, so that a figure is never better
+//! only because requests were held back. Closed loop ([`Pace::Closed`]) ignores the trace's time and
+//! keeps a number of requests outstanding.
+//!
+//! ```text
+//! records ─► place (wrap, widen to logical blocks) ─► memory ─► Backend::submit ─► Done ─► histogram
+//! ```
+//! Several devices of a trace fall on the same addresses of the one target. Writes carry bytes that
+//! depend on the seed, the request's number and the address only. What the target held where the
+//! trace writes is lost.
+//!
+//! **Bounds:** at most [`Settings::in_flight_max`] requests and [`Settings::memory_bytes`] of their
+//! data are outstanding; a request that finds no room waits, and that is lag. Longer requests than
+//! [`REQUEST_MAX`] are left out and counted. A target that ends nothing for
+//! [`Settings::stall_ns_max`] is given up.
+
+mod data;
+mod memory;
+mod outcome;
+mod place;
+mod run;
+
+use forebay_backends::Backend;
+use forebay_core::geometry::REQUEST_MAX;
+use forebay_core::ids::Nanos;
+use forebay_io::reactor::Reactor;
+
+use crate::error::{Error, ErrorKind};
+use crate::record::{Record, Summary};
+pub use outcome::{Latency, Outcome};
+
+/// When requests are issued.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// At the trace's own time, divided by `speed`.
+    Clock {
+        /// 2 is twice as fast as recorded; positive.
+        speed: f64,
+    },
+    /// As fast as possible.
+    Closed {
+        /// Requests kept outstanding.
+        queue_depth: u32,
+    },
+}
+
+/// How to replay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// When to issue.
+    pub pace: Pace,
+    /// Issue nothing more after this time.
+    pub duration_ns: Option<u64>,
+    /// Fold addresses beyond the target's end back into it.
+    pub wrap: bool,
+    /// Most requests outstanding.
+    pub in_flight_max: u32,
+    /// Memory for the data of outstanding requests.
+    pub memory_bytes: u64,
+    /// Give up when nothing has ended for this time.
+    pub stall_ns_max: u64,
+    /// Of the bytes that writes carry.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            pace: Pace::Clock { speed: 1.0 },
+            duration_ns: None,
+            wrap: false,
+            in_flight_max: 1024,
+            memory_bytes: 64 << 20,
+            stall_ns_max: 60_000_000_000,
+            seed: 1,
+        }
+    }
+}
+
+/// How far a replay is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Time since it began.
+    pub elapsed_ns: u64,
+    /// Requests issued.
+    pub issued: u64,
+    /// Requests that have ended.
+    pub ended: u64,
+    /// The trace's own time of the last request issued.
+    pub trace_time_ns: u64,
+}
+
+/// Replays `records` on `target`, which it attaches to `reactor` and detaches at the end.
+///
+/// `summary` tells of the same records beforehand (see [`Summary::of`]); `clock` is a monotonic clock;
+/// `progress` is called about ten times per second.
+///
+/// # Errors
+/// The settings cannot work, the target is too small, read-only, or gave up; the trace's own. A request
+/// that fails on the target is no error but counted.
+pub fn replay(
+    records: impl Iterator<Item = Result<Record, Error>>,
+    summary: &Summary,
+    target: &mut dyn Backend,
+    reactor: &mut Reactor,
+    settings: &Settings,
+    clock: &dyn Fn() -> Nanos,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, Error> {
+    check(summary, target, settings)?;
+    let records = records.fuse();
+    run::Run::new(target, reactor, settings, clock)?.finish(records, progress)
+}
+
+/// Refuses what cannot work.
+fn check(summary: &Summary, target: &dyn Backend, settings: &Settings) -> Result<(), Error> {
+    let refuse = |kind, message: String| Err(Error::new(kind, message));
+    let size = target.properties().size;
+    if summary.span_bytes > size && !settings.wrap {
+        let message = format!(
+            "the trace spans {} bytes but the target has only {size}: use a larger target, or \
+             --wrap to fold what lies beyond its end back into it",
+            summary.span_bytes
+        );
+        return refuse(ErrorKind::TargetTooSmall, message);
+    }
+    if summary.writes > 0 && target.properties().read_only {
+        let message =
+            format!("the trace has {} writes but the target is read-only", summary.writes);
+        return refuse(ErrorKind::Target, message);
+    }
+    match settings.pace {
+        Pace::Clock { speed } if !(speed.is_finite() && speed > 0.0) => {
+            refuse(ErrorKind::Invalid, format!("speed {speed}: use a number above 0"))
+        }
+        Pace::Closed { queue_depth: 0 } => {
+            refuse(ErrorKind::Invalid, "queue depth 0: use 1 or more".into())
+        }
+        Pace::Closed { queue_depth } if queue_depth > settings.in_flight_max => {
+            let most = settings.in_flight_max;
+            refuse(ErrorKind::Invalid, format!("queue depth {queue_depth}: use at most {most}"))
+        }
+        _ if settings.memory_bytes < REQUEST_MAX => {
+            let least = REQUEST_MAX;
+            let message =
+                format!("memory of {} bytes: use {least} at least", settings.memory_bytes);
+            refuse(ErrorKind::Invalid, message)
+        }
+        Pace::Clock { .. } | Pace::Closed { .. } => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

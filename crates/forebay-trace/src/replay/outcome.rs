@@ -1,0 +1,118 @@
+//! What a replay measured.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Longest time that the histograms tell apart; longer ones count as this.
+const TIME_NS_MAX: u64 = 600_000_000_000;
+
+/// The distribution of a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// Number of values.
+    pub count: u64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Least.
+    pub min_ns: u64,
+    /// Half are below.
+    pub p50_ns: u64,
+    /// 90 % are below.
+    pub p90_ns: u64,
+    /// 99 % are below.
+    pub p99_ns: u64,
+    /// 99.9 % are below.
+    pub p999_ns: u64,
+    /// Greatest.
+    pub max_ns: u64,
+}
+
+/// The result of a replay.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// From the first request to the end of the last.
+    pub elapsed_ns: u64,
+    /// The trace's own time from its first request to the last one issued.
+    pub trace_time_ns: u64,
+    /// From the issue of a read to its end.
+    pub reads: Latency,
+    /// From the issue of a write to its end.
+    pub writes: Latency,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Requests ended per second.
+    pub iops: f64,
+    /// How long after its own time a request was issued (open loop only).
+    pub lag: Latency,
+    /// Requests that failed; they are not in the latencies.
+    pub errors: u64,
+    /// The first of them, in words.
+    pub first_error: Option<String>,
+    /// Requests folded back into the target.
+    pub wrapped: u64,
+    /// Requests grown to whole logical blocks of the target.
+    pub widened: u64,
+    /// Requests left out because they are too long for the target or for a replay.
+    pub too_long: u64,
+    /// Most requests outstanding at a time.
+    pub in_flight_max: u32,
+    /// Whether the time allowed ended it before the trace did.
+    pub is_cut_short: bool,
+}
+
+/// Counts times with three digits of precision.
+#[derive(Debug)]
+pub(super) struct Times(Histogram<u64>);
+
+impl Times {
+    pub(super) fn new() -> Times {
+        Times(Histogram::new_with_bounds(1, TIME_NS_MAX, 3).expect("the bounds are in order"))
+    }
+
+    pub(super) fn record(&mut self, nanos: u64) {
+        self.0.saturating_record(nanos);
+    }
+
+    pub(super) fn latency(&self) -> Latency {
+        let histogram = &self.0;
+        if histogram.is_empty() {
+            return Latency::default();
+        }
+        let at = |quantile: f64| histogram.value_at_quantile(quantile);
+        Latency {
+            count: histogram.len(),
+            mean_ns: histogram.mean(),
+            min_ns: histogram.min(),
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: histogram.max(),
+        }
+    }
+}
+
+impl Outcome {
+    /// An outcome of nothing.
+    pub(super) fn empty() -> Outcome {
+        Outcome {
+            elapsed_ns: 0,
+            trace_time_ns: 0,
+            reads: Latency::default(),
+            writes: Latency::default(),
+            read_bytes: 0,
+            written_bytes: 0,
+            iops: 0.0,
+            lag: Latency::default(),
+            errors: 0,
+            first_error: None,
+            wrapped: 0,
+            widened: 0,
+            too_long: 0,
+            in_flight_max: 0,
+            is_cut_short: false,
+        }
+    }
+}

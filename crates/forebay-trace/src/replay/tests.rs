@@ -1,0 +1,185 @@
+use std::cell::Cell;
+
+use forebay_backends::{OpenOptions, Uri};
+use forebay_io::clock::now_nanos;
+
+use super::*;
+use crate::record::Op;
+use crate::workload::{self, Workload};
+
+fn target(uri: &str) -> Box<dyn Backend> {
+    forebay_backends::open(&uri.parse::<Uri>().unwrap(), OpenOptions::default()).unwrap()
+}
+
+fn clock() -> Nanos {
+    Nanos(now_nanos())
+}
+
+fn run(
+    records: &[Record],
+    target: &mut dyn Backend,
+    settings: &Settings,
+) -> Result<Outcome, Error> {
+    let summary = Summary::of(records.iter().map(|&record| Ok(record))).unwrap();
+    let mut reactor = Reactor::new(256, None).unwrap();
+    let records = records.iter().map(|&record| Ok(record));
+    replay(records, &summary, target, &mut reactor, settings, &clock, &mut |_| {})
+}
+
+fn record(time_ns: u64, op: Op, offset: u64, len: u32) -> Record {
+    Record { time_ns, op, offset, len, device: 0 }
+}
+
+const CLOSED: Pace = Pace::Closed { queue_depth: 8 };
+
+fn closed() -> Settings {
+    Settings { pace: CLOSED, memory_bytes: REQUEST_MAX, ..Settings::default() }
+}
+
+#[test]
+fn every_request_of_a_workload_ends_and_is_counted() {
+    let settings = workload::Settings {
+        disk_bytes: 64 << 20,
+        requests: 2000,
+        interval_ns_mean: 10_000,
+        seed: 1,
+    };
+    let records: Vec<_> = Workload::new(settings).collect();
+    let summary = Summary::of(records.iter().map(|&record| Ok(record))).unwrap();
+    for pace in [CLOSED, Pace::Clock { speed: 1.0 }] {
+        let settings = Settings { pace, ..Settings::default() };
+        let outcome = run(&records, &mut *target("mem:64MiB"), &settings).unwrap();
+        assert_eq!((outcome.reads.count, outcome.writes.count), (summary.reads, summary.writes));
+        assert_eq!(outcome.read_bytes, summary.read_bytes);
+        assert_eq!(outcome.written_bytes, summary.written_bytes);
+        assert_eq!((outcome.errors, outcome.is_cut_short), (0, false));
+        let timed = if pace == CLOSED { 0 } else { 2000 };
+        assert_eq!(outcome.lag.count, timed);
+        assert!(serde_json::to_string(&outcome).unwrap().contains("\"p99_ns\":"));
+    }
+}
+
+#[test]
+fn open_loop_issues_no_request_before_its_time() {
+    let records: Vec<_> =
+        (0..20).map(|i| record(i * 2_000_000, Op::Read, i * 4096, 4096)).collect();
+    let outcome = run(
+        &records,
+        &mut *target("mem:1MiB"),
+        &Settings { pace: Pace::Clock { speed: 4.0 }, ..Settings::default() },
+    )
+    .unwrap();
+    assert!(outcome.elapsed_ns >= 19 * 500_000, "{outcome:?}");
+    assert_eq!(outcome.trace_time_ns, 19 * 2_000_000);
+    assert_eq!(outcome.lag.count, 20);
+}
+
+#[test]
+fn writes_carry_the_same_bytes_in_every_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = [record(0, Op::Write, 4096, 8192), record(0, Op::Write, 32_768, 512)];
+    let contents: Vec<Vec<u8>> = ["a", "b"]
+        .map(|name| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, vec![0; 65_536]).unwrap();
+            run(&records, &mut *target(&format!("file:{}", path.display())), &closed()).unwrap();
+            std::fs::read(path).unwrap()
+        })
+        .into();
+    assert_eq!(contents[0], contents[1]);
+    assert!(contents[0][4096..12_288].chunks(512).all(|sector| sector != [0; 512]));
+    assert!(contents[0][..4096].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_target_smaller_than_the_trace_is_refused_unless_it_is_wrapped() {
+    let records = [record(0, Op::Read, 0, 4096), record(0, Op::Read, 5 << 20, 4096)];
+    let error = run(&records, &mut *target("mem:1MiB"), &closed()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TargetTooSmall);
+    let message = error.to_string();
+    for part in ["5246976 bytes", "1048576", "--wrap"] {
+        assert!(message.contains(part), "{message}");
+    }
+    let settings = Settings { wrap: true, ..closed() };
+    let outcome = run(&records, &mut *target("mem:1MiB"), &settings).unwrap();
+    assert_eq!((outcome.reads.count, outcome.wrapped), (2, 1));
+}
+
+#[test]
+fn the_time_allowed_cuts_a_replay_short() {
+    let records: Vec<_> = (0..1000).map(|i| record(i * 1_000_000_000, Op::Read, 0, 512)).collect();
+    let settings = Settings { duration_ns: Some(20_000_000), ..Settings::default() };
+    let outcome = run(&records, &mut *target("mem:1MiB"), &settings).unwrap();
+    assert!(outcome.is_cut_short);
+    assert_eq!(outcome.reads.count, 1);
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused() {
+    let cases = [
+        (Settings { pace: Pace::Clock { speed: 0.0 }, ..closed() }, "a number above 0"),
+        (Settings { pace: Pace::Clock { speed: f64::NAN }, ..closed() }, "a number above 0"),
+        (Settings { pace: Pace::Closed { queue_depth: 0 }, ..closed() }, "use 1 or more"),
+        (Settings { pace: Pace::Closed { queue_depth: 9999 }, ..closed() }, "use at most 1024"),
+        (Settings { memory_bytes: 4096, ..closed() }, "at least"),
+    ];
+    for (settings, expect) in cases {
+        let records = [record(0, Op::Read, 0, 512)];
+        let error = run(&records, &mut *target("mem:1MiB"), &settings).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains(expect), "{error}");
+    }
+}
+
+#[test]
+fn little_memory_only_holds_requests_back() {
+    let records: Vec<_> = (0..8).map(|i| record(0, Op::Write, i << 20, 20 << 20)).collect();
+    let outcome = run(&records, &mut *target("mem:128MiB"), &closed()).unwrap();
+    assert_eq!((outcome.writes.count, outcome.in_flight_max), (8, 1));
+}
+
+#[test]
+fn requests_that_no_target_takes_are_left_out_and_counted() {
+    let records = [record(0, Op::Read, 0, 64 << 20), record(0, Op::Read, 0, 4096)];
+    let outcome = run(&records, &mut *target("mem:64MiB"), &closed()).unwrap();
+    assert_eq!((outcome.reads.count, outcome.too_long), (1, 1));
+}
+
+#[test]
+fn a_request_that_fails_is_counted_and_the_rest_goes_on() {
+    let records: Vec<_> = (0..5).map(|i| record(0, Op::Read, i * 4096, 4096)).collect();
+    let mut target = target("fault:rule=error,op=read,nth=2&inner=mem:1MiB");
+    let outcome = run(&records, &mut *target, &closed()).unwrap();
+    assert_eq!((outcome.reads.count, outcome.errors), (4, 1));
+    let first = outcome.first_error.unwrap();
+    assert_eq!(first, "request 1: Read of 4096 bytes at 4096: IoError");
+}
+
+#[test]
+fn a_target_that_ends_nothing_is_given_up() {
+    let settings = Settings { stall_ns_max: 20_000_000, ..closed() };
+    for (rule, op, expect) in [
+        ("hang", Op::Read, "has ended none of 1 requests"),
+        ("hang,op=flush", Op::Write, "does not end the flush"),
+        ("error,op=flush", Op::Write, "failed the flush at the end: IoError"),
+    ] {
+        let mut target = target(&format!("fault:rule={rule}&inner=mem:1MiB"));
+        let error = run(&[record(0, op, 0, 4096)], &mut *target, &settings).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Target);
+        assert!(error.to_string().contains(expect), "{error}");
+    }
+}
+
+#[test]
+fn progress_is_told_at_the_end_at_least() {
+    let records = [record(0, Op::Read, 0, 4096)];
+    let summary = Summary::of(records.iter().map(|&record| Ok(record))).unwrap();
+    let mut reactor = Reactor::new(256, None).unwrap();
+    let last = Cell::new(None);
+    let mut progress = |progress: &Progress| last.set(Some(*progress));
+    let mut target = target("mem:1MiB");
+    let all = records.iter().map(|&record| Ok(record));
+    replay(all, &summary, &mut *target, &mut reactor, &closed(), &clock, &mut progress).unwrap();
+    let last = last.get().unwrap();
+    assert_eq!((last.issued, last.ended), (1, 1));
+}

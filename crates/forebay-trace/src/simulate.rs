@@ -1,0 +1,359 @@
+//! What a cache would have done to a trace: hits and misses, no data and no time.
+//!
+//! It runs on the engine's own [`Directory`] and policies, one per trace; several disks of a trace
+//! share the cache. What is counted:
+//! - A request touches granules of 4 KiB (of a whole block, when blocks are smaller), whole or in
+//!   part. A granule hits when it is valid before the request.
+//! - Reads and writes both make every touched granule valid, and both use the block once, however
+//!   many of its granules they touch. A block that is not there is inserted, and a whole block is
+//!   dropped when there is no room.
+//! - The read hit ratios count reads only: of granules, and of requests all of whose granules hit.
+//!
+//! The engine keeps 64 valid bits per block, so its granules grow to 16 KiB in 1 MiB blocks. The
+//! simulator keeps a bit per 4 KiB at every block size: published figures are counted that way, and
+//! block sizes stay comparable.
+//!
+//! Its memory grows with the number of distinct blocks of the trace (about 24 bytes each). Belady
+//! needs the trace twice and so holds all of it.
+
+use std::collections::HashMap;
+
+use forebay_core::alignment::AlignmentDetector;
+use forebay_core::config::GridOffset;
+use forebay_core::directory::Directory;
+use forebay_core::geometry::{BLOCK_MAX, ByteRange, GranuleMask, PAGE, SECTOR};
+use forebay_core::ids::{BlockIndex, SlotId};
+use forebay_core::list::SLOTS_MAX;
+use forebay_core::policy::PolicyKind;
+use serde::Serialize;
+
+use crate::belady::{Belady, next_uses};
+use crate::error::{Error, ErrorKind};
+use crate::record::{Op, Record};
+
+/// The policies that can be simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SimulatedPolicy {
+    /// One that the engine has.
+    Online(PolicyKind),
+    /// The offline optimum.
+    Belady,
+}
+
+impl std::fmt::Display for SimulatedPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SimulatedPolicy::Online(kind) => kind.fmt(f),
+            SimulatedPolicy::Belady => f.write_str("belady"),
+        }
+    }
+}
+
+impl std::str::FromStr for SimulatedPolicy {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<SimulatedPolicy, Error> {
+        if name == "belady" {
+            return Ok(SimulatedPolicy::Belady);
+        }
+        name.parse().map(SimulatedPolicy::Online).map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("{error}, belady (the offline optimum)"))
+        })
+    }
+}
+
+/// The cache to simulate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes of data that it holds; a rest below a block is not used.
+    pub cache_size: u64,
+    /// Bytes of a cache block, a power of two from 512 to 1 MiB.
+    pub block_size: u64,
+    /// What to drop.
+    pub policy: SimulatedPolicy,
+    /// Where the grid of blocks lies.
+    pub grid_offset: GridOffset,
+}
+
+/// Uses of granules and of whole requests of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Uses {
+    /// Number of requests.
+    pub requests: u64,
+    /// Requests all of whose granules hit.
+    pub request_hits: u64,
+    /// Number of granules touched.
+    pub granules: u64,
+    /// Granules that hit.
+    pub granule_hits: u64,
+}
+
+/// What the cache did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Bytes of data that the cache held.
+    pub cache_size: u64,
+    /// Bytes of a block.
+    pub block_size: u64,
+    /// Bytes of a granule.
+    pub granule_size: u64,
+    /// Name of the policy.
+    pub policy: String,
+    /// Byte offset of the grid at the end.
+    pub grid_offset: u64,
+    /// Requests after which the grid was moved, and the cache started afresh; `None`: it stayed.
+    pub grid_moved_after: Option<u64>,
+    /// The reads.
+    pub reads: Uses,
+    /// The writes.
+    pub writes: Uses,
+    /// Granules read that hit, of all granules read.
+    pub read_hit_ratio: f64,
+    /// Reads that hit wholly, of all reads.
+    pub read_request_hit_ratio: f64,
+    /// Granules read or written that did not hit, of all of them.
+    pub miss_ratio: f64,
+    /// Blocks dropped to make room.
+    pub evictions: u64,
+    /// Distinct blocks that the trace touched.
+    pub blocks_touched: u64,
+    /// Blocks in the cache at the end.
+    pub blocks_cached: u64,
+}
+
+/// Runs a trace through a cache.
+///
+/// # Errors
+/// The settings cannot work, or the trace ends with an error.
+pub fn simulate(
+    records: impl Iterator<Item = Result<Record, Error>>,
+    settings: &Settings,
+) -> Result<Outcome, Error> {
+    match settings.policy {
+        SimulatedPolicy::Online(kind) => {
+            let slots = settings.check()?;
+            let mut simulator = Simulator::new(settings, Directory::new(slots, 1, kind, 1));
+            for record in records {
+                simulator.add(&record?)?;
+            }
+            Ok(simulator.outcome())
+        }
+        SimulatedPolicy::Belady => {
+            simulate_belady(&records.collect::<Result<Vec<_>, _>>()?, settings)
+        }
+    }
+}
+
+/// The first pass, with any policy, finds out which blocks are used in which order. (The grid may
+/// move, but only while nothing has been dropped yet, so at the same place whatever the policy.)
+fn simulate_belady(records: &[Record], settings: &Settings) -> Result<Outcome, Error> {
+    let slots = settings.check()?;
+    let mut first = Simulator::new(settings, Directory::new(slots, 1, PolicyKind::Fifo, 1));
+    first.uses = Some(Vec::new());
+    for record in records {
+        first.add(record)?;
+    }
+    let belady = Belady::new(slots, next_uses(&first.uses.unwrap_or_default()));
+    let directory = Directory::with_policy(slots, 1, Box::new(belady), 1);
+    let mut second = Simulator::new(settings, directory);
+    for record in records {
+        second.add(record)?;
+    }
+    Ok(second.outcome())
+}
+
+impl Settings {
+    /// Number of blocks that the cache holds.
+    ///
+    /// # Errors
+    /// What cannot work, and what is allowed.
+    fn check(&self) -> Result<u32, Error> {
+        let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
+        let Settings { cache_size, block_size, .. } = *self;
+        if !block_size.is_power_of_two() || !(SECTOR..=BLOCK_MAX).contains(&block_size) {
+            let message = format!("block size {block_size}: use a power of two from 512 to 1 MiB");
+            return invalid(message);
+        }
+        let slots = cache_size / block_size;
+        if slots == 0 {
+            let message = format!("cache size {cache_size} is below the block size {block_size}");
+            return invalid(message);
+        }
+        if slots > u64::from(SLOTS_MAX) {
+            let message = format!(
+                "cache size {cache_size} is more than {SLOTS_MAX} blocks of {block_size} bytes"
+            );
+            return invalid(message);
+        }
+        match self.grid_offset {
+            GridOffset::Fixed(offset) if offset >= block_size || offset % SECTOR != 0 => {
+                invalid(format!("grid offset {offset}: use a multiple of 512 below the block size"))
+            }
+            GridOffset::Fixed(_) | GridOffset::Auto => Ok(slots as u32),
+        }
+    }
+}
+
+/// A cache that is being simulated.
+#[derive(Debug)]
+struct Simulator {
+    settings: Settings,
+    directory: Directory,
+    /// Valid granules of all slots, `words` words for each.
+    valid: Vec<u64>,
+    words: usize,
+    granule_size: u64,
+    grid_offset: u64,
+    grid_moved_after: Option<u64>,
+    detector: AlignmentDetector,
+    /// Blocks in order of appearance: the directory's block numbers have 32 bits, which is too few
+    /// for several disks.
+    blocks: HashMap<(u32, u64), u32>,
+    /// Numbers given to blocks so far. A moved grid makes other blocks, which get new numbers.
+    numbers: u32,
+    reads: Uses,
+    writes: Uses,
+    evictions: u64,
+    /// The block of every use, when asked for.
+    uses: Option<Vec<u32>>,
+}
+
+impl Simulator {
+    fn new(settings: &Settings, directory: Directory) -> Simulator {
+        let granule_size = settings.block_size.min(PAGE);
+        let words = (settings.block_size / granule_size).div_ceil(64) as usize;
+        Simulator {
+            settings: *settings,
+            valid: vec![0; words * directory.slots() as usize],
+            directory,
+            words,
+            granule_size,
+            grid_offset: match settings.grid_offset {
+                GridOffset::Fixed(offset) => offset,
+                GridOffset::Auto => 0,
+            },
+            grid_moved_after: None,
+            detector: AlignmentDetector::default(),
+            blocks: HashMap::new(),
+            numbers: 0,
+            reads: Uses::default(),
+            writes: Uses::default(),
+            evictions: 0,
+            uses: None,
+        }
+    }
+
+    fn add(&mut self, record: &Record) -> Result<(), Error> {
+        if self.settings.grid_offset == GridOffset::Auto && self.grid_moved_after.is_none() {
+            self.look_at_alignment(record);
+        }
+        let granules_per_block = self.settings.block_size / self.granule_size;
+        let shift = (self.settings.block_size - self.grid_offset) % self.settings.block_size;
+        let first = (record.offset + shift) / self.granule_size;
+        let last = (record.end() - 1 + shift) / self.granule_size;
+        let mut hits = 0;
+        let mut granule = first;
+        while granule <= last {
+            let block = granule / granules_per_block;
+            let end = ((block + 1) * granules_per_block).min(last + 1);
+            let within = |granule: u64| (granule - block * granules_per_block) as usize;
+            hits += self.touch((record.device, block), within(granule)..within(end - 1) + 1)?;
+            granule = end;
+        }
+        let uses = match record.op {
+            Op::Read => &mut self.reads,
+            Op::Write => &mut self.writes,
+        };
+        let granules = last - first + 1;
+        uses.requests += 1;
+        uses.request_hits += u64::from(hits == granules);
+        uses.granules += granules;
+        uses.granule_hits += hits;
+        Ok(())
+    }
+
+    /// Moves the grid once, as the engine does: when the requests agree on another place, and less
+    /// than 5 % of the cache is filled.
+    fn look_at_alignment(&mut self, record: &Record) {
+        if u64::from(self.directory.len()) * 20 >= u64::from(self.directory.slots()) {
+            return;
+        }
+        self.detector.observe(ByteRange::at(record.offset, u64::from(record.len)));
+        let Some(offset) = self.detector.verdict() else { return };
+        if offset != self.grid_offset && offset < self.settings.block_size {
+            self.grid_offset = offset;
+            self.grid_moved_after = Some(self.reads.requests + self.writes.requests);
+            self.directory.clear();
+            self.blocks.clear();
+        }
+    }
+
+    /// Uses granules of a block; returns how many of them hit.
+    fn touch(&mut self, block: (u32, u64), granules: std::ops::Range<usize>) -> Result<u64, Error> {
+        let number = self.number_of(block)?;
+        if let Some(uses) = &mut self.uses {
+            uses.push(number.0);
+        }
+        let slot = match self.directory.find(number) {
+            Some(slot) => {
+                self.directory.hit(slot);
+                slot
+            }
+            None => self.insert(number),
+        };
+        let mut hits = 0;
+        let valid = &mut self.valid[slot.0 as usize * self.words..][..self.words];
+        for granule in granules {
+            let word = &mut valid[granule / 64];
+            hits += *word >> (granule % 64) & 1;
+            *word |= 1 << (granule % 64);
+        }
+        Ok(hits)
+    }
+
+    /// Puts a block without a valid granule into the cache.
+    fn insert(&mut self, block: BlockIndex) -> SlotId {
+        let slot = self.directory.take_free().unwrap_or_else(|| {
+            self.evictions += 1;
+            self.directory.evict().expect("a cache without a free slot has an occupied one").slot
+        });
+        self.directory.insert(slot, block, GranuleMask(1));
+        self.valid[slot.0 as usize * self.words..][..self.words].fill(0);
+        slot
+    }
+
+    fn number_of(&mut self, block: (u32, u64)) -> Result<BlockIndex, Error> {
+        if self.numbers == u32::MAX {
+            return Err(Error::new(ErrorKind::Invalid, "the trace touches 2^32 blocks or more"));
+        }
+        let number = *self.blocks.entry(block).or_insert(self.numbers);
+        self.numbers += u32::from(number == self.numbers);
+        Ok(BlockIndex(number))
+    }
+
+    fn outcome(&self) -> Outcome {
+        let ratio = |part: u64, all: u64| if all == 0 { 0.0 } else { part as f64 / all as f64 };
+        let (reads, writes) = (self.reads, self.writes);
+        let granules = reads.granules + writes.granules;
+        let misses = granules - reads.granule_hits - writes.granule_hits;
+        Outcome {
+            cache_size: u64::from(self.directory.slots()) * self.settings.block_size,
+            block_size: self.settings.block_size,
+            granule_size: self.granule_size,
+            policy: self.settings.policy.to_string(),
+            grid_offset: self.grid_offset,
+            grid_moved_after: self.grid_moved_after,
+            reads,
+            writes,
+            read_hit_ratio: ratio(reads.granule_hits, reads.granules),
+            read_request_hit_ratio: ratio(reads.request_hits, reads.requests),
+            miss_ratio: ratio(misses, granules),
+            evictions: self.evictions,
+            blocks_touched: self.blocks.len() as u64,
+            blocks_cached: u64::from(self.directory.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
