@@ -1,1 +1,228 @@
+//! The engine against devices that the test moves by hand: every I/O stays pending until the test
+//! completes it, in any order, with any status.
 
+mod faults;
+mod grid;
+mod order;
+mod reads;
+mod writes;
+
+use super::*;
+use crate::config::{BackendTraits, GridOffset};
+use crate::request::{Op, Request};
+
+const KIB: u64 = 1024;
+
+/// An engine, its memory, its devices and what its clients heard.
+struct Rig {
+    engine: Engine,
+    memory: Vec<u8>,
+    backend: Vec<u8>,
+    flash: Vec<u8>,
+    /// I/Os that the engine asked for, oldest first.
+    pending: Vec<Io>,
+    actions: Actions,
+    replies: Vec<(u64, IoStatus, Vec<u8>)>,
+    events: Vec<Event>,
+    now: Nanos,
+}
+
+use crate::action::Event;
+
+/// 1 MiB of primary storage whose 4 KiB blocks hold their number, and 4 KiB cache blocks.
+fn config() -> Config {
+    let backend = BackendTraits {
+        size: 1 << 20,
+        logical_block: 512,
+        read_only: false,
+        discard: true,
+        write_zeroes: true,
+        extents: true,
+    };
+    Config {
+        block_size: 4 * KIB,
+        grid_offset: GridOffset::Fixed(0),
+        sequential_bypass: None,
+        ram_bytes: 256 * KIB,
+        ..Config::for_disk(backend)
+    }
+}
+
+impl Rig {
+    fn new(config: Config) -> Rig {
+        let engine = Engine::new(config).expect("a valid configuration");
+        Rig {
+            memory: vec![0xEE; engine.memory_size() as usize],
+            backend: (0..config.backend.size).map(|i| (i / 4096) as u8).collect(),
+            flash: vec![0; engine.flash_size() as usize],
+            pending: Vec::new(),
+            actions: Actions::default(),
+            replies: Vec::new(),
+            events: Vec::new(),
+            now: Nanos(0),
+            engine,
+        }
+    }
+
+    fn submit(&mut self, tag: u64, start: u64, len: u64, op: Op) {
+        let request = Request { tag: RequestTag(tag), range: ByteRange::at(start, len), op };
+        self.engine.submit(self.now, request, &mut self.actions).expect("a free place");
+        self.run_actions();
+    }
+
+    fn read(&mut self, tag: u64, start: u64, len: u64) {
+        self.submit(tag, start, len, Op::Read { no_admit: false });
+    }
+
+    fn write(&mut self, tag: u64, start: u64, len: u64, byte: u8) {
+        self.write_with(tag, start, len, byte, false);
+    }
+
+    fn write_with(&mut self, tag: u64, start: u64, len: u64, byte: u8, fua: bool) {
+        let range = ByteRange::at(start, len);
+        let buffer = self.engine.write_buffer(range).expect("a free buffer");
+        self.slice(buffer.at(range)).fill(byte);
+        self.submit(tag, start, len, Op::Write { buffer, fua });
+    }
+
+    fn slice(&mut self, span: Span) -> &mut [u8] {
+        &mut self.memory[span.offset as usize..][..span.len as usize]
+    }
+
+    /// Runs the actions in order; replies keep their slots pinned until [`Rig::sent`].
+    fn run_actions(&mut self) {
+        while !self.actions.list.is_empty() {
+            let mut actions = std::mem::take(&mut self.actions);
+            for action in actions.list.drain(..) {
+                match action {
+                    Action::Io(io) => self.pending.push(io),
+                    Action::Copy { from, to } => {
+                        let bytes = self.slice(from).to_vec();
+                        self.slice(to).copy_from_slice(&bytes);
+                    }
+                    Action::Zero { memory } => self.slice(memory).fill(0),
+                    Action::Event(event) => self.events.push(event),
+                    Action::Reply(reply) => {
+                        let bytes = match reply.data {
+                            ReplyData::None => Vec::new(),
+                            ReplyData::Extents { .. } => Vec::new(),
+                            ReplyData::Buffer { data, buffer } => {
+                                let bytes = self.slice(data).to_vec();
+                                self.engine.release(self.now, buffer, &mut self.actions);
+                                bytes
+                            }
+                            ReplyData::Slots { first, count } => {
+                                let range = first as usize..(first + count) as usize;
+                                let slices = actions.slices[range].to_vec();
+                                slices.into_iter().flat_map(|s| self.slice(s).to_vec()).collect()
+                            }
+                        };
+                        self.replies.push((reply.tag.0, reply.status, bytes));
+                    }
+                }
+            }
+        }
+        self.engine.check_invariants();
+    }
+
+    fn sent(&mut self) {
+        self.engine.sent(self.now);
+    }
+
+    /// Ends the pending I/O at `index`; when well, does what it asks for first.
+    fn complete(&mut self, index: usize, status: IoStatus) {
+        let io = self.pending.remove(index);
+        let piece = io.checksum_piece as usize;
+        let mut checksums = Vec::new();
+        if status.is_ok() {
+            let range = io.range.start as usize..io.range.end as usize;
+            let device = match io.target {
+                Target::Backend => &mut self.backend,
+                Target::Flash => &mut self.flash,
+            };
+            match io.op {
+                IoOp::Read { memory } => {
+                    assert_eq!(u64::from(memory.len), io.range.len());
+                    let memory = memory.offset as usize..memory.offset as usize + range.len();
+                    self.memory[memory].copy_from_slice(&device[range.clone()]);
+                }
+                IoOp::Write { memory } => {
+                    assert_eq!(u64::from(memory.len), io.range.len());
+                    let memory = memory.offset as usize..memory.offset as usize + range.len();
+                    device[range.clone()].copy_from_slice(&self.memory[memory]);
+                }
+                IoOp::WriteZeroes { .. } | IoOp::Discard => device[range.clone()].fill(0),
+                IoOp::Flush | IoOp::Extents => {}
+            }
+            if piece > 0 {
+                // Any function of the bytes will do for the engine.
+                let sum =
+                    |bytes: &[u8]| bytes.iter().fold(7u32, |s, &b| s * 31 % 65537 + u32::from(b));
+                checksums = device[range].chunks(piece).map(sum).collect();
+            }
+        }
+        self.engine.complete(self.now, io.id, status, &checksums, &mut self.actions);
+        self.run_actions();
+    }
+
+    /// Ends everything well until nothing is pending, and sends all replies.
+    fn settle(&mut self) {
+        while !self.pending.is_empty() {
+            self.complete(0, IoStatus::Ok);
+        }
+        self.sent();
+        self.engine.check_invariants();
+    }
+
+    fn tick(&mut self, millis: u64) {
+        self.now = self.now.plus(Nanos::from_millis(millis));
+        self.engine.tick(self.now, &mut self.actions);
+        self.run_actions();
+    }
+
+    /// The reply with `tag`, which must have come.
+    fn reply(&self, tag: u64) -> &(u64, IoStatus, Vec<u8>) {
+        self.replies.iter().find(|reply| reply.0 == tag).expect("a reply")
+    }
+
+    fn has_reply(&self, tag: u64) -> bool {
+        self.replies.iter().any(|reply| reply.0 == tag)
+    }
+
+    /// Reads and expects every byte to be `byte`.
+    fn expect_bytes(&mut self, start: u64, len: u64, byte: u8) {
+        let tag = 1_000_000 + self.replies.len() as u64;
+        self.read(tag, start, len);
+        self.settle();
+        let (_, status, bytes) = self.reply(tag);
+        assert_eq!(*status, IoStatus::Ok);
+        assert_eq!(bytes.len() as u64, len);
+        assert!(bytes.iter().all(|&b| b == byte), "{byte} expected at {start}, {} found", bytes[0]);
+    }
+
+    /// The pending I/Os as `R 0+4096`: read or write, flash in lower case, start and length.
+    fn drawn(&self) -> Vec<String> {
+        let draw = |io: &Io| {
+            let letter = match io.op {
+                IoOp::Read { .. } => "R",
+                IoOp::Write { .. } => "W",
+                IoOp::Flush => "F",
+                IoOp::Discard => "D",
+                IoOp::WriteZeroes { .. } => "Z",
+                IoOp::Extents => "E",
+            };
+            let letter = match io.target {
+                Target::Backend => letter.to_string(),
+                Target::Flash => letter.to_lowercase(),
+            };
+            format!("{letter} {}+{}", io.range.start, io.range.len())
+        };
+        self.pending.iter().map(draw).collect()
+    }
+
+    fn counters(&self) -> Counters {
+        self.engine.statistics().counters
+    }
+}
+
+use crate::ids::RequestTag;

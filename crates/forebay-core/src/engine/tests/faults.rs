@@ -1,0 +1,188 @@
+//! Devices that fail: what clients hear, and what the cache must not hold afterwards.
+
+use super::*;
+use crate::config::FlashAdmission;
+
+fn with_flash() -> Config {
+    Config {
+        ram_bytes: 0,
+        flash_bytes: 64 * KIB,
+        flash_admission: FlashAdmission::Always,
+        ..config()
+    }
+}
+
+/// A rig whose flash holds the first block.
+fn warm_flash(config: Config) -> Rig {
+    let mut rig = Rig::new(config);
+    rig.read(1, 0, 4096);
+    rig.settle();
+    assert_eq!(rig.engine.statistics().flash.slots_used, 1);
+    rig
+}
+
+#[test]
+fn a_failed_fetch_fails_its_read_alone_and_caches_nothing() {
+    let mut rig = Rig::new(config());
+    rig.read(1, 0, 4096);
+    rig.read(2, 8192, 4096);
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    rig.settle();
+    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+    rig.expect_bytes(0, 4096, 0);
+    assert_eq!(rig.counters().read_misses, 2, "the failed read left nothing behind");
+}
+
+#[test]
+fn a_failed_write_drops_what_the_cache_holds_of_its_range() {
+    let mut rig = Rig::new(config());
+    rig.read(1, 0, 4096);
+    rig.settle();
+    rig.write(2, 0, 4096, 77);
+    // Half of it landed.
+    rig.backend[..2048].fill(77);
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    rig.expect_bytes(0, 2048, 77);
+    rig.expect_bytes(2048, 2048, 0);
+}
+
+#[test]
+fn rotten_bytes_on_flash_are_a_miss_and_counted() {
+    let mut rig = warm_flash(with_flash());
+    rig.flash[100] ^= 1;
+    rig.read(2, 0, 4096);
+    rig.settle();
+    assert_eq!(rig.reply(2).2, [0; 4096]);
+    assert_eq!(rig.counters().flash_checksum_errors, 1);
+    assert!(rig.events.contains(&Event::ChecksumMismatch { offset: 0 }));
+}
+
+#[test]
+fn a_flash_read_error_is_a_miss() {
+    let mut rig = warm_flash(with_flash());
+    rig.read(2, 0, 4096);
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!(rig.drawn(), ["R 0+4096"]);
+    rig.settle();
+    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+    assert_eq!(rig.counters().flash_errors, 1);
+}
+
+#[test]
+fn a_slot_that_fails_a_write_is_quarantined() {
+    let mut rig = Rig::new(with_flash());
+    rig.read(1, 0, 4096);
+    rig.complete(0, IoStatus::Ok);
+    assert_eq!(rig.drawn(), ["w 0+4096"]);
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!(rig.counters().flash_slots_quarantined, 1);
+    rig.read(2, 0, 4096);
+    rig.complete(0, IoStatus::Ok);
+    assert_eq!(rig.drawn(), ["w 4096+4096"], "another slot is used");
+    rig.settle();
+    rig.expect_bytes(0, 4096, 0);
+}
+
+#[test]
+fn flash_that_keeps_failing_is_given_up_and_ram_goes_on() {
+    let mut rig = Rig::new(Config { ram_bytes: 16 * KIB, ..with_flash() });
+    for block in 0..64 {
+        rig.read(block, block * 4096, 4096);
+        while !rig.pending.is_empty() {
+            let status = match rig.pending[0].target {
+                Target::Flash => IoStatus::IoError,
+                Target::Backend => IoStatus::Ok,
+            };
+            rig.complete(0, status);
+        }
+        rig.sent();
+    }
+    assert!(rig.events.contains(&Event::FlashFailed { status: IoStatus::IoError }));
+    assert_eq!(rig.engine.statistics().flash.state, "failed: I/O error");
+    rig.expect_bytes(63 * 4096, 4096, 63);
+    assert_eq!(rig.counters().read_hits_ram, 1);
+}
+
+#[test]
+fn flash_that_does_not_answer_is_given_up_and_the_read_goes_to_primary_storage() {
+    let mut rig = warm_flash(with_flash());
+    rig.read(2, 0, 4096);
+    assert_eq!(rig.drawn(), ["r 0+4096"]);
+    rig.tick(5_000);
+    assert_eq!(rig.drawn(), ["r 0+4096", "R 0+4096"]);
+    rig.complete(1, IoStatus::Ok);
+    assert_eq!(rig.reply(2).2, [0; 4096]);
+    assert!(!rig.engine.is_idle(), "the hung I/O still owns its buffer");
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.engine.is_idle());
+}
+
+#[test]
+fn a_failed_flush_fails_all_who_wait_and_drops_what_was_not_flushed() {
+    let mut rig = Rig::new(config());
+    rig.write(1, 0, 4096, 77);
+    rig.settle();
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.submit(3, 0, 0, Op::Flush);
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!((rig.reply(2).1, rig.reply(3).1), (IoStatus::IoError, IoStatus::IoError));
+    // The device kept the old bytes.
+    rig.backend[..4096].fill(0);
+    rig.expect_bytes(0, 4096, 0);
+    rig.submit(4, 0, 0, Op::Flush);
+    rig.settle();
+    assert_eq!(rig.reply(4).1, IoStatus::Ok, "told once");
+}
+
+#[test]
+fn a_lost_session_fails_the_next_flush_once_and_drops_unflushed_writes() {
+    let mut rig = Rig::new(config());
+    rig.write(1, 0, 4096, 77);
+    rig.settle();
+    rig.backend[..4096].fill(0);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.expect_bytes(0, 4096, 0);
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.settle();
+    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    rig.submit(3, 0, 0, Op::Flush);
+    rig.settle();
+    assert_eq!(rig.reply(3).1, IoStatus::Ok);
+}
+
+#[test]
+fn a_lost_session_fails_the_flush_in_flight_and_those_behind_it() {
+    let mut rig = Rig::new(config());
+    rig.write(1, 0, 4096, 77);
+    rig.settle();
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.submit(3, 0, 0, Op::Flush);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(rig.reply(3).1, IoStatus::IoError);
+    // The new session flushes well, but not what the old one had.
+    rig.settle();
+    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    rig.submit(4, 0, 0, Op::Flush);
+    rig.settle();
+    assert_eq!(rig.reply(4).1, IoStatus::Ok);
+}
+
+#[test]
+fn a_session_lost_with_everything_flushed_is_no_error() {
+    let mut rig = Rig::new(config());
+    rig.write(1, 0, 4096, 77);
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.settle();
+    rig.submit(3, 0, 0, Op::Flush);
+    rig.settle();
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.submit(4, 0, 0, Op::Flush);
+    rig.settle();
+    assert_eq!(rig.reply(4).1, IoStatus::Ok);
+    rig.expect_bytes(0, 4096, 77);
+    assert_eq!(rig.counters().read_hits_ram, 1);
+}

@@ -1,0 +1,136 @@
+//! Hit, partial hit, miss, bypass, prefetch: what is fetched and from where.
+
+use super::*;
+use crate::config::{FlashAdmission, Mode};
+
+#[test]
+fn a_miss_fetches_whole_granules_once_and_then_hits() {
+    let mut rig = Rig::new(config());
+    rig.read(1, 4608, 512);
+    assert_eq!(rig.drawn(), ["R 4096+4096"]);
+    rig.settle();
+    assert_eq!(rig.reply(1).2, [1; 512]);
+    rig.read(2, 4096, 4096);
+    assert_eq!(rig.drawn(), [] as [&str; 0]);
+    assert_eq!(rig.reply(2).2, [1; 4096]);
+    rig.sent();
+    assert_eq!((rig.counters().read_hits_ram, rig.counters().read_misses), (1, 1));
+}
+
+#[test]
+fn a_partial_hit_fetches_only_what_is_missing() {
+    let mut rig = Rig::new(Config { block_size: 64 * KIB, ..config() });
+    rig.read(1, 8192, 4096);
+    rig.read(2, 20480, 4096);
+    rig.settle();
+    rig.read(3, 0, 32768);
+    assert_eq!(rig.drawn(), ["R 0+8192", "R 12288+8192", "R 24576+8192"]);
+    rig.settle();
+    let expect: Vec<u8> = (0..32768u32).map(|i| (i / 4096) as u8).collect();
+    assert_eq!(rig.reply(3).2, expect);
+    assert_eq!(rig.counters().read_hits_partial, 1);
+}
+
+#[test]
+fn neighbouring_missing_blocks_are_one_io() {
+    let mut rig = Rig::new(config());
+    rig.read(1, 0, 64 * KIB);
+    assert_eq!(rig.drawn(), ["R 0+65536"]);
+    rig.settle();
+}
+
+#[test]
+fn a_second_miss_on_the_same_bytes_finds_what_the_first_fetched() {
+    let mut rig = Rig::new(config());
+    rig.read(1, 0, 4096);
+    rig.read(2, 0, 512);
+    assert_eq!(rig.drawn(), ["R 0+4096"]);
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.pending.is_empty());
+    assert!(rig.has_reply(1) && rig.has_reply(2));
+    rig.settle();
+}
+
+#[test]
+fn pass_through_reads_what_was_asked_for_and_keeps_nothing() {
+    for mode in [Mode::PassThrough, Mode::Monitor] {
+        let mut rig = Rig::new(Config { mode, ..config() });
+        for tag in 0..2 {
+            rig.read(tag, 512, 1024);
+            assert_eq!(rig.drawn(), ["R 512+1024"]);
+            rig.settle();
+        }
+        assert_eq!(rig.engine.statistics().ram.slots_used, 0);
+    }
+}
+
+#[test]
+fn a_long_sequential_stream_is_not_admitted() {
+    let mut rig = Rig::new(Config { sequential_bypass: Some(16 * KIB), ..config() });
+    for i in 0..16 {
+        rig.read(i, i * 4096, 4096);
+        rig.settle();
+    }
+    assert_eq!(rig.engine.statistics().ram.slots_used, 4);
+    assert_eq!(rig.counters().reads_bypassed, 12);
+}
+
+#[test]
+fn a_prefetch_fills_the_cache_and_returns_nothing() {
+    let mut rig = Rig::new(config());
+    rig.submit(1, 0, 16 * KIB, Op::Prefetch);
+    rig.settle();
+    assert!(rig.reply(1).2.is_empty());
+    rig.read(2, 4096, 8192);
+    assert!(rig.has_reply(2));
+    rig.sent();
+}
+
+#[test]
+fn what_ram_evicts_and_was_used_goes_to_flash_and_is_served_from_there() {
+    let flash_admission = FlashAdmission::History;
+    let config = Config { ram_bytes: 8 * KIB, flash_bytes: 64 * KIB, flash_admission, ..config() };
+    let mut rig = Rig::new(config);
+    rig.read(1, 0, 4096);
+    rig.settle();
+    rig.read(2, 0, 4096);
+    rig.settle();
+    for block in 1..4 {
+        rig.read(10 + block, block * 4096, 4096);
+        rig.settle();
+    }
+    assert_eq!(rig.counters().flash_admitted, 1, "blocks that were read once stay off flash");
+    rig.backend[..4096].fill(99);
+    rig.read(20, 0, 4096);
+    assert_eq!(rig.drawn(), ["r 0+4096"]);
+    rig.settle();
+    assert_eq!(rig.reply(20).2, [0; 4096]);
+    assert_eq!(rig.counters().read_hits_flash, 1);
+}
+
+#[test]
+fn without_ram_a_block_that_comes_back_goes_to_flash() {
+    let mut rig = Rig::new(Config { ram_bytes: 0, flash_bytes: 64 * KIB, ..config() });
+    for tag in 0..2 {
+        rig.read(tag, 0, 4096);
+        rig.settle();
+    }
+    assert_eq!((rig.counters().flash_refused, rig.counters().flash_admitted), (1, 1));
+    rig.read(3, 0, 4096);
+    assert_eq!(rig.drawn(), ["r 0+4096"]);
+    rig.settle();
+    assert_eq!(rig.reply(3).2, [0; 4096]);
+}
+
+#[test]
+fn cache_state_tells_cached_from_uncached_bytes() {
+    let mut rig = Rig::new(Config { block_size: 16 * KIB, ..config() });
+    rig.read(1, 4096, 8192);
+    rig.settle();
+    let range = ByteRange::at(512, 64 * KIB);
+    let request = Request { tag: RequestTag(2), range, op: Op::CacheState };
+    rig.engine.submit(rig.now, request, &mut rig.actions).expect("a free place");
+    use crate::action::ExtentState::{Clean, Uncached};
+    let extents: Vec<_> = rig.actions.extents.iter().map(|e| (e.len, e.state)).collect();
+    assert_eq!(extents, [(3584, Uncached), (8192, Clean), (64 * KIB + 512 - 12288, Uncached)]);
+}
