@@ -1,11 +1,12 @@
 //! The trait of every backend, and what goes in and out of it.
 //!
-//! A backend lives on the thread of one shard and never blocks it: [`Backend::submit`] starts an I/O
-//! on the shard's reactor, completions come in by [`Backend::on_completion`], time by
+//! A backend lives on the thread of one shard and never blocks it: [`Backend::submit`] starts an
+//! I/O on the shard's reactor, completions come in by [`Backend::on_completion`], time by
 //! [`Backend::on_wake`], and what there is to tell goes to [`Context::events`].
 //!
-//! **Invariant:** each I/O that was submitted ends with exactly one event, [`BackendEvent::Done`] or
-//! [`BackendEvent::Extents`] (unless a fault was asked to hang it), and the backend touches its memory no more after that.
+//! **Invariant:** each I/O that was submitted ends with exactly one event, [`BackendEvent::Done`]
+//! or [`BackendEvent::Extents`] (unless a fault was asked to hang it), and the backend touches its
+//! memory no more after that.
 
 use forebay_core::action::{Extent, IoOp, Span};
 use forebay_core::geometry::ByteRange;
@@ -14,7 +15,8 @@ use forebay_core::status::IoStatus;
 use forebay_io::arena::Region;
 use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
 
-/// What a backend is and can do, fixed when it is opened (the size may change, see [`BackendEvent`]).
+/// What a backend is and can do, fixed when it is opened (the size may change, see
+/// [`BackendEvent`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Size in bytes, a multiple of `logical_block`.
@@ -62,8 +64,8 @@ pub enum BackendEvent {
         extents: Vec<Extent>,
     },
     /// The session ended: writes answered since the last flush may be lost. I/Os in flight are
-    /// replayed on the next session, or end with an error; a flush in flight that would have covered such writes
-    /// ends with an error. Comes before any replay.
+    /// replayed on the next session, or end with an error; a flush in flight that would have
+    /// covered such writes ends with an error. Comes before any replay.
     SessionLost,
     /// A new session is up.
     SessionRestored,
@@ -85,8 +87,8 @@ pub trait Backend: Send {
     /// What it is and can do.
     fn properties(&self) -> &Properties;
 
-    /// Called once on the shard's thread before any I/O: registers files and sockets. `tokens` is the range of
-    /// reactor tokens that belong to this backend.
+    /// Called once on the shard's thread before any I/O: registers files and sockets. `tokens` is
+    /// the range of reactor tokens that belong to this backend.
     ///
     /// # Errors
     /// What the kernel said.

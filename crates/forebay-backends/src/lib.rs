@@ -39,7 +39,8 @@ pub struct OpenOptions {
     pub lock_wait: Duration,
 }
 
-/// Opens a backend. May block for as long as the kernel, or the time-out of a network connection, takes.
+/// Opens a backend. May block for as long as the kernel, or the time-out of a network connection,
+/// takes.
 ///
 /// # Errors
 /// What is wrong with the backend, in words for a user; see [`ErrorKind`].

@@ -2,8 +2,8 @@
 //!
 //! Parsing takes plain bytes and the suffixes `B`, `K`, `M`, `G`, `T`, `P` with or without `iB`, in
 //! either case, and a fraction where it gives whole bytes (`1.5GiB`). Decimal units (`MB`) are
-//! refused rather than guessed at. [`exact`] prints what parses back to the same number; [`rounded`]
-//! prints what fits into a table.
+//! refused rather than guessed at. [`exact`] prints what parses back to the same number;
+//! [`rounded`] prints what fits into a table.
 
 use std::fmt;
 

@@ -48,7 +48,8 @@ pub struct FaultBackend {
     /// To be started when the session is up, in order.
     waiting: VecDeque<BackendIo>,
     undo: Option<UndoLog>,
-    /// Volatile writes whose old content is to be read; the first one is being read, from `captured`.
+    /// Volatile writes whose old content is to be read; the first one is being read, from
+    /// `captured`.
     captures: VecDeque<(BackendIo, Running)>,
     captured: u64,
     bounce: Option<ArenaId>,
@@ -178,8 +179,8 @@ impl FaultBackend {
         self.advance_session(cx);
     }
 
-    /// What was not answered when the session ended is started again on the next one; but a flush must
-    /// not succeed there for writes that were lost here.
+    /// What was not answered when the session ended is started again on the next one; but a flush
+    /// must not succeed there for writes that were lost here.
     fn replay_later(&mut self, cx: &mut Context<'_>, io: BackendIo) {
         match io.op {
             IoOp::Flush => {

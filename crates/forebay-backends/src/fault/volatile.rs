@@ -4,10 +4,11 @@
 //! flush covers it. A power cut puts back, for each block by the seed, the newest content, the
 //! flushed one, or one in between: any mixture of unflushed writes, but no torn block.
 //!
-//! Each block is remembered at most once per *interval* between two flushes: with its content before
-//! its first write in that interval. When a flush succeeds, what belongs to the intervals before it is
-//! forgotten; what was written while the flush was running stays. Discards and write-zeroes are not
-//! remembered: they are never lost. When [`LIMIT`] is reached, the disk has flushed by itself.
+//! Each block is remembered at most once per *interval* between two flushes: with its content
+//! before its first write in that interval. When a flush succeeds, what belongs to the intervals
+//! before it is forgotten; what was written while the flush was running stays. Discards and
+//! write-zeroes are not remembered: they are never lost. When [`LIMIT`] is reached, the disk has
+//! flushed by itself.
 
 use std::collections::BTreeMap;
 

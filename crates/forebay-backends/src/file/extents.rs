@@ -41,7 +41,8 @@ impl ExtentsThread {
         Ok(ExtentsThread { questions, answers })
     }
 
-    /// Asks; the answer comes with a wake-up of the reactor. The engine's table of requests bounds the queue.
+    /// Asks; the answer comes with a wake-up of the reactor. The engine's table of requests bounds
+    /// the queue.
     pub(super) fn ask(&self, id: IoId, range: ByteRange) {
         self.questions.send((id, range)).expect("the thread runs as long as its backend");
     }

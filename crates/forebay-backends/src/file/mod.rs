@@ -1,8 +1,9 @@
 //! A regular file or a block device as primary storage.
 //!
-//! Opened with O_DIRECT unless the URI says otherwise or the file system cannot (then through the page
-//! cache), under an exclusive lock: two writers would corrupt each other. I/O runs on the shard's
-//! reactor; `SEEK_HOLE` may wait for metadata, so that a helper thread does it ([`extents`]).
+//! Opened with O_DIRECT unless the URI says otherwise or the file system cannot (then through the
+//! page cache), under an exclusive lock: two writers would corrupt each other. I/O runs on the
+//! shard's reactor; `SEEK_HOLE` may wait for metadata, so that a helper thread does it
+//! (`extents.rs`).
 //!
 //! | operation | file | block device |
 //! |---|---|---|
@@ -13,8 +14,8 @@
 //!
 //! What the kernel refuses as not supported is not tried again.
 //!
-//! **Invariant:** a short read or write is continued; the end of the file inside the recorded size is an
-//! error, never zeroes.
+//! **Invariant:** a short read or write is continued; the end of the file inside the recorded size
+//! is an error, never zeroes.
 
 mod extents;
 mod open;

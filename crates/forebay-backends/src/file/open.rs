@@ -39,8 +39,8 @@ pub(super) fn open(uri: &FileUri, options: OpenOptions, block: bool) -> Result<O
     }
 }
 
-/// Another descriptor of a file, only to look for holes: with its own position, and without the lock,
-/// so that it does not outlive the one that has the lock.
+/// Another descriptor of a file, only to look for holes: with its own position, and without the
+/// lock, so that it does not outlive the one that has the lock.
 pub(super) fn reopen(file: &OpenFile) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()

@@ -1,9 +1,10 @@
-//! Models of slow devices, in virtual time: told of an I/O and the time, they say when it completes.
+//! Models of slow devices, in virtual time: told of an I/O and the time, they say when it
+//! completes.
 //!
-//! Two models, both pure (no clock, no thread, the same seed gives the same times on every machine):
-//! [`san::San`], five 15,000 rpm disks in RAID 5 behind a controller, and [`simple::Simple`], a
-//! latency, a rate and a bandwidth. [`backend::ModelBackend`] puts one in front of another backend:
-//! the bytes are the inner backend's, the time is the model's.
+//! Two models, both pure (no clock, no thread, the same seed gives the same times on every
+//! machine): [`san::San`], five 15,000 rpm disks in RAID 5 behind a controller, and
+//! [`simple::Simple`], a latency, a rate and a bandwidth. [`backend::ModelBackend`] puts one in
+//! front of another backend: the bytes are the inner backend's, the time is the model's.
 //!
 //! Options of `model:san?...&inner=URI`:
 //!

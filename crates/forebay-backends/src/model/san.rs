@@ -6,22 +6,24 @@
 //!   wait, 512 KiB per track (131 MB/s). A drive recognises a sequential stream at its second read,
 //!   reads ahead from then on and answers from its buffer (eight streams).
 //! - **Queueing**: each disk does one thing at a time, in order of arrival. Reordering by the drive
-//!   is approximated: positioning gets shorter with the queue (2 % per waiting I/O, up to 16), which
-//!   is how far an elevator helps small random reads, without its unfairness.
-//! - **RAID 5**: chunks of 64 KiB, rotating parity, left-symmetric. A write of a whole stripe writes five chunks; any
-//!   smaller one reads old data and old parity and writes both a turn later: four disk I/Os.
+//!   is approximated: positioning gets shorter with the queue (2 % per waiting I/O, up to 16),
+//!   which is how far an elevator helps small random reads, without its unfairness.
+//! - **RAID 5**: chunks of 64 KiB, rotating parity, left-symmetric. A write of a whole stripe
+//!   writes five chunks; any smaller one reads old data and old parity and writes both a turn
+//!   later: four disk I/Os.
 //! - **Controller**: 100 µs per command, one 400 MB/s link, and a small durable write-back cache: a
 //!   write is acknowledged at once while the cache has room, and its disk I/Os compete with reads;
-//!   when it is full a write waits for what drains. Sequential writes are gathered into whole stripes.
-//!   Because the cache is durable a flush costs one command.
+//!   when it is full a write waits for what drains. Sequential writes are gathered into whole
+//!   stripes. Because the cache is durable a flush costs one command.
 //!
 //! # What it does not model
-//! A read cache in the controller, other tenants, failures and rebuilds, different zones of a platter, the choice of
-//! reconstruct-writes over read-modify-write. The volume fills its disks, however small it is, so that a
-//! test image of 1 GiB behaves like a full array. The last stripe of a sequential write stream is not charged.
+//! A read cache in the controller, other tenants, failures and rebuilds, different zones of a
+//! platter, the choice of reconstruct-writes over read-modify-write. The volume fills its disks,
+//! however small it is, so that a test image of 1 GiB behaves like a full array. The last stripe of
+//! a sequential write stream is not charged.
 //!
-//! In numbers: a random 8 KiB read takes about 5 ms at queue depth 1; 32 of them at a time make about
-//! 1,000 IOPS; without write cache a small random write takes about 10 ms.
+//! In numbers: a random 8 KiB read takes about 5 ms at queue depth 1; 32 of them at a time make
+//! about 1,000 IOPS; without write cache a small random write takes about 10 ms.
 
 use std::collections::VecDeque;
 
@@ -68,8 +70,8 @@ pub struct San {
 }
 
 impl San {
-    /// An array whose volume has `size` bytes and whose controller has `write_cache` bytes of durable
-    /// write-back cache (0: none). `rng` decides where heads and platters are at the start.
+    /// An array whose volume has `size` bytes and whose controller has `write_cache` bytes of
+    /// durable write-back cache (0: none). `rng` decides where heads and platters are at the start.
     pub fn new(size: u64, write_cache: u64, mut rng: Rng) -> San {
         let stroke = size.div_ceil(STRIPE).max(1) * CHUNK;
         San {

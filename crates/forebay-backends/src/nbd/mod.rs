@@ -1,5 +1,5 @@
-//! An export of an NBD server as primary storage: Ceph RBD, qcow2, VMDK, S3 and the rest through nbdkit
-//! or qemu-nbd.
+//! An export of an NBD server as primary storage: Ceph RBD, qcow2, VMDK, S3 and the rest through
+//! nbdkit or qemu-nbd.
 //!
 //! ```text
 //!             open()                  a connection ends, garbage, no answer in time
@@ -10,13 +10,15 @@
 //!                    SessionRestored, ◄── helper thread connects ◄── back-off ◄─┘
 //!                    unanswered I/O again       └── fails: longer back-off ──►──┘
 //! ```
-//! - Several connections where the server promises that a flush on one covers all; the loss of any of them is the
-//!   loss of the session, since nobody knows what the server still holds.
-//! - **Replay**: an I/O that was answered is never sent again; one that was not is sent on the next session,
-//!   after [`BackendEvent::SessionLost`]. A flush that would have covered writes answered on the
-//!   lost session fails instead of succeeding without them.
-//! - An I/O unanswered for `timeout` ends the session, which is the only way to get its memory back.
-//! - While there is no session, I/O waits; [`Backend::trouble`] says why. The engine has its own time-outs.
+//! - Several connections where the server promises that a flush on one covers all; the loss of any
+//!   of them is the loss of the session, since nobody knows what the server still holds.
+//! - **Replay**: an I/O that was answered is never sent again; one that was not is sent on the next
+//!   session, after [`BackendEvent::SessionLost`]. A flush that would have covered writes answered
+//!   on the lost session fails instead of succeeding without them.
+//! - An I/O unanswered for `timeout` ends the session, which is the only way to get its memory
+//!   back.
+//! - While there is no session, I/O waits; [`Backend::trouble`] says why. The engine has its own
+//!   time-outs.
 //! - An export that comes back with another size, or that lost an ability, is refused.
 //! - A server without flush gets FUA writes if it takes them; otherwise a flush has nothing to do.
 

@@ -7,8 +7,8 @@
 //! Header ──read data──► Data ──last byte──► Header
 //!    └──everything else──► Header
 //! ```
-//! **Invariant:** no byte is written outside the memory of a part that this connection was asked for and
-//! has not answered.
+//! **Invariant:** no byte is written outside the memory of a part that this connection was asked
+//! for and has not answered.
 
 use forebay_core::action::{Extent, ExtentState, IoOp};
 use forebay_core::geometry::ByteRange;

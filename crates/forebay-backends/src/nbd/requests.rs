@@ -2,8 +2,8 @@
 //!
 //! A request is cut into parts no longer than the server takes, a few at a time; each part is one
 //! NBD request with its own cookie. Parts outlive a session: what was not answered is queued again,
-//! under another cookie. A write of which some parts were answered is queued again as a whole, because those may
-//! be lost with the session, and nobody knows yet that it had begun.
+//! under another cookie. A write of which some parts were answered is queued again as a whole,
+//! because those may be lost with the session, and nobody knows yet that it had begun.
 //!
 //! ```text
 //! request: submit ─► queued ─► (parts) ─► all parts ended ─► finished
@@ -252,8 +252,8 @@ impl Requests {
         })
     }
 
-    /// The session ended: queues again what was not answered. Flushes that would have covered writes
-    /// which may be lost now fail, and so does what has seen too many sessions end.
+    /// The session ended: queues again what was not answered. Flushes that would have covered
+    /// writes which may be lost now fail, and so does what has seen too many sessions end.
     pub(super) fn session_lost(&mut self, events: &mut Vec<BackendEvent>) {
         let is_at_risk = self.answered > self.durable;
         self.durable = self.answered;

@@ -4,8 +4,8 @@
 //! arena. What the socket does not take of a message is sent in pieces through a bounce buffer, and
 //! the connection takes no other message until that is done.
 //!
-//! **Invariant:** after [`Session::close`], [`Session::is_drained`] tells when the kernel has let go of all memory; a
-//! request must not be given to another session before that.
+//! **Invariant:** after [`Session::close`], [`Session::is_drained`] tells when the kernel has let
+//! go of all memory; a request must not be given to another session before that.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -81,8 +81,8 @@ impl Message {
 }
 
 impl Session {
-    /// Takes the sockets and begins to listen on them. After an error the session is closed, but has to
-    /// be drained all the same.
+    /// Takes the sockets and begins to listen on them. After an error the session is closed, but
+    /// has to be drained all the same.
     pub(super) fn start(
         new: NewSession,
         tokens: TokenRange,

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Decodes `%XX`; other bytes stand for themselves. `None` when a `%` is not followed by two hex digits.
+/// Decodes `%XX`; other bytes stand for themselves. `None` when a `%` is not followed by two hex
+/// digits.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
