@@ -1,6 +1,8 @@
 //! Time of a 4 KiB RAM read hit in the engine alone, from submit to reply, over an index of two
 //! million blocks in random order. Prints one line a round and the median.
 
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures time")]
+
 #[path = "../tests/common/mod.rs"]
 mod common;
 
