@@ -267,9 +267,9 @@ class Server:
 
     def stats(self):
         """`forebay stats --json`, as a dictionary."""
-        text = self.bed.run([self.bed.program, "stats", self.name, "--json", "--control",
-                             self.bed.path(self.name + ".control")])
-        return json.loads(text)
+        command = [self.bed.program, "stats", self.name, "--json", "--control",
+                   self.bed.path(self.name + ".control")]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=30).stdout)
 
 
 def stand_in(backend, nbd, name):

@@ -17,10 +17,10 @@ def refused(bed, arguments, *expected, code=None):
 @test(forebay_only=True)
 def wrong_sizes_name_the_argument_and_what_is_allowed(bed):
     at = ["--nbd", "unix:" + bed.path("s"), "--ram", "16MiB"]
-    refused(bed, ["run", "mem:16MiB", *at, "--block-size", "3KiB"], "--block-size", "4KiB", "1MiB")
-    refused(bed, ["run", "mem:16MiB", *at, "--block-size", "2MiB"], "--block-size", "1MiB")
+    refused(bed, ["run", "mem:16MiB", *at, "--block-size", "3KiB"], "block-size", "4KiB", "1MiB")
+    refused(bed, ["run", "mem:16MiB", *at, "--block-size", "2MiB"], "block-size", "1MiB")
     refused(bed, ["run", "mem:16MiB", "--ram", "12 apples"], "--ram")
-    refused(bed, ["run", "mem:16MiB", "--ram", "-1"], "ram")
+    refused(bed, ["run", "mem:16MiB", "--ram=-1"], "--ram")
     refused(bed, ["run", "mem:16MiB", "--ram", "99999999999999TiB"], "--ram")
     refused(bed, ["run", "mem:16MiB", *at, "--flash", bed.path("f")], "--flash", "PATH:SIZE")
     refused(bed, ["run", "mem:16MiB", *at, "--mode", "fast"], "--mode", "write-through", "pass-through")
@@ -55,7 +55,7 @@ def wrong_uris_name_what_is_wrong_with_them(bed):
 @test(forebay_only=True)
 def too_much_metadata_is_refused_with_both_figures(bed):
     refused(bed, ["run", "mem:16MiB", "--ram", "64MiB", "--block-size", "4KiB", "--metadata-limit", "4KiB",
-                  "--nbd", "unix:" + bed.path("s")], "metadata", "4 KiB")
+                  "--nbd", "unix:" + bed.path("s")], "metadata", "limit", "4096")
 
 
 @test(forebay_only=True)

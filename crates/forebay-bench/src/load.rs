@@ -43,6 +43,9 @@ pub(crate) struct Options {
     /// Order of offsets
     #[arg(long, value_enum, default_value = "random")]
     pattern: Pattern,
+    /// Blocks of the order each-once or sequential to leave out at its start
+    #[arg(long, default_value_t = 0)]
+    skip: u64,
     /// Another seed, another sequence of random offsets
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -116,7 +119,7 @@ fn open(
         write_percent: options.write_percent,
         requests_max: options.requests.unwrap_or(u64::MAX),
     };
-    let offsets = Offsets::new(options.pattern, blocks, seed, index, of);
+    let offsets = Offsets::new(options.pattern, blocks, seed, options.skip, (index, of));
     Connection::new(stream.into(), shape, offsets)
 }
 

@@ -23,15 +23,22 @@ pub(crate) struct Offsets {
 
 impl Offsets {
     /// Connection `index` of `of`: connections with one seed share [`Pattern::EachOnce`] evenly,
-    /// so that together they ask for every block once.
-    pub(crate) fn new(pattern: Pattern, blocks: u64, seed: u64, index: u64, of: u64) -> Offsets {
+    /// so that together they ask for every block once. It and [`Pattern::Sequential`] leave out the
+    /// first `skip` blocks of their order.
+    pub(crate) fn new(
+        pattern: Pattern,
+        blocks: u64,
+        seed: u64,
+        skip: u64,
+        (index, of): (u64, u64),
+    ) -> Offsets {
         assert!(blocks > 0 && of > 0);
         let share = blocks.div_ceil(of);
         Offsets {
             pattern,
             blocks,
             step: coprime_step(blocks),
-            at: (share * index) % blocks,
+            at: (share * index + skip) % blocks,
             state: mix(seed ^ mix(index + 1)),
         }
     }
@@ -90,7 +97,7 @@ mod tests {
     #[test]
     fn each_once_visits_every_block_once() {
         for blocks in [1, 2, 3, 64, 1000, 32768] {
-            let mut offsets = Offsets::new(Pattern::EachOnce, blocks, 1, 0, 1);
+            let mut offsets = Offsets::new(Pattern::EachOnce, blocks, 1, 0, (0, 1));
             let mut seen: Vec<u64> = (0..blocks).map(|_| offsets.next()).collect();
             seen.sort_unstable();
             assert_eq!(seen, (0..blocks).collect::<Vec<_>>());
@@ -100,7 +107,7 @@ mod tests {
     #[test]
     fn random_offsets_stay_below_the_size_and_repeat_for_a_seed() {
         let take = |seed| {
-            let mut offsets = Offsets::new(Pattern::Random, 1000, seed, 0, 1);
+            let mut offsets = Offsets::new(Pattern::Random, 1000, seed, 0, (0, 1));
             (0..10_000).map(|_| offsets.next()).collect::<Vec<_>>()
         };
         assert!(take(7).iter().all(|&o| o < 1000));
