@@ -1,5 +1,5 @@
 # make run    the demonstration     make test   every test       make bench  figures against peers
-# make lint   what a reviewer would make a machine say           make soak   simulation without end
+# make lint   format, clippy, licences   make soak   simulation without end (SEEDS=A..B: these)
 #
 # Every target installs first what it needs and does not find (scripts/setup).
 
@@ -44,13 +44,14 @@ guest-test: setup-guest build
 	$(PYTHON) tests/conformance/run.py guest
 
 bench: setup-bench build
+	$(CARGO) bench --locked -p forebay-core
 	$(PYTHON) bench/run.py $(WHAT)
 
 bench-quick: setup-bench build
 	$(PYTHON) bench/run.py --quick $(WHAT)
 
 soak: setup-build
-	$(CARGO) run --release --locked -p forebay-sim --bin soak
+	$(CARGO) run --release --locked -p forebay-sim --bin soak $(if $(SEEDS),-- --seeds $(SEEDS))
 
 setup: setup-test
 
