@@ -137,9 +137,14 @@ impl<'a> Run<'a> {
             if is_over && next.take().is_some() {
                 self.outcome.is_cut_short = true;
             }
+            let mut found_no_room_after = None;
             while let Some(record) = next {
                 let due = self.due(start, &record);
-                if due.is_some_and(|due| due > now) || !self.issue(&record, due) {
+                if due.is_some_and(|due| due > now) {
+                    break;
+                }
+                if !self.issue(&record, due) {
+                    found_no_room_after = Some(self.ended);
                     break;
                 }
                 next = records.next().transpose()?;
@@ -152,8 +157,10 @@ impl<'a> Run<'a> {
             if next.is_none() && self.in_flight() == 0 {
                 break;
             }
-            let due = next.filter(|_| !self.vacant.is_empty());
-            let due = due.and_then(|record| self.due(start, &record));
+            // Without room only an end helps; one that came at once, from memory, has helped already.
+            let may_issue = found_no_room_after != Some(self.ended);
+            let due = next.filter(|_| may_issue);
+            let due = due.map(|record| self.due(start, &record).unwrap_or(now));
             self.wait(now, due)?;
         }
         self.conclude(start);
