@@ -147,9 +147,10 @@ impl<'a> Run<'a> {
                     found_no_room_after = Some(self.ended);
                     break;
                 }
+                // Memory ends a request at once: its latency is not to hold the next ones.
+                self.count_events();
                 next = records.next().transpose()?;
             }
-            self.count_events();
             if now.since(told).0 >= PROGRESS_NS {
                 told = now;
                 progress(&self.progress(start, now));
