@@ -186,6 +186,10 @@ pub struct DemoArgs {
     /// Replay this trace, scaled in time to fit, instead of the built-in workload
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Length of the built-in workload, in requests
+    #[arg(long, value_name = "N", default_value_t = 12_000, conflicts_with = "trace",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub requests: u64,
     /// Also write the figures to FILE as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

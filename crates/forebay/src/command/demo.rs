@@ -6,9 +6,9 @@
 //! Everything is real but the time that primary storage takes, which the model decides. Two daemons are
 //! made, one after the other: one without cache, one with RAM over flash that sees the I/O twice.
 //!
-//! The built-in workload ([`forebay_trace::workload`]) is replayed with a number of requests
-//! outstanding; a given trace by its own clock, scaled so that the demonstration fits in its time and
-//! the modelled SAN can bear it.
+//! Requests are issued by the clock, whether or not earlier ones have ended, as a guest's would be: the
+//! built-in workload ([`forebay_trace::workload`]) at a rate that the modelled SAN can just bear, a given
+//! trace scaled in time so that it fits and the SAN can bear it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use forebay_core::ids::Nanos;
 use forebay_io::clock;
 use forebay_io::reactor::Reactor;
 use forebay_trace::formats::{Options, Reader};
-use forebay_trace::record::{Record, Summary};
+use forebay_trace::record::{Op, Record, Summary};
 use forebay_trace::replay::{self, Outcome, Pace, Progress};
 use forebay_trace::workload::{self, Workload};
 
@@ -28,7 +28,7 @@ use super::client;
 use super::table::{Table, count, percent, time};
 use super::trace::progress_bar;
 use crate::cli::DemoArgs;
-use crate::config::values::{Address, Flash, Mode, Name, Reactor as ReactorChoice, Size};
+use crate::config::values::{Address, Bypass, Flash, Mode, Name, Reactor as ReactorChoice, Size};
 use crate::config::{CONNECTIONS_MAX, DaemonSpec, DiskOptions, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::DiskStats;
@@ -36,10 +36,11 @@ use crate::shard::DiskHandle;
 
 /// Size of the disk for the built-in workload: its hot area is 64 MiB, its loop 128 MiB.
 const DISK_BYTES: u64 = 1 << 30;
-const RAM_BYTES: u64 = 128 << 20;
+const RAM_BYTES: u64 = 256 << 20;
 const FLASH_BYTES: u64 = 512 << 20;
-/// Requests of the built-in workload, and how many of them are outstanding.
-const REQUESTS: u64 = 12_000;
+/// How many requests per second the built-in workload asks for: about nine tenths of what the SAN can do.
+const REQUESTS_PER_SECOND: u64 = 600;
+/// Requests outstanding where a given trace has no times.
 const QUEUE_DEPTH: u32 = 8;
 /// A given trace takes this long, and asks for no more than the SAN can bear.
 const TRACE_TIME: Duration = Duration::from_secs(25);
@@ -71,7 +72,7 @@ struct Run {
 pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     let work = match &args.trace {
         Some(path) => from_trace(path)?,
-        None => built_in()?,
+        None => built_in(args.requests)?,
     };
     let folder = tempfile::Builder::new()
         .prefix("forebay-demo-")
@@ -80,8 +81,11 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     remove_on_signal(folder.path())?;
     println!("Forebay's demonstration: {}", work.description);
     println!(
-        "Primary storage is a modelled SAN (five 15,000 rpm disks, RAID 5), the disk has {}.\n",
-        rounded(work.disk_bytes)
+        "Primary storage is a modelled SAN (five 15,000 rpm disks, RAID 5), the disk has {};\n\
+         the cache is {} of RAM over {} of flash (here a file), in blocks of 8 KiB.\n",
+        rounded(work.disk_bytes),
+        rounded(RAM_BYTES),
+        rounded(FLASH_BYTES)
     );
     let image = folder.path().join("disk.raw");
     let mut runs = Vec::new();
@@ -104,23 +108,22 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
 }
 
 /// The built-in workload.
-fn built_in() -> Result<Work> {
+fn built_in(requests: u64) -> Result<Work> {
     let settings = workload::Settings {
         disk_bytes: DISK_BYTES,
-        requests: REQUESTS,
-        interval_ns_mean: 1_000_000,
+        requests,
+        interval_ns_mean: 1_000_000_000 / REQUESTS_PER_SECOND,
         seed: 1,
     };
     let records: Vec<Record> = Workload::new(settings).collect();
     let summary = Summary::of(records.iter().copied().map(Ok))?;
     let description = format!(
-        "{} requests of a made-up workload (a hot set, a loop, a scan, random; {} reads, {} writes), \
-         {QUEUE_DEPTH} outstanding",
-        count(REQUESTS),
-        percent(summary.reads, REQUESTS),
-        percent(summary.writes, REQUESTS)
+        "{} requests of a made-up workload, {REQUESTS_PER_SECOND} per second\n\
+         (60 % a hot set, 20 % a loop, 8 % a scan, 12 % random; {} of all are writes).",
+        count(requests),
+        percent(summary.writes, requests)
     );
-    let pace = Pace::Closed { queue_depth: QUEUE_DEPTH };
+    let pace = Pace::Clock { speed: 1.0 };
     Ok(Work { records, summary, pace, disk_bytes: DISK_BYTES, description })
 }
 
@@ -129,9 +132,12 @@ fn from_trace(path: &Path) -> Result<Work> {
     let all: Vec<Record> =
         Reader::open(path, &Options::default())?.collect::<Result<_, forebay_trace::Error>>()?;
     ensure!(!all.is_empty(), "the trace {} has no reads or writes", path.display());
-    let total = all.len();
     let fits = (TRACE_TIME.as_secs() * TRACE_REQUESTS_PER_SECOND) as usize;
-    let records = all[..total.min(fits)].to_vec();
+    let first = typical_stretch(&all, fits);
+    let start_ns = all[first].time_ns;
+    let rebased =
+        |record: &Record| Record { time_ns: record.time_ns.saturating_sub(start_ns), ..*record };
+    let records: Vec<Record> = all[first..].iter().take(fits).map(rebased).collect();
     let summary = Summary::of(records.iter().copied().map(Ok))?;
     let speed = summary.duration_ns as f64 / TRACE_TIME.as_nanos() as f64;
     let (pace, how) = match summary.duration_ns {
@@ -150,13 +156,29 @@ fn from_trace(path: &Path) -> Result<Work> {
         }
     };
     let description = format!(
-        "the first {} of {} requests of {}, {how}",
-        count(records.len() as u64),
-        count(total as u64),
-        path.display()
+        "requests {} to {} of the {} in {}\n({} of them reads), {how}.",
+        count(first as u64 + 1),
+        count((first + records.len()) as u64),
+        count(all.len() as u64),
+        path.display(),
+        percent(summary.reads, records.len() as u64)
     );
     let disk_bytes = summary.span_bytes.next_multiple_of(1 << 20);
     Ok(Work { records, summary, pace, disk_bytes, description })
+}
+
+/// Where the stretch of `len` records begins whose share of reads is nearest to that of the whole trace.
+fn typical_stretch(all: &[Record], len: usize) -> usize {
+    let read_share = |records: &[Record]| {
+        let reads = records.iter().filter(|record| record.op == Op::Read).count();
+        reads as f64 / records.len().max(1) as f64
+    };
+    let whole = read_share(all);
+    let last = all.len().saturating_sub(len);
+    let distance =
+        |first: &usize| (read_share(&all[*first..(first + len).min(all.len())]) - whole).abs();
+    let starts = (0..=last).step_by((len / 8).max(1));
+    starts.min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0)
 }
 
 fn make_image(path: &Path, bytes: u64) -> Result<()> {
@@ -241,6 +263,14 @@ impl Server {
             &mut |progress: &Progress| bar.set_position(progress.ended),
         )?;
         bar.finish();
+        if bar.is_hidden() {
+            // Nobody sees a bar in a log; say at least what was done.
+            println!(
+                "  {name}: {} requests in {}",
+                count(outcome.reads.count + outcome.writes.count),
+                time(outcome.elapsed_ns)
+            );
+        }
         let after = self.stats()?;
         let (b, a) = (before.engine.counters, after.engine.counters);
         Ok(Run {
@@ -271,6 +301,8 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
         mode: Some(mode),
         ram: mode.0.caches().then_some(Size(RAM_BYTES)),
         flash: mode.0.caches().then_some(flash),
+        // The workload comes back to what it reads in order, and there is room for it.
+        bypass_sequential: Some(Bypass(None)),
         ..DiskOptions::default()
     };
     let backend = format!("model:san?inner=file:{}", folder.join("disk.raw").display());
@@ -326,6 +358,7 @@ fn report(runs: &[Run]) -> String {
         ]);
     }
     let mut text = format!("\n{}\n", table.text(0));
+    text += "Each run is the same I/O at the same times; IOPS differ only where primary storage fell behind.\n\n";
     if runs.iter().any(|run| run.outcome.is_cut_short) {
         let seconds = REPLAY_TIME_MAX.as_secs();
         text +=

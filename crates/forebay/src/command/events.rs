@@ -49,7 +49,9 @@ fn utc(time_ms: u64) -> String {
 
 /// The civil date of a day counted from 1970-01-01, by walking years and months.
 fn date(mut days: u64) -> (u64, usize, u64) {
-    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let mut year = 1970;
     loop {
         let length = if is_leap(year) { 366 } else { 365 };

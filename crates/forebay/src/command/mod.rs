@@ -17,7 +17,8 @@ mod trace;
 
 /// Carries out a command line and tells how it ended; errors go to standard error.
 pub fn execute(cli: Cli) -> ExitCode {
-    log_to_stderr();
+    let is_daemon = matches!(cli.command, Command::Run(_) | Command::Serve(_));
+    log_to_stderr(if is_daemon { "info" } else { "warn" });
     let result = match cli.command {
         Command::Run(args) => run::run(*args),
         Command::Serve(args) => run::serve(args),
@@ -53,9 +54,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-fn log_to_stderr() {
+/// Logs from `level` up, or as FOREBAY_LOG says.
+fn log_to_stderr(level: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

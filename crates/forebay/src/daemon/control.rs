@@ -50,14 +50,14 @@ async fn disks(State(state): State<Arc<ControlState>>) -> Json<Vec<DiskInfo>> {
 async fn disk(State(state): State<Arc<ControlState>>, Path(name): Path<String>) -> Response {
     match state.find(&name) {
         Ok(index) => Json(state.daemon.disks[index].clone()).into_response(),
-        Err(refusal) => refusal,
+        Err(refusal) => *refusal,
     }
 }
 
 async fn stats(State(state): State<Arc<ControlState>>, Path(name): Path<String>) -> Response {
     let index = match state.find(&name) {
         Ok(index) => index,
-        Err(refusal) => return refusal,
+        Err(refusal) => return *refusal,
     };
     match state.disks[index].stats().await {
         Ok(stats) => Json::<DiskStats>(stats).into_response(),
@@ -80,14 +80,12 @@ async fn events(
 }
 
 impl ControlState {
-    fn find(&self, name: &str) -> Result<usize, Response> {
+    fn find(&self, name: &str) -> Result<usize, Box<Response>> {
         self.daemon.disks.iter().position(|disk| disk.name == name).ok_or_else(|| {
             let names: Vec<&str> =
                 self.daemon.disks.iter().map(|disk| disk.name.as_str()).collect();
-            refuse(
-                StatusCode::NOT_FOUND,
-                format!("no disk '{name}' here; there is: {}", names.join(", ")),
-            )
+            let error = format!("no disk '{name}' here; there is: {}", names.join(", "));
+            Box::new(refuse(StatusCode::NOT_FOUND, error))
         })
     }
 }

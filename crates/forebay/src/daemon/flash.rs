@@ -31,7 +31,7 @@ const HEADER_LEN: usize = 4096;
 /// Shares begin on multiples of this, the first at one.
 const SHARE_ALIGN: u64 = 1 << 20;
 /// Time that a process which was killed has to let go of what it used.
-pub(super) const LOCK_WAIT: Duration = Duration::from_millis(1000);
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(3);
 
 /// An open flash file or device; while it lives, no other process can use it as flash.
 #[derive(Debug)]

@@ -38,13 +38,15 @@ impl Forebay {
             if stdout.read_line(&mut line).unwrap() == 0 {
                 let mut error = String::new();
                 stderr.read_to_string(&mut error).unwrap();
+                child.wait().unwrap();
                 panic!("it ended before it was ready: {error}");
             }
             if line == "ready\n" {
-                return Forebay { child, stdout, stderr, summary };
+                break;
             }
             summary += &line;
         }
+        Forebay { child, stdout, stderr, summary }
     }
 
     /// Sends a signal.

@@ -1,0 +1,98 @@
+//! `forebay trace` and `forebay demo` as processes.
+
+#![allow(missing_docs, clippy::disallowed_methods)]
+
+mod common;
+
+use common::{Folder, Forebay, forebay};
+
+/// A trace in the CSV of `vscsiStats -e`: 8 KiB each, write every block of the first 256 KiB, then
+/// read them twice, one per millisecond.
+fn trace(folder: &Folder) -> String {
+    let mut text = "#Vscsi Cmd Trace. (Trace Format Version 1)\n#Serial Number,IO Data Length,Num \
+                    SG Entries,Command Type,LBN,Time Stamp (microseconds)\n"
+        .to_owned();
+    for n in 0..96u64 {
+        let kind = if n < 32 { "write" } else { "read" };
+        text += &format!("{n},8192,1,{kind},{},{}\n", n % 32 * 16, 1_000_000 + n * 1000);
+    }
+    std::fs::write(folder.path("trace.csv"), text).unwrap();
+    folder.text("", "trace.csv")
+}
+
+#[test]
+fn simulate_counts_hits_of_a_cache_that_holds_everything() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let args = ["trace", "simulate", &file, "--cache-size", "1MiB", "--policy", "lru", "--json"];
+    let output = forebay(&args);
+    let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(outcome["read_hit_ratio"], 1.0);
+    assert_eq!(outcome["reads"]["requests"], 64);
+    let output = forebay(&["trace", "simulate", &file, "--cache-size", "1MiB", "--policy", "best"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn replay_writes_what_the_trace_writes_and_reports() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    folder.image("disk.raw", 1 << 20);
+    let target = folder.text("file:", "disk.raw");
+    let fast = ["--as-fast-as-possible", "--queue-depth", "4", "--json", "-"];
+    let output = forebay(&[&["trace", "replay", &file, "--target", &target], &fast[..]].concat());
+    let error = String::from_utf8_lossy(&output.stderr);
+    let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&error);
+    assert_eq!((&outcome["reads"]["count"], &outcome["writes"]["count"]), (&64.into(), &32.into()));
+    assert!(std::fs::read(folder.path("disk.raw")).unwrap()[..4096] != [0; 4096]);
+    folder.image("small.raw", 64 << 10);
+    let small = folder.text("file:", "small.raw");
+    let output = forebay(&["trace", "replay", &file, "--target", &small]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error.contains("--wrap"), "{error}");
+    let output =
+        forebay(&["trace", "replay", &file, "--target", &small, "--wrap", "--speed", "10"]);
+    assert!(output.status.success());
+}
+
+#[test]
+fn replay_through_a_cache_hits_on_what_was_written() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let (nbd, control) = (folder.text("unix:", "nbd.sock"), folder.text("", "control.sock"));
+    let args =
+        ["run", "mem:1MiB", "--name", "m", "--ram", "1MiB", "--nbd", &nbd, "--control", &control];
+    let _server = Forebay::start(&args);
+    let target = folder.text("nbd+unix:///m?socket=", "nbd.sock");
+    let output = forebay(&[
+        "trace",
+        "replay",
+        &file,
+        "--target",
+        &target,
+        "--as-fast-as-possible",
+        "--queue-depth",
+        "1",
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = forebay(&["stats", "m", "--json", "--control", &control]);
+    let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(stats["vfrc"]["vFlash:cacheHitPercentage"], 100.0);
+}
+
+#[test]
+fn the_demonstration_shows_three_runs_and_cleans_up() {
+    let folder = Folder::new();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["demo", "--requests", "300"])
+        .env("TMPDIR", folder.path(""))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for run in ["without cache", "cold cache", "warm cache", "What to try next"] {
+        assert!(text.contains(run), "{text}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0, "cleaned up");
+}
