@@ -115,10 +115,11 @@ pub enum ReplyData {
 ///
 /// The window is the request grown outwards to granules (and to the backend's logical blocks), so
 /// that the byte at disk position `p` lies at `p - window.start` in the buffer, page-aligned memory
-/// meets aligned I/O, and every kind of I/O of a request uses the same buffer.
+/// meets aligned I/O, and every kind of I/O of a request uses the same buffer. (A window that the start
+/// of the disk cuts off within a granule starts within a page.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buffer {
-    /// Its memory, page-aligned, at least as long as the window.
+    /// Its memory, at least as long as the window. Granule boundaries of the window are page-aligned.
     pub span: Span,
     /// The part of the disk that it mirrors.
     pub window: ByteRange,

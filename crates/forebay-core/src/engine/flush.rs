@@ -6,8 +6,9 @@
 //! ```
 //! A flush in flight may have passed a write that completed meanwhile, so who comes then waits for
 //! the next one. What was written since the last good flush is remembered: if a flush fails, or the
-//! session ends, those bytes may be lost, so they are dropped from the cache and every flush that
-//! should have covered them fails, once.
+//! session ends, those bytes may be lost, so they are dropped from the cache, and who waits for a flush
+//! is told. A write that was acknowledged after the last of these flushes was asked for is nobody's
+//! news yet: then the next flush fails, too, once.
 
 use super::inflight::{IoKind, Job, Stage};
 use super::{Engine, LatencyOf};
@@ -26,9 +27,10 @@ pub(super) struct FlushState {
     /// Requests that the flush in flight will cover.
     covered: Vec<Key>,
     in_flight: bool,
-    /// The session ended while writes were not flushed, and the flush in flight, or the next one
-    /// when none is, has to tell so by failing.
-    lost: bool,
+    /// Acknowledged writes may be lost, and no flush has failed since: the next one has to.
+    untold: bool,
+    /// A write was acknowledged since the last flush was asked for.
+    acknowledged: bool,
     /// Written since the flush in flight started.
     since: Unflushed,
     /// Written before it, and not flushed by an earlier one.
@@ -41,7 +43,8 @@ impl FlushState {
             waiting: Vec::with_capacity(requests_max),
             covered: Vec::with_capacity(requests_max),
             in_flight: false,
-            lost: false,
+            untold: false,
+            acknowledged: false,
             since: Unflushed::default(),
             before: Unflushed::default(),
         }
@@ -53,6 +56,11 @@ impl FlushState {
 
     pub(super) fn note_write(&mut self, range: ByteRange) {
         self.since.add(range);
+    }
+
+    /// A write was acknowledged without having been flushed.
+    pub(super) fn note_acknowledged(&mut self) {
+        self.acknowledged = true;
     }
 
     pub(super) fn unflushed_bytes(&self) -> u64 {
@@ -68,6 +76,10 @@ impl FlushState {
 
 impl Engine {
     pub(super) fn submit_flush(&mut self, now: Nanos, request: Request, actions: &mut Actions) {
+        self.flush.acknowledged = false;
+        if std::mem::take(&mut self.flush.untold) {
+            return self.refuse(now, request, IoStatus::IoError, actions);
+        }
         let nothing = ByteRange::default();
         let request = Request { range: nothing, ..request };
         let key = self.insert(now, request, Job::Flush);
@@ -96,17 +108,13 @@ impl Engine {
 
     pub(super) fn on_flushed(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
         self.flush.in_flight = false;
-        let lost = std::mem::take(&mut self.flush.lost);
-        let status = if lost && status.is_ok() { IoStatus::IoError } else { status };
-        let mut covered = std::mem::take(&mut self.flush.covered);
-        self.end_flush(&mut covered, status, actions);
-        self.flush.covered = covered;
         if status.is_ok() {
+            let mut covered = std::mem::take(&mut self.flush.covered);
+            self.end_flush(&mut covered, status, actions);
+            self.flush.covered = covered;
             self.flush.before.clear();
-        } else if !lost {
-            self.drop_unflushed(actions);
-            // The writes that this flush lost were acknowledged before these requests, too.
-            self.fail_waiting(status, actions);
+        } else {
+            self.lose_unflushed(status, actions);
         }
         self.start_flush(now, actions);
     }
@@ -125,31 +133,42 @@ impl Engine {
         }
     }
 
-    /// Fails who waits for a flush that has not started.
-    fn fail_waiting(&mut self, status: IoStatus, actions: &mut Actions) {
-        let mut waiting = std::mem::take(&mut self.flush.waiting);
-        self.end_flush(&mut waiting, status, actions);
-        self.flush.waiting = waiting;
-    }
-
     /// The session of primary storage ended: writes since the last flush may be lost. Whoever waits
     /// for a flush of them is told; if nobody does, the next flush fails.
     pub fn on_session_lost(&mut self, now: Nanos, actions: &mut Actions) {
         if self.flush.unflushed_bytes() > 0 {
-            self.drop_unflushed(actions);
-            self.flush.lost = self.flush.in_flight || self.flush.waiting.is_empty();
-            self.fail_waiting(IoStatus::IoError, actions);
+            self.lose_unflushed(IoStatus::IoError, actions);
         }
         self.run(now, actions);
+    }
+
+    /// What was not flushed may be lost: drops it from the cache, and tells who waits for a flush, or
+    /// will.
+    fn lose_unflushed(&mut self, status: IoStatus, actions: &mut Actions) {
+        let mut told = std::mem::take(&mut self.flush.covered);
+        told.append(&mut self.flush.waiting);
+        let is_flush = |&key: &Key| matches!(self.requests[key].job, Job::Flush);
+        if self.flush.unflushed_bytes() > 0 {
+            self.flush.untold |= self.flush.acknowledged || !told.iter().any(is_flush);
+            self.drop_unflushed(actions);
+        }
+        self.flush.acknowledged = false;
+        self.end_flush(&mut told, status, actions);
+        self.flush.covered = told;
     }
 
     /// Drops from the cache what primary storage may not have kept.
     fn drop_unflushed(&mut self, actions: &mut Actions) {
         let bytes = self.flush.unflushed_bytes();
-        // A read under way may already hold bytes that are gone by now.
         for request in self.requests.iter_mut() {
-            if let Job::Read(job) = &mut request.job {
-                job.admit = false;
+            match &mut request.job {
+                // A read under way may already hold bytes that are gone by now.
+                Job::Read(job) => job.admit = false,
+                // Some of its zeroes may be gone.
+                Job::Zero(job) if job.cursor > request.range.start => {
+                    request.failed.get_or_insert(IoStatus::IoError);
+                }
+                Job::Zero(_) | Job::Write(_) | Job::Flush | Job::Allocation => {}
             }
         }
         let mut before = std::mem::take(&mut self.flush.before);

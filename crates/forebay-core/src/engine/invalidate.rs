@@ -42,9 +42,7 @@ impl Engine {
             && let Some(slot) = ram.dir.find(block)
         {
             had |= !ram.dir.valid(slot).intersect(mask).is_empty();
-            if ram.dir.invalidate(slot, mask) {
-                ram.retire(slot);
-            }
+            ram.invalidate(slot, mask);
         }
         u64::from(had)
     }

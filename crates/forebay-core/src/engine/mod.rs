@@ -384,8 +384,13 @@ impl Engine {
             } else if let Some(&key) = self.buffer_waiters.front() {
                 let Some(buffer) = self.take_buffer(self.buffer_range(key)) else { return };
                 self.buffer_waiters.pop_front();
-                self.requests[key].buffer = Some(buffer);
-                self.advance(now, key, actions);
+                let entry = &mut self.requests[key];
+                entry.buffer = Some(buffer);
+                entry.stage = Stage::Overlap;
+                let (held, access) = self.held(key);
+                if self.overlap.enter(key, held, access) {
+                    self.advance(now, key, actions);
+                }
             } else {
                 return;
             }
@@ -404,7 +409,8 @@ impl Engine {
         }
     }
 
-    /// Makes sure that the request has a buffer; false: it waits for one.
+    /// Makes sure that the request has a buffer; false: it waits for one, without its range, because
+    /// writes that wait for the range have buffers. It enters again behind them.
     fn ensure_buffer(&mut self, key: Key) -> bool {
         if self.requests[key].buffer.is_some() {
             return true;
@@ -415,6 +421,7 @@ impl Engine {
         let entry = &mut self.requests[key];
         if entry.buffer.is_none() {
             entry.stage = Stage::Buffer;
+            self.overlap.leave(key, &mut self.ready);
             self.buffer_waiters.push_back(key);
             self.counters.buffer_waits += 1;
             return false;
@@ -431,6 +438,22 @@ impl Engine {
         }
     }
 
+    /// The range that a request which had to wait for its buffer holds while it runs, and how.
+    fn held(&self, key: Key) -> (ByteRange, Access) {
+        let entry = &self.requests[key];
+        match entry.job {
+            Job::Read(job) if job.admit => (job.target, Access::Fill),
+            Job::Read(job) => (job.target, Access::Read),
+            Job::Zero(job) => {
+                let rest = ByteRange::new(job.cursor, entry.range.end);
+                (self.align_to_backend(rest), Access::Write)
+            }
+            Job::Write(_) | Job::Flush | Job::Allocation => {
+                unreachable!("a write comes with its buffer, the others need none")
+            }
+        }
+    }
+
     /// A buffer that mirrors `range` grown to granules.
     fn take_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
         self.take_buffer_with(range, 0)
@@ -439,14 +462,19 @@ impl Engine {
     /// A buffer that mirrors `range` grown to granules, with `extra` pages behind it.
     fn take_buffer_with(&mut self, range: ByteRange, extra: u64) -> Option<Buffer> {
         let window = self.grid.align_to_granules(range);
-        let len = window.len().next_multiple_of(PAGE) + extra * PAGE;
+        // A window cut off by the start of the disk begins within a page, so that its granules meet
+        // page boundaries in memory, too.
+        let lead = self.grid.offset_in_block(window.start) % PAGE;
+        let len = (lead + window.len()).next_multiple_of(PAGE) + extra * PAGE;
         let first = self.buffers.take((len / PAGE) as u32)?;
-        Some(Buffer { span: buffer_span(first, len), window })
+        let span = buffer_span(first, len).part(lead, len - lead);
+        Some(Buffer { span, window })
     }
 
     fn free_buffer(&mut self, buffer: Buffer) {
-        let first = (buffer.span.offset / PAGE) as u32;
-        self.buffers.give(first, buffer.span.len / PAGE as u32);
+        let first = buffer.span.offset / PAGE;
+        let end = (buffer.span.offset + u64::from(buffer.span.len)) / PAGE;
+        self.buffers.give(first as u32, (end - first) as u32);
     }
 
     /// Asks the executor for an I/O. One that belongs to a request counts as outstanding there.

@@ -3,14 +3,15 @@
 //! A slot that a reply still refers to is *pinned* and immutable: a write to its block goes to
 //! another slot, and when its block leaves it is given back only after the pin is gone
 //! ([`RamTier::unpin_all`], once per batch of replies). Adding granules to a pinned slot is allowed:
-//! nobody reads bytes that were not valid.
+//! nobody reads bytes that were not valid. For that to be true a pinned slot loses no single granule:
+//! its whole block leaves.
 //!
 //! Pins are a list, not a count per slot: a hit then touches no memory of its own for them, and who
 //! asks (a write, an eviction) scans one batch of replies.
 
 use crate::action::Span;
 use crate::directory::Directory;
-use crate::geometry::Grid;
+use crate::geometry::{GranuleMask, Grid};
 use crate::ids::SlotId;
 use crate::policy::PolicyKind;
 
@@ -72,6 +73,16 @@ impl RamTier {
         self.pinned.clear();
         for slot in self.retired.drain(..) {
             self.dir.release(slot);
+        }
+    }
+
+    /// Granules `mask` of the occupied `slot` are old from now on.
+    pub(super) fn invalidate(&mut self, slot: SlotId, mask: GranuleMask) {
+        let loses = !self.dir.valid(slot).intersect(mask).is_empty();
+        if loses && self.is_pinned(slot) {
+            self.dir.remove(slot);
+        } else if self.dir.invalidate(slot, mask) {
+            self.retire(slot);
         }
     }
 

@@ -150,6 +150,7 @@ impl Engine {
         if job.fua {
             self.join_flush(now, key, actions);
         } else {
+            self.flush.note_acknowledged();
             self.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Write), actions);
             self.forget(key);
         }
@@ -173,9 +174,7 @@ impl Engine {
             Some(slot) if keeps => self.update_ram(now, block, slot, range, buffer, actions),
             Some(slot) => {
                 let ram = self.ram.as_mut().expect("there is a RAM tier");
-                if ram.dir.invalidate(slot, touched) {
-                    ram.retire(slot);
-                }
+                ram.invalidate(slot, touched);
             }
             None if !keeps || bypass || covered.is_empty() => {}
             None if self.ram.is_some() => {

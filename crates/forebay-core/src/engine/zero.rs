@@ -74,6 +74,9 @@ impl Engine {
     pub(super) fn run_zero(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
         let entry = self.requests[key];
         let Job::Zero(mut job) = entry.job else { unreachable!("zeroes") };
+        if entry.failed.is_some() {
+            return self.finish_zero(now, key, actions);
+        }
         let rest = ByteRange::new(job.cursor, entry.range.end);
         if !job.by_writing {
             job.piece = ByteRange::at(rest.start, rest.len().min(PIECE_MAX));
@@ -203,6 +206,7 @@ impl Engine {
         if job.fua {
             return self.join_flush(now, key, actions);
         }
+        self.flush.note_acknowledged();
         self.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Write), actions);
         self.forget(key);
     }

@@ -186,3 +186,67 @@ fn a_session_lost_with_everything_flushed_is_no_error() {
     rig.expect_bytes(0, 4096, 77);
     assert_eq!(rig.counters().read_hits_ram, 1);
 }
+
+#[test]
+fn a_write_acknowledged_after_the_flush_that_fails_makes_the_next_one_fail_too() {
+    let mut rig = Rig::new(config());
+    rig.write(1, 0, 4096, 77);
+    rig.settle();
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.write(3, 8192, 4096, 78);
+    rig.complete(1, IoStatus::Ok);
+    assert_eq!(rig.reply(3).1, IoStatus::Ok);
+    rig.complete(0, IoStatus::IoError);
+    for (tag, status) in [(4, IoStatus::IoError), (5, IoStatus::Ok)] {
+        rig.submit(tag, 0, 0, Op::Flush);
+        rig.settle();
+        assert_eq!(rig.reply(tag).1, status);
+    }
+}
+
+#[test]
+fn a_flush_that_fails_after_the_session_was_lost_tells_of_what_was_written_since() {
+    let mut rig = Rig::new(config());
+    rig.write(1, 0, 4096, 77);
+    rig.settle();
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(rig.reply(2).1, IoStatus::IoError, "told at once");
+    rig.write_with(3, 0, 4096, 78, true);
+    rig.complete(1, IoStatus::Ok);
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!(rig.reply(3).1, IoStatus::IoError);
+}
+
+#[test]
+fn zeroes_of_which_a_piece_may_be_lost_fail() {
+    let backend = BackendTraits { size: 8 << 20, write_zeroes: false, ..config().backend };
+    let mut rig = Rig::new(Config { backend, ..config() });
+    rig.submit(1, 0, 3 << 20, Op::WriteZeroes { may_unmap: true, fast_only: false, fua: true });
+    rig.complete(0, IoStatus::Ok);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.settle();
+    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+}
+
+#[test]
+fn granules_dropped_from_a_pinned_slot_do_not_come_back_in_it() {
+    let mut rig = Rig::new(Config { block_size: 16 * KIB, ..config() });
+    rig.read(1, 0, 16 * KIB);
+    rig.settle();
+    rig.read(2, 0, 16 * KIB);
+    let slots = (rig.engine.memory_size() - rig.engine.config().ram_bytes) as usize;
+    let block = rig.backend[..16 * KIB as usize].to_vec();
+    let start = slots + rig.memory[slots..].windows(block.len()).position(|w| w == block).unwrap();
+    let pinned = start..start + block.len();
+    rig.write(3, 0, 512, 77);
+    rig.complete(0, IoStatus::IoError);
+    rig.backend[..4096].fill(78);
+    let before = rig.memory[pinned.clone()].to_vec();
+    rig.read(4, 0, 16 * KIB);
+    while !rig.pending.is_empty() {
+        rig.complete(0, IoStatus::Ok);
+    }
+    assert!(rig.memory[pinned] == before, "the slot changed under a reply");
+}

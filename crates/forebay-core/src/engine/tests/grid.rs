@@ -59,3 +59,22 @@ fn a_fixed_offset_serves_the_ends_of_the_disk() {
         rig.expect_bytes((1 << 20) - 512, 512, 78);
     }
 }
+
+#[test]
+fn flash_io_meets_page_boundaries_in_memory_at_the_start_of_the_disk_too() {
+    let flash_admission = crate::config::FlashAdmission::Always;
+    let grid_offset = GridOffset::Fixed(3584);
+    let (ram_bytes, flash_bytes) = (0, 512 * KIB);
+    let config = Config { grid_offset, ram_bytes, flash_bytes, flash_admission, ..config() };
+    let mut rig = Rig::new(config);
+    rig.read(1, 0, 16 * KIB);
+    rig.settle();
+    rig.read(2, 0, 16 * KIB);
+    let flash_reads = rig.pending.iter().filter_map(|io| match (io.target, io.op) {
+        (Target::Flash, IoOp::Read { memory }) => Some(memory.offset % PAGE),
+        _ => None,
+    });
+    assert_eq!(flash_reads.collect::<Vec<_>>(), [0, 0, 0, 0]);
+    rig.settle();
+    assert_eq!(rig.reply(2).2, rig.reply(1).2);
+}

@@ -169,3 +169,17 @@ fn after_shut_down_new_requests_are_refused_and_old_ones_finish() {
     assert_eq!(rig.reply(1).1, IoStatus::Ok);
     assert!(rig.engine.is_idle());
 }
+
+#[test]
+fn a_read_that_waits_for_a_buffer_lets_the_writes_behind_it_run() {
+    let backend = BackendTraits { size: 64 << 20, ..config().backend };
+    let mut rig = Rig::new(Config { backend, buffer_bytes: 36 << 20, ..config() });
+    rig.write(1, 0, 4096, 1);
+    // The read waits for the first write, and the second, with most of the buffers, for the read.
+    rig.read(2, 0, 20 << 20);
+    rig.write(3, 0, 24 << 20, 3);
+    rig.settle();
+    assert_eq!(rig.reply(3).1, IoStatus::Ok);
+    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+    assert!(rig.engine.is_idle());
+}
