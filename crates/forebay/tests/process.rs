@@ -185,6 +185,48 @@ fn a_configuration_file_serves_several_disks_on_several_shards() {
 }
 
 #[test]
+fn a_hostile_client_harms_only_itself() {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    let folder = Folder::new();
+    folder.image("disk.raw", 16 << 20);
+    let server = start(&folder, &[]);
+    let socket = folder.path("nbd.sock");
+    let mut client = Client::attach(&socket, "db");
+    // Garbage instead of a handshake, a handshake begun and left, one stalled until the end.
+    UnixStream::connect(&socket).unwrap().write_all(&[0xA5; 500]).unwrap();
+    drop(UnixStream::connect(&socket).unwrap());
+    let _stalled = UnixStream::connect(&socket).unwrap();
+    // After the handshake: a length of 4 GiB, a write that never arrives, answers that nobody reads.
+    let mut giant = Client::attach(&socket, "db");
+    giant.send(1, 0, u32::MAX, &[]);
+    assert!(giant.is_closed());
+    let mut half = Client::attach(&socket, "db");
+    half.send(1, 0, 1 << 20, &[1; 1000]);
+    drop(half);
+    let mut deaf = Client::attach(&socket, "db");
+    for n in 0..64 {
+        deaf.send(0, n % 8 << 20, 1 << 20, &[]);
+    }
+    assert_eq!(client.read(0, 4096), [0; 4096], "nothing of the half write was written");
+    client.write(0, &[3; 4096]);
+    assert_eq!(client.read(0, 4096), [3; 4096]);
+    // Far more connections than are allowed: the excess is closed, the rest is served.
+    let mut open: Vec<UnixStream> =
+        (0..500).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let closed = open.iter_mut().filter_map(|stream| match stream.read(&mut [0; 18]) {
+        Ok(0) | Err(_) => Some(()),
+        Ok(_) => None,
+    });
+    assert!(closed.count() > 500 - 128);
+    drop(open);
+    assert_eq!(client.read(0, 4096), [3; 4096]);
+    drop(deaf);
+    let (code, error) = server.terminate();
+    assert_eq!(code, Some(0), "{error}");
+}
+
+#[test]
 fn stats_show_the_disk_and_name_what_is_there_when_it_is_not() {
     let folder = Folder::new();
     folder.image("disk.raw", 16 << 20);
