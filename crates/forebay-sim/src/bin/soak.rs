@@ -1,0 +1,128 @@
+//! Runs seeds: `soak` without end, `soak --seeds A..B` these, `soak --seed N --verbose` one in full.
+
+use std::ops::Range;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use forebay_sim::{Coverage, Planted, run, run_seed};
+
+/// Simulates the engine under faults, seed by seed, until one breaks a rule.
+#[derive(Parser)]
+struct Arguments {
+    /// Run these seeds (FIRST..END, END not included), then stop
+    #[arg(long, value_parser = parse_range, conflicts_with = "seed")]
+    seeds: Option<Range<u64>>,
+    /// Run this seed only
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print everything that happens (with --seed)
+    #[arg(long, requires = "seed")]
+    verbose: bool,
+    /// Run without end (the default)
+    #[arg(long, conflicts_with_all = ["seeds", "seed"])]
+    forever: bool,
+    /// Go on after a failure, and print one line for each
+    #[arg(long)]
+    keep_going: bool,
+    /// Threads
+    #[arg(long, default_value_t = 2)]
+    threads: u64,
+}
+
+fn parse_range(text: &str) -> Result<Range<u64>> {
+    let (first, end) = text.split_once("..").context("use FIRST..END, for example 0..1000")?;
+    let range = first.parse()?..end.parse()?;
+    if range.is_empty() {
+        bail!("no seeds in {text}: use FIRST..END with FIRST below END");
+    }
+    Ok(range)
+}
+
+fn main() -> ExitCode {
+    match start() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("soak: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start() -> Result<()> {
+    let arguments = Arguments::parse();
+    // Failures are printed whole at the end, not as panics.
+    std::panic::set_hook(Box::new(|_| {}));
+    if let Some(seed) = arguments.seed {
+        let outcome = if arguments.verbose {
+            run::run_verbosely(seed)
+        } else {
+            run_seed(seed, Planted::Nothing)
+        };
+        let outcome = outcome.map_err(|failure| anyhow::anyhow!("{failure}"))?;
+        println!("seed {seed}: trace hash {:#018x}", outcome.trace_hash);
+        return Ok(());
+    }
+    soak(arguments)
+}
+
+/// Runs seeds on all threads until one fails.
+fn soak(arguments: Arguments) -> Result<()> {
+    let range = arguments.seeds.unwrap_or(0..u64::MAX);
+    let (threads, keep_going) = (arguments.threads.max(1), arguments.keep_going);
+    let next = AtomicU64::new(range.start);
+    let failed = AtomicBool::new(false);
+    let began = Instant::now();
+    let work = |reports: bool| {
+        let mut coverage = Coverage::default();
+        let mut shown = Instant::now();
+        while keep_going || !failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= range.end {
+                break;
+            }
+            match run_seed(seed, Planted::Nothing) {
+                Ok(outcome) => coverage.add(&outcome.coverage),
+                Err(failure) => {
+                    failed.store(true, Ordering::Relaxed);
+                    match keep_going {
+                        true => println!("seed {}: {}", failure.seed, failure.message),
+                        false => println!("{failure}"),
+                    }
+                }
+            }
+            if reports && shown.elapsed().as_secs() >= 10 {
+                shown = Instant::now();
+                report(seed - range.start, began);
+            }
+        }
+        coverage
+    };
+    let mut coverage = Coverage::default();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|i| {
+                let work = &work;
+                scope.spawn(move || work(i == 0))
+            })
+            .collect();
+        for worker in workers {
+            coverage.add(&worker.join().unwrap_or_default());
+        }
+    });
+    report(next.load(Ordering::Relaxed).min(range.end) - range.start, began);
+    for (name, count) in coverage.rows() {
+        println!("{count:>12}  {name}");
+    }
+    if failed.into_inner() {
+        bail!("a rule was broken");
+    }
+    Ok(())
+}
+
+fn report(seeds: u64, began: Instant) {
+    let minutes = began.elapsed().as_secs_f64() / 60.0;
+    println!("{seeds} seeds, {:.0} seeds/minute", seeds as f64 / minutes);
+}

@@ -1,0 +1,100 @@
+//! What a run, or many, has exercised: a simulation that never reaches a state proves nothing of it.
+
+use forebay_core::action::{Event, Io, IoOp, Target};
+use forebay_core::engine::Engine;
+use forebay_core::status::IoStatus;
+
+macro_rules! coverage {
+    ($($field:ident: $what:literal,)*) => {
+        /// Sums over one run or many.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Coverage {
+            $(#[doc = $what] pub $field: u64,)*
+        }
+
+        impl Coverage {
+            /// Adds another run's.
+            pub fn add(&mut self, other: &Coverage) {
+                $(self.$field += other.$field;)*
+            }
+
+            /// Each sum with its name.
+            pub fn rows(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($field), self.$field),)*]
+            }
+        }
+    };
+}
+
+coverage! {
+    requests: "Requests made.",
+    busy: "Requests refused as busy.",
+    no_buffer: "Write buffers refused.",
+    buffers_unused: "Write buffers given back without a write.",
+    reads_from_slots: "Reads answered from slots.",
+    reads_from_flash: "Reads answered from flash.",
+    reads_partial: "Reads answered in part from the cache.",
+    reads_missed: "Reads answered from primary storage.",
+    reads_bypassed: "Reads that left nothing behind.",
+    requests_failed: "Requests answered with an error.",
+    requests_timed_out: "Requests out of time.",
+    overlap_waits: "Requests that waited for another.",
+    buffer_waits: "Requests that waited for a buffer.",
+    flash_writes: "Writes to flash.",
+    flash_refused: "Blocks that their history kept off flash.",
+    fills_skipped: "Fills that found no room.",
+    evicted: "Blocks evicted.",
+    slots_quarantined: "Flash slots set aside.",
+    checksum_errors: "Wrong bytes from flash.",
+    flash_failed: "Flash given up.",
+    grids_moved: "Grids moved.",
+    at_risk: "Losses that the engine was told of.",
+    backend_errors: "I/Os on primary storage that failed.",
+    ticks: "Time-outs looked at.",
+    sessions_lost: "Sessions lost.",
+    crashes: "Engines that died.",
+    hosts_lost: "Hosts that died.",
+    flushes_failed: "Flushes that failed.",
+    sectors_lost: "Sectors that went back.",
+}
+
+impl Coverage {
+    pub(crate) fn note_event(&mut self, event: Event) {
+        match event {
+            Event::GridMoved { .. } => self.grids_moved += 1,
+            Event::FlashFailed { .. } => self.flash_failed += 1,
+            Event::UnflushedWritesAtRisk { .. } => self.at_risk += 1,
+            Event::GridAdvice { .. }
+            | Event::SlotQuarantined { .. }
+            | Event::ChecksumMismatch { .. }
+            | Event::BackendTimedOut { .. } => {}
+        }
+    }
+
+    pub(crate) fn note_io(&mut self, io: &Io, status: IoStatus) {
+        if !status.is_ok() && io.target == Target::Backend {
+            self.backend_errors += 1;
+            self.flushes_failed += u64::from(io.op == IoOp::Flush);
+        }
+    }
+
+    /// Takes over what an engine counted, at the end of its life.
+    pub(crate) fn note_engine(&mut self, engine: &Engine) {
+        let counters = engine.statistics().counters;
+        self.reads_from_slots += counters.read_hits_ram;
+        self.reads_from_flash += counters.read_hits_flash;
+        self.reads_partial += counters.read_hits_partial;
+        self.reads_missed += counters.read_misses;
+        self.reads_bypassed += counters.reads_bypassed;
+        self.requests_failed += counters.requests_failed;
+        self.requests_timed_out += counters.requests_timed_out;
+        self.overlap_waits += counters.overlap_waits;
+        self.buffer_waits += counters.buffer_waits;
+        self.flash_writes += counters.flash_writes;
+        self.flash_refused += counters.flash_refused;
+        self.fills_skipped += counters.flash_fills_skipped + counters.ram_fills_skipped;
+        self.evicted += counters.ram_evicted + counters.flash_evicted;
+        self.slots_quarantined += counters.flash_slots_quarantined;
+        self.checksum_errors += counters.flash_checksum_errors;
+    }
+}

@@ -1,0 +1,333 @@
+//! Simulated primary storage and flash: real bytes in memory, latency and faults by chance.
+//!
+//! # Fault model
+//! An I/O is *issued*, takes effect at one instant later (*executed*), and *completes* after that; I/Os
+//! in flight are executed and complete in any order. What is written is captured when it is issued.
+//!
+//! Primary storage:
+//! - has a volatile write cache: a flush makes durable what completed before it was issued, and perhaps
+//!   more. The loss of its session, or of its power, may bring any sector that was written and not flushed back to
+//!   what is durable, each sector by itself; never a part of a sector;
+//! - fails any I/O. A failed write, zeroing or discard took effect in a prefix of whole sectors, all or none;
+//!   a failed read leaves rubbish in memory. A failed flush may lose what is volatile and had completed;
+//! - delays I/Os, and hangs: it completes, well or not, long after every time-out. It takes effect at any
+//!   time until then;
+//! - may say that it cannot write zeroes, or not fast, although it claims so; a discard zeroes each sector,
+//!   or not; extents are cut short anywhere and never call data a hole;
+//! - when its session is lost, ends every I/O in flight: with an error, or by doing it once more. What is
+//!   acknowledged from then on is on the new session.
+//!
+//! When the engine's process dies and its host lives, I/Os in flight are executed, wholly, in part or not,
+//! *before* the next engine starts (the kernel finishes or cancels what a process had under way); nothing
+//! of an earlier engine lands later. When the host dies, primary storage loses what is volatile, too.
+//!
+//! Flash: fails reads, and writes after a prefix; rots bits, on the medium or on the way; drops a write that it
+//! acknowledged; hangs; dies for good. It has no volatile cache in the model: nothing survives a restart.
+//!
+//! Not modelled: misdirected writes, primary storage that returns wrong bytes by itself, bytes torn within a
+//! sector.
+
+use std::collections::BTreeMap;
+
+use forebay_core::action::{Io, IoOp};
+use forebay_core::geometry::{ByteRange, SECTOR};
+use forebay_core::ids::Nanos;
+use forebay_core::status::IoStatus;
+
+use crate::oracle::sectors;
+use crate::rng::Rng;
+use crate::stamp::{self, Version};
+
+/// How often something goes wrong, per 1000 I/Os, and how long things take.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// I/Os that fail.
+    pub errors: u32,
+    /// I/Os that take up to the time-out.
+    pub delays: u32,
+    /// I/Os that take several times the time-out.
+    pub hangs: u32,
+    /// Reads that return a flipped bit (flash).
+    pub rot: u32,
+    /// Writes that are acknowledged and dropped (flash).
+    pub dropped: u32,
+    /// Zeroing that turns out to be unsupported.
+    pub unsupported: u32,
+}
+
+/// How much of an I/O takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// All.
+    Whole,
+    /// This many sectors from the start.
+    Prefix(u64),
+}
+
+/// An I/O in flight.
+#[derive(Debug)]
+pub struct Pending {
+    /// What was asked for.
+    pub io: Io,
+    /// How it will end.
+    pub status: IoStatus,
+    /// What it does.
+    pub effect: Effect,
+    /// Flips a bit of what is read.
+    pub rot: bool,
+    /// Bytes captured (write) or read.
+    pub data: Vec<u8>,
+    /// Checksums of what was captured.
+    pub checksums: Vec<u32>,
+    /// It has taken effect.
+    pub executed: bool,
+    /// Completions of the device when it was issued.
+    pub issued_after: u64,
+}
+
+/// When an I/O is executed and when it completes, from now.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Takes effect.
+    pub execute: Nanos,
+    /// Completes.
+    pub complete: Nanos,
+}
+
+/// A sector that was written and not flushed.
+#[derive(Clone, Copy, Debug)]
+struct Volatile {
+    /// The I/O that wrote it last.
+    writer: u64,
+    /// The device's count of completions when that I/O completed.
+    completed: Option<u64>,
+    /// The same of an earlier write that it replaced.
+    earlier: Option<u64>,
+}
+
+/// A device of one kind or the other.
+#[derive(Debug)]
+pub struct Device {
+    bytes: Vec<u8>,
+    /// What a loss of power leaves; empty: nothing is volatile.
+    durable: Vec<u8>,
+    volatile: BTreeMap<u64, Volatile>,
+    completions: u64,
+    /// What goes wrong; [`Faults::default`]: nothing.
+    pub faults: Faults,
+    /// Usual latency at most.
+    pub latency_max: Nanos,
+    /// What the engine calls too long.
+    pub timeout: Nanos,
+    /// Every I/O fails.
+    pub dead: bool,
+    rng: Rng,
+}
+
+impl Device {
+    /// A device of `size` bytes that are all zero; `volatile`: with a volatile cache.
+    pub fn new(size: u64, volatile: bool, rng: Rng) -> Device {
+        Device {
+            bytes: vec![0; size as usize],
+            durable: if volatile { vec![0; size as usize] } else { Vec::new() },
+            volatile: BTreeMap::new(),
+            completions: 0,
+            faults: Faults::default(),
+            latency_max: Nanos::from_micros(500),
+            timeout: Nanos::from_millis(100),
+            dead: false,
+            rng,
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Makes it read as `version` everywhere, durably.
+    pub fn stamp_all(&mut self, version: Version) {
+        stamp::write(&mut self.bytes, 0, version);
+        self.durable.copy_from_slice(&self.bytes);
+    }
+
+    /// Decides what will become of an I/O.
+    pub fn issue(&mut self, io: Io, data: Vec<u8>, checksums: Vec<u32>) -> (Pending, Timing) {
+        let faults = self.faults;
+        let rng = &mut self.rng;
+        let length = io.range.len() / SECTOR;
+        let mut status = IoStatus::Ok;
+        let mut effect = Effect::Whole;
+        if let IoOp::WriteZeroes { fast_only, .. } = io.op
+            && rng.chance(faults.unsupported * if fast_only { 4 } else { 1 })
+        {
+            (status, effect) = (IoStatus::Unsupported, Effect::Prefix(0));
+        }
+        if self.dead || rng.chance(faults.errors) {
+            status = if rng.chance(100) { IoStatus::NoSpace } else { IoStatus::IoError };
+            effect = match rng.below(4) {
+                0 => Effect::Whole,
+                1 => Effect::Prefix(0),
+                _ => Effect::Prefix(rng.below(length + 1)),
+            };
+        } else if matches!(io.op, IoOp::Write { .. }) && rng.chance(faults.dropped) {
+            effect = Effect::Prefix(rng.below(length + 1));
+        }
+        let rot = matches!(io.op, IoOp::Read { .. }) && rng.chance(faults.rot);
+        let timeout = self.timeout.0;
+        let complete = if rng.chance(faults.hangs) {
+            rng.between(timeout, timeout * 5)
+        } else if rng.chance(faults.delays) {
+            rng.between(0, timeout)
+        } else {
+            rng.between(1000, self.latency_max.0)
+        };
+        let execute = match rng.below(4) {
+            0 => 0,
+            1 => complete,
+            _ => rng.between(0, complete),
+        };
+        let timing = Timing { execute: Nanos(execute), complete: Nanos(complete) };
+        let issued_after = self.completions;
+        let pending =
+            Pending { io, status, effect, rot, data, checksums, executed: false, issued_after };
+        (pending, timing)
+    }
+
+    /// The I/O takes effect.
+    pub fn execute(&mut self, number: u64, pending: &mut Pending) {
+        assert!(!std::mem::replace(&mut pending.executed, true), "executed once");
+        let range = pending.io.range;
+        let part = match pending.effect {
+            Effect::Whole => range,
+            Effect::Prefix(sectors) => ByteRange::at(range.start, sectors * SECTOR),
+        };
+        let place = part.start as usize..part.end as usize;
+        match pending.io.op {
+            IoOp::Read { .. } => {
+                pending.data.clear();
+                pending.data.extend_from_slice(&self.bytes[place]);
+                // What a failed read left undone is rubbish.
+                pending.data.resize(range.len() as usize, 0xa5);
+                if pending.rot {
+                    self.rot(range, &mut pending.data);
+                }
+            }
+            IoOp::Write { .. } => {
+                let len = part.len() as usize;
+                self.bytes[place].copy_from_slice(&pending.data[..len]);
+                self.note_volatile(number, part);
+            }
+            IoOp::WriteZeroes { .. } => {
+                self.bytes[place].fill(0);
+                self.note_volatile(number, part);
+            }
+            IoOp::Discard => {
+                let all = self.rng.chance(500);
+                for sector in sectors(part) {
+                    if all || self.rng.chance(500) {
+                        let start = (sector * SECTOR) as usize;
+                        self.bytes[start..start + SECTOR as usize].fill(0);
+                        self.note_volatile(number, ByteRange::at(sector * SECTOR, SECTOR));
+                    }
+                }
+            }
+            IoOp::Flush if pending.status.is_ok() => self.flush(pending.issued_after),
+            IoOp::Flush | IoOp::Extents => {}
+        }
+    }
+
+    /// The I/O completed.
+    pub fn complete(&mut self, number: u64, pending: &Pending) {
+        assert!(pending.executed);
+        self.completions += 1;
+        if self.durable.is_empty() || matches!(pending.io.op, IoOp::Read { .. }) {
+            return;
+        }
+        for sector in sectors(pending.io.range) {
+            if let Some(volatile) = self.volatile.get_mut(&sector)
+                && volatile.writer == number
+            {
+                volatile.completed = Some(self.completions);
+            }
+        }
+    }
+
+    /// Flips a bit of what was read; half of the times it is wrong on the medium, too.
+    fn rot(&mut self, range: ByteRange, data: &mut [u8]) {
+        let at = self.rng.below(range.len()) as usize;
+        let bit = 1 << self.rng.below(8);
+        data[at] ^= bit;
+        if self.rng.chance(500) {
+            self.bytes[range.start as usize + at] ^= bit;
+        }
+    }
+
+    /// Flips a bit somewhere.
+    pub fn rot_anywhere(&mut self) {
+        let at = self.rng.below(self.bytes.len() as u64) as usize;
+        self.bytes[at] ^= 1 << self.rng.below(8);
+    }
+
+    fn note_volatile(&mut self, writer: u64, range: ByteRange) {
+        if self.durable.is_empty() {
+            return;
+        }
+        for sector in sectors(range) {
+            let before = self.volatile.get(&sector);
+            let earlier = before.and_then(|v| v.earlier.or(v.completed));
+            self.volatile.insert(sector, Volatile { writer, completed: None, earlier });
+        }
+    }
+
+    /// Makes durable what completed up to completion number `issued_after`, and by chance more.
+    fn flush(&mut self, issued_after: u64) {
+        let (bytes, durable, rng) = (&self.bytes, &mut self.durable, &mut self.rng);
+        let generous = rng.chance(500);
+        self.volatile.retain(|&sector, volatile| {
+            // What was there before the last write may be all that is covered: the model keeps one old
+            // version, so then the last write becomes durable with it.
+            let covered =
+                volatile.earlier.or(volatile.completed).is_some_and(|at| at <= issued_after);
+            if !covered && !(generous && rng.chance(500)) {
+                return true;
+            }
+            let place = (sector * SECTOR) as usize..((sector + 1) * SECTOR) as usize;
+            durable[place.clone()].copy_from_slice(&bytes[place]);
+            false
+        });
+    }
+
+    /// Volatile sectors come back as what is durable, each by chance; `all_done`: also those whose write
+    /// has not completed. Returns the sectors that did, and what they hold now.
+    pub fn lose(&mut self, all_done: bool) -> Vec<(u64, Option<Version>)> {
+        let (bytes, durable, rng) = (&mut self.bytes, &mut self.durable, &mut self.rng);
+        let permille = rng.pick(&[1000, 1000, 500, 100]);
+        let mut reverted = Vec::new();
+        self.volatile.retain(|&sector, volatile| {
+            if volatile.completed.is_none() && !all_done {
+                return true;
+            }
+            let place = (sector * SECTOR) as usize..((sector + 1) * SECTOR) as usize;
+            if rng.chance(permille) {
+                bytes[place.clone()].copy_from_slice(&durable[place.clone()]);
+                reverted.push((sector, stamp::read(&bytes[place], sector)));
+            } else {
+                durable[place.clone()].copy_from_slice(&bytes[place]);
+            }
+            false
+        });
+        reverted
+    }
+
+    /// What primary storage holds in `sector`.
+    pub fn version(&self, sector: u64) -> Option<Version> {
+        let place = (sector * SECTOR) as usize..((sector + 1) * SECTOR) as usize;
+        stamp::read(&self.bytes[place], sector)
+    }
+
+    /// True when `sector` is all zeroes.
+    pub fn is_zero(&self, sector: u64) -> bool {
+        self.version(sector) == Some(stamp::ZEROES)
+    }
+}

@@ -1,0 +1,110 @@
+//! What hits everything at once: a lost session, a dead process, a dead host, dead or rotten flash.
+
+use forebay_core::action::{IoOp, Target};
+use forebay_core::engine::Engine;
+use forebay_core::ids::Nanos;
+use forebay_core::status::IoStatus;
+
+use crate::device::Effect;
+use crate::memory::Memory;
+use crate::setup;
+use crate::world::{Event, World, flash};
+
+impl World<'_> {
+    pub(crate) fn on_disaster(&mut self) {
+        match self.rng.below(8) {
+            0..=2 => self.lose_session(),
+            3 | 4 => self.crash(false),
+            5 => self.crash(true),
+            6 => {
+                self.log.line(self.now, || "flash dies".into());
+                self.flash.dead = true;
+            }
+            _ if self.engine.flash_size() > 0 => {
+                for _ in 0..self.rng.between(1, 200) {
+                    self.flash.rot_anywhere();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Primary storage forgets what is volatile; I/Os in flight fail, or are done again on a new session.
+    fn lose_session(&mut self) {
+        self.log.line(self.now, || "session lost".into());
+        self.coverage.sessions_lost += 1;
+        self.carry_out();
+        self.land_some();
+        self.lose(true);
+        self.engine.on_session_lost(self.now, &mut self.actions);
+        for (&number, in_flight) in &mut self.ios {
+            if in_flight.target == Target::Flash {
+                continue;
+            }
+            in_flight.attempt += 1;
+            let pending = &mut in_flight.pending;
+            let again = self.rng.chance(500);
+            let mut soon = Nanos(self.rng.between(1, 1_000_000));
+            if again {
+                let (data, checksums) =
+                    (std::mem::take(&mut pending.data), std::mem::take(&mut pending.checksums));
+                let (retried, timing) = self.backend.issue(pending.io, data, checksums);
+                *pending = retried;
+                soon = timing.complete;
+                let execute = self.now.plus(timing.execute);
+                self.queue.plan(execute, Event::Execute(number, in_flight.attempt));
+            } else {
+                pending.status = IoStatus::IoError;
+                if !pending.executed {
+                    pending.effect = Effect::Prefix(0);
+                }
+            }
+            self.queue.plan(self.now.plus(soon), Event::Complete(number, in_flight.attempt));
+        }
+    }
+
+    /// Some of the I/Os in flight on primary storage take effect, wholly or in part.
+    fn land_some(&mut self) {
+        for (&number, in_flight) in &mut self.ios {
+            let pending = &mut in_flight.pending;
+            let lands = in_flight.target == Target::Backend && !pending.executed;
+            if lands && pending.io.op != IoOp::Flush && self.rng.chance(500) {
+                if self.rng.chance(300) {
+                    pending.effect =
+                        Effect::Prefix(self.rng.below(pending.io.range.len() / 512 + 1));
+                }
+                self.backend.execute(number, pending);
+            }
+        }
+    }
+
+    /// The process dies, perhaps with its host, and starts again with an empty cache.
+    fn crash(&mut self, host: bool) {
+        self.log.line(self.now, || format!("crash, host dies: {host}"));
+        self.coverage.crashes += 1;
+        self.coverage.hosts_lost += u64::from(host);
+        self.carry_out();
+        self.land_some();
+        self.coverage.note_engine(&self.engine);
+        for (number, in_flight) in std::mem::take(&mut self.ios) {
+            if in_flight.target == Target::Backend && in_flight.pending.executed {
+                self.backend.complete(number, &in_flight.pending);
+            }
+        }
+        self.clients.forget_all(&mut self.oracle);
+        if host {
+            self.lose(true);
+        }
+        self.oracle.new_life();
+        self.queue.retain(|event| matches!(event, Event::Clients | Event::Disaster));
+        self.actions.clear();
+        if self.rng.chance(500) {
+            setup::cache(&mut self.rng, &mut self.setup.config);
+        }
+        self.engine = Engine::new(self.setup.config).expect("a configuration that works");
+        self.memory = Memory::new(self.engine.memory_size());
+        let rng = self.rng.fork();
+        self.flash = flash(&self.setup, &self.engine, rng);
+        self.trusted.clear();
+    }
+}

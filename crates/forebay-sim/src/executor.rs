@@ -1,0 +1,209 @@
+//! Carries out the engine's actions on real bytes, in order, and checks the rules of doing so.
+//!
+//! Actions of several engine calls may be carried out together; replies of several rounds may wait until
+//! they are sent. Both are legal for a shard, so both happen here.
+
+use forebay_core::action::{Action, Extent, ExtentState, Io, IoOp, Target};
+use forebay_core::geometry::{ByteRange, SECTOR};
+use forebay_core::status::IoStatus;
+
+use crate::memory::Claim;
+use crate::oracle::sectors;
+use crate::planted::Planted;
+use crate::world::{Event, InFlight, World};
+
+impl World<'_> {
+    /// Carries out everything that the engine asked for.
+    pub(crate) fn carry_out(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.log.actions(self.now, &actions);
+        for action in &actions.list {
+            match *action {
+                Action::Io(io) => self.start(io),
+                Action::Copy { from, to } => {
+                    if self.planted == Planted::SkippedCopy && self.rng.chance(20) {
+                        continue;
+                    }
+                    self.memory.copy(from, to);
+                }
+                Action::Zero { memory } => self.memory.change(memory).fill(0),
+                Action::Reply(reply) => self.on_reply(reply, &actions),
+                Action::Event(event) => self.coverage.note_event(event),
+            }
+        }
+        actions.clear();
+        self.actions = actions;
+    }
+
+    /// Everything replied so far has left the slots.
+    pub(crate) fn send(&mut self) {
+        for number in std::mem::take(&mut self.clients.unsent) {
+            self.memory.unclaim(Claim::Replied(number));
+        }
+        self.engine.sent(self.now);
+    }
+
+    fn start(&mut self, io: Io) {
+        self.check_io(&io);
+        let number = self.ios_issued;
+        self.ios_issued += 1;
+        let (mut data, mut checksums) = (Vec::new(), Vec::new());
+        match io.op {
+            IoOp::Read { memory } => self.memory.claim(memory, Claim::Filling(number)),
+            IoOp::Write { memory } => {
+                data.extend_from_slice(self.memory.at(memory));
+                checksums = checksums_of(&data, io.checksum_piece);
+                self.memory.claim(memory, Claim::Draining(number));
+            }
+            IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => {}
+        }
+        let device = match io.target {
+            Target::Backend => &mut self.backend,
+            Target::Flash => &mut self.flash,
+        };
+        let (pending, timing) = device.issue(io, data, checksums);
+        let (execute, complete) = (self.now.plus(timing.execute), self.now.plus(timing.complete));
+        self.queue.plan(execute, Event::Execute(number, 0));
+        self.queue.plan(complete, Event::Complete(number, 0));
+        self.ios.insert(number, InFlight { target: io.target, pending, attempt: 0 });
+    }
+
+    /// What every I/O has to keep to.
+    fn check_io(&self, io: &Io) {
+        let config = &self.setup.config;
+        let (size, unit) = match io.target {
+            Target::Backend => (config.backend.size, config.backend.logical_block),
+            Target::Flash => (self.engine.flash_size(), config.flash_logical_block),
+        };
+        let unit = u64::from(unit);
+        assert!(io.range.end <= size && io.range.is_aligned(unit), "{io:?} does not fit");
+        let (memory, allowed) = match io.op {
+            IoOp::Read { memory } => (Some(memory), true),
+            IoOp::Write { memory } => (Some(memory), !self.is_read_only(io.target)),
+            IoOp::Flush => (None, io.target == Target::Backend),
+            IoOp::Discard => (None, config.backend.discard && !self.is_read_only(io.target)),
+            IoOp::WriteZeroes { .. } => {
+                (None, config.backend.write_zeroes && !self.is_read_only(io.target))
+            }
+            IoOp::Extents => (None, config.backend.extents),
+        };
+        assert!(allowed, "{io:?}: the device cannot, or must not");
+        assert_eq!(io.range.is_empty(), io.op == IoOp::Flush, "{io:?}");
+        if let Some(memory) = memory {
+            assert_eq!(u64::from(memory.len), io.range.len(), "{io:?}");
+            assert!(memory.offset.is_multiple_of(unit), "{io:?}: memory is not aligned");
+        }
+    }
+
+    fn is_read_only(&self, target: Target) -> bool {
+        target == Target::Backend && self.setup.config.backend.read_only
+    }
+
+    /// An I/O takes effect.
+    pub(crate) fn execute(&mut self, number: u64, attempt: u32) {
+        let Some(in_flight) = self.ios.get_mut(&number) else { return };
+        if in_flight.attempt != attempt || in_flight.pending.executed {
+            return;
+        }
+        if self.planted == Planted::EarlyFlush && in_flight.pending.io.op == IoOp::Flush {
+            in_flight.pending.executed = true;
+            return;
+        }
+        match in_flight.target {
+            Target::Backend => self.backend.execute(number, &mut in_flight.pending),
+            Target::Flash => self.flash.execute(number, &mut in_flight.pending),
+        }
+    }
+
+    /// An I/O completes.
+    pub(crate) fn complete(&mut self, number: u64, attempt: u32) {
+        if self.ios.get(&number).is_none_or(|i| i.attempt != attempt) {
+            return;
+        }
+        self.execute(number, attempt);
+        let in_flight = self.ios.remove(&number).expect("it is in flight");
+        match in_flight.target {
+            Target::Backend => self.backend.complete(number, &in_flight.pending),
+            Target::Flash => self.flash.complete(number, &in_flight.pending),
+        }
+        let mut pending = in_flight.pending;
+        let (io, status) = (pending.io, pending.status);
+        match io.op {
+            IoOp::Read { memory } => {
+                self.memory.unclaim(Claim::Filling(number));
+                self.memory.change(memory).copy_from_slice(&pending.data);
+                pending.checksums = self.checksums_read(&io, &pending.data);
+            }
+            IoOp::Write { memory } => {
+                if io.target == Target::Flash {
+                    let pieces = (io.range.start..).step_by(io.checksum_piece as usize);
+                    self.trusted.extend(pieces.zip(pending.checksums.iter().copied()));
+                }
+                self.memory.unclaim(Claim::Draining(number));
+                assert!(self.memory.at(memory) == pending.data, "{io:?}: memory changed in flight");
+            }
+            IoOp::Flush if !status.is_ok() && self.rng.chance(500) => self.lose(false),
+            IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => {}
+        }
+        self.coverage.note_io(&io, status);
+        self.log.line(self.now, || format!("complete {:?} {:?} {status:?}", io.id, io.range));
+        if io.op == IoOp::Extents && status.is_ok() {
+            let extents = self.extents(io.range);
+            return self.engine.complete_extents(self.now, io.id, &extents, &mut self.actions);
+        }
+        let checksums = if status.is_ok() { &pending.checksums[..] } else { &[] };
+        self.engine.complete(self.now, io.id, status, checksums, &mut self.actions);
+    }
+
+    /// The checksums of what a read returned.
+    fn checksums_read(&self, io: &Io, data: &[u8]) -> Vec<u32> {
+        if self.planted == Planted::UncheckedFlash && io.target == Target::Flash {
+            let pieces = (io.range.start..io.range.end).step_by(io.checksum_piece as usize);
+            return pieces.map(|at| self.trusted.get(&at).copied().unwrap_or(0)).collect();
+        }
+        checksums_of(data, io.checksum_piece)
+    }
+
+    /// What primary storage says of its holes.
+    fn extents(&mut self, range: ByteRange) -> Vec<Extent> {
+        let mut extents: Vec<Extent> = Vec::new();
+        for sector in sectors(range) {
+            let zero = self.backend.is_zero(sector) && self.rng.chance(900);
+            let state = match zero {
+                true => self.rng.pick(&[ExtentState::Hole, ExtentState::Hole, ExtentState::Zero]),
+                false => ExtentState::Allocated,
+            };
+            match extents.last_mut() {
+                Some(last) if last.state == state => last.len += SECTOR,
+                _ => extents.push(Extent { len: SECTOR, state }),
+            }
+        }
+        let kept = self.rng.between(0, extents.len() as u64) as usize;
+        if self.rng.chance(300) {
+            extents.truncate(kept);
+        }
+        extents
+    }
+
+    /// Primary storage loses what is volatile.
+    pub(crate) fn lose(&mut self, all_done: bool) {
+        let reverted = self.backend.lose(all_done);
+        self.log.line(self.now, || format!("primary storage reverts {reverted:?}"));
+        self.coverage.sectors_lost += reverted.len() as u64;
+        let arrival = self.clients.arrive();
+        self.oracle.lose(arrival, reverted).unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+}
+
+/// CRC32C of each piece of `data`.
+fn checksums_of(data: &[u8], piece: u32) -> Vec<u32> {
+    if piece == 0 {
+        return Vec::new();
+    }
+    data.chunks(piece as usize).map(crc32c::crc32c).collect()
+}
+
+/// A status that a device, or a time-out, may be the reason of.
+pub(crate) fn is_fault(status: IoStatus) -> bool {
+    matches!(status, IoStatus::IoError | IoStatus::TimedOut | IoStatus::NoSpace)
+}

@@ -1,0 +1,290 @@
+//! What every sector may read as: the client's side of the contract, without any cache.
+//!
+//! The engine serialises overlapping writes in the order of their arrival, so the oracle can be stricter
+//! than a register with concurrent operations. (Zeroes may have to wait for a buffer, and are then
+//! overtaken by writes that arrived before they are acknowledged: they *drift*.) Per sector it keeps
+//! ```text
+//! base   the last version that is known: acknowledged, or seen by a read
+//! open   versions of requests that arrived later and were not acknowledged: under way, failed, timed
+//!        out, or discards; each may have changed the sector, or not
+//! old    versions before `base` that come back if primary storage loses what was not flushed
+//! ```
+//! A read returns `base` or an open version, and what it returns becomes `base`: the same sector never
+//! goes back. When it returns, whatever arrived before it has ended, in `base` or never. A write that is
+//! acknowledged becomes `base`, and what arrived before it is gone. A flush that is acknowledged clears what was
+//! old when it was submitted; the loss of volatile bytes may bring back only what is left.
+//!
+//! After a loss of acknowledged bytes the oracle keeps a *debt*: a flush that covers them has to fail
+//! before one may succeed.
+
+use std::collections::BTreeSet;
+
+use forebay_core::geometry::{ByteRange, SECTOR};
+
+use crate::stamp::{self, Version};
+
+/// A version that is not known to be there, or not.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    arrival: u64,
+    version: Version,
+    /// Under way, and perhaps behind requests that arrived later.
+    drifts: bool,
+}
+
+/// A version that may come back.
+#[derive(Clone, Copy, Debug)]
+struct Old {
+    version: Version,
+    /// Number of the acknowledgement that made it old.
+    by: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Sector {
+    base: Version,
+    /// Number of the acknowledgement of `base`.
+    acknowledged: u64,
+    /// Arrival of the request that made `base`.
+    based_on: u64,
+    open: Vec<Open>,
+    old: Vec<Old>,
+}
+
+/// Acknowledged writes that primary storage lost, by the numbers of their acknowledgements.
+#[derive(Clone, Copy, Debug)]
+struct Debt {
+    first: u64,
+    last: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Oracle {
+    sectors: Vec<Sector>,
+    /// Sectors with old versions.
+    with_old: BTreeSet<u64>,
+    acknowledgements: u64,
+    /// Acknowledgements up to here are from engines before the present one.
+    life_began: u64,
+    /// Arrivals before this one may have seen what a loss undid.
+    loss_at: u64,
+    debt: Option<Debt>,
+}
+
+/// The range in sectors.
+pub fn sectors(range: ByteRange) -> std::ops::Range<u64> {
+    range.start / SECTOR..range.end / SECTOR
+}
+
+impl Oracle {
+    /// A disk of `size` bytes that reads as `version`.
+    pub fn new(size: u64, version: Version) -> Oracle {
+        Oracle {
+            sectors: vec![Sector { base: version, ..Sector::default() }; (size / SECTOR) as usize],
+            with_old: BTreeSet::new(),
+            acknowledgements: 0,
+            life_began: 0,
+            loss_at: 0,
+            debt: None,
+        }
+    }
+
+    /// A request that will make `range` read as `version` arrived; `drifts`: later ones may overtake it.
+    pub fn begin(&mut self, arrival: u64, version: Version, range: ByteRange, drifts: bool) {
+        for sector in sectors(range) {
+            self.sectors[sector as usize].open.push(Open { arrival, version, drifts });
+        }
+    }
+
+    /// A request that drifts has ended, and may have changed its range.
+    pub fn settle(&mut self, arrival: u64, range: ByteRange) {
+        for sector in sectors(range) {
+            let open = &mut self.sectors[sector as usize].open;
+            open.iter_mut().filter(|o| o.arrival == arrival).for_each(|o| o.drifts = false);
+        }
+    }
+
+    /// It was acknowledged; `durable`: with FUA.
+    pub fn acknowledge(&mut self, arrival: u64, range: ByteRange, durable: bool) {
+        self.acknowledgements += 1;
+        let by = self.acknowledgements;
+        for index in sectors(range) {
+            let sector = &mut self.sectors[index as usize];
+            let Some(position) = sector.open.iter().position(|open| open.arrival == arrival) else {
+                panic!("sector {index}: request {arrival} was overtaken by a newer one");
+            };
+            let Open { version, drifts, .. } = sector.open[position];
+            if drifts && sector.based_on > arrival {
+                // Overtaken: which of the two came last, a read will tell.
+                sector.open[position].drifts = false;
+                continue;
+            }
+            if durable {
+                sector.old.clear();
+                self.with_old.remove(&index);
+            } else {
+                let before = sector.open[..position].iter().map(|open| open.version);
+                let before = before.chain([sector.base]);
+                sector.old.extend(before.map(|version| Old { version, by }));
+                self.with_old.insert(index);
+            }
+            let mut index = 0;
+            sector.open.retain(|open| {
+                index += 1;
+                index > position + 1 || (open.drifts && open.arrival != arrival)
+            });
+            (sector.base, sector.acknowledged, sector.based_on) = (version, by, arrival);
+        }
+    }
+
+    /// It changed nothing: it was refused, or never tried.
+    pub fn withdraw(&mut self, arrival: u64, range: ByteRange) {
+        for index in sectors(range) {
+            self.sectors[index as usize].open.retain(|open| open.arrival != arrival);
+        }
+    }
+
+    /// A read returned `bytes`.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn observe(&mut self, arrival: u64, range: ByteRange, bytes: &[u8]) -> Result<(), String> {
+        assert_eq!(bytes.len() as u64, range.len());
+        for (index, bytes) in sectors(range).zip(bytes.chunks_exact(SECTOR as usize)) {
+            let Some(version) = stamp::read(bytes, index) else {
+                let word = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+                return Err(format!(
+                    "sector {index}: bytes that nobody wrote there ({word:#x}); allowed: {}",
+                    self.allowed(index)
+                ));
+            };
+            if arrival > self.loss_at {
+                self.collapse(arrival, index, version)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn collapse(&mut self, arrival: u64, index: u64, version: Version) -> Result<(), String> {
+        if self.sectors[index as usize].base != version {
+            let sector = &mut self.sectors[index as usize];
+            let Some(&seen) = sector.open.iter().rev().find(|open| open.version == version) else {
+                return Err(format!(
+                    "sector {index}: version {version}, allowed: {}",
+                    self.allowed(index)
+                ));
+            };
+            self.acknowledgements += 1;
+            let by = self.acknowledgements;
+            let before = sector.open.iter().filter(|o| o.arrival < seen.arrival);
+            let before = before.map(|open| open.version).chain([sector.base]);
+            sector.old.extend(before.map(|version| Old { version, by }));
+            self.with_old.insert(index);
+            (sector.base, sector.acknowledged, sector.based_on) = (version, 0, seen.arrival);
+        }
+        // Everything that arrived before this read has ended: it is in `base`, or never was.
+        let under_way = |open: &Open| open.arrival > arrival || open.drifts;
+        self.sectors[index as usize].open.retain(under_way);
+        Ok(())
+    }
+
+    fn allowed(&self, index: u64) -> String {
+        let sector = &self.sectors[index as usize];
+        let open: Vec<_> = sector.open.iter().map(|o| (o.arrival, o.version)).collect();
+        format!("{} or, by arrival, {open:?}", sector.base)
+    }
+
+    /// A flush is about to be submitted: what it will have to cover.
+    pub fn flush_mark(&self) -> u64 {
+        self.acknowledgements
+    }
+
+    /// A flush with this mark succeeded.
+    ///
+    /// # Errors
+    /// It should have told of a loss.
+    pub fn flushed(&mut self, mark: u64) -> Result<(), String> {
+        if let Some(debt) = self.debt
+            && mark >= debt.first
+        {
+            return Err("a flush succeeded although acknowledged writes were lost".into());
+        }
+        let sectors = &mut self.sectors;
+        self.with_old.retain(|&index| {
+            let old = &mut sectors[index as usize].old;
+            old.retain(|old| old.by > mark);
+            !old.is_empty()
+        });
+        Ok(())
+    }
+
+    /// A flush with this mark failed.
+    pub fn flush_failed(&mut self, mark: u64) {
+        if self.debt.is_some_and(|debt| mark >= debt.last) {
+            self.debt = None;
+        }
+    }
+
+    /// Primary storage lost what was volatile; `reverted` sectors read as these versions now. Reads
+    /// that arrived up to `arrival` may have seen what was before.
+    ///
+    /// # Errors
+    /// A sector went back behind an acknowledged flush.
+    pub fn lose(
+        &mut self,
+        arrival: u64,
+        reverted: impl IntoIterator<Item = (u64, Option<Version>)>,
+    ) -> Result<(), String> {
+        self.loss_at = arrival;
+        for (index, version) in reverted {
+            let Some(version) = version else {
+                return Err(format!("sector {index}: primary storage holds nobody's bytes"));
+            };
+            let sector = &mut self.sectors[index as usize];
+            let known = sector.base == version
+                || sector.open.iter().any(|open| open.version == version)
+                || sector.old.iter().any(|old| old.version == version);
+            if !known {
+                return Err(format!(
+                    "sector {index}: a loss brought version {version} back, behind a flush; allowed: {} and {:?}",
+                    self.allowed(index),
+                    self.sectors[index as usize].old
+                ));
+            }
+            if sector.base != version {
+                if sector.acknowledged > self.life_began {
+                    let lost = sector.acknowledged;
+                    let debt = self.debt.unwrap_or(Debt { first: lost, last: lost });
+                    self.debt =
+                        Some(Debt { first: debt.first.min(lost), last: debt.last.max(lost) });
+                }
+                // A write around it may still bring it back.
+                let before = Open { arrival: 0, version: sector.base, drifts: false };
+                sector.open.insert(0, before);
+                (sector.base, sector.acknowledged) = (version, 0);
+            }
+            sector.old.clear();
+            self.with_old.remove(&index);
+        }
+        Ok(())
+    }
+
+    /// A new engine takes over: it cannot know what the one before did not flush.
+    pub fn new_life(&mut self) {
+        self.life_began = self.acknowledgements;
+        self.debt = None;
+    }
+
+    /// True when every byte of `range` may read as zeroes for a request with this arrival.
+    pub fn may_be_zero(&self, arrival: u64, range: ByteRange) -> bool {
+        let allowed = |sector: &Sector| {
+            sector.base == stamp::ZEROES
+                || sector.open.iter().any(|open| open.version == stamp::ZEROES)
+        };
+        arrival <= self.loss_at || sectors(range).all(|s| allowed(&self.sectors[s as usize]))
+    }
+}
+
+#[cfg(test)]
+mod tests;

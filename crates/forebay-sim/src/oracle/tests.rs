@@ -1,0 +1,81 @@
+use super::*;
+use crate::stamp::ZEROES;
+
+const SECTOR_ONE: ByteRange = ByteRange { start: SECTOR, end: 2 * SECTOR };
+
+fn oracle() -> Oracle {
+    Oracle::new(4 * SECTOR, ZEROES)
+}
+
+fn read(oracle: &mut Oracle, arrival: u64, version: Version) -> Result<(), String> {
+    let mut bytes = [0; SECTOR as usize];
+    stamp::write(&mut bytes, 1, version);
+    oracle.observe(arrival, SECTOR_ONE, &bytes)
+}
+
+#[test]
+fn an_acknowledged_write_must_be_read() {
+    let mut oracle = oracle();
+    oracle.begin(1, 5, SECTOR_ONE, false);
+    oracle.acknowledge(1, SECTOR_ONE, false);
+    assert!(read(&mut oracle, 2, ZEROES).is_err());
+    assert!(read(&mut oracle, 2, 5).is_ok());
+}
+
+#[test]
+fn a_failed_write_may_be_there_or_not_but_does_not_change_its_mind() {
+    for (first, second) in [(5, ZEROES), (ZEROES, 5)] {
+        let mut oracle = oracle();
+        oracle.begin(1, 5, SECTOR_ONE, false);
+        assert!(read(&mut oracle, 2, first).is_ok());
+        assert!(read(&mut oracle, 3, first).is_ok());
+        assert!(read(&mut oracle, 4, second).is_err());
+    }
+}
+
+#[test]
+fn zeroes_that_a_later_write_overtook_may_be_last_or_not() {
+    for last in [5, ZEROES] {
+        let mut oracle = Oracle::new(4 * SECTOR, 3);
+        oracle.begin(1, ZEROES, SECTOR_ONE, true);
+        oracle.begin(2, 5, SECTOR_ONE, false);
+        oracle.acknowledge(2, SECTOR_ONE, false);
+        oracle.acknowledge(1, SECTOR_ONE, false);
+        assert!(read(&mut oracle, 3, 3).is_err());
+        assert!(read(&mut oracle, 3, last).is_ok());
+        assert!(read(&mut oracle, 4, 5 - last).is_err());
+    }
+}
+
+#[test]
+fn a_loss_brings_back_what_was_not_flushed_and_the_next_flush_must_fail_once() {
+    let mut oracle = oracle();
+    oracle.begin(1, 5, SECTOR_ONE, false);
+    oracle.acknowledge(1, SECTOR_ONE, false);
+    assert!(oracle.lose(2, [(1, Some(ZEROES))]).is_ok());
+    assert!(read(&mut oracle, 3, ZEROES).is_ok());
+    let mark = oracle.flush_mark();
+    assert!(oracle.flushed(mark).is_err());
+    oracle.flush_failed(mark);
+    assert!(oracle.flushed(mark).is_ok());
+}
+
+#[test]
+fn what_was_flushed_cannot_be_lost() {
+    let mut oracle = oracle();
+    oracle.begin(1, 5, SECTOR_ONE, false);
+    oracle.acknowledge(1, SECTOR_ONE, false);
+    let mark = oracle.flush_mark();
+    assert!(oracle.flushed(mark).is_ok());
+    assert!(oracle.lose(2, [(1, Some(ZEROES))]).is_err());
+}
+
+#[test]
+fn a_flush_covers_only_what_was_acknowledged_before_it() {
+    let mut oracle = oracle();
+    let mark = oracle.flush_mark();
+    oracle.begin(1, 5, SECTOR_ONE, false);
+    oracle.acknowledge(1, SECTOR_ONE, false);
+    assert!(oracle.flushed(mark).is_ok());
+    assert!(oracle.lose(2, [(1, Some(ZEROES))]).is_ok());
+}

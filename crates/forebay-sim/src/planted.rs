@@ -1,0 +1,30 @@
+//! Bugs that the simulator's own executor can be given, to see that the oracle finds them.
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Planted {
+    /// None.
+    #[default]
+    Nothing,
+    /// One copy in fifty is not made.
+    SkippedCopy,
+    /// Flash is read without looking at what comes back.
+    UncheckedFlash,
+    /// A flush is reported without being done.
+    EarlyFlush,
+    /// One request is answered twice.
+    SecondReply,
+    /// Slots of a reply are taken as sent although the executor still reads them.
+    EarlySent,
+}
+
+impl Planted {
+    /// Every bug.
+    pub const ALL: [Planted; 5] = [
+        Planted::SkippedCopy,
+        Planted::UncheckedFlash,
+        Planted::EarlyFlush,
+        Planted::SecondReply,
+        Planted::EarlySent,
+    ];
+}

@@ -1,0 +1,223 @@
+//! One seed decides everything: the disk, its cache, what goes wrong, how the clients behave.
+
+use forebay_core::config::{BackendTraits, Config, FlashAdmission, GridOffset, Mode, OnTimeout};
+use forebay_core::geometry::{PAGE, SECTOR};
+use forebay_core::ids::Nanos;
+use forebay_core::policy::PolicyKind;
+
+use crate::device::Faults;
+use crate::rng::Rng;
+
+/// Smallest area of request buffers that an engine takes.
+const BUFFER_BYTES_MIN: u64 = 36 << 20;
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The engine's configuration.
+    pub config: Config,
+    /// Faults of primary storage.
+    pub backend: Faults,
+    /// Faults of flash.
+    pub flash: Faults,
+    /// Primary storage starts with data (else with zeroes).
+    pub stamped: bool,
+    /// Events that hit everything, in order of time.
+    pub disasters: u32,
+    /// No faults and no disasters: no request may fail.
+    pub quiet: bool,
+    /// The clients.
+    pub load: Load,
+    /// `check_invariants` after every so many events.
+    pub check_every: u64,
+}
+
+/// How the clients behave.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Requests to make.
+    pub requests: u64,
+    /// Longest pause between two bursts.
+    pub pause_max: Nanos,
+    /// Requests made at once at most.
+    pub burst_max: u64,
+    /// Weights of read, write, flush, discard, zeroes, prefetch, allocation, cache state, nonsense.
+    pub weights: [u64; 9],
+    /// Longest request.
+    pub length_max: u64,
+    /// Requests that start at a hot place, per 1000.
+    pub hot: u32,
+    /// Requests that continue the last one, per 1000.
+    pub sequential: u32,
+    /// Requests that are whole pages from this phase on, per 1000.
+    pub paged: u32,
+    /// Where pages start.
+    pub phase: u64,
+    /// Hot places.
+    pub spots: Vec<u64>,
+    /// Writes with FUA, per 1000.
+    pub fua: u32,
+    /// Replies leave after each engine call, else with this chance per 1000.
+    pub send: u32,
+    /// Actions are carried out after each engine call, else with this chance per 1000.
+    pub carry_out: u32,
+    /// Pages of the buffer pool that idle clients leave free; `None`: they hold nothing.
+    pub pages_left: Option<u64>,
+}
+
+/// The setup of a seed.
+pub fn setup(rng: &mut Rng) -> Setup {
+    let big = rng.chance(4);
+    let moves_grid = !big && rng.chance(60);
+    let mut config = disk(rng, big);
+    cache(rng, &mut config);
+    if moves_grid {
+        settle_late(rng, &mut config);
+    }
+    let quiet = rng.chance(200);
+    if quiet {
+        config.backend_timeout = Nanos::from_millis(100_000);
+        config.flash_timeout = Nanos::from_millis(100_000);
+    }
+    let often = |rng: &mut Rng, max: u64| if quiet { 0 } else { rng.skewed(max) as u32 };
+    let backend = Faults {
+        errors: often(rng, 150),
+        delays: often(rng, 300),
+        hangs: often(rng, 60),
+        unsupported: often(rng, 300),
+        ..Faults::default()
+    };
+    let flash = Faults {
+        errors: often(rng, 150),
+        delays: often(rng, 100),
+        hangs: if rng.chance(300) { often(rng, 30) } else { 0 },
+        rot: often(rng, 300),
+        dropped: often(rng, 100),
+        unsupported: 0,
+    };
+    let mut load = load(rng, &config, big);
+    if moves_grid {
+        load.paged = 900;
+        load.phase = 3584;
+        load.requests = 500;
+        load.hot = 950;
+        load.length_max = 8 * PAGE;
+        load.spots.truncate(2);
+    }
+    let slots = (config.ram_bytes + config.flash_bytes) / config.block_size;
+    Setup {
+        config,
+        backend,
+        flash,
+        quiet,
+        stamped: rng.chance(700),
+        disasters: if quiet { 0 } else { rng.skewed(6) as u32 },
+        load,
+        check_every: 1 + slots / 8,
+    }
+}
+
+fn disk(rng: &mut Rng, big: bool) -> Config {
+    let logical_block = rng.pick(&[512, 512, 4096, 4096, 1024]);
+    let size = match big {
+        true => rng.between(40 << 20, 64 << 20),
+        false => {
+            let size_max = 1 << rng.between(17, 23);
+            rng.between(64 << 10, size_max)
+        }
+    };
+    let size = size & !(u64::from(logical_block) - 1);
+    let backend = BackendTraits {
+        size,
+        logical_block,
+        read_only: rng.chance(15),
+        discard: rng.chance(700),
+        write_zeroes: rng.chance(600),
+        extents: rng.chance(600),
+    };
+    let mut config = Config::for_disk(backend);
+    config.mode = match rng.below(20) {
+        0 => Mode::PassThrough,
+        1 => Mode::Monitor,
+        2..=4 => Mode::WriteAround,
+        _ => Mode::WriteThrough,
+    };
+    config.backend_timeout = Nanos::from_millis(rng.between(20, 200));
+    config.flash_timeout = Nanos::from_millis(rng.between(5, 100));
+    config.on_timeout = if rng.chance(750) { OnTimeout::Fail } else { OnTimeout::Wait };
+    config.requests_max = rng.pick(&[1, 2, 5, 16, 32, 64]);
+    config.buffer_bytes = BUFFER_BYTES_MIN;
+    config
+}
+
+pub(crate) fn cache(rng: &mut Rng, config: &mut Config) {
+    config.block_size = PAGE << rng.skewed(8);
+    let slots_max = (24 << 20) / config.block_size;
+    let slots = |rng: &mut Rng, none: u32| match rng.chance(none) {
+        true => 0,
+        false => 1 + rng.skewed(slots_max.min(64)),
+    };
+    config.ram_bytes = slots(rng, 250) * config.block_size;
+    config.flash_bytes = slots(rng, 300) * config.block_size;
+    config.flash_logical_block = rng.pick(&[512, 4096]);
+    config.policy = rng.pick(&[PolicyKind::Fifo, PolicyKind::Lru, PolicyKind::S3Fifo]);
+    config.flash_admission =
+        if rng.chance(600) { FlashAdmission::Always } else { FlashAdmission::History };
+    config.sequential_bypass = rng.chance(500).then(|| rng.between(PAGE, 256 << 10));
+    config.grid_offset = match rng.below(3) {
+        0 => {
+            let logical = u64::from(config.backend.logical_block);
+            GridOffset::Fixed(rng.below(config.block_size / logical) * logical)
+        }
+        1 => GridOffset::Fixed(0),
+        _ => GridOffset::Auto,
+    };
+}
+
+/// A cache that is large against the hot places, so that it is hardly filled when the detector speaks.
+fn settle_late(rng: &mut Rng, config: &mut Config) {
+    config.backend.logical_block = 512;
+    config.block_size = PAGE << rng.below(3);
+    config.grid_offset = GridOffset::Auto;
+    let slots = rng.between(300, 600);
+    if config.ram_bytes > 0 {
+        config.ram_bytes = slots * config.block_size;
+    }
+    if config.flash_bytes > 0 {
+        config.flash_bytes = slots * config.block_size;
+    }
+}
+
+fn load(rng: &mut Rng, config: &Config, big: bool) -> Load {
+    let size = config.backend.size;
+    let length_max = if big { 32 << 20 } else { SECTOR << rng.between(1, 11) };
+    let spots = (0..rng.between(1, 6)).map(|_| rng.below(size / SECTOR) * SECTOR).collect();
+    let phase = rng.pick(&[0, 0, 3584, 512, 2048]);
+    let weights = [
+        rng.between(5, 60),
+        rng.between(0, 40),
+        rng.skewed(10),
+        rng.skewed(8),
+        rng.skewed(8),
+        rng.skewed(6),
+        rng.skewed(5),
+        rng.skewed(3),
+        rng.skewed(2),
+    ];
+    Load {
+        requests: if big { 30 } else { rng.between(40, 400) },
+        pause_max: Nanos::from_micros(rng.pick(&[10, 200, 1000, 10_000])),
+        burst_max: rng.pick(&[1, 2, 4, 16]),
+        weights,
+        length_max: length_max.min(size),
+        hot: rng.pick(&[0, 500, 900]),
+        sequential: rng.pick(&[0, 0, 100, 700]),
+        paged: rng.pick(&[0, 500, 1000]),
+        phase,
+        spots,
+        fua: rng.pick(&[0, 50, 500]),
+        send: rng.pick(&[1000, 500, 100, 20]),
+        carry_out: rng.pick(&[1000, 1000, 300]),
+        pages_left: (!big && rng.chance(150)).then(|| rng.skewed(600)),
+    }
+}

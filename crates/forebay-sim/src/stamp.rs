@@ -1,0 +1,64 @@
+//! What a simulated client writes: every sector tells which write it is from and where it belongs.
+
+use forebay_core::geometry::SECTOR;
+
+use crate::rng::mix;
+
+/// Which write a sector's bytes are from: its number, or [`ZEROES`].
+pub type Version = u32;
+
+/// All bytes are 0.
+pub const ZEROES: Version = 0;
+/// What primary storage holds at the start, when that is not zeroes.
+pub const INITIAL: Version = 1;
+
+const SECTOR_BYTES: usize = SECTOR as usize;
+
+/// Fills `bytes`, whole sectors from `sector` on, as write `version` does.
+pub fn write(bytes: &mut [u8], sector: u64, version: Version) {
+    for (place, sector) in bytes.chunks_exact_mut(SECTOR_BYTES).zip(sector..) {
+        if version == ZEROES {
+            place.fill(0);
+            continue;
+        }
+        for (word, value) in place.chunks_exact_mut(8).zip(words(sector, version)) {
+            word.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+/// Whose bytes a sector holds; `None`: nobody's, or torn inside, or of another sector.
+pub fn read(bytes: &[u8], sector: u64) -> Option<Version> {
+    let word = |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().expect("8 bytes"));
+    let first = word(0);
+    if first == 0 {
+        return bytes.iter().all(|&byte| byte == 0).then_some(ZEROES);
+    }
+    let version = (first >> 32) as Version;
+    let right = words(sector, version).enumerate().all(|(i, value)| word(i) == value);
+    right.then_some(version)
+}
+
+/// The 64 words of a sector; the first names the version in its upper half.
+fn words(sector: u64, version: Version) -> impl Iterator<Item = u64> {
+    let base = mix(sector << 32 | u64::from(version));
+    let first = u64::from(version) << 32 | base >> 32;
+    std::iter::once(first).chain((1..64).map(move |i: u64| base.wrapping_add(i << 56 | i)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_tells_its_version_and_only_in_its_place() {
+        let mut bytes = vec![0; 3 * SECTOR_BYTES];
+        write(&mut bytes, 7, 42);
+        assert_eq!(read(&bytes[SECTOR_BYTES..2 * SECTOR_BYTES], 8), Some(42));
+        assert_eq!(read(&bytes[SECTOR_BYTES..2 * SECTOR_BYTES], 9), None);
+        bytes[700] ^= 1;
+        assert_eq!(read(&bytes[SECTOR_BYTES..2 * SECTOR_BYTES], 8), None);
+        write(&mut bytes, 7, ZEROES);
+        assert_eq!(read(&bytes[..SECTOR_BYTES], 7), Some(ZEROES));
+    }
+}

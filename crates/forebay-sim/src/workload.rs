@@ -1,0 +1,115 @@
+//! What the clients ask for: ranges and operations by chance, shaped by [`Load`].
+
+use forebay_core::geometry::{ByteRange, PAGE, REQUEST_MAX, SECTOR};
+
+use crate::rng::Rng;
+use crate::setup::Load;
+
+/// The kinds of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Read; `no_admit` by chance.
+    Read,
+    /// Write.
+    Write,
+    /// Flush.
+    Flush,
+    /// Discard.
+    Discard,
+    /// Write zeroes.
+    Zeroes,
+    /// Prefetch.
+    Prefetch,
+    /// Which parts are allocated?
+    Allocation,
+    /// Which parts are cached?
+    CacheState,
+    /// A read that no disk can answer.
+    Nonsense,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Read,
+    Kind::Write,
+    Kind::Flush,
+    Kind::Discard,
+    Kind::Zeroes,
+    Kind::Prefetch,
+    Kind::Allocation,
+    Kind::CacheState,
+    Kind::Nonsense,
+];
+
+/// Makes requests.
+#[derive(Debug)]
+pub struct Workload {
+    /// The shape.
+    pub load: Load,
+    size: u64,
+    last: ByteRange,
+    rng: Rng,
+}
+
+impl Workload {
+    /// For a disk of `size` bytes.
+    pub fn new(load: Load, size: u64, rng: Rng) -> Workload {
+        Workload { load, size, last: ByteRange::default(), rng }
+    }
+
+    /// The next kind of request.
+    pub fn kind(&mut self) -> Kind {
+        let weights = self.load.weights;
+        let mut at = self.rng.below(weights.iter().sum());
+        for (kind, weight) in KINDS.into_iter().zip(weights) {
+            if at < weight {
+                return kind;
+            }
+            at -= weight;
+        }
+        unreachable!("the weights add up")
+    }
+
+    /// The next range.
+    pub fn range(&mut self, kind: Kind) -> ByteRange {
+        if kind == Kind::Nonsense {
+            return self.nonsense();
+        }
+        let rng = &mut self.rng;
+        let long = matches!(kind, Kind::Discard | Kind::Zeroes | Kind::Prefetch) && rng.chance(100);
+        let length_max = if long { self.size } else { self.load.length_max.min(REQUEST_MAX) };
+        let paged = rng.chance(self.load.paged);
+        let unit = if paged { PAGE } else { SECTOR };
+        let phase = if paged { self.load.phase } else { 0 };
+        if self.size < phase + unit {
+            return ByteRange::at(0, SECTOR);
+        }
+        let len = (1 + rng.skewed(length_max / unit)) * unit;
+        let start = if rng.chance(self.load.sequential) {
+            self.last.end
+        } else if rng.chance(self.load.hot) {
+            let spot = rng.pick(&self.load.spots) / unit * unit;
+            spot + rng.skewed(16) * unit + phase
+        } else {
+            rng.below(self.size / unit) * unit + phase
+        };
+        let len = len.min(self.size - phase).min(length_max.max(unit)) / unit * unit;
+        let start = start.min(self.size - len) / SECTOR * SECTOR;
+        self.last = ByteRange::at(start, len);
+        self.last
+    }
+
+    fn nonsense(&mut self) -> ByteRange {
+        let start = self.rng.below(self.size);
+        match self.rng.below(4) {
+            0 => ByteRange::at(start, 0),
+            1 => ByteRange::at(self.size, SECTOR),
+            2 => ByteRange::at(u64::MAX - SECTOR, SECTOR),
+            _ => ByteRange::at(start | 1, SECTOR),
+        }
+    }
+
+    /// The clients' chance.
+    pub fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+}

@@ -1,0 +1,237 @@
+//! One simulated disk: the real engine, its devices, its clients, and the order of events.
+//!
+//! ```text
+//!  clients ──submit──► engine ──actions──► executor.rs ──issue──► device.rs
+//!     ▲                  ▲                     │                     │ execute, complete
+//!     └── client.rs ◄────┼──────replies────────┘                     │
+//!         oracle.rs      └───────────────complete────────────────────┘
+//! ```
+//! Time is virtual. One thing happens at a time; what is due first happens first.
+
+use std::collections::BTreeMap;
+
+use forebay_core::action::{Actions, Target};
+use forebay_core::engine::Engine;
+use forebay_core::ids::Nanos;
+
+use crate::client::Clients;
+use crate::clock::Queue;
+use crate::coverage::Coverage;
+use crate::device::{Device, Faults, Pending};
+use crate::log::Log;
+use crate::memory::Memory;
+use crate::oracle::Oracle;
+use crate::planted::Planted;
+use crate::rng::Rng;
+use crate::setup::{self, Setup};
+use crate::stamp;
+use crate::workload::Workload;
+
+/// Events without which a run has lost its way.
+const EVENTS_MAX: u64 = 2_000_000;
+
+/// Actions are carried out at the latest before nothing happens for this long.
+const ROUND_MAX: Nanos = Nanos::from_micros(10);
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// The I/O takes effect. The second number is the attempt.
+    Execute(u64, u32),
+    /// The I/O completes.
+    Complete(u64, u32),
+    /// Clients make requests.
+    Clients,
+    /// Something hits everything.
+    Disaster,
+    /// A client is done with the data of a reply.
+    Release(u64),
+}
+
+/// An I/O in flight on a device.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub target: Target,
+    pub pending: Pending,
+    /// An I/O is tried again on a new session.
+    pub attempt: u32,
+}
+
+/// See the module.
+pub(crate) struct World<'a> {
+    pub now: Nanos,
+    pub setup: Setup,
+    pub engine: Engine,
+    pub actions: Actions,
+    pub memory: Memory,
+    pub queue: Queue<Event>,
+    pub backend: Device,
+    pub flash: Device,
+    pub ios: BTreeMap<u64, InFlight>,
+    pub ios_issued: u64,
+    pub clients: Clients,
+    pub oracle: Oracle,
+    pub log: &'a Log,
+    pub coverage: Coverage,
+    pub planted: Planted,
+    /// Checksums of what was written to flash, for an executor that does not look (planted bug).
+    pub trusted: BTreeMap<u64, u32>,
+    pub rng: Rng,
+    events: u64,
+}
+
+/// Runs one seed to its end; panics when a rule was broken.
+pub fn run(seed: u64, planted: Planted, log: &Log) -> Coverage {
+    let mut rng = Rng::new(seed);
+    let setup = setup::setup(&mut rng);
+    log.line(Nanos(0), || format!("seed {seed}: {setup:?}"));
+    let mut world = World::new(setup, planted, log, rng);
+    world.live();
+    world.drain();
+    world.read_everything();
+    world.coverage.note_engine(&world.engine);
+    world.coverage
+}
+
+impl<'a> World<'a> {
+    fn new(setup: Setup, planted: Planted, log: &'a Log, mut rng: Rng) -> World<'a> {
+        let engine = Engine::new(setup.config).expect("a configuration that works");
+        let size = setup.config.backend.size;
+        let mut backend = Device::new(size, true, rng.fork());
+        if setup.stamped {
+            backend.stamp_all(stamp::INITIAL);
+        }
+        backend.faults = setup.backend;
+        backend.timeout = setup.config.backend_timeout;
+        let flash = flash(&setup, &engine, rng.fork());
+        let version = if setup.stamped { stamp::INITIAL } else { stamp::ZEROES };
+        World {
+            now: Nanos(1),
+            memory: Memory::new(engine.memory_size()),
+            queue: Queue::default(),
+            ios: BTreeMap::new(),
+            ios_issued: 0,
+            clients: Clients::new(Workload::new(setup.load.clone(), size, rng.fork())),
+            oracle: Oracle::new(size, version),
+            actions: Actions::with_capacity(64),
+            coverage: Coverage::default(),
+            events: 0,
+            engine,
+            backend,
+            flash,
+            log,
+            planted,
+            trusted: BTreeMap::new(),
+            rng,
+            setup,
+        }
+    }
+
+    /// Clients at work, until they asked for everything they wanted.
+    fn live(&mut self) {
+        self.queue.plan(self.now, Event::Clients);
+        let span = self.setup.load.requests * self.setup.load.pause_max.0;
+        for _ in 0..self.setup.disasters {
+            let at = Nanos(self.rng.below(span.max(1)));
+            self.queue.plan(at, Event::Disaster);
+        }
+        while self.clients.made < self.setup.load.requests {
+            self.step();
+        }
+    }
+
+    /// No new requests and no new faults: everything has to come to an end.
+    fn drain(&mut self) {
+        self.backend.faults = Faults::default();
+        self.flash.faults = Faults::default();
+        self.give_back_held_buffers();
+        while self.step() {}
+        self.carry_out();
+        self.send();
+        assert!(self.clients.asked.is_empty(), "unanswered: {:?}", self.clients.asked);
+        assert!(self.ios.is_empty(), "I/Os without end: {:?}", self.ios);
+        assert!(self.engine.is_idle(), "the engine is not idle: {:?}", self.engine);
+        assert_eq!(self.memory.claims(), [], "memory is still claimed");
+        let statistics = self.engine.statistics();
+        assert_eq!(statistics.buffer_bytes, statistics.buffer_bytes_free, "buffers leaked");
+        self.engine.check_invariants();
+    }
+
+    /// Reads the whole disk through the engine and behind its back.
+    fn read_everything(&mut self) {
+        let disk = self.setup.config.disk();
+        let mut start = 0;
+        while start < disk.end {
+            let len = self.rng.between(1, 512) * forebay_core::geometry::SECTOR;
+            let len = if self.setup.load.length_max > 1 << 20 { 4 << 20 } else { len };
+            let range = forebay_core::geometry::ByteRange::new(start, (start + len).min(disk.end));
+            self.read_now(range);
+            start = range.end;
+        }
+        self.drain();
+        let bytes = self.backend.bytes().to_vec();
+        let arrival = self.clients.arrive();
+        let seen = self.oracle.observe(arrival, disk, &bytes);
+        seen.unwrap_or_else(|wrong| panic!("primary storage at the end: {wrong}"));
+    }
+
+    /// One event; false when nothing is left to happen.
+    pub(crate) fn step(&mut self) -> bool {
+        self.events += 1;
+        assert!(self.events < EVENTS_MAX, "the run does not end");
+        if self.queue.next() > self.now.plus(ROUND_MAX) {
+            self.carry_out();
+        }
+        let deadline = self.engine.next_deadline();
+        let next = self.queue.next();
+        if deadline == Nanos::NEVER && next == Nanos::NEVER {
+            return false;
+        }
+        if deadline < next {
+            // What is due may be noticed a little late.
+            let late = Nanos(if self.rng.chance(200) { self.rng.below(3_000_000) } else { 0 });
+            self.now = self.now.max(deadline.plus(late).min(next));
+            self.log.line(self.now, || "tick".into());
+            self.engine.tick(self.now, &mut self.actions);
+            self.coverage.ticks += 1;
+        } else {
+            let (at, event) = self.queue.pop().expect("there is a next event");
+            self.now = self.now.max(at);
+            self.on_event(event);
+        }
+        self.after_call();
+        true
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Execute(number, attempt) => self.execute(number, attempt),
+            Event::Complete(number, attempt) => self.complete(number, attempt),
+            Event::Clients => self.on_clients(),
+            Event::Disaster => self.on_disaster(),
+            Event::Release(number) => self.on_release(number),
+        }
+    }
+
+    /// The engine was called: carry out what it wants, now or together with what comes next.
+    fn after_call(&mut self) {
+        if self.rng.chance(self.setup.load.carry_out) {
+            self.carry_out();
+            if self.rng.chance(self.setup.load.send) {
+                self.send();
+            }
+        }
+        if self.events.is_multiple_of(self.setup.check_every) {
+            self.engine.check_invariants();
+        }
+    }
+}
+
+/// Flash for an engine.
+pub(crate) fn flash(setup: &Setup, engine: &Engine, rng: Rng) -> Device {
+    let mut flash = Device::new(engine.flash_size(), false, rng);
+    flash.faults = setup.flash;
+    flash.timeout = setup.config.flash_timeout;
+    flash.latency_max = Nanos::from_micros(100);
+    flash
+}
