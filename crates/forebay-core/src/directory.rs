@@ -227,6 +227,11 @@ impl Directory {
         self.ghost.clear();
     }
 
+    /// Number of taken slots without a block. Slow.
+    pub fn taken(&self) -> u32 {
+        self.index.taken()
+    }
+
     /// Panics when its structures contradict each other. Slow.
     pub fn check_invariants(&self) {
         self.index.check_invariants();

@@ -84,6 +84,12 @@ impl Index {
         self.quarantined
     }
 
+    /// Number of taken slots without a block. Slow.
+    pub fn taken(&self) -> u32 {
+        let vacant = |e: &&Entry| e.key == NONE && e.next == TAKEN;
+        self.entries.iter().filter(vacant).count() as u32
+    }
+
     /// The slot that holds `block`.
     pub fn find(&self, block: BlockIndex) -> Option<SlotId> {
         let mut slot = self.heads[self.head_of(block)];

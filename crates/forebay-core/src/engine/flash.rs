@@ -174,5 +174,7 @@ impl FlashTier {
     pub(super) fn check_invariants(&self) {
         self.dir.check_invariants();
         assert!(self.busy.iter().all(|b| b.ios > 0));
+        let homeless = self.busy.iter().filter(|b| self.dir.block_of(b.slot).is_none()).count();
+        assert_eq!(self.dir.taken() as usize, homeless, "a slot was lost");
     }
 }

@@ -81,6 +81,7 @@ impl RamTier {
         let loses = !self.dir.valid(slot).intersect(mask).is_empty();
         if loses && self.is_pinned(slot) {
             self.dir.remove(slot);
+            self.retire(slot);
         } else if self.dir.invalidate(slot, mask) {
             self.retire(slot);
         }
@@ -99,5 +100,6 @@ impl RamTier {
         self.dir.check_invariants();
         assert!(self.retired.iter().all(|slot| self.is_pinned(*slot)));
         assert!(self.retired.iter().all(|slot| self.dir.block_of(*slot).is_none()));
+        assert_eq!(self.dir.taken() as usize, self.retired.len(), "a slot was lost");
     }
 }

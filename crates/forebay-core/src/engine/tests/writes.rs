@@ -229,3 +229,19 @@ fn flushes_share_the_next_flush_but_not_the_one_in_flight() {
     assert!(rig.has_reply(2) && rig.has_reply(3));
     assert_eq!(rig.counters().backend_flushes, 2);
 }
+
+#[test]
+fn a_pinned_block_that_loses_granules_gives_its_slot_back() {
+    let mut rig = Rig::new(Config { mode: Mode::WriteAround, ram_bytes: 8 * KIB, ..config() });
+    for round in 0..10 {
+        rig.read(round * 10, 0, 4096);
+        rig.settle();
+        // A hit, pinned until it is sent, and a write under it.
+        rig.read(round * 10 + 1, 0, 512);
+        rig.write(round * 10 + 2, 0, 512, 77);
+        rig.complete(0, IoStatus::Ok);
+        rig.sent();
+    }
+    rig.engine.check_invariants();
+    assert_eq!(rig.counters().ram_fills_skipped, 0);
+}
