@@ -2,8 +2,11 @@
 //!
 //! The traces are third-party data that the project does not keep: whoever has them names their
 //! folder. Two independent sources: a simulator with 4 KiB granules in blocks of several sizes, and
-//! libCacheSim 0.3.5 with blocks of one granule, of whose S3-FIFO ours differs in details (the
-//! ghost is approximate here, and an eviction is bounded), so that those are shown, not judged.
+//! libCacheSim 0.3.5 with blocks of one granule.
+//!
+//! S3-FIFO is allowed to differ more: with an exact ghost queue ours equals libCacheSim's in all
+//! digits, but the engine's ghost is a small approximate one, which moves single figures by as much
+//! as 0.014 (the sum of all 35 by 0.02), and an eviction is bounded, which moves them by 0.0005.
 
 use std::path::Path;
 
@@ -19,6 +22,8 @@ const GIB: u64 = 1 << 30;
 
 /// Largest difference that is none.
 pub const TOLERANCE: f64 = 0.0002;
+/// The same for S3-FIFO.
+const TOLERANCE_S3FIFO: f64 = 0.015;
 
 /// One figure, ours beside the published one.
 pub struct Cell {
@@ -28,15 +33,14 @@ pub struct Cell {
     pub expect: f64,
     /// The simulator's.
     pub found: f64,
-    /// Whether the two must be equal.
-    pub judged: bool,
+    /// Largest difference that is none.
+    pub tolerance: f64,
 }
 
 impl Cell {
     /// True when the figure may stand.
     pub fn is_good(&self) -> bool {
-        // Published figures are rounded: half of the last digit on top of the tolerance.
-        !self.judged || (self.expect - self.found).abs() <= TOLERANCE + 1e-9
+        (self.expect - self.found).abs() <= self.tolerance + 1e-9
     }
 }
 
@@ -92,7 +96,7 @@ fn cloud_physics(folder: &Path, show: &mut impl FnMut(Cell)) -> Result<(), Error
                 what: format!("{what} {ratio}"),
                 expect,
                 found,
-                judged: true,
+                tolerance: TOLERANCE,
             };
             show(cell("granules", granules, found.0));
             show(cell("requests", requests, found.1));
@@ -113,7 +117,7 @@ fn single_lines(folder: &Path, show: &mut impl FnMut(Cell)) -> Result<(), Error>
         for (block, expect) in [4, 64, 512].into_iter().zip(row) {
             let found = run(&records, cache, block * KIB, policy).0;
             let what = format!("{name} {} MiB {policy} {block} KiB granules", cache / MIB);
-            show(Cell { what, expect, found, judged: true });
+            show(Cell { what, expect, found, tolerance: TOLERANCE });
         }
     }
     // A quarter of the pages that each touches; published with three digits.
@@ -124,7 +128,7 @@ fn single_lines(folder: &Path, show: &mut impl FnMut(Cell)) -> Result<(), Error>
         for (policy, expect) in [("lru", lru), ("fifo", fifo)] {
             let found = run(&records, pages / 4 * 512, 512, policy).0;
             let what = format!("{name} 25 % {policy} pages");
-            show(Cell { what, expect, found: (found * 1e3).round() / 1e3, judged: true });
+            show(Cell { what, expect, found: (found * 1e3).round() / 1e3, tolerance: TOLERANCE });
         }
     }
     Ok(())
@@ -172,12 +176,12 @@ fn libcachesim(folder: &Path, show: &mut impl FnMut(Cell)) -> Result<(), Error> 
             for (policy, expect) in ["lru", "fifo", "s3fifo", "belady"].into_iter().zip(row) {
                 let cache = blocks * percent / 100 * block;
                 let found = run(&records, cache, block, policy).2;
-                let judged = policy != "s3fifo";
+                let tolerance = if policy == "s3fifo" { TOLERANCE_S3FIFO } else { TOLERANCE };
                 show(Cell {
                     what: format!("{name} {percent} % {policy} misses"),
                     expect,
                     found,
-                    judged,
+                    tolerance,
                 });
             }
         }
