@@ -8,7 +8,11 @@
 //! the next one. What was written since the last good flush is remembered: if a flush fails, or the
 //! session ends, those bytes may be lost, so they are dropped from the cache, and who waits for a flush
 //! is told. A write that was acknowledged after the last of these flushes was asked for is nobody's
-//! news yet: then the next flush fails, too, once.
+//! news yet: then the next flush fails, too, once. What may be lost may also still be there, and be lost
+//! later: only a good flush ends that.
+//!
+//! A new engine does not know what was written before its time: until the first good flush everything
+//! counts as not flushed, as far as the cache is concerned.
 
 use super::inflight::{IoKind, Job, Stage};
 use super::{Engine, LatencyOf};
@@ -30,7 +34,11 @@ pub(super) struct FlushState {
     /// Acknowledged writes may be lost, and no flush has failed since: the next one has to.
     untold: bool,
     /// A write was acknowledged since the last flush was asked for.
-    acknowledged: bool,
+    fresh: bool,
+    /// A write was acknowledged before that, and was neither flushed nor told to be at risk.
+    pending: bool,
+    /// No flush has ended well in the life of this engine.
+    unknown: bool,
     /// Written since the flush in flight started.
     since: Unflushed,
     /// Written before it, and not flushed by an earlier one.
@@ -44,7 +52,9 @@ impl FlushState {
             covered: Vec::with_capacity(requests_max),
             in_flight: false,
             untold: false,
-            acknowledged: false,
+            fresh: false,
+            pending: false,
+            unknown: true,
             since: Unflushed::default(),
             before: Unflushed::default(),
         }
@@ -60,11 +70,24 @@ impl FlushState {
 
     /// A write was acknowledged without having been flushed.
     pub(super) fn note_acknowledged(&mut self) {
-        self.acknowledged = true;
+        self.fresh = true;
     }
 
     pub(super) fn unflushed_bytes(&self) -> u64 {
         self.since.bytes() + self.before.bytes()
+    }
+
+    /// A flush ended well.
+    fn note_flushed(&mut self) {
+        self.unknown = false;
+        self.before.clear();
+        let all = self.since.bytes() == 0;
+        (self.fresh, self.pending) = (self.fresh && !all, self.pending && !all);
+    }
+
+    /// True when primary storage may hold bytes that it could still lose.
+    fn is_at_risk(&self) -> bool {
+        self.unknown || self.unflushed_bytes() > 0
     }
 
     /// A request gave up waiting.
@@ -76,7 +99,7 @@ impl FlushState {
 
 impl Engine {
     pub(super) fn submit_flush(&mut self, now: Nanos, request: Request, actions: &mut Actions) {
-        self.flush.acknowledged = false;
+        self.flush.pending |= std::mem::take(&mut self.flush.fresh);
         if std::mem::take(&mut self.flush.untold) {
             return self.refuse(now, request, IoStatus::IoError, actions);
         }
@@ -112,7 +135,7 @@ impl Engine {
             let mut covered = std::mem::take(&mut self.flush.covered);
             self.end_flush(&mut covered, status, actions);
             self.flush.covered = covered;
-            self.flush.before.clear();
+            self.flush.note_flushed();
         } else {
             self.lose_unflushed(status, actions);
         }
@@ -136,7 +159,7 @@ impl Engine {
     /// The session of primary storage ended: writes since the last flush may be lost. Whoever waits
     /// for a flush of them is told; if nobody does, the next flush fails.
     pub fn on_session_lost(&mut self, now: Nanos, actions: &mut Actions) {
-        if self.flush.unflushed_bytes() > 0 {
+        if self.flush.is_at_risk() {
             self.lose_unflushed(IoStatus::IoError, actions);
         }
         self.run(now, actions);
@@ -148,11 +171,10 @@ impl Engine {
         let mut told = std::mem::take(&mut self.flush.covered);
         told.append(&mut self.flush.waiting);
         let is_flush = |&key: &Key| matches!(self.requests[key].job, Job::Flush);
-        if self.flush.unflushed_bytes() > 0 {
-            self.flush.untold |= self.flush.acknowledged || !told.iter().any(is_flush);
-            self.drop_unflushed(actions);
-        }
-        self.flush.acknowledged = false;
+        let heard = told.iter().any(is_flush);
+        self.flush.untold |= self.flush.fresh || (self.flush.pending && !heard);
+        (self.flush.fresh, self.flush.pending) = (false, false);
+        self.drop_unflushed(actions);
         self.end_flush(&mut told, status, actions);
         self.flush.covered = told;
     }
@@ -171,13 +193,17 @@ impl Engine {
                 Job::Zero(_) | Job::Write(_) | Job::Flush | Job::Allocation => {}
             }
         }
-        let mut before = std::mem::take(&mut self.flush.before);
-        before.absorb(&mut self.flush.since);
-        for &range in before.ranges() {
+        if self.flush.unknown {
+            self.counters.blocks_dropped_at_risk += self.invalidate(self.config.disk());
+        }
+        let (before, since) =
+            (std::mem::take(&mut self.flush.before), std::mem::take(&mut self.flush.since));
+        for &range in before.ranges().iter().chain(since.ranges()) {
             self.counters.blocks_dropped_at_risk += self.invalidate(range);
         }
-        before.clear();
-        self.flush.before = before;
-        actions.list.push(Action::Event(Event::UnflushedWritesAtRisk { bytes }));
+        (self.flush.before, self.flush.since) = (before, since);
+        if bytes > 0 {
+            actions.list.push(Action::Event(Event::UnflushedWritesAtRisk { bytes }));
+        }
     }
 }

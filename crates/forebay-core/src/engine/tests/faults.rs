@@ -250,3 +250,37 @@ fn granules_dropped_from_a_pinned_slot_do_not_come_back_in_it() {
     }
     assert!(rig.memory[pinned] == before, "the slot changed under a reply");
 }
+
+#[test]
+fn what_a_failed_flush_left_on_primary_storage_may_be_lost_later() {
+    let mut rig = Rig::new(config());
+    rig.write(1, 0, 4096, 77);
+    rig.settle();
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.complete(0, IoStatus::IoError);
+    rig.expect_bytes(0, 4096, 77);
+    rig.backend[..4096].fill(0);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.expect_bytes(0, 4096, 0);
+    rig.submit(3, 0, 0, Op::Flush);
+    rig.settle();
+    assert_eq!(rig.reply(3).1, IoStatus::Ok, "told before");
+}
+
+#[test]
+fn what_an_earlier_engine_wrote_may_be_lost_until_the_first_good_flush() {
+    for flushes in [false, true] {
+        let mut rig = Rig::new(config());
+        rig.expect_bytes(4096, 4096, 1);
+        if flushes {
+            rig.submit(2, 0, 0, Op::Flush);
+            rig.settle();
+        }
+        rig.backend[4096..8192].fill(0);
+        rig.engine.on_session_lost(rig.now, &mut rig.actions);
+        rig.run_actions();
+        rig.expect_bytes(4096, 4096, u8::from(flushes));
+        assert_eq!(rig.counters().flushes, u64::from(flushes));
+    }
+}
