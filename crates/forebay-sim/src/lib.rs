@@ -15,7 +15,7 @@
 //! - at the end, every byte, read through the engine and behind its back.
 //!
 //! The same seed gives the same run: [`Outcome::trace_hash`] covers all actions. What can go wrong with
-//! devices is said in [`device`].
+//! devices is said in [`device`]. [`sweep`] is something else: a figure in virtual time.
 
 #![forbid(unsafe_code)]
 
@@ -33,6 +33,7 @@ pub mod rng;
 pub mod run;
 pub mod setup;
 pub mod stamp;
+pub mod sweep;
 pub mod workload;
 mod world;
 
