@@ -215,7 +215,10 @@ impl World<'_> {
             Kind::Flush if reply.status.is_ok() => {
                 self.oracle.flushed(asked.mark).unwrap_or_else(|wrong| panic!("{wrong}"));
             }
-            Kind::Flush => self.oracle.flush_failed(asked.mark),
+            Kind::Flush => {
+                let in_time = reply.status != IoStatus::TimedOut;
+                self.oracle.flush_failed(asked.mark, in_time);
+            }
             Kind::Allocation | Kind::CacheState if reply.status.is_ok() => {
                 self.on_extents(arrival, &asked, reply.data, actions);
             }

@@ -15,7 +15,7 @@
 //! old when it was submitted; the loss of volatile bytes may bring back only what is left.
 //!
 //! After a loss of acknowledged bytes the oracle keeps a *debt*: a flush that covers them has to fail
-//! before one may succeed.
+//! before one may succeed. What a flush failed to make durable before the loss is no debt: it was told.
 
 use std::collections::BTreeSet;
 
@@ -65,8 +65,8 @@ pub struct Oracle {
     /// Sectors with old versions.
     with_old: BTreeSet<u64>,
     acknowledgements: u64,
-    /// Acknowledgements up to here are from engines before the present one.
-    life_began: u64,
+    /// Acknowledgements up to here are from engines before the present one, or a flush of them failed.
+    told: u64,
     /// Arrivals before this one may have seen what a loss undid.
     loss_at: u64,
     debt: Option<Debt>,
@@ -84,7 +84,7 @@ impl Oracle {
             sectors: vec![Sector { base: version, ..Sector::default() }; (size / SECTOR) as usize],
             with_old: BTreeSet::new(),
             acknowledgements: 0,
-            life_began: 0,
+            told: 0,
             loss_at: 0,
             debt: None,
         }
@@ -219,8 +219,11 @@ impl Oracle {
         Ok(())
     }
 
-    /// A flush with this mark failed.
-    pub fn flush_failed(&mut self, mark: u64) {
+    /// A flush with this mark failed; `in_time`: not because its time was over.
+    pub fn flush_failed(&mut self, mark: u64, in_time: bool) {
+        if in_time {
+            self.told = self.told.max(mark);
+        }
         if self.debt.is_some_and(|debt| mark >= debt.last) {
             self.debt = None;
         }
@@ -253,7 +256,7 @@ impl Oracle {
                 ));
             }
             if sector.base != version {
-                if sector.acknowledged > self.life_began {
+                if sector.acknowledged > self.told {
                     let lost = sector.acknowledged;
                     let debt = self.debt.unwrap_or(Debt { first: lost, last: lost });
                     self.debt =
@@ -272,7 +275,7 @@ impl Oracle {
 
     /// A new engine takes over: it cannot know what the one before did not flush.
     pub fn new_life(&mut self) {
-        self.life_began = self.acknowledgements;
+        self.told = self.acknowledgements;
         self.debt = None;
     }
 

@@ -56,7 +56,7 @@ fn a_loss_brings_back_what_was_not_flushed_and_the_next_flush_must_fail_once() {
     assert!(read(&mut oracle, 3, ZEROES).is_ok());
     let mark = oracle.flush_mark();
     assert!(oracle.flushed(mark).is_err());
-    oracle.flush_failed(mark);
+    oracle.flush_failed(mark, true);
     assert!(oracle.flushed(mark).is_ok());
 }
 
