@@ -465,7 +465,14 @@ impl Driver for Uring {
             self.reap(shared, &mut dropped);
             dropped.clear();
         }
-        self.expected == 0
+        if self.expected > 0 {
+            return false;
+        }
+        // The kernel takes a closed ring apart later; files are to be free, with their locks, when this
+        // returns. Without success they become free a moment later.
+        let _ = self.ring.submitter().unregister_files();
+        let _ = self.ring.submitter().unregister_buffers();
+        true
     }
 
     fn spin(&mut self) -> Option<&mut Spin> {
