@@ -256,7 +256,9 @@ impl Oracle {
                 ));
             }
             if sector.base != version {
-                if sector.acknowledged > self.told {
+                // It may have been there all the time: an open one that landed is no loss.
+                let landed = sector.open.iter().any(|open| open.version == version);
+                if !landed && sector.acknowledged > self.told {
                     let lost = sector.acknowledged;
                     let debt = self.debt.unwrap_or(Debt { first: lost, last: lost });
                     self.debt =
