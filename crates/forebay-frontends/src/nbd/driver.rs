@@ -244,11 +244,14 @@ impl Connection {
         }
     }
 
-    /// Goes on with what waits.
-    pub fn resume(&mut self, cx: &mut Context<'_>) {
-        if self.wants_resume() {
+    /// Goes on with what waits. False when it has to wait on: nothing happened then, and nothing will
+    /// before something completes.
+    pub fn resume(&mut self, cx: &mut Context<'_>) -> bool {
+        let goes_on = self.wants_resume() && self.retry(cx);
+        if goes_on {
             self.take_requests(cx);
         }
+        goes_on
     }
 
     /// Takes no further request, finishes and answers those in flight, then closes.

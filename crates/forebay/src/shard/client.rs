@@ -117,16 +117,22 @@ impl Clients {
         self.deadline = deadlines.min().unwrap_or(Nanos::NEVER);
     }
 
-    /// Lets each client that waits try once, in the order in which they began to wait.
+    /// Lets each client that waits try once, in the order in which they began to wait. Those that have
+    /// to wait on are left alone until the next turn, or the turn would not end.
     pub(crate) fn resume(&mut self, cx: &mut Context<'_>) {
         for _ in 0..self.waiting.len() {
             let Some(key) = self.waiting.pop_front() else { return };
             let Some(client) = self.slots.get_mut(key).filter(|client| client.is_waiting) else {
                 continue;
             };
-            client.is_waiting = false;
-            client.connection.resume(cx);
-            self.touch(key);
+            if client.connection.resume(cx) {
+                client.is_waiting = false;
+                self.touch(key);
+            } else if client.connection.wants_resume() {
+                self.waiting.push_back(key);
+            } else {
+                client.is_waiting = false;
+            }
         }
     }
 
