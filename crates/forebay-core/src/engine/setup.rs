@@ -53,7 +53,8 @@ impl Engine {
         let buffers = BufferPool::new(config.buffer_bytes);
         let base = u64::from(buffers.pages()) * PAGE;
         let slots = |bytes: u64| Some((bytes / config.block_size) as u32).filter(|&n| n > 0);
-        let ios_max = config.requests_max * read::FETCHES_MAX + FILLS_MAX + 1;
+        // Twice: when flash hangs, its I/Os stay while their reads begin anew (`timeout.rs`).
+        let ios_max = config.requests_max * read::FETCHES_MAX * 2 + FILLS_MAX + 1;
         let requests = config.requests_max;
         Ok(Engine {
             grid,

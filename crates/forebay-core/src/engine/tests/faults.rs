@@ -120,6 +120,23 @@ fn flash_that_does_not_answer_is_given_up_and_the_read_goes_to_primary_storage()
 }
 
 #[test]
+fn flash_that_hangs_with_all_places_taken_leaves_places_for_the_reads_anew() {
+    let mut rig = Rig::new(Config { requests_max: 40, ..with_flash() });
+    rig.read(1, 0, 32 * KIB);
+    rig.settle();
+    let whole_blocks = 8;
+    for tag in 2..42 {
+        rig.submit(tag, 0, 32 * KIB, Op::Read { no_admit: true });
+    }
+    assert_eq!(rig.pending.len(), 40 * whole_blocks, "all of it from flash");
+    rig.tick(5_000);
+    assert_eq!(rig.pending.len(), 40 * whole_blocks + 40);
+    rig.settle();
+    assert!((2..42).all(|tag| rig.reply(tag).1.is_ok()));
+    assert!(rig.engine.is_idle());
+}
+
+#[test]
 fn a_failed_flush_fails_all_who_wait_and_drops_what_was_not_flushed() {
     let mut rig = Rig::new(config());
     rig.write(1, 0, 4096, 77);
