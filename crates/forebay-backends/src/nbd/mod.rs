@@ -63,6 +63,8 @@ pub struct NbdBackend {
     requests: Requests,
     /// Up, or closed and being drained.
     session: Option<Session>,
+    /// Ends of reads whose memory the closed session may still be receiving into.
+    held: Vec<BackendEvent>,
     state: State,
     trouble: Option<String>,
     /// Something was queued after the last send.
@@ -112,6 +114,7 @@ impl NbdBackend {
             tokens: None,
             requests: Requests::new(len_max.min(LEN_MAX), export.block_min.into()),
             session: None,
+            held: Vec::new(),
             state: State::Connected(new),
             trouble: None,
             is_send_due: false,
@@ -166,7 +169,15 @@ impl NbdBackend {
         self.state = State::BackOff { until: cx.now, attempt: 0 };
         self.trouble = Some(format!("{}: {why}; reconnecting", self.uri));
         cx.events.push(BackendEvent::SessionLost);
-        self.requests.session_lost(cx.events);
+        self.requests.session_lost(cx.events, &mut self.held);
+        self.tell_held(cx);
+    }
+
+    /// Tells the ends of reads that the session took with it, once nobody writes to their memory.
+    fn tell_held(&mut self, cx: &mut Context<'_>) {
+        if self.session.as_ref().is_none_or(Session::is_drained) {
+            cx.events.append(&mut self.held);
+        }
     }
 
     /// Takes the way back to a session as far as it goes now.
@@ -285,6 +296,9 @@ impl Backend for NbdBackend {
         let result = session.on_completion(cx, completion, &mut self.requests);
         if let (State::Up, Err(why)) = (&self.state, result) {
             self.lose_session(cx, why);
+        }
+        if !self.held.is_empty() {
+            self.tell_held(cx);
         }
         self.on_wake(cx);
     }

@@ -253,8 +253,13 @@ impl Requests {
     }
 
     /// The session ended: queues again what was not answered. Flushes that would have covered
-    /// writes which may be lost now fail, and so does what has seen too many sessions end.
-    pub(super) fn session_lost(&mut self, events: &mut Vec<BackendEvent>) {
+    /// writes which may be lost now fail, and so does what has seen too many sessions end. Ends of
+    /// reads go to `reads`: the session may still receive into their memory until it has drained.
+    pub(super) fn session_lost(
+        &mut self,
+        events: &mut Vec<BackendEvent>,
+        reads: &mut Vec<BackendEvent>,
+    ) {
         let is_at_risk = self.answered > self.durable;
         self.durable = self.answered;
         self.in_flight = 0;
@@ -280,7 +285,9 @@ impl Requests {
         for (key, status) in failed {
             self.drop_parts(key);
             let request = self.requests.remove(key);
-            events.push(BackendEvent::Done { id: request.io.id, status });
+            let is_read = matches!(request.io.op, IoOp::Read { .. });
+            let ends = if is_read { &mut *reads } else { &mut *events };
+            ends.push(BackendEvent::Done { id: request.io.id, status });
         }
         self.begin_broken_writes_again();
     }

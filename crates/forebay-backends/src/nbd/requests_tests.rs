@@ -92,7 +92,7 @@ fn what_was_not_answered_is_sent_again_under_another_cookie_and_nothing_else() {
     let old_cookie = requests.part(lost).0.cookie;
     assert_eq!(done(requests.end_part(answered)), Some((1, IoStatus::Ok)));
     let mut events = Vec::new();
-    requests.session_lost(&mut events);
+    requests.session_lost(&mut events, &mut Vec::new());
     assert!(events.is_empty());
     assert_eq!(requests.find(old_cookie, 0), None, "a late answer finds nothing");
     let again = send(&mut requests);
@@ -111,7 +111,7 @@ fn a_flush_does_not_outlive_the_session_of_the_writes_it_covers() {
     send(&mut requests);
     requests.submit(flush(3));
     let mut events = Vec::new();
-    requests.session_lost(&mut events);
+    requests.session_lost(&mut events, &mut Vec::new());
     let ended: Vec<_> = events.drain(..).map(|event| done(Some(event)).expect("one")).collect();
     assert_eq!(ended, [(2, IoStatus::IoError), (3, IoStatus::IoError)]);
     assert!(!requests.has_next());
@@ -129,7 +129,7 @@ fn a_flush_with_nothing_at_risk_is_sent_again() {
     requests.submit(flush(3));
     send(&mut requests);
     let mut events = Vec::new();
-    requests.session_lost(&mut events);
+    requests.session_lost(&mut events, &mut Vec::new());
     assert!(events.is_empty());
     let key = send(&mut requests);
     assert_eq!(done(requests.end_part(key)), Some((3, IoStatus::Ok)));
@@ -142,7 +142,7 @@ fn a_write_of_which_a_part_was_answered_starts_from_its_beginning() {
     let (first, _second) = (send(&mut requests), send(&mut requests));
     assert!(requests.end_part(first).is_none());
     let mut events = Vec::new();
-    requests.session_lost(&mut events);
+    requests.session_lost(&mut events, &mut Vec::new());
     assert!(events.is_empty());
     let parts: Vec<_> = (0..3).map(|_| send(&mut requests)).collect();
     let starts: Vec<_> = parts.iter().map(|key| requests.part(*key).0.range.start).collect();
@@ -158,7 +158,7 @@ fn a_read_of_which_a_part_was_answered_asks_for_the_rest_only() {
     let (first, second) = (send(&mut requests), send(&mut requests));
     assert!(requests.end_part(first).is_none());
     let rest = requests.part(second).0.range;
-    requests.session_lost(&mut Vec::new());
+    requests.session_lost(&mut Vec::new(), &mut Vec::new());
     let again = send(&mut requests);
     assert_eq!(requests.part(again).0.range, rest);
     assert_eq!(done(requests.end_part(again)), Some((1, IoStatus::Ok)));
@@ -168,11 +168,11 @@ fn a_read_of_which_a_part_was_answered_asks_for_the_rest_only() {
 fn a_part_that_ends_every_session_is_given_up() {
     let mut requests = Requests::new(4096, 512);
     requests.submit(read(1, 512));
-    let mut events = Vec::new();
+    let mut reads = Vec::new();
     for _ in 0..REPLAYS_MAX + 1 {
-        assert!(events.is_empty());
+        assert!(reads.is_empty());
         send(&mut requests);
-        requests.session_lost(&mut events);
+        requests.session_lost(&mut Vec::new(), &mut reads);
     }
-    assert_eq!(done(events.pop()), Some((1, IoStatus::IoError)));
+    assert_eq!(done(reads.pop()), Some((1, IoStatus::IoError)));
 }

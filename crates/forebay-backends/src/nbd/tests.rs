@@ -196,6 +196,26 @@ fn the_loss_of_one_connection_of_several_is_the_loss_of_the_session() {
 }
 
 #[test]
+fn a_read_that_ends_with_its_session_keeps_its_memory_until_the_kernel_is_done_with_it() {
+    // Of a read in two parts, one fails and the other stops half way; then the first connection closes.
+    let misdeed = |connection, number, _| match (connection, number) {
+        (0, 0) => Misdeed::Fail(Errno::Io),
+        (1, 0) => Misdeed::StopHalfWay,
+        _ => Misdeed::Close,
+    };
+    let server = Server::start(Script { structured: false, ..Script::bad(misdeed) });
+    let mut bench = server.bench("&connections=2");
+    let (read, memory) = bench.submit_read(ByteRange::at(0, 128 << 10));
+    bench.until(|bench| bench.bytes(memory)[64 << 10] == 0);
+    // No new session, so that what is in flight belongs to the old one.
+    std::fs::remove_file(&server.path).expect("it is there");
+    bench.submit_read(ByteRange::at(1 << 20, 4096));
+    assert_eq!(bench.end_of(read), IoStatus::IoError);
+    assert_eq!(bench.reactor.in_flight(), 0, "it may still be received into");
+    assert_eq!(bench.sessions, "-");
+}
+
+#[test]
 fn garbage_ends_the_session() {
     survives(
         |connection, number, _| match (connection, number) {

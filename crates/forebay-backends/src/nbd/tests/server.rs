@@ -46,6 +46,8 @@ pub(super) enum Misdeed {
     Close,
     /// Closes after the first half of a read's answer.
     CloseHalfWay,
+    /// Stops after the first half of a read's answer.
+    StopHalfWay,
     /// Does as asked, and closes instead of saying so.
     CloseAfter,
     Garbage,
@@ -186,6 +188,10 @@ fn serve(mut stream: UnixStream, connection: u32, shared: &Shared) -> std::io::R
                 answer.truncate(answer.len() / 2);
                 stream.write_all(&answer)?;
                 return Ok(());
+            }
+            Misdeed::StopHalfWay => {
+                answer = carry_out(shared, structured, header, command, &payload);
+                answer.truncate(answer.len() / 2);
             }
             Misdeed::CloseAfter => {
                 carry_out(shared, structured, header, command, &payload);
