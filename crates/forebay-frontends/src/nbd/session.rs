@@ -10,7 +10,8 @@
 //! the lower half of the engine's request tag, is twice its place; `BLOCK_STATUS` with both contexts
 //! asks the engine twice, and the second question has the next key.
 //!
-//! Limits: [`REQUESTS_MAX`] requests, and payloads of [`BYTES_MAX`] bytes (or one request) in flight.
+//! Limits: [`REQUESTS_MAX`] requests, and reads, writes and prefetches of [`BYTES_MAX`] bytes (or one
+//! request) in flight.
 //!
 //! What a client does wrong costs the request (EINVAL; ENOSPC for writes beyond the end; EPERM for
 //! writes to a read-only export) while the stream can be followed, otherwise the connection: a wrong
@@ -38,7 +39,7 @@ mod encode;
 
 /// Requests in flight per connection.
 pub const REQUESTS_MAX: u32 = 128;
-/// Bytes of reads and writes in flight per connection, unless one request alone is longer.
+/// Bytes of reads, writes and prefetches in flight per connection, unless one request alone is longer.
 pub const BYTES_MAX: u64 = 16 << 20;
 
 const _: () = assert!(PAYLOAD_MAX as u64 == REQUEST_MAX);
@@ -347,14 +348,15 @@ impl Session {
     }
 }
 
-/// Bytes that a request moves over the socket.
+/// Bytes that count against [`BYTES_MAX`]: those that need memory of the disk, sent to the client or not.
 fn payload(command: Command, range: ByteRange) -> u64 {
     match command {
         Command::Read | Command::Write => range.len(),
+        // The engine cuts a longer one.
+        Command::Cache => range.len().min(REQUEST_MAX),
         Command::Disconnect
         | Command::Flush
         | Command::Trim
-        | Command::Cache
         | Command::WriteZeroes
         | Command::BlockStatus => 0,
     }

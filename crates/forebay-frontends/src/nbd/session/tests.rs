@@ -270,6 +270,16 @@ fn requests_in_flight_are_bounded_in_bytes_but_one_always_fits() {
 }
 
 #[test]
+fn a_prefetch_takes_as_much_room_as_the_read_that_it_is() {
+    let mut session = session(simple());
+    let prefetch = header(Command::Cache, CommandFlags::NONE, 0, 1 << 29);
+    let key = submission(&mut session, prefetch).key;
+    assert_eq!(ask(&mut session, prefetch).0, Step::Full, "a flood of them would starve others");
+    answer(&mut session, key, IoStatus::Ok);
+    submission(&mut session, prefetch);
+}
+
+#[test]
 fn a_write_that_is_given_up_makes_room() {
     let mut session = session(simple());
     let write = header(Command::Write, CommandFlags::NONE, 0, 32 * MIB);
