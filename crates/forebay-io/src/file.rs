@@ -2,7 +2,8 @@
 //!
 //! The lock (`flock`, and `O_EXCL` on a block device that is written) belongs to the descriptor that does the
 //! I/O, on purpose: after a kill the kernel keeps it until what was in flight has ended, so that a successor
-//! cannot be overtaken by its predecessor's writes. Give [`Options::lock_wait`] for that moment.
+//! cannot be overtaken by its predecessor's writes. Give [`Options::lock_wait`] for that moment: it is spent
+//! only when the holder is not a living process (`holder.rs`), who would not let go.
 //!
 //! **Limits.** The lock is advisory: it keeps out other users of this crate and of `flock`. What is here
 //! blocks; the data path goes through the reactor.
@@ -23,11 +24,14 @@ pub use extents::{FileExtent, extents};
 
 mod error;
 mod extents;
+mod holder;
 #[cfg(test)]
 mod tests;
 
 /// What is assumed of direct I/O where the kernel does not tell.
 const DIRECT_ALIGN_UNKNOWN: u32 = 4096;
+/// How long to wait at most for someone of whom it is not known whether he is ending.
+const UNKNOWN_HOLDER_WAIT_MAX: Duration = Duration::from_secs(3);
 /// Smallest block of any device.
 const SECTOR: u32 = 512;
 
@@ -41,7 +45,7 @@ pub struct Options {
     /// Create the file if it is not there, and give it at least this many bytes, allocated where the file
     /// system can. Block devices are not changed.
     pub allocate: Option<u64>,
-    /// How long to wait for another process to let go of it.
+    /// How long to wait for a process that has ended, or is ending, to let go of it.
     pub lock_wait: Duration,
 }
 
@@ -68,7 +72,12 @@ impl OpenFile {
         let is_block_device = is_there && is_block_device(path);
         let mut buffered_reason = options.buffered.then(|| "buffered I/O was asked for".to_owned());
         let mut fd = open_fd(path, options, is_block_device, &mut buffered_reason)?;
-        lock(&fd, path, options)?;
+        let operation = if options.read_only {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        lock(fd.as_fd(), path, operation, options.lock_wait)?;
         if let Some(len) = options.allocate.filter(|_| !is_block_device) {
             allocate(&fd, path, len)?;
         }
@@ -202,7 +211,12 @@ fn open_fd(
         flags |= OFlags::CREATE;
     }
     let mode = Mode::RUSR | Mode::WUSR;
-    let open = |flags| patiently(options.lock_wait, || rustix::fs::open(path, flags, mode));
+    // Who else has a device open exclusively is not to be found out.
+    let wait = options.lock_wait.min(UNKNOWN_HOLDER_WAIT_MAX);
+    let open = |flags| {
+        let ends = || true;
+        patiently(wait, ends, || rustix::fs::open(path, flags, mode))
+    };
     if buffered_reason.is_none() {
         match open(flags | OFlags::DIRECT) {
             Err(Errno::INVAL) => {
@@ -214,26 +228,43 @@ fn open_fd(
     open(flags).map_err(|error| FileError::new("open", path, error.into()))
 }
 
-/// Takes the lock: alone to write, beside other readers to read.
-fn lock(fd: &OwnedFd, path: &Path, options: &Options) -> Result<(), FileError> {
-    let operation = if options.read_only {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
-    };
-    patiently(options.lock_wait, || rustix::fs::flock(fd, operation))
-        .map_err(|error| FileError::new("lock", path, error.into()))
+/// Locks the file against every other process that locks it, waiting at most `wait` for one that is
+/// ending.
+///
+/// # Errors
+/// It is in use, with the process that has it, if that can be found out.
+pub fn lock_exclusively(fd: BorrowedFd<'_>, path: &Path, wait: Duration) -> Result<(), FileError> {
+    lock(fd, path, FlockOperation::NonBlockingLockExclusive, wait)
 }
 
-/// Tries again for a while as long as another process is in the way.
+fn lock(
+    fd: BorrowedFd<'_>,
+    path: &Path,
+    operation: FlockOperation,
+    wait: Duration,
+) -> Result<(), FileError> {
+    let mut living = None;
+    let ends = || {
+        living = holder::living_holder(fd);
+        living.is_none()
+    };
+    let locked = patiently(wait, ends, || rustix::fs::flock(fd, operation));
+    locked.map_err(|error| match (error, living) {
+        (Errno::WOULDBLOCK, Some(process)) => FileError::held_by(path, process),
+        (error, _) => FileError::new("lock", path, error.into()),
+    })
+}
+
+/// Tries again for a while as long as someone is in the way who `ends`.
 fn patiently<T>(
     wait: Duration,
+    mut ends: impl FnMut() -> bool,
     mut attempt: impl FnMut() -> rustix::io::Result<T>,
 ) -> rustix::io::Result<T> {
     let end = now_nanos().saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
     loop {
         match attempt() {
-            Err(Errno::WOULDBLOCK | Errno::BUSY) if now_nanos() < end => {
+            Err(Errno::WOULDBLOCK | Errno::BUSY) if ends() && now_nanos() < end => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             Err(Errno::INTR) => {}

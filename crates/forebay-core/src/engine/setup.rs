@@ -142,9 +142,7 @@ fn check(config: &Config) -> Result<(), ConfigError> {
     let needed = metadata_bytes(config);
     if needed > config.metadata_bytes_max {
         return fail(format!(
-            "needs {:.1} GiB ({needed} bytes) for metadata, limit {:.1} GiB ({}): use a larger block size, a smaller cache or a higher limit",
-            needed as f64 / (1u64 << 30) as f64,
-            config.metadata_bytes_max as f64 / (1u64 << 30) as f64,
+            "needs {needed} bytes for metadata, limit {}: use a larger block size, a smaller cache or a higher limit",
             config.metadata_bytes_max
         ));
     }

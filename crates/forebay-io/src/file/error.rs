@@ -39,6 +39,17 @@ impl FileError {
         FileError { kind, action, path: path.to_owned(), why, advice, source: Some(source) }
     }
 
+    pub(super) fn held_by(path: &Path, process: u32) -> FileError {
+        FileError {
+            kind: FileErrorKind::InUse,
+            action: "lock",
+            path: path.to_owned(),
+            why: format!("already in use by another process, {process}"),
+            advice: "stop that one or choose another",
+            source: None,
+        }
+    }
+
     pub(super) fn wrong_type(path: &Path, what: &str) -> FileError {
         FileError {
             kind: FileErrorKind::WrongType,

@@ -16,22 +16,22 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::fs::{FallocateFlags, OFlags};
 
 const MAGIC: &[u8; 8] = b"FOREBAY\0";
 const VERSION: u32 = 1;
 const HEADER_LEN: usize = 4096;
 /// Shares begin on multiples of this, the first at one.
 const SHARE_ALIGN: u64 = 1 << 20;
-/// Time that a process which was killed has to let go of what it used.
-pub(super) const LOCK_WAIT: Duration = Duration::from_secs(3);
+/// Time that the kernel has to finish the I/O of a process that was killed.
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(30);
 
 /// An open flash file or device; while it lives, no other process can use it as flash.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl FlashPool {
             std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
         let (data, is_direct) = open_direct(path, is_device)
             .with_context(|| format!("cannot open the flash {shown}"))?;
-        lock(&data, path)?;
+        forebay_io::file::lock_exclusively(data.as_fd(), path, LOCK_WAIT).context("its flash")?;
         // Through the page cache, because the header is not aligned as direct I/O wants it.
         let mut file = OpenOptions::new().read(true).write(true).open(path)?;
         ensure!(
@@ -107,27 +107,6 @@ impl FlashPool {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-}
-
-/// Locks out other processes; waits a moment for one that is just ending.
-fn lock(data: &OwnedFd, path: &Path) -> Result<()> {
-    let patient_until = Instant::now() + LOCK_WAIT;
-    loop {
-        match rustix::fs::flock(data, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < patient_until => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => bail!(
-                "the flash {} is in use by another process; stop that one or choose another path",
-                path.display()
-            ),
-            Err(error) => {
-                return Err(anyhow::Error::new(error))
-                    .with_context(|| format!("cannot lock {}", path.display()));
-            }
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
 use forebay_backends::{Backend, OpenOptions, Uri};
 use forebay_core::config::{BackendTraits, Mode};
-use forebay_core::engine::Engine;
+use forebay_core::engine::{Engine, metadata_bytes};
 use forebay_frontends::nbd::Export;
 use forebay_io::arena::Arena;
 
@@ -40,7 +40,16 @@ pub(super) fn open(spec: &DiskSpec, pools: &mut BTreeMap<PathBuf, FlashPool>) ->
         write_zeroes: properties.write_zeroes,
         extents: properties.extents,
     };
-    let engine = Engine::new(spec.engine_config(traits)).map_err(anyhow::Error::new)?;
+    let config = spec.engine_config(traits);
+    let (needed, limit) = (metadata_bytes(&config), config.metadata_bytes_max);
+    ensure!(
+        needed <= limit,
+        "the cache needs {} for metadata, limit {}: use a larger block size, a smaller cache, or a \
+         higher metadata-limit",
+        rounded(needed),
+        rounded(limit)
+    );
+    let engine = Engine::new(config).map_err(anyhow::Error::new)?;
     check_memory(engine.memory_size())?;
     let memory = Arena::new(engine.memory_size() as usize)
         .with_context(|| format!("cannot take {} of memory", rounded(engine.memory_size())))?;
