@@ -9,7 +9,8 @@ PYTHON := /usr/bin/python3
 FOREBAY := target/release/forebay
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: help run test lint licences unit conformance guest-test bench bench-quick soak setup build clean
+
+.PHONY: instructions help run test lint licences unit conformance guest-test bench bench-quick soak setup build clean
 .NOTPARALLEL:
 
 help:
@@ -43,9 +44,17 @@ conformance:
 guest-test: setup-guest build
 	$(PYTHON) tests/conformance/run.py guest
 
-bench: setup-bench build
+bench: setup-bench build instructions
 	$(CARGO) bench --locked -p forebay-core
 	$(PYTHON) bench/run.py $(WHAT)
+
+# Instructions per RAM hit under valgrind: repeats exactly, fails above its limit.
+RUNNER := target/tools/bin/gungraun-runner
+instructions: setup-bench $(RUNNER)
+	cd bench/instructions && GUNGRAUN_RUNNER=$(CURDIR)/$(RUNNER) $(CARGO) bench --locked
+
+$(RUNNER):
+	$(CARGO) install --locked gungraun-runner --version 0.20.0 --root target/tools
 
 bench-quick: setup-bench build
 	$(PYTHON) bench/run.py --quick $(WHAT)

@@ -1,0 +1,1 @@
+//! Instruction counts of the engine; see `benches/`.
