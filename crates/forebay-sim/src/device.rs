@@ -289,7 +289,7 @@ impl Device {
             // version, so then the last write becomes durable with it.
             let covered =
                 volatile.earlier.or(volatile.completed).is_some_and(|at| at <= issued_after);
-            if !covered && !(generous && rng.chance(500)) {
+            if !(covered || generous && rng.chance(500)) {
                 return true;
             }
             let place = (sector * SECTOR) as usize..((sector + 1) * SECTOR) as usize;

@@ -45,7 +45,7 @@ impl Log {
         let mut hasher = self.hash.borrow_mut();
         now.hash(&mut *hasher);
         for action in &actions.list {
-            hash_action(action, &mut *hasher);
+            hash_action(action, &mut hasher);
             self.line(now, || format!("  {action:?}"));
         }
         actions.slices.hash(&mut *hasher);
