@@ -44,3 +44,23 @@ fn clients_that_wait_for_memory_get_it_when_primary_storage_has_answered() {
         assert_eq!(code, Some(0), "{error}");
     }
 }
+
+#[test]
+fn a_client_that_does_not_read_its_answers_does_not_keep_the_disk_from_ending_well() {
+    let folder = Folder::new();
+    folder.image("disk.raw", 16 << 20);
+    let (nbd, control) = (folder.text("unix:", "nbd.sock"), folder.text("", "control.sock"));
+    let backend = folder.text("file:", "disk.raw");
+    let mut args = vec!["run", &backend, "--name", "db", "--ram", "1MiB", "--nbd", &nbd];
+    args.extend(["--control", &control]);
+    let server = Forebay::start(&args);
+    let mut deaf = Client::attach(&folder.path("nbd.sock"), "db");
+    for n in 0..16 {
+        deaf.send(0, n % 8 << 20, 1 << 20, &[]);
+    }
+    let mut client = Client::attach(&folder.path("nbd.sock"), "db");
+    client.write(0, &[3; 4096]);
+    let (code, error) = server.terminate();
+    assert_eq!(code, Some(0), "{error}");
+    drop(deaf);
+}

@@ -259,6 +259,14 @@ impl Connection {
         self.drain(cx);
     }
 
+    /// Closes after [`Connection::close`] without waiting for the client any longer, when everything is
+    /// answered and the client does not take the answers.
+    pub fn give_up(&mut self, cx: &mut Context<'_>) {
+        if self.phase == Phase::Draining && self.is_answered() {
+            self.disconnect(cx);
+        }
+    }
+
     /// When [`Connection::tick`] is due, [`Nanos::NEVER`] when nothing is timed.
     pub fn next_deadline(&self) -> Nanos {
         if self.phase == Phase::Closed {
@@ -295,11 +303,15 @@ impl Connection {
         self.session.in_flight()
     }
 
-    /// True when all that was submitted is answered and sent; a payload that is cut short is not
-    /// waited for.
+    /// True when all that was submitted is answered and sent.
     fn is_drained(&self) -> bool {
+        self.is_answered() && self.outbox.is_empty()
+    }
+
+    /// True when all that was submitted is answered; a payload that is cut short is not waited for.
+    fn is_answered(&self) -> bool {
         let unsubmitted = usize::from(self.incoming.is_some());
-        self.session.in_flight() == unsubmitted && self.outbox.is_empty()
+        self.session.in_flight() == unsubmitted
     }
 
     fn on_received(&mut self, cx: &mut Context<'_>, completion: Completion) {

@@ -156,10 +156,15 @@ impl Daemon {
             task.abort();
             let _ = task.await;
         }
+        // All shards at once: one that hangs does not keep the others from ending well.
+        let draining: Vec<_> = self.shards.iter().map(ShardHandle::drain).collect();
         let drain = async {
             let mut drained = Vec::new();
-            for shard in &self.shards {
-                drained.push(shard.drain().await);
+            for shard in draining {
+                drained.push(match shard {
+                    Ok(answer) => answer.await.map_err(|_| crate::shard::Gone),
+                    Err(gone) => Err(gone),
+                });
             }
             drained
         };

@@ -159,6 +159,15 @@ impl Clients {
         }
     }
 
+    /// Closes those that were asked to close and do not take their last answers.
+    pub(crate) fn give_up(&mut self, cx: &mut Context<'_>) {
+        for key in 0..self.slots.capacity() {
+            let Some(client) = self.slots.get_mut(key) else { continue };
+            client.connection.give_up(cx);
+            self.touch(key);
+        }
+    }
+
     /// When [`Clients::tick`] is due.
     pub(crate) fn next_deadline(&self) -> Nanos {
         self.deadline

@@ -9,8 +9,9 @@
 //! on every connection that has something, tells the engine that slot memory is free again, and lets
 //! waiting clients try. It ends because each round consumes what clients sent before the turn.
 //!
-//! Draining: clients answer what is in flight and close, the engine becomes idle, primary storage is
-//! flushed, the disk is done.
+//! Draining: clients get what is in flight answered and are closed, the engine becomes idle, primary
+//! storage is flushed, the disk is done. A client that does not take its answers is not waited for longer
+//! than [`LEAVE_MAX`].
 
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ use crate::daemon::events::{EventSender, Severity};
 
 /// Actions that a batch has room for before its lists grow.
 const BATCH: usize = 256;
+/// Time that clients have to take their last answers; less than all of draining may take.
+const LEAVE_MAX: Nanos = Nanos::from_millis(3_000);
 /// The I/O that flushes primary storage at the end; the engine never uses this number.
 const FINAL_FLUSH: IoId = IoId(u64::MAX);
 
@@ -55,6 +58,8 @@ pub(crate) struct Disk {
     clients: Clients,
     session: Session,
     ending: Ending,
+    /// When draining gives up on clients that do not take their answers.
+    leave_by: Nanos,
     events: EventSender,
 }
 
@@ -120,6 +125,7 @@ impl Disk {
             clients: Clients::new(number),
             session: Session::default(),
             ending: Ending::Serving,
+            leave_by: Nanos::NEVER,
             events,
         })
     }
@@ -170,6 +176,10 @@ impl Disk {
             self.engine.tick(now, &mut self.actions);
         }
         self.clients.tick(&mut context!(self, now, reactor));
+        if self.leave_by <= now {
+            self.leave_by = now.plus(LEAVE_MAX);
+            self.clients.give_up(&mut context!(self, now, reactor));
+        }
         loop {
             self.run_actions(now, reactor);
             if !self.clients.is_flushed() {
@@ -191,13 +201,17 @@ impl Disk {
     /// When the next turn is due at the latest.
     pub(crate) fn next_deadline(&self) -> Nanos {
         let engine = self.engine.next_deadline();
-        engine.min(self.backend.next_deadline()).min(self.clients.next_deadline())
+        engine
+            .min(self.backend.next_deadline())
+            .min(self.clients.next_deadline())
+            .min(self.leave_by)
     }
 
     /// Begins to end; [`Disk::drained`] tells when it has.
     pub(crate) fn drain(&mut self, now: Nanos, reactor: &mut Reactor) {
         if self.ending == Ending::Serving {
             self.ending = Ending::Draining;
+            self.leave_by = now.plus(LEAVE_MAX);
             self.clients.close(&mut context!(self, now, reactor));
             self.engine.shut_down();
         }

@@ -144,14 +144,14 @@ impl ShardHandle {
         Ok(DiskHandle { sender: self.sender.clone(), number })
     }
 
-    /// Finishes what is in flight and flushes; the thread ends.
+    /// Tells it to finish what is in flight and to flush; the thread ends, and its answer comes then.
     ///
     /// # Errors
     /// It ended before.
-    pub async fn drain(&self) -> Result<Vec<Drained>, Gone> {
+    pub fn drain(&self) -> Result<oneshot::Receiver<Vec<Drained>>, Gone> {
         let (answer, receiver) = oneshot::channel();
         self.send(Command::Drain(answer))?;
-        receiver.await.map_err(|_| Gone)
+        Ok(receiver)
     }
 
     /// Waits for the thread to end by itself, which it only does when it fails: why.
