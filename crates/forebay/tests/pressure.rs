@@ -56,7 +56,7 @@ fn a_client_that_does_not_read_its_answers_does_not_keep_the_disk_from_ending_we
     let server = Forebay::start(&args);
     let mut deaf = Client::attach(&folder.path("nbd.sock"), "db");
     for n in 0..16 {
-        deaf.send(0, n % 8 << 20, 1 << 20, &[]);
+        deaf.send(0, (n % 8) << 20, 1 << 20, &[]);
     }
     let mut client = Client::attach(&folder.path("nbd.sock"), "db");
     client.write(0, &[3; 4096]);
