@@ -108,8 +108,11 @@ fn a_second_run_on_the_same_socket_backend_or_flash_is_refused() {
     let cases: [(Vec<&str>, &str); 4] = [
         (vec!["run", "mem:1MiB", "--control", &control], "control.sock is in use"),
         (vec!["run", "mem:1MiB", "--control", &other, "--nbd", &nbd], "nbd.sock is in use"),
-        (vec!["run", "mem:1MiB", "--control", &other, "--flash", &flash], "flash is in use"),
-        (vec!["run", &backend, "--control", &other], "in use"),
+        (
+            vec!["run", "mem:1MiB", "--control", &other, "--flash", &flash],
+            "flash: already in use by another process, ",
+        ),
+        (vec!["run", &backend, "--control", &other], "already in use by another process, "),
     ];
     for (mut args, expect) in cases {
         args.extend(ram);
@@ -206,7 +209,7 @@ fn a_hostile_client_harms_only_itself() {
     drop(half);
     let mut deaf = Client::attach(&socket, "db");
     for n in 0..64 {
-        deaf.send(0, n % 8 << 20, 1 << 20, &[]);
+        deaf.send(0, (n % 8) << 20, 1 << 20, &[]);
     }
     assert_eq!(client.read(0, 4096), [0; 4096], "nothing of the half write was written");
     client.write(0, &[3; 4096]);

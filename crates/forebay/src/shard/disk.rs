@@ -37,8 +37,9 @@ use crate::daemon::events::{EventSender, Severity};
 const BATCH: usize = 256;
 /// Time that clients have to take their last answers; less than all of draining may take.
 const LEAVE_MAX: Nanos = Nanos::from_millis(3_000);
-/// The I/O that flushes primary storage at the end; the engine never uses this number.
-const FINAL_FLUSH: IoId = IoId(u64::MAX);
+/// The I/O that flushes primary storage at the end. The engine never uses this number: its lower half is a
+/// place in a table far smaller; nor do wrapping backends, who count down from the highest.
+const FINAL_FLUSH: IoId = IoId(u32::MAX as u64);
 
 /// See the module.
 pub(crate) struct Disk {
