@@ -110,9 +110,9 @@ fn a_second_run_on_the_same_socket_backend_or_flash_is_refused() {
         (vec!["run", "mem:1MiB", "--control", &other, "--nbd", &nbd], "nbd.sock is in use"),
         (
             vec!["run", "mem:1MiB", "--control", &other, "--flash", &flash],
-            "flash: already in use by another process, ",
+            "flash: already in use by process ",
         ),
-        (vec!["run", &backend, "--control", &other], "already in use by another process, "),
+        (vec!["run", &backend, "--control", &other], "already in use by process "),
     ];
     for (mut args, expect) in cases {
         args.extend(ram);

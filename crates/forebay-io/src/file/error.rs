@@ -44,7 +44,7 @@ impl FileError {
             kind: FileErrorKind::InUse,
             action: "lock",
             path: path.to_owned(),
-            why: format!("already in use by another process, {process}"),
+            why: format!("already in use by process {process}"),
             advice: "stop that one or choose another",
             source: None,
         }

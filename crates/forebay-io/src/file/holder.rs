@@ -9,14 +9,14 @@ use rustix::fs::{fstat, major, minor};
 /// `PF_EXITING` of the kernel's process flags.
 const EXITING: u64 = 0x4;
 
-/// The process that holds a `flock` on the file, if it lives and is not this one. `None` also when the kernel
-/// does not tell (another process namespace, a file system with device numbers of its own).
+/// The process that holds a `flock` on the file, if it lives; it may be this one. `None` also when the kernel does
+/// not tell (another process namespace, a file system with device numbers of its own).
 pub(super) fn living_holder(fd: BorrowedFd<'_>) -> Option<u32> {
     let stat = fstat(fd).ok()?;
     let file = format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino);
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    let holders = locks.lines().filter_map(|line| holder_of(line, &file));
-    holders.filter(|&process| process != std::process::id()).find(|&process| is_living(process))
+    let mut holders = locks.lines().filter_map(|line| holder_of(line, &file));
+    holders.find(|&process| is_living(process))
 }
 
 /// The process of a line of `/proc/locks` that is a `flock` on `file`.
