@@ -167,21 +167,26 @@ impl Oracle {
     }
 
     fn collapse(&mut self, arrival: u64, index: u64, version: Version) -> Result<(), String> {
-        if self.sectors[index as usize].base != version {
-            let sector = &mut self.sectors[index as usize];
-            let Some(&seen) = sector.open.iter().rev().find(|open| open.version == version) else {
-                return Err(format!(
-                    "sector {index}: version {version}, allowed: {}",
-                    self.allowed(index)
-                ));
-            };
-            self.acknowledgements += 1;
-            let by = self.acknowledgements;
-            let before = sector.open.iter().filter(|o| o.arrival < seen.arrival);
-            let before = before.map(|open| open.version).chain([sector.base]);
-            sector.old.extend(before.map(|version| Old { version, by }));
-            self.with_old.insert(index);
-            (sector.base, sector.acknowledged, sector.based_on) = (version, 0, seen.arrival);
+        let sector = &mut self.sectors[index as usize];
+        // Zeroes can be there again: then what was open in between may come back.
+        let is_base = sector.base == version;
+        let matches =
+            |open: &&Open| open.version == version && (!is_base || open.arrival < arrival);
+        match sector.open.iter().rev().find(matches).copied() {
+            Some(seen) => {
+                self.acknowledgements += 1;
+                let by = self.acknowledgements;
+                let before = sector.open.iter().filter(|o| o.arrival < seen.arrival);
+                let before = before.map(|open| open.version).chain([sector.base]);
+                sector.old.extend(before.map(|version| Old { version, by }));
+                self.with_old.insert(index);
+                (sector.base, sector.acknowledged, sector.based_on) = (version, 0, seen.arrival);
+            }
+            None if is_base => {}
+            None => {
+                let allowed = self.allowed(index);
+                return Err(format!("sector {index}: version {version}, allowed: {allowed}"));
+            }
         }
         // Everything that arrived before this read has ended: it is in `base`, or never was.
         let under_way = |open: &Open| open.arrival > arrival || open.drifts;

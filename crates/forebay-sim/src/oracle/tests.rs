@@ -79,3 +79,12 @@ fn a_flush_covers_only_what_was_acknowledged_before_it() {
     assert!(oracle.flushed(mark).is_ok());
     assert!(oracle.lose(2, [(1, Some(ZEROES))]).is_ok());
 }
+
+#[test]
+fn what_was_open_between_zeroes_and_zeroes_may_come_back() {
+    let mut oracle = oracle();
+    oracle.begin(1, 5, SECTOR_ONE, false);
+    oracle.begin(2, ZEROES, SECTOR_ONE, false);
+    assert!(read(&mut oracle, 3, ZEROES).is_ok());
+    assert!(oracle.lose(4, [(1, Some(5))]).is_ok());
+}
