@@ -44,13 +44,22 @@ fn a_file_in_use_is_refused_until_it_is_let_go_of() {
         let holder = format!("in use by process {}", std::process::id());
         assert!(error.to_string().contains(&holder), "{error}");
     }
-    let patient = std::thread::spawn({
-        let path = path.clone();
-        let options = Options { lock_wait: Duration::from_secs(60), ..Options::default() };
-        move || OpenFile::open(&path, &options).map(|open| open.size())
-    });
     drop(first.into_fd());
-    assert_eq!(patient.join().unwrap().unwrap(), 4096);
+    assert_eq!(OpenFile::open(&path, &Options::default()).unwrap().size(), 4096);
+}
+
+#[test]
+fn a_lock_is_waited_for_while_its_holder_is_ending_and_not_longer() {
+    let wait = Duration::from_secs(60);
+    let mut left = 3;
+    let attempt = || {
+        left -= 1;
+        if left == 0 { Ok(()) } else { Err(Errno::WOULDBLOCK) }
+    };
+    assert_eq!(patiently(wait, || true, attempt), Ok(()));
+    let held = || Err::<(), _>(Errno::WOULDBLOCK);
+    assert_eq!(patiently(wait, || false, held), Err(Errno::WOULDBLOCK), "at once");
+    assert_eq!(patiently(Duration::ZERO, || true, held), Err(Errno::WOULDBLOCK));
 }
 
 #[test]
