@@ -55,10 +55,19 @@ fn planted_bugs_are_found() {
 /// Seeds that once broke a rule.
 #[test]
 fn seeds_that_found_bugs_pass() {
-    // A flush that succeeded after a loss; a pinned slot that changed; memory off page boundaries.
-    // A lost piece of zeroes; a loss after a failed flush; a loss of what an earlier engine wrote; a
-    // read and the writes behind it that waited for each other.
-    for seed in [7, 54, 119, 158, 71, 449, 1655, 2667, 2048] {
+    let told_late = [7, 54, 61, 72];
+    let pinned_slot_changed = [0, 93, 119, 158];
+    let memory_off_page_boundaries = [71, 115, 211];
+    // Of zeroes in pieces, after a failed flush, of what an earlier engine wrote.
+    let losses_kept_in_cache = [113, 449, 1091, 1168, 1655, 2667];
+    let read_and_writes_waited_for_each_other = [2048];
+    let all = told_late
+        .into_iter()
+        .chain(pinned_slot_changed)
+        .chain(memory_off_page_boundaries)
+        .chain(losses_kept_in_cache)
+        .chain(read_and_writes_waited_for_each_other);
+    for seed in all {
         pass(seed);
     }
 }
