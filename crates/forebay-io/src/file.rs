@@ -32,6 +32,8 @@ mod tests;
 const DIRECT_ALIGN_UNKNOWN: u32 = 4096;
 /// How long to wait at most for someone of whom it is not known whether he is ending.
 const UNKNOWN_HOLDER_WAIT_MAX: Duration = Duration::from_secs(3);
+/// How long to wait at most for this very process to let go.
+const OWN_WAIT_NS_MAX: u64 = 10_000_000_000;
 /// Smallest block of any device.
 const SECTOR: u32 = 512;
 
@@ -244,9 +246,15 @@ fn lock(
     wait: Duration,
 ) -> Result<(), FileError> {
     let mut living = None;
+    let start = now_nanos();
     let ends = || {
         living = holder::living_holder(fd);
-        living.is_none()
+        match living {
+            None => true,
+            // A reactor of this process may have been dropped: its ring is taken apart by and by.
+            Some(process) if process == std::process::id() => now_nanos() - start < OWN_WAIT_NS_MAX,
+            Some(_) => false,
+        }
     };
     let locked = patiently(wait, ends, || rustix::fs::flock(fd, operation));
     locked.map_err(|error| match (error, living) {

@@ -53,11 +53,8 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
-        match &self.source {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
-        }
+        // The source tells its part itself, to whoever prints the chain.
+        f.write_str(&self.message)
     }
 }
 

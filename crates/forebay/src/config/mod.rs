@@ -190,6 +190,9 @@ impl DiskSpec {
 /// nothing is left of it.
 pub fn name_from_backend(uri: &str) -> Name {
     let inner = uri.rsplit_once("inner=").map_or(uri, |(_, inner)| inner);
+    if inner.starts_with("mem:") {
+        return Name("mem".to_owned());
+    }
     let path = inner.split('?').next().unwrap_or(inner);
     let path = path.split_once(':').map_or(path, |(_, path)| path);
     let last = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("");

@@ -40,6 +40,9 @@ const LEAVE_MAX: Nanos = Nanos::from_millis(3_000);
 /// The I/O that flushes primary storage at the end. The engine never uses this number: its lower half is a
 /// place in a table far smaller; nor do wrapping backends, who count down from the highest.
 const FINAL_FLUSH: IoId = IoId(u32::MAX as u64);
+/// The I/O that flushes primary storage at the start: a predecessor that was killed may have acknowledged
+/// writes that nobody has flushed.
+const FIRST_FLUSH: IoId = IoId(u32::MAX as u64 - 1);
 
 /// See the module.
 pub(crate) struct Disk {
@@ -106,8 +109,11 @@ impl Disk {
         let arena = reactor.add_arena(memory.clone())?;
         let mut backend_events = Vec::with_capacity(BATCH);
         let tokens = TokenRange { base: token(Class::Backend, number, 0).0 };
-        backend
-            .attach(&mut BackendContext { now, reactor, events: &mut backend_events }, tokens)?;
+        let mut cx = BackendContext { now, reactor, events: &mut backend_events };
+        backend.attach(&mut cx, tokens)?;
+        if !backend.properties().read_only {
+            backend.submit(&mut cx, flush(FIRST_FLUSH, arena));
+        }
         let flash = match flash {
             None => None,
             Some(share) => Some(Flash::new(reactor.add_file(share.file)?, share.offset, number)),
@@ -312,6 +318,11 @@ impl Disk {
                 BackendEvent::Done { id: FINAL_FLUSH, status } => {
                     self.ending = Ending::Done(status)
                 }
+                BackendEvent::Done { id: FIRST_FLUSH, status } if !status.is_ok() => {
+                    let text = "primary storage failed the first flush: what a former run wrote may be lost";
+                    self.report(Severity::Error, text.to_owned());
+                }
+                BackendEvent::Done { id: FIRST_FLUSH, .. } => {}
                 BackendEvent::Done { id, status } => {
                     self.engine.complete(now, id, status, &[], &mut self.actions);
                 }
@@ -345,14 +356,18 @@ impl Disk {
             return;
         }
         self.ending = Ending::Flushing;
-        let range = ByteRange::at(0, 0);
-        let io = BackendIo { id: FINAL_FLUSH, range, op: IoOp::Flush, arena: self.arena };
         let events = &mut self.backend_events;
-        self.backend.submit(&mut BackendContext { now, reactor, events }, io);
+        let mut cx = BackendContext { now, reactor, events };
+        self.backend.submit(&mut cx, flush(FINAL_FLUSH, self.arena));
         self.absorb_ended(now);
     }
 
     fn report(&self, severity: Severity, text: String) {
         self.events.report(Some(&self.name), severity, text);
     }
+}
+
+/// A flush of primary storage.
+fn flush(id: IoId, arena: ArenaId) -> BackendIo {
+    BackendIo { id, range: ByteRange::at(0, 0), op: IoOp::Flush, arena }
 }

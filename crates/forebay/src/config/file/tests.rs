@@ -63,7 +63,7 @@ fn a_disk_is_named_after_its_backend() {
         |uri: &str, expect: &str| assert_eq!(super::super::name_from_backend(uri).0, expect);
     check("file:/san/db.raw", "db");
     check("block:/dev/sdb", "sdb");
-    check("mem:1GiB", "1GiB");
+    check("mem:1GiB", "mem");
     check("nbd://host:10809/web", "web");
     check("nbd+unix:///?socket=/run/slow.sock", "disk");
     check("model:san?iops=900&inner=file:/san/erp.raw", "erp");
