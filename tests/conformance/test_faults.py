@@ -66,7 +66,8 @@ def a_torn_write_is_eio_and_reads_show_what_is_on_primary_storage(bed):
 @test(forebay_only=True)
 def a_failed_flush_fails_the_flush(bed):
     image = bed.image("disk.raw", 8 * MIB)
-    disk = bed.disk("fault:rule=error,op=flush,times=1&inner=file:" + image)
+    # The first flush is Forebay's own, as it opens the disk.
+    disk = bed.disk("fault:rule=error,op=flush,times=2&inner=file:" + image)
     h = client(disk)
     h.pwrite(pattern(0, 4096, 1), 0)
     assert error_of(h.flush) == errno.EIO

@@ -55,7 +55,7 @@ def wrong_uris_name_what_is_wrong_with_them(bed):
 @test(forebay_only=True)
 def too_much_metadata_is_refused_with_both_figures(bed):
     refused(bed, ["run", "mem:16MiB", "--ram", "64MiB", "--block-size", "4KiB", "--metadata-limit", "4KiB",
-                  "--nbd", "unix:" + bed.path("s")], "metadata", "limit", "4096")
+                  "--nbd", "unix:" + bed.path("s")], "350.8 KiB for metadata", "limit 4 KiB")
 
 
 @test(forebay_only=True)
