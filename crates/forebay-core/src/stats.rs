@@ -17,12 +17,14 @@ const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 pub struct Latency {
     histogram: Histogram<u64>,
     sum_ns: u128,
+    /// Exact, where the histogram only has the bucket.
+    max_ns: u64,
 }
 
 impl Default for Latency {
     fn default() -> Self {
         let histogram = Histogram::new_with_max(LATENCY_NS_MAX, 2).expect("valid bounds");
-        Latency { histogram, sum_ns: 0 }
+        Latency { histogram, sum_ns: 0, max_ns: 0 }
     }
 }
 
@@ -32,12 +34,14 @@ impl Latency {
         let value = latency.0.min(LATENCY_NS_MAX);
         self.histogram.record_n(value, count).expect("a value within the bounds");
         self.sum_ns += u128::from(latency.0) * u128::from(count);
+        self.max_ns = self.max_ns.max(value);
     }
 
     /// Adds everything that `other` counted.
     pub fn merge(&mut self, other: &Latency) {
         self.histogram.add(&other.histogram).expect("the same bounds");
         self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
     }
 
     /// How many were counted.
@@ -51,7 +55,8 @@ impl Latency {
         if count == 0 {
             return LatencySummary::default();
         }
-        let at = |quantile| self.histogram.value_at_quantile(quantile);
+        // A percentile is the upper edge of its bucket, which may lie above the longest.
+        let at = |quantile| self.histogram.value_at_quantile(quantile).min(self.max_ns);
         LatencySummary {
             count,
             mean_ns: (self.sum_ns / u128::from(count)) as u64,
@@ -60,7 +65,7 @@ impl Latency {
             p90_ns: at(0.9),
             p99_ns: at(0.99),
             p999_ns: at(0.999),
-            max_ns: self.histogram.max(),
+            max_ns: self.max_ns,
         }
     }
 

@@ -12,6 +12,7 @@ pub(crate) fn events(args: EventsArgs) -> Result<()> {
         let found = client::find(args.disk.as_ref(), args.control.as_deref()).await?;
         let mut sockets: Vec<_> = found.into_iter().map(|found| found.control).collect();
         sockets.dedup();
+        let mut count = 0;
         for socket in sockets {
             let path = match &args.disk {
                 Some(disk) => format!("/v1/events?disk={disk}"),
@@ -19,7 +20,11 @@ pub(crate) fn events(args: EventsArgs) -> Result<()> {
             };
             for line in client::ask::<Vec<EventLine>>(&socket, &path).await? {
                 print_line(&line, args.json)?;
+                count += 1;
             }
+        }
+        if count == 0 && !args.json {
+            eprintln!("no events: nothing out of the ordinary happened since the start");
         }
         Ok(())
     })

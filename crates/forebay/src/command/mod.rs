@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use std::io::Write;
+
 use anyhow::Result;
 use clap::CommandFactory;
 
@@ -26,15 +28,7 @@ pub fn execute(cli: Cli) -> ExitCode {
         Command::Events(args) => events::events(args),
         Command::Trace(args) => trace::trace(args),
         Command::Demo(args) => demo::demo(args),
-        Command::Completion(args) => {
-            clap_complete::generate(
-                args.shell,
-                &mut Cli::command(),
-                "forebay",
-                &mut std::io::stdout(),
-            );
-            Ok(())
-        }
+        Command::Completion(args) => completion(args.shell),
         Command::Man => manual(),
     };
     match result {
@@ -76,7 +70,15 @@ fn manual() -> Result<()> {
     render_subcommands(&command, &mut out)
 }
 
-fn render_subcommands(command: &clap::Command, out: &mut impl std::io::Write) -> Result<()> {
+fn completion(shell: clap_complete::Shell) -> Result<()> {
+    // Into memory first: the generator does not take a closed pipe.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(())
+}
+
+fn render_subcommands(command: &clap::Command, out: &mut impl Write) -> Result<()> {
     for child in command.get_subcommands().filter(|child| child.get_name() != "help") {
         let name = child.get_bin_name().unwrap_or(child.get_name()).to_uppercase();
         writeln!(out, ".SH {name}")?;

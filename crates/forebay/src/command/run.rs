@@ -165,7 +165,7 @@ fn describe_disk(disk: &DiskInfo, text: &mut String) {
         let _ = writeln!(text, "  attach           nbdinfo '{uri}'");
         let _ = writeln!(
             text,
-            "                   qemu-system-x86_64 … -drive file='{uri}',format=raw,if=virtio"
+            "                   qemu-system-x86_64 … -drive file='{uri}',format=raw,cache=none,if=virtio"
         );
     }
 }
