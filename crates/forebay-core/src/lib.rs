@@ -11,6 +11,7 @@ pub mod alignment;
 mod buffers;
 pub mod config;
 mod deadlines;
+pub mod destage;
 pub mod directory;
 pub mod engine;
 pub mod geometry;
