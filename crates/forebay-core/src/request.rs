@@ -35,7 +35,10 @@ pub enum Op {
     /// Make everything acknowledged before durable.
     Flush,
     /// The range is no longer needed.
-    Discard,
+    Discard {
+        /// Acknowledge only when what became of it is durable.
+        fua: bool,
+    },
     /// The range reads as zeroes afterwards.
     WriteZeroes {
         /// False: the space must stay allocated.

@@ -36,7 +36,7 @@ fn writes_flushes_and_misses_allocate_nothing() {
         for tag in 0..10_000 {
             let range = ByteRange::at(next_block(&mut state, blocks) * 4096, 4096);
             let op = match tag % 8 {
-                0 => Op::Discard,
+                0 => Op::Discard { fua: tag % 16 == 0 },
                 1 => Op::Flush,
                 2 => {
                     let buffer = engine.write_buffer(range).expect("a buffer");

@@ -107,7 +107,7 @@ impl World<'_> {
         let op = match kind {
             Kind::Read => Op::Read { no_admit: rng.chance(100) },
             Kind::Flush => Op::Flush,
-            Kind::Discard => Op::Discard,
+            Kind::Discard => Op::Discard { fua },
             Kind::Zeroes => {
                 Op::WriteZeroes { may_unmap: rng.chance(500), fast_only: rng.chance(200), fua }
             }
@@ -116,7 +116,7 @@ impl World<'_> {
             Kind::CacheState => Op::CacheState,
             Kind::Nonsense => rng.pick(&[
                 Op::Read { no_admit: false },
-                Op::Discard,
+                Op::Discard { fua },
                 Op::Prefetch,
                 Op::Allocation,
                 Op::CacheState,
@@ -211,6 +211,9 @@ impl World<'_> {
             Kind::Write | Kind::Zeroes => self.on_changed(arrival, &asked, reply.status),
             Kind::Discard if reply.status == IoStatus::ReadOnly => {
                 self.oracle.withdraw(arrival, asked.range);
+            }
+            Kind::Discard if reply.status.is_ok() && asked.op == (Op::Discard { fua: true }) => {
+                self.oracle.discarded_durably(arrival, self.discarded(asked.range));
             }
             Kind::Flush if reply.status.is_ok() => {
                 self.oracle.flushed(asked.mark).unwrap_or_else(|wrong| panic!("{wrong}"));

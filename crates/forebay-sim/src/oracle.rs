@@ -30,6 +30,8 @@ struct Open {
     version: Version,
     /// Under way, and perhaps behind requests that arrived later.
     drifts: bool,
+    /// If it is there, it stays there.
+    durable: bool,
 }
 
 /// A version that may come back.
@@ -93,7 +95,12 @@ impl Oracle {
     /// A request that will make `range` read as `version` arrived; `drifts`: later ones may overtake it.
     pub fn begin(&mut self, arrival: u64, version: Version, range: ByteRange, drifts: bool) {
         for sector in sectors(range) {
-            self.sectors[sector as usize].open.push(Open { arrival, version, drifts });
+            self.sectors[sector as usize].open.push(Open {
+                arrival,
+                version,
+                drifts,
+                durable: false,
+            });
         }
     }
 
@@ -138,6 +145,19 @@ impl Oracle {
         }
     }
 
+    /// A discard with FUA was acknowledged: whether it changed a sector or not, that stays so.
+    pub fn discarded_durably(&mut self, arrival: u64, range: ByteRange) {
+        for index in sectors(range) {
+            let sector = &mut self.sectors[index as usize];
+            sector.old.clear();
+            self.with_old.remove(&index);
+            // One that drifts may still do the same later, and that would not be durable.
+            let durable = !sector.open.iter().any(|open| open.drifts);
+            let discard = sector.open.iter_mut().filter(|open| open.arrival == arrival);
+            discard.for_each(|open| open.durable = durable);
+        }
+    }
+
     /// It changed nothing: it was refused, or never tried.
     pub fn withdraw(&mut self, arrival: u64, range: ByteRange) {
         for index in sectors(range) {
@@ -176,10 +196,12 @@ impl Oracle {
             Some(seen) => {
                 self.acknowledgements += 1;
                 let by = self.acknowledgements;
-                let before = sector.open.iter().filter(|o| o.arrival < seen.arrival);
-                let before = before.map(|open| open.version).chain([sector.base]);
-                sector.old.extend(before.map(|version| Old { version, by }));
-                self.with_old.insert(index);
+                if !seen.durable {
+                    let before = sector.open.iter().filter(|o| o.arrival < seen.arrival);
+                    let before = before.map(|open| open.version).chain([sector.base]);
+                    sector.old.extend(before.map(|version| Old { version, by }));
+                    self.with_old.insert(index);
+                }
                 (sector.base, sector.acknowledged, sector.based_on) = (version, 0, seen.arrival);
             }
             None if is_base => {}
@@ -270,7 +292,8 @@ impl Oracle {
                         Some(Debt { first: debt.first.min(lost), last: debt.last.max(lost) });
                 }
                 // A write around it may still bring it back.
-                let before = Open { arrival: 0, version: sector.base, drifts: false };
+                let before =
+                    Open { arrival: 0, version: sector.base, drifts: false, durable: false };
                 sector.open.insert(0, before);
                 (sector.base, sector.acknowledged) = (version, 0);
             }

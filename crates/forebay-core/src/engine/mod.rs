@@ -191,7 +191,7 @@ impl Engine {
             Op::Prefetch => self.submit_prefetch(now, request, actions),
             Op::Write { buffer, fua } => self.submit_write(now, request, buffer, fua),
             Op::Flush => self.submit_flush(now, request, actions),
-            Op::Discard => self.submit_discard(now, request, actions),
+            Op::Discard { fua } => self.submit_discard(now, request, fua, actions),
             Op::WriteZeroes { may_unmap, fast_only, fua } => {
                 self.submit_zeroes(now, request, may_unmap, fast_only, fua, actions);
             }
@@ -318,7 +318,7 @@ impl Engine {
                 (true, REQUEST_MAX)
             }
             Op::Flush => return IoStatus::Ok,
-            Op::Discard | Op::WriteZeroes { .. } => (true, u64::MAX),
+            Op::Discard { .. } | Op::WriteZeroes { .. } => (true, u64::MAX),
             Op::Prefetch | Op::Allocation | Op::CacheState => (false, u64::MAX),
         };
         let fits = range.start < range.end && range.end <= self.config.backend.size;

@@ -7,7 +7,7 @@
 //! Pieces bound the work of one step (a discard may cover the whole disk). A backend that cannot
 //! write zeroes is written zeroes to, unless the client wants it fast or not at all. A discard is
 //! advice: what is not whole logical blocks is left alone, and a backend that cannot discard is not
-//! asked.
+//! asked. With FUA it ends with a flush all the same.
 
 use super::inflight::{IoKind, Job, ZeroJob, ZeroKind};
 use super::{Engine, LatencyOf};
@@ -25,16 +25,23 @@ const PIECE_MAX: u64 = 64 << 20;
 const WRITTEN_PIECE_MAX: u64 = 1 << 20;
 
 impl Engine {
-    pub(super) fn submit_discard(&mut self, now: Nanos, request: Request, actions: &mut Actions) {
-        let logical = u64::from(self.config.backend.logical_block);
+    pub(super) fn submit_discard(
+        &mut self,
+        now: Nanos,
+        request: Request,
+        fua: bool,
+        actions: &mut Actions,
+    ) {
+        let backend = self.config.backend;
+        let logical = u64::from(backend.logical_block);
         let start = request.range.start.next_multiple_of(logical);
-        let end = request.range.end & !(logical - 1);
-        if !self.config.backend.discard || start >= end {
+        let end = if backend.discard { request.range.end & !(logical - 1) } else { start };
+        let range = ByteRange::new(start, end.max(start));
+        if range.is_empty() && !fua {
             self.counters.discards += 1;
             return self.refuse(now, request, IoStatus::Ok, actions);
         }
-        let request = Request { range: ByteRange::new(start, end), ..request };
-        self.enter_zero(now, request, ZeroKind::Discard, false, false);
+        self.enter_zero(now, Request { range, ..request }, ZeroKind::Discard, fua, false);
     }
 
     pub(super) fn submit_zeroes(
@@ -74,10 +81,10 @@ impl Engine {
     pub(super) fn run_zero(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
         let entry = self.requests[key];
         let Job::Zero(mut job) = entry.job else { unreachable!("zeroes") };
-        if entry.failed.is_some() {
+        let rest = ByteRange::new(job.cursor, entry.range.end);
+        if entry.failed.is_some() || rest.is_empty() {
             return self.finish_zero(now, key, actions);
         }
-        let rest = ByteRange::new(job.cursor, entry.range.end);
         if !job.by_writing {
             job.piece = ByteRange::at(rest.start, rest.len().min(PIECE_MAX));
             self.requests[key].job = Job::Zero(job);

@@ -318,7 +318,7 @@ impl Session {
         let (op, second) = match command {
             Command::Read | Command::Write => (Op::Read { no_admit: false }, None),
             Command::Flush => (Op::Flush, None),
-            Command::Trim => (Op::Discard, None),
+            Command::Trim => (Op::Discard { fua }, None),
             Command::Cache => (Op::Prefetch, None),
             Command::WriteZeroes => {
                 let may_unmap = !header.flags.has(CommandFlags::NO_HOLE);

@@ -88,3 +88,14 @@ fn what_was_open_between_zeroes_and_zeroes_may_come_back() {
     assert!(read(&mut oracle, 3, ZEROES).is_ok());
     assert!(oracle.lose(4, [(1, Some(5))]).is_ok());
 }
+
+#[test]
+fn a_discard_with_fua_may_have_changed_the_sector_or_not_but_a_loss_changes_nothing_back() {
+    for (seen, other) in [(ZEROES, 3), (3, ZEROES)] {
+        let mut oracle = Oracle::new(4 * SECTOR, 3);
+        oracle.begin(1, ZEROES, SECTOR_ONE, false);
+        oracle.discarded_durably(1, SECTOR_ONE);
+        assert!(read(&mut oracle, 2, seen).is_ok());
+        assert!(oracle.lose(3, [(1, Some(other))]).is_err());
+    }
+}

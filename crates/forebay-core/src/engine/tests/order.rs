@@ -153,7 +153,7 @@ fn a_read_only_disk_refuses_every_change() {
     config.backend.read_only = true;
     let mut rig = Rig::new(config);
     rig.write(1, 0, 512, 1);
-    rig.submit(2, 0, 512, Op::Discard);
+    rig.submit(2, 0, 512, Op::Discard { fua: false });
     assert_eq!((rig.reply(1).1, rig.reply(2).1), (IoStatus::ReadOnly, IoStatus::ReadOnly));
     assert!(rig.engine.is_idle());
 }

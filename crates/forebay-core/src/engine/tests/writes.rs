@@ -198,7 +198,7 @@ fn a_discard_drops_whole_logical_blocks_from_the_cache() {
     let mut rig = Rig::new(config());
     rig.read(1, 0, 8192);
     rig.settle();
-    rig.submit(2, 0, 4096, Op::Discard);
+    rig.submit(2, 0, 4096, Op::Discard { fua: false });
     rig.settle();
     rig.expect_bytes(0, 4096, 0);
     assert_eq!(rig.counters().read_hits_ram, 0);
@@ -213,6 +213,31 @@ fn fua_is_acknowledged_after_a_flush_that_started_after_the_write() {
     assert!(!rig.has_reply(1));
     rig.settle();
     assert!(rig.has_reply(1));
+}
+
+#[test]
+fn a_discard_with_fua_is_acknowledged_after_a_flush_even_where_nobody_can_follow_it() {
+    for (discard, range, asked) in
+        [(true, (0, 4096), true), (false, (0, 4096), false), (true, (512, 512), false)]
+    {
+        let mut config = config();
+        config.backend.discard = discard;
+        config.backend.logical_block = 4096;
+        let mut rig = Rig::new(config);
+        rig.submit(1, range.0, range.1, Op::Discard { fua: true });
+        if asked {
+            assert_eq!(rig.drawn(), ["D 0+4096"]);
+            rig.complete(0, IoStatus::Ok);
+        }
+        assert_eq!(rig.drawn(), ["F 0+0"]);
+        assert!(!rig.has_reply(1));
+        rig.settle();
+        assert_eq!(rig.reply(1).1, IoStatus::Ok);
+        rig.submit(2, range.0, range.1, Op::Discard { fua: false });
+        rig.settle();
+        assert_eq!(rig.counters().discards, 2);
+        assert_eq!(rig.counters().backend_flushes, 1);
+    }
 }
 
 #[test]

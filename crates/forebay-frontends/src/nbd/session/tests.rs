@@ -88,7 +88,8 @@ fn every_command_becomes_its_operation() {
     check(Command::Read, none, Op::Read { no_admit: false });
     check(Command::Read, CommandFlags::DF, Op::Read { no_admit: false });
     check(Command::Flush, none, Op::Flush);
-    check(Command::Trim, CommandFlags::FUA, Op::Discard);
+    check(Command::Trim, none, Op::Discard { fua: false });
+    check(Command::Trim, CommandFlags::FUA, Op::Discard { fua: true });
     check(Command::Cache, none, Op::Prefetch);
     check(Command::BlockStatus, none, Op::Allocation);
     let zeroes = |may_unmap, fast_only, fua| Op::WriteZeroes { may_unmap, fast_only, fua };
@@ -122,6 +123,8 @@ fn without_a_write_cache_every_write_is_durable_and_a_flush_is_still_taken() {
     assert!(matches!(step, Step::Write { fua: true, .. }));
     let zeroes = submission(&mut session, header(Command::WriteZeroes, none, 0, 512));
     assert!(matches!(zeroes.op, Op::WriteZeroes { fua: true, .. }));
+    let trim = submission(&mut session, header(Command::Trim, none, 0, 512));
+    assert_eq!(trim.op, Op::Discard { fua: true });
     assert_eq!(submission(&mut session, header(Command::Flush, none, 0, 0)).op, Op::Flush);
 }
 
