@@ -45,3 +45,57 @@ pub struct IoId(pub u64);
 /// The frontend's own name for a request, returned unchanged in its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestTag(pub u64);
+
+/// Number of a record in a disk's log: +1 each, never used twice for what may still be read.
+/// Real records count from 1; 0 is "before the first".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence(pub u64);
+
+impl Sequence {
+    /// The sequence `count` records later.
+    pub const fn plus(self, count: u64) -> Sequence {
+        Sequence(self.0 + count)
+    }
+}
+
+/// The span between two acknowledged flushes that a write belongs to: what a later epoch holds must not
+/// be on primary storage without all of the earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlushEpoch(pub u64);
+
+/// Counts the sessions that may have written under a disk's name; what an older one left is fenced off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(pub u64);
+
+/// Number of a segment of the flash pool, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(pub u32);
+
+/// Number of a group in a disk's log, +1 each over all segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupNumber(pub u64);
+
+/// Names a disk or a pool for good; never zero for a real one.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uuid(pub [u8; 16]);
+
+impl Uuid {
+    /// Nobody.
+    pub const NIL: Uuid = Uuid([0; 16]);
+}
+
+impl std::fmt::Display for Uuid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}

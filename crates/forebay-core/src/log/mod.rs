@@ -1,0 +1,39 @@
+//! The write log of one disk: the bytes on flash and how they are read back. No I/O.
+//!
+//! ```text
+//!   segment (leased from the pool)
+//!   +----------------+--------------+-----------+-----------+--------------+------
+//!   | segment header | group header | data page | data page | group header | data …
+//!   +----------------+--------------+-----------+-----------+--------------+------
+//!     page 0           page 1         page 2      page 3      page 4
+//! ```
+//! A *group* is what one write puts on flash: a header page with an entry per record, then the data. Groups
+//! follow each other without gaps, and none spans two segments. [`segment`] and [`group`] encode and decode
+//! the two kinds of page; [`recover`] walks them after a restart. `docs/format.md` has every byte and
+//! argues the protocol failure by failure; what writers owe to it is repeated at the functions here.
+
+pub mod group;
+pub mod recover;
+pub mod segment;
+
+use crate::geometry::{ByteRange, PAGE};
+
+/// No record lies beyond this byte.
+pub const DISK_SIZE_MAX: u64 = 1 << 62;
+
+/// The page of the disk's grid that `position` lies in begins here, seen from a grid whose pages
+/// begin at `phase + k × 4096`; before the disk's start for the first page of a shifted grid, hence signed.
+pub fn page_start(position: u64, phase: u16) -> i64 {
+    let shift = grid_shift(phase);
+    ((position + shift) & !(PAGE - 1)) as i64 - shift as i64
+}
+
+/// Data pages that a write of `range` takes: one for each page of the grid that it touches.
+pub fn data_pages(range: ByteRange, phase: u16) -> u64 {
+    let start = page_start(range.start, phase);
+    ((range.end as i64 - start) as u64).div_ceil(PAGE)
+}
+
+fn grid_shift(phase: u16) -> u64 {
+    (PAGE - u64::from(phase)) % PAGE
+}

@@ -1,0 +1,1 @@
+//! The flash pool: segments, who leases them, and the records of the disks. No I/O.
