@@ -54,6 +54,8 @@ pub(super) struct Export {
 pub(super) struct NewSession {
     pub(super) export: Export,
     pub(super) sockets: Vec<OwnedFd>,
+    /// Nothing but the server can end the connections: there is no network in between.
+    pub(super) is_local: bool,
 }
 
 /// Connects, with several connections if the server promises that a flush covers all of them.
@@ -70,7 +72,8 @@ pub(super) fn open_session(uri: &NbdUri) -> Result<NewSession, Error> {
             }
         }
     }
-    Ok(NewSession { export, sockets })
+    let is_local = matches!(uri.address, NbdAddress::Unix(_));
+    Ok(NewSession { export, sockets, is_local })
 }
 
 /// A helper thread that connects once and then ends.

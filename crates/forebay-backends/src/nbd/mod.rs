@@ -3,15 +3,36 @@
 //!
 //! ```text
 //!             open()                  a connection ends, garbage, no answer in time
-//! (blocking) ──────► session is up ─────────────────────────────────────────────┐
-//!                         ▲                                                     ▼
-//!                         │ connected, and the old                      SessionLost; sockets closed
-//!                         │ sockets are drained                                 │
-//!                    SessionRestored, ◄── helper thread connects ◄── back-off ◄─┘
+//! (blocking) ──────► session is up ─────────────────────────────────────────────► settling
+//!                         ▲                                                          │ all is settled,
+//!                         │ connected, and the old                                   ▼ or fence time over
+//!                         │ sockets are drained                     SessionLost; sockets closed
+//!                         │                                                          │
+//!                    SessionRestored, ◄── helper thread connects ◄── back-off ◄──────┘
 //!                    unanswered I/O again       └── fails: longer back-off ──►──┘
 //! ```
 //! - Several connections where the server promises that a flush on one covers all; the loss of any
 //!   of them is the loss of the session, since nobody knows what the server still holds.
+//! - **Fence**: NBD cannot tell a server to forget a request. A write that the server received may
+//!   land late, and must not overtake a newer one. So a session that cannot go on is settled first:
+//!   no new request is sent, and until each change of data is settled nothing is sent again. Settled
+//!   is what was answered (connections that work are listened to, and not shut down: QEMU would
+//!   answer that by closing them before its requests have ended), and what was sent on a connection
+//!   that the server closed:
+//!
+//!   | the connection ended by | proves | |
+//!   |---|---|---|
+//!   | end of stream | the server let go of it | nbdkit and nbd-server close when the last request has ended, Forebay keeps the order of overlapping writes itself; a process that dies closes after its last system call |
+//!   | reset, unix socket | the same | closed with requests unread, and only the server can |
+//!   | reset, TCP | nothing | a firewall or a proxy may have sent it |
+//!   | garbage | nothing | it is shut down for sending, and read until its end |
+//!   | silence | nothing | the network is cut, or the server hangs |
+//!
+//!   What proves nothing is waited for until [`fence`](NbdUri::fence) after the loss; then the server
+//!   counts as dead, and what our kernel has not delivered is dropped with the socket.
+//! - **Limits** of the fence: QEMU closes a connection on a protocol error, and when it cannot send an
+//!   answer, while other requests of it still run. A server that hangs for longer than `timeout` and
+//!   `fence` together and then goes on carries out what it has in its socket.
 //! - **Replay**: an I/O that was answered is never sent again; one that was not is sent on the next
 //!   session, after [`BackendEvent::SessionLost`]. A flush that would have covered writes answered
 //!   on the lost session fails instead of succeeding without them.
@@ -61,7 +82,7 @@ pub struct NbdBackend {
     export: Export,
     tokens: Option<TokenRange>,
     requests: Requests,
-    /// Up, or closed and being drained.
+    /// Up, being settled, or closed and being drained.
     session: Option<Session>,
     /// Ends of reads whose memory the closed session may still be receiving into.
     held: Vec<BackendEvent>,
@@ -78,6 +99,12 @@ enum State {
     /// Connected by `open`, not attached yet, or ready to go on once the old session has drained.
     Connected(NewSession),
     Up,
+    /// The session cannot go on, but the server may still change data for it.
+    Settling {
+        /// When it counts as dead.
+        until: Nanos,
+        why: String,
+    },
     BackOff {
         until: Nanos,
         attempt: u32,
@@ -155,17 +182,36 @@ impl NbdBackend {
         }
         let session = self.session.as_mut().expect("up");
         if let Err(why) = session.send(cx, &mut self.requests) {
-            return self.lose_session(cx, why);
+            return self.settle_session(cx, why);
         }
         if self.check_at == Nanos::NEVER && self.requests.in_flight() > 0 {
             self.check_at = cx.now.plus(self.uri.timeout);
         }
     }
 
-    /// The session is over; the next attempt to connect is made at once.
-    fn lose_session(&mut self, cx: &mut Context<'_>, why: String) {
-        self.session.as_mut().expect("up").close(cx.reactor);
+    /// The session cannot go on; it is lost when nothing of it can change data any more.
+    fn settle_session(&mut self, cx: &mut Context<'_>, why: String) {
         self.check_at = Nanos::NEVER;
+        let wait = "waiting until the server is done with what it was sent";
+        self.trouble = Some(format!("{}: {why}; {wait}", self.uri));
+        self.state = State::Settling { until: cx.now.plus(self.uri.fence), why };
+        self.check_settled(cx);
+    }
+
+    fn check_settled(&mut self, cx: &mut Context<'_>) {
+        let State::Settling { until, why } = &mut self.state else { return };
+        let session = self.session.as_mut().expect("it is not lost yet");
+        // A connection that takes no more says so to its receive.
+        let _ = session.finish_messages(cx.reactor);
+        if session.is_settled(&self.requests) || *until <= cx.now {
+            let why = std::mem::take(why);
+            self.lose_session(cx, &why);
+        }
+    }
+
+    /// The session is over; the next attempt to connect is made at once.
+    fn lose_session(&mut self, cx: &mut Context<'_>, why: &str) {
+        self.session.as_mut().expect("it was up").close(cx.reactor);
         self.state = State::BackOff { until: cx.now, attempt: 0 };
         self.trouble = Some(format!("{}: {why}; reconnecting", self.uri));
         cx.events.push(BackendEvent::SessionLost);
@@ -256,7 +302,7 @@ impl NbdBackend {
         self.check_at = oldest.map_or(Nanos::NEVER, |sent| sent.plus(self.uri.timeout));
         if self.check_at <= cx.now {
             let timeout = crate::duration::exact(self.uri.timeout).to_string();
-            self.lose_session(cx, format!("no answer within {timeout}"));
+            self.settle_session(cx, format!("no answer within {timeout}"));
         }
     }
 }
@@ -295,7 +341,7 @@ impl Backend for NbdBackend {
         let session = self.session.as_mut().expect("its sockets complete");
         let result = session.on_completion(cx, completion, &mut self.requests);
         if let (State::Up, Err(why)) = (&self.state, result) {
-            self.lose_session(cx, why);
+            self.settle_session(cx, why);
         }
         if !self.held.is_empty() {
             self.tell_held(cx);
@@ -306,6 +352,7 @@ impl Backend for NbdBackend {
     fn on_wake(&mut self, cx: &mut Context<'_>) {
         match self.state {
             State::Up => self.check_time(cx),
+            State::Settling { .. } => self.check_settled(cx),
             State::BackOff { .. } | State::Connecting { .. } | State::Connected(_) => {
                 self.reconnect(cx);
             }
@@ -318,7 +365,7 @@ impl Backend for NbdBackend {
         match self.state {
             State::Up if self.is_send_due => Nanos(0),
             State::Up => self.check_at,
-            State::BackOff { until, .. } => until,
+            State::Settling { until, .. } | State::BackOff { until, .. } => until,
             State::Connecting { .. } | State::Connected(_) | State::Detached => Nanos::NEVER,
         }
     }
@@ -328,8 +375,10 @@ impl Backend for NbdBackend {
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {
-        if let (State::Up, Some(session)) = (&self.state, &mut self.session) {
-            session.leave(cx.reactor);
+        match (&self.state, &mut self.session) {
+            (State::Up, Some(session)) => session.leave(cx.reactor),
+            (_, Some(session)) => session.close(cx.reactor),
+            (_, None) => {}
         }
         self.state = State::Detached;
     }

@@ -74,6 +74,12 @@ impl Incoming {
         (self.data.map(|data| data.place), buffer)
     }
 
+    /// Takes back a buffer whose bytes mean nothing, as nothing does that may come after them.
+    pub(super) fn discard(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        *self = Incoming { buffer, data: None };
+    }
+
     /// Takes what was received: `count` bytes, first those for the place, then those in the buffer.
     ///
     /// # Errors

@@ -318,6 +318,14 @@ impl Requests {
         }
     }
 
+    /// The connections on which something that changes data waits for its answer.
+    pub(super) fn changes_in_flight(&self) -> impl Iterator<Item = usize> {
+        self.parts
+            .iter()
+            .filter(|(_, part)| self.requests[part.request].changes_data())
+            .filter_map(|(_, part)| part.connection)
+    }
+
     /// When the part that has waited longest was sent.
     pub(super) fn oldest_sent(&self) -> Option<Nanos> {
         let sent = self.parts.iter().filter(|(_, part)| part.connection.is_some());

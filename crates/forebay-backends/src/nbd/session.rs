@@ -4,8 +4,11 @@
 //! arena. What the socket does not take of a message is sent in pieces through a bounce buffer, and
 //! the connection takes no other message until that is done.
 //!
-//! **Invariant:** after [`Session::close`], [`Session::is_drained`] tells when the kernel has let
-//! go of all memory; a request must not be given to another session before that.
+//! A session that cannot go on is first *settled*, then closed, then drained:
+//! - [`Session::is_settled`]: nothing that the server was sent can still change the export;
+//! - [`Session::is_drained`]: the kernel has let go of all memory.
+//!
+//! **Invariant:** a request is given to another session only after both.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -34,12 +37,27 @@ pub(super) struct Session {
     tokens: TokenRange,
     /// The connection that is asked first whether it takes the next batch.
     next: usize,
+    is_local: bool,
     is_closed: bool,
+}
+
+/// What is known of the server's side of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// It answers, or may.
+    There,
+    /// What comes from it has no meaning; its end is waited for.
+    Garbled,
+    /// It closed the connection.
+    LetGo,
+    /// The connection broke; what the server knows of that is not known.
+    Unknown,
 }
 
 #[derive(Debug)]
 struct Connection {
     socket: SocketId,
+    peer: Peer,
     incoming: Incoming,
     is_receiving: bool,
     /// The message that is sent in part.
@@ -93,6 +111,7 @@ impl Session {
             connections: Vec::new(),
             tokens,
             next: 0,
+            is_local: new.is_local,
             is_closed: false,
         };
         for socket in new.sockets {
@@ -108,6 +127,7 @@ impl Session {
         let socket = reactor.add_socket(socket)?;
         self.connections.push(Connection {
             socket,
+            peer: Peer::There,
             incoming: Incoming::new(),
             is_receiving: false,
             outgoing: None,
@@ -126,11 +146,11 @@ impl Session {
         reactor.recv(connection.socket, place, buffer, self.tokens.token(2 * index as u64));
     }
 
-    /// Shuts all connections down.
+    /// Ends all connections; what they have not delivered yet is dropped where that is possible.
     pub(super) fn close(&mut self, reactor: &mut Reactor) {
         if !std::mem::replace(&mut self.is_closed, true) {
             for connection in &self.connections {
-                reactor.remove_socket(connection.socket);
+                reactor.abort_socket(connection.socket);
             }
         }
     }
@@ -149,7 +169,16 @@ impl Session {
             // A courtesy: the server sees the end of the stream anyway.
             let _ = reactor.send_now(connection.socket, &[SendPart::Bytes(&header.to_bytes())]);
         }
-        self.close(reactor);
+        self.is_closed = true;
+        for connection in &self.connections {
+            reactor.remove_socket(connection.socket);
+        }
+    }
+
+    /// True when no change of data can be on its way any more: each was answered, or its connection
+    /// was closed by the server.
+    pub(super) fn is_settled(&self, requests: &Requests) -> bool {
+        requests.changes_in_flight().all(|index| self.connections[index].peer == Peer::LetGo)
     }
 
     /// True when closed and no operation is in flight any more.
@@ -182,10 +211,21 @@ impl Session {
             return Ok(());
         }
         let count = match completion.result {
-            Ok(0) => return Err("the server closed the connection".to_owned()),
+            Ok(0) => {
+                connection.peer = Peer::LetGo;
+                return Err("the server closed the connection".to_owned());
+            }
             Ok(count) => count,
-            Err(error) => return Err(format!("the connection broke: {error}")),
+            Err(error) => {
+                connection.peer = if self.is_local { Peer::LetGo } else { Peer::Unknown };
+                return Err(format!("the connection broke: {error}"));
+            }
         };
+        if connection.peer == Peer::Garbled {
+            connection.incoming.discard(buffer);
+            self.receive(index, cx.reactor);
+            return Ok(());
+        }
         let before = requests.in_flight();
         let mut sink = Sink {
             connection: index,
@@ -195,13 +235,15 @@ impl Session {
             events: cx.events,
             unsent: connection.outgoing.map(|message| message.part),
         };
-        connection
-            .incoming
-            .received(buffer, count, &mut sink)
-            .map_err(|what| format!("the server broke the protocol: {what}"))?;
+        let understood = connection.incoming.received(buffer, count, &mut sink);
         connection.in_flight -= (before - requests.in_flight()) as u32;
+        if understood.is_err() {
+            connection.peer = Peer::Garbled;
+            connection.incoming.discard(Vec::new());
+            cx.reactor.end_sending(connection.socket);
+        }
         self.receive(index, cx.reactor);
-        Ok(())
+        understood.map_err(|what| format!("the server broke the protocol: {what}"))
     }
 
     fn on_sent(
@@ -236,9 +278,7 @@ impl Session {
         cx: &mut Context<'_>,
         requests: &mut Requests,
     ) -> Result<(), String> {
-        for index in 0..self.connections.len() {
-            self.finish_message(index, cx.reactor)?;
-        }
+        self.finish_messages(cx.reactor)?;
         while requests.has_next() {
             let count = self.connections.len();
             let free = (0..count)
@@ -251,6 +291,14 @@ impl Session {
             self.send_batch(index, cx, requests)?;
         }
         Ok(())
+    }
+
+    /// Goes on with what is sent in part.
+    ///
+    /// # Errors
+    /// Why the session cannot go on.
+    pub(super) fn finish_messages(&mut self, reactor: &mut Reactor) -> Result<(), String> {
+        (0..self.connections.len()).try_for_each(|index| self.finish_message(index, reactor))
     }
 
     /// Sends several requests on one connection.

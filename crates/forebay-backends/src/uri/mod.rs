@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `file:/path[?direct=on\|off&read-only=on\|off]` | a file; `direct=off` uses the page cache |
 //! | `block:/dev/x[?...]` | a block device, same options |
-//! | `nbd://host[:port]/export[?connections=N&timeout=30s&...]` | an NBD export over TCP |
+//! | `nbd://host[:port]/export[?connections=N&timeout=30s&fence=10s&...]` | an NBD export over TCP |
 //! | `nbd+unix:///export?socket=PATH[&...]` | an NBD export over a unix socket |
 //! | `mem:SIZE[?block=512]` | memory of this process, gone with it |
 //! | `model:san?OPTIONS&inner=URI` | `inner` at the speed of a device model ([`crate::model`]) |
@@ -118,6 +118,8 @@ pub struct NbdUri {
     pub connections: u32,
     /// An I/O unanswered for this long ends the session.
     pub timeout: Nanos,
+    /// A server that neither answers nor lets go of a lost connection counts as dead after this.
+    pub fence: Nanos,
     /// Refuse writes.
     pub read_only: bool,
 }
@@ -302,8 +304,10 @@ fn finish_nbd(
     if timeout < Nanos::from_millis(1) {
         return Err(invalid(text, "timeout: at least 1ms"));
     }
+    let fence = options.duration("fence")?.unwrap_or(NbdUri::FENCE);
     let read_only = options.switch("read-only", false)?;
-    Ok(Uri::Nbd(NbdUri { address, export, connections: connections as u32, timeout, read_only }))
+    let connections = connections as u32;
+    Ok(Uri::Nbd(NbdUri { address, export, connections, timeout, fence, read_only }))
 }
 
 fn parse_mem(text: &str, (size, query): (&str, &str)) -> Result<Uri, Error> {
@@ -328,6 +332,8 @@ impl NbdUri {
     pub const CONNECTIONS: u32 = 4;
     /// Time for an I/O, unless the URI says otherwise.
     pub const TIMEOUT: Nanos = Nanos::from_millis(30_000);
+    /// Time until a lost server counts as dead, unless the URI says otherwise.
+    pub const FENCE: Nanos = Nanos::from_millis(10_000);
 }
 
 impl fmt::Display for Uri {
@@ -384,6 +390,7 @@ impl fmt::Display for NbdUri {
                     self.timeout != Self::TIMEOUT,
                     &format_args!("timeout={}", duration::exact(self.timeout)),
                 ),
+                (self.fence != Self::FENCE, &format_args!("fence={}", duration::exact(self.fence))),
                 (self.read_only, &"read-only=on"),
             ],
             first,

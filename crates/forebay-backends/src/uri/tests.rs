@@ -74,6 +74,7 @@ fn a_bad_uri_is_refused_with_what_is_allowed() {
         ("nbd://[::1/x", "`]`"),
         ("nbd://h/x?connections=0", "1 to 16"),
         ("nbd://h/x?timeout=5", "no unit"),
+        ("nbd://h/x?fence=soon", "fence=soon"),
         ("nbd+unix:///x", "`socket` is missing"),
         ("nbd+unix://host/x?socket=/s", "nbd+unix:///export"),
         ("mem:", "does not begin with a number"),

@@ -23,6 +23,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::{Shutdown, SocketType, sockopt};
+
 use crate::arena::{Arena, Region};
 use shared::{Freed, Op, Shared, Target, Work};
 
@@ -221,7 +223,7 @@ impl Reactor {
     /// # Errors
     /// `InvalidInput` when it is no stream socket, else the kernel's.
     pub fn add_socket(&mut self, socket: OwnedFd) -> io::Result<SocketId> {
-        if rustix::net::sockopt::socket_type(&socket)? != rustix::net::SocketType::STREAM {
+        if sockopt::socket_type(&socket)? != SocketType::STREAM {
             let text = "not a stream socket: only unix and TCP stream sockets carry a connection";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
@@ -238,6 +240,24 @@ impl Reactor {
     pub fn remove_socket(&mut self, id: SocketId) {
         self.shared.remove_socket(id.0 as usize);
         self.drop_freed();
+    }
+
+    /// As [`Reactor::remove_socket`]; over TCP, what was sent and has not gone yet is dropped instead of
+    /// being delivered when the peer can be reached again.
+    pub fn abort_socket(&mut self, id: SocketId) {
+        if let Some(socket) = self.shared.sockets.live(id.0 as usize) {
+            // Where it fails the socket is no connection any more, which delivers nothing.
+            let _ = sockopt::set_socket_linger(&socket.fd, Some(Duration::ZERO));
+        }
+        self.remove_socket(id);
+    }
+
+    /// Tells the peer that nothing more will be sent; what it sends can still be received.
+    pub fn end_sending(&mut self, id: SocketId) {
+        if let Some(socket) = self.shared.sockets.live(id.0 as usize) {
+            // It fails on a broken connection, whose receive says so.
+            let _ = rustix::net::shutdown(&socket.fd, Shutdown::Write);
+        }
     }
 
     /// Reads `memory.len` bytes at `offset` of the file.

@@ -1,10 +1,12 @@
 //! An NBD server for tests that speaks as its script says, well or badly.
 
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use forebay_nbd::errno::Errno;
 use forebay_nbd::flags::{
@@ -53,6 +55,10 @@ pub(super) enum Misdeed {
     Garbage,
     WrongCookie,
     Silence,
+    /// Does as asked once the test says so, and closes instead of saying so.
+    Late,
+    /// Does as asked once the test says so.
+    LateAnswer,
     Fail(Errno),
     TooLittle,
     OutOfRange,
@@ -88,6 +94,7 @@ impl Script {
 pub(super) struct Server {
     _folder: TempDir,
     pub(super) path: PathBuf,
+    tcp: Option<u16>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -95,25 +102,72 @@ pub(super) struct Shared {
     pub(super) script: Mutex<Script>,
     pub(super) bytes: Mutex<Vec<u8>>,
     pub(super) connections: AtomicU32,
+    /// Late requests may be carried out.
+    gate: Mutex<bool>,
+    gate_moved: Condvar,
+    late: AtomicU32,
+    /// A write was carried out while a late one was not.
+    pub(super) is_overtaken: AtomicBool,
     /// Commands in order of arrival, with their flags and lengths.
     pub(super) log: Mutex<Vec<(Command, CommandFlags, u32)>>,
+}
+
+impl Shared {
+    fn new(script: Script) -> Shared {
+        Shared {
+            bytes: Mutex::new(vec![0; script.size as usize]),
+            script: Mutex::new(script),
+            connections: AtomicU32::new(0),
+            gate: Mutex::new(false),
+            gate_moved: Condvar::new(),
+            late: AtomicU32::new(0),
+            is_overtaken: AtomicBool::new(false),
+            log: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Lets late requests be carried out.
+    pub(super) fn open_gate(&self) {
+        *self.gate.lock().expect("no panic") = true;
+        self.gate_moved.notify_all();
+    }
+
+    fn wait_at_gate(&self) {
+        let gate = self.gate.lock().expect("no panic");
+        drop(self.gate_moved.wait_while(gate, |is_open| !*is_open).expect("no panic"));
+    }
 }
 
 impl Server {
     pub(super) fn start(script: Script) -> Server {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("nbd");
-        let listener = UnixListener::bind(&path).expect("a socket");
-        let shared = Arc::new(Shared {
-            bytes: Mutex::new(vec![0; script.size as usize]),
-            script: Mutex::new(script),
-            connections: AtomicU32::new(0),
-            log: Mutex::new(Vec::new()),
-        });
+        let listener = UnixListener::bind(folder.path().join("nbd")).expect("a socket");
+        Server::accept(script, folder, None, move || Ok(listener.accept()?.0))
+    }
+
+    /// Over TCP; connections end with a reset.
+    pub(super) fn start_tcp(script: Script) -> Server {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        Server::accept(script, folder, Some(port), move || {
+            let stream = listener.accept()?.0;
+            rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
+            Ok(stream)
+        })
+    }
+
+    fn accept<S: Read + Write + Send + 'static>(
+        script: Script,
+        folder: TempDir,
+        tcp: Option<u16>,
+        accept: impl Fn() -> std::io::Result<S> + Send + 'static,
+    ) -> Server {
+        let shared = Arc::new(Shared::new(script));
         let weak = Arc::downgrade(&shared);
         std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (Ok(stream), Some(shared)) = (stream, weak.upgrade()) else { return };
+            loop {
+                let (Ok(stream), Some(shared)) = (accept(), weak.upgrade()) else { return };
                 let number = shared.connections.fetch_add(1, Ordering::SeqCst);
                 std::thread::spawn(move || {
                     // Clients vanish; that ends the thread, not the test.
@@ -121,12 +175,18 @@ impl Server {
                 });
             }
         });
-        Server { _folder: folder, path, shared }
+        let path = folder.path().join("nbd");
+        Server { _folder: folder, path, tcp, shared }
     }
 
     pub(super) fn uri(&self, options: &str) -> Uri {
         let path = self.path.display();
-        format!("nbd+unix:///disk?socket={path}{options}").parse().expect("a good URI")
+        match self.tcp {
+            None => format!("nbd+unix:///disk?socket={path}{options}"),
+            Some(port) => format!("nbd://127.0.0.1:{port}/disk?read-only=off{options}"),
+        }
+        .parse()
+        .expect("a good URI")
     }
 
     pub(super) fn open(&self, options: &str) -> Result<Box<dyn Backend>, Error> {
@@ -149,22 +209,17 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Wakes the accepting thread; `incoming` then finds nobody to serve for.
-        let shared = std::mem::replace(
-            &mut self.shared,
-            Arc::new(Shared {
-                script: Mutex::new(Script::good()),
-                bytes: Mutex::new(Vec::new()),
-                connections: AtomicU32::new(0),
-                log: Mutex::new(Vec::new()),
-            }),
-        );
-        drop(shared);
-        let _ = UnixStream::connect(&self.path);
+        self.shared.open_gate();
+        // Wakes the accepting thread, which then finds nobody to serve for.
+        self.shared = Arc::new(Shared::new(Script { size: 0, ..Script::good() }));
+        let _ = match self.tcp {
+            None => UnixStream::connect(&self.path).map(drop),
+            Some(port) => TcpStream::connect(("127.0.0.1", port)).map(drop),
+        };
     }
 }
 
-fn serve(mut stream: UnixStream, connection: u32, shared: &Shared) -> std::io::Result<()> {
+fn serve(mut stream: impl Read + Write, connection: u32, shared: &Shared) -> std::io::Result<()> {
     let script = shared.script.lock().expect("no panic").clone();
     let Some(structured) = handshake(&mut stream, &script)? else { return Ok(()) };
     for number in 0.. {
@@ -181,7 +236,22 @@ fn serve(mut stream: UnixStream, connection: u32, shared: &Shared) -> std::io::R
         shared.log.lock().expect("no panic").push(log);
         let mut answer = Vec::new();
         match (script.misdeed)(connection, number, command) {
-            Misdeed::None => answer = carry_out(shared, structured, header, command, &payload),
+            Misdeed::None => {
+                let is_late = shared.late.load(Ordering::SeqCst) > 0;
+                shared
+                    .is_overtaken
+                    .fetch_or(is_late && command == Command::Write, Ordering::SeqCst);
+                answer = carry_out(shared, structured, header, command, &payload);
+            }
+            misdeed @ (Misdeed::Late | Misdeed::LateAnswer) => {
+                shared.late.fetch_add(1, Ordering::SeqCst);
+                shared.wait_at_gate();
+                answer = carry_out(shared, structured, header, command, &payload);
+                shared.late.fetch_sub(1, Ordering::SeqCst);
+                if misdeed == Misdeed::Late {
+                    return Ok(());
+                }
+            }
             Misdeed::Close => return Ok(()),
             Misdeed::CloseHalfWay => {
                 answer = carry_out(shared, structured, header, command, &payload);
@@ -226,7 +296,7 @@ fn serve(mut stream: UnixStream, connection: u32, shared: &Shared) -> std::io::R
 }
 
 /// Answers options up to the transmission phase; whether replies are structured.
-fn handshake(stream: &mut UnixStream, script: &Script) -> std::io::Result<Option<bool>> {
+fn handshake(stream: &mut (impl Read + Write), script: &Script) -> std::io::Result<Option<bool>> {
     let flags = HandshakeFlags::FIXED_NEWSTYLE.with(HandshakeFlags::NO_ZEROES);
     stream.write_all(&Greeting { flags }.to_bytes())?;
     stream.read_exact(&mut [0; ClientFlags::SIZE])?;

@@ -1,0 +1,112 @@
+//! What a server received before a session was lost never overtakes what comes after.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use forebay_io::clock::now_nanos;
+use forebay_nbd::request::Command;
+
+use super::server::{Misdeed, Script, Server};
+use crate::testing::Bench;
+use forebay_core::geometry::ByteRange;
+use forebay_core::status::IoStatus;
+
+const RANGE: ByteRange = ByteRange { start: 8192, end: 12_288 };
+
+/// Waits until the session is being settled, and sees that nothing else happens.
+fn waits(server: &Server, bench: &mut Bench) {
+    let is_waiting = |bench: &mut Bench| {
+        bench.backend.trouble().is_some_and(|why| why.contains("waiting until the server"))
+    };
+    bench.until(is_waiting);
+    let connections = server.connections();
+    for _ in 0..10 {
+        bench.turn(Duration::from_millis(10));
+    }
+    assert!(is_waiting(bench));
+    assert_eq!((server.connections(), bench.sessions.as_str()), (connections, ""));
+}
+
+#[test]
+fn a_late_write_of_a_dead_connection_never_overtakes_a_newer_one() {
+    // The first connection is silent, or the second one closes while the first one is busy.
+    for options in ["&connections=1&timeout=100ms&fence=10m", "&connections=2&fence=10m"] {
+        let server = Server::start(Script::bad(|connection, _, command| match command {
+            Command::Write if connection == 0 => Misdeed::Late,
+            Command::Read if connection == 1 => Misdeed::Close,
+            _ => Misdeed::None,
+        }));
+        let mut bench = server.bench(options);
+        let old = bench.submit_write(RANGE, 1);
+        if server.connections() == 2 {
+            bench.submit_read(ByteRange::at(0, 4096));
+        }
+        waits(&server, &mut bench);
+        assert!(!bench.ended.contains_key(&old));
+        server.shared.open_gate();
+        assert_eq!(bench.end_of(old), IoStatus::Ok);
+        assert_eq!(bench.write(RANGE, 2), IoStatus::Ok);
+        assert!(!server.shared.is_overtaken.load(Ordering::SeqCst));
+        assert_eq!(server.shared.bytes.lock().expect("no panic")[8192..12_288], [2; 4096]);
+        assert_eq!(server.count(Command::Write), 3, "late, again, and the newer one");
+    }
+}
+
+#[test]
+fn what_is_answered_while_a_session_is_settled_is_not_sent_again() {
+    let server = Server::start(Script::bad(|connection, _, command| match command {
+        Command::Write => Misdeed::LateAnswer,
+        Command::Read if connection == 1 => Misdeed::Close,
+        _ => Misdeed::None,
+    }));
+    let mut bench = server.bench("&connections=2&fence=10m");
+    let write = bench.submit_write(RANGE, 1);
+    let (read, _) = bench.submit_read(ByteRange::at(0, 4096));
+    waits(&server, &mut bench);
+    server.shared.open_gate();
+    assert_eq!(bench.end_of(write), IoStatus::Ok);
+    assert_eq!(bench.end_of(read), IoStatus::Ok);
+    assert_eq!(bench.sessions, "-+");
+    assert_eq!(server.count(Command::Write), 1);
+}
+
+#[test]
+fn garbage_is_read_to_its_end_before_a_write_is_sent_again() {
+    let server = Server::start(Script::bad(|connection, _, command| match command {
+        Command::Write if connection == 0 => Misdeed::Silence,
+        Command::Read if connection == 0 => Misdeed::Garbage,
+        _ => Misdeed::None,
+    }));
+    let mut bench = server.bench("&connections=1&fence=10m");
+    let write = bench.submit_write(RANGE, 1);
+    bench.submit_read(ByteRange::at(0, 4096));
+    assert_eq!(bench.end_of(write), IoStatus::Ok);
+    assert_eq!(bench.sessions, "-+");
+}
+
+/// A write whose first connection ends by `misdeed` ends well, and not before the fence.
+fn takes_the_fence(server: &Server, options: &str) {
+    let mut bench = server.bench(options);
+    let start = now_nanos();
+    assert_eq!(bench.write(RANGE, 1), IoStatus::Ok);
+    assert!(now_nanos() - start >= 150_000_000);
+    assert_eq!(bench.sessions, "-+");
+}
+
+#[test]
+fn a_server_that_never_lets_go_counts_as_dead_after_the_fence() {
+    let server = Server::start(Script::bad(|connection, _, _| match connection {
+        0 => Misdeed::Silence,
+        _ => Misdeed::None,
+    }));
+    takes_the_fence(&server, "&connections=1&timeout=50ms&fence=100ms");
+}
+
+#[test]
+fn a_reset_over_tcp_may_come_from_in_between_and_waits_for_the_fence() {
+    let server = Server::start_tcp(Script::bad(|connection, _, _| match connection {
+        0 => Misdeed::Close,
+        _ => Misdeed::None,
+    }));
+    takes_the_fence(&server, "&connections=1&fence=150ms");
+}
