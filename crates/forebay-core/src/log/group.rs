@@ -11,8 +11,9 @@
 //! | 40 | 8 | group number, +1 each |
 //! | 48 | 8 | sequence of the first entry; entry *i* has this plus *i* |
 //! | 56 | 8 | durable: records up to this sequence were durable when the group was sealed |
-//! | 64 | 2 | phase of the page grid |
-//! | 66 | 30 | zero |
+//! | 64 | 8 | nonce, as in the segment header |
+//! | 72 | 2 | phase of the page grid |
+//! | 74 | 22 | zero |
 //! | 96 | 32 each | entries |
 //! | … | | zero |
 //! | 4096 − 4 × data pages | 4 each | CRC32C of the data pages, the first one's last: page *k* at 4092 − 4 × *k* |
@@ -41,7 +42,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::segment::phase_is_sane;
-use super::{DISK_SIZE_MAX, data_pages};
+use super::{COUNT_MAX, DISK_SIZE_MAX, data_pages};
 use crate::geometry::{ByteRange, SECTOR};
 use crate::ids::{FlushEpoch, Generation, GroupNumber, Sequence, Uuid};
 use crate::sealed::{self, PAGE_LEN, Page};
@@ -136,8 +137,26 @@ pub struct GroupHeader {
     pub first_sequence: Sequence,
     /// Records up to this one were known to be durable when the group was sealed.
     pub durable: Sequence,
+    /// The same as in the segment's header.
+    pub nonce: u64,
     /// Offset of the disk's page grid.
     pub phase: u16,
+}
+
+impl GroupHeader {
+    /// The fields of `page` as they stand there, whatever they are.
+    pub(super) fn read(page: &Page) -> GroupHeader {
+        let (raw, _) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
+        GroupHeader {
+            disk: Uuid(raw.disk),
+            generation: Generation(raw.generation.get()),
+            number: GroupNumber(raw.number.get()),
+            first_sequence: Sequence(raw.first_sequence.get()),
+            durable: Sequence(raw.durable.get()),
+            nonce: raw.nonce.get(),
+            phase: raw.phase.get(),
+        }
+    }
 }
 
 /// Starts a group in `page`, with no entries.
@@ -156,8 +175,9 @@ pub fn begin(page: &mut Page, header: &GroupHeader) {
         number: header.number.0.into(),
         first_sequence: header.first_sequence.0.into(),
         durable: header.durable.0.into(),
+        nonce: header.nonce.into(),
         phase: header.phase.into(),
-        zero: [0; 30],
+        zero: [0; 22],
     };
     // The count of what was here before goes first: no entry may be taken for one of this group.
     page[12..16].fill(0);
@@ -271,20 +291,15 @@ impl<'a> GroupView<'a> {
 
     fn decode(page: &'a Page) -> Result<GroupView<'a>, GroupInvalid> {
         let (raw, _) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
-        let header = GroupHeader {
-            disk: Uuid(raw.disk),
-            generation: Generation(raw.generation.get()),
-            number: GroupNumber(raw.number.get()),
-            first_sequence: Sequence(raw.first_sequence.get()),
-            durable: Sequence(raw.durable.get()),
-            phase: raw.phase.get(),
-        };
+        let header = GroupHeader::read(page);
         let impossible = |what| Err(GroupInvalid::Field(what));
         if !phase_is_sane(header.phase) {
             return impossible("phase");
         }
-        let first = header.first_sequence.0;
-        if first == 0 || first.checked_add(u64::from(ENTRIES_MAX)).is_none() {
+        if header.number.0 > COUNT_MAX {
+            return impossible("number");
+        }
+        if !(1..=COUNT_MAX).contains(&header.first_sequence.0) {
             return impossible("first sequence");
         }
         if header.durable >= header.first_sequence {
@@ -302,7 +317,7 @@ impl<'a> GroupView<'a> {
             if u32::from(raw.first_page.get()) != layout.data_pages {
                 return impossible("first data page of an entry");
             }
-            if entry.epoch < epoch {
+            if entry.epoch < epoch || entry.epoch.0 > COUNT_MAX {
                 return impossible("epoch of an entry");
             }
             epoch = entry.epoch;
@@ -359,8 +374,9 @@ struct RawHeader {
     number: U64,
     first_sequence: U64,
     durable: U64,
+    nonce: U64,
     phase: U16,
-    zero: [u8; 30],
+    zero: [u8; 22],
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]

@@ -21,6 +21,9 @@ use crate::geometry::{ByteRange, PAGE};
 /// No record lies beyond this byte.
 pub const DISK_SIZE_MAX: u64 = 1 << 62;
 
+/// No sequence, epoch, generation, ordinal or group number is above this, so that adding to one never overflows.
+pub const COUNT_MAX: u64 = 1 << 62;
+
 /// The page of the disk's grid that `position` lies in begins here, seen from a grid whose pages
 /// begin at `phase + k × 4096`; before the disk's start for the first page of a shifted grid, hence signed.
 pub fn page_start(position: u64, phase: u16) -> i64 {

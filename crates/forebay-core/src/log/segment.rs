@@ -13,15 +13,18 @@
 //! | 56 | 8 | sequence of the first record |
 //! | 64 | 8 | durable: records up to this sequence were durable when this was written |
 //! | 72 | 8 | flush epoch that was current |
-//! | 80 | 4 | number of the segment itself |
-//! | 84 | … | zero |
+//! | 80 | 8 | nonce: random, the same in all groups of the segment |
+//! | 88 | 4 | number of the segment itself |
+//! | 92 | … | zero |
 //!
 //! The header also ends what came before it: in all segments of lower ordinal, groups from `first_group` and
-//! records from `first_sequence` on are void.
+//! records from `first_sequence` on are void. The nonce never leaves the flash: guests cannot forge a group for another
+//! guest's log by writing what looks like one, and hoping that it is found behind the end of a log.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::COUNT_MAX;
 use crate::geometry::{PAGE, SECTOR};
 use crate::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
 use crate::sealed::{self, Page};
@@ -48,6 +51,8 @@ pub struct SegmentHeader {
     pub durable: Sequence,
     /// The current flush epoch, so that epochs never go back even when no record is left.
     pub epoch: FlushEpoch,
+    /// Random; one for a whole session will do. The same in all groups of the segment.
+    pub nonce: u64,
     /// Where it was written.
     pub segment: SegmentId,
     /// Offset of the disk's page grid.
@@ -82,10 +87,11 @@ struct Raw {
     first_sequence: U64,
     durable: U64,
     epoch: U64,
+    nonce: U64,
     segment: U32,
 }
 
-const _: () = assert!(size_of::<Raw>() == 84);
+const _: () = assert!(size_of::<Raw>() == 92);
 
 impl SegmentHeader {
     /// The page to write at the start of the segment.
@@ -105,6 +111,7 @@ impl SegmentHeader {
             first_sequence: self.first_sequence.0.into(),
             durable: self.durable.0.into(),
             epoch: self.epoch.0.into(),
+            nonce: self.nonce.into(),
             segment: self.segment.0.into(),
         };
         page.fill(0);
@@ -132,13 +139,18 @@ impl SegmentHeader {
             first_sequence: Sequence(raw.first_sequence.get()),
             durable: Sequence(raw.durable.get()),
             epoch: FlushEpoch(raw.epoch.get()),
+            nonce: raw.nonce.get(),
             segment: SegmentId(raw.segment.get()),
             phase: raw.phase.get(),
         };
         let impossible = |what| Err(SegmentInvalid::Field(what));
         match header {
             _ if !phase_is_sane(header.phase) => impossible("phase"),
-            _ if header.first_sequence.0 == 0 => impossible("first sequence"),
+            _ if !(1..=COUNT_MAX).contains(&header.first_sequence.0) => {
+                impossible("first sequence")
+            }
+            _ if header.first_group.0 > COUNT_MAX => impossible("first group"),
+            _ if header.epoch.0 > COUNT_MAX => impossible("epoch"),
             _ if header.durable >= header.first_sequence => impossible("durable sequence"),
             _ => Ok(header),
         }
