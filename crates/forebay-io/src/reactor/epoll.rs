@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 
+use super::call::{Call, retry};
 use super::shared::{Freed, Op, Piece, Shared, Target, Work};
 use super::spin::Spin;
 use super::{Completion, Driver, ReactorKind, Waker, context};
 use crate::arena::Arena;
 use crate::clock::now_nanos;
-use pool::{Call, Job, Outcome, Pool};
+use pool::{Job, Outcome, Pool};
 
 mod pool;
 
@@ -222,19 +223,10 @@ impl Driver for Epoll {
     }
 
     fn start(&mut self, shared: &mut Shared, key: usize) {
-        let Op { target, work, memory, .. } = shared.ops[key];
-        let piece = |shared: &Shared| shared.region(memory.expect("it has memory"));
-        let call = match work {
-            Work::Recv | Work::Send { .. } => {
-                self.untried.push(key);
-                return;
-            }
-            Work::Read { offset } => Call::Read { into: piece(shared), offset },
-            Work::Write { offset } => Call::Write { from: piece(shared), offset },
-            Work::Flush => Call::Flush,
-            Work::Fallocate { mode, offset, len } => Call::Fallocate { mode, offset, len },
-        };
-        self.start_job(Job { key, fd: shared.fd(target), call });
+        match Call::of(shared, key) {
+            Some(call) => self.start_job(Job { key, fd: shared.fd(shared.ops[key].target), call }),
+            None => self.untried.push(key),
+        }
     }
 
     fn wait(
@@ -300,19 +292,6 @@ fn send_all(shared: &mut Shared, key: usize, fd: RawFd) -> io::Result<usize> {
         })?;
         if !shared.send_goes_on(key, sent) {
             return Ok(0);
-        }
-    }
-}
-
-/// A system call, again when a signal came in between.
-fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
-    loop {
-        if let Ok(count) = usize::try_from(call()) {
-            return Ok(count);
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
         }
     }
 }

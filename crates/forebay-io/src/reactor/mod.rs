@@ -10,6 +10,9 @@
 //!     │                                             ▼
 //!     └── Driver: Uring │ Epoll   start(op) … wait() → finish(op) → Completion
 //! ```
+//! Short reads and writes of files in memory (tmpfs) are done as they are started: a copy takes less time than
+//! handing it over.
+//!
 //! **Invariants.** Every operation started ends with exactly one completion, also one that could not be
 //! started (unknown file, second receive on a socket): those come back from the next `wait` with an error.
 //! What is removed is let go of when the last operation on it ends. Dropping a reactor ends what is in
@@ -28,6 +31,7 @@ use rustix::net::{Shutdown, SocketType, sockopt};
 use crate::arena::{Arena, Region};
 use shared::{Freed, Op, Shared, Target, Work};
 
+mod call;
 mod epoll;
 mod send_now;
 mod shared;
@@ -206,9 +210,9 @@ impl Reactor {
     /// # Errors
     /// None today.
     pub fn add_file(&mut self, file: OwnedFd) -> io::Result<FileId> {
-        let key = self.shared.files.insert(file);
+        let key = self.shared.add_file(file);
         let (driver, shared) = self.parts();
-        driver.on_file(key, shared.files.held(key));
+        driver.on_file(key, &shared.files.held(key).fd);
         Ok(FileId(key as u32))
     }
 
@@ -338,23 +342,25 @@ impl Reactor {
         timeout: Option<Duration>,
         completions: &mut Vec<Completion>,
     ) -> io::Result<()> {
-        let has_refused = !self.shared.refused.is_empty();
-        completions.append(&mut self.shared.refused);
-        let timeout = if has_refused { Some(Duration::ZERO) } else { timeout };
+        let has_ended = !self.shared.ended.is_empty();
+        completions.append(&mut self.shared.ended);
+        let timeout = if has_ended { Some(Duration::ZERO) } else { timeout };
         let (driver, shared) = self.parts();
         let result = driver.wait(shared, timeout, completions);
         self.drop_freed();
         result
     }
 
-    /// Operations in flight.
+    /// Operations that were started and whose completion was not reported yet.
     pub fn in_flight(&self) -> usize {
-        self.shared.ops.len()
+        self.shared.ops.len() + self.shared.ended.len()
     }
 
     fn start(&mut self, op: Op) {
         let (driver, shared) = self.parts();
-        if let Some(key) = shared.begin(op) {
+        if let Some(key) = shared.begin(op)
+            && !shared.run_here(key)
+        {
             driver.start(shared, key);
         }
     }

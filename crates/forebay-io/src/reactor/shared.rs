@@ -10,9 +10,17 @@ use std::sync::Arc;
 use rustix::fs::FallocateFlags;
 use slab::Slab;
 
+use super::call::Call;
 use super::table::Table;
 use super::{Completion, FileId, SocketId, Token, send_now};
 use crate::arena::{Arena, Region};
+
+/// File systems whose files are in memory (swap aside): tmpfs and ramfs, by their numbers in the
+/// kernel's `magic.h`. tmpfs refuses to be read without waiting, so that io_uring would hand each read to a
+/// thread of the kernel.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+/// Bytes that a read or write of such a file moves at most before someone else should do it.
+const RUN_HERE_MAX: u32 = 128 << 10;
 
 /// An operation, from its start to its completion.
 #[derive(Debug)]
@@ -63,6 +71,14 @@ pub(super) enum Work {
     },
 }
 
+/// A file.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) fd: OwnedFd,
+    /// Its bytes are in memory: short reads and writes take less time than handing them over.
+    is_in_memory: bool,
+}
+
 /// A socket and which of its two directions is taken.
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -84,11 +100,11 @@ pub(super) enum Freed {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) arenas: Table<Arc<Arena>>,
-    pub(super) files: Table<OwnedFd>,
+    pub(super) files: Table<File>,
     pub(super) sockets: Table<Socket>,
     pub(super) ops: Slab<Op>,
-    /// Operations that ended without having been started.
-    pub(super) refused: Vec<Completion>,
+    /// Operations that ended as they were started, or could not be started.
+    pub(super) ended: Vec<Completion>,
     /// For the driver to forget, then to drop.
     pub(super) freed: Vec<Freed>,
     pub(super) iovecs: send_now::Iovecs,
@@ -108,10 +124,16 @@ impl Shared {
             files: Table::new(),
             sockets: Table::new(),
             ops: Slab::with_capacity(entries as usize),
-            refused: Vec::new(),
+            ended: Vec::new(),
             freed: Vec::new(),
             iovecs: send_now::Iovecs::default(),
         }
+    }
+
+    pub(super) fn add_file(&mut self, fd: OwnedFd) -> usize {
+        let is_in_memory =
+            rustix::fs::fstatfs(&fd).is_ok_and(|found| IN_MEMORY.contains(&(found.f_type as u64)));
+        self.files.insert(File { fd, is_in_memory })
     }
 
     pub(super) fn add_socket(&mut self, fd: OwnedFd) -> usize {
@@ -125,8 +147,8 @@ impl Shared {
     }
 
     pub(super) fn remove_file(&mut self, key: usize) {
-        if let Some(fd) = self.files.remove(key) {
-            self.freed.push(Freed::File(key, fd));
+        if let Some(file) = self.files.remove(key) {
+            self.freed.push(Freed::File(key, file.fd));
         }
     }
 
@@ -145,7 +167,7 @@ impl Shared {
     pub(super) fn begin(&mut self, op: Op) -> Option<usize> {
         if let Err(error) = self.admit(&op) {
             let result = Err(io::Error::from_raw_os_error(error));
-            self.refused.push(Completion { token: op.token, result, buffer: op.buffer });
+            self.ended.push(Completion { token: op.token, result, buffer: op.buffer });
             return None;
         }
         if let Some(region) = op.memory {
@@ -202,6 +224,21 @@ impl Shared {
         }
     }
 
+    /// Runs an operation here if that is sooner done than handed over. Whether it has ended.
+    pub(super) fn run_here(&mut self, key: usize) -> bool {
+        let Op { target: Target::File(id), memory: Some(memory), .. } = self.ops[key] else {
+            return false;
+        };
+        if memory.len > RUN_HERE_MAX || !self.files.held(id.0 as usize).is_in_memory {
+            return false;
+        }
+        let call = Call::of(self, key).expect("it works on a file");
+        let result = call.run(self.fd(Target::File(id)));
+        let completion = self.finish(key, result);
+        self.ended.push(completion);
+        true
+    }
+
     /// Ends an operation that nothing outside of this program uses any more.
     pub(super) fn finish(&mut self, key: usize, result: io::Result<usize>) -> Completion {
         let mut op = self.ops.remove(key);
@@ -245,8 +282,8 @@ impl Shared {
         match op.target {
             Target::File(id) => {
                 let key = id.0 as usize;
-                if let Some(fd) = self.files.release(key) {
-                    self.freed.push(Freed::File(key, fd));
+                if let Some(file) = self.files.release(key) {
+                    self.freed.push(Freed::File(key, file.fd));
                 }
             }
             Target::Socket(id) => {
@@ -261,7 +298,7 @@ impl Shared {
 
     pub(super) fn fd(&self, target: Target) -> RawFd {
         match target {
-            Target::File(id) => self.files.held(id.0 as usize).as_raw_fd(),
+            Target::File(id) => self.files.held(id.0 as usize).fd.as_raw_fd(),
             Target::Socket(id) => self.sockets.held(id.0 as usize).fd.as_raw_fd(),
         }
     }

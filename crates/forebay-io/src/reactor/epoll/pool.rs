@@ -5,14 +5,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::FallocateFlags;
-
 use super::super::Waker;
-use super::super::shared::Piece;
+use super::super::call::Call;
 
 /// Threads of a pool: enough outstanding I/O for a flash device, few enough not to be noticed.
 const THREADS: usize = 8;
@@ -23,14 +21,6 @@ pub(super) struct Job {
     pub(super) key: usize,
     pub(super) fd: RawFd,
     pub(super) call: Call,
-}
-
-#[derive(Debug)]
-pub(super) enum Call {
-    Read { into: Piece, offset: u64 },
-    Write { from: Piece, offset: u64 },
-    Flush,
-    Fallocate { mode: FallocateFlags, offset: u64, len: u64 },
 }
 
 // SAFETY: the piece is memory of an arena that the job's operation keeps alive until its outcome was collected
@@ -135,10 +125,10 @@ impl Common {
     fn work(&self) {
         let mut state = lock(&self.state);
         loop {
-            if let Some(mut job) = state.waiting.pop_front() {
+            if let Some(job) = state.waiting.pop_front() {
                 state.running += 1;
                 drop(state);
-                let result = job.run();
+                let result = job.call.run(job.fd);
                 lock(&self.outcomes).push((job.key, result));
                 self.waker.wake();
                 state = lock(&self.state);
@@ -148,42 +138,6 @@ impl Common {
                 return;
             } else {
                 state = self.has_work.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-        }
-    }
-}
-
-impl Job {
-    fn run(&mut self) -> io::Result<usize> {
-        loop {
-            let done = match self.call {
-                // SAFETY: the kernel writes at most `len` bytes to the piece, which the operation keeps alive
-                // and which lies in its arena; `pread` on any descriptor number is memory safe.
-                Call::Read { into, offset } => unsafe {
-                    libc::pread(self.fd, into.base.cast(), into.len, offset as libc::off_t)
-                },
-                // SAFETY: as above; the kernel only reads the piece.
-                Call::Write { from, offset } => unsafe {
-                    libc::pwrite(self.fd, from.base.cast(), from.len, offset as libc::off_t)
-                },
-                // SAFETY: takes no memory.
-                Call::Flush => unsafe { libc::fdatasync(self.fd) as isize },
-                Call::Fallocate { mode, offset, len } => {
-                    // SAFETY: the operation keeps the file open until the outcome was collected.
-                    let file = unsafe { BorrowedFd::borrow_raw(self.fd) };
-                    match rustix::fs::fallocate(file, mode, offset, len) {
-                        Ok(()) => 0,
-                        Err(rustix::io::Errno::INTR) => continue,
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-            };
-            if let Ok(count) = usize::try_from(done) {
-                return Ok(count);
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
             }
         }
     }

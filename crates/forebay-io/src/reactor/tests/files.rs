@@ -157,3 +157,30 @@ fn an_arena_beyond_one_gibibyte_works_across_the_pieces_it_is_registered_in() {
         }
     });
 }
+
+#[test]
+fn a_short_read_of_a_file_in_memory_is_done_when_it_is_started() {
+    on_each_kind(|mut reactor| {
+        let (id, arena) = add_arena(&mut reactor, 1 << 20);
+        let fd = rustix::fs::memfd_create("image", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = reactor.add_file(fd.try_clone().unwrap()).unwrap();
+        arena.write_at(0, &pattern(8192));
+        reactor.write(file, 4096, region(id, 0, 8192), Token(1));
+        reactor.read(file, 4096, region(id, 65536, 8192), Token(2));
+        reactor.read(file, 8192, region(id, 0, 8192), Token(3));
+        reactor.remove_file(file);
+        let mut bytes = vec![0; 8192];
+        arena.read_at(65536, &mut bytes);
+        assert_eq!(bytes, pattern(8192));
+        assert_eq!(reactor.in_flight(), 3);
+        let mut ended = Vec::new();
+        reactor.wait(Some(Duration::ZERO), &mut ended).unwrap();
+        let ended: Vec<_> =
+            ended.iter().map(|c| (c.token.0, *c.result.as_ref().unwrap())).collect();
+        assert_eq!(ended, [(1, 8192), (2, 8192), (3, 4096)], "short at the end of the file");
+        // A long one takes the way of all others.
+        let file = reactor.add_file(fd).unwrap();
+        reactor.write(file, 0, region(id, 0, 1 << 20), Token(4));
+        assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 1 << 20);
+    });
+}
