@@ -1,1 +1,173 @@
-//! The flash pool: segments, who leases them, and the records of the disks. No I/O.
+//! The flash pool: a file or device cut in segments, and the tables that say who has them. No I/O.
+//!
+//! ```text
+//!   segments 0 … m−1 (metadata)                                     segments m …
+//!   +------------+------------+--------------+--------------+------+---------+---------+---
+//!   | superblock | superblock | page pairs,  | page pairs,  | zero | leased to disks for
+//!   | copy 0     | copy 1     | copies 0     | copies 1     |      | log, cache or index
+//!   +------------+------------+--------------+--------------+------+---------+---------+---
+//!     page 0       page 128     page 256 …     after copies 0
+//! ```
+//! [`superblock`]s are written once, when the pool is made, the first one last. Every other page of
+//! metadata exists twice, is written alternately and carries a version ([`pair`]), so that a torn write
+//! leaves what was there before. The table of pairs holds a [`disk`] record and a [`progress`] page per disk and
+//! the [`lease`] of every segment; [`PoolGeometry`] says where.
+//!
+//! What segments of the roles *cache* and *index* hold inside (the index snapshot, its journal, the
+//! write-intent map) is no part of this format yet: whoever does not know it gives them back.
+
+pub mod disk;
+pub mod lease;
+pub mod pair;
+pub mod progress;
+pub mod superblock;
+
+use crate::geometry::PAGE;
+use crate::ids::SegmentId;
+
+/// Disks that a pool can hold.
+pub const DISKS_MAX: u16 = 64;
+/// Smallest segment.
+pub const SEGMENT_MIN: u64 = 1 << 20;
+/// Segment where nothing else is asked for.
+pub const SEGMENT_DEFAULT: u64 = 16 << 20;
+/// Largest segment.
+pub const SEGMENT_MAX: u64 = 1 << 30;
+/// Segments that a pool can have.
+pub const SEGMENTS_MAX: u32 = 1 << 20;
+/// Offsets of the two superblocks, in bytes.
+pub const SUPERBLOCKS: [u64; 2] = [0, 512 << 10];
+/// Page where the table of page pairs begins.
+const TABLE: u64 = 256;
+
+/// Number of a disk in its pool, 0 to 63: which record, which progress page, the owner in a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DiskNumber(pub u16);
+
+/// A page pair in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PairId {
+    /// The record of a disk.
+    Disk(DiskNumber),
+    /// The progress of a disk.
+    Progress(DiskNumber),
+    /// Leases of the segments from `168 × n` on.
+    Leases(u32),
+}
+
+impl PairId {
+    /// Its place in the table.
+    pub fn index(self) -> u32 {
+        let disks = u32::from(DISKS_MAX);
+        match self {
+            PairId::Disk(DiskNumber(number)) => u32::from(number),
+            PairId::Progress(DiskNumber(number)) => disks + u32::from(number),
+            PairId::Leases(number) => 2 * disks + number,
+        }
+    }
+}
+
+/// Where everything is in a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolGeometry {
+    segment_size: u64,
+    segments: u32,
+}
+
+/// A pool cannot be cut like this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GeometryError {
+    /// Not a size that a segment can have.
+    #[error("a segment of {0} bytes: it must be a power of two from 1 MiB to 1 GiB")]
+    SegmentSize(u64),
+    /// More segments than a pool can have.
+    #[error("{0} segments, at most {SEGMENTS_MAX} are possible: choose larger segments")]
+    TooMany(u64),
+    /// Metadata would take it all.
+    #[error("room for {has} segments, at least {needs} are needed")]
+    TooSmall {
+        /// Whole segments in the pool.
+        has: u64,
+        /// Segments for the metadata, and one.
+        needs: u64,
+    },
+}
+
+impl PoolGeometry {
+    /// The geometry of `size` bytes in segments of `segment_size`; what is left at the end is not used.
+    ///
+    /// # Errors
+    /// The sizes are outside the limits of the format.
+    pub fn new(segment_size: u64, size: u64) -> Result<PoolGeometry, GeometryError> {
+        if !segment_size.is_power_of_two() || !(SEGMENT_MIN..=SEGMENT_MAX).contains(&segment_size) {
+            return Err(GeometryError::SegmentSize(segment_size));
+        }
+        let count = size / segment_size;
+        let Ok(segments @ ..=SEGMENTS_MAX) = u32::try_from(count) else {
+            return Err(GeometryError::TooMany(count));
+        };
+        let geometry = PoolGeometry { segment_size, segments };
+        let needs = u64::from(geometry.metadata_segments()) + 1;
+        if count < needs {
+            return Err(GeometryError::TooSmall { has: count, needs });
+        }
+        Ok(geometry)
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_size(&self) -> u64 {
+        self.segment_size
+    }
+
+    /// Pages of a segment.
+    pub fn segment_pages(&self) -> u32 {
+        (self.segment_size / PAGE) as u32
+    }
+
+    /// Segments, those of the metadata included.
+    pub fn segments(&self) -> u32 {
+        self.segments
+    }
+
+    /// Segments at the start that hold the metadata.
+    pub fn metadata_segments(&self) -> u32 {
+        let pages = TABLE + 2 * u64::from(self.pairs());
+        (pages * PAGE).div_ceil(self.segment_size) as u32
+    }
+
+    /// Pages of leases.
+    pub fn lease_pages(&self) -> u32 {
+        self.segments.div_ceil(lease::PER_PAGE)
+    }
+
+    /// Page pairs in the table.
+    pub fn pairs(&self) -> u32 {
+        PairId::Leases(self.lease_pages()).index()
+    }
+
+    /// Offset of one copy (0 or 1) of a page pair, in bytes.
+    ///
+    /// # Panics
+    /// When there is no such pair or copy.
+    pub fn pair_offset(&self, pair: PairId, copy: u32) -> u64 {
+        assert!(pair.index() < self.pairs() && copy < 2, "{pair:?} copy {copy}");
+        (TABLE + u64::from(copy * self.pairs() + pair.index())) * PAGE
+    }
+
+    /// Offset of a segment, in bytes.
+    ///
+    /// # Panics
+    /// When there is no such segment.
+    pub fn segment_offset(&self, segment: SegmentId) -> u64 {
+        assert!(segment.0 < self.segments, "{segment:?}");
+        u64::from(segment.0) * self.segment_size
+    }
+
+    /// The page pair that holds the lease of `segment`.
+    pub fn lease_pair(&self, segment: SegmentId) -> PairId {
+        PairId::Leases(segment.0 / lease::PER_PAGE)
+    }
+}
+
+#[cfg(test)]
+mod tests;
