@@ -1,17 +1,16 @@
-//! The reactor where io_uring is forbidden: epoll for sockets, a pool of threads for files.
+//! The reactor where io_uring is forbidden: epoll for sockets, a pool of threads for each file.
 //!
 //! Sockets are watched edge-triggered from the start. An operation on one is tried in the next `wait`, and
 //! again at each edge; between "it would block" and the edge nothing can get lost, as every try goes on until
 //! the kernel says that it would block.
 //!
 //! **Invariants.** An operation is in exactly one place: to be tried (`untried`), pending on its socket, or
-//! with the pool (`backlog`, waiting, running, ended). `Shared::ops` owns its memory in all of them.
+//! with its file's pool (waiting, running, ended). `Shared::ops` owns its memory in all of them.
 
-use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 
@@ -38,10 +37,9 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Epoll {
     epoll: OwnedFd,
     waker: Waker,
-    pool: Pool,
+    /// By the keys of files.
+    pools: Vec<Option<Pool>>,
     pool_waker: Waker,
-    /// Jobs that the pool had no room for.
-    backlog: VecDeque<Job>,
     outcomes: Vec<Outcome>,
     /// Keys of socket operations that were not tried yet.
     untried: Vec<usize>,
@@ -57,7 +55,7 @@ struct Pending {
 }
 
 impl Epoll {
-    pub(super) fn new(entries: u32) -> io::Result<Epoll> {
+    pub(super) fn new() -> io::Result<Epoll> {
         let failed = |error: rustix::io::Errno| context("epoll does not work", &error.into());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let waker = Waker::new()?;
@@ -68,34 +66,15 @@ impl Epoll {
             epoll::add(&epoll, event, epoll::EventData::new_u64(data), epoll::EventFlags::IN)
                 .map_err(failed)?;
         }
-        let pool = Pool::new(entries as usize, pool_waker.clone())?;
         Ok(Epoll {
             epoll,
             waker,
-            pool,
+            pools: Vec::new(),
             pool_waker,
-            backlog: VecDeque::new(),
             outcomes: Vec::new(),
             untried: Vec::new(),
             pending: Vec::new(),
         })
-    }
-
-    fn start_job(&mut self, job: Job) {
-        if !self.backlog.is_empty() {
-            self.backlog.push_back(job);
-        } else if let Err(job) = self.pool.start(job) {
-            self.backlog.push_back(job);
-        }
-    }
-
-    fn start_backlog(&mut self) {
-        while let Some(job) = self.backlog.pop_front() {
-            if let Err(job) = self.pool.start(job) {
-                self.backlog.push_front(job);
-                break;
-            }
-        }
     }
 
     /// Tries an operation on a socket; it stays pending when it would block.
@@ -174,11 +153,10 @@ impl Epoll {
     }
 
     fn collect(&mut self, shared: &mut Shared, completions: &mut Vec<Completion>) {
-        self.pool.collect(&mut self.outcomes);
+        self.pools.iter().flatten().for_each(|pool| pool.collect(&mut self.outcomes));
         for (key, result) in self.outcomes.drain(..) {
             completions.push(shared.finish(key, result));
         }
-        self.start_backlog();
     }
 }
 
@@ -201,7 +179,13 @@ impl Driver for Epoll {
 
     fn on_arena(&mut self, _key: usize, _arena: &Arena) {}
 
-    fn on_file(&mut self, _key: usize, _file: &OwnedFd) {}
+    fn on_file(&mut self, key: usize, _file: &OwnedFd) -> io::Result<()> {
+        if self.pools.len() <= key {
+            self.pools.resize_with(key + 1, || None);
+        }
+        self.pools[key] = Some(Pool::new(self.pool_waker.clone())?);
+        Ok(())
+    }
 
     fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()> {
         let flags = epoll::EventFlags::IN
@@ -216,17 +200,22 @@ impl Driver for Epoll {
     }
 
     fn forget(&mut self, freed: &Freed) {
-        if let Freed::Socket(_, fd) = freed {
+        match freed {
+            Freed::Arena(..) => {}
+            Freed::File(key, _) => self.pools[*key] = None,
             // Closing it would do, were there no copies of the descriptor elsewhere.
-            let _ = epoll::delete(&self.epoll, fd);
+            Freed::Socket(_, fd) => {
+                let _ = epoll::delete(&self.epoll, fd);
+            }
         }
     }
 
     fn start(&mut self, shared: &mut Shared, key: usize) {
-        match Call::of(shared, key) {
-            Some(call) => self.start_job(Job { key, fd: shared.fd(shared.ops[key].target), call }),
-            None => self.untried.push(key),
-        }
+        let Some(call) = Call::of(shared, key) else { return self.untried.push(key) };
+        let target = shared.ops[key].target;
+        let Target::File(id) = target else { unreachable!("a call on a socket") };
+        let pool = self.pools[id.0 as usize].as_ref().expect("every file has a pool");
+        pool.start(Job { key, fd: shared.fd(target), call });
     }
 
     fn wait(
@@ -254,8 +243,12 @@ impl Driver for Epoll {
     }
 
     fn stop(&mut self, _shared: &mut Shared) -> bool {
-        self.backlog.clear();
-        self.pool.stop(STOP_MAX)
+        let end = Instant::now() + STOP_MAX;
+        let mut is_idle = true;
+        for pool in self.pools.iter().flatten() {
+            is_idle &= pool.stop(end.saturating_duration_since(Instant::now()));
+        }
+        is_idle
     }
 
     fn spin(&mut self) -> Option<&mut Spin> {

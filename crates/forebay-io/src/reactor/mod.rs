@@ -1,7 +1,7 @@
 //! The reactor: starts I/O on files and sockets, and reports what has finished.
 //!
 //! One reactor belongs to one thread. It runs on io_uring, and where that is forbidden (seccomp,
-//! `kernel.io_uring_disabled`) on epoll with a small pool of threads for file I/O, behind the same
+//! `kernel.io_uring_disabled`) on epoll with a few threads for the I/O of each file, behind the same
 //! interface. An operation in flight owns its memory: arenas are kept alive by the reactor, other
 //! buffers are moved in and come back with the completion.
 //!
@@ -98,7 +98,7 @@ trait Driver: Send + Sync + std::fmt::Debug {
     fn waker(&self) -> &Waker;
     /// A new thing, to be registered with the kernel.
     fn on_arena(&mut self, key: usize, arena: &Arena);
-    fn on_file(&mut self, key: usize, file: &OwnedFd);
+    fn on_file(&mut self, key: usize, file: &OwnedFd) -> io::Result<()>;
     fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()>;
     /// Nothing uses it any more; it is dropped right after.
     fn forget(&mut self, freed: &Freed);
@@ -132,7 +132,7 @@ impl Reactor {
     pub fn new(entries: u32, kind: Option<ReactorKind>) -> io::Result<Reactor> {
         let entries = entries.clamp(8, 1 << 14);
         let uring = || uring::Uring::new(entries).map(|driver| Box::new(driver) as Box<dyn Driver>);
-        let epoll = || epoll::Epoll::new(entries).map(|driver| Box::new(driver) as Box<dyn Driver>);
+        let epoll = || epoll::Epoll::new().map(|driver| Box::new(driver) as Box<dyn Driver>);
         let mut fallback_reason = None;
         let driver = match kind {
             Some(ReactorKind::Uring) => uring()?,
@@ -208,11 +208,14 @@ impl Reactor {
     /// Takes a file.
     ///
     /// # Errors
-    /// None today.
+    /// The kernel's, where it takes threads to wait for files and there are none left.
     pub fn add_file(&mut self, file: OwnedFd) -> io::Result<FileId> {
         let key = self.shared.add_file(file);
         let (driver, shared) = self.parts();
-        driver.on_file(key, &shared.files.held(key).fd);
+        if let Err(error) = driver.on_file(key, &shared.files.held(key).fd) {
+            shared.files.remove(key);
+            return Err(context("no threads for the I/O of a file", &error));
+        }
         Ok(FileId(key as u32))
     }
 

@@ -376,8 +376,9 @@ impl Driver for Uring {
         self.registered.add_arena(&self.ring, key, arena);
     }
 
-    fn on_file(&mut self, key: usize, file: &OwnedFd) {
+    fn on_file(&mut self, key: usize, file: &OwnedFd) -> io::Result<()> {
         self.registered.add_file(&self.ring, key, file.as_raw_fd());
+        Ok(())
     }
 
     fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()> {

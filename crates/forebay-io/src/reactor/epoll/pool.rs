@@ -1,7 +1,8 @@
-//! Threads for file I/O, which epoll cannot wait for.
+//! Threads for the I/O of one file, which epoll cannot wait for. Each file has its own, so that a device
+//! that hangs does not take them from another one.
 //!
-//! **Invariants.** A job's memory and descriptor are kept by the operation it belongs to, which ends only
-//! after the job's outcome was collected. At most `waiting_max` jobs wait; a job beyond is given back.
+//! **Invariant:** a job's memory and descriptor are kept by the operation it belongs to, which ends only
+//! after the job's outcome was collected.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use super::super::Waker;
 use super::super::call::Call;
 
-/// Threads of a pool: enough outstanding I/O for a flash device, few enough not to be noticed.
+/// Threads of a file: enough outstanding I/O for a flash device, few enough not to be noticed.
 const THREADS: usize = 8;
 
 /// One blocking system call.
@@ -47,7 +48,6 @@ struct Common {
     outcomes: Mutex<Vec<Outcome>>,
     /// Signalled after outcomes.
     waker: Waker,
-    waiting_max: usize,
 }
 
 #[derive(Debug)]
@@ -62,16 +62,14 @@ impl Pool {
     ///
     /// # Errors
     /// The kernel's, when it gives no thread.
-    pub(super) fn new(waiting_max: usize, waker: Waker) -> io::Result<Pool> {
-        let state =
-            State { waiting: VecDeque::with_capacity(waiting_max), running: 0, is_closed: false };
+    pub(super) fn new(waker: Waker) -> io::Result<Pool> {
+        let state = State { waiting: VecDeque::new(), running: 0, is_closed: false };
         let common = Arc::new(Common {
             state: Mutex::new(state),
             has_work: Condvar::new(),
             is_idle: Condvar::new(),
             outcomes: Mutex::new(Vec::new()),
             waker,
-            waiting_max,
         });
         let pool = Pool { common };
         for number in 0..THREADS {
@@ -84,16 +82,10 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Queues a job, or gives it back when too many wait.
-    pub(super) fn start(&self, job: Job) -> Result<(), Job> {
-        let mut state = lock(&self.common.state);
-        if state.waiting.len() >= self.common.waiting_max {
-            return Err(job);
-        }
-        state.waiting.push_back(job);
-        drop(state);
+    /// Queues a job.
+    pub(super) fn start(&self, job: Job) {
+        lock(&self.common.state).waiting.push_back(job);
         self.common.has_work.notify_one();
-        Ok(())
     }
 
     /// Appends what has ended.
