@@ -166,7 +166,7 @@ impl GroupHeader {
 pub fn begin(page: &mut Page, header: &GroupHeader) {
     assert!(phase_is_sane(header.phase));
     let raw = RawHeader {
-        magic: *MAGIC,
+        magic: [0; 8],
         checksum: U32::ZERO,
         entries: U16::ZERO,
         data_pages: U16::ZERO,
@@ -179,11 +179,16 @@ pub fn begin(page: &mut Page, header: &GroupHeader) {
         phase: header.phase.into(),
         zero: [0; 22],
     };
-    // The count of what was here before goes first: no entry may be taken for one of this group.
-    page[12..16].fill(0);
+    // A process may die anywhere in here: what was here before goes first, the magic comes last, so that
+    // the page has the old group without entries, no group, or the new one.
+    page[12] = 0;
+    fence(Ordering::Release);
+    page[..8].fill(0);
     fence(Ordering::Release);
     page.fill(0);
     raw.write_to_prefix(page).expect("a header is smaller than a page");
+    fence(Ordering::Release);
+    page[..8].copy_from_slice(MAGIC);
 }
 
 /// Appends a record to the group that was begun in `page` and publishes it. `checksums` are the CRC32C of its
@@ -271,6 +276,9 @@ impl<'a> GroupView<'a> {
         if u32::from(raw.data_pages.get()) != view.layout.data_pages {
             return Err(GroupInvalid::Field("number of data pages"));
         }
+        if view.header.durable >= view.header.first_sequence {
+            return Err(GroupInvalid::Field("durable sequence"));
+        }
         if view.layout.entries == 0 {
             return Err(GroupInvalid::Field("number of entries"));
         }
@@ -301,9 +309,6 @@ impl<'a> GroupView<'a> {
         }
         if !(1..=COUNT_MAX).contains(&header.first_sequence.0) {
             return impossible("first sequence");
-        }
-        if header.durable >= header.first_sequence {
-            return impossible("durable sequence");
         }
         let count = u32::from(raw.entries.get());
         if count > ENTRIES_MAX {

@@ -1,58 +1,36 @@
 //! Reads a disk's log back after a restart.
+//!
+//! ```text
+//!   headers of all leased segments ──► those that count, in order ──► walk them, group by group
+//!      ──► highest claim "durable up to" ──► chain: cut at gaps and torn data ──► staged groups ──► result
+//! ```
+//! Rules, argued in `docs/format.md`:
+//! - A segment counts when its header says what its lease says. A header voids, in all segments before it, the groups and
+//!   records from its own first ones on.
+//! - A group counts when its header page is whole and has the disk, generation and nonce of its segment and the number that is
+//!   next. Groups after the highest claim of durability have their data verified too.
+//! - The log ends at the first group that does not count. When a claim says that records beyond were durable,
+//!   that is an error instead ([`RecoverError::Missing`]); so that the claims of groups behind a broken one are heard, the rest of
+//!   the segment is searched for them.
+//! - A request of which a part is missing at the end is left out.
+//!
+//! Reading goes from header to header in pieces of 256 KiB: the time grows with the part of the log that is
+//! not destaged yet. Memory is bounded by the segments given. Bytes that contradict
+//! themselves under a right checksum are an error, never a shorter log.
+
+mod chain;
+mod input;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+pub use input::{LeasedSegment, LogReader, ReadError, RecoverInput};
 
 use crate::geometry::ByteRange;
-use crate::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
-use crate::log::group::RecordKind;
+use crate::ids::{FlushEpoch, GroupNumber, SegmentId, Sequence};
+use crate::log::group::{GroupInvalid, RecordKind};
 use crate::log::segment::SegmentInvalid;
-use crate::sealed::Page;
-
-/// Where the log's pages are read from.
-pub trait LogReader {
-    /// Fills `out` (whole pages) with what `segment` holds from page `page` on.
-    ///
-    /// # Errors
-    /// The medium could not be read.
-    fn read(&mut self, segment: SegmentId, page: u32, out: &mut [u8]) -> Result<(), ReadError>;
-}
-
-/// The medium could not be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ReadError(pub String);
-
-/// A segment that the lease table gives to this log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeasedSegment {
-    /// The segment.
-    pub segment: SegmentId,
-    /// From its lease: the generation that it was leased under.
-    pub generation: Generation,
-    /// From its lease: its place in the log.
-    pub ordinal: u64,
-}
-
-/// What recovery is told.
-#[derive(Clone, Copy, Debug)]
-pub struct RecoverInput<'a> {
-    /// Whose log it is.
-    pub disk: Uuid,
-    /// Size of the disk in bytes.
-    pub disk_size: u64,
-    /// Pages of a segment.
-    pub segment_pages: u32,
-    /// The log's segments as leased, in any order.
-    pub segments: &'a [LeasedSegment],
-    /// From the progress page: records up to this one are on primary storage and were flushed there.
-    pub flushed: Sequence,
-    /// From the progress page: no record after this one was ever sent to primary storage.
-    pub through: Sequence,
-    /// From the disk record: the generation that requests were last served under.
-    pub committed: Generation,
-    /// From the disk record: the highest generation that anything may have been written under.
-    pub pending: Generation,
-    /// Header pages in the staging file, in order, when it outlived the process; empty after a loss of the host.
-    pub staged: &'a [&'a Page],
-}
 
 /// Where a record's data are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,10 +125,14 @@ pub struct RecoveryReport {
     pub groups: u64,
     /// Data pages that were read to see if they are whole.
     pub pages_verified: u64,
+    /// Pages that were searched for claims behind where a walk ended.
+    pub pages_searched: u64,
     /// Records found on flash after `flushed`.
     pub records: u64,
     /// Records taken from the staging file.
     pub records_staged: u64,
+    /// Staged groups left out because they are of a session before the last one.
+    pub groups_stale: u64,
     /// Records left out because the rest of their request is missing.
     pub records_dropped: u64,
     /// Groups left out because one before them is missing or torn.
@@ -179,20 +161,21 @@ pub enum LogEnd {
         /// The first page with the wrong checksum.
         page: u32,
     },
-    /// Groups that were not durable are missing before one that is there.
+    /// Groups that were not durable are missing before this segment.
     Gap {
-        /// The segment.
+        /// The first segment that is left out.
         segment: SegmentId,
-        /// The page where the missing group would be.
-        page: u32,
     },
 }
 
 /// The log must not be used as it is. Nothing of it was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
+    /// The pool's tables contradict themselves.
+    #[error("the tables of the pool have an impossible {0}")]
+    Input(&'static str),
     /// The medium failed.
-    #[error("cannot read segment {segment:?} page {page}: {error}")]
+    #[error("cannot read segment {} page {page}: {error}", segment.0)]
     Read {
         /// The segment.
         segment: SegmentId,
@@ -201,20 +184,71 @@ pub enum RecoverError {
         /// What the medium said.
         error: ReadError,
     },
-    /// Durable records are not there.
-    #[error("")]
-    Missing,
-    /// Written by a newer program, or impossible although its checksum is right.
-    #[error("segment {segment:?}: {why}")]
+    /// Of a version that this program does not read, or impossible although its checksum is right.
+    #[error("segment {}: {why}", segment.0)]
     Segment {
         /// The segment.
         segment: SegmentId,
         /// What is wrong.
         why: SegmentInvalid,
     },
+    /// Impossible although its checksum is right.
+    #[error("segment {} page {page}: {why}", segment.0)]
+    Group {
+        /// The segment.
+        segment: SegmentId,
+        /// The page of the group's header.
+        page: u32,
+        /// What is wrong.
+        why: GroupInvalid,
+    },
+    /// Records that were durable and are not on primary storage are not there.
+    #[error(
+        "records are missing: expected {} at segment {} page {page}, found {}; \
+         records up to {} were durable", expected.0, segment.0, Found(*found), durable.0
+    )]
+    Missing {
+        /// Where they would begin.
+        segment: SegmentId,
+        /// The page there.
+        page: u32,
+        /// The first one that is missing.
+        expected: Sequence,
+        /// The next one that is there, if any.
+        found: Option<Sequence>,
+        /// All up to this one were durable once.
+        durable: Sequence,
+    },
+    /// A group in the staging file is impossible.
+    #[error("group {group} of the staging file: {why}")]
+    Staged {
+        /// Index into the groups given.
+        group: u32,
+        /// What is wrong.
+        why: GroupInvalid,
+    },
+    /// Records between log and staging file are missing, although Forebay acknowledges none before it is in either.
+    #[error("records {} to {} are neither in the log nor in the staging file", expected.0, found.0 - 1)]
+    StagedGap {
+        /// The first one that is missing.
+        expected: Sequence,
+        /// The first one in the staging file after it.
+        found: Sequence,
+    },
 }
 
-/// Walks the log.
+struct Found(Option<Sequence>);
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(sequence) => write!(f, "{}", sequence.0),
+            None => f.write_str("none after it"),
+        }
+    }
+}
+
+/// Reads the log.
 ///
 /// # Errors
 /// It cannot be read, or must not be used; see [`RecoverError`].
@@ -222,6 +256,10 @@ pub fn recover(
     input: &RecoverInput<'_>,
     reader: &mut impl LogReader,
 ) -> Result<RecoveredLog, RecoverError> {
-    let _ = (input, reader);
-    todo!()
+    let leased = input.check()?;
+    let mut walker = walk::Walker::new(input, reader);
+    let segments = walker.headers(&leased)?;
+    let walks = walker.walk(&segments)?;
+    walker.search_unwritten(&leased, &segments)?;
+    chain::chain(input, &leased, &mut walker, &walks)
 }

@@ -54,11 +54,7 @@ pub fn copy_of(version: u64) -> u32 {
 ///
 /// # Errors
 /// Neither is valid, or one is of a newer format.
-pub fn choose<'a>(
-    pool: Uuid,
-    pair: PairId,
-    copies: [&'a Page; 2],
-) -> Result<(u64, &'a Page), PairInvalid> {
+pub fn choose(pool: Uuid, pair: PairId, copies: [&Page; 2]) -> Result<(u64, &Page), PairInvalid> {
     let mut best = None;
     for (copy, page) in copies.into_iter().enumerate() {
         let Some(version) = version(pool, pair, page)? else { continue };
