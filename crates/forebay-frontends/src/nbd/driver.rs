@@ -14,8 +14,8 @@
 //! Limits: one receive of [`INPUT_BYTES`] at a time and nothing is received while something waits, so
 //! that no client gets more than its turn; requests and bytes in flight as the session has them; no
 //! request is taken while the client does not read its answers. A client that stalls in the middle
-//! of a request, or does not read an answer, is closed after [`STALL_MAX`]; a payload also has to
-//! arrive at [`PAYLOAD_RATE_MIN`] after that, because it holds a request buffer.
+//! of a request, or does not read an answer, is closed after [`STALL_MAX`]; a payload has to be there
+//! as a whole by then, because it holds a request buffer (1.1 MiB/s for the longest write).
 //!
 //! **Invariant:** a buffer that a receive may still write to is not given back: a closed connection
 //! keeps it until the receive has ended.
@@ -36,8 +36,6 @@ use super::session::{Session, Step, Submission};
 pub const INPUT_BYTES: usize = 256 << 10;
 /// Time without progress after which a client is closed.
 pub const STALL_MAX: Nanos = Nanos::from_millis(30_000);
-/// Bytes per second at which the payload of a write has to arrive on average, [`STALL_MAX`] aside.
-pub const PAYLOAD_RATE_MIN: u64 = 256 << 10;
 
 /// What a connection works with during one call.
 #[derive(Debug)]
@@ -376,9 +374,7 @@ impl Connection {
             None | Some(Waiting::Room { .. }) => {}
             Some(Waiting::Memory { key, range, fua }) => match cx.engine.write_buffer(range) {
                 Some(buffer) => {
-                    let seconds = range.len() / PAYLOAD_RATE_MIN;
-                    let allowed = STALL_MAX.plus(Nanos::from_millis(1000 * seconds));
-                    let deadline = cx.now.plus(allowed);
+                    let deadline = cx.now.plus(STALL_MAX);
                     self.incoming =
                         Some(Incoming { key, range, fua, buffer, arrived: 0, deadline });
                 }
@@ -435,10 +431,9 @@ impl Connection {
         }
         self.input.drain(..self.used);
         self.used = 0;
-        let stall = cx.now.plus(STALL_MAX);
         self.receive_deadline = match &self.incoming {
-            Some(incoming) => stall.min(incoming.deadline),
-            None if self.is_mid_request() => stall,
+            Some(incoming) => incoming.deadline,
+            None if self.is_mid_request() => cx.now.plus(STALL_MAX),
             None => Nanos::NEVER,
         };
         let first = self.incoming.as_ref().map(|incoming| region(cx.arena, incoming.rest()));
