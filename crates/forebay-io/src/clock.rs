@@ -1,11 +1,18 @@
 //! The clock of the shards.
 
+use std::time::Duration;
+
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: never goes back, has no meaning outside of this boot.
 pub fn now_nanos() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The time of [`now_nanos`] after `wait` from now, `u64::MAX` when that is too far.
+pub(crate) fn nanos_after(wait: Duration) -> u64 {
+    now_nanos().saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
-use crate::clock::now_nanos;
+use crate::clock::{nanos_after, now_nanos};
 pub use error::{FileError, FileErrorKind};
 pub use extents::{FileExtent, extents};
 
@@ -230,15 +230,7 @@ fn open_fd(
     open(flags).map_err(|error| FileError::new("open", path, error.into()))
 }
 
-/// Locks the file against every other process that locks it, waiting at most `wait` for one that is
-/// ending.
-///
-/// # Errors
-/// It is in use, with the process that has it, if that can be found out.
-pub fn lock_exclusively(fd: BorrowedFd<'_>, path: &Path, wait: Duration) -> Result<(), FileError> {
-    lock(fd, path, FlockOperation::NonBlockingLockExclusive, wait)
-}
-
+/// Locks the file, waiting at most `wait` for a process that is ending.
 fn lock(
     fd: BorrowedFd<'_>,
     path: &Path,
@@ -269,7 +261,7 @@ fn patiently<T>(
     mut ends: impl FnMut() -> bool,
     mut attempt: impl FnMut() -> rustix::io::Result<T>,
 ) -> rustix::io::Result<T> {
-    let end = now_nanos().saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+    let end = nanos_after(wait);
     loop {
         match attempt() {
             Err(Errno::WOULDBLOCK | Errno::BUSY) if ends() && now_nanos() < end => {

@@ -10,7 +10,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 
@@ -19,7 +19,7 @@ use super::shared::{Freed, Op, Piece, Shared, Target, Work};
 use super::spin::Spin;
 use super::{Completion, Driver, ReactorKind, Waker, context};
 use crate::arena::Arena;
-use crate::clock::now_nanos;
+use crate::clock::{nanos_after, now_nanos};
 use pool::{Job, Outcome, Pool};
 
 mod pool;
@@ -224,10 +224,7 @@ impl Driver for Epoll {
         timeout: Option<Duration>,
         completions: &mut Vec<Completion>,
     ) -> io::Result<()> {
-        let deadline = timeout.map(|timeout| {
-            let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-            now_nanos().saturating_add(timeout)
-        });
+        let deadline = timeout.map(nanos_after);
         let before = completions.len();
         loop {
             self.attempt_untried(shared, completions);
@@ -243,10 +240,10 @@ impl Driver for Epoll {
     }
 
     fn stop(&mut self, _shared: &mut Shared) -> bool {
-        let end = Instant::now() + STOP_MAX;
+        let end = nanos_after(STOP_MAX);
         let mut is_idle = true;
         for pool in self.pools.iter().flatten() {
-            is_idle &= pool.stop(end.saturating_duration_since(Instant::now()));
+            is_idle &= pool.stop(Duration::from_nanos(end.saturating_sub(now_nanos())));
         }
         is_idle
     }

@@ -20,7 +20,7 @@ use super::shared::{Freed, Op, Piece, Shared, Target, Work};
 use super::spin::Spin;
 use super::{Completion, Driver, ReactorKind, Waker, context};
 use crate::arena::Arena;
-use crate::clock::now_nanos;
+use crate::clock::{nanos_after, now_nanos};
 use registered::{Descriptor, Registered};
 
 mod registered;
@@ -415,10 +415,7 @@ impl Driver for Uring {
         let deadline = match timeout {
             None => u64::MAX,
             Some(Duration::ZERO) => 0,
-            Some(timeout) => {
-                let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-                now_nanos().saturating_add(timeout)
-            }
+            Some(timeout) => nanos_after(timeout),
         };
         self.enable()?;
         let before = completions.len();
