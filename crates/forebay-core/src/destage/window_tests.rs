@@ -1,0 +1,147 @@
+//! What needs no modelled storage; how well the window does on one is tested in `forebay-sim`.
+
+use super::*;
+
+/// Storage with a fixed latency and a rate, and a destager that does what the window allows.
+struct Bench {
+    window: DestageWindow,
+    now: Nanos,
+    under_way: std::collections::VecDeque<(Nanos, Nanos)>,
+    /// Never more than this is there to write.
+    supply: usize,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench {
+            window: DestageWindow::new(WindowConfig::default()),
+            now: Nanos(0),
+            under_way: std::collections::VecDeque::new(),
+            supply: usize::MAX,
+        }
+    }
+
+    /// `writes` complete, 100 µs apart and not before `latency`.
+    fn run(&mut self, writes: u32, latency: Nanos) {
+        for _ in 0..writes {
+            while self.under_way.len() < self.supply.min(self.window.limit() as usize)
+                && self.window.next_allowed() <= self.now
+            {
+                self.window.on_start(self.now, PAGE);
+                let last = self.under_way.back().map_or(Nanos(0), |(_, done)| *done);
+                let done = self.now.plus(latency).max(last.plus(Nanos::from_micros(100)));
+                self.under_way.push_back((self.now, done));
+            }
+            let Some((started, done)) = self.under_way.pop_front() else {
+                self.now = self.window.next_allowed();
+                continue;
+            };
+            self.now = done;
+            let outstanding = self.under_way.len() as u32 + 1;
+            self.window.on_write(done, done.since(started), PAGE, outstanding);
+        }
+    }
+}
+
+const LATENCY: Nanos = Nanos::from_millis(2);
+
+#[test]
+fn the_limit_finds_the_knee_and_stays() {
+    let mut bench = Bench::new();
+    bench.run(20_000, LATENCY);
+    // 2 ms at 10,000 writes/s: 20 outstanding.
+    assert!((16..=64).contains(&bench.window.limit()), "{}", bench.window.limit());
+    let speed = bench.window.destaging();
+    assert!((95_000..115_000).contains(&speed.ns_per_page), "{speed:?}");
+    let baseline = bench.window.baseline_latency().0;
+    assert!((2_000_000..2_200_000).contains(&baseline), "{baseline}");
+}
+
+#[test]
+fn a_limit_that_is_not_used_does_not_move() {
+    let mut bench = Bench::new();
+    bench.run(20_000, LATENCY);
+    bench.supply = 2;
+    bench.run(200, LATENCY);
+    let limit = bench.window.limit();
+    bench.run(5_000, LATENCY);
+    assert_eq!(bench.window.limit(), limit);
+    let now = bench.now;
+    assert_eq!(bench.window.limited_by(now, Supply::LaterEpochs), Limit::EpochBound);
+    assert_eq!(bench.window.limited_by(now, Supply::Nothing), Limit::Idle);
+    assert_eq!(bench.window.limited_by(now, Supply::Writes), Limit::Storage);
+}
+
+#[test]
+fn short_bursts_are_learnt_from_and_the_time_between_them_is_not_counted() {
+    let mut bench = Bench::new();
+    for _ in 0..500 {
+        // 40 writes, and nothing more to write before the last is done.
+        let mut left = 40;
+        while left > 0 {
+            bench.supply = left;
+            bench.run(1, LATENCY);
+            left -= 1;
+        }
+        bench.window.on_idle(bench.now);
+        bench.now = bench.now.plus(Nanos::from_millis(500));
+    }
+    assert!(bench.window.limit() >= 8, "{}", bench.window.limit());
+    let speed = bench.window.destaging();
+    assert!(speed.ns_per_page < 400_000, "{speed:?}");
+}
+
+#[test]
+fn errors_pause_and_shrink_the_window_and_successes_bring_it_back() {
+    let mut bench = Bench::new();
+    bench.run(20_000, LATENCY);
+    let before = bench.window.limit();
+    // All that are under way fail together: that is one event.
+    for _ in 0..before {
+        bench.window.on_error(bench.now);
+    }
+    assert!((before / 4..=before / 2).contains(&bench.window.limit()));
+    assert_eq!(bench.window.next_allowed(), bench.now.plus(PAUSE_MIN));
+    for _ in 0..20 {
+        bench.now = bench.window.next_allowed();
+        bench.window.on_error(bench.now);
+    }
+    assert_eq!(bench.window.limit(), 1);
+    assert_eq!(bench.window.next_allowed(), bench.now.plus(PAUSE_MAX));
+    assert_eq!(bench.window.limited_by(bench.now, Supply::Writes), Limit::Errors);
+    bench.under_way.clear();
+    bench.run(10_000, LATENCY);
+    assert!(bench.window.limit() >= before / 2, "{}", bench.window.limit());
+    assert_eq!(bench.window.limited_by(bench.now, Supply::Writes), Limit::Storage);
+}
+
+#[test]
+fn any_limit_is_at_least_one_and_at_most_what_was_configured() {
+    for outstanding_max in [0, 1, 3, 100, u32::MAX] {
+        let config = WindowConfig { outstanding_max, ..WindowConfig::default() };
+        let mut bench = Bench { window: DestageWindow::new(config), ..Bench::new() };
+        for _ in 0..200 {
+            bench.run(100, Nanos::from_millis(100));
+            let limit = bench.window.limit();
+            assert!((1..=outstanding_max.max(1)).contains(&limit), "{outstanding_max}: {limit}");
+        }
+    }
+}
+
+#[test]
+fn absurd_times_do_no_harm() {
+    let mut window =
+        DestageWindow::new(WindowConfig { outstanding_max: 8, bytes_per_second_max: Some(0) });
+    for turn in 0..2000 {
+        let now = Nanos(if turn % 3 == 0 { u64::MAX } else { turn });
+        window.on_start(now, u64::MAX / 4);
+        window.on_guest_read(now, Nanos::NEVER);
+        window.on_write(now, Nanos::NEVER, u64::MAX / 4, 0);
+        window.on_excess(1.0);
+        if turn % 7 == 0 {
+            window.on_idle(now);
+        }
+        let _ = (window.limit(), window.next_allowed(), window.destaging());
+        let _ = window.limited_by(now, Supply::Writes);
+    }
+}
