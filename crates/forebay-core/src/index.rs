@@ -1,9 +1,16 @@
 //! The index of a tier: which slot holds a cache block.
 //!
-//! A hash table with chains that run through the slots themselves: `heads` has one `u32` per
-//! `slots_per_head` slots, `entries` one {key, next} per slot. A lookup loads one head and, with
-//! one slot per head, one and a half entries on average; with two slots per head it loads two
-//! entries and the heads take half the memory (RAM tiers take 1, flash tiers 2).
+//! A hash table with chains that run through `entries`, one {key, next} per slot. Its buckets lie in
+//! *lines* of 64 bytes, in one of two densities:
+//! ```text
+//! fast      |7 keys      |-|7 slots     |c|    one bucket: 7 *ways*, and the chain of what found no way
+//! compact   |c|c|c|c|c|c|c|c|c|c|c|c|c|c|c|c|    16 buckets: a chain each
+//!            └─► entry ─► entry
+//! ```
+//! | density | slots per bucket | bytes per slot | lines and entries per hit |
+//! |---|---|---|---|
+//! | fast | 5 | 20.8 | 1.05 |
+//! | compact | 2 | 10 | 3 |
 //!
 //! A slot without a block needs neither field, so the list of free slots runs through `next` too.
 //! States of a slot and its edges:
@@ -13,18 +20,77 @@
 //!   └────release──────┘ │ └─────remove─────┘
 //!                       └─quarantine─► quarantined (for ever)
 //! ```
+//! **Invariants:** a block is in one way or one chain; a bucket with a free way has no chain.
+//!
 //! The hash is multiply-shift, twice, so that strides of blocks spread like random ones. A guest that
-//! knows it can make long chains, at most about (blocks of its disk / heads) long: its own loss.
+//! knows it can make long chains, at most about (blocks of its disk / buckets) long: its own loss.
 
 use crate::ids::{BlockIndex, SlotId};
 use crate::list::SLOTS_MAX;
 
-/// End of a chain, and the key of a slot without a block (a grid has fewer blocks, see `Grid`).
+/// End of a chain, and the key of a slot or way without a block (a grid has fewer blocks, see `Grid`).
 const NONE: u32 = u32::MAX;
 /// `next` of a taken slot without a block.
 const TAKEN: u32 = u32::MAX - 1;
 /// `next` of a slot that is never used again.
 const QUARANTINED: u32 = u32::MAX - 2;
+/// Ways of a fast bucket.
+const WAYS: usize = 7;
+/// Where the slots of the ways start in their line. The word before never holds a key.
+const SLOTS: usize = 8;
+/// Where the chain of a fast bucket starts.
+const CHAIN: usize = 15;
+
+/// What an index spends memory for; see the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Density {
+    /// One cache line a lookup, for a tier whose hits cost nothing else.
+    Fast,
+    /// Within the budget of a flash tier.
+    Compact,
+}
+
+impl Density {
+    fn slots_per_bucket(self) -> u32 {
+        match self {
+            Density::Fast => 5,
+            Density::Compact => 2,
+        }
+    }
+
+    fn buckets_per_line(self) -> u32 {
+        match self {
+            Density::Fast => 1,
+            Density::Compact => 16,
+        }
+    }
+}
+
+/// Exactly one cache line; [`NONE`] in what holds nothing.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line([u32; 16]);
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+impl Line {
+    /// The way of a fast bucket that holds `key`. All are compared, so that the only branch is the
+    /// caller's on whether there is one: which one would be mispredicted, line by line.
+    fn way_of(&self, key: u32) -> Option<usize> {
+        let mut matches = 0u32;
+        for (way, &word) in self.0[..SLOTS].iter().enumerate() {
+            matches |= u32::from(word == key) << way;
+        }
+        (matches != 0).then(|| matches.trailing_zeros() as usize % SLOTS)
+    }
+}
+
+/// A bucket: its line and the word of it where its chain starts.
+#[derive(Clone, Copy, PartialEq)]
+struct Bucket {
+    line: usize,
+    chain: usize,
+}
 
 /// What the index knows of one slot.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +104,9 @@ struct Entry {
 /// See the module.
 #[derive(Debug)]
 pub struct Index {
-    heads: Box<[u32]>,
+    lines: Box<[Line]>,
+    buckets: u32,
+    density: Density,
     entries: Box<[Entry]>,
     free: u32,
     len: u32,
@@ -46,12 +114,19 @@ pub struct Index {
 }
 
 impl Index {
-    /// An index of `slots` free slots. Panics unless both arguments are positive and the slots at
-    /// most [`SLOTS_MAX`].
-    pub fn new(slots: u32, slots_per_head: u32) -> Index {
-        assert!(slots > 0 && slots <= SLOTS_MAX && slots_per_head > 0);
+    /// An index of `slots` free slots. Panics unless there are any and at most [`SLOTS_MAX`].
+    pub fn new(slots: u32, density: Density) -> Index {
+        Index::with_load(slots, density, density.slots_per_bucket())
+    }
+
+    fn with_load(slots: u32, density: Density, slots_per_bucket: u32) -> Index {
+        assert!(slots > 0 && slots <= SLOTS_MAX);
+        let buckets = slots.div_ceil(slots_per_bucket);
+        let lines = buckets.div_ceil(density.buckets_per_line());
         let mut index = Index {
-            heads: vec![NONE; slots.div_ceil(slots_per_head) as usize].into(),
+            lines: vec![Line([NONE; 16]); lines as usize].into(),
+            buckets,
+            density,
             entries: vec![Entry { key: NONE, next: TAKEN }; slots as usize].into(),
             free: NONE,
             len: 0,
@@ -92,7 +167,11 @@ impl Index {
 
     /// The slot that holds `block`.
     pub fn find(&self, block: BlockIndex) -> Option<SlotId> {
-        let mut slot = self.heads[self.head_of(block)];
+        let bucket = self.bucket_of(block);
+        if let Some(way) = self.way_of(bucket, block) {
+            return Some(SlotId(self.lines[bucket.line].0[SLOTS + way]));
+        }
+        let mut slot = self.lines[bucket.line].0[bucket.chain];
         while slot != NONE {
             let entry = &self.entries[slot as usize];
             if entry.key == block.0 {
@@ -134,27 +213,58 @@ impl Index {
     /// Puts `block`, which must not be in the index, into a taken slot without a block.
     pub fn insert(&mut self, slot: SlotId, block: BlockIndex) {
         assert!(block.0 != NONE && self.find(block).is_none(), "block {} is there", block.0);
-        let head = self.head_of(block);
-        let next = self.heads[head];
+        let bucket = self.bucket_of(block);
+        let line = &mut self.lines[bucket.line].0;
+        let way = match self.density {
+            Density::Fast => line[..WAYS].iter().position(|&key| key == NONE),
+            Density::Compact => None,
+        };
+        let next = match way {
+            Some(way) => {
+                (line[way], line[SLOTS + way]) = (block.0, slot.0);
+                NONE
+            }
+            None => std::mem::replace(&mut line[bucket.chain], slot.0),
+        };
         *self.vacant(slot) = Entry { key: block.0, next };
-        self.heads[head] = slot.0;
         self.len += 1;
     }
 
     /// Takes the block out of an occupied slot, which stays taken.
     pub fn remove(&mut self, slot: SlotId) -> BlockIndex {
-        let Entry { key, next } = self.entries[slot.0 as usize];
-        *self.link_to(slot) = next;
+        let Entry { key, next } = self.occupied(slot);
+        let bucket = self.bucket_of(BlockIndex(key));
+        match self.way_of(bucket, BlockIndex(key)) {
+            Some(way) => self.vacate(bucket, way),
+            None => *self.link_to(bucket, slot) = next,
+        }
         self.entries[slot.0 as usize] = Entry { key: NONE, next: TAKEN };
         self.len -= 1;
         BlockIndex(key)
     }
 
+    /// Empties a way, or puts the first of the bucket's chain there.
+    fn vacate(&mut self, bucket: Bucket, way: usize) {
+        let line = &mut self.lines[bucket.line].0;
+        let spilled = line[bucket.chain];
+        (line[way], line[SLOTS + way]) = (NONE, spilled);
+        if spilled != NONE {
+            let entry = &mut self.entries[spilled as usize];
+            line[way] = entry.key;
+            line[bucket.chain] = std::mem::replace(&mut entry.next, NONE);
+        }
+    }
+
     /// Moves the block of the occupied slot `old` to the taken slot `new`; `old` stays taken.
     pub fn replace(&mut self, old: SlotId, new: SlotId) {
-        let entry = self.entries[old.0 as usize];
+        let entry = self.occupied(old);
         *self.vacant(new) = entry;
-        *self.link_to(old) = new.0;
+        let block = BlockIndex(entry.key);
+        let bucket = self.bucket_of(block);
+        match self.way_of(bucket, block) {
+            Some(way) => self.lines[bucket.line].0[SLOTS + way] = new.0,
+            None => *self.link_to(bucket, old) = new.0,
+        }
         self.entries[old.0 as usize] = Entry { key: NONE, next: TAKEN };
     }
 
@@ -165,15 +275,28 @@ impl Index {
             assert!(!std::mem::replace(&mut seen[slot as usize], true), "slot {slot} found twice");
         };
         let mut occupied = 0;
-        for (head, &first) in self.heads.iter().enumerate() {
-            let mut slot = first;
+        let mut occupy = |slot: u32, bucket: Bucket| {
+            visit(slot);
+            let Entry { key, next } = self.entries[slot as usize];
+            assert!(key != NONE && self.bucket_of(BlockIndex(key)) == bucket);
+            assert_eq!(self.find(BlockIndex(key)), Some(SlotId(slot)), "block twice");
+            occupied += 1;
+            (key, next)
+        };
+        for bucket in (0..self.buckets).map(|number| self.bucket(number)) {
+            let line = &self.lines[bucket.line].0;
+            if self.density == Density::Fast {
+                assert_eq!(line[WAYS], NONE);
+                for way in 0..WAYS {
+                    let (key, slot) = (line[way], line[SLOTS + way]);
+                    assert!(key != NONE || line[CHAIN] == NONE, "a chain beside a free way");
+                    assert_eq!(key == NONE, slot == NONE);
+                    assert!(key == NONE || occupy(slot, bucket) == (key, NONE));
+                }
+            }
+            let mut slot = line[bucket.chain];
             while slot != NONE {
-                visit(slot);
-                let entry = self.entries[slot as usize];
-                assert!(entry.key != NONE && self.head_of(BlockIndex(entry.key)) == head);
-                assert_eq!(self.find(BlockIndex(entry.key)), Some(SlotId(slot)), "block twice");
-                occupied += 1;
-                slot = entry.next;
+                slot = occupy(slot, bucket).1;
             }
         }
         assert_eq!(occupied, self.len);
@@ -196,20 +319,44 @@ impl Index {
 
     /// Bytes of memory that the index takes.
     pub fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.heads) + size_of_val(&*self.entries)
+        size_of_val(&*self.lines) + size_of_val(&*self.entries)
     }
 
     /// What [`Index::memory_bytes`] will be.
-    pub fn memory_bytes_for(slots: u32, slots_per_head: u32) -> u64 {
-        u64::from(slots.div_ceil(slots_per_head)) * size_of::<u32>() as u64
+    pub fn memory_bytes_for(slots: u32, density: Density) -> u64 {
+        let buckets = slots.div_ceil(density.slots_per_bucket());
+        u64::from(buckets.div_ceil(density.buckets_per_line())) * size_of::<Line>() as u64
             + u64::from(slots) * size_of::<Entry>() as u64
     }
 
-    /// The head of the chain that `block` belongs to: mix, then scale to the number of heads.
-    fn head_of(&self, block: BlockIndex) -> usize {
+    /// The bucket that `block` belongs to: mix, then scale to the number of buckets.
+    fn bucket_of(&self, block: BlockIndex) -> Bucket {
         let mut hash = u64::from(block.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         hash = (hash ^ hash >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-        (((hash >> 32) * self.heads.len() as u64) >> 32) as usize
+        self.bucket(((hash >> 32) * u64::from(self.buckets) >> 32) as u32)
+    }
+
+    fn bucket(&self, number: u32) -> Bucket {
+        let number = number as usize;
+        match self.density {
+            Density::Fast => Bucket { line: number, chain: CHAIN },
+            Density::Compact => Bucket { line: number / 16, chain: number % 16 },
+        }
+    }
+
+    /// The way of its bucket that holds `block`.
+    fn way_of(&self, bucket: Bucket, block: BlockIndex) -> Option<usize> {
+        match self.density {
+            Density::Fast => self.lines[bucket.line].way_of(block.0),
+            Density::Compact => None,
+        }
+    }
+
+    /// The entry of a slot that must be occupied.
+    fn occupied(&self, slot: SlotId) -> Entry {
+        let entry = self.entries[slot.0 as usize];
+        assert!(entry.key != NONE, "slot {} holds no block", slot.0);
+        entry
     }
 
     /// The entry of a slot that must be taken and hold no block.
@@ -219,22 +366,17 @@ impl Index {
         entry
     }
 
-    /// The link in the chain that points to the occupied `slot`.
-    fn link_to(&mut self, slot: SlotId) -> &mut u32 {
-        let key = self.entries[slot.0 as usize].key;
-        assert!(key != NONE, "slot {} holds no block", slot.0);
-        let head = self.head_of(BlockIndex(key));
-        if self.heads[head] == slot.0 {
-            return &mut self.heads[head];
+    /// The link in the chain of `bucket` that points to `slot`, which must be in it.
+    fn link_to(&mut self, bucket: Bucket, slot: SlotId) -> &mut u32 {
+        let head = &mut self.lines[bucket.line].0[bucket.chain];
+        if *head == slot.0 {
+            return head;
         }
-        let mut at = self.heads[head];
-        loop {
-            let next = self.entries[at as usize].next;
-            if next == slot.0 {
-                return &mut self.entries[at as usize].next;
-            }
-            at = next;
+        let mut at = *head;
+        while self.entries[at as usize].next != slot.0 {
+            at = self.entries[at as usize].next;
         }
+        &mut self.entries[at as usize].next
     }
 }
 

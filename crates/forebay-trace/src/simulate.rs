@@ -23,6 +23,7 @@ use forebay_core::config::GridOffset;
 use forebay_core::directory::Directory;
 use forebay_core::geometry::{BLOCK_MAX, ByteRange, GranuleMask, PAGE, SECTOR};
 use forebay_core::ids::{BlockIndex, SlotId};
+use forebay_core::index::Density;
 use forebay_core::list::SLOTS_MAX;
 use forebay_core::policy::PolicyKind;
 use serde::Serialize;
@@ -132,7 +133,8 @@ pub fn simulate(
     match settings.policy {
         SimulatedPolicy::Online(kind) => {
             let slots = settings.check()?;
-            let mut simulator = Simulator::new(settings, Directory::new(slots, 1, kind, 1));
+            let mut simulator =
+                Simulator::new(settings, Directory::new(slots, 1, kind, Density::Fast));
             for record in records {
                 simulator.add(&record?)?;
             }
@@ -148,13 +150,14 @@ pub fn simulate(
 /// move, but only while nothing has been dropped yet, so at the same place whatever the policy.)
 fn simulate_belady(records: &[Record], settings: &Settings) -> Result<Outcome, Error> {
     let slots = settings.check()?;
-    let mut first = Simulator::new(settings, Directory::new(slots, 1, PolicyKind::Fifo, 1));
+    let mut first =
+        Simulator::new(settings, Directory::new(slots, 1, PolicyKind::Fifo, Density::Fast));
     first.uses = Some(Vec::new());
     for record in records {
         first.add(record)?;
     }
     let belady = Belady::new(slots, next_uses(&first.uses.unwrap_or_default()));
-    let directory = Directory::with_policy(slots, 1, Box::new(belady), 1);
+    let directory = Directory::with_policy(slots, 1, Box::new(belady), Density::Fast);
     let mut second = Simulator::new(settings, directory);
     for record in records {
         second.add(record)?;

@@ -20,13 +20,17 @@ fn granules() -> impl Strategy<Value = u32> {
     prop::sample::select(vec![1, 2, 4, 8, 16, 32, 64])
 }
 
+fn densities() -> impl Strategy<Value = Density> {
+    prop::sample::select(vec![Density::Fast, Density::Compact])
+}
+
 proptest! {
     #[test]
     fn the_directory_behaves_like_a_map_of_slots(
-        (slots, granules, kind, per_head) in (1..12u32, granules(), kinds(), 1..4u32),
+        (slots, granules, kind, density) in (1..12u32, granules(), kinds(), densities()),
         steps in prop::collection::vec((0..12u8, 0..16u32, any::<u64>()), 0..200),
     ) {
-        let mut directory = Directory::new(slots, granules, kind, per_head);
+        let mut directory = Directory::new(slots, granules, kind, density);
         let mut model: BTreeMap<SlotId, Entry> = BTreeMap::new();
         let mut taken: BTreeSet<SlotId> = BTreeSet::new();
         let mut quarantined = 0;
@@ -121,12 +125,12 @@ proptest! {
 
     #[test]
     fn memory_is_exactly_as_computed_before(
-        (slots, granules, kind, per_head) in (1..3000u32, granules(), kinds(), 1..4u32),
+        (slots, granules, kind, density) in (1..3000u32, granules(), kinds(), densities()),
     ) {
-        let directory = Directory::new(slots, granules, kind, per_head);
+        let directory = Directory::new(slots, granules, kind, density);
         prop_assert_eq!(
             directory.memory_bytes(),
-            Directory::memory_bytes_for(slots, granules, kind, per_head)
+            Directory::memory_bytes_for(slots, granules, kind, density)
         );
     }
 }
@@ -136,7 +140,7 @@ fn metadata_and_checksums_keep_to_24_bytes_per_4_kib_of_flash() {
     for (kind, _) in PolicyKind::ALL {
         for granules in [1, 2, 4, 8, 16, 32, 64] {
             let slots = (1 << 24) / granules;
-            let bytes = Directory::memory_bytes_for(slots, granules, kind, 2);
+            let bytes = Directory::memory_bytes_for(slots, granules, kind, Density::Compact);
             let per_granule = bytes as f64 / f64::from(slots * granules) + 4.0;
             assert!(per_granule <= 24.0, "{kind}, {granules} granules: {per_granule}");
         }
@@ -145,7 +149,7 @@ fn metadata_and_checksums_keep_to_24_bytes_per_4_kib_of_flash() {
 
 #[test]
 fn a_block_that_comes_back_is_told_to_the_policy_once() {
-    let mut directory = Directory::new(10, 1, PolicyKind::S3Fifo, 1);
+    let mut directory = Directory::new(10, 1, PolicyKind::S3Fifo, Density::Fast);
     let put = |directory: &mut Directory, key: u32| {
         let slot = directory.take_free().unwrap_or_else(|| directory.evict().unwrap().slot);
         directory.insert(slot, BlockIndex(key), GranuleMask(1));
@@ -161,7 +165,7 @@ fn a_block_that_comes_back_is_told_to_the_policy_once() {
 
 #[test]
 fn moving_a_block_keeps_its_place_in_the_order() {
-    let mut directory = Directory::new(4, 1, PolicyKind::Lru, 1);
+    let mut directory = Directory::new(4, 1, PolicyKind::Lru, Density::Fast);
     for key in 0..3 {
         let slot = directory.take_free().unwrap();
         directory.insert(slot, BlockIndex(key), GranuleMask(1));
@@ -175,7 +179,7 @@ fn moving_a_block_keeps_its_place_in_the_order() {
 
 #[test]
 fn a_refused_block_can_be_remembered() {
-    let mut directory = Directory::new(100, 1, PolicyKind::Lru, 2);
+    let mut directory = Directory::new(100, 1, PolicyKind::Lru, Density::Compact);
     directory.remember(BlockIndex(5));
     assert!(directory.remembers(BlockIndex(5)));
     assert!(!directory.remembers(BlockIndex(6)));
@@ -184,7 +188,7 @@ fn a_refused_block_can_be_remembered() {
 #[test]
 #[should_panic(expected = "too wide")]
 fn a_mask_with_more_granules_than_a_block_is_refused() {
-    let mut directory = Directory::new(1, 2, PolicyKind::Lru, 1);
+    let mut directory = Directory::new(1, 2, PolicyKind::Lru, Density::Fast);
     let slot = directory.take_free().unwrap();
     directory.insert(slot, BlockIndex(0), GranuleMask(4));
 }

@@ -11,11 +11,10 @@
 use crate::directory::Directory;
 use crate::geometry::{ByteRange, GranuleMask, Grid};
 use crate::ids::{BlockIndex, SlotId};
+use crate::index::Density;
 use crate::policy::PolicyKind;
 use crate::status::IoStatus;
 
-/// Slots per index head: two, to keep to the memory budget.
-const SLOTS_PER_HEAD: u32 = 2;
 /// Failed I/Os in a row after which the tier is given up.
 const ERRORS_MAX: u32 = 8;
 
@@ -45,7 +44,7 @@ impl FlashTier {
     pub(super) fn new(slots: u32, grid: &Grid, policy: PolicyKind, ios_max: usize) -> FlashTier {
         let granules = grid.granules_per_block();
         FlashTier {
-            dir: Directory::new(slots, granules, policy, SLOTS_PER_HEAD),
+            dir: Directory::new(slots, granules, policy, Density::Compact),
             checksums: vec![0; slots as usize * granules as usize],
             granules,
             block_size: grid.block_size(),
@@ -56,7 +55,7 @@ impl FlashTier {
     }
 
     pub(super) fn metadata_bytes_for(slots: u32, granules: u32, policy: PolicyKind) -> u64 {
-        Directory::memory_bytes_for(slots, granules, policy, SLOTS_PER_HEAD)
+        Directory::memory_bytes_for(slots, granules, policy, Density::Compact)
             + u64::from(slots) * u64::from(granules) * size_of::<u32>() as u64
     }
 

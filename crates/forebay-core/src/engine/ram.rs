@@ -13,10 +13,8 @@ use crate::action::Span;
 use crate::directory::Directory;
 use crate::geometry::{GranuleMask, Grid};
 use crate::ids::SlotId;
+use crate::index::Density;
 use crate::policy::PolicyKind;
-
-/// Slots per index head: one, because the index of this tier is on the path of every hit.
-const SLOTS_PER_HEAD: u32 = 1;
 
 #[derive(Debug)]
 pub(super) struct RamTier {
@@ -33,7 +31,7 @@ pub(super) struct RamTier {
 impl RamTier {
     pub(super) fn new(slots: u32, grid: &Grid, policy: PolicyKind, base: u64) -> RamTier {
         RamTier {
-            dir: Directory::new(slots, grid.granules_per_block(), policy, SLOTS_PER_HEAD),
+            dir: Directory::new(slots, grid.granules_per_block(), policy, Density::Fast),
             base,
             block_size: grid.block_size(),
             pinned: Vec::with_capacity(4096),
@@ -42,7 +40,7 @@ impl RamTier {
     }
 
     pub(super) fn metadata_bytes_for(slots: u32, granules: u32, policy: PolicyKind) -> u64 {
-        Directory::memory_bytes_for(slots, granules, policy, SLOTS_PER_HEAD)
+        Directory::memory_bytes_for(slots, granules, policy, Density::Fast)
     }
 
     pub(super) fn metadata_bytes(&self) -> u64 {

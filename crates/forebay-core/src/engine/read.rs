@@ -49,9 +49,9 @@ impl Engine {
         let mut position = range.start;
         while position < range.end {
             let piece = self.grid.piece(position, range.end);
-            let found = ram.dir.find(piece.block);
-            let hit = found.filter(|&slot| ram.dir.valid(slot).contains(piece.touched));
-            let Some(slot) = hit.filter(|_| actions.slices.len() - first < SLICES_MAX) else {
+            let found = ram.dir.lookup(piece.block);
+            let hit = found.filter(|(_, valid)| valid.contains(piece.touched));
+            let Some((slot, _)) = hit.filter(|_| actions.slices.len() - first < SLICES_MAX) else {
                 // Not all of it: take back what was said of the blocks before.
                 actions.slices.truncate(first);
                 return false;

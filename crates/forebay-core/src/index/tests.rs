@@ -5,14 +5,15 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// Few blocks over few heads make long chains; several loads.
+    /// Few blocks over few buckets make long chains; several loads.
     #[test]
     fn the_index_behaves_like_a_map(
         slots in 1..20u32,
-        slots_per_head in 1..30u32,
+        density in prop::sample::select(vec![Density::Fast, Density::Compact]),
+        slots_per_bucket in 1..30u32,
         steps in prop::collection::vec((0..5u8, 0..40u32), 0..300),
     ) {
-        let mut index = Index::new(slots, slots_per_head);
+        let mut index = Index::with_load(slots, density, slots_per_bucket);
         let mut model: HashMap<u32, SlotId> = HashMap::new();
         let mut taken: Vec<SlotId> = Vec::new();
         let mut quarantined = 0;
@@ -59,7 +60,7 @@ proptest! {
 
 #[test]
 fn slots_are_given_out_in_ascending_order_and_then_the_last_released_first() {
-    let mut index = Index::new(3, 2);
+    let mut index = Index::new(3, Density::Compact);
     let order: Vec<_> = std::iter::from_fn(|| index.take_free()).map(|slot| slot.0).collect();
     assert_eq!(order, [0, 1, 2]);
     index.release(SlotId(1));
@@ -67,9 +68,9 @@ fn slots_are_given_out_in_ascending_order_and_then_the_last_released_first() {
     assert_eq!(index.take_free(), Some(SlotId(0)));
 }
 
-/// Sequential, strided and scattered blocks: chains stay about as short as the load says.
+/// Sequential, strided and scattered blocks: a hit takes about as many lines as the density says.
 #[test]
-fn common_patterns_of_blocks_make_short_chains() {
+fn common_patterns_of_blocks_are_found_in_few_lines() {
     const SLOTS: u32 = 1 << 14;
     type Pattern = fn(u32) -> u32;
     let patterns: [(&str, Pattern); 5] = [
@@ -79,32 +80,40 @@ fn common_patterns_of_blocks_make_short_chains() {
         ("two far regions", |i| (i & 1) << 27 | i >> 1),
         ("scattered", |i| i.wrapping_mul(2_654_435_761) ^ i >> 3),
     ];
-    for (name, pattern) in patterns {
-        let mut index = Index::new(SLOTS, 1);
-        for i in 0..SLOTS {
-            let slot = index.take_free().unwrap();
-            if index.find(BlockIndex(pattern(i))).is_none() {
-                index.insert(slot, BlockIndex(pattern(i)));
+    for (density, most) in [(Density::Fast, 1.1), (Density::Compact, 3.2)] {
+        for (name, pattern) in patterns {
+            let mut index = Index::new(SLOTS, density);
+            for i in 0..SLOTS {
+                let slot = index.take_free().unwrap();
+                if index.find(BlockIndex(pattern(i))).is_none() {
+                    index.insert(slot, BlockIndex(pattern(i)));
+                }
             }
+            let loads: u32 = (0..SLOTS).map(|i| loads_of(&index, BlockIndex(pattern(i)))).sum();
+            let average = f64::from(loads) / f64::from(SLOTS);
+            assert!(average < most, "{density:?}, {name}: {average} lines a hit");
         }
-        let mut loads = 0;
-        for &head in &index.heads {
-            let (mut slot, mut depth) = (head, 0);
-            while slot != NONE {
-                depth += 1;
-                loads += depth;
-                slot = index.entries[slot as usize].next;
-            }
-        }
-        let average = f64::from(loads) / f64::from(index.len());
-        assert!(average < 2.0, "{name}: {average} entries per lookup");
     }
+}
+
+/// Lines and entries that it takes to find `block`.
+fn loads_of(index: &Index, block: BlockIndex) -> u32 {
+    let bucket = index.bucket_of(block);
+    if index.way_of(bucket, block).is_some() {
+        return 1;
+    }
+    let (mut slot, mut loads) = (index.lines[bucket.line].0[bucket.chain], 2);
+    while index.entries[slot as usize].key != block.0 {
+        slot = index.entries[slot as usize].next;
+        loads += 1;
+    }
+    loads
 }
 
 #[test]
 #[should_panic(expected = "block 7 is there")]
 fn a_block_cannot_be_in_two_slots() {
-    let mut index = Index::new(2, 1);
+    let mut index = Index::new(2, Density::Fast);
     for _ in 0..2 {
         let slot = index.take_free().unwrap();
         index.insert(slot, BlockIndex(7));
@@ -114,16 +123,17 @@ fn a_block_cannot_be_in_two_slots() {
 #[test]
 #[should_panic(expected = "slot 0 is not taken")]
 fn a_free_slot_cannot_be_released() {
-    Index::new(1, 1).release(SlotId(0));
+    Index::new(1, Density::Fast).release(SlotId(0));
 }
 
 #[test]
 fn memory_is_as_computed_before() {
-    for (slots, per_head) in [(1, 1), (1000, 1), (1001, 2), (5, 8)] {
-        assert_eq!(
-            Index::new(slots, per_head).memory_bytes() as u64,
-            Index::memory_bytes_for(slots, per_head)
-        );
+    for density in [Density::Fast, Density::Compact] {
+        for slots in [1, 5, 1000, 1001] {
+            let bytes = Index::new(slots, density).memory_bytes() as u64;
+            assert_eq!(bytes, Index::memory_bytes_for(slots, density));
+        }
     }
-    assert_eq!(Index::memory_bytes_for(1000, 2), 10_000);
+    assert_eq!(Index::memory_bytes_for(9600, Density::Compact), 96_000);
+    assert_eq!(Index::memory_bytes_for(9600, Density::Fast), 199_680);
 }
