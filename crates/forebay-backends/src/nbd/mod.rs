@@ -22,7 +22,7 @@
 //!
 //!   | the connection ended by | proves | |
 //!   |---|---|---|
-//!   | end of stream | the server let go of it | nbdkit and nbd-server close when the last request has ended, Forebay keeps the order of overlapping writes itself; a process that dies closes after its last system call |
+//!   | end of stream | the server let go of it | nbdkit closes when the last request has ended, Forebay keeps the order of overlapping writes itself; a process that dies closes after its last system call |
 //!   | reset, unix socket | the same | closed with requests unread, and only the server can |
 //!   | reset, TCP | nothing | a firewall or a proxy may have sent it |
 //!   | garbage | nothing | it is shut down for sending, and read until its end |
