@@ -429,3 +429,6 @@ fn raw_entry(page: &Page, index: u32) -> &RawEntry {
 fn checksum_at(index: usize) -> usize {
     PAGE_LEN - 4 * (index + 1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -160,3 +160,6 @@ impl SegmentHeader {
 pub(super) fn phase_is_sane(phase: u16) -> bool {
     u64::from(phase) < PAGE && u64::from(phase).is_multiple_of(SECTOR)
 }
+
+#[cfg(test)]
+mod tests;

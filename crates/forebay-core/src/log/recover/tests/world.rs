@@ -1,0 +1,260 @@
+//! Segments in memory and a writer that keeps the protocol.
+
+use std::collections::BTreeMap;
+
+use super::super::*;
+use crate::ids::{Generation, Uuid};
+use crate::log::group::{self, Entry, GroupHeader, GroupLayout};
+use crate::log::segment::SegmentHeader;
+use crate::sealed::{PAGE_LEN, Page, crc32c};
+
+/// Pages of a segment.
+pub const PAGES: u32 = 256;
+
+pub fn write(start: u64, len: u64) -> Entry {
+    let range = ByteRange::at(start, len);
+    Entry { range, epoch: FlushEpoch(0), kind: RecordKind::Write, more: false }
+}
+
+pub fn zero(start: u64, len: u64) -> Entry {
+    Entry { kind: RecordKind::Zero, ..write(start, len) }
+}
+
+pub fn more(entry: Entry) -> Entry {
+    Entry { more: true, ..entry }
+}
+
+#[derive(Clone)]
+pub struct World {
+    pub disk: Uuid,
+    pub disk_size: u64,
+    pub segment_pages: u32,
+    pub flushed: u64,
+    pub committed: u64,
+    pub generation: u64,
+    pub epoch: u64,
+    pub leased: Vec<LeasedSegment>,
+    pub staged: Vec<Page>,
+    pub accept_missing: bool,
+    /// A segment that cannot be read.
+    pub broken: Option<u32>,
+    /// A segment beginning was claimed durable up to here.
+    pub header_durable: u64,
+    images: BTreeMap<u32, Vec<u8>>,
+    /// Every record that was ever written, by sequence; the newest writing of a number counts.
+    pub written: BTreeMap<u64, (Entry, u64)>,
+    next_group: u64,
+    next_sequence: u64,
+    next_ordinal: u64,
+    /// Segment and page where the next group goes.
+    tail: (u32, u32),
+}
+
+impl World {
+    pub fn new() -> World {
+        World {
+            disk: Uuid([5; 16]),
+            disk_size: 1 << 40,
+            segment_pages: PAGES,
+            flushed: 0,
+            committed: 1,
+            generation: 1,
+            epoch: 10,
+            leased: Vec::new(),
+            staged: Vec::new(),
+            accept_missing: false,
+            broken: None,
+            header_durable: 0,
+            images: BTreeMap::new(),
+            written: BTreeMap::new(),
+            next_group: 1,
+            next_sequence: 1,
+            next_ordinal: 0,
+            tail: (0, 0),
+        }
+    }
+
+    pub fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    pub fn tail(&self) -> (u32, u32) {
+        self.tail
+    }
+
+    pub fn image(&mut self, segment: u32) -> &mut Vec<u8> {
+        self.images.entry(segment).or_insert_with(|| vec![0; PAGES as usize * PAGE_LEN])
+    }
+
+    pub fn page(&mut self, segment: u32, page: u32) -> &mut Page {
+        let at = page as usize * PAGE_LEN;
+        (&mut self.image(segment)[at..at + PAGE_LEN]).try_into().unwrap()
+    }
+
+    /// Leases one more segment.
+    pub fn lease(&mut self) -> u32 {
+        let segment = SegmentId(self.leased.len() as u32);
+        let generation = Generation(self.generation);
+        self.leased.push(LeasedSegment { segment, generation, ordinal: self.next_ordinal });
+        self.next_ordinal += 1;
+        self.image(segment.0);
+        segment.0
+    }
+
+    /// Leases a segment and writes its header.
+    pub fn open(&mut self) {
+        let segment = self.lease();
+        self.open_leased(segment);
+    }
+
+    pub fn open_leased(&mut self, segment: u32) {
+        let header = SegmentHeader {
+            disk: self.disk,
+            generation: Generation(self.generation),
+            ordinal: self.leased[segment as usize].ordinal,
+            first_group: GroupNumber(self.next_group),
+            first_sequence: Sequence(self.next_sequence),
+            durable: Sequence(self.header_durable),
+            epoch: FlushEpoch(self.epoch),
+            nonce: self.generation * 77,
+            segment: SegmentId(segment),
+            phase: 0,
+        };
+        header.encode(self.page(segment, 0));
+        self.tail = (segment, 1);
+    }
+
+    pub fn change_header(&mut self, segment: u32, change: impl Fn(&mut SegmentHeader)) {
+        let page = self.page(segment, 0);
+        let mut header = SegmentHeader::decode(page).unwrap();
+        change(&mut header);
+        header.encode(page);
+    }
+
+    /// The bytes of a group of these records, data included.
+    pub fn bytes(&mut self, entries: &[Entry], durable: Option<u64>) -> Vec<u8> {
+        let mut layout = GroupLayout::default();
+        let mut data = Vec::new();
+        let mut page = [0; PAGE_LEN];
+        let header = GroupHeader {
+            disk: self.disk,
+            generation: Generation(self.generation),
+            number: GroupNumber(self.next_group),
+            first_sequence: Sequence(self.next_sequence),
+            durable: Sequence(0),
+            nonce: self.generation * 77,
+            phase: 0,
+        };
+        group::begin(&mut page, &header);
+        for entry in entries {
+            let entry = Entry { epoch: FlushEpoch(self.epoch), ..*entry };
+            let pages = entry.data_pages(0) as usize;
+            let sequence = self.next_sequence;
+            let stamp = sequence * 1000 + self.generation;
+            let bytes: Vec<u8> = (0..pages * PAGE_LEN)
+                .map(|at| (stamp + at as u64 * 7 + at as u64 / 4096) as u8)
+                .collect();
+            let checksums: Vec<u32> = bytes.chunks(PAGE_LEN).map(crc32c).collect();
+            group::append(&mut page, &entry, &checksums);
+            layout.add(pages as u32);
+            data.extend(bytes);
+            self.written.insert(sequence, (entry, self.generation));
+            self.next_sequence += 1;
+        }
+        if let Some(durable) = durable {
+            group::seal(&mut page, Sequence(durable));
+        }
+        self.next_group += 1;
+        [&page[..], &data].concat()
+    }
+
+    /// Writes a group at the tail, which says that records up to `durable` are so.
+    pub fn group(&mut self, entries: &[Entry], durable: u64) -> (u32, u32) {
+        let bytes = self.bytes(entries, Some(durable));
+        self.put(&bytes)
+    }
+
+    /// Writes these bytes at the tail.
+    pub fn put(&mut self, bytes: &[u8]) -> (u32, u32) {
+        let (segment, page) = self.tail;
+        let at = page as usize * PAGE_LEN;
+        self.image(segment)[at..at + bytes.len()].copy_from_slice(bytes);
+        self.tail.1 += (bytes.len() / PAGE_LEN) as u32;
+        (segment, page)
+    }
+
+    /// Begins a group in the staging file. Returns its bytes as they would go to flash.
+    pub fn stage(&mut self, entries: &[Entry]) -> Vec<u8> {
+        let bytes = self.bytes(entries, None);
+        self.staged.push(bytes[..PAGE_LEN].try_into().unwrap());
+        bytes
+    }
+
+    pub fn recover(&mut self) -> Result<RecoveredLog, RecoverError> {
+        let staged: Vec<Page> = self.staged.clone();
+        let staged: Vec<&Page> = staged.iter().collect();
+        let leased = self.leased.clone();
+        let input = RecoverInput {
+            disk: self.disk,
+            disk_size: self.disk_size,
+            segment_pages: self.segment_pages,
+            segments: &leased,
+            flushed: Sequence(self.flushed),
+            through: Sequence(self.flushed),
+            committed: Generation(self.committed),
+            pending: Generation(self.generation),
+            staged: &staged,
+            accept_missing: self.accept_missing,
+        };
+        recover(&input, self)
+    }
+
+    /// Recovers and goes on under a new generation, as the owner of the log does.
+    pub fn restart(&mut self) -> RecoveredLog {
+        let log = self.recover().unwrap();
+        self.generation += 1;
+        self.next_group = log.next_group.0;
+        self.next_sequence = log.next_sequence.0;
+        self.next_ordinal = log.next_ordinal;
+        self.epoch = log.next_epoch.0;
+        self.header_durable = self.next_sequence - 1;
+        self.open();
+        self.committed = self.generation;
+        self.staged.clear();
+        log
+    }
+
+    /// Every record found is one that was written, and was not replaced by a later session.
+    pub fn check_records(&mut self, log: &RecoveredLog) {
+        let mut next = log.records.first().map(|record| record.sequence);
+        for record in &log.records {
+            assert_eq!(Some(record.sequence), next);
+            next = Some(record.sequence.plus(1));
+            let (entry, generation) = self.written[&record.sequence.0];
+            assert_eq!(
+                (record.range, record.kind, record.more, record.epoch),
+                (entry.range, entry.kind, entry.more, entry.epoch),
+                "{record:?}"
+            );
+            let RecordPlace::Log { segment, page } = record.place else { continue };
+            for k in 0..entry.data_pages(record.phase) as u32 {
+                let data = *self.page(segment.0, page + k);
+                let at = u64::from(k) * 4096;
+                let stamp = record.sequence.0 * 1000 + generation;
+                assert_eq!(data[0], (stamp + at * 7 + at / 4096) as u8, "{record:?}");
+                assert_eq!(log.checksums[(record.first_checksum + k) as usize], crc32c(&data));
+            }
+        }
+    }
+}
+
+impl LogReader for World {
+    fn read(&mut self, segment: SegmentId, page: u32, out: &mut [u8]) -> Result<(), ReadError> {
+        if self.broken == Some(segment.0) {
+            return Err(ReadError("broken".into()));
+        }
+        let at = page as usize * PAGE_LEN;
+        out.copy_from_slice(&self.image(segment.0)[at..at + out.len()]);
+        Ok(())
+    }
+}
