@@ -112,7 +112,7 @@ pub trait Backend: Send {
     }
 
     /// Lets go of its files and sockets in an orderly way. Called at most once, with no I/O in
-    /// flight; nothing may be called after it.
+    /// flight but perhaps a flush that nobody waits for; nothing may be called after it.
     fn detach(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }

@@ -10,7 +10,7 @@
 //! waiting clients try. It ends because each round consumes what clients sent before the turn.
 //!
 //! Draining: clients get what is in flight answered and are closed, the engine becomes idle, primary
-//! storage is flushed, the disk is done. A client that does not take its answers is not waited for longer
+//! storage is flushed and let go of, the disk is done. A client that does not take its answers is not waited for longer
 //! than [`LEAVE_MAX`].
 
 use std::sync::Arc;
@@ -60,18 +60,12 @@ pub(crate) struct Disk {
     /// What is being carried out; swapped with `actions`.
     running: Actions,
     clients: Clients,
-    session: Session,
+    /// Sessions with primary storage that were lost.
+    sessions_lost: u64,
     ending: Ending,
     /// When draining gives up on clients that do not take their answers.
     leave_by: Nanos,
     events: EventSender,
-}
-
-/// The session with primary storage.
-#[derive(Default)]
-struct Session {
-    is_lost: bool,
-    lost: u64,
 }
 
 /// How far draining is.
@@ -80,6 +74,8 @@ enum Ending {
     Serving,
     Draining,
     Flushing,
+    Flushed(IoStatus),
+    /// Primary storage is let go of; nothing happens any more.
     Done(IoStatus),
 }
 
@@ -130,7 +126,7 @@ impl Disk {
             actions: Actions::with_capacity(BATCH),
             running: Actions::with_capacity(BATCH),
             clients: Clients::new(number),
-            session: Session::default(),
+            sessions_lost: 0,
             ending: Ending::Serving,
             leave_by: Nanos::NEVER,
             events,
@@ -157,6 +153,9 @@ impl Disk {
         index: u64,
         completion: Completion,
     ) {
+        if self.is_done() {
+            return;
+        }
         match class {
             Class::Connection => {
                 let mut cx = context!(self, now, reactor);
@@ -177,6 +176,9 @@ impl Disk {
 
     /// Everything that is to be done now; see the module.
     pub(crate) fn turn(&mut self, now: Nanos, reactor: &mut Reactor) {
+        if self.is_done() {
+            return;
+        }
         let events = &mut self.backend_events;
         self.backend.on_wake(&mut BackendContext { now, reactor, events });
         if self.engine.next_deadline() <= now {
@@ -207,6 +209,9 @@ impl Disk {
 
     /// When the next turn is due at the latest.
     pub(crate) fn next_deadline(&self) -> Nanos {
+        if self.is_done() {
+            return Nanos::NEVER;
+        }
         let engine = self.engine.next_deadline();
         engine
             .min(self.backend.next_deadline())
@@ -228,22 +233,26 @@ impl Disk {
     pub(crate) fn drained(&self) -> Option<Drained> {
         match self.ending {
             Ending::Done(status) => Some(Drained { name: self.name.to_string(), status }),
-            Ending::Serving | Ending::Draining | Ending::Flushing => None,
+            Ending::Serving | Ending::Draining | Ending::Flushing | Ending::Flushed(_) => None,
         }
+    }
+
+    fn is_done(&self) -> bool {
+        matches!(self.ending, Ending::Done(_))
     }
 
     /// How the disk is.
     pub(crate) fn stats(&self) -> DiskStats {
-        let primary_storage = match self.session.is_lost {
-            false => "connected".to_owned(),
-            true => "lost: the connection is being restored, I/O waits".to_owned(),
+        let primary_storage = match self.backend.trouble() {
+            None => "connected".to_owned(),
+            Some(why) => format!("lost: {why}; I/O waits"),
         };
         DiskStats {
             name: self.name.to_string(),
             connections: self.clients.len() as u32,
             connections_waiting: self.clients.waiting() as u32,
             primary_storage,
-            sessions_lost: self.session.lost,
+            sessions_lost: self.sessions_lost,
             engine: self.engine.statistics(),
         }
     }
@@ -316,7 +325,7 @@ impl Disk {
         for event in events.drain(..) {
             match event {
                 BackendEvent::Done { id: FINAL_FLUSH, status } => {
-                    self.ending = Ending::Done(status)
+                    self.ending = Ending::Flushed(status);
                 }
                 BackendEvent::Done { id: FIRST_FLUSH, status } if !status.is_ok() => {
                     let text = "primary storage failed the first flush: what a former run wrote may be lost";
@@ -330,14 +339,12 @@ impl Disk {
                     self.engine.complete_extents(now, id, &extents, &mut self.actions);
                 }
                 BackendEvent::SessionLost => {
-                    self.session.is_lost = true;
-                    self.session.lost += 1;
+                    self.sessions_lost += 1;
                     self.engine.on_session_lost(now, &mut self.actions);
                     let text = "the connection to primary storage was lost; it is being restored";
                     self.report(Severity::Error, text.to_owned());
                 }
                 BackendEvent::SessionRestored => {
-                    self.session.is_lost = false;
                     let text = "the connection to primary storage is restored";
                     self.report(Severity::Info, text.to_owned());
                 }
@@ -348,18 +355,22 @@ impl Disk {
 
     /// Goes on with draining, when there is nothing in flight any more.
     fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor) {
-        if self.ending != Ending::Draining || self.clients.len() > 0 || !self.engine.is_idle() {
-            return;
+        let is_quiet = self.clients.len() == 0 && self.engine.is_idle();
+        if self.ending == Ending::Draining && is_quiet {
+            self.ending = Ending::Flushed(IoStatus::Ok);
+            if !self.backend.properties().read_only {
+                self.ending = Ending::Flushing;
+                let events = &mut self.backend_events;
+                let mut cx = BackendContext { now, reactor: &mut *reactor, events };
+                self.backend.submit(&mut cx, flush(FINAL_FLUSH, self.arena));
+                self.absorb_ended(now);
+            }
         }
-        if self.backend.properties().read_only {
-            self.ending = Ending::Done(IoStatus::Ok);
-            return;
+        if let Ending::Flushed(status) = self.ending {
+            let events = &mut self.backend_events;
+            self.backend.detach(&mut BackendContext { now, reactor, events });
+            self.ending = Ending::Done(status);
         }
-        self.ending = Ending::Flushing;
-        let events = &mut self.backend_events;
-        let mut cx = BackendContext { now, reactor, events };
-        self.backend.submit(&mut cx, flush(FINAL_FLUSH, self.arena));
-        self.absorb_ended(now);
     }
 
     fn report(&self, severity: Severity, text: String) {
