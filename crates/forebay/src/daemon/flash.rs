@@ -15,15 +15,14 @@
 //! else is kept here yet.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
-use rustix::fs::{FallocateFlags, OFlags};
+use forebay_io::file::{OpenFile, Options, is_block_device};
 
 const MAGIC: &[u8; 8] = b"FOREBAY\0";
 const VERSION: u32 = 1;
@@ -61,26 +60,31 @@ impl FlashPool {
     /// It is in use, holds somebody's data, is too small, or cannot be opened.
     pub fn open(path: &Path, shares: &[u64]) -> Result<FlashPool> {
         let shown = path.display();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            bail!(
+                "the folder {} of the flash {shown} does not exist; create it or choose another path",
+                folder.display()
+            );
+        }
         ensure!(
             !path.starts_with("/dev") || path.exists() || path.starts_with("/dev/shm"),
-            "the flash device {shown} does not exist"
+            "the flash device {shown} does not exist; check its name"
         );
-        let is_device =
-            std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
-        let (data, is_direct) = open_direct(path, is_device)
-            .with_context(|| format!("cannot open the flash {shown}"))?;
-        forebay_io::file::lock_exclusively(data.as_fd(), path, LOCK_WAIT).context("its flash")?;
-        // Through the page cache, because the header is not aligned as direct I/O wants it.
-        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
-        ensure!(
-            is_device || file.metadata()?.is_file(),
-            "the flash {shown} is neither a file nor a block device"
-        );
+        check_contents(path)?;
         let shares = shares.iter().map(|len| len.next_multiple_of(SHARE_ALIGN));
         let end = SHARE_ALIGN + shares.sum::<u64>();
-        check_contents(&mut file, path)?;
-        make_room(&mut file, path, is_device, end)?;
-        write_header(&mut file).with_context(|| format!("cannot write to the flash {shown}"))?;
+        let options = Options { allocate: Some(end), lock_wait: LOCK_WAIT, ..Options::default() };
+        let data = OpenFile::open(path, &options).context("the flash cannot be used")?;
+        ensure!(
+            end <= data.size(),
+            "the flash device {shown} has {}, the disks' shares need {}",
+            rounded(data.size()),
+            rounded(end)
+        );
+        write_header(path).with_context(|| format!("cannot write to the flash {shown}"))?;
+        let is_direct = data.is_direct();
+        let data = data.into_fd();
         Ok(FlashPool { path: path.to_owned(), data, is_direct, next: SHARE_ALIGN, end })
     }
 
@@ -111,10 +115,14 @@ impl FlashPool {
 }
 
 /// Refuses a flash that holds anything but Forebay's header or zeroes at its start.
-fn check_contents(file: &mut File, path: &Path) -> Result<()> {
+fn check_contents(path: &Path) -> Result<()> {
+    if !path.is_file() && !is_block_device(path) {
+        return Ok(());
+    }
+    let file =
+        File::open(path).with_context(|| format!("the flash {} cannot be read", path.display()))?;
     let mut start = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
-    Read::by_ref(file).take(SHARE_ALIGN).read_to_end(&mut start)?;
+    file.take(SHARE_ALIGN).read_to_end(&mut start)?;
     if start.get(..8) == Some(MAGIC) {
         let version =
             start.get(8..12).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("4")));
@@ -155,59 +163,14 @@ fn signature(start: &[u8]) -> Option<&'static str> {
     SIGNATURES.iter().find(|(at, magic, _)| has(*at, magic)).map(|(_, _, what)| *what)
 }
 
-/// Makes sure that `end` bytes are there: allocated in a file, given on a device.
-fn make_room(file: &mut File, path: &Path, is_device: bool, end: u64) -> Result<()> {
-    if is_device {
-        let size = file.seek(SeekFrom::End(0))?;
-        ensure!(
-            end <= size,
-            "the flash device {} has {}, the disks' shares need {}",
-            path.display(),
-            rounded(size),
-            rounded(end)
-        );
-        return Ok(());
-    }
-    match rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, end) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(end).map_err(Into::into),
-        Err(error) => Err(anyhow::Error::new(error).context(format!(
-            "cannot allocate {} for the flash {}",
-            rounded(end),
-            path.display()
-        ))),
-    }
-}
-
-fn write_header(file: &mut File) -> io::Result<()> {
+/// Through the page cache, because the header is not aligned as direct I/O wants it.
+fn write_header(path: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
     let mut header = vec![0; HEADER_LEN];
     header[..8].copy_from_slice(MAGIC);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    file.seek(SeekFrom::Start(0))?;
     file.write_all(&header)?;
     file.sync_data()
-}
-
-/// Opens for I/O past the page cache; through it where the file system cannot do without.
-fn open_direct(path: &Path, is_device: bool) -> io::Result<(OwnedFd, bool)> {
-    // O_EXCL without O_CREAT: a device that is mounted or otherwise held is refused.
-    let exclusive = if is_device { OFlags::EXCL } else { OFlags::empty() };
-    let open = |flags: OFlags| {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(!is_device)
-            .truncate(false)
-            .custom_flags((flags | exclusive).bits() as i32)
-            .open(path)
-    };
-    match open(OFlags::DIRECT) {
-        Ok(file) => Ok((file.into(), true)),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
-            Ok((open(OFlags::empty())?.into(), false))
-        }
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]
@@ -228,6 +191,16 @@ mod tests {
         assert!(open(&path).unwrap_err().contains("in use"));
         drop(pool);
         open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named_and_a_folder_is_no_flash() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = open(&folder.path().join("deep/flash")).unwrap_err();
+        let missing = folder.path().join("deep");
+        assert!(error.contains(&format!("the folder {} of", missing.display())), "{error}");
+        assert!(error.contains("create it"), "{error}");
+        assert!(open(folder.path()).unwrap_err().contains("it is a directory"));
     }
 
     #[test]

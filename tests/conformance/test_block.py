@@ -1,0 +1,109 @@
+"""Block devices as primary storage and as flash: loop devices here, where the machine has them."""
+import contextlib
+import os
+import subprocess
+
+from bed import KIB, MIB, Skip, eventually, pattern, test
+from test_refusals import refused
+import nbd
+
+
+@contextlib.contextmanager
+def loop_device(image, *options):
+    """A loop device over a file, for the time of a `with`."""
+    done = subprocess.run(["losetup", "--find", "--show", *options, image], capture_output=True,
+                          text=True)
+    if done.returncode != 0:
+        raise Skip("no loop devices on this machine: " + done.stderr.strip())
+    device = done.stdout.strip()
+    try:
+        yield device
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def client(disk):
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    return h
+
+
+def on_device(device, offset, length):
+    """What a device holds, past what this side of the page cache may remember."""
+    with open(device, "rb") as f:
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        f.seek(offset)
+        return f.read(length)
+
+
+@test(forebay_only=True)
+def a_block_device_is_served_with_flash_on_another(bed):
+    primary, pool = bed.image("primary.raw", 16 * MIB), bed.image("pool.raw", 33 * MIB, "holes")
+    with loop_device(primary) as device, loop_device(pool) as flash:
+        disk = bed.disk("block:" + device, ram="0", flash=flash + ":32MiB",
+                        extra=["--flash-admission", "always", "--bypass-sequential", "off"])
+        h = client(disk)
+        assert h.get_size() == 16 * MIB
+        h.pwrite(pattern(MIB, 64 * KIB, 1), MIB)
+        h.pwrite(pattern(2 * MIB + 512, 512, 1), 2 * MIB + 512, nbd.CMD_FLAG_FUA)
+        h.zero(64 * KIB, 3 * MIB)
+        h.trim(64 * KIB, 4 * MIB, nbd.CMD_FLAG_FUA)
+
+        def served_from_flash():  # a fill is left out while flash is busy: asked for again
+            for at in range(8 * MIB, 12 * MIB, 64 * KIB):
+                assert bytes(h.pread(64 * KIB, at)) == pattern(at, 64 * KIB), "wrong at %d" % at
+            return disk.stats()["counters"]["read_hits_flash"] >= 64
+
+        eventually(served_from_flash, "reads are answered from flash")
+        assert bytes(h.pread(64 * KIB, MIB)) == pattern(MIB, 64 * KIB, 1)
+        assert disk.stop() == 0
+        assert on_device(device, MIB, 64 * KIB) == pattern(MIB, 64 * KIB, 1)
+        assert on_device(device, 2 * MIB, 1536) == (
+            pattern(2 * MIB, 512) + pattern(2 * MIB + 512, 512, 1) + pattern(2 * MIB + 1024, 512))
+        assert on_device(device, 3 * MIB, 64 * KIB) == bytes(64 * KIB)
+        assert on_device(device, 5 * MIB, MIB) == pattern(5 * MIB, MIB)
+
+
+@test(forebay_only=True)
+def a_write_smaller_than_the_blocks_of_a_device_keeps_its_neighbours(bed):
+    with loop_device(bed.image("primary.raw", 16 * MIB), "--sector-size", "4096") as device:
+        disk = bed.disk("block:" + device, ram="4MiB")
+        h = client(disk)
+        h.pwrite(pattern(MIB + 512, 5 * KIB, 1), MIB + 512)
+        expected = (pattern(MIB, 512) + pattern(MIB + 512, 5 * KIB, 1)
+                    + pattern(MIB + 512 + 5 * KIB, 2 * KIB + 512))
+        assert bytes(h.pread(8 * KIB, MIB)) == expected
+        assert disk.stop() == 0
+        assert on_device(device, MIB, 8 * KIB) == expected
+
+
+@test(forebay_only=True)
+def a_device_has_what_was_acknowledged_after_a_kill(bed):
+    primary, pool = bed.image("primary.raw", 16 * MIB), bed.image("pool.raw", 9 * MIB, "holes")
+    with loop_device(primary) as device, loop_device(pool) as flash:
+        disk = bed.disk("block:" + device, ram="1MiB", flash=flash + ":8MiB")
+        for version in range(1, 4):
+            h = client(disk)
+            for at in range(0, 8 * MIB, 64 * KIB):
+                h.pwrite(pattern(at, 64 * KIB, version), at)
+            disk.restart()
+            h = client(disk)
+            for at in range(0, 8 * MIB, 64 * KIB):
+                assert bytes(h.pread(64 * KIB, at)) == pattern(at, 64 * KIB, version)
+
+
+@test(forebay_only=True)
+def devices_that_are_in_use_too_small_or_somebodys_are_refused(bed):
+    primary, pool = bed.image("primary.raw", 16 * MIB), bed.image("pool.raw", 9 * MIB, "holes")
+    alien = bed.image("alien.raw", 16 * MIB)
+    with loop_device(primary) as device, loop_device(pool) as flash, loop_device(alien) as other:
+        at = ["--ram", "1MiB", "--nbd", "unix:" + bed.path("second.sock"),
+              "--control", bed.path("second.control")]
+        refused(bed, ["run", "mem:16MiB", *at, "--flash", flash + ":9MiB"], flash, "9 MiB", "10 MiB")
+        refused(bed, ["run", "mem:16MiB", *at, "--flash", other + ":8MiB"], other, "wipefs")
+        refused(bed, ["run", "file:" + device, *at], device, "block:")
+        disk = bed.disk("block:" + device, ram="1MiB", flash=flash + ":8MiB")
+        refused(bed, ["run", "block:" + device, *at], device, "in use")
+        refused(bed, ["run", "mem:16MiB", *at, "--flash", flash + ":8MiB"], flash, "in use")
+        assert bytes(client(disk).pread(MIB, 0)) == pattern(0, MIB)
+        assert on_device(other, 0, MIB) == pattern(0, MIB), "untouched"
