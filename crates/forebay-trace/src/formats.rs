@@ -237,7 +237,8 @@ impl Reader {
     /// The file cannot be read, or is of no known format.
     pub fn open(path: &Path, options: &Options) -> Result<Reader, Error> {
         let name = path.display().to_string();
-        let file = std::fs::File::open(path).map_err(|e| Error::io(format!("{name}: open"), e))?;
+        let file = std::fs::File::open(path)
+            .map_err(|e| Error::io(format!("cannot open the trace {name}"), e))?;
         Reader::new(file, &name, options)
     }
 

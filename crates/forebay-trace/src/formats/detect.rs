@@ -23,6 +23,10 @@ pub(super) fn detect(sample: &[u8]) -> Result<Format, Error> {
     let binary = sample.iter().take(4096).any(|&byte| byte < 0x20 && !b"\t\n\r".contains(&byte));
     let found = if binary { detect_binary(sample) } else { detect_text(sample) };
     found.ok_or_else(|| {
+        if binary {
+            let start: Vec<String> = sample.iter().take(8).map(|b| format!("{b:02x}")).collect();
+            return unknown(&format!("it is binary and starts with the bytes {}", start.join(" ")));
+        }
         let start = String::from_utf8_lossy(&sample[..sample.len().min(60)]);
         let start = start.lines().next().unwrap_or_default();
         unknown(&format!("it starts with \"{}\"", start.escape_debug()))

@@ -163,12 +163,13 @@ fn files_longer_than_the_sample_read_to_their_end() {
 
 #[test]
 fn unknown_content_is_refused_with_what_it_looks_like_or_the_formats() {
-    let cases: [(&[u8], &str); 10] = [
+    let cases: [(&[u8], &str); 11] = [
         (b"", "it is empty"),
         (b" \n\n", "it is empty"),
         (b"hello world\n", "it starts with \"hello world\""),
         (b"hello world\n", "vscsi1, vscsi2, vscsi-csv, msr, ssdsim, mqsim, disksim, arc"),
-        (b"\0\x01\x02\x03", "it starts with"),
+        (b"\0\x01\x02\x03", "it is binary and starts with the bytes 00 01 02 03."),
+        (&[0; 4096][..], "starts with the bytes 00 00 00 00 00 00 00 00."),
         (b"\x1f\x8b\x08\0", "gzip"),
         (b"fio version 2 iolog\n", "iolog of fio"),
         (b"\x07\x74\x61\x65\0\0\0\0", "blktrace"),
