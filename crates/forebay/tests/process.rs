@@ -74,26 +74,92 @@ fn in_flight(control: &str) -> bool {
     stats["requests_in_flight"] == 1
 }
 
-#[test]
-fn a_second_signal_ends_it_at_once() {
-    let folder = Folder::new();
-    folder.image("disk.raw", 16 << 20);
-    let inner = folder.text("model:san?latency=20s&inner=file:", "disk.raw");
+/// A server of whose disk one read will take very long.
+fn slow_server(folder: &Folder) -> (Forebay, Client) {
     let (nbd, control) = (folder.text("unix:", "nbd.sock"), folder.text("", "control.sock"));
+    let backend = "model:san?latency=20s&inner=mem:16MiB";
     let args =
-        ["run", &inner, "--name", "db", "--ram", "1MiB", "--nbd", &nbd, "--control", &control];
+        ["run", backend, "--name", "db", "--ram", "1MiB", "--nbd", &nbd, "--control", &control];
     let server = Forebay::start(&args);
     let mut client = Client::attach(&folder.path("nbd.sock"), "db");
     client.send(0, 0, 4096, &[]);
     while !in_flight(&control) {}
     server.signal(Signal::TERM);
-    // The listener goes first: from then on the second signal is one.
+    // The listener goes first: from then on another signal is the second.
     while folder.path("nbd.sock").exists() {}
-    server.signal(Signal::TERM);
+    (server, client)
+}
+
+#[test]
+fn another_signal_ends_it_at_once() {
+    let folder = Folder::new();
+    let (server, _client) = slow_server(&folder);
+    server.signal(Signal::INT);
     let (code, error) = server.wait();
     assert_eq!(code, Some(1));
-    assert!(error.contains("second SIGTERM"), "{error}");
+    assert!(error.contains("ended by SIGINT after SIGTERM"), "{error}");
     assert!(!folder.path("control.sock").exists());
+}
+
+#[test]
+fn the_same_signal_ends_it_at_once_a_second_later() {
+    let folder = Folder::new();
+    let (mut server, _client) = slow_server(&folder);
+    let began = std::time::Instant::now();
+    while server.is_running() {
+        server.signal(Signal::TERM);
+        std::thread::yield_now();
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(15), "long before the read's end");
+    let (code, error) = server.wait();
+    assert_eq!(code, Some(1));
+    assert!(error.contains("ended by SIGTERM after SIGTERM"), "{error}");
+}
+
+/// What `forebay stats` says of a disk, as JSON, or its error.
+fn stats(control: &str, disk: &str) -> Result<serde_json::Value, String> {
+    let output = forebay(&["stats", disk, "--json", "--control", control]);
+    serde_json::from_slice(&output.stdout)
+        .map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_disk_that_hangs_keeps_a_disk_of_another_shard_from_nothing_when_they_end() {
+    let folder = Folder::new();
+    folder.image("well.raw", 1 << 20);
+    let config = format!(
+        "shards = 2\ncontrol = \"{control}\"\n\
+         [[disk]]\nname = \"hung\"\nbackend = \"fault:rule=hang,op=read&inner=mem:1MiB\"\nram = \"1MiB\"\n\
+         [[disk]]\nname = \"well\"\nbackend = \"file:{image}\"\nram = \"1MiB\"\n\
+         [[nbd]]\nlisten = \"unix:{nbd}\"\n",
+        control = folder.path("control.sock").display(),
+        image = folder.path("well.raw").display(),
+        nbd = folder.path("nbd.sock").display(),
+    );
+    std::fs::write(folder.path("forebay.toml"), config).unwrap();
+    let server = Forebay::start(&["serve", "--config", &folder.text("", "forebay.toml")]);
+    let control = folder.text("", "control.sock");
+    let mut hung = Client::attach(&folder.path("nbd.sock"), "hung");
+    let mut well = Client::attach(&folder.path("nbd.sock"), "well");
+    hung.send(0, 0, 4096, &[]);
+    well.write(0, &[7; 4096]);
+    while stats(&control, "hung").unwrap()["requests_in_flight"] != 1 {}
+    server.signal(Signal::TERM);
+    let began = std::time::Instant::now();
+    // One disk has ended, flushed, while the other still waits for its read.
+    let ended = loop {
+        if let Err(error) = stats(&control, "well") {
+            break error;
+        }
+    };
+    assert!(ended.contains("the shard of disk 'well' has ended"), "{ended}");
+    assert_eq!(stats(&control, "hung").unwrap()["requests_in_flight"], 1);
+    assert!(well.is_closed());
+    let (code, error) = server.wait();
+    assert_eq!(code, Some(1));
+    assert!(error.contains("within 30s on disk hung;"), "{error}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(40), "within the limit");
+    assert!(!folder.path("nbd.sock").exists() && !folder.path("control.sock").exists());
 }
 
 #[test]
@@ -104,15 +170,18 @@ fn a_second_run_on_the_same_socket_backend_or_flash_is_refused() {
     let _server = start(&folder, &["--flash", &flash]);
     let (backend, nbd) = (folder.text("file:", "disk.raw"), folder.text("unix:", "nbd.sock"));
     let (control, other) = (folder.text("", "control.sock"), folder.text("", "other.sock"));
-    let ram = ["--ram", "1MiB"];
+    let (ram, free) = (["--ram", "1MiB"], "127.0.0.1:0");
     let cases: [(Vec<&str>, &str); 4] = [
-        (vec!["run", "mem:1MiB", "--control", &control], "control.sock is in use"),
+        (vec!["run", "mem:1MiB", "--control", &control, "--nbd", free], "control.sock is in use"),
         (vec!["run", "mem:1MiB", "--control", &other, "--nbd", &nbd], "nbd.sock is in use"),
         (
-            vec!["run", "mem:1MiB", "--control", &other, "--flash", &flash],
+            vec!["run", "mem:1MiB", "--control", &other, "--flash", &flash, "--nbd", free],
             "flash: already in use by process ",
         ),
-        (vec!["run", &backend, "--control", &other], "already in use by process "),
+        (
+            vec!["run", &backend, "--control", &other, "--nbd", free],
+            "disk.raw: already in use by process ",
+        ),
     ];
     for (mut args, expect) in cases {
         args.extend(ram);
@@ -146,7 +215,10 @@ fn after_kill_9_it_starts_again_on_everything_and_has_what_was_acknowledged() {
 
 #[test]
 fn metadata_beyond_its_limit_is_refused_before_start() {
-    let output = forebay(&["run", "mem:64MiB", "--ram", "32MiB", "--metadata-limit", "4KiB"]);
+    let folder = Folder::new();
+    let control = folder.text("", "control.sock");
+    let limit = ["--ram", "32MiB", "--metadata-limit", "4KiB", "--nbd", "127.0.0.1:0"];
+    let output = forebay(&[&["run", "mem:64MiB", "--control", &control], &limit[..]].concat());
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(error.contains("metadata") && error.contains("limit"), "{error}");
@@ -251,12 +323,45 @@ fn stats_show_the_disk_and_name_what_is_there_when_it_is_not() {
 }
 
 #[test]
-fn errors_on_the_command_line_exit_with_2_and_failures_with_1() {
+fn a_cache_without_room_is_served_with_a_warning() {
+    let folder = Folder::new();
+    let (nbd, control) = (folder.text("unix:", "nbd.sock"), folder.text("", "control.sock"));
+    let start = |more: [&str; 2]| {
+        let args = ["run", "mem:1MiB", "--name", "db", "--nbd", &nbd, "--control", &control];
+        Forebay::start(&[&args[..], &more].concat()).terminate().1
+    };
+    let warned = start(["--ram", "0"]);
+    assert!(warned.contains("disk 'db': nothing will be cached"), "{warned}");
+    assert!(!start(["--mode", "pass-through"]).contains("nothing will be cached"));
+}
+
+#[test]
+fn what_is_typed_wrong_exits_with_2_and_failures_with_1() {
+    let folder = Folder::new();
+    let control = folder.text("", "control.sock");
+    let at = ["--nbd", "127.0.0.1:0", "--control", &control];
+    let run = |args: &[&str]| forebay(&[&["run"], args, &at].concat()).status.code();
     assert_eq!(forebay(&["run"]).status.code(), Some(2));
-    assert_eq!(forebay(&["run", "file:/nowhere/at/all"]).status.code(), Some(1));
-    assert_eq!(forebay(&["run", "http://x"]).status.code(), Some(1));
+    assert_eq!(run(&["http://x"]), Some(2));
+    assert_eq!(run(&["/san/db.raw"]), Some(2));
+    assert_eq!(run(&["mem:1MiB", "--block-size", "5000"]), Some(2));
+    assert_eq!(run(&["mem:1MiB", "--grid-offset", "100"]), Some(2));
+    assert_eq!(run(&["mem:1MiB", "--shards", "99"]), Some(2));
+    assert_eq!(run(&["file:/nowhere/at/all"]), Some(1));
+    let alone = forebay(&["run", "mem:1MiB", "--control", &control]);
+    let error = String::from_utf8_lossy(&alone.stderr);
+    assert_eq!(alone.status.code(), Some(2));
+    assert!(error.contains("nobody could attach") && error.contains("--nbd unix:/"), "{error}");
+    std::fs::write(folder.path("wrong.toml"), "[[disk]]\nbackend = \"mem:1MiB\"\nramm = 1")
+        .unwrap();
+    let (wrong, none) = (folder.text("", "wrong.toml"), folder.text("", "none.toml"));
+    assert_eq!(forebay(&["serve", "--config", &wrong]).status.code(), Some(2));
+    assert_eq!(forebay(&["serve", "--config", &none]).status.code(), Some(1));
     assert_eq!(forebay(&["stats", "--control", "/nowhere/at/all"]).status.code(), Some(1));
     assert_eq!(forebay(&["completion", "bash"]).status.code(), Some(0));
     let manual = forebay(&["man"]);
-    assert!(String::from_utf8(manual.stdout).unwrap().contains("FOREBAY RUN"));
+    let manual = String::from_utf8(manual.stdout).unwrap();
+    for expect in ["FOREBAY RUN", "Exit codes", "fault:", "XDG_RUNTIME_DIR"] {
+        assert!(manual.contains(expect), "{expect}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The command line: what can be typed, as data. What it does is in [`crate::command`].
 //!
-//! Exit codes: 0 done; 1 it failed, the reason is on standard error; 2 the command line is wrong.
+//! Exit codes: 0 done; 1 it failed, the reason is on standard error; 2 what was typed, here or in the
+//! configuration file, cannot work.
 
 use std::path::PathBuf;
 
@@ -23,7 +24,8 @@ Examples:
   forebay run file:/san/db.raw --ram 256MiB --nbd unix:/run/forebay/db.sock
   forebay stats db --watch
 
-Exit codes: 0 done; 1 failed, the reason is on standard error; 2 the command line is wrong.
+Exit codes: 0 done; 1 failed, the reason is on standard error; 2 the command line or the configuration
+file is wrong, trying again is no use.
 Sizes: 512, 8KiB, 1.5GiB. Times: 500ms, 30s, 2min. FOREBAY_LOG=debug logs more."
 )]
 pub struct Cli {
@@ -64,6 +66,7 @@ BACKEND is primary storage, as a URI:
   nbd+unix:///EXPORT?socket=PATH          an NBD export over a unix socket
   mem:1GiB                                memory, for tests
   model:san?iops=900&inner=file:/x        a modelled SAN over another backend, for tests
+  fault:rule=error,op=read&inner=file:/x  faults over another backend, for tests
 
 Examples:
   forebay run file:/san/db.raw --name db --ram 256MiB --flash /nvme/pool:4GiB \\
@@ -72,7 +75,14 @@ Examples:
   forebay run mem:1GiB --mode pass-through --nbd 127.0.0.1:0
 
 It prints 'ready' when clients can attach. SIGTERM or Ctrl-C finishes what is in flight, flushes
-primary storage and removes the sockets; a second signal ends it at once.")]
+primary storage and removes the sockets, within 30 seconds. To end it at once send the same signal
+again a second or more later, or the other one. Exit codes: 0 ended well; 1 failed; 2 wrong options.
+
+The control socket, for 'forebay stats' and 'forebay events', is NAME.control.sock in /run/forebay for
+root, in $XDG_RUNTIME_DIR/forebay for other users, or in /tmp/forebay-UID where that is not set. Only
+the same user may use it; they look for it in the same folder, or at their own --control PATH.
+
+To let a hypervisor that runs as another user attach: --nbd 'unix:PATH?mode=0660&group=kvm'.")]
 pub struct RunArgs {
     /// URI of primary storage
     pub backend: String,
@@ -96,7 +106,7 @@ pub struct DaemonArgs {
     /// Kernel interface: auto, io_uring or epoll
     #[arg(long, value_name = "KIND", default_value = "auto", help_heading = "Daemon")]
     pub reactor: Reactor,
-    /// Control socket [default: $XDG_RUNTIME_DIR/forebay/NAME.sock, /run/forebay/NAME.control.sock for root]
+    /// Control socket [default: NAME.control.sock in the user's folder, see below]
     #[arg(long, value_name = "PATH", help_heading = "Daemon")]
     pub control: Option<PathBuf>,
     /// Print the start-up summary as one line of JSON
@@ -142,7 +152,11 @@ pub struct ServeArgs {
 Examples:
   forebay stats                     every disk that runs here
   forebay stats db --watch          one disk, once a second, until Ctrl-C
-  forebay stats db --json | jq .")]
+  forebay stats db --json | jq .
+
+Control sockets are looked for in /run/forebay by root, in $XDG_RUNTIME_DIR/forebay by other users, or
+in /tmp/forebay-UID where that is not set. For a daemon of another user, or one that was started with
+--control PATH, give the same --control PATH.")]
 pub struct StatsArgs {
     /// The disk [default: all]
     pub disk: Option<Name>,
@@ -152,7 +166,7 @@ pub struct StatsArgs {
     /// Print JSON, one line each time
     #[arg(long)]
     pub json: bool,
-    /// Control socket of the daemon [default: found by the disk's name]
+    /// Control socket of the daemon [default: found by the disk's name in the user's folder, see below]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
 }
@@ -161,14 +175,16 @@ pub struct StatsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  forebay events db --json")]
+  forebay events db --json
+
+Control sockets are found as by 'forebay stats'.")]
 pub struct EventsArgs {
     /// The disk [default: all]
     pub disk: Option<Name>,
     /// Print JSON, one line per event
     #[arg(long)]
     pub json: bool,
-    /// Control socket of the daemon [default: found by the disk's name]
+    /// Control socket of the daemon [default: found by the disk's name in the user's folder, see below]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
 }

@@ -1,7 +1,7 @@
 use clap::{CommandFactory, Parser};
 
 use super::*;
-use crate::config::values::Address;
+use crate::config::values::{Access, Address};
 
 fn parse(line: &str) -> Result<Cli, String> {
     Cli::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())
@@ -31,7 +31,7 @@ fn run_takes_every_documented_option() {
     assert!(!disk.write_cache && disk.read_only);
     assert_eq!(disk.bypass_sequential.0, None);
     assert_eq!(disk.backend_timeout, std::time::Duration::from_millis(500));
-    assert_eq!(args.disk.nbd[0], Address::Unix("/run/db.sock".into()));
+    assert_eq!(args.disk.nbd[0], Address::Unix("/run/db.sock".into(), Access::default()));
     assert_eq!(args.daemon.shards, Some(2));
 }
 

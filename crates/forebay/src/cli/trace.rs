@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use forebay_backends::Uri;
 use forebay_trace::formats::{Format, TimeUnit};
 use forebay_trace::simulate::SimulatedPolicy;
 
@@ -23,7 +24,7 @@ pub enum TraceCommand {
 pub struct TraceInput {
     /// The trace
     pub file: PathBuf,
-    /// Format of the trace [default: found by its content]
+    /// Format of the trace: vscsi1, vscsi2, vscsi-csv, msr, ssdsim, mqsim, disksim or arc [default: found by its content]
     #[arg(long, value_name = "NAME", help_heading = "Trace")]
     pub format: Option<Format>,
     /// Unit of the time column of SSDsim, MQSim and DiskSim text [default: by its look]
@@ -43,8 +44,9 @@ pub struct TraceInput {
 /// `forebay trace simulate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Formats, found by content, also compressed with zstd: vscsi binary v1 and v2, vscsiStats -e CSV, MSR
-CSV, SSDsim, MQSim and DiskSim text.
+Formats, found by content, also compressed with zstd: vscsi1 and vscsi2 (vscsiStats, binary), vscsi-csv
+(vscsiStats -e), msr (MSR Cambridge CSV), ssdsim, mqsim and disksim (text of five columns), arc (the ARC
+paper's .lis).
 
 Example:
   forebay trace simulate vm.vscsi --cache-size 512MiB --block-size 4KiB --policy lru --json")]
@@ -55,14 +57,14 @@ pub struct SimulateArgs {
     /// Size of the cache
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Size,
-    /// Cache block, a power of two from 4KiB to 1MiB
-    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    /// Cache block, a power of two from 4KiB to 1MiB; 'forebay run' has the same default
+    #[arg(long, value_name = "SIZE", default_value = "8KiB")]
     pub block_size: Size,
     /// Eviction policy: s3fifo, lru, fifo, or belady (the offline optimum)
     #[arg(long, value_name = "POLICY", default_value = "s3fifo")]
     pub policy: SimulatedPolicy,
-    /// Byte offset of the grid of cache blocks, or auto
-    #[arg(long, value_name = "BYTES", default_value = "0")]
+    /// Byte offset of the grid of cache blocks, or auto: found from the first requests, as 'forebay run' does
+    #[arg(long, value_name = "BYTES", default_value = "auto")]
     pub grid_offset: GridOffset,
     /// Print JSON
     #[arg(long)]
@@ -84,8 +86,8 @@ pub struct ReplayArgs {
     pub input: TraceInput,
     /// URI of the target, as the BACKEND of 'forebay run'
     #[arg(long, value_name = "URI")]
-    pub target: String,
-    /// Factor on the trace's own timing
+    pub target: Uri,
+    /// Speed of the replay: 1 as recorded, 2 twice as fast, 0.5 half as fast
     #[arg(
         long,
         value_name = "FACTOR",

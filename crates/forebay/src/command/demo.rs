@@ -28,7 +28,9 @@ use super::client;
 use super::table::{Table, count, percent, time};
 use super::trace::progress_bar;
 use crate::cli::DemoArgs;
-use crate::config::values::{Address, Bypass, Flash, Mode, Name, Reactor as ReactorChoice, Size};
+use crate::config::values::{
+    Access, Address, Bypass, Flash, Mode, Name, Reactor as ReactorChoice, Size,
+};
 use crate::config::{CONNECTIONS_MAX, DaemonSpec, DiskOptions, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::DiskStats;
@@ -309,7 +311,7 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
     Ok(DaemonSpec {
         disks: vec![options.resolve(name.clone(), backend)],
         listeners: vec![ListenerSpec {
-            address: Address::Unix(folder.join("nbd.sock")),
+            address: Address::Unix(folder.join("nbd.sock"), Access::default()),
             disks: vec![name.clone()],
             connections_max: CONNECTIONS_MAX,
         }],

@@ -6,8 +6,10 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::CommandFactory;
+use forebay_trace::{Error as TraceError, ErrorKind};
 
 use crate::cli::{Cli, Command};
+use crate::config::values::ValueError;
 
 mod client;
 mod demo;
@@ -16,6 +18,9 @@ mod run;
 mod stats;
 mod table;
 mod trace;
+
+/// Exit code when the command line or the configuration file is wrong, as clap's.
+const USAGE: u8 = 2;
 
 /// Carries out a command line and tells how it ended; errors go to standard error.
 pub fn execute(cli: Cli) -> ExitCode {
@@ -37,9 +42,17 @@ pub fn execute(cli: Cli) -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("forebay: {error:#}");
-            ExitCode::FAILURE
+            if is_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// Whether what was typed, here or in a configuration file, cannot work: trying again is no use.
+fn is_usage(error: &anyhow::Error) -> bool {
+    let is_setting = |error: &TraceError| error.kind() == ErrorKind::Invalid;
+    error
+        .chain()
+        .any(|cause| cause.is::<ValueError>() || cause.downcast_ref().is_some_and(is_setting))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

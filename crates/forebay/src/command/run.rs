@@ -1,6 +1,7 @@
 //! `forebay run` and `forebay serve`: a daemon in the foreground, until a signal.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
@@ -11,6 +12,9 @@ use crate::cli::{RunArgs, ServeArgs};
 use crate::config::{self, DaemonSpec, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::{DaemonInfo, DiskInfo};
+
+/// A signal that is repeated within this time was meant once.
+const SAID_TWICE: Duration = Duration::from_secs(1);
 
 /// Serves one disk.
 pub(crate) fn run(args: RunArgs) -> Result<()> {
@@ -48,6 +52,13 @@ pub(crate) fn serve(args: ServeArgs) -> Result<()> {
 }
 
 async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
+    for disk in spec.disks.iter().filter(|disk| disk.caches_nothing()) {
+        let (name, mode) = (&disk.name, disk.mode);
+        tracing::warn!(
+            "disk '{name}': nothing will be cached: it has neither RAM nor flash. Give --ram or --flash, \
+             or --mode pass-through instead of {mode}"
+        );
+    }
     // Before anything that must be undone exists: from here on no signal can leave it behind.
     let mut signals = Signals::catch()?;
     let mut daemon = tokio::select! {
@@ -55,23 +66,20 @@ async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
         _ = signals.next() => bail!("ended by a signal before it was ready"),
     };
     announce(daemon.info(), json)?;
-    let failure = tokio::select! {
-        name = signals.next() => {
-            tracing::info!("{name}: finishing what is in flight; once more to end at once");
-            None
-        }
-        why = daemon.failed() => Some(why),
+    let first = tokio::select! {
+        name = signals.next() => name,
+        why = daemon.failed() => bail!("{why}; clients lose their connection, start again"),
     };
-    if let Some(why) = failure {
-        bail!("{why}; clients lose their connection, start again");
-    }
+    tracing::info!(
+        "{first}: finishing what is in flight; once more, a second later, to end at once"
+    );
     tokio::select! {
         ended = daemon.shut_down() => {
             ended?;
             tracing::info!("ended: everything acknowledged is on primary storage");
             Ok(())
         }
-        name = signals.next() => bail!("ended by a second {name} before everything in flight was finished"),
+        name = signals.again(first) => bail!("ended by {name} after {first} before everything in flight was finished"),
     }
 }
 
@@ -89,6 +97,17 @@ impl Signals {
         })
     }
 
+    /// The next signal after `first` that means: now.
+    async fn again(&mut self, first: &'static str) -> &'static str {
+        let since = Instant::now();
+        loop {
+            let name = self.next().await;
+            if means_now(first, name, since.elapsed()) {
+                return name;
+            }
+        }
+    }
+
     /// The next signal, by its name.
     async fn next(&mut self) -> &'static str {
         tokio::select! {
@@ -96,6 +115,12 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
         }
     }
+}
+
+/// Whether a signal asks for an end at once. The first one repeated within [`SAID_TWICE`] does not: that is
+/// one wish, said to the process and to its group, as `timeout` does.
+fn means_now(first: &str, second: &str, after: Duration) -> bool {
+    second != first || after >= SAID_TWICE
 }
 
 /// Says on standard output what is served, and last: `ready`.
@@ -153,10 +178,6 @@ fn describe_disk(disk: &DiskInfo, text: &mut String) {
     let huge = disk.memory_huge_bytes * 100 / disk.memory_bytes.max(1);
     let _ =
         writeln!(text, "  memory           {}, {huge} % on huge pages", rounded(disk.memory_bytes));
-    if disk.addresses.is_empty() {
-        let _ =
-            writeln!(text, "  attach           nowhere: give --nbd unix:PATH or --nbd HOST:PORT");
-    }
     for address in &disk.addresses {
         let uri = match address.strip_prefix("unix:") {
             Some(path) => format!("nbd+unix:///{}?socket={path}", disk.name),
@@ -167,5 +188,22 @@ fn describe_disk(disk: &DiskInfo, text: &mut String) {
             text,
             "                   qemu-system-x86_64 … -drive file='{uri}',format=raw,cache=none,if=virtio"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_is_said_twice_is_one_wish() {
+        let check = |first, second, millis, expect| {
+            assert_eq!(means_now(first, second, Duration::from_millis(millis)), expect);
+        };
+        check("SIGTERM", "SIGTERM", 0, false);
+        check("SIGTERM", "SIGTERM", 999, false);
+        check("SIGTERM", "SIGTERM", 1000, true);
+        check("SIGTERM", "SIGINT", 0, true);
+        check("SIGINT", "SIGTERM", 0, true);
     }
 }

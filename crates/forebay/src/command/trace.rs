@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use forebay_backends::OpenOptions;
 use forebay_backends::size::rounded;
-use forebay_backends::{OpenOptions, Uri};
 use forebay_core::ids::Nanos;
 use forebay_io::clock;
 use forebay_io::reactor::Reactor;
@@ -89,9 +89,8 @@ fn simulate(args: SimulateArgs) -> Result<()> {
 }
 
 fn replay(args: ReplayArgs) -> Result<()> {
-    let uri: Uri = args.target.parse()?;
     let summary = Summary::of(open(&args.input)?)?;
-    let mut target = forebay_backends::open(&uri, OpenOptions::default())
+    let mut target = forebay_backends::open(&args.target, OpenOptions::default())
         .with_context(|| format!("cannot open the target {}", args.target))?;
     let mut reactor = Reactor::new(REACTOR_ENTRIES, None)?;
     let pace = match args.as_fast_as_possible {

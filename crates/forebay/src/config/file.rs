@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::values::{Address, Name, Reactor};
+use super::values::{Address, Name, Reactor, ValueError};
 use super::{CONNECTIONS_MAX, DaemonSpec, DiskOptions, DiskSpec, ListenerSpec};
 
 #[derive(Debug, serde::Deserialize)]
@@ -61,7 +61,10 @@ pub fn load(path: &Path) -> Result<DaemonSpec> {
         .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("forebay");
     let name = stem.parse().unwrap_or(Name("forebay".to_owned()));
-    parse(&text, name).with_context(|| format!("in the configuration file {}", path.display()))
+    // What a file says wrongly is as wrong as on the command line.
+    parse(&text, name).map_err(|error| {
+        ValueError(format!("in the configuration file {}: {error:#}", path.display())).into()
+    })
 }
 
 /// The daemon that `text` describes; `name` is its name unless it says another.

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_core::config::{BackendTraits, Config};
+use forebay_core::geometry::{BLOCK_MAX, BLOCK_MIN, SECTOR};
 use forebay_core::ids::Nanos;
 
 pub mod file;
@@ -20,7 +21,7 @@ pub mod values;
 
 use values::{
     Address, Admission, Bypass, Flash, GridOffset, Mode, Name, OnTimeout, Policy, Reactor, Size,
-    Span, Switch,
+    Span, Switch, ValueError,
 };
 
 /// Settings of one disk that have a default.
@@ -66,7 +67,8 @@ pub struct DiskOptions {
     /// What the client gets after that time: fail (an I/O error) or wait [default: fail]
     #[arg(long, value_name = "fail|wait", help_heading = "Disk")]
     pub on_timeout: Option<OnTimeout>,
-    /// Where clients attach over NBD: unix:PATH or HOST:PORT; may be given several times
+    /// Where clients attach over NBD: unix:PATH[?mode=0660][&group=NAME] (without: only the user who runs
+    /// Forebay) or HOST:PORT; may be given several times
     #[arg(long, value_name = "ADDRESS", help_heading = "Disk")]
     pub nbd: Vec<Address>,
 }
@@ -115,6 +117,16 @@ pub struct ListenerSpec {
     pub disks: Vec<Name>,
     /// Connections that may be open at a time.
     pub connections_max: u32,
+}
+
+impl ListenerSpec {
+    /// What no other listener may use.
+    fn place(&self) -> String {
+        match &self.address {
+            Address::Unix(path, _) => path.display().to_string(),
+            Address::Tcp(address) => address.clone(),
+        }
+    }
 }
 
 /// Everything a daemon does.
@@ -167,6 +179,11 @@ impl DiskOptions {
 }
 
 impl DiskSpec {
+    /// True when its mode wants a cache and it has room for none.
+    pub fn caches_nothing(&self) -> bool {
+        self.mode.0.caches() && self.ram_bytes == 0 && self.flash.is_none()
+    }
+
     /// What the disk's engine is told, on primary storage that is `backend`.
     pub fn engine_config(&self, backend: BackendTraits) -> Config {
         Config {
@@ -204,11 +221,13 @@ pub fn name_from_backend(uri: &str) -> Name {
 ///
 /// # Errors
 /// A number that cannot work.
-pub fn shards(asked: Option<usize>, disks: usize) -> anyhow::Result<usize> {
+pub fn shards(asked: Option<usize>, disks: usize) -> Result<usize, ValueError> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     match asked {
         Some(count @ 1..=64) => Ok(count),
-        Some(count) => anyhow::bail!("{count} shards cannot work; allowed: 1 to 64"),
+        Some(count) => {
+            Err(ValueError(format!("{count} shards cannot work; allowed: 1 to 64 (--shards)")))
+        }
         None => Ok(disks.clamp(1, cpus)),
     }
 }
@@ -217,39 +236,56 @@ pub fn shards(asked: Option<usize>, disks: usize) -> anyhow::Result<usize> {
 ///
 /// # Errors
 /// What is wrong, and with which setting.
-pub fn check(spec: &DaemonSpec) -> anyhow::Result<()> {
+pub fn check(spec: &DaemonSpec) -> Result<(), ValueError> {
     for disk in &spec.disks {
         let name = &disk.name;
-        if !disk.block_size.is_power_of_two()
-            || !(forebay_core::geometry::BLOCK_MIN..=forebay_core::geometry::BLOCK_MAX)
-                .contains(&disk.block_size)
-        {
-            anyhow::bail!(
-                "disk '{name}': block-size {} cannot work; a power of two from 4KiB to 1MiB is allowed",
-                Size(disk.block_size)
+        let refuse = |why: String| Err(ValueError(format!("disk '{name}': {why}")));
+        check_disk(disk).or_else(refuse)?;
+        if !spec.listeners.iter().any(|listener| listener.disks.contains(name)) {
+            return refuse(
+                "nobody could attach to it; give an address, such as --nbd unix:/run/forebay/db.sock or \
+                 --nbd 127.0.0.1:10809 (nbd = [\"127.0.0.1:10809\"] in a file)"
+                    .to_owned(),
             );
-        }
-        if let forebay_core::config::GridOffset::Fixed(offset) = disk.grid_offset.0
-            && (offset >= disk.block_size || offset % forebay_core::geometry::SECTOR != 0)
-        {
-            anyhow::bail!(
-                "disk '{name}': grid-offset {offset} cannot work; a multiple of 512 below the block size {} is allowed",
-                Size(disk.block_size)
-            );
-        }
-        if disk.flash.as_ref().is_some_and(|flash| flash.bytes < disk.block_size) {
-            anyhow::bail!("disk '{name}': the flash share is smaller than one cache block");
-        }
-        if disk.backend_timeout < Duration::from_millis(1) {
-            anyhow::bail!("disk '{name}': backend-timeout is below 1ms");
         }
     }
-    let mut addresses: Vec<String> =
-        spec.listeners.iter().map(|listener| listener.address.to_string()).collect();
-    addresses.retain(|address| !address.ends_with(":0"));
-    addresses.sort();
-    if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
-        anyhow::bail!("two listeners use the address {}; addresses must differ", pair[0]);
+    let mut places: Vec<String> = spec.listeners.iter().map(ListenerSpec::place).collect();
+    places.retain(|place| !place.ends_with(":0"));
+    places.sort();
+    match places.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(ValueError(format!(
+            "two listeners use the address {}; addresses must differ",
+            pair[0]
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What cannot work about one disk.
+fn check_disk(disk: &DiskSpec) -> Result<(), String> {
+    if let Err(error) = disk.backend.parse::<forebay_backends::Uri>() {
+        return Err(format!("its primary storage: {error}"));
+    }
+    let block = Size(disk.block_size);
+    if !block.0.is_power_of_two() || !(BLOCK_MIN..=BLOCK_MAX).contains(&block.0) {
+        return Err(format!(
+            "block-size {block} cannot work; a power of two from 4KiB to 1MiB is allowed"
+        ));
+    }
+    if let forebay_core::config::GridOffset::Fixed(offset) = disk.grid_offset.0
+        && (offset >= block.0 || offset % SECTOR != 0)
+    {
+        return Err(format!(
+            "grid-offset {offset} cannot work; a multiple of 512 below the block size {block} is allowed"
+        ));
+    }
+    if let Some(flash) = disk.flash.as_ref().filter(|flash| flash.bytes < block.0) {
+        return Err(format!(
+            "its share of flash, {flash}, is smaller than one cache block, {block}"
+        ));
+    }
+    if disk.backend_timeout < Duration::from_millis(1) {
+        return Err("backend-timeout is below 1ms".to_owned());
     }
     Ok(())
 }

@@ -13,7 +13,11 @@ use forebay_core::ids::Nanos;
 use forebay_core::policy::PolicyKind;
 use forebay_io::reactor::ReactorKind;
 
-/// Why a value was refused, in words for whoever typed it.
+mod address;
+
+pub use address::{Access, Address};
+
+/// Why what was typed cannot work, in words for whoever typed it. Ends the program with exit code 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ValueError(pub String);
@@ -218,47 +222,6 @@ impl FromStr for Flash {
 impl fmt::Display for Flash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.path.display(), Size(self.bytes))
-    }
-}
-
-/// Where a frontend listens: `unix:PATH` or `HOST:PORT` (port 0: any free one).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A unix socket.
-    Unix(PathBuf),
-    /// A TCP host and port.
-    Tcp(String),
-}
-
-impl FromStr for Address {
-    type Err = ValueError;
-    fn from_str(text: &str) -> Result<Address, ValueError> {
-        let allowed =
-            "write unix:PATH or HOST:PORT, such as unix:/run/forebay/db.sock or 127.0.0.1:10809";
-        if let Some(path) = text.strip_prefix("unix:") {
-            // sun_path holds 108 bytes with its final zero.
-            return match path.len() {
-                0 => Err(ValueError(format!("'{text}' names no path; {allowed}"))),
-                1..=107 => Ok(Address::Unix(path.into())),
-                _ => Err(ValueError(format!(
-                    "'{path}' is longer than the 107 bytes of a unix socket"
-                ))),
-            };
-        }
-        let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-        match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
-            Some(_) => Ok(Address::Tcp(text.to_owned())),
-            None => Err(ValueError(format!("'{text}' is not an address; {allowed}"))),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::Tcp(address) => f.write_str(address),
-        }
     }
 }
 

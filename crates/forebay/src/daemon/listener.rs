@@ -79,8 +79,8 @@ impl Listener {
     /// The address is in use or cannot be had.
     pub async fn bind(spec: &ListenerSpec) -> Result<Listener> {
         let (kind, address) = match &spec.address {
-            Address::Unix(path) => {
-                let (socket, listener) = UnixSocket::bind(path, false)?;
+            Address::Unix(path, access) => {
+                let (socket, listener) = UnixSocket::bind(path, access)?;
                 let address = format!("unix:{}", socket.path().display());
                 let listener = UnixListener::from_std(listener)?;
                 (Kind::Unix { _socket: socket, listener }, address)

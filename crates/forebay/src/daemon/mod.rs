@@ -19,10 +19,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use forebay_core::status::IoStatus;
 use forebay_io::reactor::ReactorKind;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
 pub mod api;
 pub mod control;
@@ -34,6 +35,7 @@ pub mod place;
 pub mod unix;
 
 use crate::config::DaemonSpec;
+use crate::config::values::Access;
 use crate::shard::{DiskHandle, Drained, ShardHandle};
 use api::{DaemonInfo, DiskInfo};
 use control::ControlState;
@@ -67,8 +69,8 @@ impl Daemon {
             Some(path) => path.clone(),
             None => place::default_socket(&spec.name)?,
         };
-        let (socket, control_listener) = UnixSocket::bind(&socket_path, true)
-            .with_context(|| format!("the control socket of '{}'", spec.name))?;
+        let (socket, control_listener) = UnixSocket::bind(&socket_path, &Access::default())
+            .with_context(|| format!("'{}' has no control socket", spec.name))?;
         let (log, events) = EventLog::start();
         let mut flash = open_flash(&spec)?;
         let shards = (0..spec.shards)
@@ -158,25 +160,31 @@ impl Daemon {
         }
         // All shards at once: one that hangs does not keep the others from ending well.
         let draining: Vec<_> = self.shards.iter().map(ShardHandle::drain).collect();
-        let drain = async {
-            let mut drained = Vec::new();
-            for shard in draining {
-                drained.push(match shard {
-                    Ok(answer) => answer.await.map_err(|_| crate::shard::Gone),
-                    Err(gone) => Err(gone),
-                });
-            }
-            drained
-        };
-        let outcome = tokio::time::timeout(DRAIN_TIME_MAX, drain).await;
+        let limit = Instant::now() + DRAIN_TIME_MAX;
+        let mut outcome = Ok(());
+        for (shard, answer) in draining.into_iter().enumerate() {
+            let drained = match answer {
+                Ok(answer) => timeout_at(limit, answer).await.map_err(|_| self.late(shard)),
+                Err(gone) => Err(gone.into()),
+            };
+            let judged = drained.and_then(|answer| judge(answer.context("a shard ended early")?));
+            outcome = outcome.and(judged);
+        }
         if let Some(control) = control {
             control.abort();
         }
-        let drained = outcome.with_context(|| {
-            let seconds = DRAIN_TIME_MAX.as_secs();
-            format!("not everything in flight finished within {seconds}s; what was not acknowledged may be lost")
-        })?;
-        judge(drained)
+        outcome
+    }
+
+    /// The disks of a shard took too long to end.
+    fn late(&self, shard: usize) -> anyhow::Error {
+        let disks = self.info().disks.iter().filter(|disk| disk.shard == shard);
+        let names: Vec<&str> = disks.map(|disk| disk.name.as_str()).collect();
+        anyhow!(
+            "not everything in flight finished within {}s on disk {}; what was not acknowledged may be lost",
+            DRAIN_TIME_MAX.as_secs(),
+            names.join(", ")
+        )
     }
 
     /// Reports an event of the daemon itself.
@@ -193,20 +201,16 @@ impl Drop for Daemon {
     }
 }
 
-/// Whether every disk ended well.
-fn judge(drained: Vec<Result<Vec<Drained>, crate::shard::Gone>>) -> Result<()> {
-    for shard in drained {
-        for disk in shard.context("a shard ended early")? {
-            if disk.status != IoStatus::Ok && disk.status != IoStatus::Unsupported {
-                anyhow::bail!(
-                    "disk '{}': the last flush of primary storage failed ({:?}); writes since the flush before may be lost",
-                    disk.name,
-                    disk.status
-                );
-            }
-        }
+/// Whether every disk of a shard ended well.
+fn judge(drained: Vec<Drained>) -> Result<()> {
+    let failed = |status| !matches!(status, IoStatus::Ok | IoStatus::Unsupported);
+    match drained.into_iter().find(|disk| failed(disk.status)) {
+        None => Ok(()),
+        Some(Drained { name, status }) => Err(anyhow!(
+            "disk '{name}': the last flush of primary storage failed ({status:?}); writes since the flush \
+             before may be lost"
+        )),
     }
-    Ok(())
 }
 
 /// Opens each flash file or device once, for the shares of all disks on it.

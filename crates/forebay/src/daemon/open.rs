@@ -28,9 +28,10 @@ pub(super) struct Opened {
 
 /// Opens primary storage, makes the engine, and takes the memory.
 pub(super) fn open(spec: &DiskSpec, pools: &mut BTreeMap<PathBuf, FlashPool>) -> Result<Opened> {
-    let uri: Uri = spec.backend.parse().context("its primary storage")?;
+    let unusable = || format!("its primary storage {} cannot be used", spec.backend);
+    let uri: Uri = spec.backend.parse().with_context(unusable)?;
     let options = OpenOptions { read_only: spec.read_only, lock_wait: LOCK_WAIT };
-    let backend = forebay_backends::open(&uri, options).context("its primary storage")?;
+    let backend = forebay_backends::open(&uri, options).with_context(unusable)?;
     let properties = backend.properties();
     let traits = BackendTraits {
         size: properties.size,
@@ -49,6 +50,7 @@ pub(super) fn open(spec: &DiskSpec, pools: &mut BTreeMap<PathBuf, FlashPool>) ->
         rounded(needed),
         rounded(limit)
     );
+    check_memory(needed + spec.ram_bytes)?;
     let engine = Engine::new(config).map_err(anyhow::Error::new)?;
     check_memory(engine.memory_size())?;
     let memory = Arena::new(engine.memory_size() as usize)

@@ -25,17 +25,16 @@ pub fn folder() -> PathBuf {
     }
 }
 
-/// The control socket of the daemon called `name`, in a folder that exists and is ours.
+/// The control socket of the daemon called `name`, in a folder that exists and is ours. Others may pass
+/// through the folder, because it may hold disks' sockets, too; each socket says whom it lets in.
 ///
 /// # Errors
 /// The folder cannot be made, or belongs to somebody else.
 pub fn default_socket(name: &Name) -> Result<PathBuf> {
     let folder = folder();
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)
-        .with_context(|| format!("cannot create {} (give --control PATH)", folder.display()))?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&folder).with_context(|| {
+        format!("cannot create the folder {}; give --control PATH", folder.display())
+    })?;
     if std::fs::metadata(&folder)?.uid() != rustix::process::geteuid().as_raw() {
         bail!("{} belongs to another user; give --control PATH", folder.display());
     }

@@ -3,12 +3,14 @@
 //! A socket file outlives a process that was killed. Whoever binds finds out whether anybody still
 //! listens by connecting: refused means stale, and the file is replaced.
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
+
+use crate::config::values::Access;
 
 /// A bound, listening unix socket. Dropping it removes the file, unless someone replaced it.
 #[derive(Debug)]
@@ -18,14 +20,18 @@ pub struct UnixSocket {
 }
 
 impl UnixSocket {
-    /// Listens at `path`; the listener is non-blocking. With `private` only the own user may connect.
+    /// Listens at `path`, for those whom `access` lets in; the listener is non-blocking.
     ///
     /// # Errors
     /// Someone listens there, something that is not a socket lies there, or the kernel refuses.
-    pub fn bind(path: &Path, private: bool) -> Result<(UnixSocket, UnixListener)> {
+    pub fn bind(path: &Path, access: &Access) -> Result<(UnixSocket, UnixListener)> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder)
-                .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+            fs::create_dir_all(folder).with_context(|| {
+                format!(
+                    "cannot create the folder {}; create it or choose another path",
+                    folder.display()
+                )
+            })?;
         }
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -36,11 +42,10 @@ impl UnixSocket {
         };
         let listener = listener.with_context(|| format!("cannot listen at {}", path.display()))?;
         listener.set_nonblocking(true)?;
-        if private {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-        }
         let inode = fs::symlink_metadata(path)?.ino();
-        Ok((UnixSocket { path: path.to_owned(), inode }, listener))
+        let socket = UnixSocket { path: path.to_owned(), inode };
+        admit(path, access)?;
+        Ok((socket, listener))
     }
 
     /// Where it is.
@@ -55,6 +60,33 @@ impl Drop for UnixSocket {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Gives the socket at `path` its group and permissions.
+fn admit(path: &Path, access: &Access) -> Result<()> {
+    if let Some(group) = &access.group {
+        chown(path, None, Some(number_of_group(group)?)).with_context(|| {
+            format!(
+                "cannot give {} to the group '{group}': only its members and root can",
+                path.display()
+            )
+        })?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(access.mode))
+        .with_context(|| format!("cannot set the permissions of {}", path.display()))
+}
+
+/// The number of a group that is given by name, as in /etc/group, or by number.
+fn number_of_group(group: &str) -> Result<u32> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let groups = fs::read_to_string("/etc/group").context("cannot read /etc/group")?;
+    let number = groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(group)).then(|| fields.nth(1)?.parse().ok())?
+    });
+    number.with_context(|| format!("there is no group '{group}' in /etc/group; give its number"))
 }
 
 /// Removes the socket at `path` if nobody listens on it.
@@ -82,15 +114,32 @@ mod tests {
     fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/a.sock");
-        let (first, listener) = UnixSocket::bind(&path, true).unwrap();
-        let error = UnixSocket::bind(&path, true).unwrap_err().to_string();
+        let (first, listener) = UnixSocket::bind(&path, &Access::default()).unwrap();
+        let error = UnixSocket::bind(&path, &Access::default()).unwrap_err().to_string();
         assert!(error.contains("in use by another process"), "{error}");
         // As after a kill: the listener is gone, the file is there.
         std::mem::forget(first);
         drop(listener);
-        let (second, _listener) = UnixSocket::bind(&path, true).unwrap();
+        let (second, _listener) = UnixSocket::bind(&path, &Access::default()).unwrap();
         drop(second);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_is_the_owners_unless_its_address_lets_others_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let group = rustix::process::getegid().as_raw();
+        for (options, mode) in [("", 0o600), (&*format!("mode=0660&group={group}"), 0o660)] {
+            let (_socket, _listener) = UnixSocket::bind(&path, &options.parse().unwrap()).unwrap();
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!((found.mode() & 0o777, found.gid()), (mode, group));
+        }
+        let unknown = "group=no-such-group".parse().unwrap();
+        let error = UnixSocket::bind(&path, &unknown).unwrap_err().to_string();
+        assert!(error.contains("'no-such-group'"), "{error}");
+        assert!(!path.exists(), "what was begun is undone");
+        assert_eq!(number_of_group("root").unwrap(), 0);
     }
 
     #[test]
@@ -98,7 +147,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("precious");
         fs::write(&path, "data").unwrap();
-        let error = UnixSocket::bind(&path, false).unwrap_err().to_string();
+        let error = UnixSocket::bind(&path, &Access::default()).unwrap_err().to_string();
         assert!(error.contains("not a socket"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"data");
     }

@@ -55,6 +55,11 @@ impl Forebay {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// True until it has ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Waits for its end: exit code, and what it said on standard error.
     pub fn wait(mut self) -> (Option<i32>, String) {
         let mut error = String::new();

@@ -36,6 +36,7 @@ fn disks_listeners_and_shards_are_read() {
 #[test]
 fn mistakes_are_named() {
     let disk = "[[disk]]\nbackend = \"mem:1MiB\"\n";
+    let at = "nbd = [\"h:0\"]";
     let cases = [
         (String::new(), "no [[disk]]"),
         ("[[disk]]\nname = \"x\"".to_owned(), "'backend' is missing"),
@@ -43,12 +44,15 @@ fn mistakes_are_named() {
         (format!("bogus = 1\n{disk}"), "unknown field `bogus`"),
         (format!("{disk}ram = 5"), "ram"),
         (format!("{disk}ram = \"5 apples\""), "apples"),
-        (format!("{disk}block-size = \"5KiB\""), "power of two"),
-        (format!("{disk}grid-offset = \"100\""), "multiple of 512"),
+        (disk.to_owned(), "nobody could attach"),
+        ("[[disk]]\nbackend = \"http://x\"".to_owned(), "http"),
+        (format!("{disk}{at}\nblock-size = \"5KiB\""), "power of two"),
+        (format!("{disk}{at}\ngrid-offset = \"100\""), "multiple of 512"),
         (format!("{disk}{disk}"), "two disks are called"),
         (format!("shards = 0\n{disk}"), "1 to 64"),
         (format!("{disk}[[nbd]]\nlisten = \"h:1\"\ndisks = [\"y\"]"), "not configured"),
         (format!("{disk}nbd = [\"h:1\", \"h:1\"]"), "addresses must differ"),
+        (format!("{disk}nbd = [\"unix:/x\", \"unix:/x?mode=0660\"]"), "addresses must differ"),
         ("[[disk]\n".to_owned(), "TOML parse error"),
     ];
     for (text, expect) in cases {

@@ -42,6 +42,13 @@ fn flash_is_a_path_and_a_size() {
 #[test]
 fn addresses_are_unix_paths_or_hosts_with_ports() {
     check::<Address>("unix:/run/x.sock", Ok("unix:/run/x.sock"));
+    check::<Address>("unix:/run/x.sock?mode=0600", Ok("unix:/run/x.sock"));
+    check::<Address>("unix:/run/x.sock?mode=660", Ok("unix:/run/x.sock?mode=0660"));
+    check::<Address>("unix:/x?mode=0660&group=kvm", Ok("unix:/x?mode=0660&group=kvm"));
+    check::<Address>("unix:/x?mode=0888", Err("mode=0660 (octal)"));
+    check::<Address>("unix:/x?mode=4755", Err("mode=0660 (octal)"));
+    check::<Address>("unix:/x?owner=kvm", Err("'owner=kvm'"));
+    check::<Address>("unix:?mode=0660", Err("names no path"));
     check::<Address>("127.0.0.1:0", Ok("127.0.0.1:0"));
     check::<Address>("[::1]:10809", Ok("[::1]:10809"));
     check::<Address>("localhost:10809", Ok("localhost:10809"));
