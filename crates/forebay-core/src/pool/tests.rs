@@ -1,1 +1,301 @@
+use proptest::prelude::*;
 
+use super::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
+use super::lease::{Holder, Lease, LeaseTable, Role};
+use super::pair::PairInvalid;
+use super::progress::Progress;
+use super::superblock::{Superblock, SuperblockInvalid};
+use super::*;
+use crate::ids::{Generation, Sequence, Uuid};
+use crate::sealed::{self, PAGE_LEN, Page};
+
+const POOL: Uuid = Uuid([1; 16]);
+const BLANK: Page = [0; PAGE_LEN];
+
+fn geometry() -> PoolGeometry {
+    PoolGeometry::new(1 << 20, 300 << 20).unwrap()
+}
+
+fn record() -> DiskRecord {
+    DiskRecord {
+        uuid: Uuid([2; 16]),
+        boot: Uuid([3; 16]),
+        committed: Generation(4),
+        pending: Generation(5),
+        size: 1 << 40,
+        block_size: 8192,
+        grid_offset: 3584,
+        log_reserved: 1 << 30,
+        log_max: 1 << 32,
+        opened: 1_700_000_000,
+        closed: 0,
+        flags: DiskFlags::EXCLUSIVE,
+        session: SessionEnd::Running,
+        evidence: Evidence {
+            size: Some(1 << 40),
+            modified: Some((-5, 999)),
+            sample: Some([8; 32]),
+        },
+        mode: "write-back".into(),
+        name: "db".into(),
+        uri: "file:/san/db.raw".into(),
+    }
+}
+
+fn progress(flushed: u64) -> Progress {
+    Progress { disk: Uuid([2; 16]), flushed: Sequence(flushed), through: Sequence(flushed + 10) }
+}
+
+fn progress_page(flushed: u64, version: u64) -> Page {
+    let mut page = BLANK;
+    progress(flushed).encode(POOL, DiskNumber(3), version, &mut page);
+    page
+}
+
+fn read_progress(copies: [&Page; 2]) -> Result<(u64, u64), PairInvalid> {
+    Progress::decode(POOL, DiskNumber(3), copies).map(|(version, p)| (version, p.flushed.0))
+}
+
+#[test]
+fn places_do_not_overlap_and_fit_the_metadata() {
+    for (segment, size) in
+        [(1 << 20, 8 << 20), (1 << 20, 1 << 40), (1 << 24, 1 << 40), (1 << 30, 1 << 42)]
+    {
+        let geometry = PoolGeometry::new(segment, size).unwrap();
+        let mut places: Vec<u64> = SUPERBLOCKS.to_vec();
+        let disks = (0..DISKS_MAX).map(DiskNumber);
+        let pairs = disks
+            .clone()
+            .map(PairId::Disk)
+            .chain(disks.map(PairId::Progress))
+            .chain((0..geometry.lease_pages()).map(PairId::Leases));
+        for pair in pairs {
+            places.extend([0, 1].map(|copy| geometry.pair_offset(pair, copy)));
+        }
+        places.sort_unstable();
+        assert!(places.windows(2).all(|pair| pair[0] + PAGE <= pair[1]));
+        let end = u64::from(geometry.metadata_segments()) * segment;
+        assert!(places.last().unwrap() + PAGE <= end && end < size);
+        assert_eq!(places.len() as u32, 2 + 2 * geometry.pairs());
+    }
+}
+
+#[test]
+fn sizes_outside_the_limits_are_refused() {
+    let check = |segment, size, expect: &str| {
+        assert_eq!(PoolGeometry::new(segment, size).unwrap_err().to_string(), expect);
+    };
+    check(
+        3 << 20,
+        1 << 40,
+        "a segment of 3145728 bytes: it must be a power of two from 1 MiB to 1 GiB",
+    );
+    check(
+        1 << 19,
+        1 << 40,
+        "a segment of 524288 bytes: it must be a power of two from 1 MiB to 1 GiB",
+    );
+    check(1 << 20, 3 << 20, "room for 3 segments, at least 4 are needed");
+    check(1 << 20, 0, "room for 0 segments, at least 3 are needed");
+    check(
+        1 << 20,
+        u64::MAX,
+        "17592186044415 segments, at most 1048576 are possible: choose larger segments",
+    );
+}
+
+#[test]
+fn one_superblock_is_enough_and_two_must_agree() {
+    let superblock = Superblock { pool: POOL, geometry: geometry(), created: 9 };
+    let mut page = BLANK;
+    superblock.encode(&mut page);
+    let mut damaged = page;
+    damaged[100] = 1;
+    let mut newer = page;
+    newer[12] = 2;
+    sealed::seal(&mut newer);
+    let mut other = BLANK;
+    Superblock { created: 10, ..superblock }.encode(&mut other);
+    let check = |copies, expect| assert_eq!(Superblock::choose(copies), expect);
+    check([&page, &page], Ok(superblock));
+    check([&page, &damaged], Ok(superblock));
+    check([&page, &BLANK], Ok(superblock));
+    check([&damaged, &page], Ok(superblock));
+    // Somebody else's data, or a pool that was not finished.
+    check([&BLANK, &page], Err(SuperblockInvalid::Foreign));
+    check([&damaged, &damaged], Err(SuperblockInvalid::Damaged));
+    check([&newer, &page], Err(SuperblockInvalid::Version(2)));
+    check([&page, &newer], Err(SuperblockInvalid::Version(2)));
+    check([&page, &other], Err(SuperblockInvalid::Differ));
+    for (at, expect) in [
+        (16, "UUID"),
+        (32, "segment size or count"),
+        (40, "segment size or count"),
+        (44, "number of disks"),
+        (48, "place of the tables"),
+        (52, "place of the tables"),
+    ] {
+        let mut page = page;
+        page[at..at + if at == 16 { 16 } else { 4 }].fill(0);
+        sealed::seal(&mut page);
+        assert_eq!(Superblock::decode(&page), Err(SuperblockInvalid::Field(expect)));
+    }
+}
+
+#[test]
+fn a_torn_page_leaves_what_was_there_before() {
+    let (old, new) = (progress_page(100, 6), progress_page(200, 7));
+    let mut before = progress_page(50, 5);
+    for cut in (0..=PAGE_LEN).step_by(512) {
+        before[..cut].copy_from_slice(&new[..cut]);
+        // The part with data decides; the rest is zero in both.
+        let expect = if cut == 0 { (6, 100) } else { (7, 200) };
+        assert_eq!(read_progress([&old, &before]), Ok(expect), "{cut}");
+    }
+    for bit in 0..PAGE_LEN * 8 {
+        let mut torn = new;
+        torn[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(read_progress([&old, &torn]), Ok((6, 100)), "bit {bit}");
+        assert_eq!(read_progress([&BLANK, &torn]), Err(PairInvalid::Damaged), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_page_in_the_wrong_place_does_not_count() {
+    let (old, new) = (progress_page(100, 6), progress_page(200, 7));
+    assert_eq!(read_progress([&old, &new]), Ok((7, 200)));
+    // The copies swapped, another disk's place, another pool, another kind.
+    assert_eq!(read_progress([&new, &old]), Err(PairInvalid::Damaged));
+    let other = |pool, number| Progress::decode(pool, DiskNumber(number), [&old, &new]);
+    assert_eq!(other(POOL, 4), Err(PairInvalid::Damaged));
+    assert_eq!(other(Uuid([9; 16]), 3), Err(PairInvalid::Damaged));
+    assert!(DiskRecord::decode(POOL, DiskNumber(3), [&old, &new]).is_err());
+    // A newer format is not taken for damage.
+    let mut newer = new;
+    newer[12] = 2;
+    sealed::seal(&mut newer);
+    assert_eq!(read_progress([&old, &newer]), Err(PairInvalid::Format(2)));
+    let mut wrong = new;
+    wrong[80..88].fill(0xff);
+    sealed::seal(&mut wrong);
+    assert_eq!(read_progress([&old, &wrong]), Err(PairInvalid::Field("progress")));
+}
+
+#[test]
+fn a_disk_record_reads_back_within_its_limits() {
+    let read_back = |record: &DiskRecord| {
+        let mut page = BLANK;
+        record.encode(POOL, DiskNumber(0), 2, &mut page)?;
+        let (version, back) = DiskRecord::decode(POOL, DiskNumber(0), [&page, &BLANK])?;
+        assert_eq!((version, back.as_ref()), (2, Some(record)));
+        Ok::<_, PairInvalid>(())
+    };
+    read_back(&record()).unwrap();
+    read_back(&DiskRecord {
+        evidence: Evidence::default(),
+        session: SessionEnd::Clean,
+        name: "n".repeat(disk::NAME_MAX),
+        uri: "ü".repeat(disk::URI_MAX / 2),
+        mode: "m".repeat(disk::MODE_MAX),
+        ..record()
+    })
+    .unwrap();
+    let refused = |change: &dyn Fn(&mut DiskRecord), what| {
+        let mut record = record();
+        change(&mut record);
+        assert_eq!(read_back(&record), Err(PairInvalid::Field(what)));
+    };
+    refused(&|r| r.name = "n".repeat(disk::NAME_MAX + 1), "name");
+    refused(&|r| r.name = String::new(), "name");
+    refused(&|r| r.uri = "u".repeat(disk::URI_MAX + 1), "URI");
+    refused(&|r| r.mode = "a\0b".into(), "mode");
+    refused(&|r| r.uuid = Uuid::NIL, "UUID");
+    refused(&|r| r.committed = Generation(6), "generation");
+    refused(&|r| r.pending = Generation(u64::MAX), "generation");
+    refused(&|r| r.size = 100, "size");
+    refused(&|r| r.block_size = 5000, "block size");
+    refused(&|r| r.grid_offset = 8192, "grid offset");
+    refused(&|r| r.log_reserved = u64::MAX, "log limit");
+    refused(&|r| r.flags = DiskFlags(16), "flag");
+    let mut page = BLANK;
+    DiskRecord::encode_free(POOL, DiskNumber(0), 1, &mut page);
+    assert_eq!(DiskRecord::decode(POOL, DiskNumber(0), [&BLANK, &page]), Ok((1, None)));
+}
+
+#[test]
+fn leases_read_back_page_by_page() {
+    let lease = |disk, role, ordinal| {
+        let (disk, generation) = (DiskNumber(disk), Generation(7));
+        Holder::Leased(Lease { disk, role, generation, ordinal })
+    };
+    let mut table = LeaseTable::new(geometry());
+    assert_eq!(geometry().metadata_segments(), 3);
+    assert_eq!(table.holder(SegmentId(2)), Holder::Metadata);
+    table.set(SegmentId(3), lease(1, Role::Log, 5));
+    table.set(SegmentId(200), lease(1, Role::Log, 4));
+    table.set(SegmentId(167), lease(2, Role::Cache, 0));
+    table.set(SegmentId(299), lease(63, Role::Index, 0));
+    let pages: Vec<Page> = (0..geometry().lease_pages())
+        .map(|number| {
+            let mut page = BLANK;
+            table.encode(POOL, number, 1, &mut page);
+            page
+        })
+        .collect();
+    let mut back = LeaseTable::new(geometry());
+    for (number, page) in (0..).zip(&pages) {
+        assert_eq!(back.decode(POOL, number, [&BLANK, page]), Ok(1));
+    }
+    assert_eq!(back, table);
+    let log: Vec<_> = back.log_of(DiskNumber(1)).map(|l| (l.segment.0, l.ordinal)).collect();
+    assert_eq!(log, [(3, 5), (200, 4)]);
+    // An entry of 24 bytes at a time.
+    let refused = |number: u32, entry: usize, at: usize, byte: u8, what| {
+        let mut page = pages[number as usize];
+        page[pair::CONTENTS + entry * 24 + at] = byte;
+        sealed::seal(&mut page);
+        let error = Err(PairInvalid::Field(what));
+        assert_eq!(LeaseTable::new(geometry()).decode(POOL, number, [&BLANK, &page]), error);
+    };
+    refused(0, 3, 18, 4, "lease");
+    refused(0, 3, 16, 64, "lease");
+    refused(0, 3, 7, 0xff, "lease");
+    refused(0, 3, 18, 255, "lease of the pool's own segments");
+    refused(0, 0, 18, 0, "lease of the pool's own segments");
+    refused(1, 167, 18, 1, "lease of a segment that is not there");
+}
+
+#[test]
+#[should_panic(expected = "SegmentId(5) from")]
+fn a_segment_does_not_go_from_disk_to_disk() {
+    let lease = |disk| {
+        let (disk, generation) = (DiskNumber(disk), Generation(7));
+        Holder::Leased(Lease { disk, role: Role::Log, generation, ordinal: 0 })
+    };
+    let mut table = LeaseTable::new(geometry());
+    table.set(SegmentId(5), lease(1));
+    table.set(SegmentId(5), lease(2));
+}
+
+proptest! {
+    #[test]
+    fn changed_bytes_under_a_right_checksum_never_panic(
+        changes in prop::collection::vec((12..2400_usize, any::<u8>()), 1..12),
+    ) {
+        let mut pages = [BLANK; 4];
+        Superblock { pool: POOL, geometry: geometry(), created: 9 }.encode(&mut pages[0]);
+        record().encode(POOL, DiskNumber(3), 1, &mut pages[1]).unwrap();
+        progress(5).encode(POOL, DiskNumber(3), 1, &mut pages[2]);
+        LeaseTable::new(geometry()).encode(POOL, 1, 1, &mut pages[3]);
+        for page in &mut pages {
+            for (at, byte) in &changes {
+                page[*at] = *byte;
+            }
+            sealed::seal(page);
+        }
+        let _ = Superblock::decode(&pages[0]);
+        let _ = DiskRecord::decode(POOL, DiskNumber(3), [&BLANK, &pages[1]]);
+        let _ = read_progress([&BLANK, &pages[2]]);
+        let _ = LeaseTable::new(geometry()).decode(POOL, 1, [&BLANK, &pages[3]]);
+    }
+}
