@@ -25,13 +25,13 @@
 //!   | end of stream | the server let go of it | nbdkit closes when the last request has ended, Forebay keeps the order of overlapping writes itself; a process that dies closes after its last system call |
 //!   | reset, unix socket | the same | closed with requests unread, and only the server can |
 //!   | reset, TCP | nothing | a firewall or a proxy may have sent it |
-//!   | garbage | nothing | it is shut down for sending, and read until its end |
+//!   | garbage | nothing | it is shut down for sending (between two requests), and read until its end |
 //!   | silence | nothing | the network is cut, or the server hangs |
 //!
 //!   What proves nothing is waited for until [`fence`](NbdUri::fence) after the loss; then the server
 //!   counts as dead, and what our kernel has not delivered is dropped with the socket.
-//! - **Limits** of the fence: QEMU closes a connection on a protocol error, and when it cannot send an
-//!   answer, while other requests of it still run. A server that hangs for longer than `timeout` and
+//! - **Limits** of the fence: QEMU closes a connection when it cannot send an answer, and as nbdkit
+//!   does when its client broke the protocol, while other requests of it still run. A server that hangs for longer than `timeout` and
 //!   `fence` together and then goes on carries out what it has in its socket.
 //! - **Replay**: an I/O that was answered is never sent again; one that was not is sent on the next
 //!   session, after [`BackendEvent::SessionLost`]. A flush that would have covered writes answered

@@ -240,7 +240,10 @@ impl Session {
         if understood.is_err() {
             connection.peer = Peer::Garbled;
             connection.incoming.discard(Vec::new());
-            cx.reactor.end_sending(connection.socket);
+            // In the middle of a request it would look like a broken client, which is closed at once.
+            if connection.outgoing.is_none() {
+                cx.reactor.end_sending(connection.socket);
+            }
         }
         self.receive(index, cx.reactor);
         understood.map_err(|what| format!("the server broke the protocol: {what}"))
