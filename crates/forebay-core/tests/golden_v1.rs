@@ -1,0 +1,292 @@
+//! A pool as version 1 wrote it: it must always open, and the encoder must go on writing the same bytes.
+//!
+//! `golden/pool-v1.hex` lists the pages that are not zero, each as `page NUMBER` and rows of 32 bytes with
+//! their offset; rows of zeroes are left out. It is never generated again: a change of the format
+//! is a new version with a new image.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
+use forebay_core::log::group::{self, Entry, GroupHeader, RecordKind};
+use forebay_core::log::recover::{
+    LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, recover,
+};
+use forebay_core::log::segment::SegmentHeader;
+use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
+use forebay_core::pool::lease::{Holder, Lease, LeaseTable, Role};
+use forebay_core::pool::progress::Progress;
+use forebay_core::pool::superblock::Superblock;
+use forebay_core::pool::{DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
+use forebay_core::sealed::{PAGE_LEN, Page, crc32c};
+
+const GOLDEN: &str = include_str!("golden/pool-v1.hex");
+const POOL: Uuid = Uuid(*b"pool-uuid-golden");
+const DISK: Uuid = Uuid(*b"disk-uuid-golden");
+const NUMBER: DiskNumber = DiskNumber(0);
+const BLANK: Page = [0; PAGE_LEN];
+const SEGMENT: u64 = 1 << 20;
+const DISK_SIZE: u64 = 1 << 30;
+
+/// Pages by number; the others are zero.
+#[derive(Default, PartialEq, Debug)]
+struct Image(BTreeMap<u64, Page>);
+
+impl Image {
+    fn at(&mut self, offset: u64) -> &mut Page {
+        self.0.entry(offset / PAGE_LEN as u64).or_insert(BLANK)
+    }
+
+    fn page(&self, offset: u64) -> &Page {
+        self.0.get(&(offset / PAGE_LEN as u64)).unwrap_or(&BLANK)
+    }
+
+    fn pair(&self, geometry: &PoolGeometry, pair: PairId) -> [&Page; 2] {
+        [0, 1].map(|copy| self.page(geometry.pair_offset(pair, copy)))
+    }
+
+    fn parse(text: &str) -> Image {
+        let mut image = Image::default();
+        let mut page = 0;
+        for line in text.lines() {
+            let (first, second) = line.split_once(' ').unwrap();
+            if first == "page" {
+                page = second.parse().unwrap();
+                continue;
+            }
+            let at = usize::from_str_radix(first, 16).unwrap();
+            for index in 0..second.len() / 2 {
+                let byte = u8::from_str_radix(&second[2 * index..2 * index + 2], 16).unwrap();
+                image.0.entry(page).or_insert(BLANK)[at + index] = byte;
+            }
+        }
+        image
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (number, page) in self.0.iter().filter(|(_, page)| **page != BLANK) {
+            writeln!(text, "page {number}").unwrap();
+            let rows = page.chunks(32).enumerate();
+            for (row, bytes) in rows.filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)) {
+                write!(text, "{:03x} ", row * 32).unwrap();
+                bytes.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+impl LogReader for &Image {
+    fn read(&mut self, segment: SegmentId, page: u32, out: &mut [u8]) -> Result<(), ReadError> {
+        let start = u64::from(segment.0) * SEGMENT + u64::from(page) * PAGE_LEN as u64;
+        for (index, out) in (0..).zip(out.chunks_mut(PAGE_LEN)) {
+            out.copy_from_slice(self.page(start + index * PAGE_LEN as u64));
+        }
+        Ok(())
+    }
+}
+
+fn geometry() -> PoolGeometry {
+    PoolGeometry::new(SEGMENT, 8 * SEGMENT).unwrap()
+}
+
+fn superblock() -> Superblock {
+    Superblock { pool: POOL, geometry: geometry(), created: 1_700_000_000 }
+}
+
+fn record() -> DiskRecord {
+    DiskRecord {
+        uuid: DISK,
+        boot: Uuid(*b"boot-uuid-golden"),
+        committed: Generation(2),
+        pending: Generation(2),
+        size: DISK_SIZE,
+        block_size: 65536,
+        grid_offset: 32256,
+        log_reserved: SEGMENT,
+        log_max: 4 * SEGMENT,
+        opened: 1_700_000_100,
+        closed: 1_700_000_050,
+        flags: DiskFlags::EXCLUSIVE,
+        session: SessionEnd::Running,
+        evidence: Evidence {
+            size: Some(DISK_SIZE),
+            modified: Some((1_700_000_000, 5)),
+            sample: Some(*b"sampled-ranges-sampled-ranges-sa"),
+        },
+        mode: "write-back".into(),
+        name: "golden".into(),
+        uri: "file:/san/golden.raw".into(),
+    }
+}
+
+fn leases() -> LeaseTable {
+    let mut table = LeaseTable::new(geometry());
+    let lease = |role, generation, ordinal| {
+        Holder::Leased(Lease { disk: NUMBER, role, generation: Generation(generation), ordinal })
+    };
+    table.set(SegmentId(4), lease(Role::Log, 1, 0));
+    table.set(SegmentId(6), lease(Role::Log, 2, 1));
+    table.set(SegmentId(3), lease(Role::Cache, 2, 0));
+    table.set(SegmentId(7), lease(Role::Index, 2, 0));
+    table
+}
+
+/// The phase of the grid: its offset in a page.
+const PHASE: u16 = 32256 % 4096;
+
+fn entry(start: u64, len: u64, epoch: u64, kind: RecordKind, more: bool) -> Entry {
+    Entry { range: ByteRange::at(start, len), epoch: FlushEpoch(epoch), kind, more }
+}
+
+/// Two sessions: in the first, group 3 got lost; the second one went on after group 2.
+fn groups() -> Vec<(u64, u64, u64, u64, u64, u64, Vec<Entry>)> {
+    use RecordKind::{Write, Zero};
+    let a = entry(32256, 4096, 1, Write, false);
+    let b = entry(0, 512, 1, Write, true);
+    let c = entry(1 << 20, 1 << 29, 2, Zero, false);
+    let d = entry(512, 8192, 3, Write, false);
+    // Segment, page, generation, number, first sequence, durable.
+    vec![
+        (4, 1, 1, 1, 1, 0, vec![a, b]),
+        (4, 4, 1, 2, 3, 2, vec![c]),
+        (4, 8, 1, 4, 5, 2, vec![a]),
+        (6, 1, 2, 3, 4, 3, vec![d]),
+    ]
+}
+
+fn written() -> Image {
+    let mut image = Image::default();
+    for offset in SUPERBLOCKS {
+        superblock().encode(image.at(offset));
+    }
+    let geometry = geometry();
+    record()
+        .encode(POOL, NUMBER, 6, image.at(geometry.pair_offset(PairId::Disk(NUMBER), 0)))
+        .unwrap();
+    let older = DiskRecord { committed: Generation(1), ..record() };
+    older.encode(POOL, NUMBER, 5, image.at(geometry.pair_offset(PairId::Disk(NUMBER), 1))).unwrap();
+    let progress = Progress { disk: DISK, flushed: Sequence(1), through: Sequence(100) };
+    let pair = PairId::Progress(NUMBER);
+    progress.encode(POOL, NUMBER, 9, image.at(geometry.pair_offset(pair, 1)));
+    leases().encode(POOL, 0, 4, image.at(geometry.pair_offset(PairId::Leases(0), 0)));
+    for (segment, generation, ordinal, group, sequence) in [(4, 1, 0, 1, 1), (6, 2, 1, 3, 4)] {
+        let header = SegmentHeader {
+            disk: DISK,
+            generation: Generation(generation),
+            ordinal,
+            first_group: GroupNumber(group),
+            first_sequence: Sequence(sequence),
+            durable: Sequence(sequence - 1),
+            epoch: FlushEpoch(generation),
+            nonce: 0x0123_4567_89ab_cdef + generation,
+            segment: SegmentId(segment),
+            phase: PHASE,
+        };
+        header.encode(image.at(u64::from(segment) * SEGMENT));
+    }
+    for (segment, page, generation, number, sequence, durable, entries) in groups() {
+        let at = segment * SEGMENT + page * PAGE_LEN as u64;
+        let mut head = BLANK;
+        let header = GroupHeader {
+            disk: DISK,
+            generation: Generation(generation),
+            number: GroupNumber(number),
+            first_sequence: Sequence(sequence),
+            durable: Sequence(0),
+            nonce: 0x0123_4567_89ab_cdef + generation,
+            phase: PHASE,
+        };
+        group::begin(&mut head, &header);
+        for entry in entries {
+            let data: Vec<Page> = (0..entry.data_pages(PHASE)).map(|k| data(&entry, k)).collect();
+            let checksums: Vec<u32> = data.iter().map(|page| crc32c(page)).collect();
+            let first = u64::from(group::append(&mut head, &entry, &checksums));
+            for (k, page) in (0..).zip(data) {
+                *image.at(at + (1 + first + k) * PAGE_LEN as u64) = page;
+            }
+        }
+        group::seal(&mut head, Sequence(durable));
+        *image.at(at) = head;
+    }
+    image
+}
+
+fn data(entry: &Entry, page: u64) -> Page {
+    let mut data = BLANK;
+    data[..8].copy_from_slice(&entry.range.start.to_le_bytes());
+    data[4095] = page as u8 + 1;
+    data
+}
+
+fn recovered(image: &Image) -> RecoveredLog {
+    let geometry = geometry();
+    let mut leases = LeaseTable::new(geometry);
+    leases.decode(POOL, 0, image.pair(&geometry, PairId::Leases(0))).unwrap();
+    let segments: Vec<_> = leases.log_of(NUMBER).collect();
+    let pair = image.pair(&geometry, PairId::Progress(NUMBER));
+    let (_, progress) = Progress::decode(POOL, NUMBER, pair).unwrap();
+    let input = RecoverInput {
+        disk: DISK,
+        disk_size: DISK_SIZE,
+        segment_pages: geometry.segment_pages(),
+        segments: &segments,
+        flushed: progress.flushed,
+        through: progress.through,
+        committed: Generation(2),
+        pending: Generation(2),
+        staged: &[],
+        accept_missing: false,
+    };
+    recover(&input, &mut { image }).unwrap()
+}
+
+#[test]
+fn the_golden_pool_opens() {
+    let image = Image::parse(GOLDEN);
+    let copies = SUPERBLOCKS.map(|offset| image.page(offset));
+    assert_eq!(Superblock::choose(copies), Ok(superblock()));
+    let geometry = geometry();
+    let pair = image.pair(&geometry, PairId::Disk(NUMBER));
+    assert_eq!(DiskRecord::decode(POOL, NUMBER, pair), Ok((6, Some(record()))));
+    let mut table = LeaseTable::new(geometry);
+    let pair = image.pair(&geometry, PairId::Leases(0));
+    assert_eq!(table.decode(POOL, 0, pair), Ok(4));
+    assert_eq!(table, leases());
+
+    let log = recovered(&image);
+    let found: Vec<_> = log
+        .records
+        .iter()
+        .map(|record| {
+            (
+                record.sequence.0,
+                record.epoch.0,
+                record.range.start,
+                record.range.len(),
+                record.place,
+            )
+        })
+        .collect();
+    let place = |segment, page| RecordPlace::Log { segment: SegmentId(segment), page };
+    let expect = [
+        (2, 1, 0, 512, place(4, 3)),
+        (3, 2, 1 << 20, 1 << 29, place(4, 5)),
+        (4, 3, 512, 8192, place(6, 2)),
+    ];
+    assert_eq!(found, expect);
+    assert_eq!((log.next_group, log.next_sequence), (GroupNumber(4), Sequence(5)));
+    assert_eq!((log.next_ordinal, log.next_epoch), (2, FlushEpoch(4)));
+    assert_eq!(
+        log.checksums[log.records[2].first_checksum as usize],
+        crc32c(image.page(6 * SEGMENT + 8192))
+    );
+}
+
+#[test]
+fn the_same_bytes_are_written_today() {
+    assert_eq!(written().text(), GOLDEN, "the format changed without a new version");
+}
