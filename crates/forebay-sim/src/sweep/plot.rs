@@ -43,9 +43,11 @@ pub fn svg(sweep: &Sweep) -> String {
     for (i, point) in sweep.points.iter().enumerate() {
         let (px, py) = (x(i), y(point.mean_us));
         write!(path, "{px:.1},{py:.1} ").expect("a string takes everything");
+        // Under the curve, out of the way of the line across, with a halo over the grid.
         line(format!(
-            r##"<circle cx="{px:.1}" cy="{py:.1}" r="4" fill="#1f6feb"/><text x="{px:.1}" y="{:.1}" text-anchor="middle">{:.2}</text>"##,
-            py - 10.0,
+            r##"<circle cx="{px:.1}" cy="{py:.1}" r="4" fill="#1f6feb"/><text x="{:.1}" y="{:.1}" text-anchor="middle" stroke="white" stroke-width="5" paint-order="stroke">{:.2}</text>"##,
+            px + 10.0,
+            py + 22.0,
             point.mean_us / 1000.0
         ));
         line(format!(
