@@ -45,6 +45,10 @@ fn replay_writes_what_the_trace_writes_and_reports() {
     let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&error);
     assert_eq!((&outcome["reads"]["count"], &outcome["writes"]["count"]), (&64.into(), &32.into()));
     assert!(std::fs::read(folder.path("disk.raw")).unwrap()[..4096] != [0; 4096]);
+    let figures = folder.text("", "no/such/out.json");
+    let output = forebay(&["trace", "replay", &file, "--target", &target, "--json", &figures]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("no/such does not exist; create it"), "{error}");
     folder.image("small.raw", 64 << 10);
     let small = folder.text("file:", "small.raw");
     let output = forebay(&["trace", "replay", &file, "--target", &small]);

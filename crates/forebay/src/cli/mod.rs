@@ -78,9 +78,9 @@ It prints 'ready' when clients can attach. SIGTERM or Ctrl-C finishes what is in
 primary storage and removes the sockets, within 30 seconds. To end it at once send the same signal
 again a second or more later, or the other one. Exit codes: 0 ended well; 1 failed; 2 wrong options.
 
-The control socket, for 'forebay stats' and 'forebay events', is NAME.control.sock in /run/forebay for
-root, in $XDG_RUNTIME_DIR/forebay for other users, or in /tmp/forebay-UID where that is not set. Only
-the same user may use it; they look for it in the same folder, or at their own --control PATH.
+The control socket, for 'forebay stats' and 'forebay events', is NAME.control.sock in the user's
+folder: /run/forebay for root, $XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that
+is not set. Only the same user may use it; both look there, or at their own --control PATH.
 
 To let a hypervisor that runs as another user attach: --nbd 'unix:PATH?mode=0660&group=kvm'.")]
 pub struct RunArgs {
@@ -154,9 +154,9 @@ Examples:
   forebay stats db --watch          one disk, once a second, until Ctrl-C
   forebay stats db --json | jq .
 
-Control sockets are looked for in /run/forebay by root, in $XDG_RUNTIME_DIR/forebay by other users, or
-in /tmp/forebay-UID where that is not set. For a daemon of another user, or one that was started with
---control PATH, give the same --control PATH.")]
+Control sockets are looked for in the user's folder: /run/forebay for root,
+$XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that is not set. For a daemon of
+another user, or one that was started with --control PATH, give the same --control PATH.")]
 pub struct StatsArgs {
     /// The disk [default: all]
     pub disk: Option<Name>,

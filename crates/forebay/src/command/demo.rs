@@ -10,6 +10,7 @@
 //! built-in workload ([`forebay_trace::workload`]) at a rate that the modelled SAN can just bear, a given
 //! trace scaled in time so that it fits and the SAN can bear it.
 
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -72,6 +73,7 @@ struct Run {
 
 /// Shows the gain.
 pub(crate) fn demo(args: DemoArgs) -> Result<()> {
+    let file = args.json.as_deref().map(super::create).transpose()?;
     let work = match &args.trace {
         Some(path) => from_trace(path)?,
         None => built_in(args.requests)?,
@@ -100,9 +102,9 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     runs.push(server.replay("warm cache", &work)?);
     server.stop()?;
     print!("{}", report(&runs));
-    if let Some(path) = &args.json {
-        std::fs::write(path, serde_json::to_string_pretty(&runs)? + "\n")
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(mut file) = file {
+        serde_json::to_writer_pretty(&mut file, &runs).context("cannot write the figures")?;
+        writeln!(file)?;
     }
     let failed: u64 = runs.iter().map(|run| run.outcome.errors).sum();
     ensure!(failed == 0, "{failed} requests failed");

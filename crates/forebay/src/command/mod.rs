@@ -1,10 +1,11 @@
 //! What the commands do; one file each.
 
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
-use std::io::Write;
-
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::CommandFactory;
 use forebay_trace::{Error as TraceError, ErrorKind};
 
@@ -59,6 +60,20 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<std::io::Error>()
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Makes the file for a result, before the work that it costs.
+fn create(path: &Path) -> Result<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.filter(|folder| !folder.is_dir()) {
+        Some(folder) => {
+            bail!(
+                "the folder {} does not exist; create it or choose another path",
+                folder.display()
+            )
+        }
+        None => File::create(path).with_context(|| format!("cannot write {}", path.display())),
+    }
 }
 
 /// Logs from `level` up, or as FOREBAY_LOG says.

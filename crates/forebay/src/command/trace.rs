@@ -1,5 +1,6 @@
 //! `forebay trace`: simulate a cache on a trace, replay a trace on a target.
 
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -14,6 +15,7 @@ use forebay_trace::replay::{self, Latency, Pace, Progress};
 use forebay_trace::simulate::{self, Uses};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::create;
 use super::table::{Table, count, percent, time};
 use crate::cli::trace::{ReplayArgs, SimulateArgs, TraceCommand, TraceInput};
 
@@ -103,6 +105,8 @@ fn replay(args: ReplayArgs) -> Result<()> {
         wrap: args.wrap,
         ..replay::Settings::default()
     };
+    let shown_on_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let file = args.json.as_deref().filter(|_| !shown_on_stdout).map(create).transpose()?;
     let bar = progress_bar(summary.reads + summary.writes, "replaying");
     let outcome = replay::replay(
         open(&args.input)?,
@@ -114,14 +118,12 @@ fn replay(args: ReplayArgs) -> Result<()> {
         &mut |progress: &Progress| bar.set_position(progress.ended),
     )?;
     bar.finish_and_clear();
-    let shown_on_stdout = args.json.as_deref() == Some(Path::new("-"));
-    if let Some(path) = &args.json {
-        let json = serde_json::to_string_pretty(&outcome)? + "\n";
-        match shown_on_stdout {
-            true => print!("{json}"),
-            false => std::fs::write(path, json)
-                .with_context(|| format!("cannot write {}", path.display()))?,
-        }
+    if let Some(mut file) = file {
+        serde_json::to_writer_pretty(&mut file, &outcome).context("cannot write the figures")?;
+        writeln!(file)?;
+    }
+    if shown_on_stdout {
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
     }
     if !shown_on_stdout {
         print!("{}", describe(&args, &outcome));

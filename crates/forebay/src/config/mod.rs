@@ -67,7 +67,7 @@ pub struct DiskOptions {
     /// What the client gets after that time: fail (an I/O error) or wait [default: fail]
     #[arg(long, value_name = "fail|wait", help_heading = "Disk")]
     pub on_timeout: Option<OnTimeout>,
-    /// Where clients attach over NBD: unix:PATH[?mode=0660][&group=NAME] (without: only the user who runs
+    /// Where clients attach over NBD: unix:PATH[?mode=0660&group=NAME] (without: only the user who runs
     /// Forebay) or HOST:PORT; may be given several times
     #[arg(long, value_name = "ADDRESS", help_heading = "Disk")]
     pub nbd: Vec<Address>,
