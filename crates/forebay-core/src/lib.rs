@@ -14,6 +14,8 @@ mod deadlines;
 pub mod destage;
 pub mod directory;
 pub mod engine;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod geometry;
 pub mod ghost;
 pub mod ids;

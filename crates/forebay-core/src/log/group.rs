@@ -327,7 +327,8 @@ impl<'a> GroupView<'a> {
             }
             epoch = entry.epoch;
             let pages = entry.data_pages(header.phase);
-            if pages > u64::from(DATA_PAGES_MAX) || !layout.fits(1, pages as u32) {
+            let fits = pages <= u64::from(DATA_PAGES_MAX) && layout.fits(1, pages as u32);
+            if !fits && !cfg!(feature = "planted-bugs") {
                 return impossible("length of an entry");
             }
             layout.add(pages as u32);

@@ -9,7 +9,7 @@ use world::{PAGES, World, write, zero};
 
 /// Recovers and checks that the records are those numbered `expect`, as they were written.
 #[track_caller]
-fn check(world: &mut World, expect: std::ops::RangeInclusive<u64>) -> RecoveredLog {
+fn check(world: &mut World, expect: std::ops::Range<u64>) -> RecoveredLog {
     let log = world.recover().unwrap();
     let found: Vec<u64> = log.records.iter().map(|record| record.sequence.0).collect();
     assert_eq!(found, expect.collect::<Vec<_>>());
@@ -21,12 +21,12 @@ fn check(world: &mut World, expect: std::ops::RangeInclusive<u64>) -> RecoveredL
 fn an_empty_log_begins_after_what_was_flushed() {
     let mut world = World::new();
     world.flushed = 41;
-    let log = check(&mut world, 1..=0);
+    let log = check(&mut world, 1..1);
     assert_eq!(log.next_sequence, Sequence(42));
     assert_eq!(log.report.end, LogEnd::Empty);
     // A segment that was leased, but whose header was never written.
     world.lease();
-    assert_eq!(check(&mut world, 1..=0).next_sequence, Sequence(42));
+    assert_eq!(check(&mut world, 1..1).next_sequence, Sequence(42));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn records_are_found_over_all_segments_in_order() {
     world.group(&[write(8192, 8192)], 3);
     world.open();
     world.group(&[write(0, 512)], 4);
-    let log = check(&mut world, 1..=5);
+    let log = check(&mut world, 1..6);
     assert_eq!(log.next_group, GroupNumber(4));
     assert_eq!(log.next_sequence, Sequence(6));
     assert_eq!(log.next_ordinal, 2);
@@ -62,19 +62,19 @@ fn what_was_flushed_is_left_out_and_its_segments_are_free() {
     let table = [(0, 1, vec![0, 1, 2]), (1, 2, vec![0, 1, 2]), (2, 3, vec![1, 2])];
     for (flushed, first, segments) in table {
         world.flushed = flushed;
-        assert_eq!(free(&check(&mut world, first..=6)), segments, "{flushed}");
+        assert_eq!(free(&check(&mut world, first..7)), segments, "{flushed}");
     }
     world.flushed = 6;
-    let log = check(&mut world, 7..=6);
+    let log = check(&mut world, 7..7);
     assert_eq!((free(&log), log.next_sequence), (vec![], Sequence(7)));
     // Segments that are not needed are not read: the first two can rot.
     world.flushed = 4;
     world.image(0).fill(0xaa);
     world.image(1).fill(0xaa);
-    check(&mut world, 5..=6);
+    check(&mut world, 5..7);
     // Progress beyond the end of the log: what was lost is on primary storage.
     world.flushed = 20;
-    assert_eq!(check(&mut world, 21..=20).next_sequence, Sequence(21));
+    assert_eq!(check(&mut world, 21..21).next_sequence, Sequence(21));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_group_may_end_with_its_segment() {
     world.group(&[write(0, u64::from(PAGES - 2) * 4096)], 0);
     world.open();
     world.group(&[write(0, 512)], 1);
-    check(&mut world, 1..=2);
+    check(&mut world, 1..3);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_segment_of_another_disk_or_lease_is_not_ours() {
         world.open();
         world.group(&[write(0, 512)], 0);
         world.change_header(0, change);
-        check(&mut world, 1..=0);
+        check(&mut world, 1..1);
     }
 }
 

@@ -1,0 +1,179 @@
+//! Body of the fuzz target: hostile pages in, promises checked. The target in `fuzz/` feeds it what
+//! libFuzzer finds; the tests feed it random bytes on the stable toolchain. With the feature
+//! `planted-bugs` it must fail soon.
+
+use crate::geometry::{ByteRange, PAGE};
+use crate::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
+use crate::log::group::{self, Entry, GroupHeader, RecordKind};
+use crate::log::recover::{
+    LeasedSegment, LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, recover,
+};
+use crate::log::segment::SegmentHeader;
+use crate::pool::disk::DiskRecord;
+use crate::pool::lease::LeaseTable;
+use crate::pool::progress::Progress;
+use crate::pool::superblock::Superblock;
+use crate::pool::{DiskNumber, PoolGeometry};
+use crate::sealed::{self, PAGE_LEN, Page};
+
+/// A file of changes to a valid log and pool: each is a page (its lowest bit says whether the page is sealed again),
+/// an offset and a byte.
+pub fn flash_format(data: &[u8]) {
+    let mut log = Log([[0; PAGE_LEN]; PAGES]);
+    for page in 0..PAGES {
+        template(page, &mut log.0[page]);
+    }
+    let mut staged = log.0[1];
+    for change in data.chunks_exact(4) {
+        let page = usize::from(change[0] >> 1) % (PAGES + 1);
+        let target = log.0.get_mut(page).unwrap_or(&mut staged);
+        target[usize::from(u16::from_le_bytes([change[1], change[2]])) % PAGE_LEN] = change[3];
+        if change[0] & 1 == 1 {
+            sealed::seal(target);
+        }
+    }
+    pool(&log.0[1]);
+    let segments = [0, 1].map(|number| LeasedSegment {
+        segment: SegmentId(number),
+        generation: Generation(1),
+        ordinal: number.into(),
+    });
+    let input = RecoverInput {
+        disk: DISK,
+        disk_size: DISK_SIZE,
+        segment_pages: SEGMENT_PAGES,
+        segments: &segments,
+        flushed: Sequence(1),
+        through: Sequence(1),
+        committed: Generation(1),
+        pending: Generation(1),
+        staged: &[&staged],
+        accept_missing: data.len() % 2 == 1,
+    };
+    if let Ok(log) = recover(&input, &mut log) {
+        check(&log);
+    }
+}
+
+const DISK: Uuid = Uuid([5; 16]);
+const DISK_SIZE: u64 = 1 << 40;
+const SEGMENT_PAGES: u32 = 256;
+/// Of each of the two segments the first pages are kept, the others are zero.
+const PAGES: usize = 16;
+
+struct Log([Page; PAGES]);
+
+impl LogReader for Log {
+    fn read(&mut self, segment: SegmentId, page: u32, out: &mut [u8]) -> Result<(), ReadError> {
+        for (index, out) in (page as usize..).zip(out.chunks_mut(PAGE_LEN)) {
+            let at = segment.0 as usize * PAGES / 2 + index;
+            let page = (index < PAGES / 2).then(|| &self.0[at]);
+            out.copy_from_slice(page.unwrap_or(&[0; PAGE_LEN]));
+        }
+        Ok(())
+    }
+}
+
+/// Two segments with two groups each, of one record with one page of zeroes each.
+fn template(number: usize, page: &mut Page) {
+    let (segment, index) = ((number / (PAGES / 2)) as u64, number % (PAGES / 2));
+    let group = |index: u64| 1 + 2 * segment + index;
+    if index == 0 {
+        let header = SegmentHeader {
+            disk: DISK,
+            generation: Generation(1),
+            ordinal: segment,
+            first_group: GroupNumber(group(0)),
+            first_sequence: Sequence(group(0)),
+            durable: Sequence(0),
+            epoch: FlushEpoch(1),
+            nonce: 7,
+            segment: SegmentId(segment as u32),
+            phase: 0,
+        };
+        header.encode(page);
+    } else if index == 1 || index == 3 {
+        let number = group(index as u64 / 2);
+        let header = GroupHeader {
+            disk: DISK,
+            generation: Generation(1),
+            number: GroupNumber(number),
+            first_sequence: Sequence(number),
+            durable: Sequence(0),
+            nonce: 7,
+            phase: 0,
+        };
+        let range = ByteRange::at(0, PAGE);
+        group::begin(page, &header);
+        let entry = Entry { range, epoch: FlushEpoch(1), kind: RecordKind::Write, more: false };
+        group::append(page, &entry, &[sealed::crc32c(&[0; PAGE_LEN])]);
+        group::seal(page, Sequence(0));
+    }
+}
+
+/// What holds of every log that recovery gives out.
+fn check(log: &RecoveredLog) {
+    let mut next = log.flushed.plus(1);
+    for record in &log.records {
+        assert_eq!(record.sequence, next);
+        next = next.plus(1);
+        assert!(!record.range.is_empty() && record.range.end <= DISK_SIZE);
+        let pages = match record.kind {
+            RecordKind::Write => crate::log::data_pages(record.range, record.phase),
+            RecordKind::Zero => 0,
+        };
+        assert!(u64::from(record.first_checksum) + pages <= log.checksums.len() as u64);
+        if let RecordPlace::Log { page, .. } = record.place {
+            assert!(page > 1 && u64::from(page) + pages <= u64::from(SEGMENT_PAGES));
+        }
+    }
+    assert!(log.next_sequence <= next && log.next_sequence > log.flushed);
+    assert!(log.records.last().is_none_or(|last| !last.more && last.epoch < log.next_epoch));
+}
+
+/// Decodes a page as everything that a pool has.
+fn pool(page: &Page) {
+    let blank = [0; PAGE_LEN];
+    let _ = Superblock::decode(page);
+    let number = DiskNumber(0);
+    let _ = DiskRecord::decode(DISK, number, [&blank, page]);
+    let _ = Progress::decode(DISK, number, [&blank, page]);
+    let geometry = PoolGeometry::new(1 << 20, 1 << 30).expect("sane");
+    let _ = LeaseTable::new(geometry).decode(DISK, 0, [&blank, page]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(not(feature = "planted-bugs"))]
+    proptest::proptest! {
+        #[test]
+        fn hostile_flash_keeps_every_promise(
+            changes in proptest::collection::vec(
+                (proptest::prelude::any::<u8>(), 0..400_u16, proptest::prelude::any::<u8>()), 0..20),
+        ) {
+            let bytes = changes.iter().flat_map(|(page, at, byte)| {
+                let [low, high] = at.to_le_bytes();
+                [*page, low, high, *byte]
+            });
+            flash_format(&bytes.collect::<Vec<u8>>());
+        }
+    }
+
+    /// The length of a record that no group has room for, sealed again.
+    const LONG: [u8; 4] = [3, 107, 0, 1];
+
+    #[cfg(not(feature = "planted-bugs"))]
+    #[test]
+    fn a_record_longer_than_its_group_is_refused() {
+        flash_format(&LONG);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    #[should_panic(expected = "the group is full")]
+    fn the_planted_bug_is_found() {
+        flash_format(&LONG);
+    }
+}
