@@ -333,7 +333,7 @@ impl Index {
     fn bucket_of(&self, block: BlockIndex) -> Bucket {
         let mut hash = u64::from(block.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         hash = (hash ^ hash >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-        self.bucket(((hash >> 32) * u64::from(self.buckets) >> 32) as u32)
+        self.bucket((((hash >> 32) * u64::from(self.buckets)) >> 32) as u32)
     }
 
     fn bucket(&self, number: u32) -> Bucket {

@@ -53,17 +53,29 @@ impl RamTier {
         Span { offset: self.base + u64::from(slot.0) * self.block_size + offset, len: len as u32 }
     }
 
-    /// The slot that a piece of memory from [`RamTier::memory`] lies in.
-    pub(super) fn slot_of(&self, memory: Span) -> SlotId {
-        SlotId(((memory.offset - self.base) / self.block_size) as u32)
-    }
-
     pub(super) fn is_pinned(&self, slot: SlotId) -> bool {
         self.pinned.contains(&slot)
     }
 
     pub(super) fn pin(&mut self, slot: SlotId) {
         self.pinned.push(slot);
+    }
+
+    /// How many pins there are: the place of the next one.
+    pub(super) fn pinned_len(&self) -> usize {
+        self.pinned.len()
+    }
+
+    /// Takes back the pins from place `first` on, of a reply that is not given after all.
+    pub(super) fn unpin_from(&mut self, first: usize) {
+        self.pinned.truncate(first);
+    }
+
+    /// The blocks pinned from place `first` on were used.
+    pub(super) fn hit_from(&mut self, first: usize) {
+        for &slot in &self.pinned[first..] {
+            self.dir.hit(slot);
+        }
     }
 
     /// Every reply has left the slots.

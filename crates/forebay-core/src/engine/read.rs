@@ -46,6 +46,7 @@ impl Engine {
             return false;
         }
         let first = actions.slices.len();
+        let pinned = ram.pinned_len();
         let mut position = range.start;
         while position < range.end {
             let piece = self.grid.piece(position, range.end);
@@ -54,16 +55,14 @@ impl Engine {
             let Some((slot, _)) = hit.filter(|_| actions.slices.len() - first < SLICES_MAX) else {
                 // Not all of it: take back what was said of the blocks before.
                 actions.slices.truncate(first);
+                ram.unpin_from(pinned);
                 return false;
             };
+            ram.pin(slot);
             actions.slices.push(ram.memory(slot, piece.offset, piece.len));
             position += piece.len;
         }
-        for slice in &actions.slices[first..] {
-            let slot = ram.slot_of(*slice);
-            ram.dir.hit(slot);
-            ram.pin(slot);
-        }
+        ram.hit_from(pinned);
         self.streams.observe(range);
         if let Some(detector) = &mut self.alignment {
             detector.observe(range);
