@@ -72,6 +72,9 @@ pub struct RecoveredRecord {
     pub first_checksum: u32,
 }
 
+// What docs/format.md says of memory.
+const _: () = assert!(size_of::<RecoveredRecord>() == 56);
+
 /// A segment of the log that holds records, in order of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveredSegment {
@@ -259,7 +262,7 @@ pub fn recover(
     let leased = input.check()?;
     let mut walker = walk::Walker::new(input, reader);
     let segments = walker.headers(&leased)?;
-    let walks = walker.walk(&segments)?;
+    let mut walks = walker.walk(&segments)?;
     walker.search_unwritten(&leased, &segments)?;
-    chain::chain(input, &leased, &mut walker, &walks)
+    chain::chain(input, &leased, &mut walker, &mut walks)
 }

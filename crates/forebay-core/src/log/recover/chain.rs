@@ -12,7 +12,7 @@ pub(super) fn chain<R: LogReader>(
     input: &RecoverInput<'_>,
     leased: &[LeasedSegment],
     walker: &mut Walker<'_, R>,
-    walks: &[Walk],
+    walks: &mut [Walk],
 ) -> Result<RecoveredLog, RecoverError> {
     let first = walks.first().map(|walk| walk.header);
     let mut chain = Chain {
@@ -64,17 +64,17 @@ impl Chain<'_> {
     fn join<R: LogReader>(
         &mut self,
         walker: &mut Walker<'_, R>,
-        walks: &[Walk],
+        walks: &mut [Walk],
     ) -> Result<LogEnd, RecoverError> {
         let mut end = LogEnd::Empty;
-        for (index, walk) in walks.iter().enumerate() {
+        let mut before = None;
+        for walk in walks {
             let segment = walk.header.segment;
-            let before = index.checked_sub(1).map(|before| &walks[before].header);
-            if !self.follows(&walk.header, before) {
+            if !self.follows(&walk.header, before.as_ref()) {
                 self.found = Some(walk.header.first_sequence);
                 return Ok(LogEnd::Gap { segment });
             }
-            self.begin(&walk.header, before)?;
+            self.begin(&walk.header, before.as_ref())?;
             for (number, group) in walk.groups.iter().enumerate() {
                 let needed = self.input.flushed.max(walker.durable).plus(1);
                 if group.end_sequence > needed
@@ -88,6 +88,9 @@ impl Chain<'_> {
                 self.add(walk, group, end)?;
             }
             end = LogEnd::Tail { segment, page: walk.end_page };
+            before = Some(walk.header);
+            // What was taken over is not kept twice.
+            (walk.records, walk.checksums) = (Vec::new(), Vec::new());
         }
         Ok(end)
     }

@@ -34,6 +34,8 @@ pub(super) struct WalkedGroup {
     pub first_checksum: usize,
 }
 
+const _: () = assert!(size_of::<WalkedGroup>() == 32);
+
 /// What one segment holds. Of groups that are not needed only the numbers are kept.
 pub(super) struct Walk {
     pub header: SegmentHeader,
