@@ -142,19 +142,21 @@ fn entry(start: u64, len: u64, epoch: u64, kind: RecordKind, more: bool) -> Entr
     Entry { range: ByteRange::at(start, len), epoch: FlushEpoch(epoch), kind, more }
 }
 
+/// Segment, page, generation, number, first sequence, durable; records.
+type Group = ([u64; 6], Vec<Entry>);
+
 /// Two sessions: in the first, group 3 got lost; the second one went on after group 2.
-fn groups() -> Vec<(u64, u64, u64, u64, u64, u64, Vec<Entry>)> {
+fn groups() -> [Group; 4] {
     use RecordKind::{Write, Zero};
     let a = entry(32256, 4096, 1, Write, false);
     let b = entry(0, 512, 1, Write, true);
     let c = entry(1 << 20, 1 << 29, 2, Zero, false);
     let d = entry(512, 8192, 3, Write, false);
-    // Segment, page, generation, number, first sequence, durable.
-    vec![
-        (4, 1, 1, 1, 1, 0, vec![a, b]),
-        (4, 4, 1, 2, 3, 2, vec![c]),
-        (4, 8, 1, 4, 5, 2, vec![a]),
-        (6, 1, 2, 3, 4, 3, vec![d]),
+    [
+        ([4, 1, 1, 1, 1, 0], vec![a, b]),
+        ([4, 4, 1, 2, 3, 2], vec![c]),
+        ([4, 8, 1, 4, 5, 2], vec![a]),
+        ([6, 1, 2, 3, 4, 3], vec![d]),
     ]
 }
 
@@ -188,7 +190,7 @@ fn written() -> Image {
         };
         header.encode(image.at(u64::from(segment) * SEGMENT));
     }
-    for (segment, page, generation, number, sequence, durable, entries) in groups() {
+    for ([segment, page, generation, number, sequence, durable], entries) in groups() {
         let at = segment * SEGMENT + page * PAGE_LEN as u64;
         let mut head = BLANK;
         let header = GroupHeader {
