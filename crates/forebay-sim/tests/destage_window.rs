@@ -39,10 +39,13 @@ struct Load {
     tenant: u32,
 }
 
+/// What happens when: time, order of planning, who, and two numbers of theirs.
+type Planned = Reverse<(u64, u64, Who, u64, u64)>;
+
 struct World {
     model: Model,
     now: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Who, u64, u64)>>,
+    events: BinaryHeap<Planned>,
     events_ever: u64,
     control: Control,
     rng: Rng,
