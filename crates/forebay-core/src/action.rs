@@ -8,8 +8,12 @@
 //! All memory of a disk is one flat area of `Engine::memory_size` bytes, page-aligned: request
 //! buffers first, RAM slots after them. A [`Span`] is a piece of it.
 
+use crate::config::Mode;
 use crate::geometry::ByteRange;
-use crate::ids::{IoId, Nanos, RequestTag};
+use crate::ids::{
+    FlushEpoch, Generation, GroupNumber, IoId, Nanos, RequestTag, SegmentId, Sequence,
+};
+use crate::log::group::Entry;
 use crate::status::IoStatus;
 
 /// A piece of the disk's memory.
@@ -36,6 +40,8 @@ pub enum Target {
     Backend,
     /// The disk's share of local flash.
     Flash,
+    /// The flash pool, where the disk's log segments are: segment `n` starts at `n` × segment size.
+    Log,
 }
 
 /// What to do on a device. Offsets are in [`Io::range`].
@@ -50,6 +56,16 @@ pub enum IoOp {
     Write {
         /// Where the bytes come from; as long as the range.
         memory: Span,
+        /// Durable when it completes, without a flush. Says nothing of earlier writes. Only the log's
+        /// writes ask for it.
+        durable: bool,
+    },
+    /// Note durably how far destaging is, in the disk's progress page.
+    Progress {
+        /// Records up to this one are on primary storage and were flushed there.
+        flushed: Sequence,
+        /// Records up to this one may be on primary storage.
+        through: Sequence,
     },
     /// Make every write completed so far durable.
     Flush,
@@ -174,10 +190,75 @@ pub enum Action {
         /// What to fill.
         memory: Span,
     },
+    /// Build a piece of the write log in memory: `Actions::log[index]`.
+    Log(u32),
+    /// Lease another log segment; answered with `Engine::leased`.
+    Lease,
+    /// Give a log segment back.
+    Unlease(SegmentId),
     /// Answer a request.
     Reply(Reply),
     /// Something an operator wants to know happened.
     Event(Event),
+}
+
+/// What is built of the write log in the disk's memory (`log/` has the bytes).
+///
+/// A group lies in memory as it will lie on flash: a page for the header of its segment, which is written only when
+/// the group opens the segment, a page for the group's header, its data pages. From the moment that a
+/// record is staged it survives the process, if that memory does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogAction {
+    /// Make the header of a segment.
+    OpenSegment {
+        /// One page.
+        memory: Span,
+        /// The segment.
+        segment: SegmentId,
+        /// Its place in the log, as it was leased.
+        ordinal: u64,
+        /// The run of the disk that writes it.
+        generation: Generation,
+        /// Its first group.
+        first_group: GroupNumber,
+        /// That group's first record.
+        first_sequence: Sequence,
+        /// Records up to this one are known to be durable.
+        durable: Sequence,
+        /// The epoch under way.
+        epoch: FlushEpoch,
+        /// Where pages begin on the disk, below 4096.
+        phase: u16,
+    },
+    /// Make the header of an empty group.
+    OpenGroup {
+        /// One page.
+        memory: Span,
+        /// The group.
+        number: GroupNumber,
+        /// The run of the disk that writes it.
+        generation: Generation,
+        /// Its first record.
+        first_sequence: Sequence,
+        /// Where pages begin on the disk, below 4096.
+        phase: u16,
+    },
+    /// Append a record, whose data are in place, and only then count it.
+    Stage {
+        /// The group's header page.
+        memory: Span,
+        /// The record's data pages in the group; empty for zeroes.
+        data: Span,
+        /// What it does.
+        record: Entry,
+    },
+    /// Complete the header of a group that is about to be written.
+    SealGroup {
+        /// The group's header page.
+        memory: Span,
+        /// Records up to this one are known to be durable.
+        durable: Sequence,
+    },
 }
 
 /// A change of state that is worth a line in the event log.
@@ -212,6 +293,26 @@ pub enum Event {
     BackendTimedOut {
         /// Where.
         range: ByteRange,
+    },
+    /// A write or flush of the log failed: nothing more is written to it, and it is drained.
+    LogFailed {
+        /// The error.
+        status: IoStatus,
+    },
+    /// The log returned bytes whose checksum is wrong, or none: they are the only copy.
+    LogCorrupt {
+        /// Which bytes of the disk.
+        range: ByteRange,
+    },
+    /// Destaging met an error of primary storage; it is tried again.
+    DestageFailed {
+        /// The error.
+        status: IoStatus,
+    },
+    /// The disk's mode is now what was asked for.
+    ModeChanged {
+        /// The mode.
+        mode: Mode,
     },
     /// Writes that were answered but not flushed may be lost; the next flush fails.
     UnflushedWritesAtRisk {
@@ -258,6 +359,8 @@ pub struct Actions {
     pub slices: Vec<Span>,
     /// Extents that [`ReplyData::Extents`] refers to.
     pub extents: Vec<Extent>,
+    /// What [`Action::Log`] refers to.
+    pub log: Vec<LogAction>,
 }
 
 impl Actions {
@@ -267,7 +370,14 @@ impl Actions {
             list: Vec::with_capacity(batch),
             slices: Vec::with_capacity(4 * batch),
             extents: Vec::with_capacity(64),
+            log: Vec::with_capacity(batch),
         }
+    }
+
+    /// Appends a piece of the write log to build.
+    pub(crate) fn push_log(&mut self, action: LogAction) {
+        self.list.push(Action::Log(self.log.len() as u32));
+        self.log.push(action);
     }
 
     /// Forgets everything, keeps the memory.
@@ -275,5 +385,6 @@ impl Actions {
         self.list.clear();
         self.slices.clear();
         self.extents.clear();
+        self.log.clear();
     }
 }

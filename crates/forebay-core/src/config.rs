@@ -1,7 +1,7 @@
 //! What a disk's engine is told when it is made.
 
 use crate::geometry::{ByteRange, PAGE};
-use crate::ids::Nanos;
+use crate::ids::{Generation, Nanos};
 use crate::policy::PolicyKind;
 
 /// How a disk uses its cache.
@@ -11,6 +11,10 @@ pub enum Mode {
     WriteThrough,
     /// Reads fill the cache; writes go to primary storage and drop what they overlap.
     WriteAround,
+    /// As write-through, but a write is acknowledged when the write log has it.
+    WriteBack,
+    /// Write-back whose reads fill nothing.
+    WriteOnly,
     /// The cache is not used.
     PassThrough,
     /// Pass-through that observes.
@@ -19,9 +23,11 @@ pub enum Mode {
 
 impl Mode {
     /// All modes with their names, for parsing and help.
-    pub const ALL: [(Mode, &'static str); 4] = [
+    pub const ALL: [(Mode, &'static str); 6] = [
         (Mode::WriteThrough, "write-through"),
         (Mode::WriteAround, "write-around"),
+        (Mode::WriteBack, "write-back"),
+        (Mode::WriteOnly, "write-only"),
         (Mode::PassThrough, "pass-through"),
         (Mode::Monitor, "monitor"),
     ];
@@ -29,8 +35,16 @@ impl Mode {
     /// True when the mode keeps blocks in the cache.
     pub fn caches(self) -> bool {
         match self {
-            Mode::WriteThrough | Mode::WriteAround => true,
+            Mode::WriteThrough | Mode::WriteAround | Mode::WriteBack | Mode::WriteOnly => true,
             Mode::PassThrough | Mode::Monitor => false,
+        }
+    }
+
+    /// True when the mode acknowledges writes from the log.
+    pub fn logs(self) -> bool {
+        match self {
+            Mode::WriteBack | Mode::WriteOnly => true,
+            Mode::WriteThrough | Mode::WriteAround | Mode::PassThrough | Mode::Monitor => false,
         }
     }
 }
@@ -51,6 +65,81 @@ pub enum FlashAdmission {
     Always,
     /// Blocks that were used again while in RAM, or that come back not long after they left.
     History,
+}
+
+/// The order in which primary storage receives what the log holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DestageOrder {
+    /// Flush epoch by flush epoch: primary storage alone is a crash-consistent image at every instant.
+    Strict,
+    /// Several epochs together, newest bytes only: consistent only between windows.
+    Window,
+    /// None: writes of the next batch start while the last are under way.
+    Throughput,
+}
+
+impl DestageOrder {
+    /// All orders with their names, for parsing and help.
+    pub const ALL: [(DestageOrder, &'static str); 3] = [
+        (DestageOrder::Strict, "strict"),
+        (DestageOrder::Window, "window"),
+        (DestageOrder::Throughput, "throughput"),
+    ];
+}
+
+/// What a flush of the guest means in a mode with a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushSemantics {
+    /// Everything acknowledged before is durable in the log when it is acknowledged.
+    Honest,
+    /// It is acknowledged at once; a loss of power loses at most this much time, in order.
+    Deferred {
+        /// Age at which staged data are made durable.
+        dirty_age_max: Nanos,
+    },
+}
+
+/// The write log of a disk and how it is destaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteLogConfig {
+    /// Pages of 4 KiB in a segment.
+    pub segment_pages: u32,
+    /// Segments that the log may take.
+    pub segments_max: u32,
+    /// The generation under which this engine writes.
+    pub generation: Generation,
+    /// Staged records survive the process: a plain write is acknowledged when it is staged.
+    pub staging: bool,
+    /// Order of destaging.
+    pub order: DestageOrder,
+    /// Flush primary storage after each epoch (or window).
+    pub barrier: bool,
+    /// What a flush of the guest means.
+    pub flush: FlushSemantics,
+    /// How long the epoch under way is left alone, so that its overwrites coalesce.
+    pub destage_delay: Nanos,
+    /// Bytes per second that destaging may write.
+    pub destage_rate_max: Option<u64>,
+    /// Percentage of the log that may be dirty before acknowledgements are delayed.
+    pub throttle_percent: u32,
+}
+
+impl WriteLogConfig {
+    /// The defaults for a log of `segments_max` segments of `segment_pages`.
+    pub fn new(segment_pages: u32, segments_max: u32) -> WriteLogConfig {
+        WriteLogConfig {
+            segment_pages,
+            segments_max,
+            generation: Generation(1),
+            staging: true,
+            order: DestageOrder::Strict,
+            barrier: false,
+            flush: FlushSemantics::Honest,
+            destage_delay: Nanos::from_millis(1_000),
+            destage_rate_max: None,
+            throttle_percent: 50,
+        }
+    }
 }
 
 /// What a client is told when primary storage exceeds its time.
@@ -114,6 +203,8 @@ pub struct Config {
     pub flash_timeout: Nanos,
     /// What a client hears after `backend_timeout`.
     pub on_timeout: OnTimeout,
+    /// The write log; `None`: the disk cannot be in a mode that needs one.
+    pub write_log: Option<WriteLogConfig>,
 }
 
 impl Config {
@@ -136,6 +227,7 @@ impl Config {
             backend_timeout: Nanos::from_millis(30_000),
             flash_timeout: Nanos::from_millis(5_000),
             on_timeout: OnTimeout::Fail,
+            write_log: None,
         }
     }
 

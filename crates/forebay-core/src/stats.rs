@@ -114,6 +114,28 @@ pub struct Counters {
     pub discards: u64,
     /// Prefetches answered well.
     pub prefetches: u64,
+    /// Group writes of the log.
+    pub log_writes: u64,
+    /// Bytes that they wrote, headers included.
+    pub log_write_bytes: u64,
+    /// Flushes of the log.
+    pub log_flushes: u64,
+    /// Bytes read from the log, for the guest and for destaging.
+    pub log_read_bytes: u64,
+    /// I/Os of the log that failed or returned wrong bytes.
+    pub log_errors: u64,
+    /// Writes to primary storage that destaged.
+    pub destage_writes: u64,
+    /// Bytes that they wrote.
+    pub destage_write_bytes: u64,
+    /// Batches destaged.
+    pub destage_batches: u64,
+    /// I/Os of destaging that failed; each is tried again.
+    pub destage_errors: u64,
+    /// Acknowledgements that the throttle delayed.
+    pub acknowledgements_delayed: u64,
+    /// Time that it added to them, in all.
+    pub injected_latency_ns: u64,
     /// Requests answered with an error.
     pub requests_failed: u64,
     /// Requests answered because their time was over.
@@ -227,15 +249,69 @@ pub struct LatencyStatistics {
     pub flush: LatencySummary,
     /// I/Os on flash.
     pub flash_io: LatencySummary,
+    /// I/Os of the write log.
+    pub log_io: LatencySummary,
     /// I/Os on primary storage.
     pub backend_io: LatencySummary,
+}
+
+/// The write log of a disk and its destaging, as they are now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogStatistics {
+    /// `active`, `unused` (a mode without log), `draining`, `paused`, `failed: ` or `lost: ` and the reason.
+    pub state: String,
+    /// Order of destaging by its name.
+    pub order: String,
+    /// Flushes are acknowledged before they are durable, and data are durable after this time; 0: they are not.
+    pub deferred_ns: u64,
+    /// Bytes that the log may take.
+    pub capacity_bytes: u64,
+    /// Bytes of segments that it has.
+    pub leased_bytes: u64,
+    /// Bytes that hold records, destaged ones included until their segment is free.
+    pub used_bytes: u64,
+    /// Bytes that primary storage does not have yet, about.
+    pub dirty_bytes: u64,
+    /// How long the oldest write that is not destaged has been waiting.
+    pub primary_age_ns: u64,
+    /// The last record.
+    pub last_sequence: u64,
+    /// Records up to this one are durable in the log.
+    pub durable_sequence: u64,
+    /// Records up to this one are on primary storage and flushed there.
+    pub flushed_sequence: u64,
+    /// The flush epoch under way.
+    pub epoch: u64,
+    /// Everything is durable in the log.
+    pub is_durable: bool,
+    /// Everything is on primary storage, flushed there.
+    pub is_clean: bool,
+    /// Destage writes under way, and how many may be.
+    pub outstanding: u32,
+    /// How many destage writes may be under way.
+    pub outstanding_limit: u32,
+    /// What destaging achieves when it has work, in bytes per second; 0: not known.
+    pub destage_bytes_per_second: u64,
+    /// What limits destaging now.
+    pub limited_by: String,
+    /// What an acknowledgement is delayed by now.
+    pub injected_latency_ns: u64,
+    /// Writes that wait for room in the log.
+    pub writes_waiting: u64,
 }
 
 /// Everything that is shown of one disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// Mode by its name.
+    /// Mode by its name, as asked for.
     pub mode: String,
+    /// The mode that the disk is in.
+    #[serde(default)]
+    pub mode_actual: String,
+    /// The write log; `None`: it has none.
+    #[serde(default)]
+    pub log: Option<LogStatistics>,
     /// Cache block in bytes.
     pub block_size: u64,
     /// Granule in bytes.
@@ -279,6 +355,8 @@ pub struct Latencies {
     pub flush: Latency,
     /// I/Os on flash.
     pub flash_io: Latency,
+    /// I/Os of the write log.
+    pub log_io: Latency,
     /// I/Os on primary storage.
     pub backend_io: Latency,
 }
@@ -298,6 +376,7 @@ impl Latencies {
             write: self.write.summary(),
             flush: self.flush.summary(),
             flash_io: self.flash_io.summary(),
+            log_io: self.log_io.summary(),
             backend_io: self.backend_io.summary(),
         }
     }

@@ -136,7 +136,7 @@ impl Engine {
         bytes: BlockBytes,
         actions: &mut Actions,
     ) {
-        let mask = mask.intersect(self.whole_granules(block));
+        let mask = mask.intersect(self.whole_granules(block)).without(self.logged_granules(block));
         let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
             return;
         };
@@ -157,6 +157,22 @@ impl Engine {
         if !self.start_flash_fill(now, block, present.map(|p| p.0), wanted, bytes, actions) {
             self.counters.flash_fills_skipped += 1;
         }
+    }
+
+    /// Granules of `block` of which the log holds something: it would be there twice, and a loss of what is
+    /// not durable would leave it on flash alone.
+    pub(super) fn logged_granules(&self, block: BlockIndex) -> GranuleMask {
+        let Some(log) = self.log.as_ref().filter(|log| !log.index.is_empty()) else {
+            return GranuleMask::NONE;
+        };
+        let mut mask = GranuleMask::NONE;
+        for granule in 0..self.grid.granules_per_block() {
+            let range = self.grid.granule_range(block, granule, granule + 1);
+            if log.index.touches(range) {
+                mask = mask.union(GranuleMask::span(granule, granule + 1));
+            }
+        }
+        mask
     }
 
     /// Granules of `block` that lie wholly on the disk.
@@ -248,7 +264,14 @@ impl Engine {
         self.counters.flash_writes += 1;
         self.counters.flash_write_bytes += range.len();
         let kind = IoKind::FlashFill { fill: key };
-        self.start_io(now, Target::Flash, range, IoOp::Write { memory }, kind, actions);
+        self.start_io(
+            now,
+            Target::Flash,
+            range,
+            IoOp::Write { memory, durable: false },
+            kind,
+            actions,
+        );
     }
 
     /// A run of granules is on flash, or not.

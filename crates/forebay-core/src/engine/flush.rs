@@ -24,6 +24,9 @@ use crate::status::IoStatus;
 use crate::table::Key;
 use crate::unflushed::Unflushed;
 
+/// Pause after a flush that failed and that nobody waited for.
+const RETRY: Nanos = Nanos::from_millis(1_000);
+
 #[derive(Debug)]
 pub(super) struct FlushState {
     /// Requests that need a flush not started yet.
@@ -39,6 +42,10 @@ pub(super) struct FlushState {
     pending: bool,
     /// No flush has ended well in the life of this engine.
     unknown: bool,
+    /// A flush is wanted although no request waits for it.
+    wanted: bool,
+    /// The next flush that nobody waits for is not before this time.
+    retry_at: Nanos,
     /// Written since the flush in flight started.
     since: Unflushed,
     /// Written before it, and not flushed by an earlier one.
@@ -55,9 +62,21 @@ impl FlushState {
             fresh: false,
             pending: false,
             unknown: true,
+            wanted: false,
+            retry_at: Nanos(0),
             since: Unflushed::default(),
             before: Unflushed::default(),
         }
+    }
+
+    /// Acknowledged writes may be lost, and nobody was told so far: now somebody is.
+    pub(super) fn take_untold(&mut self) -> bool {
+        std::mem::take(&mut self.untold)
+    }
+
+    /// When a flush that nobody waits for may be tried again.
+    pub(super) fn retry_at(&self) -> Nanos {
+        self.retry_at
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
@@ -85,6 +104,13 @@ impl FlushState {
         (self.fresh, self.pending) = (self.fresh && !all, self.pending && !all);
     }
 
+    /// The destager flushed primary storage; without writes beside the log that covers everything.
+    pub(super) fn note_destage_flushed(&mut self) {
+        if self.unflushed_bytes() == 0 && !self.in_flight {
+            self.note_flushed();
+        }
+    }
+
     /// True when primary storage may hold bytes that it could still lose.
     fn is_at_risk(&self) -> bool {
         self.unknown || self.unflushed_bytes() > 0
@@ -99,8 +125,11 @@ impl FlushState {
 
 impl Engine {
     pub(super) fn submit_flush(&mut self, now: Nanos, request: Request, actions: &mut Actions) {
+        if self.mode.logs() {
+            return self.submit_log_flush(now, request, actions);
+        }
         self.flush.pending |= std::mem::take(&mut self.flush.fresh);
-        if std::mem::take(&mut self.flush.untold) {
+        if self.flush.take_untold() {
             return self.refuse(now, request, IoStatus::IoError, actions);
         }
         let nothing = ByteRange::default();
@@ -117,16 +146,29 @@ impl Engine {
     }
 
     fn start_flush(&mut self, now: Nanos, actions: &mut Actions) {
-        if self.flush.in_flight || self.flush.waiting.is_empty() {
+        if self.flush.in_flight || (self.flush.waiting.is_empty() && !self.flush.wanted) {
             return;
         }
         self.flush.in_flight = true;
+        self.flush.wanted = false;
         std::mem::swap(&mut self.flush.waiting, &mut self.flush.covered);
         let FlushState { before, since, .. } = &mut self.flush;
         before.absorb(since);
         self.counters.backend_flushes += 1;
         let nothing = ByteRange::default();
         self.start_io(now, Target::Backend, nothing, IoOp::Flush, IoKind::Flush, actions);
+    }
+
+    /// True when nothing that was written beside the log is at risk; flushes otherwise.
+    pub(super) fn is_flushed_for_log(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+        if !self.flush.is_at_risk() {
+            return true;
+        }
+        if !self.flush.in_flight && now >= self.flush.retry_at {
+            self.flush.wanted = true;
+            self.start_flush(now, actions);
+        }
+        false
     }
 
     pub(super) fn on_flushed(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
@@ -137,12 +179,19 @@ impl Engine {
             self.flush.covered = covered;
             self.flush.note_flushed();
         } else {
+            self.flush.retry_at = now.plus(RETRY);
+            // It may have taken what the destager wrote along, and the next flush would not say so.
+            self.destage_session_lost();
             self.lose_unflushed(status, actions);
         }
         self.start_flush(now, actions);
     }
 
     fn end_flush(&mut self, keys: &mut Vec<Key>, status: IoStatus, actions: &mut Actions) {
+        // A disk may have become write-back while they waited.
+        if let Some(log) = self.log.as_mut().filter(|_| status.is_ok()) {
+            log.raise_epoch();
+        }
         for key in keys.drain(..) {
             let of = match self.requests[key].job {
                 Job::Flush => {
@@ -159,6 +208,7 @@ impl Engine {
     /// The session of primary storage ended: writes since the last flush may be lost. Whoever waits
     /// for a flush of them is told; if nobody does, the next flush fails.
     pub fn on_session_lost(&mut self, now: Nanos, actions: &mut Actions) {
+        self.destage_session_lost();
         if self.flush.is_at_risk() {
             self.lose_unflushed(IoStatus::IoError, actions);
         }

@@ -1,6 +1,6 @@
 //! Moving the block grid to where the guest's data are aligned.
 //!
-//! Only while the cache is nearly empty: it starts afresh on the new grid. Later the engine only
+//! Not with a write log: its pages lie on the grid. And only while the cache is nearly empty: it starts afresh on the new grid. Later the engine only
 //! says which offset would fit.
 
 use super::Engine;

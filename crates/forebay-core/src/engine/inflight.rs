@@ -9,6 +9,7 @@
 use crate::action::{Buffer, Source};
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::{BlockIndex, Nanos, RequestTag, SlotId};
+use crate::log::index::Place;
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -23,6 +24,14 @@ pub(super) enum Stage {
     Running,
     /// A flush of primary storage that covers it.
     Flush,
+    /// Room in the write log, or a mode that is about to change.
+    Room,
+    /// Its group being on flash.
+    Logged,
+    /// Its group being durable.
+    Durable,
+    /// The throttle.
+    Throttled,
 }
 
 /// A request that was not answered at once.
@@ -68,6 +77,10 @@ pub(super) struct ReadJob {
     pub source: Source,
     /// Some of it was in the cache.
     pub any_cached: bool,
+    /// The log holds pages of it in parts: what the log had freed when they were seen.
+    pub partial: Option<u64>,
+    /// Up to which page, and which of its layers, those parts are in place.
+    pub overlay: (u64, usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +88,8 @@ pub(super) struct WriteJob {
     pub fua: bool,
     /// Belongs to a sequential stream: does not take new slots.
     pub bypass: bool,
+    /// Up to here it is in the log.
+    pub cursor: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -129,8 +144,30 @@ pub(super) enum IoKind {
     Flush,
     /// Granules on their way to flash.
     FlashFill { fill: Key },
+    /// A group of the log.
+    LogWrite,
+    /// A flush of the log.
+    LogFlush,
+    /// Part of a read, from pages of the log.
+    LogRead { request: Key, place: Place, pages: u32 },
+    /// A page of the log of which a read needs some sectors.
+    LogOverlay { request: Key, place: Place },
+    /// Pages of the log for a run of the destager.
+    DestageRead { run: Key, place: Place, pages: u32 },
+    /// What is below a page in parts.
+    DestageBelow { run: Key },
+    /// A run of the destager to primary storage.
+    DestageWrite { run: Key },
+    /// Zeroes of the destager, up to `end`; from this memory, when they are written.
+    DestageZero { end: u64, memory: (u32, u32) },
+    /// The logical block around them.
+    DestageZeroEdge { end: u64, memory: (u32, u32) },
+    /// A flush of primary storage in this session of it.
+    DestageFlush { session: u64 },
+    /// A note of the destager's progress.
+    DestageNote,
     /// Still writes to a buffer that its request gave up.
-    Orphan { orphan: Key, flash_slot: Option<SlotId> },
+    Orphan { orphan: Key, flash_slot: Option<SlotId>, log_place: Option<Place> },
 }
 
 impl IoKind {
@@ -142,9 +179,27 @@ impl IoKind {
             | IoKind::EdgeRead { request }
             | IoKind::Write { request }
             | IoKind::Zero { request }
+            | IoKind::LogRead { request, .. }
+            | IoKind::LogOverlay { request, .. }
             | IoKind::Extents { request } => Some(request),
             IoKind::Flush | IoKind::FlashFill { .. } | IoKind::Orphan { .. } => None,
+            IoKind::LogWrite
+            | IoKind::LogFlush
+            | IoKind::DestageRead { .. }
+            | IoKind::DestageBelow { .. }
+            | IoKind::DestageWrite { .. }
+            | IoKind::DestageZero { .. }
+            | IoKind::DestageZeroEdge { .. }
+            | IoKind::DestageFlush { .. }
+            | IoKind::DestageNote => None,
         }
+    }
+
+    /// True when it belongs to the log or the destager, and to no request.
+    pub(super) fn is_of_log(&self) -> bool {
+        let of_cache =
+            matches!(self, IoKind::Flush | IoKind::FlashFill { .. } | IoKind::Orphan { .. });
+        self.request().is_none() && !of_cache
     }
 }
 

@@ -23,14 +23,20 @@
 //! - A slot that a reply refers to does not change until [`Engine::sent`].
 //! - Nothing grows: tables and lists have the sizes they were made with.
 //!
-//! Not here: write-back and its log, peers, a cache that survives a restart (flash starts empty).
+//! The write log is in `log/`, what carries it to primary storage in `destage/`, what changes between modes
+//! with and without it in `mode.rs`.
+//!
+//! Not here: peers, a cache that survives a restart (flash starts empty).
 
+mod destage;
 mod fill;
 mod flash;
 mod flush;
 mod grid;
 mod inflight;
 mod invalidate;
+mod log;
+mod mode;
 mod query;
 mod ram;
 mod read;
@@ -47,10 +53,10 @@ use crate::action::{
 };
 use crate::alignment::AlignmentDetector;
 use crate::buffers::BufferPool;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::deadlines::Deadlines;
 use crate::geometry::{ByteRange, Grid, PAGE, REQUEST_MAX, SECTOR};
-use crate::ids::{IoId, Nanos};
+use crate::ids::{IoId, Nanos, SegmentId};
 use crate::overlap::{Access, Overlap};
 use crate::request::{Op, Request};
 use crate::sequential::SequentialStreams;
@@ -58,9 +64,12 @@ use crate::stats::{Counters, Latencies};
 use crate::status::IoStatus;
 use crate::table::{Key, Table};
 
+use destage::Destager;
 use flash::FlashTier;
 use flush::FlushState;
 use inflight::{FlashFill, InFlight, IoEntry, IoKind, Job, Orphan, Stage};
+use log::WriteLog;
+use log::acknowledge::Acknowledgeable;
 use ram::RamTier;
 pub use setup::{ConfigError, metadata_bytes};
 
@@ -89,6 +98,14 @@ pub struct Engine {
     /// Requests that wait for a buffer, oldest first.
     buffer_waiters: VecDeque<Key>,
     flush: FlushState,
+    /// The mode that the disk is in; what it is to be in is in `config`.
+    mode: Mode,
+    log: Option<WriteLog>,
+    destager: Option<Destager>,
+    /// Writes in the log that could be acknowledged, in order.
+    acknowledgeable: VecDeque<Acknowledgeable>,
+    /// The time of the last call.
+    now: Nanos,
     /// When each request that is not answered has waited too long.
     request_deadlines: Deadlines,
     /// When each flash I/O has taken too long.
@@ -120,8 +137,27 @@ struct Answered {
 }
 
 impl Engine {
-    /// Bytes of page-aligned memory that the executor provides: request buffers, then RAM slots.
+    /// Bytes of page-aligned memory that the executor provides: request buffers, RAM slots, the
+    /// destager's, and from [`Engine::staging_start`] on the groups of the write log.
     pub fn memory_size(&self) -> u64 {
+        let groups = self.config.write_log.as_ref().map_or(0, WriteLog::memory_pages);
+        self.staging_start() + groups * PAGE
+    }
+
+    /// Where the memory begins that has to survive the process when the log's configuration says that staged
+    /// records do.
+    pub fn staging_start(&self) -> u64 {
+        let destager = self.config.write_log.map_or(0, |_| Destager::memory_pages());
+        self.cache_memory_size() + destager * PAGE
+    }
+
+    /// Memory of the write log's two groups, in which staged records survive: a page for the header of
+    /// a segment, a page for the header of the group, its data pages. Empty without a log.
+    pub fn staged_groups(&self) -> Option<[Span; 2]> {
+        self.log.as_ref().map(WriteLog::group_memory)
+    }
+
+    fn cache_memory_size(&self) -> u64 {
         let slots = self.ram.as_ref().map_or(0, |ram| u64::from(ram.dir.slots()));
         u64::from(self.buffers.pages()) * PAGE + slots * self.config.block_size
     }
@@ -179,6 +215,7 @@ impl Engine {
             self.refuse(now, request, status, actions);
             return Ok(());
         }
+        self.now = now;
         if matches!(request.op, Op::Read { .. }) && self.read_from_ram(now, &request, actions) {
             return Ok(());
         }
@@ -229,15 +266,40 @@ impl Engine {
             IoKind::Zero { request } => self.on_zeroed(now, request, status, actions),
             IoKind::Extents { request } => self.on_no_extents(now, request, status, actions),
             IoKind::Flush => self.on_flushed(now, status, actions),
+            IoKind::LogWrite => self.on_log_written(now, status, checksums, actions),
+            IoKind::LogFlush => self.on_log_flushed(now, status, actions),
+            IoKind::LogRead { request, place, pages } => {
+                self.on_log_read(now, request, (place, pages), status, checksums, actions);
+            }
+            IoKind::LogOverlay { request, place } => {
+                self.on_log_overlay(now, request, place, status, checksums, actions);
+            }
+            IoKind::DestageRead { run, place, pages } => {
+                let status = self.check_log_pages(place, pages, status, checksums, actions);
+                self.note_destage_read(status, actions);
+                self.on_destage_read(now, run, status, actions);
+            }
+            IoKind::DestageBelow { run } => self.on_destage_read(now, run, status, actions),
+            IoKind::DestageWrite { run } => self.on_destage_write(now, run, status, actions),
+            IoKind::DestageZero { end, memory } => {
+                self.on_destage_zero(now, end, memory, status, actions);
+            }
+            IoKind::DestageZeroEdge { end, memory } => {
+                self.on_destage_zero_edge(now, (entry.range, end), memory, status, actions);
+            }
+            IoKind::DestageFlush { session } => {
+                self.on_destage_flushed(now, session, status, actions);
+            }
+            IoKind::DestageNote => self.on_destage_noted(now, status, actions),
             IoKind::FlashFill { fill } => {
                 self.flash_deadlines.remove(key);
                 self.on_flash_fill(now, fill, status, checksums, actions);
             }
-            IoKind::Orphan { orphan, flash_slot } => {
+            IoKind::Orphan { orphan, flash_slot, log_place } => {
                 if flash_slot.is_some() {
                     self.flash_deadlines.remove(key);
                 }
-                self.on_orphan(orphan, flash_slot);
+                self.on_orphan(orphan, flash_slot, log_place);
             }
         }
         self.run(now, actions);
@@ -296,19 +358,48 @@ impl Engine {
 
     /// From now on new requests are answered with [`IoStatus::ShuttingDown`]; what is in flight
     /// finishes.
-    pub fn shut_down(&mut self) {
+    ///
+    /// What is in the log is made durable and stays there. What waits for room in it is answered so, too.
+    pub fn shut_down(&mut self, now: Nanos, actions: &mut Actions) {
         self.shutting_down = true;
+        if let (Some(log), Some(destager)) = (&mut self.log, &mut self.destager) {
+            log.close();
+            destager.stop();
+            self.refuse_waiting(IoStatus::ShuttingDown, actions);
+        }
+        self.run(now, actions);
+    }
+
+    /// A lease that was asked for came, with its ordinal; or there is none to be had now: it is asked for
+    /// again after a moment.
+    pub fn leased(&mut self, now: Nanos, segment: Option<(SegmentId, u64)>, actions: &mut Actions) {
+        let log = self.log.as_mut().expect("it asked for a lease");
+        log.segments.on_leased(now, segment);
+        log.room_changed = true;
+        self.run(now, actions);
+    }
+
+    /// Destages nothing until told to go on, or goes on.
+    pub fn pause_destaging(&mut self, now: Nanos, pause: bool, actions: &mut Actions) {
+        if let Some(destager) = &mut self.destager {
+            destager.paused = pause;
+            self.run(now, actions);
+        }
     }
 
     /// True when no request and no I/O is in flight and no buffer is lent out.
     pub fn is_idle(&self) -> bool {
-        self.requests.is_empty() && self.ios.is_empty() && self.lent == 0
+        let settled = self.log.as_ref().is_none_or(WriteLog::is_settled);
+        self.requests.is_empty() && self.ios.is_empty() && self.lent == 0 && settled
     }
 
     /// What is wrong with a request, if anything.
     fn check(&self, request: &Request) -> IoStatus {
         if self.shutting_down {
             return IoStatus::ShuttingDown;
+        }
+        if self.log.as_ref().is_some_and(|log| log.is_lost) {
+            return IoStatus::IoError;
         }
         let range = request.range;
         let (changes, len_max) = match request.op {
@@ -378,6 +469,26 @@ impl Engine {
 
     /// Runs everything that became possible.
     fn run(&mut self, now: Nanos, actions: &mut Actions) {
+        self.now = now;
+        self.run_ready(now, actions);
+        if self.log.is_none() {
+            return;
+        }
+        loop {
+            // An acknowledgement may end an epoch, which may then be destaged.
+            self.acknowledge(now, actions);
+            self.destage(now, actions);
+            self.commit(now, actions);
+            let changed = self.advance_mode(now, actions);
+            if !self.retry_room(now, actions) && !changed && self.ready.is_empty() {
+                return;
+            }
+            self.run_ready(now, actions);
+        }
+    }
+
+    /// Runs the requests that may go on.
+    fn run_ready(&mut self, now: Nanos, actions: &mut Actions) {
         loop {
             if let Some(key) = self.ready.pop_front() {
                 self.advance(now, key, actions);
@@ -387,6 +498,9 @@ impl Engine {
                 let entry = &mut self.requests[key];
                 entry.buffer = Some(buffer);
                 entry.stage = Stage::Overlap;
+                if let Job::Read(_) = entry.job {
+                    self.lay_out(key);
+                }
                 let (held, access) = self.held(key);
                 if self.overlap.enter(key, held, access) {
                     self.advance(now, key, actions);
@@ -497,6 +611,8 @@ impl Engine {
                 self.grid.granule_size() as u32
             }
             Target::Backend => 0,
+            Target::Log if matches!(op, IoOp::Read { .. } | IoOp::Write { .. }) => PAGE as u32,
+            Target::Log => 0,
         };
         actions.list.push(Action::Io(Io { id: IoId(key.0), target, range, op, checksum_piece }));
     }
@@ -562,9 +678,14 @@ impl Engine {
         let outstanding: u32 = self.requests.iter().map(|(_, r)| r.outstanding).sum::<u32>()
             + self.orphans.iter().map(|(_, o)| o.outstanding).sum::<u32>();
         let flushes = usize::from(self.flush.is_in_flight());
-        assert_eq!(self.ios.len(), outstanding as usize + self.fills.len() + flushes);
-        for (_, request) in self.requests.iter() {
-            assert!(!request.answered || request.outstanding > 0, "{request:?}");
+        let log = self.ios.iter().filter(|(_, io)| io.kind.is_of_log()).count();
+        assert_eq!(self.ios.len(), outstanding as usize + self.fills.len() + flushes + log);
+        if let Some(log) = &self.log {
+            log.index.check_invariants();
+        }
+        for (key, request) in self.requests.iter() {
+            let is_owner = request.outstanding > 0 || self.is_in_log(key);
+            assert!(!request.answered || is_owner, "{request:?}");
         }
         for waiter in &self.buffer_waiters {
             assert_eq!(self.requests[*waiter].stage, Stage::Buffer);

@@ -18,6 +18,10 @@ use crate::table::Key;
 const EXTENTS_MAX: usize = 256;
 /// Blocks looked at for one answer at most.
 const BLOCKS_MAX: usize = 16_384;
+/// The same while the write log holds something, which is looked at page by page.
+const LOGGED_BLOCKS_MAX: usize = 512;
+/// Bytes of an answer about allocation that are compared with the log; it ends there.
+const LOGGED_PART_MAX: u64 = 256 << 20;
 
 impl Engine {
     pub(super) fn submit_allocation(
@@ -54,11 +58,25 @@ impl Engine {
         // The question was grown to logical blocks; the answer is cut back to the request.
         let mut position = self.align_to_backend(entry.range).start;
         let first = actions.extents.len();
+        let mut compared_max = LOGGED_PART_MAX;
         for extent in extents.iter().filter(|e| e.len > 0) {
             let end = position.saturating_add(extent.len).min(entry.range.end);
             let part = ByteRange { start: position, end: end.max(position) }.intersect(entry.range);
             if !part.is_empty() && actions.extents.len() - first < EXTENTS_MAX {
-                actions.extents.push(Extent { len: part.len(), state: extent.state });
+                // What the log holds is newer than what primary storage says of it.
+                let Some(log) = self.log.as_ref().filter(|log| !log.index.is_empty()) else {
+                    actions.extents.push(Extent { len: part.len(), state: extent.state });
+                    position = end;
+                    continue;
+                };
+                let part = ByteRange::at(part.start, part.len().min(compared_max));
+                compared_max -= part.len();
+                let logged = log.index.touches(part);
+                let state = if logged { ExtentState::Allocated } else { extent.state };
+                actions.extents.push(Extent { len: part.len(), state });
+                if compared_max == 0 {
+                    break;
+                }
             }
             position = end;
         }
@@ -91,16 +109,25 @@ impl Engine {
     ) {
         let range = request.range;
         let first = actions.extents.len();
-        for block in self.grid.blocks(range).take(BLOCKS_MAX) {
-            let cached = self.cached(block);
+        let has_log = self.log.as_ref().is_some_and(|log| !log.index.is_empty());
+        let blocks_max = if has_log { LOGGED_BLOCKS_MAX } else { BLOCKS_MAX };
+        for block in self.grid.blocks(range).take(blocks_max) {
+            let dirty = self.logged_granules(block);
+            let cached = self.cached(block).union(dirty);
             let mut touched = self.grid.touched(block, range);
             while let Some((start, _)) = touched.first_run() {
                 let is_cached = cached.has(start);
+                let is_dirty = dirty.has(start);
                 let same = if is_cached { cached } else { GranuleMask(!cached.0) };
+                let same = if is_dirty { dirty } else { same.without(dirty) };
                 let (_, end) = touched.intersect(same).first_run().expect("it starts in the run");
                 touched = touched.without(GranuleMask::span(0, end));
                 let part = self.grid.granule_range(block, start, end).intersect(range);
-                let state = if is_cached { ExtentState::Clean } else { ExtentState::Uncached };
+                let state = match (is_dirty, is_cached) {
+                    (true, _) => ExtentState::Dirty,
+                    (false, true) => ExtentState::Clean,
+                    (false, false) => ExtentState::Uncached,
+                };
                 match actions.extents[first..].last_mut() {
                     Some(last) if last.state == state => last.len += part.len(),
                     _ => actions.extents.push(Extent { len: part.len(), state }),

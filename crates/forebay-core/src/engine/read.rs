@@ -12,6 +12,7 @@
 use super::inflight::{IoKind, Job, ReadJob};
 use super::{Engine, LatencyOf};
 use crate::action::{Action, Actions, Event, IoOp, Reply, ReplyData, Source, Target};
+use crate::config::Mode;
 use crate::geometry::{ByteRange, GranuleMask, REQUEST_MAX};
 use crate::ids::{BlockIndex, Nanos, SlotId};
 use crate::overlap::Access;
@@ -39,7 +40,7 @@ impl Engine {
         actions: &mut Actions,
     ) -> bool {
         let range = request.range;
-        let Some(ram) = self.ram.as_mut().filter(|_| self.config.mode.caches()) else {
+        let Some(ram) = self.ram.as_mut().filter(|_| self.mode.caches()) else {
             return false;
         };
         if self.overlap.has_writer(range) {
@@ -92,8 +93,9 @@ impl Engine {
         let range = request.range;
         let run = self.streams.observe(range);
         let bypass = self.config.sequential_bypass.is_some_and(|limit| run > limit);
-        let caches = self.config.mode.caches();
-        let admit = caches && !(no_admit || bypass && wants_data);
+        let caches = self.mode.caches();
+        let refused = no_admit || self.mode == Mode::WriteOnly || bypass && wants_data;
+        let admit = caches && !refused;
         self.counters.reads_bypassed += u64::from(caches && !admit);
         let (target, access) = match caches {
             true if admit => (self.grid.align_to_granules(range), Access::Fill),
@@ -108,6 +110,8 @@ impl Engine {
             cursor: target.start,
             source: Source::Ram,
             any_cached: false,
+            partial: None,
+            overlay: (target.start, 0),
         };
         self.enter(now, request, access, target, Job::Read(job));
     }
@@ -120,7 +124,7 @@ impl Engine {
         mut request: Request,
         actions: &mut Actions,
     ) {
-        if !self.config.mode.caches() || (self.ram.is_none() && self.flash.is_none()) {
+        if !self.mode.caches() || (self.ram.is_none() && self.flash.is_none()) {
             self.counters.prefetches += 1;
             return self.refuse(now, request, IoStatus::Ok, actions);
         }
@@ -130,6 +134,10 @@ impl Engine {
     }
 
     pub(super) fn run_read(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
+        // With a log the grid does not move, and what waited with a buffer may still be in another mode.
+        if self.requests[key].buffer.is_none() || (self.log.is_some() && !self.has_begun(key)) {
+            self.lay_out(key);
+        }
         if !self.ensure_buffer(key) {
             return;
         }
@@ -137,9 +145,39 @@ impl Engine {
         let entry = &self.requests[key];
         let Job::Read(job) = entry.job else { unreachable!("a read") };
         let chosen = job.cursor >= job.target.end || entry.failed.is_some() || entry.answered;
-        if chosen && entry.outstanding == 0 {
-            self.finish_read(now, key, job, actions);
+        if !chosen || entry.outstanding > 0 {
+            return;
         }
+        let mut job = job;
+        if job.partial.is_some() && entry.failed.is_none() && !entry.answered {
+            let is_done = self.run_overlay(now, key, &mut job, actions);
+            self.requests[key].job = Job::Read(job);
+            if !is_done {
+                return;
+            }
+        }
+        self.finish_read(now, key, job, actions);
+    }
+
+    /// True when a source was chosen for some of a read.
+    fn has_begun(&self, key: Key) -> bool {
+        let entry = &self.requests[key];
+        let Job::Read(job) = entry.job else { unreachable!("a read") };
+        job.cursor > job.target.start || entry.outstanding > 0
+    }
+
+    /// Lays a read out on the grid as it is, in the mode as it is: both may have changed while it waited.
+    pub(super) fn lay_out(&mut self, key: Key) {
+        let range = self.requests[key].range;
+        let caches = self.mode.caches();
+        let target = match caches {
+            true => self.grid.align_to_granules(range),
+            false => self.align_to_backend(range),
+        };
+        let Job::Read(job) = &mut self.requests[key].job else { unreachable!("a read") };
+        job.use_cache = caches;
+        job.admit &= caches;
+        (job.target, job.cursor, job.overlay) = (target, target.start, (target.start, 0));
     }
 
     /// Goes on from the cursor until everything has a source or enough I/Os are under way.
@@ -174,11 +212,16 @@ impl Engine {
             let end = run_end(valid.intersect(wanted), first);
             return self.copy_from_ram(key, job, (block, slot, first, end), actions);
         }
+        let granule = self.grid.granule_range(block, first, first + 1);
+        if self.read_log(now, key, job, granule, actions) {
+            return;
+        }
         let in_ram = ram.map_or(GranuleMask::NONE, |(_, valid)| valid);
         if let Some((slot, valid)) = flash
             && valid.has(first)
         {
-            let end = run_end(valid.without(in_ram).intersect(wanted), first);
+            let valid = valid.without(in_ram).without(self.logged_granules(block));
+            let end = run_end(valid.intersect(wanted), first);
             return self.read_flash(now, key, job, (block, slot, first, end), actions);
         }
         let end = self.end_of_miss(job);
@@ -202,7 +245,8 @@ impl Engine {
             let (ram, flash) = self.lookup(block);
             let valid =
                 |tier: Option<(SlotId, GranuleMask)>| tier.map_or(GranuleMask::NONE, |t| t.1);
-            let cached = valid(ram).union(valid(flash)).intersect(self.grid.touched(block, rest));
+            let cached = valid(ram).union(valid(flash)).union(self.logged_granules(block));
+            let cached = cached.intersect(self.grid.touched(block, rest));
             if let Some((first, _)) = cached.first_run() {
                 return self.grid.granule_range(block, first, first + 1).start;
             }
@@ -266,7 +310,13 @@ impl Engine {
         }
     }
 
-    fn fetch_range(&mut self, now: Nanos, key: Key, range: ByteRange, actions: &mut Actions) {
+    pub(super) fn fetch_range(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        range: ByteRange,
+        actions: &mut Actions,
+    ) {
         let buffer = self.requests[key].buffer.expect("a running read has a buffer");
         let op = IoOp::Read { memory: buffer.at(range) };
         let kind = IoKind::BackendRead { request: key };

@@ -2,20 +2,28 @@
 
 use std::collections::VecDeque;
 
+use super::destage::Destager;
 use super::flash::FlashTier;
 use super::flush::FlushState;
+use super::log::WriteLog;
 use super::ram::RamTier;
 use super::{Engine, read};
 use crate::alignment::AlignmentDetector;
 use crate::buffers::BufferPool;
-use crate::config::{Config, GridOffset};
+use crate::config::{Config, GridOffset, Mode, WriteLogConfig};
 use crate::deadlines::Deadlines;
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
+use crate::ids::Nanos;
+use crate::log::index::PageGrid;
 use crate::overlap::Overlap;
 use crate::sequential::SequentialStreams;
 use crate::stats::{Counters, Latencies};
 use crate::table::Table;
 
+/// Smallest segment of a log, in pages.
+const LOG_SEGMENT_PAGES_MIN: u32 = 16;
+/// One to write, one to destage, one in between.
+const LOG_SEGMENTS_MIN: u32 = 3;
 /// Blocks on their way to flash at most.
 const FILLS_MAX: u32 = 32;
 
@@ -35,7 +43,7 @@ pub fn metadata_bytes(config: &Config) -> u64 {
     if slots(config.flash_bytes) > 0 {
         bytes += FlashTier::metadata_bytes_for(slots(config.flash_bytes), granules, config.policy);
     }
-    bytes
+    bytes + config.write_log.map_or(0, |log| WriteLog::metadata_bytes_for(&log))
 }
 
 impl Engine {
@@ -47,6 +55,8 @@ impl Engine {
         check(&config)?;
         let (offset, alignment) = match config.grid_offset {
             GridOffset::Fixed(offset) => (offset, None),
+            // The pages of a write log lie on the grid, which then stays.
+            GridOffset::Auto if config.write_log.is_some() => (0, None),
             GridOffset::Auto => (0, Some(AlignmentDetector::default())),
         };
         let grid = Grid::new(config.backend.size, config.block_size, offset);
@@ -54,8 +64,16 @@ impl Engine {
         let base = u64::from(buffers.pages()) * PAGE;
         let slots = |bytes: u64| Some((bytes / config.block_size) as u32).filter(|&n| n > 0);
         // Twice: when flash hangs, its I/Os stay while their reads begin anew (`timeout.rs`).
-        let ios_max = config.requests_max * read::FETCHES_MAX * 2 + FILLS_MAX + 1;
+        let log_ios = config.write_log.map_or(0, |_| Destager::ios_max() + config.requests_max * 8);
+        let ios_max = config.requests_max * read::FETCHES_MAX * 2 + FILLS_MAX + 1 + log_ios;
         let requests = config.requests_max;
+        let ram_end =
+            base + slots(config.ram_bytes).map_or(0, |n| u64::from(n) * config.block_size);
+        let groups = ram_end + Destager::memory_pages() * PAGE;
+        let pages = PageGrid::new(grid.offset());
+        let log = config.write_log.map(|log| WriteLog::new(log, groups, pages, requests));
+        let destager =
+            config.write_log.map(|log| Destager::new(&log, ram_end, config.backend_timeout));
         Ok(Engine {
             grid,
             ram: slots(config.ram_bytes).map(|n| RamTier::new(n, &grid, config.policy, base)),
@@ -71,6 +89,12 @@ impl Engine {
             ready: VecDeque::with_capacity(requests as usize),
             buffer_waiters: VecDeque::with_capacity(requests as usize),
             flush: FlushState::new(requests as usize),
+            // What an earlier run wrote beside the log is flushed before the log answers for it.
+            mode: if config.mode.logs() { Mode::WriteThrough } else { config.mode },
+            log,
+            destager,
+            acknowledgeable: VecDeque::with_capacity(requests as usize),
+            now: Nanos(0),
             request_deadlines: Deadlines::new(requests),
             flash_deadlines: Deadlines::new(ios_max),
             streams: SequentialStreams::default(),
@@ -139,12 +163,42 @@ fn check(config: &Config) -> Result<(), ConfigError> {
             REQUEST_MAX + 4 * BLOCK_MAX
         ));
     }
+    match &config.write_log {
+        None if config.mode.logs() => {
+            return fail("a write-back mode needs a write log: give the disk flash for one".into());
+        }
+        None => {}
+        Some(log) => check_log(log)?,
+    }
     let needed = metadata_bytes(config);
     if needed > config.metadata_bytes_max {
         return fail(format!(
             "needs {needed} bytes for metadata, limit {}: use a larger block size, a smaller cache or a higher limit",
             config.metadata_bytes_max
         ));
+    }
+    Ok(())
+}
+
+fn check_log(log: &WriteLogConfig) -> Result<(), ConfigError> {
+    let fail = |text: String| Err(ConfigError(text));
+    if log.segment_pages < LOG_SEGMENT_PAGES_MIN {
+        return fail(format!(
+            "log segments of {} pages: use at least {LOG_SEGMENT_PAGES_MIN}",
+            log.segment_pages
+        ));
+    }
+    if log.segments_max < LOG_SEGMENTS_MIN {
+        return fail(format!(
+            "a write log of {} segments: use at least {LOG_SEGMENTS_MIN}",
+            log.segments_max
+        ));
+    }
+    if u64::from(log.segment_pages) * u64::from(log.segments_max) >= u64::from(u32::MAX) {
+        return fail("a write log of 16 TiB or more: use a smaller one".into());
+    }
+    if !(1..=99).contains(&log.throttle_percent) {
+        return fail(format!("a throttle at {} % of the log: use 1 to 99", log.throttle_percent));
     }
     Ok(())
 }

@@ -3,16 +3,16 @@
 use super::Engine;
 use super::inflight::{IoEntry, IoKind};
 use crate::action::Actions;
-use crate::config::Mode;
+use crate::config::{DestageOrder, FlushSemantics, Mode};
+use crate::destage::window::Limit;
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
-use crate::stats::{Statistics, TierStatistics, VfrcStatistics};
+use crate::stats::{LogStatistics, Statistics, TierStatistics, VfrcStatistics};
 use crate::status::IoStatus;
 
 impl Engine {
     /// A snapshot of everything that is shown of the disk.
     pub fn statistics(&self) -> Statistics {
-        let mode = Mode::ALL.iter().find(|(mode, _)| *mode == self.config.mode);
         let ram = self.ram.as_ref().map(|ram| TierStatistics {
             state: "active".into(),
             slots: ram.dir.slots().into(),
@@ -28,7 +28,9 @@ impl Engine {
         let none = || TierStatistics { state: "none".into(), ..TierStatistics::default() };
         let (ram, flash) = (ram.unwrap_or_else(none), flash.unwrap_or_else(none));
         Statistics {
-            mode: mode.map_or("", |(_, name)| name).into(),
+            mode: name_of(self.config.mode).into(),
+            mode_actual: name_of(self.mode).into(),
+            log: self.log_statistics(),
             block_size: self.config.block_size,
             granule_size: self.grid.granule_size(),
             grid_offset: self.grid.offset(),
@@ -45,6 +47,58 @@ impl Engine {
             counters: self.counters,
             latency: self.latencies.summary(),
         }
+    }
+
+    fn log_statistics(&self) -> Option<LogStatistics> {
+        let (log, destager) = (self.log.as_ref()?, self.destager.as_ref()?);
+        let state = if log.is_lost {
+            "lost: dirty data cannot be read".to_owned()
+        } else if let Some(status) = log.failed {
+            format!("failed: {status}")
+        } else if self.is_draining() {
+            "draining".to_owned()
+        } else if !self.mode.logs() {
+            "unused".to_owned()
+        } else if destager.paused {
+            "paused".to_owned()
+        } else {
+            "active".to_owned()
+        };
+        let (config, segments) = (&log.config, &log.segments);
+        let order = DestageOrder::ALL.iter().find(|(order, _)| *order == config.order);
+        let deferred = match config.flush {
+            FlushSemantics::Honest => Nanos(0),
+            FlushSemantics::Deferred { dirty_age_max } => dirty_age_max,
+        };
+        let segment = u64::from(config.segment_pages) * PAGE;
+        let speed = destager.window.destaging().ns_per_page;
+        let is_clean = self.log_is_clean();
+        let limit = destager.window.limited_by(self.now, self.destage_supply());
+        Some(LogStatistics {
+            state,
+            order: order.map_or("", |(_, name)| name).into(),
+            deferred_ns: deferred.0,
+            capacity_bytes: segments.pages_max() * PAGE,
+            leased_bytes: u64::from(segments.leased()) * segment,
+            used_bytes: if is_clean { 0 } else { u64::from(segments.in_use()) * segment },
+            dirty_bytes: self.dirty_bytes(),
+            primary_age_ns: match log.ages.oldest() {
+                Some(oldest) if !is_clean => self.now.since(oldest).0,
+                Some(_) | None => 0,
+            },
+            last_sequence: log.last_sequence().0,
+            durable_sequence: log.durable_sequence().0,
+            flushed_sequence: destager.flushed.0,
+            epoch: log.epoch().0,
+            is_durable: log.is_durable(),
+            is_clean,
+            outstanding: destager.outstanding,
+            outstanding_limit: destager.window.limit(),
+            destage_bytes_per_second: (PAGE * 1_000_000_000).checked_div(speed).unwrap_or(0),
+            limited_by: limit_name(limit).into(),
+            injected_latency_ns: self.throttle_due(self.now, PAGE).since(self.now).0,
+            writes_waiting: log.wait_room.len() as u64,
+        })
     }
 
     fn vfrc(&self, ram: &TierStatistics, flash: &TierStatistics) -> VfrcStatistics {
@@ -67,6 +121,9 @@ impl Engine {
         actions: &mut Actions,
     ) {
         let latency = now.since(entry.issued);
+        if let (IoKind::BackendRead { .. }, Some(destager)) = (entry.kind, &mut self.destager) {
+            destager.note_guest_read(now, latency);
+        }
         match entry.kind {
             IoKind::FlashRead { .. }
             | IoKind::FlashFill { .. }
@@ -84,11 +141,41 @@ impl Engine {
             | IoKind::Zero { .. }
             | IoKind::Extents { .. }
             | IoKind::Flush
+            | IoKind::DestageBelow { .. }
+            | IoKind::DestageWrite { .. }
+            | IoKind::DestageZero { .. }
+            | IoKind::DestageZeroEdge { .. }
+            | IoKind::DestageFlush { .. }
             | IoKind::Orphan { flash_slot: None, .. } => {
                 self.latencies.backend_io.record(latency, 1);
                 let failed = !status.is_ok() && status != IoStatus::Unsupported;
                 self.counters.backend_errors += u64::from(failed);
             }
+            IoKind::LogWrite
+            | IoKind::LogFlush
+            | IoKind::LogRead { .. }
+            | IoKind::LogOverlay { .. }
+            | IoKind::DestageRead { .. }
+            | IoKind::DestageNote => {
+                self.latencies.log_io.record(latency, 1);
+                self.counters.log_errors += u64::from(!status.is_ok());
+            }
         }
+    }
+}
+
+fn name_of(mode: Mode) -> &'static str {
+    Mode::ALL.iter().find(|(known, _)| *known == mode).map_or("", |(_, name)| name)
+}
+
+/// What limits destaging, in a word.
+fn limit_name(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Idle => "nothing to destage",
+        Limit::EpochBound => "epoch-bound",
+        Limit::Storage => "primary storage",
+        Limit::GuestReads => "guest reads",
+        Limit::RateLimit => "max-destage-rate",
+        Limit::Errors => "errors of primary storage",
     }
 }

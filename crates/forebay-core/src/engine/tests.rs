@@ -1,17 +1,22 @@
 //! The engine against devices that the test moves by hand: every I/O stays pending until the test
 //! completes it, in any order, with any status.
 
+mod destage;
 mod faults;
 mod grid;
+mod log;
 mod order;
 mod reads;
 mod writes;
 
 use super::*;
-use crate::config::{BackendTraits, GridOffset};
+use crate::config::{BackendTraits, GridOffset, Mode, WriteLogConfig};
 use crate::request::{Op, Request};
 
 const KIB: u64 = 1024;
+/// Segments of the log's pool, and pages of each.
+const POOL_SEGMENTS: u32 = 64;
+const SEGMENT_PAGES: u32 = 16;
 
 /// An engine, its memory, its devices and what its clients heard.
 struct Rig {
@@ -19,6 +24,10 @@ struct Rig {
     memory: Vec<u8>,
     backend: Vec<u8>,
     flash: Vec<u8>,
+    /// Where the log's segments are.
+    pool: Vec<u8>,
+    /// Leases asked for, and segments leased so far.
+    leases: (u32, u32),
     /// I/Os that the engine asked for, oldest first.
     pending: Vec<Io>,
     actions: Actions,
@@ -48,6 +57,13 @@ fn config() -> Config {
     }
 }
 
+/// The same disk with a write log of four segments of 16 pages, in write-back, without RAM.
+fn with_log() -> Config {
+    let mut log = WriteLogConfig::new(SEGMENT_PAGES, 4);
+    log.throttle_percent = 99;
+    Config { mode: Mode::WriteBack, write_log: Some(log), ram_bytes: 0, ..config() }
+}
+
 impl Rig {
     fn new(config: Config) -> Rig {
         let engine = Engine::new(config).expect("a valid configuration");
@@ -55,6 +71,8 @@ impl Rig {
             memory: vec![0xEE; engine.memory_size() as usize],
             backend: (0..config.backend.size).map(|i| (i / 4096) as u8).collect(),
             flash: vec![0; engine.flash_size() as usize],
+            pool: vec![0; POOL_SEGMENTS as usize * SEGMENT_PAGES as usize * 4096],
+            leases: (0, 0),
             pending: Vec::new(),
             actions: Actions::default(),
             replies: Vec::new(),
@@ -102,6 +120,9 @@ impl Rig {
                     }
                     Action::Zero { memory } => self.slice(memory).fill(0),
                     Action::Event(event) => self.events.push(event),
+                    // What the bytes of the log say is the business of `log`; here places count.
+                    Action::Log(_) | Action::Unlease(_) => {}
+                    Action::Lease => self.leases.0 += 1,
                     Action::Reply(reply) => {
                         let bytes = match reply.data {
                             ReplyData::None => Vec::new(),
@@ -139,6 +160,7 @@ impl Rig {
             let device = match io.target {
                 Target::Backend => &mut self.backend,
                 Target::Flash => &mut self.flash,
+                Target::Log => &mut self.pool,
             };
             match io.op {
                 IoOp::Read { memory } => {
@@ -146,13 +168,13 @@ impl Rig {
                     let memory = memory.offset as usize..memory.offset as usize + range.len();
                     self.memory[memory].copy_from_slice(&device[range.clone()]);
                 }
-                IoOp::Write { memory } => {
+                IoOp::Write { memory, .. } => {
                     assert_eq!(u64::from(memory.len), io.range.len());
                     let memory = memory.offset as usize..memory.offset as usize + range.len();
                     device[range.clone()].copy_from_slice(&self.memory[memory]);
                 }
                 IoOp::WriteZeroes { .. } | IoOp::Discard => device[range.clone()].fill(0),
-                IoOp::Flush | IoOp::Extents => {}
+                IoOp::Flush | IoOp::Extents | IoOp::Progress { .. } => {}
             }
             if piece > 0 {
                 // Any function of the bytes will do for the engine.
@@ -172,6 +194,39 @@ impl Rig {
         }
         self.sent();
         self.engine.check_invariants();
+    }
+
+    /// Grants the leases that were asked for.
+    fn grant(&mut self) {
+        while std::mem::take(&mut self.leases.0) > 0 {
+            let segment = (crate::ids::SegmentId(self.leases.1), u64::from(self.leases.1));
+            self.leases.1 += 1;
+            self.engine.leased(self.now, Some(segment), &mut self.actions);
+            self.run_actions();
+        }
+    }
+
+    /// Ends everything well, and lets time pass, until nothing is to be done.
+    fn settle_log(&mut self) {
+        loop {
+            self.grant();
+            let deadline = self.engine.next_deadline();
+            if !self.pending.is_empty() {
+                self.complete(0, IoStatus::Ok);
+            } else if self.leases.0 == 0 && deadline != Nanos::NEVER {
+                self.now = self.now.max(deadline);
+                self.tick(0);
+            } else if self.leases.0 == 0 {
+                break;
+            }
+        }
+        self.sent();
+    }
+
+    /// The place among the pending I/Os of the first that is drawn so.
+    fn find(&self, drawn: &str) -> usize {
+        let all = self.drawn();
+        all.iter().position(|io| io == drawn).unwrap_or_else(|| panic!("{drawn} in {all:?}"))
     }
 
     fn tick(&mut self, millis: u64) {
@@ -210,10 +265,12 @@ impl Rig {
                 IoOp::Discard => "D",
                 IoOp::WriteZeroes { .. } => "Z",
                 IoOp::Extents => "E",
+                IoOp::Progress { .. } => "P",
             };
             let letter = match io.target {
                 Target::Backend => letter.to_string(),
                 Target::Flash => letter.to_lowercase(),
+                Target::Log => format!("log {letter}"),
             };
             format!("{letter} {}+{}", io.range.start, io.range.len())
         };

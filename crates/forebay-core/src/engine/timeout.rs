@@ -3,7 +3,8 @@
 //! A request's time starts anew with every I/O of it that ends. When it is over, the client is
 //! answered (or waits, by setting), but nothing is taken from the I/O: its buffer stays owned until
 //! it ends, and the range of a write stays held, so that a newer write to it cannot be overtaken by
-//! the old one. A read's range is let go: its bytes will not be installed.
+//! the old one; so does a write that is in the log and not safe there yet. A read's range is let go: its
+//! bytes will not be installed.
 //!
 //! Flash that does not answer is given up: reads go on from primary storage with a new buffer, the old
 //! one is an *orphan* until its I/Os end.
@@ -13,6 +14,7 @@ use super::inflight::{IoKind, Job, Orphan, Stage};
 use crate::action::{Action, Actions, Event, ReplyData};
 use crate::config::OnTimeout;
 use crate::ids::{Nanos, SlotId};
+use crate::log::index::Place;
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -27,6 +29,7 @@ impl Engine {
                 }
             }
         }
+        self.time_out_log(now, actions);
         while let Some(key) = self.request_deadlines.pop_due(now) {
             self.counters.requests_timed_out += 1;
             let range = self.requests[key].range;
@@ -41,7 +44,16 @@ impl Engine {
 
     /// When `tick` is due, [`Nanos::NEVER`] when nothing is timed.
     pub fn next_deadline(&self) -> Nanos {
-        self.request_deadlines.next().min(self.flash_deadlines.next())
+        let log = self.log.as_ref().map_or(Nanos::NEVER, |log| log.next_deadline(self.now));
+        let throttled = self.acknowledgeable.front();
+        let throttled = throttled.map_or(Nanos::NEVER, |a| self.throttle_due(a.ready, a.bytes));
+        self.request_deadlines
+            .next()
+            .min(self.flash_deadlines.next())
+            .min(log)
+            .min(throttled)
+            .min(self.destage_deadline())
+            .min(self.mode_deadline())
     }
 
     fn time_out(&mut self, key: Key, actions: &mut Actions) {
@@ -51,13 +63,36 @@ impl Engine {
             Stage::Overlap => {}
             Stage::Buffer => self.buffer_waiters.retain(|&waiter| waiter != key),
             Stage::Flush => self.flush.leave(key),
+            Stage::Room | Stage::Logged | Stage::Durable | Stage::Throttled => {
+                if self.is_in_log(key) {
+                    // Bytes that a crash could take back must not be seen, nor overwritten, before they
+                    // are safe: it stays, with its range.
+                    return;
+                }
+                self.log.as_mut().expect("it waits for the log").leave(key);
+            }
             Stage::Running => match entry.job {
-                Job::Read(_) | Job::Allocation => self.overlap.leave(key, &mut self.ready),
+                Job::Read(_) | Job::Allocation => {
+                    self.leave_overlay(key);
+                    self.overlap.leave(key, &mut self.ready);
+                }
                 Job::Write(_) | Job::Zero(_) | Job::Flush => {}
             },
         }
         if entry.outstanding == 0 {
             self.forget(key);
+        }
+    }
+
+    /// True when the request, or a part of it, is in the log already.
+    pub(super) fn is_in_log(&self, key: Key) -> bool {
+        let entry = &self.requests[key];
+        match (entry.job, entry.stage) {
+            (Job::Write(job), Stage::Room) => job.cursor > entry.range.start,
+            (Job::Write(_) | Job::Zero(_), Stage::Logged | Stage::Durable | Stage::Throttled) => {
+                true
+            }
+            _ => false,
         }
     }
 
@@ -71,22 +106,31 @@ impl Engine {
         let orphan = self.orphans.insert(Orphan { buffer, outstanding: entry.outstanding });
         entry.outstanding = 0;
         if let Job::Read(job) = &mut entry.job {
-            job.cursor = job.target.start;
+            (job.cursor, job.partial) = (job.target.start, None);
         }
         for io in self.ios.iter_mut() {
-            let flash_slot = match io.kind {
-                IoKind::FlashRead { request: r, slot, .. } if r == request => Some(slot),
-                IoKind::BackendRead { request: r } if r == request => None,
+            let (flash_slot, log_place) = match io.kind {
+                IoKind::FlashRead { request: r, slot, .. } if r == request => (Some(slot), None),
+                IoKind::LogRead { request: r, place, .. } if r == request => (None, Some(place)),
+                IoKind::BackendRead { request: r } if r == request => (None, None),
                 _ => continue,
             };
-            io.kind = IoKind::Orphan { orphan, flash_slot };
+            io.kind = IoKind::Orphan { orphan, flash_slot, log_place };
         }
         self.request_deadlines.push(request, now.plus(self.config.backend_timeout));
         self.ready.push_back(request);
     }
 
     /// An I/O of a buffer that was given up ended after all.
-    pub(super) fn on_orphan(&mut self, key: Key, flash_slot: Option<SlotId>) {
+    pub(super) fn on_orphan(
+        &mut self,
+        key: Key,
+        flash_slot: Option<SlotId>,
+        log_place: Option<Place>,
+    ) {
+        if let (Some(place), Some(log)) = (log_place, &mut self.log) {
+            log.segments.unhold(place);
+        }
         if let (Some(slot), Some(flash)) = (flash_slot, &mut self.flash) {
             flash.unhold(slot);
         }

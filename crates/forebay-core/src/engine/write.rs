@@ -30,14 +30,22 @@ impl Engine {
         debug_assert!(buffer.window.contains(request.range));
         let run = self.streams.observe(request.range);
         let bypass = self.config.sequential_bypass.is_some_and(|limit| run > limit);
-        self.counters.writes_bypassed += u64::from(bypass && self.config.mode.caches());
+        self.counters.writes_bypassed += u64::from(bypass && self.mode.caches());
         let held = self.align_to_backend(request.range);
-        let job = WriteJob { fua, bypass };
+        let job = WriteJob { fua, bypass, cursor: request.range.start };
         self.enter(now, request, Access::Write, held, Job::Write(job));
     }
 
-    /// The range is ours: reads the edges when the write is not made of whole logical blocks.
+    /// The range is ours: appends to the log, or writes out.
     pub(super) fn run_write(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
+        if self.mode.logs() || self.holds_writes() {
+            return self.wait_for_room(key);
+        }
+        self.write_through(now, key, actions);
+    }
+
+    /// Reads the edges when the write is not made of whole logical blocks.
+    fn write_through(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
         let range = self.requests[key].range;
         let whole = self.align_to_backend(range);
         if whole == range {
@@ -111,7 +119,7 @@ impl Engine {
         let kind = IoKind::Write { request: key };
         self.counters.backend_writes += 1;
         self.counters.backend_write_bytes += range.len();
-        let op = IoOp::Write { memory };
+        let op = IoOp::Write { memory, durable: false };
         self.start_io(now, Target::Backend, range, op, kind, actions);
     }
 
@@ -157,7 +165,7 @@ impl Engine {
     }
 
     /// Brings what the cache holds of `block` up to a write to `range` that primary storage has.
-    fn update_cache(
+    pub(super) fn update_cache(
         &mut self,
         now: Nanos,
         block: BlockIndex,
@@ -167,7 +175,10 @@ impl Engine {
         actions: &mut Actions,
     ) {
         let touched = self.grid.touched(block, range);
-        let keeps = self.config.mode == Mode::WriteThrough;
+        let keeps = match self.mode {
+            Mode::WriteThrough | Mode::WriteBack | Mode::WriteOnly => true,
+            Mode::WriteAround | Mode::PassThrough | Mode::Monitor => false,
+        };
         let covered = self.grid.covered(block, range);
         let in_ram = self.ram.as_ref().and_then(|ram| ram.dir.find(block));
         match in_ram {

@@ -35,11 +35,16 @@ impl Engine {
         let backend = self.config.backend;
         let logical = u64::from(backend.logical_block);
         let start = request.range.start.next_multiple_of(logical);
-        let end = if backend.discard { request.range.end & !(logical - 1) } else { start };
+        // The log keeps a discard as zeroes, which primary storage has to write in the end.
+        let followed = if self.mode.logs() { backend.write_zeroes } else { backend.discard };
+        let end = if followed { request.range.end & !(logical - 1) } else { start };
         let range = ByteRange::new(start, end.max(start));
         if range.is_empty() && !fua {
             self.counters.discards += 1;
             return self.refuse(now, request, IoStatus::Ok, actions);
+        }
+        if range.is_empty() && self.mode.logs() {
+            return self.submit_log_flush(now, request, actions);
         }
         self.enter_zero(now, Request { range, ..request }, ZeroKind::Discard, fua, false);
     }
@@ -55,7 +60,8 @@ impl Engine {
     ) {
         let aligned = self.align_to_backend(request.range) == request.range;
         let by_writing = !self.config.backend.write_zeroes || !aligned;
-        if by_writing && fast_only {
+        let is_slow = if self.mode.logs() { !self.config.backend.write_zeroes } else { by_writing };
+        if is_slow && fast_only {
             return self.refuse(now, request, IoStatus::Unsupported, actions);
         }
         let kind = ZeroKind::WriteZeroes { may_unmap, fast_only };
@@ -82,7 +88,13 @@ impl Engine {
         let entry = self.requests[key];
         let Job::Zero(mut job) = entry.job else { unreachable!("zeroes") };
         let rest = ByteRange::new(job.cursor, entry.range.end);
-        if entry.failed.is_some() || rest.is_empty() {
+        // The mode may have changed since it was submitted.
+        let is_lost = job.kind == ZeroKind::Discard && !self.config.backend.discard;
+        let has_begun = job.cursor > entry.range.start || entry.failed.is_some();
+        if !has_begun && !rest.is_empty() && (self.mode.logs() || self.holds_writes()) {
+            return self.wait_for_room(key);
+        }
+        if entry.failed.is_some() || rest.is_empty() || is_lost {
             return self.finish_zero(now, key, actions);
         }
         if !job.by_writing {
@@ -145,7 +157,7 @@ impl Engine {
         actions.list.push(Action::Zero { memory: buffer.at(job.piece) });
         self.counters.backend_writes += 1;
         self.counters.backend_write_bytes += whole.len();
-        let op = IoOp::Write { memory: buffer.at(whole) };
+        let op = IoOp::Write { memory: buffer.at(whole), durable: false };
         let kind = IoKind::Write { request: key };
         self.start_io(now, Target::Backend, whole, op, kind, actions);
     }

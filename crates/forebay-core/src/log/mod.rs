@@ -12,11 +12,23 @@
 //! the two kinds of page; [`recover`] walks them after a restart. `docs/format.md` has every byte and
 //! argues the protocol failure by failure; what writers owe to it is repeated at the functions here.
 
+pub mod adopt;
 pub mod group;
+pub mod index;
 pub mod recover;
 pub mod segment;
 
 use crate::geometry::{ByteRange, PAGE};
+
+/// Data pages of a group in memory at most.
+pub(crate) const GROUP_PAGES_MAX: u32 = 256;
+/// Pages before a group's data in memory: the header of the segment and its own.
+pub(crate) const GROUP_HEADER_PAGES: u32 = 2;
+
+/// Pages that a group takes in memory, and so in the staging file, which holds two of them from its start.
+pub fn group_memory_pages(segment_pages: u32) -> u32 {
+    GROUP_HEADER_PAGES + GROUP_PAGES_MAX.min(segment_pages - GROUP_HEADER_PAGES)
+}
 
 /// No record lies beyond this byte.
 pub const DISK_SIZE_MAX: u64 = 1 << 62;

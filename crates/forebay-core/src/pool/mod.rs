@@ -28,7 +28,7 @@ use crate::ids::SegmentId;
 /// Disks that a pool can hold.
 pub const DISKS_MAX: u16 = 64;
 /// Smallest segment.
-pub const SEGMENT_MIN: u64 = 1 << 20;
+pub const SEGMENT_MIN: u64 = 64 << 10;
 /// Segment where nothing else is asked for.
 pub const SEGMENT_DEFAULT: u64 = 16 << 20;
 /// Largest segment.

@@ -61,6 +61,9 @@ pub fn settle(engine: &mut Engine, actions: &mut Actions) -> u64 {
                 }
             }
             Action::Copy { .. } | Action::Zero { .. } | Action::Event(_) => {}
+            Action::Log(_) | Action::Lease | Action::Unlease(_) => {
+                unreachable!("a disk without a log")
+            }
         }
         next += 1;
     }

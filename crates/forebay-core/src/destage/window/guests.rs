@@ -10,8 +10,8 @@
 //! - **Paced.** For each batch of reads the mean is compared with that. Up to [`SLOWER_MAX`] times
 //!   it the pace rises by a tenth, above it falls with the square of the excess, never under a
 //!   [`FLOOR_PART`]th of what the storage bears: destaging gets slower, but does not stop. When the
-//!   log fills beyond the throttle's threshold, so that the guest's writers wait, reads may take
-//!   longer too, up to [`SLOWER_FULL`] times.
+//!   log fills beyond the throttle's threshold, so that the guest's writers wait, reads *yield*:
+//!   nothing is paced until the log has room again.
 //! - **Absent.** Without reads for a second there is no pace.
 //!
 //! The bound is on the mean. A disk does one thing at a time, and where a small write keeps it busy
@@ -36,7 +36,6 @@ const QUIET_TIME_MAX: Nanos = Nanos::from_millis(6_000);
 /// A read may be stuck in the storage's queue; or there are no more reads.
 const QUIET_UNREAD_MAX: Nanos = Nanos::from_millis(2_500);
 const SLOWER_MAX: f64 = 1.2;
-const SLOWER_FULL: f64 = 2.8;
 const RISE: f64 = 1.1;
 const FALL_MAX: f64 = 0.5;
 /// A quiet batch this close to what is known confirms it.
@@ -46,6 +45,8 @@ const DRAINED: f64 = 0.8;
 /// Reads never are so much faster with destaging: what was taken for their speed alone was wrong.
 const WRONG: f64 = 0.6;
 const FLOOR_PART: u64 = 20;
+/// Nor slower than about ten writes a second, whatever is known of the storage: a log always empties.
+const FLOOR_MIN: u64 = 10 * (132 << 10);
 /// Reads outstanding on average, from which a guest counts as reading.
 const PRESENT: f64 = 0.05;
 
@@ -61,8 +62,8 @@ pub(super) struct Guests {
     /// When a quiet phase ended last, and the pace to go on with.
     quiet_ended: Nanos,
     resume_at: u64,
-    /// Reads may take this many times as long as without destaging.
-    slower_max: f64,
+    /// The guest's writers wait: reads have to do with what they get.
+    yields: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,17 +122,20 @@ impl Guests {
             starts_before: 0,
             quiet_ended: Nanos(0),
             resume_at: 0,
-            slower_max: SLOWER_MAX,
+            yields: false,
         }
     }
 
     /// How far the log is filled beyond the throttle's threshold, 0 to 1.
     pub(super) fn on_excess(&mut self, excess: f64) {
-        self.slower_max = SLOWER_MAX + (SLOWER_FULL - SLOWER_MAX) * excess;
+        self.yields = excess > 0.0;
     }
 
     /// When the next destage write may start, for the sake of reads.
     pub(super) fn next_allowed(&self) -> Nanos {
+        if self.yields {
+            return Nanos(0);
+        }
         match self.phase {
             Phase::Absent => Nanos(0),
             Phase::Quiet(quiet) => quiet.ends(),
@@ -145,6 +149,9 @@ impl Guests {
 
     /// True when reads are what keeps destaging from being faster.
     pub(super) fn is_binding(&self, now: Nanos) -> bool {
+        if self.yields {
+            return false;
+        }
         match self.phase {
             Phase::Absent => false,
             Phase::Quiet(quiet) => now < quiet.ends(),
@@ -156,7 +163,9 @@ impl Guests {
     pub(super) fn on_start(&mut self, now: Nanos, work: u64, bears: u64) {
         self.batch.starts += 1;
         self.pass_time(now, bears);
-        if let Phase::Paced(pace) = &mut self.phase {
+        if let Phase::Paced(pace) = &mut self.phase
+            && !self.yields
+        {
             pace.on_start(now, work);
         }
     }
@@ -219,7 +228,7 @@ impl Guests {
             Phase::Absent => {}
             Phase::Paced(_) if !is_present => self.phase = Phase::Absent,
             Phase::Paced(mut pace) => {
-                let ratio = batch.mean() / self.alone_ns / self.slower_max;
+                let ratio = batch.mean() / self.alone_ns / SLOWER_MAX;
                 let rate = adjusted(pace.per_second(), ratio, bears);
                 let since_quiet = now.since(self.quiet_ended);
                 let is_lost = self.alone_ns == 0.0 || ratio > 1.0 && rate == floor(bears);
@@ -273,7 +282,7 @@ impl Guests {
 }
 
 fn floor(bears: u64) -> u64 {
-    (bears / FLOOR_PART).max(1)
+    (bears / FLOOR_PART).max(FLOOR_MIN)
 }
 
 /// The pace after a batch of reads that took `ratio` times as long as they may.

@@ -162,7 +162,7 @@ fn a_read_only_disk_refuses_every_change() {
 fn after_shut_down_new_requests_are_refused_and_old_ones_finish() {
     let mut rig = Rig::new(config());
     rig.read(1, 0, 512);
-    rig.engine.shut_down();
+    rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.read(2, 0, 512);
     assert_eq!(rig.reply(2).1, IoStatus::ShuttingDown);
     rig.settle();

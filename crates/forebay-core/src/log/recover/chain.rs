@@ -3,7 +3,7 @@
 use super::input::{LeasedSegment, LogReader, RecoverInput};
 use super::walk::{Walk, WalkedGroup, Walker};
 use super::{LogEnd, RecordPlace, RecoverError, RecoveredLog, RecoveredRecord, RecoveredSegment};
-use crate::ids::{FlushEpoch, SegmentId, Sequence};
+use crate::ids::{FlushEpoch, GroupNumber, SegmentId, Sequence};
 use crate::log::group::{GroupInvalid, GroupView};
 use crate::log::segment::{SegmentHeader, SegmentInvalid};
 
@@ -17,7 +17,7 @@ pub(super) fn chain<R: LogReader>(
     let first = walks.first().map(|walk| walk.header);
     let mut chain = Chain {
         log: RecoveredLog {
-            next_group: first.map(|header| header.first_group).unwrap_or_default(),
+            next_group: first.map(|header| header.first_group).unwrap_or(GroupNumber(1)),
             next_sequence: input.flushed.plus(1),
             next_ordinal: leased.last().map_or(0, |last| last.ordinal + 1),
             flushed: input.flushed,
@@ -41,6 +41,13 @@ pub(super) fn chain<R: LogReader>(
     log.report = report;
     add_staged(input, &mut log)?;
     drop_incomplete(&mut log);
+    for walk in walks[..joined].iter().rev() {
+        // A segment that holds nothing but what was left out is void, and its group numbers are free.
+        if walk.header.first_sequence < log.next_sequence {
+            break;
+        }
+        log.next_group = walk.header.first_group;
+    }
     let headers = walks.iter().map(|walk| walk.header.epoch);
     let epoch = headers.chain(log.records.last().map(|record| record.epoch)).max();
     log.next_epoch = FlushEpoch(epoch.map_or(1, |epoch| epoch.0 + 1));

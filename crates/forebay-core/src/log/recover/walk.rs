@@ -113,6 +113,10 @@ impl<'a, R: LogReader> Walker<'a, R> {
     pub(super) fn walk(&mut self, live: &[SegmentHeader]) -> Result<Vec<Walk>, RecoverError> {
         let mut walks = Vec::with_capacity(live.len());
         for (index, header) in live.iter().enumerate() {
+            if index > 0 && live[index - 1].generation < header.generation {
+                // What a restart left out, incomplete requests, is void whatever was claimed of it.
+                self.durable = self.durable.min(Sequence(header.first_sequence.0 - 1));
+            }
             self.durable = self.durable.max(header.durable);
             let stop = live.get(index + 1).map(|next| next.first_group);
             walks.push(self.walk_segment(header, stop)?);

@@ -1,0 +1,143 @@
+//! What follows a batch: the flush of primary storage, the note of it, and the log that becomes free.
+
+use super::Progress;
+use crate::action::{Action, Actions, Event, IoOp, Target};
+use crate::engine::Engine;
+use crate::engine::inflight::IoKind;
+use crate::geometry::ByteRange;
+use crate::ids::Nanos;
+use crate::status::IoStatus;
+
+/// Notes that fail in a row before the dirty bytes of a log that failed count as lost.
+const NOTE_FAILURES_MAX: u32 = 8;
+
+impl Engine {
+    /// Every write of the batch has completed.
+    pub(super) fn end_batch(&mut self) {
+        let destager = self.destager();
+        destager.done = destager.batch.limit();
+        destager.done_position = destager.batch.end();
+        destager.batch.end_it();
+        destager.oldest = Nanos::NEVER;
+        self.counters.destage_batches += 1;
+    }
+
+    /// Flushes primary storage when that frees enough, or nothing else is to be done.
+    pub(super) fn flush_destaged(&mut self, now: Nanos, actions: &mut Actions) {
+        let log = self.log.as_ref().expect("there is a log");
+        let barrier = log.config.barrier;
+        let destager = self.destager.as_ref().expect("a log has a destager");
+        let pages = destager.done_position.0.saturating_sub(destager.tail.0);
+        let waits = !destager.batch.is_active();
+        let is_due = waits || pages >= destager.batch.unflushed_max() / 4;
+        let stopped = destager.stopped || destager.redo || now < destager.retry_at;
+        if destager.done <= destager.flushed || destager.flushing.is_some() || stopped {
+            return;
+        }
+        if !is_due && !barrier {
+            return;
+        }
+        let covers = (destager.done, destager.done_position);
+        self.destager().flushing = Some(covers);
+        self.counters.backend_flushes += 1;
+        let session = self.destager().session;
+        let kind = IoKind::DestageFlush { session };
+        let nothing = ByteRange::default();
+        self.start_io(now, Target::Backend, nothing, IoOp::Flush, kind, actions);
+    }
+
+    /// Primary storage is flushed, or not.
+    pub(in crate::engine) fn on_destage_flushed(
+        &mut self,
+        now: Nanos,
+        session: u64,
+        status: IoStatus,
+        actions: &mut Actions,
+    ) {
+        let destager = self.destager();
+        if destager.session != session {
+            return;
+        }
+        let (done, position) = destager.flushing.take().expect("a flush of this session");
+        if status.is_ok() {
+            (destager.flushed, destager.tail) = (done, position);
+            let log = self.log.as_mut().expect("there is a log");
+            let last = log.last_sequence();
+            log.ages.on_flushed(done, last);
+            self.flush.note_destage_flushed();
+            return;
+        }
+        // What the failed flush may have lost is written again.
+        self.counters.destage_errors += 1;
+        actions.list.push(Action::Event(Event::DestageFailed { status }));
+        let destager = self.destager();
+        destager.redo = true;
+        destager.batch.fail();
+        destager.retry_at = now.plus(destager.pause);
+        destager.pause = Nanos(destager.pause.0 * 2).min(super::RETRY_MAX);
+    }
+
+    /// Notes what was flushed, when no batch is about to.
+    pub(super) fn note_flushed_progress(&mut self, now: Nanos, actions: &mut Actions) {
+        let destager = self.destager();
+        let behind = destager.noted.flushed < destager.flushed;
+        let waits = destager.noting.is_some() || now < destager.retry_at;
+        if !behind || waits || destager.stopped {
+            return;
+        }
+        let through = destager.noted.through;
+        let progress = Progress { flushed: destager.flushed, through };
+        self.note(now, progress, actions);
+    }
+
+    pub(super) fn note(&mut self, now: Nanos, progress: Progress, actions: &mut Actions) {
+        let Progress { flushed, through } = progress;
+        self.destager().noting = Some(progress);
+        let nothing = ByteRange::default();
+        let op = IoOp::Progress { flushed, through };
+        self.start_io(now, Target::Log, nothing, op, IoKind::DestageNote, actions);
+    }
+
+    /// Progress is noted, or not.
+    pub(in crate::engine) fn on_destage_noted(
+        &mut self,
+        now: Nanos,
+        status: IoStatus,
+        actions: &mut Actions,
+    ) {
+        let destager = self.destager();
+        let noting = destager.noting.take().expect("its own I/O");
+        if status.is_ok() {
+            destager.noted = noting;
+            destager.note_failures = 0;
+            return;
+        }
+        destager.note_failures += 1;
+        // Without notes nothing is destaged: try again, as after an error of primary storage.
+        let is_hopeless = destager.note_failures >= NOTE_FAILURES_MAX;
+        self.counters.destage_errors += 1;
+        actions.list.push(Action::Event(Event::DestageFailed { status }));
+        let destager = self.destager();
+        destager.retry_at = now.plus(destager.pause);
+        destager.pause = Nanos(destager.pause.0 * 2).min(super::RETRY_MAX);
+        if is_hopeless && self.log.as_ref().is_some_and(|log| log.failed.is_some()) {
+            self.lose_log(actions);
+        }
+    }
+
+    /// Frees segments whose records are flushed, and that is noted.
+    pub(in crate::engine) fn free_log(&mut self, actions: &mut Actions) {
+        let flushed = self.destager().noted.flushed;
+        let log = self.log.as_mut().expect("there is a log");
+        while let Some(last) = log.segments.oldest_is_free(flushed) {
+            log.forget_segment(last);
+            let id = log.segments.free_oldest();
+            actions.list.push(Action::Unlease(id));
+        }
+        let forgets = log.index.has_zeroes() || log.forgets_when_clean;
+        let is_clean = flushed >= log.last_sequence() && log.is_quiet();
+        if forgets && is_clean && log.segments.has_no_reader() {
+            log.forget_all();
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The destager: carries what is in the write log to primary storage, in order, and frees the log.
+//!
+//! ```text
+//!  records ─► batch ─► noted (may be on primary storage) ─► zeroes ─► runs of pages ─► done
+//!                                                                                      │ flush of primary storage
+//!   segment free ◄─ noted (flushed) ◄──────────────────────────────────────────────────┘
+//! ```
+//! Three sequences mark how far it is: `flushed` ≤ `done` ≤ `through`. Records up to `flushed` are durable on
+//! primary storage, up to `done` they are written in the present session, up to `through` they may be
+//! there. What is noted durably (the progress page) is never behind the truth in `through`, so after a crash or a
+//! lost session everything between `flushed` and `through` is written again, as one batch with the newest
+//! bytes only: primary storage never goes back to older bytes than it had.
+//!
+//! **Order.** A batch is records in log order: of one flush epoch (`strict`), or of several (`window`,
+//! `throughput`). Within a batch only the newest bytes of each sector are written, sorted, neighbours
+//! together, zeroes first. The next batch starts when every write of this one has completed, so that
+//! primary storage alone is a crash-consistent image at every instant (`strict`).
+//!
+//! **Patience.** Epochs that have ended are destaged at once; the one under way is left alone for a
+//! while, so that its overwrites meet in the log.
+//!
+//! **Failure.** After an error of primary storage the batch pauses, then goes on with what is not done. Nothing
+//! is ever given up. Memory for runs is the destager's own: writers that wait for the log hold theirs.
+
+mod batch;
+mod finish;
+mod run;
+
+use crate::action::{Action, Actions, Event};
+use crate::buffers::BufferPool;
+use crate::config::WriteLogConfig;
+use crate::destage::throttle::{Aim, Fill, Throttle, ThrottleConfig};
+use crate::destage::window::{DestageWindow, Supply, WindowConfig};
+use crate::engine::Engine;
+use crate::engine::log::segments::Position;
+use crate::geometry::PAGE;
+use crate::ids::{Nanos, Sequence};
+use crate::log::recover::RecoveredLog;
+use crate::status::IoStatus;
+use crate::table::Table;
+
+use batch::Batch;
+use run::Run;
+
+/// Memory for runs.
+const MEMORY: u64 = 4 << 20;
+/// Runs under way at most.
+const RUNS_MAX: u32 = 128;
+/// Longest piece that primary storage is asked to zero.
+const ZEROES_PIECE_MAX: u64 = 64 << 20;
+/// Pause after an error of primary storage, the first time and at most.
+const RETRY_MIN: Nanos = Nanos::from_millis(100);
+const RETRY_MAX: Nanos = Nanos::from_millis(10_000);
+
+/// Progress that is, or is to be, noted durably.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub flushed: Sequence,
+    pub through: Sequence,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Destager {
+    pub(super) window: DestageWindow,
+    throttle: Throttle,
+    memory: BufferPool,
+    /// Where the memory begins.
+    base: u64,
+    runs: Table<Run>,
+    batch: Batch,
+    /// Everything before this position is in a batch, or was.
+    cursor: Position,
+    /// Where the first record after `flushed` may be.
+    tail: Position,
+    done: Sequence,
+    done_position: Position,
+    pub(super) flushed: Sequence,
+    noted: Progress,
+    noting: Option<Progress>,
+    /// A flush of primary storage is under way for records up to this one.
+    flushing: Option<(Sequence, Position)>,
+    /// Sessions of primary storage lost so far.
+    session: u64,
+    /// What was written since the last flush has to be written again.
+    redo: bool,
+    /// Not before this time: an error is a moment ago.
+    retry_at: Nanos,
+    pause: Nanos,
+    /// Writes and zeroes of primary storage under way.
+    pub(super) outstanding: u32,
+    /// Since when the oldest record that is not destaged has been waiting.
+    pub(super) oldest: Nanos,
+    /// Primary storage said that it can write zeroes, and could not.
+    zeroes_by_writing: bool,
+    /// Reads of the log that failed in a row, and notes.
+    read_failures: u32,
+    note_failures: u32,
+    /// An administrator paused it.
+    pub paused: bool,
+    stopped: bool,
+}
+
+impl Destager {
+    /// Pages of memory that it needs.
+    pub(super) fn memory_pages() -> u64 {
+        MEMORY / PAGE
+    }
+
+    pub(super) fn ios_max() -> u32 {
+        // Each run reads its pages one by one at worst.
+        RUNS_MAX * run::RUN_PAGES_MAX + 4
+    }
+
+    pub(super) fn new(config: &WriteLogConfig, base: u64, backend_timeout: Nanos) -> Destager {
+        let places = config.segment_pages * config.segments_max;
+        let window = WindowConfig {
+            outstanding_max: RUNS_MAX,
+            bytes_per_second_max: config.destage_rate_max,
+        };
+        let throttle = ThrottleConfig {
+            threshold_percent: config.throttle_percent,
+            delay_max: Nanos(backend_timeout.0 / 2),
+        };
+        Destager {
+            window: DestageWindow::new(window),
+            throttle: Throttle::new(throttle),
+            memory: BufferPool::new(MEMORY),
+            base,
+            runs: Table::new(RUNS_MAX),
+            batch: Batch::new(places),
+            cursor: Position(0),
+            tail: Position(0),
+            done: Sequence(0),
+            done_position: Position(0),
+            flushed: Sequence(0),
+            noted: Progress::default(),
+            noting: None,
+            flushing: None,
+            session: 0,
+            redo: false,
+            retry_at: Nanos(0),
+            pause: RETRY_MIN,
+            outstanding: 0,
+            oldest: Nanos::NEVER,
+            zeroes_by_writing: false,
+            read_failures: 0,
+            note_failures: 0,
+            paused: false,
+            stopped: false,
+        }
+    }
+
+    /// A read of the guest came back from primary storage.
+    pub(super) fn note_guest_read(&mut self, now: Nanos, latency: Nanos) {
+        self.window.on_guest_read(now, latency);
+    }
+
+    /// Nothing new is started any more.
+    pub(super) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    fn may_start(&self, now: Nanos) -> bool {
+        !self.stopped && !self.paused && now >= self.retry_at
+    }
+}
+
+impl Engine {
+    /// Does what can be done now; called whenever something has changed.
+    pub(super) fn destage(&mut self, now: Nanos, actions: &mut Actions) {
+        if self.log.is_none() {
+            return;
+        }
+        self.free_log(actions);
+        self.note_restored_age(now);
+        let fill = self.fill();
+        let destager = self.destager();
+        let excess = destager.throttle.excess(fill);
+        destager.window.on_excess(excess);
+        loop {
+            let destager = self.destager();
+            if !destager.batch.is_active() && !self.begin_batch(now) {
+                break;
+            }
+            if !self.note_progress(now, actions) {
+                break;
+            }
+            if !self.write_batch(now, actions) {
+                break;
+            }
+        }
+        self.flush_destaged(now, actions);
+        self.note_flushed_progress(now, actions);
+        self.note_idle(now);
+    }
+
+    /// Takes over where an earlier run was.
+    pub(super) fn restore_destager(&mut self, found: &RecoveredLog) {
+        let destager = self.destager();
+        // What is not in the log any more needs no destaging.
+        let last = Sequence(found.next_sequence.0 - 1);
+        let flushed = found.flushed.min(last);
+        (destager.done, destager.flushed) = (flushed, flushed);
+        // Numbers after the last record are used again.
+        let through = found.through.min(last);
+        destager.noted = Progress { flushed: found.flushed, through };
+        // The session in which it was sent is over.
+        destager.redo = through > flushed;
+    }
+
+    pub(super) fn destager(&mut self) -> &mut Destager {
+        self.destager.as_mut().expect("a log has a destager")
+    }
+
+    /// What an earlier run left ages from now on.
+    fn note_restored_age(&mut self, now: Nanos) {
+        let flushed = self.destager().flushed;
+        let log = self.log.as_mut().expect("there is a log");
+        if log.ages.oldest().is_none() && flushed < log.written_sequence {
+            log.ages.on_append(now, flushed.plus(1));
+        }
+    }
+
+    /// When time alone may change something.
+    pub(super) fn destage_deadline(&self) -> Nanos {
+        let (Some(destager), Some(log)) = (&self.destager, &self.log) else {
+            return Nanos::NEVER;
+        };
+        let has_dirty = destager.noted.flushed < log.written_sequence;
+        if destager.stopped || destager.paused || !has_dirty {
+            return Nanos::NEVER;
+        }
+        let later = |time: Nanos| if time > self.now { time } else { Nanos::NEVER };
+        let delayed = destager.oldest.plus(log.config.destage_delay);
+        later(destager.retry_at).min(later(destager.window.next_allowed())).min(later(delayed))
+    }
+
+    /// The session of primary storage ended: what was not flushed is written again.
+    pub(super) fn destage_session_lost(&mut self) {
+        let Some(destager) = &mut self.destager else { return };
+        destager.session += 1;
+        destager.flushing = None;
+        destager.redo = destager.noted.through > destager.flushed
+            || destager.noting.is_some_and(|noting| noting.through > destager.flushed);
+        destager.batch.fail();
+    }
+
+    /// An I/O of a batch failed: what is not done is tried again after a pause.
+    fn fail_batch(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
+        self.counters.destage_errors += 1;
+        let destager = self.destager();
+        destager.window.on_error(now);
+        if !destager.batch.has_failed() {
+            actions.list.push(Action::Event(Event::DestageFailed { status }));
+        }
+        let destager = self.destager();
+        destager.batch.fail();
+        destager.retry_at = now.plus(destager.pause);
+        destager.pause = Nanos(destager.pause.0 * 2).min(RETRY_MAX);
+    }
+
+    /// Bytes in the log that primary storage does not have yet.
+    pub(super) fn dirty_bytes(&self) -> u64 {
+        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return 0 };
+        let pages = log.end().0.saturating_sub(destager.done_position.0);
+        if destager.done >= log.last_sequence() { 0 } else { pages * PAGE }
+    }
+
+    /// True when primary storage has, durably, everything that the log holds.
+    pub(super) fn log_is_clean(&self) -> bool {
+        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return true };
+        destager.flushed >= log.last_sequence()
+    }
+
+    fn fill(&self) -> Fill {
+        let log = self.log.as_ref().expect("there is a log");
+        let capacity = log.segments.pages_max() * PAGE;
+        // What was destaged and is not free yet takes room, too, but comes back with the next flush.
+        Fill { dirty: self.dirty_bytes(), capacity }
+    }
+
+    /// When a write that could be acknowledged since `ready` may be.
+    pub(super) fn throttle_due(&self, ready: Nanos, bytes: u64) -> Nanos {
+        let destager = self.destager.as_ref().expect("a log has a destager");
+        let aim = if self.is_draining() { Aim::Empty } else { Aim::Room };
+        destager.throttle.due(ready, bytes, self.fill(), aim, &destager.window.destaging())
+    }
+
+    pub(super) fn note_throttled(&mut self, now: Nanos, due: Nanos) {
+        self.destager().throttle.on_acknowledged(now, due);
+    }
+
+    /// What the destager could write, if its window let it.
+    pub(super) fn destage_supply(&self) -> Supply {
+        let (Some(destager), Some(log)) = (&self.destager, &self.log) else {
+            return Supply::Nothing;
+        };
+        if destager.batch.is_active() && destager.batch.has_more() {
+            Supply::Writes
+        } else if destager.batch.is_active() && destager.batch.limit() < log.written_sequence {
+            Supply::LaterEpochs
+        } else {
+            Supply::Nothing
+        }
+    }
+
+    fn note_idle(&mut self, now: Nanos) {
+        let idle = self.dirty_bytes() == 0;
+        let destager = self.destager();
+        if idle && destager.outstanding == 0 {
+            destager.window.on_idle(now);
+            destager.oldest = Nanos::NEVER;
+        }
+    }
+}

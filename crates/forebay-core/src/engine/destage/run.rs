@@ -1,0 +1,466 @@
+//! Runs: neighbouring pages of a batch that are written with one I/O.
+//!
+//! ```text
+//!  items ─► memory ─► from RAM (a copy), or from the log on flash (checked) ─► write ─► done
+//!                     └─ a page in parts, on large logical blocks: what is below, too
+//! ```
+//! A page of which only some sectors are to be written, perhaps from several records, is a run by itself: its
+//! parts are laid together on one more page of memory, and each row of sectors is a write. On logical
+//! blocks larger than a sector that page is filled from primary storage first, and written whole.
+
+use super::ZEROES_PIECE_MAX;
+use crate::action::{Action, Actions, IoOp, Span, Target};
+use crate::engine::Engine;
+use crate::engine::inflight::IoKind;
+use crate::geometry::{ByteRange, PAGE, SECTOR};
+use crate::ids::Nanos;
+use crate::log::index::{LayerSource, PageGrid, PageIndex, Place, SectorMask};
+use crate::status::IoStatus;
+use crate::table::Key;
+
+/// Pages of a run at most.
+pub(super) const RUN_PAGES_MAX: u32 = 64;
+/// Reads of the log that failed in a row before the dirty bytes count as lost.
+const READ_FAILURES_MAX: u32 = 8;
+
+/// A run under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    /// Its first page of the destager's memory, and how many.
+    memory: (u32, u32),
+    page: PageIndex,
+    /// Pages of the disk.
+    pages: u32,
+    /// Its items: the first one, and how many.
+    items: (usize, u32),
+    /// The sectors to write, of each page.
+    sectors: SectorMask,
+    /// Every page is written whole, from one record.
+    is_whole: bool,
+    /// I/Os under way.
+    outstanding: u32,
+    bytes: u64,
+    started: Nanos,
+    failed: Option<IoStatus>,
+}
+
+impl Engine {
+    /// Goes on with the batch; true when it has ended.
+    pub(super) fn write_batch(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+        let destager = self.destager();
+        if destager.batch.has_failed() {
+            if destager.outstanding > 0 || !destager.runs.is_empty() || !destager.may_start(now) {
+                return false;
+            }
+            if destager.redo {
+                destager.batch.end_it();
+                return true;
+            }
+            destager.batch.retry();
+        }
+        while self.destager().batch.has_more() {
+            let destager = self.destager();
+            let under_way = destager.runs.len() as u32;
+            let allowed = destager.may_start(now)
+                && destager.window.next_allowed() <= now
+                && under_way < destager.window.limit()
+                && !destager.runs.is_full();
+            if !allowed {
+                return false;
+            }
+            if destager.batch.is_zeroing() {
+                if destager.outstanding == 0 {
+                    self.start_zero(now, actions);
+                }
+                return false;
+            }
+            if !self.start_run(now, actions) {
+                return false;
+            }
+            if self.destager().batch.has_failed() {
+                return false;
+            }
+        }
+        let destager = self.destager();
+        if destager.outstanding > 0 || !destager.runs.is_empty() || destager.batch.has_failed() {
+            return false;
+        }
+        self.end_batch();
+        true
+    }
+
+    fn start_zero(&mut self, now: Nanos, actions: &mut Actions) {
+        let destager = self.destager();
+        let (zero, cursor) = destager.batch.zero().expect("the batch has zeroes");
+        destager.outstanding += 1;
+        let backend = self.config.backend;
+        let logical = u64::from(backend.logical_block);
+        let whole_end = zero.range.end & !(logical - 1);
+        let has_blocks = cursor.is_multiple_of(logical) && cursor < whole_end;
+        if backend.write_zeroes && has_blocks && !self.destager().zeroes_by_writing {
+            let piece = ByteRange::new(cursor, whole_end.min(cursor + ZEROES_PIECE_MAX));
+            let op = IoOp::WriteZeroes { may_unmap: zero.may_unmap, fast_only: false };
+            let kind = IoKind::DestageZero { end: piece.end, memory: (0, 0) };
+            return self.start_io(now, Target::Backend, piece, op, kind, actions);
+        }
+        self.write_zeroes(now, ByteRange::new(cursor, zero.range.end), actions);
+    }
+
+    /// Writes zeroes from memory: whole logical blocks, or a part of one after reading it.
+    fn write_zeroes(&mut self, now: Nanos, range: ByteRange, actions: &mut Actions) {
+        let logical = u64::from(self.config.backend.logical_block);
+        let whole = range.start.next_multiple_of(logical);
+        let destager = self.destager();
+        let pages = if whole != range.start { 1 } else { RUN_PAGES_MAX };
+        // Zeroes are done alone, so that there is room.
+        let first = destager.memory.take(pages).expect("runs do not go on beside zeroes");
+        let memory =
+            Span { offset: destager.base + u64::from(first) * PAGE, len: pages * PAGE as u32 };
+        let block_end = (range.start & !(logical - 1)) + logical;
+        let tail_is_part = range.end & !(logical - 1) <= range.start;
+        if whole != range.start || tail_is_part {
+            let block = ByteRange::new(block_end - logical, block_end);
+            let end = range.end.min(block_end);
+            let kind = IoKind::DestageZeroEdge { end, memory: (first, pages) };
+            let op = IoOp::Read { memory: memory.part(0, logical) };
+            return self.start_io(now, Target::Backend, block, op, kind, actions);
+        }
+        let end = (range.start + u64::from(memory.len)).min(range.end & !(logical - 1));
+        let piece = ByteRange::new(range.start, end);
+        let memory = memory.part(0, piece.len());
+        actions.list.push(Action::Zero { memory });
+        let kind = IoKind::DestageZero { end, memory: (first, pages) };
+        let op = IoOp::Write { memory, durable: false };
+        self.start_io(now, Target::Backend, piece, op, kind, actions);
+    }
+
+    /// The logical block around zeroes is there: writes it with the zeroes in it.
+    pub(in crate::engine) fn on_destage_zero_edge(
+        &mut self,
+        now: Nanos,
+        (block, end): (ByteRange, u64),
+        (first, pages): (u32, u32),
+        status: IoStatus,
+        actions: &mut Actions,
+    ) {
+        let destager = self.destager();
+        if !status.is_ok() || destager.batch.has_failed() {
+            destager.outstanding -= 1;
+            destager.memory.give(first, pages);
+            if !status.is_ok() {
+                self.fail_batch(now, status, actions);
+            }
+            return;
+        }
+        let (_, cursor) = destager.batch.zero().expect("the batch has zeroes");
+        let base = destager.base + u64::from(first) * PAGE;
+        let memory = Span { offset: base, len: block.len() as u32 };
+        let zeroes = memory.part(cursor - block.start, end - cursor);
+        actions.list.push(Action::Zero { memory: zeroes });
+        let kind = IoKind::DestageZero { end, memory: (first, pages) };
+        let op = IoOp::Write { memory, durable: false };
+        self.start_io(now, Target::Backend, block, op, kind, actions);
+    }
+
+    /// Zeroes are on primary storage up to `end`, or not.
+    pub(in crate::engine) fn on_destage_zero(
+        &mut self,
+        now: Nanos,
+        end: u64,
+        (first, pages): (u32, u32),
+        status: IoStatus,
+        actions: &mut Actions,
+    ) {
+        let destager = self.destager();
+        destager.outstanding -= 1;
+        if pages > 0 {
+            destager.memory.give(first, pages);
+        }
+        if status == IoStatus::Unsupported {
+            // It cannot after all: from now on they are written.
+            destager.zeroes_by_writing = true;
+        } else if !status.is_ok() {
+            self.fail_batch(now, status, actions);
+        } else if !destager.redo {
+            destager.batch.advance_zero(end);
+            self.counters.destage_writes += 1;
+        }
+    }
+
+    /// Starts the next run; false when there is no memory for it.
+    fn start_run(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+        let disk = self.config.disk();
+        let log = self.log.as_ref().expect("there is a log");
+        let grid = log.index.grid();
+        let destager = self.destager.as_mut().expect("a log has a destager");
+        let all = |page: PageIndex| grid.sectors(page, disk);
+        let rest = destager.batch.rest();
+        let head = rest[0];
+        let is_whole = head.sectors == all(head.page);
+        let neighbours = rest.iter().zip(head.page.0..).take(RUN_PAGES_MAX as usize);
+        let mut items = match is_whole {
+            false => rest.iter().take_while(|item| item.page == head.page).count() as u32,
+            true => neighbours
+                .take_while(|(item, page)| item.page.0 == *page && item.sectors == all(item.page))
+                .count() as u32,
+        };
+        // The parts of a page are laid together on one more.
+        let extra = u32::from(!is_whole);
+        let first = loop {
+            match destager.memory.take(items + extra) {
+                Some(first) => break first,
+                None if items > 1 && is_whole => items /= 2,
+                None => return false,
+            }
+        };
+        let pages = if is_whole { items } else { 1 };
+        let parts = rest[..items as usize].iter();
+        let sectors = parts.fold(SectorMask::NONE, |all, item| all.union(item.sectors));
+        let last = PageIndex(head.page.0 + u64::from(pages) - 1);
+        let range = ByteRange::new(grid.range_of(head.page).start, grid.range_of(last).end);
+        let bytes = match is_whole {
+            true => range.intersect(disk).len(),
+            false => u64::from(sectors.0.count_ones()) * SECTOR,
+        };
+        let index = destager.batch.next();
+        destager.batch.advance(items as usize);
+        destager.window.on_start(now, bytes);
+        let run = destager.runs.insert(Run {
+            memory: (first, items + extra),
+            page: head.page,
+            pages,
+            items: (index, items),
+            sectors,
+            is_whole,
+            outstanding: 0,
+            bytes,
+            started: now,
+            failed: None,
+        });
+        self.read_run(now, run, actions);
+        if self.destager().runs[run].outstanding == 0 {
+            self.write_run(now, run, actions);
+        }
+        true
+    }
+
+    /// Memory of pages `first..first + pages` of a run.
+    fn run_memory(&self, run: Key, first: u32, pages: u32) -> Span {
+        let destager = self.destager.as_ref().expect("a log has a destager");
+        let place = destager.runs[run].memory.0 + first;
+        Span { offset: destager.base + u64::from(place) * PAGE, len: pages * PAGE as u32 }
+    }
+
+    /// Fetches the bytes of a run.
+    fn read_run(&mut self, now: Nanos, run: Key, actions: &mut Actions) {
+        let Run { items: (index, items), page, sectors, .. } = self.destager().runs[run];
+        let mut reading: Option<(u32, Place, u32)> = None;
+        for n in 0..items {
+            let item = self.destager().batch.item(index + n as usize);
+            let to = self.run_memory(run, n, 1);
+            let from = self.page_in_memory(item.page, item.place);
+            let log = self.log.as_ref().expect("there is a log");
+            let follows = reading.is_some_and(|(first, place, count)| {
+                let last = Place(place.0 + count - 1);
+                first + count == n && log.segments.are_neighbours(last, item.place)
+            });
+            match (from, &mut reading) {
+                (Some((from, lead)), _) => {
+                    let to = to.part(lead, u64::from(from.len));
+                    actions.list.push(Action::Copy { from, to });
+                }
+                (None, Some((_, _, count))) if follows => *count += 1,
+                (None, _) => {
+                    let before = reading.replace((n, item.place, 1));
+                    self.start_run_read(now, run, before, actions);
+                }
+            }
+        }
+        self.start_run_read(now, run, reading, actions);
+        let log = self.log.as_ref().expect("there is a log");
+        let below = log.index.grid().range_of(page).intersect(self.config.disk());
+        let all = log.index.grid().sectors(page, below);
+        if !sectors.contains(all) && u64::from(self.config.backend.logical_block) > SECTOR {
+            let memory =
+                self.run_memory(run, items, 1).part(lead_of(log.index.grid(), below), below.len());
+            let op = IoOp::Read { memory };
+            let kind = IoKind::DestageBelow { run };
+            self.destager().runs[run].outstanding += 1;
+            self.start_io(now, Target::Backend, below, op, kind, actions);
+        }
+    }
+
+    fn start_run_read(
+        &mut self,
+        now: Nanos,
+        run: Key,
+        reading: Option<(u32, Place, u32)>,
+        actions: &mut Actions,
+    ) {
+        let Some((first, place, pages)) = reading else { return };
+        let memory = self.run_memory(run, first, pages);
+        let log = self.log.as_mut().expect("there is a log");
+        log.segments.hold(place);
+        let range = log.segments.bytes(place, pages);
+        self.counters.log_read_bytes += range.len();
+        self.destager().runs[run].outstanding += 1;
+        let kind = IoKind::DestageRead { run, place, pages };
+        self.start_io(now, Target::Log, range, IoOp::Read { memory }, kind, actions);
+    }
+
+    /// The bytes of a page of the log, where memory has them: the RAM tier if they are the newest, or
+    /// their group; and where in the page they begin.
+    fn page_in_memory(&self, page: PageIndex, place: Place) -> Option<(Span, u64)> {
+        let log = self.log.as_ref().expect("there is a log");
+        if let Some(memory) = log.in_memory(place) {
+            return Some((memory, 0));
+        }
+        let ram = self.ram.as_ref()?;
+        let range = log.index.grid().range_of(page).intersect(self.config.disk());
+        let all = log.index.grid().sectors(page, range);
+        let piece = self.grid.piece(range.start, range.end);
+        let slot = ram.dir.find(piece.block)?;
+        let is_there = ram.dir.valid(slot).contains(piece.touched);
+        let is_newest = || log.index.layers(page).single(all) == Some(LayerSource::Place(place));
+        (is_there && is_newest())
+            .then(|| (ram.memory(slot, piece.offset, piece.len), lead_of(log.index.grid(), range)))
+    }
+
+    /// The log, or what is below a page in parts, was read for a run; or not.
+    pub(in crate::engine) fn on_destage_read(
+        &mut self,
+        now: Nanos,
+        run: Key,
+        status: IoStatus,
+        actions: &mut Actions,
+    ) {
+        let entry = &mut self.destager().runs[run];
+        entry.outstanding -= 1;
+        if !status.is_ok() {
+            entry.failed.get_or_insert(status);
+        }
+        if entry.outstanding > 0 {
+            return;
+        }
+        let failed = entry.failed;
+        match failed {
+            None if !self.destager().batch.has_failed() => self.write_run(now, run, actions),
+            None => self.end_run(run),
+            Some(status) => {
+                self.end_run(run);
+                self.fail_batch(now, status, actions);
+            }
+        }
+    }
+
+    /// Counts reads of the log for destaging: dirty bytes that cannot be read are lost.
+    pub(in crate::engine) fn note_destage_read(&mut self, status: IoStatus, actions: &mut Actions) {
+        let destager = self.destager();
+        if status.is_ok() {
+            destager.read_failures = 0;
+            return;
+        }
+        destager.read_failures += 1;
+        if destager.read_failures >= READ_FAILURES_MAX {
+            self.lose_log(actions);
+        }
+    }
+
+    fn write_run(&mut self, now: Nanos, run: Key, actions: &mut Actions) {
+        let Run { page, pages, items: (index, items), sectors, is_whole, .. } =
+            self.destager().runs[run];
+        let disk = self.config.disk();
+        let grid = self.log.as_ref().expect("there is a log").index.grid();
+        let last = PageIndex(page.0 + u64::from(pages) - 1);
+        let all = ByteRange::new(grid.range_of(page).start, grid.range_of(last).end);
+        let all = all.intersect(disk);
+        let lead = lead_of(grid, grid.range_of(page));
+        self.destager().runs[run].started = now;
+        if is_whole {
+            let memory = self.run_memory(run, 0, pages).part(lead, all.len());
+            return self.start_run_write(now, run, all, memory, actions);
+        }
+        let together = self.run_memory(run, items, 1);
+        for n in 0..items {
+            let from = self.run_memory(run, n, 1);
+            let item = self.destager().batch.item(index + n as usize);
+            for (first, end) in item.sectors.runs() {
+                let (skip, len) = (u64::from(first) * SECTOR, u64::from(end - first) * SECTOR);
+                let (from, to) = (from.part(skip, len), together.part(skip, len));
+                actions.list.push(Action::Copy { from, to });
+            }
+        }
+        let large = u64::from(self.config.backend.logical_block) > SECTOR;
+        if large || sectors.contains(grid.sectors(page, disk)) {
+            return self.start_run_write(now, run, all, together.part(lead, all.len()), actions);
+        }
+        for (first, end) in sectors.runs() {
+            let part = grid.sector_range(page, first, end);
+            let memory = together.part(u64::from(first) * SECTOR, part.len());
+            self.start_run_write(now, run, part, memory, actions);
+        }
+    }
+
+    fn start_run_write(
+        &mut self,
+        now: Nanos,
+        run: Key,
+        range: ByteRange,
+        memory: Span,
+        actions: &mut Actions,
+    ) {
+        self.counters.destage_writes += 1;
+        self.counters.destage_write_bytes += range.len();
+        let destager = self.destager();
+        destager.outstanding += 1;
+        destager.runs[run].outstanding += 1;
+        let op = IoOp::Write { memory, durable: false };
+        let kind = IoKind::DestageWrite { run };
+        self.start_io(now, Target::Backend, range, op, kind, actions);
+    }
+
+    /// A write of a run is on primary storage, or not.
+    pub(in crate::engine) fn on_destage_write(
+        &mut self,
+        now: Nanos,
+        run: Key,
+        status: IoStatus,
+        actions: &mut Actions,
+    ) {
+        let destager = self.destager();
+        let under_way = destager.runs.len() as u32;
+        destager.outstanding -= 1;
+        let entry = &mut destager.runs[run];
+        entry.outstanding -= 1;
+        if !status.is_ok() {
+            entry.failed.get_or_insert(status);
+        }
+        if entry.outstanding > 0 {
+            return;
+        }
+        let Run { failed, started, bytes, items, .. } = *entry;
+        match failed {
+            None => {
+                destager.window.on_write(now, now.since(started), bytes, under_way);
+                destager.batch.note_done(items);
+                destager.pause = super::RETRY_MIN;
+                self.end_run(run);
+            }
+            Some(status) => {
+                self.end_run(run);
+                self.fail_batch(now, status, actions);
+            }
+        }
+    }
+
+    fn end_run(&mut self, run: Key) {
+        let destager = self.destager();
+        let run = destager.runs.remove(run).expect("the run is there");
+        destager.memory.give(run.memory.0, run.memory.1);
+    }
+}
+
+/// Where in its page a range begins: not at 0 in a page that the disk's start cuts off.
+fn lead_of(grid: PageGrid, range: ByteRange) -> u64 {
+    (range.start + PAGE - grid.phase()) % PAGE
+}

@@ -1,0 +1,168 @@
+//! When a write that is in the log is acknowledged.
+//!
+//! ```text
+//!            ┌─ staged (plain, staging survives the process) ──┐
+//!  appended ─┼─ written (plain, otherwise) ────────────────────┼─► throttle ─► reply, range let go
+//!            └─ durable (FUA) ─────────────────────────────────┘
+//! ```
+//! The throttle delays acknowledgements, in order, as the log fills (`destage/throttle.rs`). An
+//! acknowledged FUA or FLUSH raises the flush epoch.
+
+use super::super::inflight::{Job, Stage};
+use super::super::{Engine, LatencyOf};
+use crate::action::{Actions, ReplyData};
+use crate::config::FlushSemantics;
+use crate::ids::{GroupNumber, Nanos};
+use crate::request::Request;
+use crate::status::IoStatus;
+use crate::table::Key;
+
+/// A write that could be acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Acknowledgeable {
+    pub key: Key,
+    pub ready: Nanos,
+    pub bytes: u64,
+}
+
+impl Engine {
+    /// All of the request is appended, up to this group.
+    pub(in crate::engine) fn on_appended(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        fua: bool,
+        group: GroupNumber,
+    ) {
+        if let Some(buffer) = self.requests[key].buffer.take() {
+            self.free_buffer(buffer);
+        }
+        let entry = &mut self.requests[key];
+        let log = self.log.as_mut().expect("there is a log");
+        let deferred = log.config.flush != FlushSemantics::Honest;
+        let staging = log.config.staging;
+        if fua && !deferred {
+            entry.stage = Stage::Durable;
+            log.wait_durable.push_back((key, group));
+        } else if staging {
+            self.may_acknowledge(now, key);
+        } else {
+            entry.stage = Stage::Logged;
+            log.wait_written.push_back((key, group));
+        }
+    }
+
+    /// A flush of the guest: answered when everything acknowledged before is durable in the log.
+    pub(in crate::engine) fn submit_log_flush(
+        &mut self,
+        now: Nanos,
+        request: Request,
+        actions: &mut Actions,
+    ) {
+        if self.flush.take_untold() {
+            // From before the mode changed.
+            return self.refuse(now, request, IoStatus::IoError, actions);
+        }
+        let key = self.insert(now, request, Job::Flush);
+        let log = self.log.as_mut().expect("the mode has a log");
+        let deferred = log.config.flush != FlushSemantics::Honest;
+        if log.is_durable() || deferred {
+            return self.answer_log_flush(key, actions);
+        }
+        if log.failed.is_some() {
+            self.answer(key, IoStatus::IoError, ReplyData::None, None, actions);
+            return self.forget(key);
+        }
+        self.requests[key].stage = Stage::Durable;
+        let group = log.last_group();
+        log.wait_durable.push_back((key, group));
+    }
+
+    fn answer_log_flush(&mut self, key: Key, actions: &mut Actions) {
+        self.log.as_mut().expect("there is a log").raise_epoch();
+        self.counters.flushes += 1;
+        self.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Flush), actions);
+        self.forget(key);
+    }
+
+    /// More is written, or durable: lets those go who waited for it.
+    pub(super) fn acknowledge_written(&mut self, now: Nanos, actions: &mut Actions) {
+        loop {
+            let log = self.log.as_mut().expect("there is a log");
+            if let Some(&(key, _)) = log.wait_written.front().filter(|w| w.1 <= log.written) {
+                log.wait_written.pop_front();
+                self.may_acknowledge(now, key);
+            } else if let Some(&(key, _)) = log.wait_durable.front().filter(|w| w.1 <= log.durable)
+            {
+                log.wait_durable.pop_front();
+                match self.requests[key].job {
+                    Job::Flush => self.answer_log_flush(key, actions),
+                    Job::Read(_) | Job::Write(_) | Job::Zero(_) | Job::Allocation => {
+                        self.may_acknowledge(now, key);
+                    }
+                }
+            } else {
+                break;
+            }
+        }
+        let log = self.log.as_mut().expect("there is a log");
+        if log.is_durable() {
+            log.oldest_volatile = Nanos::NEVER;
+        } else if log.durable == log.written {
+            log.oldest_volatile = log.groups[log.open].opened;
+        }
+    }
+
+    /// The write may be acknowledged as far as the log is concerned.
+    fn may_acknowledge(&mut self, now: Nanos, key: Key) {
+        if self.requests[key].answered {
+            return self.forget(key);
+        }
+        let entry = &mut self.requests[key];
+        entry.stage = Stage::Throttled;
+        let bytes = match entry.job {
+            Job::Write(_) => entry.range.len(),
+            // Zeroes cost the destager one I/O, whatever their length.
+            Job::Zero(_) | Job::Read(_) | Job::Flush | Job::Allocation => crate::geometry::PAGE,
+        };
+        self.acknowledgeable.push_back(Acknowledgeable { key, ready: now, bytes });
+    }
+
+    /// Acknowledges what the throttle lets go.
+    pub(in crate::engine) fn acknowledge(&mut self, now: Nanos, actions: &mut Actions) {
+        while let Some(&Acknowledgeable { key, ready, bytes }) = self.acknowledgeable.front() {
+            let due = self.throttle_due(ready, bytes);
+            if due > now {
+                return;
+            }
+            self.acknowledgeable.pop_front();
+            if self.requests[key].answered {
+                self.forget(key);
+                continue;
+            }
+            if ready < now {
+                let injected = now.since(ready);
+                self.counters.acknowledgements_delayed += 1;
+                self.counters.injected_latency_ns += injected.0;
+            }
+            self.note_throttled(now, due);
+            let fua = match self.requests[key].job {
+                Job::Write(job) => {
+                    self.counters.writes += 1;
+                    self.counters.write_bytes += self.requests[key].range.len();
+                    job.fua
+                }
+                Job::Zero(job) => {
+                    self.counters.discards += 1;
+                    job.fua
+                }
+                Job::Read(_) | Job::Flush | Job::Allocation => unreachable!("a write"),
+            };
+            if fua && let Some(log) = &mut self.log {
+                log.raise_epoch();
+            }
+            self.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Write), actions);
+            self.forget(key);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Group commit: the open group goes to flash whenever no log I/O is under way.
+//!
+//! ```text
+//!            somebody waits for durability?     everything before durable?
+//!  open ──┬─ no ─────────────────────────────────────────────► write ─────────► written
+//!         └─ yes ─┬─ yes ─► durable write ────────────────────────────────────► written, durable
+//!                 └─ no ──► write ─► flush ───────────────────────────────────► durable
+//! ```
+//! A durable write says nothing of the writes before it, hence the second question.
+
+use super::super::Engine;
+use super::super::inflight::{IoKind, Job};
+use super::{GroupState, LogIo, WriteLog};
+use crate::action::{Action, Actions, Event, IoOp, LogAction, ReplyData, Target};
+use crate::config::FlushSemantics;
+use crate::geometry::ByteRange;
+use crate::ids::{GroupNumber, Nanos};
+use crate::log::index::Place;
+use crate::status::IoStatus;
+
+impl WriteLog {
+    /// True when everything is to become durable, whoever waits for it.
+    fn wants_all_durable(&self, now: Nanos) -> bool {
+        let overdue = match self.config.flush {
+            FlushSemantics::Honest => false,
+            FlushSemantics::Deferred { .. } => self.volatile_until() <= now,
+        };
+        self.closing || overdue || self.wants_durable
+    }
+
+    /// True when a flush is wanted for what is written. It goes before what came later, or writers that do
+    /// not stop would keep it waiting.
+    fn wants_flush(&self, now: Nanos) -> bool {
+        let waits = || self.wait_durable.front().is_some_and(|&(_, group)| group <= self.written);
+        self.durable < self.written && (self.wants_all_durable(now) || waits())
+    }
+
+    /// True when the group is to be durable as soon as it is written.
+    fn wants_durable(&self, now: Nanos, group: GroupNumber) -> bool {
+        let waits = || self.wait_durable.back().is_some_and(|&(_, waits)| waits >= group);
+        self.wants_all_durable(now) || waits()
+    }
+
+    /// When time alone asks for something.
+    pub(in crate::engine) fn next_deadline(&self, now: Nanos) -> Nanos {
+        let io = if self.io == LogIo::None { self.volatile_until() } else { self.io_until };
+        let io = if self.failed.is_some() { Nanos::NEVER } else { io };
+        io.min(self.segments.lease_deadline(now))
+    }
+
+    /// What is not on flash stays in the groups' memory, and is destaged from there.
+    fn keep_in_memory(&mut self) {
+        let open = &mut self.groups[self.open];
+        if open.state == GroupState::Open && open.layout.entries > 0 {
+            open.state = GroupState::Writing;
+            let (position, last, pages) = (open.position, open.last, open.layout.pages());
+            self.segments.take_pages(pages);
+            self.segments.note_last(position, last);
+        }
+        for group in self.groups.iter().filter(|group| group.state == GroupState::Writing) {
+            self.written_end = self.written_end.max(group.position.plus(group.layout.pages()));
+        }
+        self.written_sequence = self.last_sequence();
+        self.durable_sequence = self.last_sequence();
+        self.oldest_volatile = Nanos::NEVER;
+    }
+
+    /// When what is staged has to become durable although nobody asked.
+    pub(in crate::engine) fn volatile_until(&self) -> Nanos {
+        match self.config.flush {
+            FlushSemantics::Honest => Nanos::NEVER,
+            // The flush itself takes a part of the time.
+            FlushSemantics::Deferred { dirty_age_max } => {
+                self.oldest_volatile.plus(Nanos(dirty_age_max.0 / 2))
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Starts the next log I/O, if there is a reason and none is under way.
+    pub(in crate::engine) fn commit(&mut self, now: Nanos, actions: &mut Actions) {
+        let timeout = self.config.flash_timeout;
+        let Some(log) = &mut self.log else { return };
+        if log.segments.wants_lease(now) {
+            actions.list.push(Action::Lease);
+        }
+        if log.io != LogIo::None || log.failed.is_some() {
+            return;
+        }
+        let number = log.open;
+        let group = log.groups[number];
+        let flush = log.wants_flush(now);
+        log.io_until = now.plus(timeout);
+        if !flush && group.state == GroupState::Open && group.layout.entries > 0 {
+            let before_is_durable = log.durable.0 + 1 == group.number.0;
+            let durable = before_is_durable && log.wants_durable(now, group.number);
+            log.io = LogIo::Write { group: number, durable };
+            log.groups[number].state = GroupState::Writing;
+            log.open = 1 - number;
+            log.room_changed = true;
+            log.segments.take_pages(group.layout.pages());
+            log.segments.note_last(group.position, group.last);
+            let durable_now = log.durable_sequence;
+            let header = group.header();
+            actions.push_log(LogAction::SealGroup { memory: header, durable: durable_now });
+            let memory = WriteLog::written_span(&group);
+            let mut place = log.segments.place(group.position);
+            if group.opens_segment {
+                place = Place(place.0 - 1);
+            }
+            let pages = memory.len / crate::geometry::PAGE as u32;
+            let range = log.segments.bytes(place, pages);
+            self.counters.log_writes += 1;
+            self.counters.log_write_bytes += range.len();
+            let op = IoOp::Write { memory, durable };
+            self.start_io(now, Target::Log, range, op, IoKind::LogWrite, actions);
+        } else if flush {
+            log.io = LogIo::Flush { covers: log.written };
+            self.counters.log_flushes += 1;
+            let nothing = ByteRange::default();
+            self.start_io(now, Target::Log, nothing, IoOp::Flush, IoKind::LogFlush, actions);
+        }
+    }
+
+    /// A group is on flash, or not.
+    pub(in crate::engine) fn on_log_written(
+        &mut self,
+        now: Nanos,
+        status: IoStatus,
+        checksums: &[u32],
+        actions: &mut Actions,
+    ) {
+        let log = self.log.as_mut().expect("its own I/O");
+        let LogIo::Write { group: number, durable } = log.io else { unreachable!("a log write") };
+        log.io = LogIo::None;
+        if log.failed.is_some() {
+            // It took too long; what it wrote stays in memory.
+            return;
+        }
+        if !status.is_ok() {
+            return self.fail_log(status, actions);
+        }
+        let group = log.groups[number];
+        let data = &checksums[checksums.len() - group.layout.data_pages as usize..];
+        let first = log.segments.place(group.position).0 + 1;
+        for (n, &checksum) in data.iter().enumerate() {
+            log.index.store_checksum(Place(first + n as u32), checksum);
+        }
+        log.groups[number].state = GroupState::Empty;
+        log.written_end = group.position.plus(group.layout.pages());
+        (log.written, log.written_sequence) = (group.number, group.last);
+        log.room_changed = true;
+        if durable {
+            log.wants_durable = false;
+            (log.durable, log.durable_sequence) = (group.number, group.last);
+        }
+        self.acknowledge_written(now, actions);
+    }
+
+    /// What was written is durable, or not.
+    pub(in crate::engine) fn on_log_flushed(
+        &mut self,
+        now: Nanos,
+        status: IoStatus,
+        actions: &mut Actions,
+    ) {
+        let log = self.log.as_mut().expect("its own I/O");
+        let LogIo::Flush { covers } = log.io else { unreachable!("a log flush") };
+        log.io = LogIo::None;
+        if log.failed.is_some() {
+            return;
+        }
+        if !status.is_ok() {
+            return self.fail_log(status, actions);
+        }
+        // Nothing was written meanwhile: there is one log I/O at a time.
+        assert_eq!(covers, log.written);
+        log.wants_durable = false;
+        (log.durable, log.durable_sequence) = (covers, log.written_sequence);
+        self.acknowledge_written(now, actions);
+    }
+
+    /// The log is not written to any more. Whoever waits for it is told; the dirty bytes are drained.
+    fn fail_log(&mut self, status: IoStatus, actions: &mut Actions) {
+        let log = self.log.as_mut().expect("its own I/O");
+        log.failed = Some(status);
+        log.keep_in_memory();
+        actions.list.push(Action::Event(Event::LogFailed { status }));
+        let mut told = std::mem::take(&mut log.wait_durable);
+        told.append(&mut log.wait_written);
+        told.make_contiguous().sort_unstable_by_key(|&(_, group)| group);
+        for &(key, _) in &told {
+            if !self.requests[key].answered {
+                self.answer(key, IoStatus::IoError, ReplyData::None, None, actions);
+            }
+            // A write keeps its range: its bytes would be lost with the process, so nobody may see them
+            // before primary storage has them.
+            match self.requests[key].job {
+                Job::Flush => self.forget(key),
+                _ => self.log.as_mut().expect("there is a log").owners.push(key),
+            }
+        }
+        told.clear();
+        self.log.as_mut().expect("there is a log").wait_durable = told;
+    }
+
+    /// A log I/O that takes too long: its device is not trusted with the next one.
+    pub(in crate::engine) fn time_out_log(&mut self, now: Nanos, actions: &mut Actions) {
+        let hangs = |log: &WriteLog| log.io != LogIo::None && log.io_until <= now;
+        if self.log.as_ref().is_some_and(|log| hangs(log) && log.failed.is_none()) {
+            self.fail_log(IoStatus::TimedOut, actions);
+        }
+    }
+
+    /// Answers what waits for room in the log, and lets it go.
+    pub(in crate::engine) fn refuse_waiting(&mut self, status: IoStatus, actions: &mut Actions) {
+        let Some(log) = &mut self.log else { return };
+        for key in std::mem::take(&mut log.wait_room) {
+            if !self.requests[key].answered {
+                self.answer(key, status, ReplyData::None, None, actions);
+            }
+            self.forget(key);
+        }
+    }
+
+    /// Dirty bytes cannot be saved any more: nothing is served until an administrator decides.
+    pub(in crate::engine) fn lose_log(&mut self, actions: &mut Actions) {
+        let Some(log) = &mut self.log else { return };
+        log.is_lost = true;
+        self.destager().stop();
+        self.refuse_waiting(IoStatus::IoError, actions);
+        self.release_owners();
+    }
+
+    /// A log that failed is empty: its last writes let their ranges go.
+    pub(in crate::engine) fn release_owners(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        for key in std::mem::take(&mut log.owners) {
+            self.forget(key);
+        }
+    }
+}

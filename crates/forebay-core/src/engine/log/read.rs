@@ -1,0 +1,373 @@
+//! Reads of what is in the log, newer than primary storage and than flash.
+//!
+//! ```text
+//!  a page of the disk   wholly from one record  ─► from the group in memory, or from flash (checked)
+//!                       zeroed                  ─► zeroes
+//!                       in parts                ─► what is below first, then the *overlay*, sector by sector
+//! ```
+//! Pages in parts are rare (a file system's log, unaligned guests), and read through one page of memory
+//! that such reads take in turn. What the log holds may be freed while what is below is fetched: then
+//! primary storage has it, and the read begins anew.
+
+use std::collections::VecDeque;
+
+use super::super::Engine;
+use super::super::inflight::{IoKind, Job, ReadJob};
+use super::super::read::FETCHES_MAX;
+use crate::action::{Action, Actions, Buffer, Event, IoOp, Source, Span, Target};
+use crate::geometry::{ByteRange, PAGE};
+use crate::ids::Nanos;
+use crate::log::index::{Layer, LayerSource, PageIndex, Place, SectorMask};
+use crate::status::IoStatus;
+use crate::table::Key;
+
+/// The page that overlays are read through.
+#[derive(Debug)]
+pub(in crate::engine) struct OverlayState {
+    scratch: Span,
+    user: Option<Key>,
+    waiting: VecDeque<Key>,
+}
+
+impl OverlayState {
+    pub(super) fn new(scratch: Span, requests_max: u32) -> OverlayState {
+        OverlayState {
+            scratch,
+            user: None,
+            waiting: VecDeque::with_capacity(requests_max as usize),
+        }
+    }
+}
+
+/// Pages in a row, in the log as on the disk.
+#[derive(Clone, Copy)]
+struct Run {
+    place: Place,
+    page: PageIndex,
+    pages: u32,
+}
+
+impl Engine {
+    /// Reads from the cursor on as far as the log matters; false when it does not matter for the
+    /// granule at the cursor.
+    pub(in crate::engine) fn read_log(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        job: &mut ReadJob,
+        granule: ByteRange,
+        actions: &mut Actions,
+    ) -> bool {
+        let Some(log) = self.log.as_ref().filter(|log| log.index.touches(granule)) else {
+            return false;
+        };
+        let grid = log.index.grid();
+        let disk = self.config.disk();
+        let mut end = granule.end;
+        let mut run: Option<Run> = None;
+        let mut below: Option<ByteRange> = None;
+        let mut position = granule.start;
+        job.any_cached = true;
+        job.source = job.source.max(Source::Flash);
+        while position < job.target.end {
+            let page = grid.page_of(position);
+            let bytes = grid.range_of(page).intersect(disk).intersect(job.target);
+            let all = grid.sectors(page, bytes);
+            let log = self.log.as_ref().expect("there is a log");
+            let layers = log.index.layers(page);
+            let single = layers.single(all);
+            let goes_on = match (single, &run) {
+                (Some(LayerSource::Place(place)), Some(run)) => {
+                    let last = Place(run.place.0 + run.pages - 1);
+                    log.segments.are_neighbours(last, place) && log.in_memory(place).is_none()
+                }
+                _ => false,
+            };
+            // Enough under way: the rest of this granule, and no more.
+            let is_enough = self.requests[key].outstanding >= FETCHES_MAX;
+            if position >= end && (!goes_on || is_enough) {
+                break;
+            }
+            if position >= end {
+                let block = self.grid.block_of(position);
+                let (first, _) = self.grid.touched(block, bytes).first_run().expect("not empty");
+                end = self.grid.granule_range(block, first, first + 1).end;
+            }
+            if !goes_on {
+                self.start_log_run(now, key, run.take(), actions);
+            }
+            match single {
+                Some(LayerSource::Place(_)) if goes_on => {
+                    run.as_mut().expect("it goes on").pages += 1;
+                }
+                Some(LayerSource::Place(place)) => {
+                    run = self.begin_log_run(key, place, page, bytes, actions);
+                }
+                Some(LayerSource::Zero) => {
+                    let memory = self.buffer_of(key).at(bytes);
+                    actions.list.push(Action::Zero { memory });
+                }
+                None => {
+                    let log = self.log.as_ref().expect("there is a log");
+                    if !layers.sectors().is_empty() {
+                        // Of the first one seen: what was freed since then counts.
+                        job.partial.get_or_insert(log.freed);
+                        job.overlay = (job.target.start, 0);
+                    }
+                    if !layers.sectors().contains(all) {
+                        match &mut below {
+                            Some(range) if range.end == bytes.start => range.end = bytes.end,
+                            _ => {
+                                let before = below.replace(bytes);
+                                self.fetch_below(now, key, before, actions);
+                            }
+                        }
+                        job.source = Source::Backend;
+                    }
+                }
+            }
+            position = bytes.end;
+        }
+        self.start_log_run(now, key, run, actions);
+        self.fetch_below(now, key, below, actions);
+        job.cursor = position;
+        true
+    }
+
+    fn buffer_of(&self, key: Key) -> Buffer {
+        self.requests[key].buffer.expect("a running read has a buffer")
+    }
+
+    /// A page that lies in the log: copies it if it is in memory still, else begins a run.
+    fn begin_log_run(
+        &mut self,
+        key: Key,
+        place: Place,
+        page: PageIndex,
+        bytes: ByteRange,
+        actions: &mut Actions,
+    ) -> Option<Run> {
+        let log = self.log.as_ref().expect("there is a log");
+        let Some(memory) = log.in_memory(place) else {
+            return Some(Run { place, page, pages: 1 });
+        };
+        let lead = bytes.start + PAGE - log.index.grid().phase();
+        let from = memory.part(lead % PAGE, bytes.len());
+        actions.list.push(Action::Copy { from, to: self.buffer_of(key).at(bytes) });
+        None
+    }
+
+    fn start_log_run(&mut self, now: Nanos, key: Key, run: Option<Run>, actions: &mut Actions) {
+        let Some(Run { place, page, pages }) = run else { return };
+        let log = self.log.as_mut().expect("there is a log");
+        log.segments.hold(place);
+        let range = log.segments.bytes(place, pages);
+        let start = log.index.grid().range_of(page);
+        let buffer = self.buffer_of(key);
+        let memory = whole_pages(buffer, start, pages);
+        self.counters.log_read_bytes += range.len();
+        let kind = IoKind::LogRead { request: key, place, pages };
+        self.start_io(now, Target::Log, range, IoOp::Read { memory }, kind, actions);
+    }
+
+    fn fetch_below(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        range: Option<ByteRange>,
+        actions: &mut Actions,
+    ) {
+        if let Some(range) = range {
+            self.fetch_range(now, key, self.align_to_backend(range), actions);
+        }
+    }
+
+    /// The log delivered pages of a read, or not.
+    pub(in crate::engine) fn on_log_read(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        (place, pages): (Place, u32),
+        status: IoStatus,
+        checksums: &[u32],
+        actions: &mut Actions,
+    ) {
+        let status = self.check_log_pages(place, pages, status, checksums, actions);
+        self.end_request_io(now, key, status);
+        self.ready.push_back(key);
+    }
+
+    /// Lets pages of the log go that were read; an error when they are not what was written.
+    pub(in crate::engine) fn check_log_pages(
+        &mut self,
+        place: Place,
+        pages: u32,
+        status: IoStatus,
+        checksums: &[u32],
+        actions: &mut Actions,
+    ) -> IoStatus {
+        let log = self.log.as_mut().expect("its own I/O");
+        log.segments.unhold(place);
+        let wrong = (0..pages).find(|&n| {
+            let expected = log.index.entry(Place(place.0 + n)).expect("it is held").checksum;
+            !status.is_ok() || checksums[n as usize] != expected
+        });
+        let Some(n) = wrong else { return IoStatus::Ok };
+        let entry = log.index.entry(Place(place.0 + n)).expect("it is held");
+        let range = log.index.grid().range_of(entry.page);
+        self.counters.log_errors += 1;
+        actions.list.push(Action::Event(Event::LogCorrupt { range }));
+        IoStatus::IoError
+    }
+
+    /// Lays the log's sectors over pages that it holds in parts; true when all are done.
+    pub(in crate::engine) fn run_overlay(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        job: &mut ReadJob,
+        actions: &mut Actions,
+    ) -> bool {
+        let log = self.log.as_ref().expect("the read saw a log");
+        if job.partial != Some(log.freed) {
+            // What was seen may be on primary storage by now, and newer than what was fetched.
+            (job.cursor, job.partial) = (job.target.start, None);
+            self.ready.push_back(key);
+            return false;
+        }
+        let grid = log.index.grid();
+        let (mut position, mut first) = job.overlay;
+        while position < job.target.end {
+            let page = grid.page_of(position);
+            let bytes = grid.range_of(page).intersect(self.config.disk()).intersect(job.target);
+            let log = self.log.as_ref().expect("there is a log");
+            let layers = log.index.layers(page);
+            let is_whole = layers.single(grid.sectors(page, bytes)).is_some();
+            for (n, layer) in layers.iter().enumerate().skip(first).filter(|_| !is_whole) {
+                if !self.lay(now, key, page, layer, bytes, actions) {
+                    job.overlay = (position, n);
+                    return false;
+                }
+            }
+            (position, first) = (bytes.end, 0);
+        }
+        job.partial = None;
+        true
+    }
+
+    /// Puts one layer in place; false when it has to be read, or its turn to be read has to come.
+    fn lay(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        page: PageIndex,
+        layer: Layer,
+        bytes: ByteRange,
+        actions: &mut Actions,
+    ) -> bool {
+        let log = self.log.as_mut().expect("there is a log");
+        let place = match layer.source {
+            LayerSource::Zero => {
+                for (first, end) in layer.sectors.runs() {
+                    let part = log.index.grid().sector_range(page, first, end).intersect(bytes);
+                    let buffer = self.requests[key].buffer.expect("a running read has a buffer");
+                    actions.list.push(Action::Zero { memory: buffer.at(part) });
+                }
+                return true;
+            }
+            LayerSource::Place(place) => place,
+        };
+        if let Some(memory) = log.in_memory(place) {
+            self.lay_sectors(key, page, layer.sectors, memory, bytes, actions);
+            return true;
+        }
+        match log.overlay.user {
+            None => log.overlay.user = Some(key),
+            Some(user) if user == key => {}
+            Some(_) => {
+                log.overlay.waiting.push_back(key);
+                return false;
+            }
+        }
+        log.segments.hold(place);
+        let range = log.segments.bytes(place, 1);
+        let memory = log.overlay.scratch;
+        self.counters.log_read_bytes += range.len();
+        let kind = IoKind::LogOverlay { request: key, place };
+        self.start_io(now, Target::Log, range, IoOp::Read { memory }, kind, actions);
+        false
+    }
+
+    fn lay_sectors(
+        &self,
+        key: Key,
+        page: PageIndex,
+        sectors: SectorMask,
+        from: Span,
+        bytes: ByteRange,
+        actions: &mut Actions,
+    ) {
+        let grid = self.log.as_ref().expect("there is a log").index.grid();
+        for (first, end) in sectors.runs() {
+            let part = grid.sector_range(page, first, end).intersect(bytes);
+            if part.is_empty() {
+                continue;
+            }
+            let lead = (part.start + PAGE - grid.phase()) % PAGE;
+            let to = self.buffer_of(key).at(part);
+            actions.list.push(Action::Copy { from: from.part(lead, part.len()), to });
+        }
+    }
+
+    /// A page of an overlay was read, or not.
+    pub(in crate::engine) fn on_log_overlay(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        place: Place,
+        status: IoStatus,
+        checksums: &[u32],
+        actions: &mut Actions,
+    ) {
+        let status = self.check_log_pages(place, 1, status, checksums, actions);
+        self.end_request_io(now, key, status);
+        let log = self.log.as_mut().expect("its own I/O");
+        log.overlay.user = None;
+        let scratch = log.overlay.scratch;
+        let page = log.index.entry(place).expect("its segment was held").page;
+        let layers = log.index.layers(page);
+        // All of them: the first may not need it any more.
+        self.ready.extend(log.overlay.waiting.drain(..));
+        let entry = &mut self.requests[key];
+        if status.is_ok() && !entry.answered {
+            let Job::Read(job) = &mut entry.job else { unreachable!("a read") };
+            job.overlay.1 += 1;
+            let target = job.target;
+            let log = self.log.as_ref().expect("there is a log");
+            let bytes =
+                log.index.grid().range_of(page).intersect(self.config.disk()).intersect(target);
+            let layer = layers.iter().find(|layer| layer.source == LayerSource::Place(place));
+            // Freed meanwhile: the read begins anew, and finds it where it is now.
+            if let Some(layer) = layer {
+                self.lay_sectors(key, page, layer.sectors, scratch, bytes, actions);
+            }
+        }
+        self.ready.push_back(key);
+    }
+
+    /// A read that waits for its turn went away.
+    pub(in crate::engine) fn leave_overlay(&mut self, key: Key) {
+        if let Some(log) = &mut self.log {
+            log.overlay.waiting.retain(|&k| k != key);
+        }
+    }
+}
+
+/// Memory of `pages` whole pages of a buffer from the page of `start` on, which the disk's start may cut.
+pub(in crate::engine) fn whole_pages(buffer: Buffer, start: ByteRange, pages: u32) -> Span {
+    let lead = PAGE - start.len();
+    let skip = start.start - buffer.window.start;
+    let offset = buffer.span.offset + skip - lead;
+    assert!(offset.is_multiple_of(PAGE), "granules meet pages in memory");
+    Span { offset, len: pages * PAGE as u32 }
+}

@@ -1,0 +1,90 @@
+//! Taking over the log that an earlier run left.
+
+use super::super::ConfigError;
+use super::super::Engine;
+use crate::config::Mode;
+use crate::ids::{GroupNumber, SegmentId, Sequence};
+use crate::log::group::RecordKind;
+use crate::log::index::{LogIndex, PageGrid, Place, ZeroRecord};
+use crate::log::recover::{RecordPlace, RecoveredLog, RecoveredRecord};
+
+impl Engine {
+    /// Takes over what recovery found. `first` is a fresh segment whose header is on flash, durable, and says
+    /// that the log goes on in it. Call it before the first request.
+    ///
+    /// Staged records are not taken over: whoever calls this submits them again as writes, in order, with
+    /// [`Engine::begin_epoch`] where the epoch rises.
+    ///
+    /// # Errors
+    /// The log is larger than this disk may have, or was laid out for another block grid.
+    pub fn restore(&mut self, found: &RecoveredLog, first: SegmentId) -> Result<(), ConfigError> {
+        let log = self.log.as_mut().expect("the disk has a log");
+        let needed = found.segments.len() + 1;
+        if needed > log.config.segments_max as usize {
+            return Err(ConfigError(format!(
+                "the write log holds {needed} segments from before, this disk may have {}: give it more",
+                log.config.segments_max
+            )));
+        }
+        if let Some(record) =
+            found.records.iter().find(|r| u64::from(r.phase) != log.index.grid().phase())
+        {
+            return Err(ConfigError(format!(
+                "the write log was laid out with blocks at byte {} of a page: set the grid offset accordingly",
+                record.phase
+            )));
+        }
+        assert!(found.next_sequence > found.flushed, "a sequence is never used twice");
+        for segment in &found.segments {
+            let last = Sequence(segment.end_sequence.0 - 1);
+            log.segments.restore(segment.segment, last);
+        }
+        for record in &found.records {
+            restore_record(&mut log.index, found, record, log.config.segment_pages);
+        }
+        log.segments.begin_with_header(first);
+        log.next_group = found.next_group;
+        log.next_sequence = found.next_sequence;
+        let last = GroupNumber(found.next_group.0 - 1);
+        (log.written, log.durable) = (last, last);
+        let last = Sequence(found.next_sequence.0 - 1);
+        (log.written_sequence, log.durable_sequence) = (last, last);
+        log.written_end = log.segments.head();
+        log.epoch = found.next_epoch;
+        self.restore_destager(found);
+        if !self.log_is_clean() && !self.mode.logs() {
+            // What is dirty is destaged before the disk is in a mode without a log.
+            self.mode = Mode::WriteBack;
+        }
+        Ok(())
+    }
+
+    /// What is submitted from now on belongs to a later flush epoch.
+    pub fn begin_epoch(&mut self) {
+        self.log.as_mut().expect("the disk has a log").raise_epoch();
+    }
+}
+
+fn restore_record(
+    index: &mut LogIndex,
+    found: &RecoveredLog,
+    record: &RecoveredRecord,
+    segment_pages: u32,
+) {
+    let RecordPlace::Log { segment, page } = record.place else { return };
+    let (sequence, epoch, range) = (record.sequence, record.epoch, record.range);
+    if record.kind == RecordKind::Zero {
+        return index.insert_zero(ZeroRecord { sequence, epoch, range, may_unmap: false });
+    }
+    // Slots are taken in order, so a segment's slot is its place in the list.
+    let slot = found.segments.iter().position(|s| s.segment == segment);
+    let slot = slot.expect("a record lies in a segment that was found") as u32;
+    let grid: PageGrid = index.grid();
+    let first = grid.page_of(range.start).0;
+    for (n, disk_page) in grid.pages(range).enumerate() {
+        debug_assert_eq!(disk_page.0, first + n as u64);
+        let place = Place(slot * segment_pages + page + n as u32);
+        index.insert(place, disk_page, grid.sectors(disk_page, range), sequence, epoch);
+        index.store_checksum(place, found.checksums[record.first_checksum as usize + n]);
+    }
+}

@@ -1,0 +1,125 @@
+//! Changing a disk's mode with its guest at work: what was asked for, and what is so.
+//!
+//! ```text
+//!  without log ──► hold new writes ─► those under way end ─► flush primary storage ─► with log
+//!  with log ─────► drain: the throttle tightens ─► nearly clean: hold new writes ─► clean ─► without log
+//! ```
+//! A disk that starts with a clean log enters it the first way: an earlier run may have acknowledged writes
+//! that primary storage has and has not flushed. A log that failed is left the second way, for write-through. Held writes wait as for room in the log, and
+//! go on in the new mode.
+
+use super::Engine;
+use super::inflight::{Job, Stage};
+use crate::action::{Action, Actions, Event};
+use crate::config::Mode;
+use crate::ids::Nanos;
+
+/// Part of the log that may be dirty when a drain holds writers to come to its end.
+const HOLD_PART: u64 = 64;
+
+impl Engine {
+    /// Asks for a mode; [`Engine::mode`] is it some time later.
+    ///
+    /// # Errors
+    /// The mode needs a write log and the disk has none.
+    pub fn set_mode(
+        &mut self,
+        now: Nanos,
+        mode: Mode,
+        actions: &mut Actions,
+    ) -> Result<(), super::ConfigError> {
+        if mode.logs() && self.log.is_none() {
+            let text = "this mode needs a write log, and the disk has none: give it flash";
+            return Err(super::ConfigError(text.to_owned()));
+        }
+        self.config.mode = mode;
+        if let Some(log) = &mut self.log {
+            // What was held for a change that is not wanted any more goes on.
+            log.room_changed = true;
+        }
+        self.run(now, actions);
+        Ok(())
+    }
+
+    /// The mode that the disk is in.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The mode that the disk is to be in: write-through when the log failed.
+    fn target_mode(&self) -> Mode {
+        let failed = self.log.as_ref().is_some_and(|log| log.failed.is_some());
+        if failed && self.config.mode.logs() { Mode::WriteThrough } else { self.config.mode }
+    }
+
+    /// When a change of mode that waits for a flush goes on.
+    pub(super) fn mode_deadline(&self) -> Nanos {
+        let waits = !self.mode.logs() && self.target_mode().logs();
+        let retry_at = self.flush.retry_at();
+        if waits && retry_at > self.now { retry_at } else { Nanos::NEVER }
+    }
+
+    /// True while the log is emptied for good.
+    pub(super) fn is_draining(&self) -> bool {
+        self.mode.logs() && !self.target_mode().logs()
+    }
+
+    /// True when new writes wait for the mode to change.
+    pub(super) fn holds_writes(&self) -> bool {
+        let target = self.target_mode();
+        match (self.mode.logs(), target.logs()) {
+            (false, true) => true,
+            (true, false) => {
+                let log = self.log.as_ref().expect("the mode has a log");
+                log.failed.is_some()
+                    || self.dirty_bytes() * HOLD_PART <= log.segments.pages_max() * 4096
+            }
+            (true, true) | (false, false) => false,
+        }
+    }
+
+    /// Changes the mode when everything is ready for it; true when it did.
+    pub(super) fn advance_mode(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+        let target = self.target_mode();
+        if self.mode == target {
+            return false;
+        }
+        match (self.mode.logs(), target.logs()) {
+            (true, false) => {
+                let log = self.log.as_mut().expect("the mode has a log");
+                log.forgets_when_clean = true;
+                self.free_log(actions);
+                let log = self.log.as_mut().expect("the mode has a log");
+                let is_quiet = log.is_quiet() && log.index.is_empty();
+                if !self.log_is_clean() || !is_quiet || !self.acknowledgeable.is_empty() {
+                    return false;
+                }
+            }
+            (false, true) => {
+                let writes = self.requests.iter().any(|(_, request)| match request.stage {
+                    Stage::Overlap | Stage::Room => false,
+                    Stage::Running | Stage::Flush | Stage::Buffer => {
+                        matches!(request.job, Job::Write(_) | Job::Zero(_))
+                    }
+                    Stage::Logged | Stage::Durable | Stage::Throttled => true,
+                });
+                if writes || !self.is_flushed_for_log(now, actions) {
+                    return false;
+                }
+                let log = self.log.as_mut().expect("checked when it was asked for");
+                log.forgets_when_clean = false;
+            }
+            (true, true) | (false, false) => {}
+        }
+        self.mode = target;
+        self.release_owners();
+        if !target.caches() {
+            self.invalidate(self.config.disk());
+        }
+        if let Some(log) = &mut self.log {
+            log.room_changed = true;
+        }
+        actions.list.push(Action::Event(Event::ModeChanged { mode: target }));
+        true
+    }
+}

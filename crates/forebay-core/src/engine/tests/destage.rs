@@ -1,0 +1,227 @@
+//! The destager: what reaches primary storage, in which order, and what is forgotten when.
+
+use super::*;
+use crate::config::DestageOrder;
+
+/// A rig with a first segment, and the log's I/O answered by [`Rig::log`].
+fn rig(config: Config) -> Rig {
+    let mut rig = Rig::new(config);
+    // Primary storage is flushed before the log answers for it.
+    rig.tick(0);
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    rig
+}
+
+impl Rig {
+    /// Ends all I/O on the log, and grants leases; I/O on primary storage stays.
+    fn log(&mut self) {
+        loop {
+            self.grant();
+            let Some(index) = self.pending.iter().position(|io| io.target == Target::Log) else {
+                return;
+            };
+            self.complete(index, IoStatus::Ok);
+        }
+    }
+}
+
+#[test]
+fn an_epoch_waits_until_every_write_of_the_one_before_has_completed() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.log();
+    rig.write_with(2, 65536, 4096, 2, true);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 0+4096"]);
+    rig.complete(0, IoStatus::Ok);
+    rig.log();
+    assert!(rig.drawn().contains(&"W 65536+4096".to_string()), "{:?}", rig.drawn());
+}
+
+#[test]
+fn within_an_epoch_only_the_newest_bytes_are_written_sorted_and_together() {
+    let mut rig = rig(with_log());
+    for (tag, start) in [(1, 12288), (2, 4096), (3, 8192), (4, 4096), (5, 40960)] {
+        rig.write(tag, start, 4096, tag as u8);
+    }
+    rig.submit(6, 0, 0, Op::Flush);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 4096+12288"], "one at a time at first");
+    rig.complete(0, IoStatus::Ok);
+    rig.settle_log();
+    assert!(rig.backend[4096..8192].iter().all(|&b| b == 4));
+    assert_eq!(rig.counters().destage_writes, 2);
+    assert_eq!(rig.counters().destage_write_bytes, 16384);
+}
+
+#[test]
+fn the_epoch_under_way_is_left_alone_for_a_while() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 1);
+    rig.log();
+    assert!(rig.drawn().is_empty());
+    rig.tick(1_001);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 0+4096"]);
+}
+
+#[test]
+fn nothing_reaches_primary_storage_before_it_is_durable_in_the_log_and_noted() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 1);
+    rig.complete(0, IoStatus::Ok);
+    rig.tick(1_001);
+    assert_eq!(rig.drawn(), ["log F 0+0"]);
+    rig.complete(0, IoStatus::Ok);
+    assert_eq!(rig.drawn(), ["log P 0+0"]);
+    rig.complete(0, IoStatus::Ok);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 0+4096"]);
+}
+
+#[test]
+fn records_are_kept_until_a_flush_of_the_same_session_succeeded() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.log();
+    rig.complete(0, IoStatus::Ok);
+    assert_eq!(rig.drawn(), ["F 0+0"]);
+    // The server restarts and forgets what it answered.
+    rig.backend[..4096].fill(0);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.complete(0, IoStatus::IoError);
+    rig.expect_bytes(0, 4096, 1);
+    rig.settle_log();
+    assert!(rig.backend[..4096].iter().all(|&b| b == 1), "written again");
+}
+
+#[test]
+fn a_flush_that_ends_after_its_session_frees_nothing() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.log();
+    rig.complete(0, IoStatus::Ok);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.backend[..4096].fill(0);
+    let flush = rig.find("F 0+0");
+    rig.complete(flush, IoStatus::Ok);
+    rig.settle_log();
+    assert!(rig.backend[..4096].iter().all(|&b| b == 1), "written again");
+}
+
+#[test]
+fn an_error_of_primary_storage_is_tried_again_after_a_pause_and_only_what_failed() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 1);
+    rig.write(2, 65536, 4096, 2);
+    rig.submit(3, 0, 0, Op::Flush);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 0+4096"]);
+    rig.complete(0, IoStatus::Ok);
+    rig.log();
+    let write = rig.find("W 65536+4096");
+    rig.complete(write, IoStatus::IoError);
+    rig.log();
+    assert!(rig.drawn().is_empty(), "{:?}", rig.drawn());
+    rig.tick(1_000);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 65536+4096"]);
+    rig.settle_log();
+    assert!(rig.backend[65536..69632].iter().all(|&b| b == 2));
+}
+
+#[test]
+fn sectors_of_one_page_from_two_records_are_written_together_on_large_logical_blocks() {
+    let mut config = with_log();
+    config.backend.logical_block = 4096;
+    let mut rig = rig(config);
+    rig.write(1, 512, 512, 8);
+    rig.write(2, 1536, 512, 9);
+    rig.submit(3, 0, 0, Op::Flush);
+    rig.settle_log();
+    let mut expected = [0; 4096];
+    expected[512..1024].fill(8);
+    expected[1536..2048].fill(9);
+    assert_eq!(rig.backend[..4096], expected);
+    assert_eq!(rig.counters().destage_writes, 1);
+}
+
+#[test]
+fn a_window_merges_epochs() {
+    let mut config = with_log();
+    config.write_log.as_mut().expect("a log").order = DestageOrder::Window;
+    let mut rig = rig(config);
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    for tag in 1..5 {
+        rig.write_with(tag, 0, 4096, tag as u8, true);
+        rig.log();
+    }
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    rig.settle_log();
+    assert_eq!(rig.counters().destage_writes, 1);
+    assert!(rig.backend[..4096].iter().all(|&b| b == 4));
+}
+
+#[test]
+fn the_mode_changes_both_ways_with_writes_under_way() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 1);
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.write(2, 4096, 4096, 2);
+    assert_eq!(rig.engine.mode(), Mode::WriteBack, "not before everything is destaged");
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert!(rig.has_reply(2));
+    assert_eq!((rig.backend[0], rig.backend[4096]), (1, 2));
+    rig.write(3, 8192, 4096, 3);
+    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.write(4, 12288, 4096, 4);
+    assert!(!rig.has_reply(4), "it waits for the mode");
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    assert!(rig.has_reply(3) && rig.has_reply(4));
+    rig.expect_bytes(8192, 4096, 3);
+    rig.expect_bytes(12288, 4096, 4);
+}
+
+#[test]
+fn writes_held_for_a_mode_that_is_not_wanted_any_more_go_on() {
+    let mut config = with_log();
+    config.mode = Mode::WriteThrough;
+    let mut rig = Rig::new(config);
+    rig.tick(0);
+    rig.grant();
+    rig.write(1, 0, 4096, 9);
+    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.write(2, 65536, 4096, 9);
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.settle();
+    assert!(rig.has_reply(1) && rig.has_reply(2));
+}
+
+#[test]
+fn a_loss_that_was_not_told_is_told_by_the_first_flush_after_the_change_of_mode() {
+    let mut config = with_log();
+    config.mode = Mode::WriteThrough;
+    let mut rig = Rig::new(config);
+    rig.tick(0);
+    rig.grant();
+    rig.write(1, 0, 4096, 9);
+    rig.settle();
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.submit(3, 0, 0, Op::Flush);
+    assert_eq!((rig.reply(2).1, rig.reply(3).1), (IoStatus::IoError, IoStatus::Ok));
+}

@@ -1,0 +1,337 @@
+//! The write log: when a write is acknowledged, what one commit holds, and what reads see.
+
+use super::*;
+use crate::config::{FlashAdmission, FlushSemantics};
+
+/// A rig whose first segment is leased.
+fn rig(config: Config) -> Rig {
+    let mut rig = Rig::new(config);
+    // Primary storage is flushed before the log answers for it.
+    rig.tick(0);
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    rig
+}
+
+fn without_staging() -> Config {
+    let mut config = with_log();
+    config.write_log.as_mut().expect("a log").staging = false;
+    config
+}
+
+#[test]
+fn a_plain_write_is_acknowledged_when_it_is_staged() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 7);
+    assert!(rig.has_reply(1));
+    rig.expect_bytes(0, 4096, 7);
+    assert!(rig.backend[..4096].iter().all(|&b| b == 0));
+}
+
+#[test]
+fn a_disk_is_write_back_only_after_what_an_earlier_run_wrote_is_flushed() {
+    let mut rig = Rig::new(with_log());
+    rig.write(1, 0, 4096, 7);
+    assert_eq!(rig.drawn(), ["F 0+0"]);
+    rig.complete(0, IoStatus::IoError);
+    assert!(!rig.has_reply(1));
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    rig.tick(1_001);
+    rig.settle_log();
+    assert!(rig.has_reply(1));
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+}
+
+#[test]
+fn without_staging_a_plain_write_waits_until_the_log_has_it() {
+    let mut rig = rig(without_staging());
+    rig.write(1, 0, 4096, 7);
+    assert!(!rig.has_reply(1));
+    assert_eq!(rig.drawn(), ["log W 0+12288"], "segment header, group header, data");
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.has_reply(1));
+}
+
+#[test]
+fn writes_that_wait_together_share_one_durable_write() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    for tag in 2..6 {
+        rig.write_with(tag, tag * 8192, 4096, 7, true);
+    }
+    assert_eq!(rig.drawn(), ["log W 0+12288"]);
+    assert!(matches!(rig.pending[0].op, IoOp::Write { durable: true, .. }));
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.has_reply(1) && !rig.has_reply(2));
+    let write = rig.find("log W 12288+20480");
+    rig.complete(write, IoStatus::Ok);
+    assert!((2..6).all(|tag| rig.has_reply(tag)));
+}
+
+#[test]
+fn a_durable_write_behind_one_that_is_not_needs_a_flush_of_the_medium() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 7);
+    rig.write_with(2, 8192, 4096, 7, true);
+    rig.complete(0, IoStatus::Ok);
+    assert!(matches!(rig.pending[0].op, IoOp::Write { durable: false, .. }));
+    rig.complete(0, IoStatus::Ok);
+    assert!(!rig.has_reply(2));
+    assert_eq!(rig.drawn(), ["log F 0+0"]);
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.has_reply(2));
+}
+
+#[test]
+fn a_flush_ends_although_writes_go_on() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 7);
+    rig.submit(2, 0, 0, Op::Flush);
+    for tag in 3..8 {
+        rig.write(tag, tag * 4096, 4096, 7);
+        assert!(rig.pending.len() == 1, "one log I/O at a time");
+        rig.complete(0, IoStatus::Ok);
+        if rig.has_reply(2) {
+            return;
+        }
+    }
+    panic!("the flush waits for writes that came after it");
+}
+
+#[test]
+fn a_flush_of_a_clean_log_is_acknowledged_at_once() {
+    let mut rig = rig(with_log());
+    rig.submit(1, 0, 0, Op::Flush);
+    assert!(rig.has_reply(1));
+}
+
+#[test]
+fn a_read_sees_the_newest_bytes_sector_by_sector() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 7);
+    rig.write(2, 1024, 512, 8);
+    rig.write(3, 1024 + 512, 512, 9);
+    rig.settle_log();
+    rig.write(4, 5 * 4096 + 512, 512, 10);
+    rig.settle_log();
+    rig.expect_bytes(0, 1024, 7);
+    rig.expect_bytes(1024, 512, 8);
+    rig.expect_bytes(1536, 512, 9);
+    rig.expect_bytes(2048, 2048, 7);
+    rig.expect_bytes(5 * 4096, 512, 5);
+    rig.expect_bytes(5 * 4096 + 512, 512, 10);
+    rig.expect_bytes(5 * 4096 + 1024, 3072, 5);
+}
+
+#[test]
+fn zeroes_are_read_before_primary_storage_has_them() {
+    let mut rig = rig(with_log());
+    let op = Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false };
+    rig.submit(1, 512, 64 * KIB, op);
+    assert!(rig.has_reply(1));
+    rig.write(2, 8192, 512, 9);
+    rig.expect_bytes(1024, 7168, 0);
+    rig.expect_bytes(8192, 512, 9);
+    rig.expect_bytes(8704, 4096, 0);
+    assert_eq!(rig.backend[8192], 2);
+}
+
+#[test]
+fn a_full_log_makes_writers_wait_and_goes_on_as_it_is_destaged() {
+    let mut rig = rig(with_log());
+    for tag in 0..40 {
+        rig.write(tag, tag * 8192, 8192, tag as u8 + 1);
+        rig.grant();
+    }
+    let waiting = (0..40).filter(|&tag| !rig.has_reply(tag)).count();
+    assert!(waiting > 0, "80 pages do not fit into 64");
+    rig.settle_log();
+    assert!((0..40).all(|tag| rig.has_reply(tag)), "every writer went on");
+}
+
+#[test]
+fn a_request_longer_than_the_log_goes_through_it() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 512 * KIB, 9);
+    rig.settle_log();
+    assert!(rig.has_reply(1));
+    rig.expect_bytes(0, 512 * KIB, 9);
+}
+
+#[test]
+fn a_log_that_fails_tells_who_waits_and_is_drained_from_memory() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 7);
+    rig.write_with(2, 8192, 4096, 8, true);
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert!(rig.events.iter().any(|event| matches!(event, Event::LogFailed { .. })));
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert!(rig.backend[..4096].iter().all(|&b| b == 7), "what was acknowledged is there");
+    rig.write(3, 4096, 4096, 9);
+    rig.settle();
+    assert!(rig.backend[4096..8192].iter().all(|&b| b == 9));
+}
+
+#[test]
+fn dirty_bytes_that_cannot_be_read_stop_the_disk() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.complete(0, IoStatus::Ok);
+    rig.pool.fill(0);
+    for _ in 0..20 {
+        rig.tick(20_000);
+        while !rig.pending.is_empty() {
+            rig.complete(0, IoStatus::Ok);
+        }
+    }
+    assert!(rig.backend[..4096].iter().all(|&b| b == 0), "wrong bytes are never destaged");
+    rig.read(2, 0, 4096);
+    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+}
+
+#[test]
+fn a_flush_is_answered_although_the_destager_wants_everything_durable() {
+    let mut config = with_log();
+    config.write_log.as_mut().expect("a log").segments_max = 40;
+    let mut rig = rig(config);
+    for tag in 0..120 {
+        rig.grant();
+        rig.tick(20);
+        rig.write(tag, tag % 200 * 4096, 4096, 1);
+        if tag == 60 {
+            rig.submit(500, 0, 0, Op::Flush);
+        }
+        let commit = |io: &String| io.starts_with("log W") || io.starts_with("log F");
+        if let Some(commit) = rig.drawn().iter().position(commit) {
+            rig.complete(commit, IoStatus::Ok);
+        }
+        if rig.has_reply(500) {
+            assert!(tag < 66, "{} commits", tag - 60);
+            return;
+        }
+    }
+    panic!("the flush waits for writers who do not stop");
+}
+
+#[test]
+fn a_read_whose_flash_hangs_begins_anew_without_the_log_pages_it_waits_for() {
+    let flash_admission = FlashAdmission::Always;
+    let mut rig = rig(Config { flash_bytes: 256 * KIB, flash_admission, ..with_log() });
+    rig.read(1, 0, 4096);
+    rig.settle();
+    rig.write(2, 4096, 4096, 0x77);
+    let write = rig.find("log W 0+12288");
+    rig.complete(write, IoStatus::Ok);
+    rig.submit(3, 0, 12288, Op::Read { no_admit: true });
+    let below = rig.find("R 8192+4096");
+    rig.complete(below, IoStatus::Ok);
+    rig.tick(5_000);
+    let log = rig.find("log R 8192+4096");
+    rig.complete(log, IoStatus::Ok);
+    assert!(!rig.has_reply(3), "its other pages are still fetched");
+    while let Some(at) = rig.drawn().iter().rposition(|io| !io.starts_with("r ")) {
+        rig.complete(at, IoStatus::Ok);
+    }
+    let bytes = &rig.reply(3).2;
+    assert_eq!((bytes[0], bytes[4096], bytes[8192]), (0, 0x77, 2));
+}
+
+#[test]
+fn a_read_that_waited_for_a_buffer_over_a_change_of_mode_sees_the_log() {
+    let mut config = with_log();
+    config.mode = Mode::PassThrough;
+    (config.backend.size, config.buffer_bytes) = (64 << 20, 36 << 20);
+    let mut rig = Rig::new(config);
+    rig.tick(0);
+    rig.grant();
+    let range = ByteRange::at(0, 32 << 20);
+    let buffer = rig.engine.write_buffer(range).expect("a free buffer");
+    rig.read(1, 0, 8 << 20);
+    assert!(rig.pending.is_empty(), "it waits for a buffer");
+    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.settle();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    rig.slice(buffer.at(ByteRange::at(0, 4096))).fill(0x55);
+    rig.submit(2, 0, 4096, Op::Write { buffer, fua: false });
+    assert!(rig.has_reply(2));
+    rig.settle();
+    assert_eq!(rig.reply(1).2[0], 0x55);
+}
+
+#[test]
+fn a_lease_that_is_not_to_be_had_is_asked_for_again_after_a_pause() {
+    let mut rig = Rig::new(with_log());
+    rig.tick(0);
+    assert_eq!(std::mem::take(&mut rig.leases.0), 1);
+    rig.engine.leased(rig.now, None, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(rig.leases.0, 0);
+    assert!(rig.engine.next_deadline() > rig.now);
+    rig.tick(101);
+    assert_eq!(rig.leases.0, 1);
+}
+
+#[test]
+fn deferred_flushes_are_due_in_the_future_also_when_the_log_fails() {
+    let mut config = with_log();
+    let dirty_age_max = Nanos::from_millis(1_000);
+    config.write_log.as_mut().expect("a log").flush = FlushSemantics::Deferred { dirty_age_max };
+    let mut rig = rig(config);
+    rig.write(1, 0, 4096, 1);
+    rig.submit(2, 0, 0, Op::Flush);
+    assert!(rig.has_reply(2), "at once");
+    let write = rig.find("log W 0+12288");
+    rig.complete(write, IoStatus::Ok);
+    rig.tick(600);
+    let flush = rig.find("log F 0+0");
+    assert!(rig.engine.next_deadline() > rig.now);
+    rig.complete(flush, IoStatus::IoError);
+    rig.tick(1);
+    assert!(rig.engine.next_deadline() > rig.now);
+}
+
+#[test]
+fn a_log_device_that_is_dead_stops_the_disk_without_a_storm() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 9);
+    let mut ios = 0;
+    for _ in 0..100 {
+        rig.tick(10_000);
+        while !rig.pending.is_empty() {
+            let log = rig.pending[0].target == Target::Log;
+            ios += u32::from(log);
+            rig.complete(0, if log { IoStatus::IoError } else { IoStatus::Ok });
+        }
+    }
+    assert!(ios < 50, "{ios} I/Os on a dead device");
+    rig.read(2, 0, 4096);
+    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+}
+
+#[test]
+fn a_log_device_that_hangs_fails_the_log() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 9, true);
+    rig.tick(5_001);
+    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    assert!(rig.events.iter().any(|event| matches!(event, Event::LogFailed { .. })));
+    rig.complete(0, IoStatus::Ok);
+    rig.settle_log();
+    assert_eq!(rig.backend[0], 9);
+}
+
+#[test]
+fn at_the_end_nothing_waits_for_room() {
+    let mut config = with_log();
+    config.backend.size = 16 << 20;
+    let mut rig = rig(config);
+    rig.write(1, 0, 2 << 20, 9);
+    rig.engine.shut_down(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(rig.reply(1).1, IoStatus::ShuttingDown);
+    rig.settle();
+    assert!(rig.engine.is_idle());
+}

@@ -1,0 +1,519 @@
+//! The log index: where the newest acknowledged bytes of the disk lie in the write log.
+//!
+//! ```text
+//!   page of the disk ──hash──► newest entry ─► older entry ─► …      (only entries that show a sector)
+//!   zero records, oldest first ─────────────────────────────────     (few, looked through)
+//! ```
+//! A *page* is 4 KiB of the disk on the grid of the log (`phase`: see [`PageGrid`]). Every data page in
+//! the log has an entry at its *place*; the memory for all places is allocated once. An entry says
+//! which sectors of its page were written, and which of those no later record has overwritten
+//! (*visible*): only visible entries are linked, at most eight per page, so neither a lookup nor an insert
+//! depends on how often a page was rewritten. The destager takes entries by place, in log order, so
+//! it finds hidden ones too: they belong to earlier flush epochs.
+//!
+//! Zero records have no data and may cover the whole disk. They are kept in a bounded list and are
+//! compared by sequence with what the page's entries show.
+
+use std::collections::VecDeque;
+
+use crate::geometry::{ByteRange, PAGE, SECTOR};
+use crate::ids::{FlushEpoch, Sequence};
+
+/// Zero records in the log at most; one more waits until some are destaged.
+pub const ZEROES_MAX: usize = 256;
+
+const NONE: u32 = u32::MAX;
+/// Every sector of a page.
+pub const ALL: SectorMask = SectorMask(0xff);
+
+/// Which of the eight sectors of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SectorMask(pub u8);
+
+impl SectorMask {
+    /// No sector.
+    pub const NONE: SectorMask = SectorMask(0);
+
+    /// Sectors `first..end`.
+    pub const fn span(first: u32, end: u32) -> SectorMask {
+        assert!(first <= end && end <= 8);
+        SectorMask((((1u16 << end) - 1) & !((1u16 << first) - 1)) as u8)
+    }
+
+    /// True without sectors.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Sectors of this one that `other` lacks.
+    pub const fn without(self, other: SectorMask) -> SectorMask {
+        SectorMask(self.0 & !other.0)
+    }
+
+    /// Sectors of both.
+    pub const fn intersect(self, other: SectorMask) -> SectorMask {
+        SectorMask(self.0 & other.0)
+    }
+
+    /// Sectors of either.
+    pub const fn union(self, other: SectorMask) -> SectorMask {
+        SectorMask(self.0 | other.0)
+    }
+
+    /// True when it has every sector of `other`.
+    pub const fn contains(self, other: SectorMask) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The runs of neighbouring sectors as `first..end`, lowest first.
+    pub fn runs(self) -> impl Iterator<Item = (u32, u32)> {
+        let mut rest = u32::from(self.0);
+        std::iter::from_fn(move || {
+            if rest == 0 {
+                return None;
+            }
+            let first = rest.trailing_zeros();
+            let end = first + (!(rest >> first)).trailing_zeros();
+            rest &= !((1 << end) - 1);
+            Some((first, end))
+        })
+    }
+}
+
+/// A page of the disk on the grid of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageIndex(pub u64);
+
+/// How pages lie on the disk: page boundaries are at `phase + k × 4 KiB`, where the granules' are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageGrid {
+    /// Disk position + `shift` = grid position.
+    shift: u64,
+}
+
+impl PageGrid {
+    /// Pages with a boundary at byte `phase`.
+    pub fn new(phase: u64) -> PageGrid {
+        PageGrid { shift: (PAGE - phase % PAGE) % PAGE }
+    }
+
+    /// Byte offset of the first page boundary of the disk, below a page.
+    pub fn phase(self) -> u64 {
+        (PAGE - self.shift) % PAGE
+    }
+
+    /// The page of the byte at `position`.
+    pub fn page_of(self, position: u64) -> PageIndex {
+        PageIndex((position + self.shift) / PAGE)
+    }
+
+    /// Bytes of `page`; the first page of the disk may be cut off at its start.
+    pub fn range_of(self, page: PageIndex) -> ByteRange {
+        let start = page.0 * PAGE;
+        ByteRange::new(start.saturating_sub(self.shift), start + PAGE - self.shift)
+    }
+
+    /// Pages that `range` touches.
+    pub fn pages(self, range: ByteRange) -> impl Iterator<Item = PageIndex> {
+        let (first, end) = match range.is_empty() {
+            true => (0, 0),
+            false => (self.page_of(range.start).0, self.page_of(range.end - 1).0 + 1),
+        };
+        (first..end).map(PageIndex)
+    }
+
+    /// The sectors of `page` that `range` touches.
+    pub fn sectors(self, page: PageIndex, range: ByteRange) -> SectorMask {
+        let part = range.intersect(self.range_of(page));
+        if part.is_empty() {
+            return SectorMask::NONE;
+        }
+        let base = page.0 * PAGE;
+        let first = (part.start + self.shift - base) / SECTOR;
+        let end = (part.end + self.shift - base).div_ceil(SECTOR);
+        SectorMask::span(first as u32, end as u32)
+    }
+
+    /// The bytes of sectors `first..end` of `page`.
+    pub fn sector_range(self, page: PageIndex, first: u32, end: u32) -> ByteRange {
+        let base = page.0 * PAGE;
+        let at = |sector: u32| (base + u64::from(sector) * SECTOR).saturating_sub(self.shift);
+        ByteRange::new(at(first), at(end))
+    }
+}
+
+/// Where a data page lies in the log: segment slot × pages of a segment + page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(pub u32);
+
+/// A data page in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The page of the disk.
+    pub page: PageIndex,
+    /// Its record.
+    pub sequence: Sequence,
+    /// The record's flush epoch.
+    pub epoch: FlushEpoch,
+    /// CRC32C of the page in the log, once it is written.
+    pub checksum: u32,
+    /// Sectors that the record wrote.
+    pub sectors: SectorMask,
+    /// Those that no later write has overwritten.
+    pub visible: SectorMask,
+    /// Older entry of the same page that shows something.
+    older: u32,
+    /// Next page in the same bucket; meaningful in the newest entry of a page.
+    next: u32,
+}
+
+const EMPTY: Entry = Entry {
+    page: PageIndex(u64::MAX),
+    sequence: Sequence(0),
+    epoch: FlushEpoch(0),
+    checksum: 0,
+    sectors: SectorMask::NONE,
+    visible: SectorMask::NONE,
+    older: NONE,
+    next: NONE,
+};
+
+/// A range that was zeroed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZeroRecord {
+    /// Its record.
+    pub sequence: Sequence,
+    /// The record's flush epoch.
+    pub epoch: FlushEpoch,
+    /// What reads as zeroes.
+    pub range: ByteRange,
+    /// The space need not stay allocated.
+    pub may_unmap: bool,
+}
+
+/// Where sectors of a page come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerSource {
+    /// The data page at a place.
+    Place(Place),
+    /// Zeroes.
+    Zero,
+}
+
+/// Sectors of a page with one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// Where they are.
+    pub source: LayerSource,
+    /// Which they are.
+    pub sectors: SectorMask,
+}
+
+/// What the log holds of one page: disjoint layers. Sectors in none of them are older than the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Layers {
+    layers: [Option<Layer>; 9],
+    count: usize,
+}
+
+impl Layers {
+    fn push(&mut self, source: LayerSource, sectors: SectorMask) {
+        if !sectors.is_empty() {
+            self.layers[self.count] = Some(Layer { source, sectors });
+            self.count += 1;
+        }
+    }
+
+    /// The layers.
+    pub fn iter(&self) -> impl Iterator<Item = Layer> + '_ {
+        self.layers[..self.count].iter().flatten().copied()
+    }
+
+    /// Sectors in any layer.
+    pub fn sectors(&self) -> SectorMask {
+        self.iter().fold(SectorMask::NONE, |all, layer| all.union(layer.sectors))
+    }
+
+    /// The source of all of `wanted`, when it is one.
+    pub fn single(&self, wanted: SectorMask) -> Option<LayerSource> {
+        self.iter().find(|layer| layer.sectors.contains(wanted)).map(|layer| layer.source)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct LogIndex {
+    grid: PageGrid,
+    entries: Vec<Entry>,
+    heads: Vec<u32>,
+    zeroes: VecDeque<ZeroRecord>,
+    /// Entries in use.
+    live: u32,
+}
+
+impl LogIndex {
+    /// An empty index for `places` data pages.
+    pub fn new(places: u32, grid: PageGrid) -> LogIndex {
+        let buckets = places.max(2).next_power_of_two();
+        LogIndex {
+            grid,
+            entries: vec![EMPTY; places as usize],
+            heads: vec![NONE; buckets as usize],
+            zeroes: VecDeque::with_capacity(ZEROES_MAX),
+            live: 0,
+        }
+    }
+
+    /// Memory of an index for `places`, in bytes.
+    pub fn memory_bytes_for(places: u32) -> u64 {
+        u64::from(places) * size_of::<Entry>() as u64
+            + u64::from(places.max(2).next_power_of_two()) * size_of::<u32>() as u64
+            + (ZEROES_MAX * size_of::<ZeroRecord>()) as u64
+    }
+
+    /// How pages lie on the disk.
+    pub fn grid(&self) -> PageGrid {
+        self.grid
+    }
+
+    /// True when the log holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.live == 0 && self.zeroes.is_empty()
+    }
+
+    /// Data pages in the log.
+    pub fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// The entry at `place`; `None` when there is no data page.
+    pub fn entry(&self, place: Place) -> Option<&Entry> {
+        self.entries.get(place.0 as usize).filter(|entry| entry.page != EMPTY.page)
+    }
+
+    /// The zero records, oldest first.
+    pub fn zeroes(&self) -> impl Iterator<Item = &ZeroRecord> {
+        self.zeroes.iter()
+    }
+
+    /// True with zero records.
+    pub fn has_zeroes(&self) -> bool {
+        !self.zeroes.is_empty()
+    }
+
+    /// True when no zero record can be added.
+    pub fn zeroes_are_full(&self) -> bool {
+        self.zeroes.len() >= ZEROES_MAX
+    }
+
+    /// Adds a data page; it is the newest of its page. Panics when the place is taken.
+    pub fn insert(
+        &mut self,
+        place: Place,
+        page: PageIndex,
+        sectors: SectorMask,
+        sequence: Sequence,
+        epoch: FlushEpoch,
+    ) {
+        assert_eq!(self.entries[place.0 as usize].page, EMPTY.page, "a place is used once");
+        assert!(!sectors.is_empty());
+        let bucket = self.bucket(page);
+        let found = self.find_head(bucket, page);
+        let mut entry = Entry { page, sequence, epoch, sectors, visible: sectors, ..EMPTY };
+        match found {
+            None => entry.next = self.heads[bucket],
+            Some((head, _)) => {
+                entry.next = self.entries[head as usize].next;
+                entry.older = self.hide(head, sectors);
+            }
+        }
+        self.entries[place.0 as usize] = entry;
+        match found {
+            Some((_, before)) if before != NONE => self.entries[before as usize].next = place.0,
+            _ => self.heads[bucket] = place.0,
+        }
+        self.live += 1;
+    }
+
+    /// Adds a zero record, newer than everything. Panics when there is no room.
+    pub fn insert_zero(&mut self, zero: ZeroRecord) {
+        assert!(!self.zeroes_are_full());
+        assert!(self.zeroes.back().is_none_or(|last| last.sequence < zero.sequence));
+        self.zeroes.push_back(zero);
+    }
+
+    /// Notes the checksum of a page that was written to the log.
+    pub fn store_checksum(&mut self, place: Place, checksum: u32) {
+        self.entries[place.0 as usize].checksum = checksum;
+    }
+
+    /// Forgets the data page at `place`, if there is one.
+    pub fn remove(&mut self, place: Place) {
+        let entry = self.entries[place.0 as usize];
+        if entry.page == EMPTY.page {
+            return;
+        }
+        if !entry.visible.is_empty() {
+            self.unlink(place.0);
+        }
+        self.entries[place.0 as usize] = EMPTY;
+        self.live -= 1;
+    }
+
+    /// Forgets zero records up to `sequence`.
+    pub fn remove_zeroes(&mut self, sequence: Sequence) {
+        while self.zeroes.front().is_some_and(|zero| zero.sequence <= sequence) {
+            self.zeroes.pop_front();
+        }
+    }
+
+    /// What the log holds of `page`.
+    pub fn layers(&self, page: PageIndex) -> Layers {
+        let mut layers = Layers::default();
+        let (zeroed, zeroed_at) = self.zeroed(page);
+        let mut rest = zeroed;
+        let mut at = self.find_head(self.bucket(page), page).map_or(NONE, |(head, _)| head);
+        while at != NONE {
+            let entry = &self.entries[at as usize];
+            let mut shown = entry.visible;
+            for (sector, &zero) in zeroed_at.iter().enumerate() {
+                if zero > entry.sequence.0 {
+                    shown = shown.without(SectorMask(1 << sector));
+                }
+            }
+            rest = rest.without(shown);
+            layers.push(LayerSource::Place(Place(at)), shown);
+            at = entry.older;
+        }
+        layers.push(LayerSource::Zero, rest);
+        layers
+    }
+
+    /// True when the log holds something of `range`.
+    pub fn touches(&self, range: ByteRange) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        if range.len() / PAGE <= u64::from(self.live) {
+            return self.grid.pages(range).any(|page| {
+                let touched = self.grid.sectors(page, range);
+                !self.layers(page).sectors().intersect(touched).is_empty()
+            });
+        }
+        let shows = |entry: &Entry| {
+            !entry.visible.is_empty()
+                && !entry.visible.intersect(self.grid.sectors(entry.page, range)).is_empty()
+        };
+        self.zeroes.iter().any(|zero| zero.range.overlaps(range)) || self.entries.iter().any(shows)
+    }
+
+    /// The sectors of a page that zero records cover, and the newest such record of each.
+    fn zeroed(&self, page: PageIndex) -> (SectorMask, [u64; 8]) {
+        let mut all = SectorMask::NONE;
+        let mut newest = [0; 8];
+        if self.zeroes.is_empty() {
+            return (all, newest);
+        }
+        let range = self.grid.range_of(page);
+        for zero in self.zeroes.iter().filter(|zero| zero.range.overlaps(range)) {
+            let sectors = self.grid.sectors(page, zero.range);
+            all = all.union(sectors);
+            for (sector, newest) in newest.iter_mut().enumerate() {
+                if sectors.0 >> sector & 1 == 1 {
+                    *newest = zero.sequence.0;
+                }
+            }
+        }
+        (all, newest)
+    }
+
+    fn bucket(&self, page: PageIndex) -> usize {
+        // Fibonacci hashing: neighbours spread, the top bits are the good ones.
+        let hash = page.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash >> (64 - self.heads.len().trailing_zeros())) as usize
+    }
+
+    /// The newest entry of `page`, and the one before it in its bucket.
+    fn find_head(&self, bucket: usize, page: PageIndex) -> Option<(u32, u32)> {
+        let (mut at, mut before) = (self.heads[bucket], NONE);
+        while at != NONE {
+            let entry = &self.entries[at as usize];
+            if entry.page == page {
+                return Some((at, before));
+            }
+            (before, at) = (at, entry.next);
+        }
+        None
+    }
+
+    /// Takes `sectors` from the view of the entries from `head` on; the newest that still shows one.
+    fn hide(&mut self, head: u32, sectors: SectorMask) -> u32 {
+        let (mut first, mut last, mut at) = (NONE, NONE, head);
+        while at != NONE {
+            let entry = &mut self.entries[at as usize];
+            entry.visible = entry.visible.without(sectors);
+            let (shows, older) = (!entry.visible.is_empty(), entry.older);
+            if shows {
+                match last {
+                    NONE => first = at,
+                    last => self.entries[last as usize].older = at,
+                }
+                last = at;
+            }
+            at = older;
+        }
+        if last != NONE {
+            self.entries[last as usize].older = NONE;
+        }
+        first
+    }
+
+    fn unlink(&mut self, place: u32) {
+        let Entry { page, older, next, .. } = self.entries[place as usize];
+        let bucket = self.bucket(page);
+        let (head, before) = self.find_head(bucket, page).expect("a visible entry is linked");
+        if head != place {
+            let mut at = head;
+            while self.entries[at as usize].older != place {
+                at = self.entries[at as usize].older;
+            }
+            self.entries[at as usize].older = older;
+            return;
+        }
+        let heir = if older == NONE { next } else { older };
+        if older != NONE {
+            self.entries[older as usize].next = next;
+        }
+        match before {
+            NONE => self.heads[bucket] = heir,
+            before => self.entries[before as usize].next = heir,
+        }
+    }
+
+    /// Panics when the structures contradict each other. For tests; slow.
+    pub fn check_invariants(&self) {
+        let used = self.entries.iter().filter(|entry| entry.page != EMPTY.page).count();
+        assert_eq!(used, self.live as usize);
+        let mut linked = 0;
+        for &head in &self.heads {
+            let mut newest = head;
+            while newest != NONE {
+                let (mut at, mut seen) = (newest, SectorMask::NONE);
+                while at != NONE {
+                    let entry = &self.entries[at as usize];
+                    assert!(!entry.visible.is_empty() && entry.sectors.contains(entry.visible));
+                    assert!(entry.visible.intersect(seen).is_empty(), "two entries show a sector");
+                    seen = seen.union(entry.visible);
+                    linked += 1;
+                    at = entry.older;
+                }
+                newest = self.entries[newest as usize].next;
+            }
+        }
+        let visible = self.entries.iter().filter(|entry| !entry.visible.is_empty()).count();
+        assert_eq!(linked, visible, "a visible entry is not linked");
+    }
+}
+
+#[cfg(test)]
+mod tests;
