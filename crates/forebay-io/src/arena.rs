@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -27,6 +28,8 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct Arena {
     base: *mut u8,
     len: usize,
+    /// From here on a file backs it.
+    tail: usize,
     copying: AtomicBool,
 }
 
@@ -55,6 +58,20 @@ impl Arena {
     /// `InvalidInput` for a length of zero or beyond the address space, `OutOfMemory` when the machine
     /// does not have that much available now, else the kernel's.
     pub fn new(len: usize) -> io::Result<Arena> {
+        Arena::map(len, None)
+    }
+
+    /// As [`Arena::new`], but from `tail` on (a multiple of the page size) the memory is `file`, from its
+    /// start: what is there outlives the process, and is what the file held. The file, on tmpfs, must have space
+    /// allocated for all of it, and nobody else may shorten it.
+    ///
+    /// # Errors
+    /// As [`Arena::new`]; `InvalidInput` when the file is too short or the tail does not begin at a page.
+    pub fn with_tail(len: usize, tail: usize, file: BorrowedFd<'_>) -> io::Result<Arena> {
+        Arena::map(len, Some((tail, file)))
+    }
+
+    fn map(len: usize, tail: Option<(usize, BorrowedFd<'_>)>) -> io::Result<Arena> {
         let page = memory::page_size();
         if len == 0 || len > isize::MAX as usize - 2 * HUGE_PAGE {
             let text = format!("memory of {len} bytes asked for: the size must be at least 1 byte");
@@ -63,7 +80,10 @@ impl Arena {
         let len = len.next_multiple_of(page);
         memory::check_available(len)?;
         let base = map_aligned(len)?;
-        let arena = Arena { base, len, copying: AtomicBool::new(false) };
+        let mut arena = Arena { base, len, tail: len, copying: AtomicBool::new(false) };
+        if let Some((tail, file)) = tail {
+            arena.map_tail(tail, file)?;
+        }
         arena.advise()?;
         arena.populate()?;
         Ok(arena)
@@ -77,6 +97,11 @@ impl Arena {
     /// Never: an arena has at least one page.
     pub fn is_empty(&self) -> bool {
         false
+    }
+
+    /// Where the part begins that a file backs; the end, when there is none.
+    pub fn tail_start(&self) -> u64 {
+        self.tail as u64
     }
 
     /// Bytes of it that are on huge pages, as far as the kernel tells.
@@ -117,6 +142,17 @@ impl Arena {
         let _lock = self.lock();
         // SAFETY: the piece lies in the mapping, which is writable.
         unsafe { std::ptr::write_bytes(to, 0, len as usize) }
+    }
+
+    /// Lets `change` change a piece in place, so that each of its stores is in memory, in its order, whatever
+    /// becomes of the process. No I/O into or from the piece may be in flight.
+    pub fn edit<T>(&self, offset: u64, len: u32, change: impl FnOnce(&mut [u8]) -> T) -> T {
+        let at = self.piece(offset, len as usize);
+        let _lock = self.lock();
+        // SAFETY: the piece lies in the mapping, which is writable and initialised. The slice lives only for
+        // this call; the lock keeps others of the program away, also from making a second one, and the
+        // kernel does not touch the piece (the rule above).
+        change(unsafe { std::slice::from_raw_parts_mut(at, len as usize) })
     }
 
     /// CRC32C (Castagnoli) of a piece.
@@ -165,6 +201,26 @@ impl Arena {
             std::thread::yield_now();
         }
         Copying(&self.copying)
+    }
+
+    fn map_tail(&mut self, tail: usize, file: BorrowedFd<'_>) -> io::Result<()> {
+        let size = rustix::fs::fstat(file)?.st_size as u64;
+        let len = self.len.checked_sub(tail).filter(|&len| len > 0);
+        let fits = len.is_some_and(|len| len as u64 <= size);
+        let Some(len) = len.filter(|_| fits && tail.is_multiple_of(memory::page_size())) else {
+            let text = format!("a tail at {tail} of {} bytes in a file of {size}", self.len);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: `tail + len` is the length of our own mapping, of which this replaces the end, at a page;
+        // nothing refers to its bytes yet. The file is long enough not to end within.
+        unsafe {
+            let at = self.base.add(tail).cast();
+            rustix::mm::mmap(at, len, protection, flags, file, 0)?;
+        }
+        self.tail = tail;
+        Ok(())
     }
 
     fn advise(&self) -> io::Result<()> {

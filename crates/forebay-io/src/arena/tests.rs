@@ -102,3 +102,26 @@ proptest! {
         prop_assert_eq!(arena.crc32c(offset, bytes.len() as u32), crc32c::crc32c(&bytes));
     }
 }
+
+#[test]
+fn a_tail_in_a_file_outlives_the_arena() {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+    let file = tempfile::tempfile().unwrap();
+    assert!(Arena::with_tail(3 * 4096, 4096, file.as_fd()).is_err(), "the file is too short");
+    file.set_len(8192).unwrap();
+    assert!(Arena::with_tail(3 * 4096, 100, file.as_fd()).is_err(), "not at a page");
+    file.write_all_at(b"before", 10).unwrap();
+    let arena = Arena::with_tail(3 * 4096, 4096, file.as_fd()).unwrap();
+    assert_eq!(arena.tail_start(), 4096);
+    let mut bytes = [0; 6];
+    arena.read_at(4096 + 10, &mut bytes);
+    assert_eq!(&bytes, b"before");
+    // Across the seam.
+    arena.write_at(4090, b"0123456789");
+    arena.edit(4096 + 10, 6, |bytes| bytes.copy_from_slice(b"after!"));
+    drop(arena);
+    let mut bytes = [0; 16];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"6789\0\0\0\0\0\0after!");
+}

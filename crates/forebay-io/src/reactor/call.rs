@@ -11,7 +11,7 @@ use super::shared::{Piece, Shared, Work};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Call {
     Read { into: Piece, offset: u64 },
-    Write { from: Piece, offset: u64 },
+    Write { from: Piece, offset: u64, durable: bool },
     Flush,
     Fallocate { mode: FallocateFlags, offset: u64, len: u64 },
 }
@@ -23,7 +23,7 @@ impl Call {
         let piece = || shared.region(op.memory.expect("it has memory"));
         match op.work {
             Work::Read { offset } => Some(Call::Read { into: piece(), offset }),
-            Work::Write { offset } => Some(Call::Write { from: piece(), offset }),
+            Work::Write { offset, durable } => Some(Call::Write { from: piece(), offset, durable }),
             Work::Flush => Some(Call::Flush),
             Work::Fallocate { mode, offset, len } => Some(Call::Fallocate { mode, offset, len }),
             Work::Recv | Work::Send { .. } => None,
@@ -39,8 +39,13 @@ impl Call {
                 libc::pread(fd, into.base.cast(), into.len, offset as libc::off_t)
             },
             // SAFETY: as above; the kernel only reads the piece.
-            Call::Write { from, offset } => unsafe {
+            Call::Write { from, offset, durable: false } => unsafe {
                 libc::pwrite(fd, from.base.cast(), from.len, offset as libc::off_t)
+            },
+            // SAFETY: as above; the vector outlives the call.
+            Call::Write { from, offset, durable: true } => unsafe {
+                let vector = libc::iovec { iov_base: from.base.cast(), iov_len: from.len };
+                libc::pwritev2(fd, &vector, 1, offset as libc::off_t, libc::RWF_DSYNC)
             },
             // SAFETY: takes no memory.
             Call::Flush => unsafe { libc::fdatasync(fd) as isize },

@@ -277,7 +277,14 @@ impl Reactor {
     /// Writes `memory` at `offset` of the file.
     pub fn write(&mut self, file: FileId, offset: u64, memory: Region, token: Token) {
         let target = Target::File(file);
-        let work = Work::Write { offset };
+        let work = Work::Write { offset, durable: false };
+        self.start(Op { token, target, work, memory: Some(memory), buffer: None });
+    }
+
+    /// As [`Reactor::write`], and durable when it completes (`O_DSYNC`); says nothing of earlier writes.
+    pub fn write_durably(&mut self, file: FileId, offset: u64, memory: Region, token: Token) {
+        let target = Target::File(file);
+        let work = Work::Write { offset, durable: true };
         self.start(Op { token, target, work, memory: Some(memory), buffer: None });
     }
 

@@ -56,6 +56,8 @@ pub(super) enum Work {
     },
     Write {
         offset: u64,
+        /// It is durable when it completes.
+        durable: bool,
     },
     Flush,
     Fallocate {

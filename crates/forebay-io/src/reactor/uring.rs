@@ -130,15 +130,15 @@ impl Uring {
                     }
                 }
             }
-            Work::Write { offset } => {
+            Work::Write { offset, durable } => {
                 let region = memory.expect("a write has memory");
                 let Piece { base, .. } = shared.region(region);
+                let flags = if durable { libc::RWF_DSYNC } else { 0 };
                 match self.registered.buffer(region) {
                     Some(slot) => on!(fd => opcode::WriteFixed::new(fd, base, region.len, slot)
-                        .offset(offset).build()),
-                    None => {
-                        on!(fd => opcode::Write::new(fd, base, region.len).offset(offset).build())
-                    }
+                        .offset(offset).rw_flags(flags).build()),
+                    None => on!(fd => opcode::Write::new(fd, base, region.len)
+                        .offset(offset).rw_flags(flags).build()),
                 }
             }
             Work::Flush => {

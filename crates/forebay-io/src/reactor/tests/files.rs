@@ -19,6 +19,19 @@ fn what_was_written_is_read_back() {
 }
 
 #[test]
+fn a_durable_write_is_a_write() {
+    on_each_kind(|mut reactor| {
+        let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+        let (id, arena) = add_arena(&mut reactor, 1 << 16);
+        let added = reactor.add_file(file.reopen().unwrap().into()).unwrap();
+        arena.write_at(0, &pattern(8192));
+        reactor.write_durably(added, 4096, region(id, 0, 8192), Token(1));
+        assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 8192);
+        assert_eq!(std::fs::read(file.path()).unwrap()[4096..], pattern(8192));
+    });
+}
+
+#[test]
 fn a_read_across_the_end_is_short_and_behind_it_is_empty() {
     on_each_kind(|mut reactor| {
         let (id, _arena) = add_arena(&mut reactor, 1 << 16);

@@ -27,8 +27,8 @@ pub(super) enum Descriptor {
 pub(super) struct Registered {
     free_buffers: Vec<u32>,
     free_files: Vec<u32>,
-    /// Per arena: a slot per gibibyte, none when not registered.
-    arenas: Vec<Vec<u32>>,
+    /// Per arena: where the pieces that are registered begin and end, and their slots.
+    arenas: Vec<Vec<(u64, u64, u32)>>,
     files: Vec<Option<u32>>,
     sockets: Vec<Option<u32>>,
 }
@@ -46,37 +46,29 @@ impl Registered {
         registered
     }
 
-    /// Registers an arena, whole or not at all.
+    /// Registers an arena, as far as the kernel takes it: in pieces, because of its limit and since no piece
+    /// may be backed by two things.
     pub(super) fn add_arena(&mut self, ring: &IoUring, key: usize, arena: &Arena) {
-        let len = arena.len() as u64;
-        let mut slots = Vec::new();
-        let mut is_whole = true;
-        for offset in (0..len).step_by(BUFFER_MAX as usize) {
-            let piece_len = BUFFER_MAX.min(len - offset) as usize;
-            let base = arena.piece(offset, piece_len);
-            let slot = self.free_buffers.pop();
-            slots.extend(slot);
-            is_whole = slot
-                .is_some_and(|slot| set_buffer(ring, slot, Piece { base, len: piece_len }).is_ok());
-            if !is_whole {
-                break;
+        let (tail, len) = (arena.tail_start(), arena.len() as u64);
+        let mut pieces = Vec::new();
+        for (from, to) in [(0, tail), (tail, len)] {
+            for start in (from..to).step_by(BUFFER_MAX as usize) {
+                let end = to.min(start + BUFFER_MAX);
+                let len = (end - start) as usize;
+                let base = arena.piece(start, len);
+                let Some(slot) = self.free_buffers.pop() else { continue };
+                match set_buffer(ring, slot, Piece { base, len }) {
+                    Ok(()) => pieces.push((start, end, slot)),
+                    Err(_) => self.free_buffers.push(slot),
+                }
             }
         }
-        if !is_whole {
-            self.clear_buffers(ring, &mut slots);
-        }
-        set(&mut self.arenas, key, slots);
+        set(&mut self.arenas, key, pieces);
     }
 
     pub(super) fn remove_arena(&mut self, ring: &IoUring, key: usize) {
-        if let Some(slots) = self.arenas.get_mut(key) {
-            let mut slots = std::mem::take(slots);
-            self.clear_buffers(ring, &mut slots);
-        }
-    }
-
-    fn clear_buffers(&mut self, ring: &IoUring, slots: &mut Vec<u32>) {
-        for slot in slots.drain(..) {
+        let Some(pieces) = self.arenas.get_mut(key) else { return };
+        for (.., slot) in std::mem::take(pieces) {
             let nothing = Piece { base: std::ptr::null_mut(), len: 0 };
             // A slot that cannot be cleared is not used again.
             if set_buffer(ring, slot, nothing).is_ok() {
@@ -87,11 +79,10 @@ impl Registered {
 
     /// The slot of a region that lies in one registered buffer.
     pub(super) fn buffer(&self, region: Region) -> Option<u16> {
-        let first = region.offset / BUFFER_MAX;
-        let last = (region.offset + u64::from(region.len).max(1) - 1) / BUFFER_MAX;
-        let slots = self.arenas.get(usize::from(region.arena.0))?;
-        let slot = slots.get(first as usize).filter(|_| first == last)?;
-        u16::try_from(*slot).ok()
+        let end = region.offset + u64::from(region.len);
+        let pieces = self.arenas.get(usize::from(region.arena.0))?;
+        let mut holders = pieces.iter().filter(|piece| piece.0 <= region.offset && end <= piece.1);
+        holders.next().and_then(|&(.., slot)| u16::try_from(slot).ok())
     }
 
     pub(super) fn add_file(&mut self, ring: &IoUring, key: usize, fd: RawFd) {
