@@ -147,11 +147,13 @@ impl BackendIo {
         };
         let (well_formed, writes, supported) = match self.op {
             IoOp::Read { memory } => (moves_data(memory), false, true),
-            IoOp::Write { memory } => (moves_data(memory), true, true),
+            IoOp::Write { memory, .. } => (moves_data(memory), true, true),
             IoOp::Flush => return None,
             IoOp::Discard => (true, true, properties.discard),
             IoOp::WriteZeroes { .. } => (true, true, properties.write_zeroes),
             IoOp::Extents => (true, false, properties.extents),
+            // Of the log alone.
+            IoOp::Progress { .. } => (false, true, false),
         };
         let on_disk = self.range.start < self.range.end && self.range.end <= properties.size;
         if !well_formed || !on_disk {
@@ -168,12 +170,16 @@ impl BackendIo {
     /// Its memory from `skip` on, as the reactor wants it; `None` when it has no memory.
     pub(crate) fn region(&self, skip: u64) -> Option<Region> {
         match self.op {
-            IoOp::Read { memory } | IoOp::Write { memory } => Some(Region {
+            IoOp::Read { memory } | IoOp::Write { memory, .. } => Some(Region {
                 arena: self.arena,
                 offset: memory.offset + skip,
                 len: memory.len - skip as u32,
             }),
-            IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => None,
+            IoOp::Flush
+            | IoOp::Discard
+            | IoOp::WriteZeroes { .. }
+            | IoOp::Extents
+            | IoOp::Progress { .. } => None,
         }
     }
 }

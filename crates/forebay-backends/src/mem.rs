@@ -120,9 +120,10 @@ impl Backend for MemBackend {
         }
         match io.op {
             IoOp::Read { memory } => self.read(cx.reactor.arena(io.arena), io.range, memory),
-            IoOp::Write { memory } => self.write(cx.reactor.arena(io.arena), io.range, memory),
+            IoOp::Write { memory, .. } => self.write(cx.reactor.arena(io.arena), io.range, memory),
             IoOp::Flush => {}
             IoOp::Discard | IoOp::WriteZeroes { .. } => self.zero(io.range),
+            IoOp::Progress { .. } => unreachable!("refused"),
             IoOp::Extents => {
                 let extents = self.extents(io.range);
                 return cx.events.push(BackendEvent::Extents { id, extents });

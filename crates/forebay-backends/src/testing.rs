@@ -118,7 +118,7 @@ impl Bench {
     pub(crate) fn submit_write(&mut self, range: ByteRange, fill: u8) -> IoId {
         let memory = self.memory(range.len());
         self.fill(memory, fill);
-        self.submit(IoOp::Write { memory }, range)
+        self.submit(IoOp::Write { memory, durable: false }, range)
     }
 
     fn fill(&mut self, memory: Span, fill: u8) {

@@ -154,7 +154,9 @@ impl FaultBackend {
     /// Writes a part of a write from its start, in whole blocks and never all of it, then fails it.
     fn tear(&mut self, cx: &mut Context<'_>, io: BackendIo) {
         let block = u64::from(self.inner.properties().logical_block);
-        let IoOp::Write { memory } = io.op else { unreachable!("the rule looks at writes only") };
+        let IoOp::Write { memory, durable } = io.op else {
+            unreachable!("the rule looks at writes only")
+        };
         let written = self.rng.below((io.range.len() / block).max(1)) * block;
         if written == 0 {
             let status = IoStatus::IoError;
@@ -162,7 +164,7 @@ impl FaultBackend {
         }
         let part = BackendIo {
             range: ByteRange::at(io.range.start, written),
-            op: IoOp::Write { memory: memory.part(0, written) },
+            op: IoOp::Write { memory: memory.part(0, written), durable },
             ..io
         };
         self.start(cx, part, Running { fails_with: Some(IoStatus::IoError), ..Running::plain(io) });
@@ -191,7 +193,8 @@ impl FaultBackend {
             | IoOp::Write { .. }
             | IoOp::Discard
             | IoOp::WriteZeroes { .. }
-            | IoOp::Extents => self.waiting.push_back(io),
+            | IoOp::Extents
+            | IoOp::Progress { .. } => self.waiting.push_back(io),
         }
     }
 
@@ -223,7 +226,7 @@ impl FaultBackend {
                     cx.reactor.arena(bounce).write_at(0, &old);
                     let memory = Span { offset: 0, len: old.len() as u32 };
                     let range = ByteRange::at(position, old.len() as u64);
-                    self.start_own(cx, range, IoOp::Write { memory });
+                    self.start_own(cx, range, IoOp::Write { memory, durable: false });
                 }
                 Session::Down { until } => {
                     if cx.now < *until {

@@ -71,6 +71,7 @@ impl OpKind {
             IoOp::Discard => OpKind::Discard,
             IoOp::WriteZeroes { .. } => OpKind::Zeroes,
             IoOp::Extents => OpKind::Extents,
+            IoOp::Progress { .. } => unreachable!("of the log alone"),
         }
     }
 }

@@ -146,7 +146,7 @@ impl FileBackend {
             IoOp::Discard | IoOp::WriteZeroes { .. } => {
                 cx.reactor.fallocate(file, mode, offset, io.range.len(), token);
             }
-            IoOp::Extents => unreachable!("the helper thread does it"),
+            IoOp::Extents | IoOp::Progress { .. } => unreachable!("not an operation of the file"),
         }
     }
 
@@ -213,9 +213,11 @@ impl FileBackend {
                 running.done += progress;
                 (progress == 0).then_some(IoStatus::IoError)
             }
-            IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => {
-                Some(IoStatus::Ok)
-            }
+            IoOp::Flush
+            | IoOp::Discard
+            | IoOp::WriteZeroes { .. }
+            | IoOp::Extents
+            | IoOp::Progress { .. } => Some(IoStatus::Ok),
         }
     }
 
@@ -278,6 +280,7 @@ impl Backend for FileBackend {
                     None => refuse(cx, io, IoStatus::Unsupported),
                 }
             }
+            IoOp::Progress { .. } => unreachable!("refused"),
             IoOp::Extents => {
                 let thread = self.extents.as_ref().expect("started when attached");
                 thread.ask(io.id, io.range);

@@ -106,7 +106,10 @@ impl Backend for ModelBackend {
                 IoOp::Read { .. } => ModelOp::Read,
                 IoOp::Write { .. } => ModelOp::Write,
                 IoOp::Flush => ModelOp::Flush,
-                IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => ModelOp::Unmap,
+                IoOp::Discard
+                | IoOp::WriteZeroes { .. }
+                | IoOp::Extents
+                | IoOp::Progress { .. } => ModelOp::Unmap,
             };
             self.model.submit(cx.now, op, io.range)
         };

@@ -171,7 +171,7 @@ impl NbdBackend {
                     || (fast_only && !can(TransmissionFlags::SEND_FAST_ZERO));
                 refused.then_some(IoStatus::Unsupported)
             }
-            IoOp::Read { .. } | IoOp::Write { .. } | IoOp::Extents => None,
+            IoOp::Read { .. } | IoOp::Write { .. } | IoOp::Extents | IoOp::Progress { .. } => None,
         }
     }
 

@@ -149,7 +149,11 @@ impl Incoming {
             (Ok(()), IoOp::Extents) => return Err("a block status without extents".to_owned()),
             (
                 Ok(()),
-                IoOp::Write { .. } | IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. },
+                IoOp::Write { .. }
+                | IoOp::Flush
+                | IoOp::Discard
+                | IoOp::WriteZeroes { .. }
+                | IoOp::Progress { .. },
             ) => {}
         }
         sink.end(key)?;
@@ -309,7 +313,11 @@ impl Sink<'_> {
         let is_short = match request.io.op {
             IoOp::Read { .. } => received != range.len(),
             IoOp::Extents => request.extents.is_empty(),
-            IoOp::Write { .. } | IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } => false,
+            IoOp::Write { .. }
+            | IoOp::Flush
+            | IoOp::Discard
+            | IoOp::WriteZeroes { .. }
+            | IoOp::Progress { .. } => false,
         };
         if status.is_ok() && is_short {
             return Err(format!("a reply with {received} of {} bytes", range.len()));

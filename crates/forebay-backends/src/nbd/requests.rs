@@ -46,7 +46,7 @@ impl Request {
     fn changes_data(&self) -> bool {
         match self.io.op {
             IoOp::Write { .. } | IoOp::Discard | IoOp::WriteZeroes { .. } => true,
-            IoOp::Read { .. } | IoOp::Flush | IoOp::Extents => false,
+            IoOp::Read { .. } | IoOp::Flush | IoOp::Extents | IoOp::Progress { .. } => false,
         }
     }
 }
@@ -113,7 +113,8 @@ impl Requests {
             | IoOp::Write { .. }
             | IoOp::Flush
             | IoOp::Discard
-            | IoOp::WriteZeroes { .. } => io.range,
+            | IoOp::WriteZeroes { .. }
+            | IoOp::Progress { .. } => io.range,
         };
         let key = self.requests.insert(Request {
             io,

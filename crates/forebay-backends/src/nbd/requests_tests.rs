@@ -15,7 +15,7 @@ fn read(id: u64, len: u32) -> BackendIo {
 
 fn write(id: u64, len: u32) -> BackendIo {
     let memory = Span { offset: 0, len };
-    io(id, IoOp::Write { memory }, ByteRange::at(0, len.into()))
+    io(id, IoOp::Write { memory, durable: false }, ByteRange::at(0, len.into()))
 }
 
 fn flush(id: u64) -> BackendIo {

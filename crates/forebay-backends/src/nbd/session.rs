@@ -417,6 +417,7 @@ fn message(key: usize, export: &Export, requests: &Requests) -> Message {
             (Command::WriteZeroes, flags)
         }
         IoOp::Extents => (Command::BlockStatus, CommandFlags::NONE),
+        IoOp::Progress { .. } => unreachable!("refused"),
     };
     let header = RequestHeader {
         flags,

@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
                 let Run { settings, write_data, arena, .. } = self;
                 data::fill(settings.seed, number, range.start, range.len(), write_data);
                 arena.write_at(memory.offset, write_data);
-                IoOp::Write { memory }
+                IoOp::Write { memory, durable: false }
             }
         };
         // Filling takes time that is not the target's.

@@ -317,7 +317,8 @@ fn a_client_that_reads_nothing_is_not_served_further_and_then_closed() {
 fn a_session_status_reaches_the_client_when_the_disk_shuts_down() {
     let mut shard = shard();
     let mut client = shard.connect(simple());
-    shard.disk.engine.shut_down();
+    let cx = shard.disk.cx();
+    cx.engine.shut_down(cx.now, cx.actions);
     client.ask(Command::Read, 0, 512);
     let errno = client.answer(&mut shard).data.unwrap_err();
     assert_eq!(Err(errno), crate::nbd::errno::result_of(IoStatus::ShuttingDown));

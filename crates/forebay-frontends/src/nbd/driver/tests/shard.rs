@@ -53,9 +53,10 @@ impl Disk {
         let arena = self.reactor.arena(self.arena);
         match io.op {
             IoOp::Read { memory } => arena.write_at(memory.offset, &self.backend[range]),
-            IoOp::Write { memory } => arena.read_at(memory.offset, &mut self.backend[range]),
+            IoOp::Write { memory, .. } => arena.read_at(memory.offset, &mut self.backend[range]),
             IoOp::WriteZeroes { .. } => self.backend[range].fill(0),
             IoOp::Flush | IoOp::Discard => {}
+            IoOp::Progress { .. } => unreachable!("there is no log here"),
             IoOp::Extents => {
                 let extents = [Extent { len: io.range.len(), state: ExtentState::Zero }];
                 self.engine.complete_extents(self.now, io.id, &extents, &mut self.actions);
@@ -82,6 +83,9 @@ impl Disk {
                     connection.on_reply(&mut self.cx(), &reply, &running.slices, &running.extents);
                 }
                 Action::Event(_) => {}
+                Action::Log(_) | Action::Lease | Action::Unlease(_) => {
+                    unreachable!("there is no log here")
+                }
             }
         }
         running.clear();
