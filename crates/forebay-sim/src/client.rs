@@ -168,6 +168,7 @@ impl World<'_> {
             Kind::Write => {
                 self.clients.versions = version;
                 self.oracle.begin(arrival, version, asked.range, false);
+                self.epochs.begin(arrival, version, asked.range);
             }
             Kind::Zeroes => self.oracle.begin(arrival, stamp::ZEROES, asked.range, true),
             Kind::Discard => {
@@ -188,7 +189,8 @@ impl World<'_> {
         let backend = self.setup.config.backend;
         let unit = u64::from(backend.logical_block);
         let start = range.start.next_multiple_of(unit);
-        let end = if backend.discard { range.end / unit * unit } else { start };
+        let followed = backend.discard || (backend.write_zeroes && self.engine.mode().logs());
+        let end = if followed { range.end / unit * unit } else { start };
         ByteRange::new(start, end.max(start))
     }
 
@@ -212,11 +214,18 @@ impl World<'_> {
             Kind::Discard if reply.status == IoStatus::ReadOnly => {
                 self.oracle.withdraw(arrival, asked.range);
             }
-            Kind::Discard if reply.status.is_ok() && asked.op == (Op::Discard { fua: true }) => {
+            Kind::Discard
+                if reply.status.is_ok()
+                    && asked.op == (Op::Discard { fua: true })
+                    && !self.defers_flushes() =>
+            {
                 self.oracle.discarded_durably(arrival, self.discarded(asked.range));
             }
             Kind::Flush if reply.status.is_ok() => {
-                self.oracle.flushed(asked.mark).unwrap_or_else(|wrong| panic!("{wrong}"));
+                if !self.defers_flushes() {
+                    self.oracle.flushed(asked.mark).unwrap_or_else(|wrong| panic!("{wrong}"));
+                }
+                self.epochs.raise();
             }
             Kind::Flush => {
                 let in_time = reply.status != IoStatus::TimedOut;
@@ -261,7 +270,14 @@ impl World<'_> {
             _ => unreachable!("only these change bytes"),
         };
         match status {
-            IoStatus::Ok => self.oracle.acknowledge(arrival, asked.range, fua),
+            IoStatus::Ok => {
+                let durable = fua && !self.defers_flushes();
+                self.oracle.acknowledge(arrival, asked.range, durable);
+                self.epochs.acknowledge(arrival, asked.range);
+                if fua {
+                    self.epochs.raise();
+                }
+            }
             IoStatus::ReadOnly | IoStatus::Unsupported => {
                 self.oracle.withdraw(arrival, asked.range);
             }
@@ -322,6 +338,9 @@ impl World<'_> {
             match (asked.kind, state) {
                 (Kind::Allocation, ExtentState::Allocated)
                 | (Kind::CacheState, ExtentState::Uncached | ExtentState::Clean) => {}
+                (Kind::CacheState, ExtentState::Dirty) => {
+                    assert!(self.setup.config.write_log.is_some(), "there is no log");
+                }
                 (Kind::Allocation, ExtentState::Hole | ExtentState::Zero) => assert!(
                     self.oracle.may_be_zero(arrival, part),
                     "{part:?} is said to be {state:?}"

@@ -56,6 +56,16 @@ coverage! {
     hosts_lost: "Hosts that died.",
     flushes_failed: "Flushes that failed.",
     sectors_lost: "Sectors that went back.",
+    mode_changes: "Changes of the mode asked for.",
+    modes_changed: "Changes of the mode that came to their end.",
+    log_failed: "Logs that failed.",
+    records_recovered: "Records that recovery found.",
+    records_staged: "Groups that recovery took from memory.",
+    log_writes: "Groups written.",
+    destage_writes: "Writes of the destager.",
+    destage_errors: "Errors that the destager met.",
+    acknowledgements_delayed: "Acknowledgements that were throttled.",
+    prefix_checks: "Looks at primary storage alone.",
 }
 
 impl Coverage {
@@ -64,7 +74,11 @@ impl Coverage {
             Event::GridMoved { .. } => self.grids_moved += 1,
             Event::FlashFailed { .. } => self.flash_failed += 1,
             Event::UnflushedWritesAtRisk { .. } => self.at_risk += 1,
+            Event::ModeChanged { .. } => self.modes_changed += 1,
+            Event::LogFailed { .. } => self.log_failed += 1,
+            Event::DestageFailed { .. } => self.destage_errors += 1,
             Event::GridAdvice { .. }
+            | Event::LogCorrupt { .. }
             | Event::SlotQuarantined { .. }
             | Event::ChecksumMismatch { .. }
             | Event::BackendTimedOut { .. } => {}
@@ -96,5 +110,8 @@ impl Coverage {
         self.evicted += counters.ram_evicted + counters.flash_evicted;
         self.slots_quarantined += counters.flash_slots_quarantined;
         self.checksum_errors += counters.flash_checksum_errors;
+        self.log_writes += counters.log_writes;
+        self.destage_writes += counters.destage_writes;
+        self.acknowledgements_delayed += counters.acknowledgements_delayed;
     }
 }

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 
 use forebay_core::action::{Io, IoOp};
 use forebay_core::geometry::{ByteRange, SECTOR};
-use forebay_core::ids::Nanos;
+use forebay_core::ids::{Nanos, Sequence};
 use forebay_core::status::IoStatus;
 
 use crate::oracle::sectors;
@@ -121,6 +121,8 @@ pub struct Device {
     pub timeout: Nanos,
     /// Every I/O fails.
     pub dead: bool,
+    /// The destager's notes, which are durable when they are written.
+    pub progress: (Sequence, Sequence),
     rng: Rng,
 }
 
@@ -136,6 +138,7 @@ impl Device {
             latency_max: Nanos::from_micros(500),
             timeout: Nanos::from_millis(100),
             dead: false,
+            progress: (Sequence(0), Sequence(0)),
             rng,
         }
     }
@@ -213,10 +216,19 @@ impl Device {
                     self.rot(range, &mut pending.data);
                 }
             }
-            IoOp::Write { .. } => {
+            IoOp::Write { durable, .. } => {
                 let len = part.len() as usize;
                 self.bytes[place].copy_from_slice(&pending.data[..len]);
                 self.note_volatile(number, part);
+                if durable && pending.status.is_ok() {
+                    self.make_durable(part);
+                }
+            }
+            IoOp::Progress { flushed, through } => {
+                // A page pair: the old note or the new one, whatever happens.
+                if pending.effect == Effect::Whole {
+                    self.progress = (flushed, through);
+                }
             }
             IoOp::WriteZeroes { .. } => {
                 self.bytes[place].fill(0);
@@ -267,6 +279,48 @@ impl Device {
     pub fn rot_anywhere(&mut self) {
         let at = self.rng.below(self.bytes.len() as u64) as usize;
         self.bytes[at] ^= 1 << self.rng.below(8);
+    }
+
+    fn make_durable(&mut self, range: ByteRange) {
+        if self.durable.is_empty() {
+            return;
+        }
+        for sector in sectors(range) {
+            self.volatile.remove(&sector);
+        }
+        let place = range.start as usize..range.end as usize;
+        self.durable[place.clone()].copy_from_slice(&self.bytes[place]);
+    }
+
+    /// Makes everything durable.
+    pub fn flush_all(&mut self) {
+        self.volatile.clear();
+        self.durable.copy_from_slice(&self.bytes);
+    }
+
+    /// Overwrites bytes at once, for somebody who waits for it; not durably.
+    pub fn overwrite(&mut self, number: u64, start: u64, bytes: &[u8]) {
+        self.bytes[start as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.note_volatile(number, ByteRange::at(start, bytes.len() as u64));
+        self.completions += 1;
+        for sector in sectors(ByteRange::at(start, bytes.len() as u64)) {
+            if let Some(volatile) = self.volatile.get_mut(&sector) {
+                volatile.completed = Some(self.completions);
+            }
+        }
+    }
+
+    /// Sectors come back as what is durable, each by chance: the loss of power.
+    pub fn lose_power(&mut self) {
+        let permille = self.rng.pick(&[1000, 500, 100]);
+        for (sector, _) in std::mem::take(&mut self.volatile) {
+            let place = (sector * SECTOR) as usize..((sector + 1) * SECTOR) as usize;
+            if self.rng.chance(permille) {
+                self.bytes[place.clone()].copy_from_slice(&self.durable[place.clone()]);
+            } else {
+                self.durable[place.clone()].copy_from_slice(&self.bytes[place]);
+            }
+        }
     }
 
     fn note_volatile(&mut self, writer: u64, range: ByteRange) {

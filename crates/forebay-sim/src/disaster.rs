@@ -34,11 +34,12 @@ impl World<'_> {
         self.log.line(self.now, || "session lost".into());
         self.coverage.sessions_lost += 1;
         self.carry_out();
-        self.land_some();
+        self.land_some(Target::Backend);
+        self.epochs.holds = false;
         self.lose(true);
         self.engine.on_session_lost(self.now, &mut self.actions);
         for (&number, in_flight) in &mut self.ios {
-            if in_flight.target == Target::Flash {
+            if in_flight.target != Target::Backend {
                 continue;
             }
             in_flight.attempt += 1;
@@ -64,16 +65,20 @@ impl World<'_> {
     }
 
     /// Some of the I/Os in flight on primary storage take effect, wholly or in part.
-    fn land_some(&mut self) {
+    fn land_some(&mut self, target: Target) {
         for (&number, in_flight) in &mut self.ios {
             let pending = &mut in_flight.pending;
-            let lands = in_flight.target == Target::Backend && !pending.executed;
+            let lands = in_flight.target == target && !pending.executed;
             if lands && pending.io.op != IoOp::Flush && self.rng.chance(500) {
                 if self.rng.chance(300) {
                     pending.effect =
                         Effect::Prefix(self.rng.below(pending.io.range.len() / 512 + 1));
                 }
-                self.backend.execute(number, pending);
+                match target {
+                    Target::Backend => self.backend.execute(number, pending),
+                    Target::Flash => self.flash.execute(number, pending),
+                    Target::Log => self.pool.device.execute(number, pending),
+                }
             }
         }
     }
@@ -84,24 +89,45 @@ impl World<'_> {
         self.coverage.crashes += 1;
         self.coverage.hosts_lost += u64::from(host);
         self.carry_out();
-        self.land_some();
+        self.land_some(Target::Backend);
+        self.land_some(Target::Log);
         self.coverage.note_engine(&self.engine);
         for (number, in_flight) in std::mem::take(&mut self.ios) {
             if in_flight.target == Target::Backend && in_flight.pending.executed {
                 self.backend.complete(number, &in_flight.pending);
             }
         }
+        self.check_prefix();
+        let staged = if host { Vec::new() } else { self.staged_groups() };
         self.clients.forget_all(&mut self.oracle);
+        let logged = self.setup.config.write_log.is_some();
+        let in_order = self.epochs.holds && self.engine.mode().logs();
+        let in_order = in_order && self.coverage.mode_changes == 0;
         if host {
-            self.lose(true);
+            self.epochs.holds = false;
+            self.pool.device.lose_power();
+            match logged {
+                true => drop(self.backend.lose(true)),
+                false => self.lose(true),
+            }
         }
         self.oracle.new_life();
-        self.queue.retain(|event| matches!(event, Event::Clients | Event::Disaster));
+        self.queue.retain(|event| match event {
+            Event::Clients | Event::Disaster | Event::Mode => true,
+            Event::Execute(..) | Event::Complete(..) | Event::Release(_) | Event::Lease => false,
+        });
         self.actions.clear();
         if self.rng.chance(500) {
             setup::cache(&mut self.rng, &mut self.setup.config);
         }
-        self.engine = Engine::new(self.setup.config).expect("a configuration that works");
+        if logged {
+            self.recover_log(&staged);
+            if host {
+                self.compare_after_power_loss(in_order);
+            }
+        } else {
+            self.engine = Engine::new(self.setup.config).expect("a configuration that works");
+        }
         self.memory = Memory::new(self.engine.memory_size());
         let rng = self.rng.fork();
         self.flash = flash(&self.setup, &self.engine, rng);

@@ -4,9 +4,11 @@
 //! they are sent. Both are legal for a shard, so both happen here.
 
 use forebay_core::action::{Action, Extent, ExtentState, Io, IoOp, Target};
-use forebay_core::geometry::{ByteRange, SECTOR};
+use forebay_core::geometry::{ByteRange, PAGE, SECTOR};
+use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
 
+use crate::device::Effect;
 use crate::memory::Claim;
 use crate::oracle::sectors;
 use crate::planted::Planted;
@@ -17,6 +19,9 @@ impl World<'_> {
     pub(crate) fn carry_out(&mut self) {
         let mut actions = std::mem::take(&mut self.actions);
         self.log.actions(self.now, &actions);
+        if self.planted == Planted::RecordBeforeData {
+            actions.list.sort_by_key(|action| !matches!(action, Action::Log(_)));
+        }
         for action in &actions.list {
             match *action {
                 Action::Io(io) => self.start(io),
@@ -29,6 +34,12 @@ impl World<'_> {
                 Action::Zero { memory } => self.memory.change(memory).fill(0),
                 Action::Reply(reply) => self.on_reply(reply, &actions),
                 Action::Event(event) => self.coverage.note_event(event),
+                Action::Log(index) => self.build_log(actions.log[index as usize]),
+                Action::Lease => {
+                    let when = self.now.plus(Nanos(self.rng.skewed(1_000_000)));
+                    self.queue.plan(when, Event::Lease);
+                }
+                Action::Unlease(segment) => self.pool.give_back(segment),
             }
         }
         actions.clear();
@@ -50,16 +61,21 @@ impl World<'_> {
         let (mut data, mut checksums) = (Vec::new(), Vec::new());
         match io.op {
             IoOp::Read { memory } => self.memory.claim(memory, Claim::Filling(number)),
-            IoOp::Write { memory } => {
+            IoOp::Write { memory, .. } => {
                 data.extend_from_slice(self.memory.at(memory));
                 checksums = checksums_of(&data, io.checksum_piece);
                 self.memory.claim(memory, Claim::Draining(number));
             }
-            IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => {}
+            IoOp::Flush
+            | IoOp::Discard
+            | IoOp::WriteZeroes { .. }
+            | IoOp::Extents
+            | IoOp::Progress { .. } => {}
         }
         let device = match io.target {
             Target::Backend => &mut self.backend,
             Target::Flash => &mut self.flash,
+            Target::Log => &mut self.pool.device,
         };
         let (pending, timing) = device.issue(io, data, checksums);
         let (execute, complete) = (self.now.plus(timing.execute), self.now.plus(timing.complete));
@@ -74,13 +90,18 @@ impl World<'_> {
         let (size, unit) = match io.target {
             Target::Backend => (config.backend.size, config.backend.logical_block),
             Target::Flash => (self.engine.flash_size(), config.flash_logical_block),
+            Target::Log => (self.pool.size(), PAGE as u32),
         };
         let unit = u64::from(unit);
         assert!(io.range.end <= size && io.range.is_aligned(unit), "{io:?} does not fit");
         let (memory, allowed) = match io.op {
             IoOp::Read { memory } => (Some(memory), true),
-            IoOp::Write { memory } => (Some(memory), !self.is_read_only(io.target)),
-            IoOp::Flush => (None, io.target == Target::Backend),
+            IoOp::Write { memory, durable } => {
+                assert!(!durable || io.target == Target::Log, "{io:?}");
+                (Some(memory), !self.is_read_only(io.target))
+            }
+            IoOp::Flush => (None, io.target != Target::Flash),
+            IoOp::Progress { .. } => (None, io.target == Target::Log),
             IoOp::Discard => (None, config.backend.discard && !self.is_read_only(io.target)),
             IoOp::WriteZeroes { .. } => {
                 (None, config.backend.write_zeroes && !self.is_read_only(io.target))
@@ -88,7 +109,8 @@ impl World<'_> {
             IoOp::Extents => (None, config.backend.extents),
         };
         assert!(allowed, "{io:?}: the device cannot, or must not");
-        assert_eq!(io.range.is_empty(), io.op == IoOp::Flush, "{io:?}");
+        let without_range = matches!(io.op, IoOp::Flush | IoOp::Progress { .. });
+        assert_eq!(io.range.is_empty(), without_range, "{io:?}");
         if let Some(memory) = memory {
             assert_eq!(u64::from(memory.len), io.range.len(), "{io:?}");
             assert!(memory.offset.is_multiple_of(unit), "{io:?}: memory is not aligned");
@@ -105,6 +127,13 @@ impl World<'_> {
         if in_flight.attempt != attempt || in_flight.pending.executed {
             return;
         }
+        match &mut in_flight.pending.io.op {
+            IoOp::Write { durable, .. } if self.planted == Planted::VolatileLog => *durable = false,
+            IoOp::Progress { .. } if self.planted == Planted::ForgottenNote => {
+                in_flight.pending.effect = Effect::Prefix(0);
+            }
+            _ => {}
+        }
         if self.planted == Planted::EarlyFlush && in_flight.pending.io.op == IoOp::Flush {
             in_flight.pending.executed = true;
             return;
@@ -112,6 +141,7 @@ impl World<'_> {
         match in_flight.target {
             Target::Backend => self.backend.execute(number, &mut in_flight.pending),
             Target::Flash => self.flash.execute(number, &mut in_flight.pending),
+            Target::Log => self.pool.device.execute(number, &mut in_flight.pending),
         }
     }
 
@@ -125,6 +155,7 @@ impl World<'_> {
         match in_flight.target {
             Target::Backend => self.backend.complete(number, &in_flight.pending),
             Target::Flash => self.flash.complete(number, &in_flight.pending),
+            Target::Log => self.pool.device.complete(number, &in_flight.pending),
         }
         let mut pending = in_flight.pending;
         let (io, status) = (pending.io, pending.status);
@@ -134,7 +165,7 @@ impl World<'_> {
                 self.memory.change(memory).copy_from_slice(&pending.data);
                 pending.checksums = self.checksums_read(&io, &pending.data);
             }
-            IoOp::Write { memory } => {
+            IoOp::Write { memory, .. } => {
                 if io.target == Target::Flash {
                     let pieces = (io.range.start..).step_by(io.checksum_piece as usize);
                     self.trusted.extend(pieces.zip(pending.checksums.iter().copied()));
@@ -142,12 +173,18 @@ impl World<'_> {
                 self.memory.unclaim(Claim::Draining(number));
                 assert!(self.memory.at(memory) == pending.data, "{io:?}: memory changed in flight");
             }
-            IoOp::Flush if !status.is_ok() && self.rng.chance(500) => {
+            IoOp::Flush
+                if io.target == Target::Backend && !status.is_ok() && self.rng.chance(500) =>
+            {
                 // What the engine acknowledged before this, clients have heard before this.
                 self.carry_out();
                 self.lose(false);
             }
-            IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => {}
+            IoOp::Flush
+            | IoOp::Discard
+            | IoOp::WriteZeroes { .. }
+            | IoOp::Extents
+            | IoOp::Progress { .. } => {}
         }
         self.coverage.note_io(&io, status);
         self.log.line(self.now, || format!("complete {:?} {:?} {status:?}", io.id, io.range));
@@ -192,6 +229,11 @@ impl World<'_> {
     /// Primary storage loses what is volatile.
     pub(crate) fn lose(&mut self, all_done: bool) {
         let reverted = self.backend.lose(all_done);
+        self.epochs.holds = false;
+        if self.engine.mode().logs() {
+            // The log has it, and nobody will see that it was gone.
+            return;
+        }
         self.log.line(self.now, || format!("primary storage reverts {reverted:?}"));
         self.coverage.sectors_lost += reverted.len() as u64;
         let arrival = self.clients.arrive();
@@ -200,7 +242,7 @@ impl World<'_> {
 }
 
 /// CRC32C of each piece of `data`.
-fn checksums_of(data: &[u8], piece: u32) -> Vec<u32> {
+pub(crate) fn checksums_of(data: &[u8], piece: u32) -> Vec<u32> {
     if piece == 0 {
         return Vec::new();
     }

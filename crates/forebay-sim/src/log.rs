@@ -73,8 +73,9 @@ fn hash_action(action: &Action, hasher: &mut TraceHasher) {
             let data: &ReplyData = &reply.data;
             (reply.tag, reply.status, reply.submitted, data).hash(hasher);
         }
-        // An event follows from the rest.
-        Action::Event(_) => 1u8.hash(hasher),
+        Action::Unlease(segment) => segment.hash(hasher),
+        // These follow from the rest.
+        Action::Event(_) | Action::Log(_) | Action::Lease => 1u8.hash(hasher),
     }
 }
 

@@ -303,6 +303,14 @@ impl Oracle {
         Ok(())
     }
 
+    /// Those of `sectors` that do not read as the last known version.
+    pub fn changed(&self, sectors: &[(u64, Option<Version>)]) -> Vec<(u64, Option<Version>)> {
+        let is_base = |&&(index, version): &&(u64, Option<Version>)| {
+            version != Some(self.sectors[index as usize].base)
+        };
+        sectors.iter().filter(is_base).copied().collect()
+    }
+
     /// A new engine takes over: it cannot know what the one before did not flush.
     pub fn new_life(&mut self) {
         self.told = self.acknowledgements;

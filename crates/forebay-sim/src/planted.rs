@@ -16,15 +16,24 @@ pub enum Planted {
     SecondReply,
     /// Slots of a reply are taken as sent although the executor still reads them.
     EarlySent,
+    /// A record is published in the log before its data are copied.
+    RecordBeforeData,
+    /// A durable write of the log is not durable.
+    VolatileLog,
+    /// The destager's note is reported without being made.
+    ForgottenNote,
 }
 
 impl Planted {
     /// Every bug.
-    pub const ALL: [Planted; 5] = [
+    pub const ALL: [Planted; 8] = [
         Planted::SkippedCopy,
         Planted::UncheckedFlash,
         Planted::EarlyFlush,
         Planted::SecondReply,
         Planted::EarlySent,
+        Planted::RecordBeforeData,
+        Planted::VolatileLog,
+        Planted::ForgottenNote,
     ];
 }

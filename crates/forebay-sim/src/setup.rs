@@ -1,6 +1,9 @@
 //! One seed decides everything: the disk, its cache, what goes wrong, how the clients behave.
 
-use forebay_core::config::{BackendTraits, Config, FlashAdmission, GridOffset, Mode, OnTimeout};
+use forebay_core::config::{
+    BackendTraits, Config, DestageOrder, FlashAdmission, FlushSemantics, GridOffset, Mode,
+    OnTimeout, WriteLogConfig,
+};
 use forebay_core::geometry::{PAGE, SECTOR};
 use forebay_core::ids::Nanos;
 use forebay_core::policy::PolicyKind;
@@ -26,6 +29,10 @@ pub struct Setup {
     pub disasters: u32,
     /// No faults and no disasters: no request may fail.
     pub quiet: bool,
+    /// Faults of the write log's flash.
+    pub log: Faults,
+    /// How often an administrator changes the mode.
+    pub mode_changes: u32,
     /// The clients.
     pub load: Load,
     /// `check_invariants` after every so many events.
@@ -104,12 +111,27 @@ pub fn setup(rng: &mut Rng) -> Setup {
         load.length_max = 8 * PAGE;
         load.spots.truncate(2);
     }
+    let log = Faults {
+        errors: if rng.chance(100) { often(rng, 20) } else { 0 },
+        delays: often(rng, 50),
+        hangs: if rng.chance(150) { often(rng, 20) } else { 0 },
+        ..Faults::default()
+    };
+    if !config.backend.read_only && rng.chance(600) {
+        write_log(rng, &mut config);
+    }
+    let mode_changes = match config.write_log {
+        Some(_) if rng.chance(300) => rng.below(4) as u32,
+        _ => 0,
+    };
     let slots = (config.ram_bytes + config.flash_bytes) / config.block_size;
     Setup {
         config,
         backend,
         flash,
         quiet,
+        log,
+        mode_changes,
         stamped: rng.chance(700),
         disasters: if quiet { 0 } else { rng.skewed(6) as u32 },
         load,
@@ -186,6 +208,27 @@ fn settle_late(rng: &mut Rng, config: &mut Config) {
     if config.flash_bytes > 0 {
         config.flash_bytes = slots * config.block_size;
     }
+}
+
+fn write_log(rng: &mut Rng, config: &mut Config) {
+    config.mode = rng.pick(&[Mode::WriteBack, Mode::WriteBack, Mode::WriteOnly, config.mode]);
+    let mut log = WriteLogConfig::new(rng.pick(&[16, 32, 64]), rng.between(3, 12) as u32);
+    log.staging = rng.chance(700);
+    log.order = rng.pick(&[
+        DestageOrder::Strict,
+        DestageOrder::Strict,
+        DestageOrder::Strict,
+        DestageOrder::Window,
+        DestageOrder::Throughput,
+    ]);
+    if rng.chance(150) {
+        let dirty_age_max = Nanos::from_micros(rng.between(500, 50_000));
+        log.flush = FlushSemantics::Deferred { dirty_age_max };
+    }
+    log.barrier = rng.chance(200);
+    log.destage_delay = Nanos::from_micros(rng.pick(&[0, 100, 10_000, 1_000_000]));
+    log.throttle_percent = rng.pick(&[50, 10, 90]);
+    config.write_log = Some(log);
 }
 
 fn load(rng: &mut Rng, config: &Config, big: bool) -> Load {

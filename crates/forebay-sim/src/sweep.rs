@@ -221,6 +221,9 @@ impl Run {
                         }
                     }
                     Action::Copy { .. } | Action::Zero { .. } | Action::Event(_) => {}
+                    Action::Log(_) | Action::Lease | Action::Unlease(_) => {
+                        unreachable!("a disk without a log")
+                    }
                 }
             }
         }
@@ -232,11 +235,13 @@ impl Run {
             IoOp::Read { .. } => ModelOp::Read,
             IoOp::Write { .. } => ModelOp::Write,
             IoOp::Flush => ModelOp::Flush,
-            IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => ModelOp::Unmap,
+            IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents | IoOp::Progress { .. } => {
+                ModelOp::Unmap
+            }
         };
         let device = match io.target {
             Target::Backend => &mut self.san,
-            Target::Flash => &mut self.flash,
+            Target::Flash | Target::Log => &mut self.flash,
         };
         let at = device.submit(self.now, op, io.range);
         self.completions.plan(at, io);

@@ -18,10 +18,12 @@ use crate::client::Clients;
 use crate::clock::Queue;
 use crate::coverage::Coverage;
 use crate::device::{Device, Faults, Pending};
+use crate::epochs::Epochs;
 use crate::log::Log;
 use crate::memory::Memory;
 use crate::oracle::Oracle;
 use crate::planted::Planted;
+use crate::pool::Pool;
 use crate::rng::Rng;
 use crate::setup::{self, Setup};
 use crate::stamp;
@@ -46,6 +48,10 @@ pub(crate) enum Event {
     Disaster,
     /// A client is done with the data of a reply.
     Release(u64),
+    /// The pool answers a request for a segment.
+    Lease,
+    /// An administrator wants another mode.
+    Mode,
 }
 
 /// An I/O in flight on a device.
@@ -67,10 +73,12 @@ pub(crate) struct World<'a> {
     pub queue: Queue<Event>,
     pub backend: Device,
     pub flash: Device,
+    pub pool: Pool,
     pub ios: BTreeMap<u64, InFlight>,
     pub ios_issued: u64,
     pub clients: Clients,
     pub oracle: Oracle,
+    pub epochs: Epochs,
     pub log: &'a Log,
     pub coverage: Coverage,
     pub planted: Planted,
@@ -86,6 +94,7 @@ pub fn run(seed: u64, planted: Planted, log: &Log) -> Coverage {
     let setup = setup::setup(&mut rng);
     log.line(Nanos(0), || format!("seed {seed}: {setup:?}"));
     let mut world = World::new(setup, planted, log, rng);
+    world.open_log();
     world.live();
     world.drain();
     world.read_everything();
@@ -104,6 +113,7 @@ impl<'a> World<'a> {
         backend.faults = setup.backend;
         backend.timeout = setup.config.backend_timeout;
         let flash = flash(&setup, &engine, rng.fork());
+        let pool = Pool::new(&setup, rng.fork());
         let version = if setup.stamped { stamp::INITIAL } else { stamp::ZEROES };
         World {
             now: Nanos(1),
@@ -113,12 +123,14 @@ impl<'a> World<'a> {
             ios_issued: 0,
             clients: Clients::new(Workload::new(setup.load.clone(), size, rng.fork())),
             oracle: Oracle::new(size, version),
+            epochs: Epochs::new(size, version),
             actions: Actions::with_capacity(64),
             coverage: Coverage::default(),
             events: 0,
             engine,
             backend,
             flash,
+            pool,
             log,
             planted,
             trusted: BTreeMap::new(),
@@ -135,15 +147,20 @@ impl<'a> World<'a> {
             let at = Nanos(self.rng.below(span.max(1)));
             self.queue.plan(at, Event::Disaster);
         }
+        for _ in 0..self.setup.mode_changes {
+            let at = Nanos(self.rng.below(span.max(1)));
+            self.queue.plan(at, Event::Mode);
+        }
         while self.clients.made < self.setup.load.requests {
             self.step();
         }
     }
 
     /// No new requests and no new faults: everything has to come to an end.
-    fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) {
         self.backend.faults = Faults::default();
         self.flash.faults = Faults::default();
+        self.pool.device.faults = Faults::default();
         self.give_back_held_buffers();
         while self.step() {}
         self.carry_out();
@@ -169,6 +186,7 @@ impl<'a> World<'a> {
             start = range.end;
         }
         self.drain();
+        self.check_destaged();
         let bytes = self.backend.bytes().to_vec();
         let arrival = self.clients.arrive();
         let seen = self.oracle.observe(arrival, disk, &bytes);
@@ -210,6 +228,8 @@ impl<'a> World<'a> {
             Event::Clients => self.on_clients(),
             Event::Disaster => self.on_disaster(),
             Event::Release(number) => self.on_release(number),
+            Event::Lease => self.on_lease(),
+            Event::Mode => self.on_mode(),
         }
     }
 
@@ -220,6 +240,9 @@ impl<'a> World<'a> {
             if self.rng.chance(self.setup.load.send) {
                 self.send();
             }
+        }
+        if self.rng.chance(20) {
+            self.check_prefix();
         }
         if self.events.is_multiple_of(self.setup.check_every) {
             self.engine.check_invariants();

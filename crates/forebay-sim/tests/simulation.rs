@@ -55,18 +55,27 @@ fn planted_bugs_are_found() {
 /// Seeds that once broke a rule.
 #[test]
 fn seeds_that_found_bugs_pass() {
-    let told_late = [7, 54, 61, 72];
-    let pinned_slot_changed = [0, 93, 119, 158];
-    let memory_off_page_boundaries = [71, 115, 211];
-    // Of zeroes in pieces, after a failed flush, of what an earlier engine wrote.
-    let losses_kept_in_cache = [113, 449, 1091, 1168, 1655, 2667];
-    let read_and_writes_waited_for_each_other = [2048];
-    let all = told_late
+    let segment_freed_under_a_group_in_flight = [0, 3, 23];
+    let old_bytes_below_a_page_in_parts = [12, 41, 92];
+    let two_records_of_one_page_written_side_by_side = [54];
+    let turn_at_the_overlay_lost = [94, 235];
+    let read_laid_out_for_another_mode_or_grid = [30, 420, 984];
+    let half_a_request_seen_and_then_left_out = [22, 351, 360];
+    let failed_log_not_drained_or_seen_too_early = [37, 3248, 4035];
+    let batch_that_never_ends_under_errors = [2289, 2707];
+    let flushed_beside_the_log_too_late = [1653];
+    let change_of_mode_and_epochs = [252, 279, 639, 715];
+    let all = segment_freed_under_a_group_in_flight
         .into_iter()
-        .chain(pinned_slot_changed)
-        .chain(memory_off_page_boundaries)
-        .chain(losses_kept_in_cache)
-        .chain(read_and_writes_waited_for_each_other);
+        .chain(old_bytes_below_a_page_in_parts)
+        .chain(two_records_of_one_page_written_side_by_side)
+        .chain(turn_at_the_overlay_lost)
+        .chain(read_laid_out_for_another_mode_or_grid)
+        .chain(half_a_request_seen_and_then_left_out)
+        .chain(failed_log_not_drained_or_seen_too_early)
+        .chain(batch_that_never_ends_under_errors)
+        .chain(flushed_beside_the_log_too_late)
+        .chain(change_of_mode_and_epochs);
     for seed in all {
         pass(seed);
     }
