@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::DiskOptions;
 use crate::config::values::{Name, Reactor};
 
+pub mod disk;
 pub mod trace;
 
 /// A host-side storage accelerator: RAM and local flash in front of slow shared storage.
@@ -45,6 +46,12 @@ pub enum Command {
     Stats(StatsArgs),
     /// Show what happened: events of running disks, newest last
     Events(EventsArgs),
+    /// Show and change running disks: state, mode, flush, pause, detach
+    #[command(subcommand)]
+    Disk(disk::DiskCommand),
+    /// Look into a flash pool that nobody uses
+    #[command(subcommand)]
+    Pool(disk::PoolCommand),
     /// Work with block I/O traces: simulate a cache, replay
     #[command(subcommand)]
     Trace(trace::TraceCommand),

@@ -38,7 +38,7 @@ fn run_takes_every_documented_option() {
 #[test]
 fn wrong_lines_name_the_argument_and_what_is_allowed() {
     let cases = [
-        ("forebay run mem:1MiB --mode write-back", "allowed: write-through, write-around"),
+        ("forebay run mem:1MiB --mode write-sideways", "allowed: write-through, write-around"),
         ("forebay run mem:1MiB --ram lots", "--ram"),
         ("forebay run mem:1MiB --flash /x", "PATH:SIZE"),
         ("forebay run mem:1MiB --nbd nowhere", "unix:PATH or HOST:PORT"),

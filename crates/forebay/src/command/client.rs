@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use http_body_util::{BodyExt, Empty};
-use hyper::Request;
 use hyper::body::Bytes;
+use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -27,11 +27,28 @@ pub(crate) struct Found {
 
 /// What the daemon at `control` answers to `path`.
 pub(crate) async fn ask<T: DeserializeOwned>(control: &Path, path: &str) -> Result<T> {
+    in_time(control, answer(control, Method::GET, path)).await
+}
+
+/// What the daemon at `control` answers when it is told `path`, which changes something.
+pub(crate) async fn tell<T: DeserializeOwned>(control: &Path, path: &str) -> Result<T> {
+    in_time(control, answer(control, Method::POST, path)).await
+}
+
+/// As [`tell`], however long it takes.
+pub(crate) async fn tell_patiently<T: DeserializeOwned>(control: &Path, path: &str) -> Result<T> {
+    answer(control, Method::POST, path).await
+}
+
+async fn in_time<T>(control: &Path, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(ANSWER_TIME_MAX, answer).await.with_context(|| {
+        format!("no answer from {} within {}s", control.display(), ANSWER_TIME_MAX.as_secs())
+    })?
+}
+
+async fn answer<T: DeserializeOwned>(control: &Path, method: Method, path: &str) -> Result<T> {
     let shown = control.display();
-    let answer = tokio::time::timeout(ANSWER_TIME_MAX, exchange(control, path));
-    let (status, body) = answer.await.with_context(|| {
-        format!("no answer from {shown} within {}s", ANSWER_TIME_MAX.as_secs())
-    })??;
+    let (status, body) = exchange(control, method, path).await?;
     if !status.is_success() {
         match serde_json::from_slice::<ApiError>(&body) {
             Ok(refusal) => bail!("{} (asked {shown})", refusal.error),
@@ -42,7 +59,11 @@ pub(crate) async fn ask<T: DeserializeOwned>(control: &Path, path: &str) -> Resu
         .with_context(|| format!("{shown} answered what is not understood"))
 }
 
-async fn exchange(control: &Path, path: &str) -> Result<(hyper::StatusCode, Bytes)> {
+async fn exchange(
+    control: &Path,
+    method: Method,
+    path: &str,
+) -> Result<(hyper::StatusCode, Bytes)> {
     let stream = UnixStream::connect(control).await.with_context(|| {
         format!(
             "nobody listens on the control socket {}; is the daemon running?",
@@ -52,7 +73,11 @@ async fn exchange(control: &Path, path: &str) -> Result<(hyper::StatusCode, Byte
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
-    let request = Request::get(path).header("host", "forebay").body(Empty::<Bytes>::new())?;
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "forebay")
+        .body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await?;
     let status = response.status();
     Ok((status, response.into_body().collect().await?.to_bytes()))

@@ -44,7 +44,7 @@ fn print_line(line: &EventLine, json: bool) -> Result<()> {
 }
 
 /// Milliseconds since 1970 as `2026-01-31T12:34:56.789Z`.
-fn utc(time_ms: u64) -> String {
+pub(crate) fn utc(time_ms: u64) -> String {
     let (seconds, millis) = (time_ms / 1000, time_ms % 1000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);

@@ -14,7 +14,9 @@ use crate::config::values::ValueError;
 
 mod client;
 mod demo;
+mod disk;
 mod events;
+mod pool;
 mod run;
 mod stats;
 mod table;
@@ -32,6 +34,8 @@ pub fn execute(cli: Cli) -> ExitCode {
         Command::Serve(args) => run::serve(args),
         Command::Stats(args) => stats::stats(args),
         Command::Events(args) => events::events(args),
+        Command::Disk(command) => disk::disk(command),
+        Command::Pool(command) => pool::pool(command),
         Command::Trace(args) => trace::trace(args),
         Command::Demo(args) => demo::demo(args),
         Command::Completion(args) => completion(args.shell),

@@ -66,17 +66,30 @@ async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
         _ = signals.next() => bail!("ended by a signal before it was ready"),
     };
     announce(daemon.info(), json)?;
+    let emptied = daemon.emptied();
+    let detached = emptied.notified();
     let first = tokio::select! {
         name = signals.next() => name,
         why = daemon.failed() => bail!("{why}; clients lose their connection, start again"),
+        () = detached => {
+            daemon.shut_down().await?;
+            tracing::info!("ended: every disk was detached");
+            return Ok(());
+        }
     };
     tracing::info!(
         "{first}: finishing what is in flight; once more, a second later, to end at once"
     );
     tokio::select! {
         ended = daemon.shut_down() => {
-            ended?;
-            tracing::info!("ended: everything acknowledged is on primary storage");
+            match &ended?[..] {
+                [] => tracing::info!("ended: everything acknowledged is on primary storage"),
+                dirty => tracing::info!(
+                    "ended: everything acknowledged is on primary storage or, durable, in the write log of {}; start \
+                     again to go on",
+                    dirty.join(", ")
+                ),
+            }
             Ok(())
         }
         name = signals.again(first) => bail!("ended by {name} after {first} before everything in flight was finished"),
@@ -175,6 +188,14 @@ fn describe_disk(disk: &DiskInfo, text: &mut String) {
         cache += &format!(", flash {flash}{how}");
     }
     let _ = writeln!(text, "  cache            {cache}");
+    if disk.write_log_bytes > 0 {
+        let deferred = match disk.flushes_deferred {
+            true => "; FLUSHES ARE DEFERRED: a loss of power loses flushed writes",
+            false => "",
+        };
+        let log = rounded(disk.write_log_bytes);
+        let _ = writeln!(text, "  write log        up to {log} of the flash{deferred}");
+    }
     let huge = disk.memory_huge_bytes * 100 / disk.memory_bytes.max(1);
     let _ =
         writeln!(text, "  memory           {}, {huge} % on huge pages", rounded(disk.memory_bytes));

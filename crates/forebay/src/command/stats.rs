@@ -71,7 +71,7 @@ fn describe(stats: &DiskStats) -> String {
         "disk {}: {}, {}, {} blocks, policy {}, grid offset {}",
         stats.name,
         rounded(engine.disk_size),
-        engine.mode,
+        engine.mode_actual,
         rounded(engine.block_size),
         engine.policy,
         engine.grid_offset
@@ -84,6 +84,17 @@ fn describe(stats: &DiskStats) -> String {
         stats.connections_waiting,
         engine.requests_in_flight
     );
+    if let Some(log) = &engine.log {
+        let deferred = if log.deferred_ns > 0 { ", FLUSHES DEFERRED" } else { "" };
+        let _ = writeln!(
+            text,
+            "  write log {}{deferred}, {} dirty of {}; 'forebay disk show {}' has more",
+            log.state,
+            rounded(log.dirty_bytes),
+            rounded(log.capacity_bytes),
+            stats.name
+        );
+    }
     let _ = writeln!(
         text,
         "  hit ratio {} of {} reads (RAM {}, flash {}, in part {})",
@@ -114,7 +125,7 @@ fn describe(stats: &DiskStats) -> String {
 
 fn latencies(engine: &Statistics) -> String {
     let latency = &engine.latency;
-    let rows: [(&str, &LatencySummary); 8] = [
+    let rows: [(&str, &LatencySummary); 9] = [
         ("reads", &latency.read),
         ("  from RAM", &latency.read_ram),
         ("  from flash", &latency.read_flash),
@@ -122,6 +133,7 @@ fn latencies(engine: &Statistics) -> String {
         ("writes", &latency.write),
         ("flushes", &latency.flush),
         ("flash I/O", &latency.flash_io),
+        ("write log I/O", &latency.log_io),
         ("primary storage I/O", &latency.backend_io),
     ];
     let mut table = Table::new(&["latency", "count", "mean", "p50", "p90", "p99", "p99.9", "max"]);

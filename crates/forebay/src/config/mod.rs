@@ -20,15 +20,15 @@ pub mod file;
 pub mod values;
 
 use values::{
-    Address, Admission, Bypass, Flash, GridOffset, Mode, Name, OnTimeout, Policy, Reactor, Size,
-    Span, Switch, ValueError,
+    Address, Admission, Barrier, Bypass, DestageOrder, Flash, FlushSemantics, GridOffset, Mode,
+    Name, OnTimeout, Policy, Reactor, Size, Span, Switch, ValueError,
 };
 
 /// Settings of one disk that have a default.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DiskOptions {
-    /// Use of the cache: write-through, write-around, pass-through or monitor [default: write-through]
+    /// Use of the cache: write-through, write-around, write-back, write-only (write-back that fills nothing on read), pass-through or monitor [default: write-through]
     #[arg(long, value_name = "MODE", help_heading = "Cache")]
     pub mode: Option<Mode>,
     /// Cache block: the unit of caching and eviction, a power of two from 4KiB to 1MiB [default: 8KiB]
@@ -55,6 +55,27 @@ pub struct DiskOptions {
     /// Most RAM that the cache's metadata may need; checked before start [default: 1GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Cache")]
     pub metadata_limit: Option<Size>,
+    /// Part of the flash for the write log of write-back [default: a quarter, in write-back and write-only]
+    #[arg(long, value_name = "SIZE", help_heading = "Write-back")]
+    pub write_log: Option<Size>,
+    /// Order of destaging: strict (primary storage alone is always crash-consistent), window (only between windows) or throughput (never) [default: strict]
+    #[arg(long, value_name = "ORDER", help_heading = "Write-back")]
+    pub destage_order: Option<DestageOrder>,
+    /// Flush primary storage between flush epochs (flush), for one that may lose power at the same time, or not (none) [default: none]
+    #[arg(long, value_name = "flush|none", help_heading = "Write-back")]
+    pub destage_barrier: Option<Barrier>,
+    /// Most bytes per second that are destaged [default: no limit]
+    #[arg(long, value_name = "SIZE", help_heading = "Write-back")]
+    pub max_destage_rate: Option<Size>,
+    /// A guest's flush waits until its data are durable (honest), or not (deferred: a loss of power loses up to --max-dirty-age) [default: honest]
+    #[arg(long, value_name = "honest|deferred", help_heading = "Write-back")]
+    pub flush_semantics: Option<FlushSemantics>,
+    /// With deferred flushes: time after which data are durable [default: 10s]
+    #[arg(long, value_name = "TIME", help_heading = "Write-back")]
+    pub max_dirty_age: Option<Span>,
+    /// Agree that a loss of power loses acknowledged and flushed writes, as deferred flushes do
+    #[arg(long, help_heading = "Write-back")]
+    pub accept_data_loss: bool,
     /// Whether clients see a volatile write cache and flush it (on), or each write is durable (off) [default: on]
     #[arg(long, value_name = "on|off", help_heading = "Disk")]
     pub write_cache: Option<Switch>,
@@ -86,8 +107,10 @@ pub struct DiskSpec {
     pub block_size: u64,
     /// Bytes of RAM for cached data.
     pub ram_bytes: u64,
-    /// Its share of flash.
+    /// Its share of flash, for cache and write log.
     pub flash: Option<Flash>,
+    /// The write log, in modes that need one or when it was asked for.
+    pub write_log: Option<WriteLogSpec>,
     /// Where the grid of cache blocks lies.
     pub grid_offset: GridOffset,
     /// Eviction policy.
@@ -106,6 +129,25 @@ pub struct DiskSpec {
     pub backend_timeout: Duration,
     /// What the client gets after that time.
     pub on_timeout: OnTimeout,
+}
+
+/// The write log of a disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WriteLogSpec {
+    /// Bytes of the disk's flash that it may take.
+    pub bytes: u64,
+    /// Order of destaging.
+    pub order: DestageOrder,
+    /// Flush primary storage between flush epochs.
+    pub barrier: Barrier,
+    /// Most bytes per second.
+    pub rate_max: Option<u64>,
+    /// Whether a flush waits.
+    pub flush: FlushSemantics,
+    /// When deferred data become durable.
+    pub dirty_age_max: Duration,
+    /// The loss that deferred flushes mean was agreed to.
+    pub accepts_data_loss: bool,
 }
 
 /// A listener and the disks that clients find there.
@@ -154,7 +196,9 @@ impl DiskOptions {
     pub fn resolve(self, name: Name, backend: String) -> DiskSpec {
         let mode = self.mode.unwrap_or(Mode(forebay_core::config::Mode::WriteThrough));
         let ram_default = if mode.0.caches() { 1 << 30 } else { 0 };
+        let write_log = self.write_log();
         DiskSpec {
+            write_log,
             name,
             backend,
             mode,
@@ -178,10 +222,37 @@ impl DiskOptions {
     }
 }
 
+impl DiskOptions {
+    /// The write log, where the mode needs one or it was asked for.
+    fn write_log(&self) -> Option<WriteLogSpec> {
+        let logs = self.mode.is_some_and(|mode| mode.0.logs());
+        let quarter = || logs.then(|| self.flash.as_ref().map_or(0, |flash| flash.bytes / 4));
+        let bytes = self.write_log.map(|size| size.0).or_else(quarter)?;
+        Some(WriteLogSpec {
+            bytes,
+            order: self
+                .destage_order
+                .unwrap_or(DestageOrder(forebay_core::config::DestageOrder::Strict)),
+            barrier: self.destage_barrier.unwrap_or(Barrier(false)),
+            rate_max: self.max_destage_rate.map(|size| size.0),
+            flush: self.flush_semantics.unwrap_or(FlushSemantics(false)),
+            dirty_age_max: self.max_dirty_age.map_or(Duration::from_secs(10), |span| span.0),
+            accepts_data_loss: self.accept_data_loss,
+        })
+    }
+}
+
 impl DiskSpec {
+    /// Bytes of flash for cached data: what the write log leaves.
+    pub fn flash_cache_bytes(&self) -> u64 {
+        let log = self.write_log.as_ref().map_or(0, |log| log.bytes);
+        let cache = self.flash.as_ref().map_or(0, |flash| flash.bytes.saturating_sub(log));
+        if cache < self.block_size { 0 } else { cache }
+    }
+
     /// True when its mode wants a cache and it has room for none.
     pub fn caches_nothing(&self) -> bool {
-        self.mode.0.caches() && self.ram_bytes == 0 && self.flash.is_none()
+        self.mode.0.caches() && self.ram_bytes == 0 && self.flash_cache_bytes() == 0
     }
 
     /// What the disk's engine is told, on primary storage that is `backend`.
@@ -191,7 +262,7 @@ impl DiskSpec {
             block_size: self.block_size,
             grid_offset: self.grid_offset.0,
             ram_bytes: self.ram_bytes,
-            flash_bytes: self.flash.as_ref().map_or(0, |flash| flash.bytes),
+            flash_bytes: self.flash_cache_bytes(),
             policy: self.policy.0,
             flash_admission: self.flash_admission.0,
             sequential_bypass: self.bypass_sequential.0,
@@ -201,6 +272,44 @@ impl DiskSpec {
             ..Config::for_disk(backend)
         }
     }
+}
+
+/// Smallest write log.
+const WRITE_LOG_MIN: u64 = 4 << 20;
+
+fn check_write_log(disk: &DiskSpec) -> Result<(), String> {
+    let Some(log) = &disk.write_log else { return Ok(()) };
+    let Some(flash) = &disk.flash else {
+        return Err("a write log needs flash; give flash PATH:SIZE".to_owned());
+    };
+    if log.bytes < WRITE_LOG_MIN {
+        return Err(format!(
+            "a write log of {} is too small, at least {} is needed; give write-log or more flash",
+            Size(log.bytes),
+            Size(WRITE_LOG_MIN)
+        ));
+    }
+    if log.bytes > flash.bytes {
+        return Err(format!(
+            "the write log of {} does not fit into the flash of {}",
+            Size(log.bytes),
+            Size(flash.bytes)
+        ));
+    }
+    if disk.read_only {
+        return Err("a read-only disk has nothing to write back".to_owned());
+    }
+    if log.flush.0 && !log.accepts_data_loss {
+        return Err(format!(
+            "with deferred flushes a loss of power loses up to {} of writes that the guest has flushed; if that is \
+             agreed to, add accept-data-loss",
+            Span(log.dirty_age_max)
+        ));
+    }
+    if log.flush.0 && log.dirty_age_max < Duration::from_millis(100) {
+        return Err("max-dirty-age is below 100ms".to_owned());
+    }
+    Ok(())
 }
 
 /// A name for a disk that was given none: the last part of its URI's path, cleaned; `disk` when
@@ -284,6 +393,7 @@ fn check_disk(disk: &DiskSpec) -> Result<(), String> {
             "its share of flash, {flash}, is smaller than one cache block, {block}"
         ));
     }
+    check_write_log(disk)?;
     if disk.backend_timeout < Duration::from_millis(1) {
         return Err("backend-timeout is below 1ms".to_owned());
     }

@@ -70,6 +70,8 @@ words!(
     Mode(core::Mode): "mode",
     "write-through" => core::Mode::WriteThrough,
     "write-around" => core::Mode::WriteAround,
+    "write-back" => core::Mode::WriteBack,
+    "write-only" => core::Mode::WriteOnly,
     "pass-through" => core::Mode::PassThrough,
     "monitor" => core::Mode::Monitor,
 );
@@ -85,6 +87,25 @@ words!(
     Admission(core::FlashAdmission): "flash admission",
     "history" => core::FlashAdmission::History,
     "always" => core::FlashAdmission::Always,
+);
+words!(
+    /// The order in which primary storage receives what the write log holds.
+    DestageOrder(core::DestageOrder): "destage order",
+    "strict" => core::DestageOrder::Strict,
+    "window" => core::DestageOrder::Window,
+    "throughput" => core::DestageOrder::Throughput,
+);
+words!(
+    /// Whether primary storage is flushed between flush epochs.
+    Barrier(bool): "destage barrier",
+    "none" => false,
+    "flush" => true,
+);
+words!(
+    /// Whether a guest's flush waits until its data are durable.
+    FlushSemantics(bool): "kind of flush semantics",
+    "honest" => false,
+    "deferred" => true,
 );
 words!(
     /// What a client is told when primary storage exceeds its time.
@@ -249,8 +270,22 @@ impl fmt::Display for Name {
 }
 
 from_string!(
-    Mode, Policy, Admission, OnTimeout, Switch, Reactor, Size, Span, GridOffset, Bypass, Flash,
-    Address, Name,
+    Mode,
+    Policy,
+    Admission,
+    DestageOrder,
+    Barrier,
+    FlushSemantics,
+    OnTimeout,
+    Switch,
+    Reactor,
+    Size,
+    Span,
+    GridOffset,
+    Bypass,
+    Flash,
+    Address,
+    Name,
 );
 
 #[cfg(test)]

@@ -60,6 +60,12 @@ pub struct DiskInfo {
     pub flash: Option<String>,
     /// Whether flash I/O goes past the page cache.
     pub flash_direct: Option<bool>,
+    /// Flash that the write log may take; 0: there is none.
+    #[serde(default)]
+    pub write_log_bytes: u64,
+    /// Flushes are acknowledged before they are durable.
+    #[serde(default)]
+    pub flushes_deferred: bool,
     /// Refuses writes.
     pub read_only: bool,
     /// Whether clients see a volatile write cache.

@@ -6,7 +6,7 @@
 //! | step | undone by dropping |
 //! |---|---|
 //! | bind the control socket | [`unix::UnixSocket`] |
-//! | lock and prepare flash | [`flash::FlashPool`] |
+//! | open, lock and prepare pools | [`pool::Pool`] |
 //! | start the shards | [`ShardHandle`] |
 //! | open primary storage, check and take memory, hand the disk to its shard | the shard |
 //! | bind the listeners | [`listener::Listener`] |
@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -26,12 +26,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 pub mod api;
+mod change;
 pub mod control;
 pub mod events;
-pub mod flash;
 pub mod listener;
 mod open;
 pub mod place;
+pub mod pool;
 pub mod unix;
 
 use crate::config::DaemonSpec;
@@ -40,8 +41,9 @@ use crate::shard::{DiskHandle, Drained, ShardHandle};
 use api::{DaemonInfo, DiskInfo};
 use control::ControlState;
 use events::{EventLog, EventSender, Severity};
-use flash::FlashPool;
 use listener::{Listener, Served};
+use pool::owner::PoolOwner;
+use pool::{Pool, Share, SharedPool};
 use unix::UnixSocket;
 
 /// Time that disks have to finish what is in flight when the daemon ends.
@@ -55,7 +57,7 @@ pub struct Daemon {
     shards: Vec<ShardHandle>,
     control: Arc<ControlState>,
     events: EventSender,
-    _flash: BTreeMap<PathBuf, FlashPool>,
+    pools: BTreeMap<PathBuf, (SharedPool, PoolOwner)>,
     _socket: UnixSocket,
 }
 
@@ -72,17 +74,29 @@ impl Daemon {
         let (socket, control_listener) = UnixSocket::bind(&socket_path, &Access::default())
             .with_context(|| format!("'{}' has no control socket", spec.name))?;
         let (log, events) = EventLog::start();
-        let mut flash = open_flash(&spec)?;
+        let mut pools = BTreeMap::new();
+        let mut handles = open::Pools::new();
+        for (path, pool) in open_pools(&spec)? {
+            let pool: SharedPool = Arc::new(Mutex::new(pool));
+            let (owner, handle) = PoolOwner::start(pool.clone())?;
+            handles.insert(path.clone(), (pool.clone(), handle));
+            pools.insert(path, (pool, owner));
+        }
         let shards = (0..spec.shards)
             .map(|index| ShardHandle::start(index, spec.shards, spec.reactor.0, events.clone()))
             .collect::<Result<Vec<ShardHandle>>>()?;
         let mut disks = Vec::new();
+        let mut places = Vec::new();
         for (index, disk) in spec.disks.iter().enumerate() {
             let shard = index % shards.len();
-            let opened = open::open(disk, &mut flash)
-                .and_then(|opened| open::check(disk, &opened).map(|()| opened))
-                .with_context(|| format!("disk '{}'", disk.name))?;
+            let opened =
+                open::open(disk, &handles).with_context(|| format!("disk '{}'", disk.name))?;
+            for (severity, text) in &opened.notes {
+                events.report(Some(&disk.name.0), *severity, text.clone());
+            }
             let (info, export) = (opened.info(disk, shard), opened.export(disk));
+            let pool = disk.flash.as_ref().map(|flash| pools[&flash.path].0.clone());
+            places.push(pool.zip(opened.number()));
             let handle = shards[shard]
                 .add(opened.into_new_disk(disk))
                 .await
@@ -98,8 +112,12 @@ impl Daemon {
         let state = Arc::new(ControlState {
             daemon: info,
             disks: handles,
+            places,
+            detached: Mutex::default(),
             listeners: listeners.iter().map(Listener::state).collect(),
             events: log,
+            sender: events.clone(),
+            emptied: Arc::default(),
         });
         let mut tasks = Vec::new();
         for (listener, spec) in listeners.into_iter().zip(&spec.listeners) {
@@ -113,7 +131,7 @@ impl Daemon {
             tasks.push(tokio::spawn(listener.serve(served)));
         }
         tasks.push(serve_control(control_listener, state.clone())?);
-        Ok(Daemon { tasks, shards, control: state, events, _flash: flash, _socket: socket })
+        Ok(Daemon { tasks, shards, control: state, events, pools, _socket: socket })
     }
 
     /// What it is and serves.
@@ -124,6 +142,11 @@ impl Daemon {
     /// Its disks, in the order of its configuration.
     pub fn disks(&self) -> &[DiskHandle] {
         &self.control.disks
+    }
+
+    /// Told when every disk was detached.
+    pub fn emptied(&self) -> Arc<tokio::sync::Notify> {
+        self.control.emptied.clone()
     }
 
     /// Waits until a shard fails; a daemon that works never gets here.
@@ -147,11 +170,12 @@ impl Daemon {
         .await
     }
 
-    /// Ends in order: nobody new, what is in flight finishes, primary storage is flushed.
+    /// Ends in order: nobody new, what is in flight finishes, logs are committed, primary storage is flushed. The
+    /// names of disks whose log holds what is not on primary storage.
     ///
     /// # Errors
     /// Not all of that succeeded; the daemon has ended nevertheless.
-    pub async fn shut_down(mut self) -> Result<()> {
+    pub async fn shut_down(mut self) -> Result<Vec<String>> {
         // The control socket answers until the end; only the listeners close.
         let control = self.tasks.pop();
         for task in self.tasks.drain(..) {
@@ -162,18 +186,30 @@ impl Daemon {
         let draining: Vec<_> = self.shards.iter().map(ShardHandle::drain).collect();
         let limit = Instant::now() + DRAIN_TIME_MAX;
         let mut outcome = Ok(());
+        let mut ended = Vec::new();
         for (shard, answer) in draining.into_iter().enumerate() {
             let drained = match answer {
                 Ok(answer) => timeout_at(limit, answer).await.map_err(|_| self.late(shard)),
                 Err(gone) => Err(gone.into()),
             };
-            let judged = drained.and_then(|answer| judge(answer.context("a shard ended early")?));
+            let judged = drained.and_then(|answer| {
+                let disks = answer.context("a shard ended early")?;
+                ended.extend_from_slice(&disks);
+                judge(disks)
+            });
             outcome = outcome.and(judged);
         }
         if let Some(control) = control {
             control.abort();
         }
-        outcome
+        // Shards end now: nobody asks the owners of pools for anything any more.
+        self.shards.clear();
+        for (_, (_, owner)) in std::mem::take(&mut self.pools) {
+            owner.join();
+        }
+        outcome.and(self.close_pools(&ended))?;
+        let is_dirty = |disk: &Drained| disk.log.is_some_and(|log| !log.is_clean);
+        Ok(ended.into_iter().filter(is_dirty).map(|disk| disk.name).collect())
     }
 
     /// The disks of a shard took too long to end.
@@ -185,6 +221,22 @@ impl Daemon {
             DRAIN_TIME_MAX.as_secs(),
             names.join(", ")
         )
+    }
+
+    /// Notes in the pools how each disk was left.
+    fn close_pools(&self, drained: &[Drained]) -> Result<()> {
+        for disk in drained {
+            let index = self.control.daemon.disks.iter().position(|info| info.name == disk.name);
+            let place = index.and_then(|index| self.control.places[index].as_ref());
+            if let Some((pool, number)) = place
+                && !self.control.is_detached(&disk.name)
+            {
+                pool::lock(pool)
+                    .close(*number, change::end_of_session(disk))
+                    .with_context(|| format!("disk '{}'", disk.name))?;
+            }
+        }
+        Ok(())
     }
 
     /// Reports an event of the daemon itself.
@@ -206,7 +258,7 @@ fn judge(drained: Vec<Drained>) -> Result<()> {
     let failed = |status| !matches!(status, IoStatus::Ok | IoStatus::Unsupported);
     match drained.into_iter().find(|disk| failed(disk.status)) {
         None => Ok(()),
-        Some(Drained { name, status }) => Err(anyhow!(
+        Some(Drained { name, status, .. }) => Err(anyhow!(
             "disk '{name}': the last flush of primary storage failed ({status:?}); writes since the flush \
              before may be lost"
         )),
@@ -214,13 +266,16 @@ fn judge(drained: Vec<Drained>) -> Result<()> {
 }
 
 /// Opens each flash file or device once, for the shares of all disks on it.
-fn open_flash(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, FlashPool>> {
-    let mut shares: BTreeMap<PathBuf, Vec<u64>> = BTreeMap::new();
-    for flash in spec.disks.iter().filter_map(|disk| disk.flash.as_ref()) {
-        shares.entry(flash.path.clone()).or_default().push(flash.bytes);
+fn open_pools(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, Pool>> {
+    let mut shares: BTreeMap<PathBuf, Vec<Share>> = BTreeMap::new();
+    for disk in &spec.disks {
+        let Some(flash) = &disk.flash else { continue };
+        let log = disk.write_log.as_ref().map_or(0, |log| log.bytes);
+        let share = Share { cache: disk.flash_cache_bytes(), log };
+        shares.entry(flash.path.clone()).or_default().push(share);
     }
-    let open = |(path, shares): (PathBuf, Vec<u64>)| {
-        let pool = FlashPool::open(&path, &shares)?;
+    let open = |(path, shares): (PathBuf, Vec<Share>)| {
+        let pool = Pool::open(&path, &shares)?;
         Ok((path, pool))
     };
     shares.into_iter().map(open).collect()

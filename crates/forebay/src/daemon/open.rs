@@ -1,47 +1,229 @@
-//! One disk made ready: primary storage opened, the cache checked, memory taken.
+//! One disk made ready: primary storage opened, the cache checked, the write log recovered, memory taken.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
-use forebay_backends::{Backend, OpenOptions, Uri};
-use forebay_core::config::{BackendTraits, Mode};
+use forebay_backends::{Backend, OpenOptions, Properties, Uri};
+use forebay_core::config::{
+    BackendTraits, Config, FlushSemantics, GridOffset, Mode, WriteLogConfig,
+};
 use forebay_core::engine::{Engine, metadata_bytes};
+use forebay_core::geometry::PAGE;
+use forebay_core::ids::{Nanos, SegmentId};
+use forebay_core::log::group_memory_pages;
+use forebay_core::pool::DiskNumber;
 use forebay_frontends::nbd::Export;
 use forebay_io::arena::Arena;
 
 use super::api::DiskInfo;
-use super::flash::{FlashPool, FlashShare, LOCK_WAIT};
-use crate::config::DiskSpec;
-use crate::shard::NewDisk;
+use super::events::Severity;
+use super::pool::owner::PoolHandle;
+use super::pool::staging::Staging;
+use super::pool::{self, DiskWish, LOCK_WAIT, OpenedLog, SharedPool};
+use crate::config::{DiskSpec, WriteLogSpec};
+use crate::shard::{FlashShare, LogShare, NewDisk};
+
+/// An open pool, and the way to its owner.
+pub(super) type Pools = BTreeMap<PathBuf, (SharedPool, PoolHandle)>;
 
 /// A disk that can be handed to a shard.
 pub(super) struct Opened {
     backend: Box<dyn Backend>,
     engine: Engine,
     memory: Arc<Arena>,
-    flash: Option<FlashShare>,
-    flash_direct: Option<bool>,
+    on_flash: Option<OnFlash>,
+    /// What is worth telling of how it was opened.
+    pub(super) notes: Vec<(Severity, String)>,
 }
 
-/// Opens primary storage, makes the engine, and takes the memory.
-pub(super) fn open(spec: &DiskSpec, pools: &mut BTreeMap<PathBuf, FlashPool>) -> Result<Opened> {
+/// What a disk has of a pool.
+struct OnFlash {
+    cache: Option<FlashShare>,
+    is_direct: bool,
+    log: Option<LogShare>,
+    number: DiskNumber,
+}
+
+/// Opens primary storage, recovers the log, makes the engine, and takes the memory.
+pub(super) fn open(spec: &DiskSpec, pools: &Pools) -> Result<Opened> {
     let unusable = || format!("its primary storage {} cannot be used", spec.backend);
     let uri: Uri = spec.backend.parse().with_context(unusable)?;
     let options = OpenOptions { read_only: spec.read_only, lock_wait: LOCK_WAIT };
     let backend = forebay_backends::open(&uri, options).with_context(unusable)?;
     let properties = backend.properties();
-    let traits = BackendTraits {
+    ensure!(properties.size > 0, "its primary storage {} is empty", spec.backend);
+    let config = spec.engine_config(traits(spec, properties));
+    let Some(flash) = &spec.flash else {
+        let engine = engine(config)?;
+        let memory = Arc::new(memory(&engine, None)?);
+        return Ok(Opened { engine, memory, backend, on_flash: None, notes: Vec::new() });
+    };
+    let (pool, owner) = pools.get(&flash.path).expect("each flash path was opened");
+    on_flash(spec, config, backend, pool, owner)
+}
+
+/// The same for a disk with flash: what is in the pool comes first.
+fn on_flash(
+    spec: &DiskSpec,
+    mut config: Config,
+    backend: Box<dyn Backend>,
+    shared: &SharedPool,
+    owner: &PoolHandle,
+) -> Result<Opened> {
+    let mut notes = Vec::new();
+    let mut pool = pool::lock(shared);
+    let mut wish = wish(spec, backend.properties());
+    let number = pool.admit(&wish)?;
+    let generation = pool.begin_session(number)?;
+    let mut log = None;
+    if spec.write_log.is_some() || pool.has_log(number) {
+        let mut opened = pool.open_log(number, generation, wish.grid_offset)?;
+        notes.extend(describe(&opened));
+        prepare_staging(&mut opened, &mut notes);
+        config.write_log = Some(log_config(spec.write_log.as_ref(), &opened));
+        config.grid_offset = GridOffset::Fixed(opened.grid_offset);
+        wish.grid_offset = Some(opened.grid_offset);
+        if !opened.found.records.is_empty() && !config.mode.logs() {
+            // It is drained in a mode with a log; the shard asks for the other one.
+            config.mode = Mode::WriteBack;
+        }
+        log = Some(opened);
+    }
+    let mut cache = None;
+    if config.flash_bytes > 0 {
+        let area = pool.take_cache(number, config.flash_bytes)?;
+        if area.len < config.flash_bytes {
+            let text = format!(
+                "the cache on flash has {} instead of {}: the rest is taken by logs that are not destaged",
+                rounded(area.len),
+                rounded(config.flash_bytes)
+            );
+            notes.push((Severity::Warning, text));
+        }
+        config.flash_bytes = area.len;
+        cache = Some(FlashShare { file: pool.share_file()?, offset: area.offset });
+    }
+    let mut engine = engine(config)?;
+    let mut needed: Vec<SegmentId> = Vec::new();
+    if let Some(log) = &log {
+        engine.restore(&log.found, log.first).map_err(anyhow::Error::new)?;
+        needed = log.segments();
+    }
+    let staging = log.as_mut().and_then(|log| log.staging.take());
+    let memory = Arc::new(memory(&engine, staging.as_ref())?);
+    pool.commit_session(number, &wish, &needed)?;
+    let log = match log {
+        None => None,
+        Some(log) => Some(LogShare {
+            file: pool.share_file()?,
+            geometry: log.geometry,
+            pool: log.pool,
+            number,
+            disk: log.disk,
+            nonce: log.nonce,
+            progress_version: log.progress_version,
+            owner: owner.clone(),
+            staging,
+        }),
+    };
+    let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, number });
+    Ok(Opened { engine, memory, backend, on_flash, notes })
+}
+
+/// What the engine is told of primary storage.
+fn traits(spec: &DiskSpec, properties: &Properties) -> BackendTraits {
+    BackendTraits {
         size: properties.size,
         logical_block: properties.logical_block,
         read_only: properties.read_only || spec.read_only,
         discard: properties.discard,
         write_zeroes: properties.write_zeroes,
         extents: properties.extents,
+    }
+}
+
+/// What the pool is told of the disk.
+fn wish(spec: &DiskSpec, properties: &Properties) -> DiskWish {
+    DiskWish {
+        name: spec.name.to_string(),
+        uri: spec.backend.clone(),
+        size: properties.size,
+        block_size: spec.block_size,
+        grid_offset: match spec.grid_offset.0 {
+            GridOffset::Fixed(offset) => Some(offset),
+            GridOffset::Auto => None,
+        },
+        mode: spec.mode.to_string(),
+        log_bytes: spec.write_log.as_ref().map_or(0, |log| log.bytes),
+        read_only: spec.read_only,
+        is_deferred: spec.write_log.as_ref().is_some_and(|log| log.flush.0),
+    }
+}
+
+/// The log as the engine is to use it: as configured, or just to be drained.
+fn log_config(spec: Option<&WriteLogSpec>, log: &OpenedLog) -> WriteLogConfig {
+    let size = log.geometry.segment_size();
+    let wanted = spec.map_or(0, |spec| (spec.bytes / size) as u32);
+    // What was found has to have a place, with what it goes on in.
+    let segments = wanted.max(log.found.segments.len() as u32 + 2);
+    let defaults = WriteLogConfig::new(log.geometry.segment_pages(), segments);
+    let common =
+        WriteLogConfig { generation: log.generation, staging: log.staging.is_some(), ..defaults };
+    let Some(spec) = spec else { return common };
+    let dirty_age_max = Nanos(spec.dirty_age_max.as_nanos() as u64);
+    WriteLogConfig {
+        order: spec.order.0,
+        barrier: spec.barrier.0,
+        flush: match spec.flush.0 {
+            false => FlushSemantics::Honest,
+            true => FlushSemantics::Deferred { dirty_age_max },
+        },
+        destage_rate_max: spec.rate_max,
+        ..common
+    }
+}
+
+/// Empties the staging file, whose groups are in the log by now, for this run; without space for it there is none.
+fn prepare_staging(log: &mut OpenedLog, notes: &mut Vec<(Severity, String)>) {
+    let pages = u64::from(group_memory_pages(log.geometry.segment_pages()));
+    let Some(staging) = &log.staging else {
+        let text = "there is no folder on tmpfs for a staging file: each write is acknowledged when it is on flash";
+        return notes.push((Severity::Info, text.to_owned()));
     };
-    let config = spec.engine_config(traits);
+    if let Err(error) = staging.renew((2 * pages + 1) * PAGE) {
+        let text = format!("{error:#}: each write is acknowledged when it is on flash");
+        notes.push((Severity::Warning, text));
+        log.staging = None;
+    }
+}
+
+/// What recovery did, in words.
+fn describe(log: &OpenedLog) -> Vec<(Severity, String)> {
+    let mut notes = Vec::new();
+    let records = log.found.records.len();
+    if records > 0 {
+        let pages = log.found.checksums.len() as u64;
+        let text = format!(
+            "the write log of a former run goes on: {records} writes ({}) are to be destaged, {} of them from the \
+             staging file",
+            rounded(pages * PAGE),
+            log.adopted
+        );
+        notes.push((Severity::Info, text));
+    }
+    if log.staging_lost {
+        let text = "a former run crashed and its staging file is gone: writes that were acknowledged after the last \
+                    flush may be lost";
+        notes.push((Severity::Error, text.to_owned()));
+    }
+    notes
+}
+
+fn engine(config: Config) -> Result<Engine> {
     let (needed, limit) = (metadata_bytes(&config), config.metadata_bytes_max);
     ensure!(
         needed <= limit,
@@ -50,27 +232,21 @@ pub(super) fn open(spec: &DiskSpec, pools: &mut BTreeMap<PathBuf, FlashPool>) ->
         rounded(needed),
         rounded(limit)
     );
-    check_memory(needed + spec.ram_bytes)?;
+    check_memory(needed + config.ram_bytes)?;
     let engine = Engine::new(config).map_err(anyhow::Error::new)?;
     check_memory(engine.memory_size())?;
-    let memory = Arena::new(engine.memory_size() as usize)
-        .with_context(|| format!("cannot take {} of memory", rounded(engine.memory_size())))?;
-    let mut flash = None;
-    let mut flash_direct = None;
-    if let Some(wanted) = &spec.flash {
-        assert!(engine.flash_size() <= wanted.bytes);
-        let pool = pools.get_mut(&wanted.path).expect("each flash path was opened");
-        flash = Some(pool.take_share(wanted.bytes)?);
-        flash_direct = Some(pool.is_direct());
-    }
-    Ok(Opened { backend, engine, memory: Arc::new(memory), flash, flash_direct })
+    Ok(engine)
 }
 
-/// Finds combinations that cannot work with what was opened.
-pub(super) fn check(spec: &DiskSpec, opened: &Opened) -> Result<()> {
-    let size = opened.backend.properties().size;
-    ensure!(size > 0, "its primary storage {} is empty", spec.backend);
-    Ok(())
+/// The engine's memory, of which the end is the staging file.
+fn memory(engine: &Engine, staging: Option<&Staging>) -> Result<Arena> {
+    let size = engine.memory_size();
+    let tail = engine.staging_start() as usize;
+    match staging {
+        None => Arena::new(size as usize),
+        Some(staging) => Arena::with_tail(size as usize, tail, staging.file().as_fd()),
+    }
+    .with_context(|| format!("cannot take {} of memory", rounded(size)))
 }
 
 /// Refuses to take more memory than the machine can give: it is touched at once, and being killed for
@@ -91,6 +267,11 @@ fn check_memory(needed: u64) -> Result<()> {
 }
 
 impl Opened {
+    /// Its number in its pool.
+    pub(super) fn number(&self) -> Option<DiskNumber> {
+        self.on_flash.as_ref().map(|place| place.number)
+    }
+
     /// What is told of the disk.
     pub(super) fn info(&self, spec: &DiskSpec, shard: usize) -> DiskInfo {
         let properties = self.backend.properties();
@@ -105,7 +286,9 @@ impl Opened {
             memory_bytes: self.memory.len() as u64,
             memory_huge_bytes: self.memory.huge_bytes() as u64,
             flash: spec.flash.as_ref().map(ToString::to_string),
-            flash_direct: self.flash_direct,
+            flash_direct: self.on_flash.as_ref().map(|place| place.is_direct),
+            write_log_bytes: spec.write_log.as_ref().map_or(0, |log| log.bytes),
+            flushes_deferred: spec.write_log.as_ref().is_some_and(|log| log.flush.0),
             read_only: spec.read_only || properties.read_only,
             write_cache: spec.write_cache,
             shard,
@@ -117,7 +300,9 @@ impl Opened {
     pub(super) fn export(&self, spec: &DiskSpec) -> Export {
         let properties = self.backend.properties();
         let preferred = match spec.mode.0 {
-            Mode::WriteThrough | Mode::WriteAround => spec.block_size as u32,
+            Mode::WriteThrough | Mode::WriteAround | Mode::WriteBack | Mode::WriteOnly => {
+                spec.block_size as u32
+            }
             Mode::PassThrough | Mode::Monitor => 4096,
         };
         Export {
@@ -133,12 +318,15 @@ impl Opened {
 
     /// The disk for its shard.
     pub(super) fn into_new_disk(self, spec: &DiskSpec) -> NewDisk {
+        let (flash, log) = self.on_flash.map_or((None, None), |place| (place.cache, place.log));
         NewDisk {
             name: spec.name.0.as_str().into(),
             engine: self.engine,
             memory: self.memory,
             backend: self.backend,
-            flash: self.flash,
+            flash,
+            log,
+            mode: spec.mode.0,
         }
     }
 }

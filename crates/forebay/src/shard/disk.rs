@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   completion ─► client ──submit──►┌────────┐──Io──► flash, backend
-//!   completion ─► flash ──complete─►│ engine │──Copy, Zero──► memory
+//!   completion ─► flash ──complete─►│ engine │──Copy, Zero, Log──► memory
+//!   completion ─► log ────complete─►│        │──Lease, Unlease──► owner of the pool
 //!   completion ─► backend ─events──►└────────┘──Reply──► client
 //! ```
 //! A *turn* runs actions until none is left (a backend may answer at once, which gives new ones), sends
@@ -10,13 +11,15 @@
 //! waiting clients try. It ends because each round consumes what clients sent before the turn.
 //!
 //! Draining: clients get what is in flight answered and are closed, the engine becomes idle, primary
-//! storage is flushed and let go of, the disk is done. A client that does not take its answers is not waited for longer
-//! than [`LEAVE_MAX`].
+//! storage is flushed, the disk is done. With a write log it is enough that the log is durable: what it holds stays
+//! there, and primary storage, which may be dead, is not waited for longer than [`LEAVE_MAX`]. A client that
+//! does not take its answers is not waited for longer than [`LEAVE_MAX`].
 
 use std::sync::Arc;
 
 use forebay_backends::{Backend, BackendEvent, BackendIo, Context as BackendContext, TokenRange};
 use forebay_core::action::{Action, Actions, Io, IoOp, Reply, ReplyData, Target};
+use forebay_core::config::Mode;
 use forebay_core::engine::Engine;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{IoId, Nanos};
@@ -27,11 +30,13 @@ use forebay_io::clock;
 use forebay_io::reactor::{ArenaId, Completion, Reactor};
 
 use super::client::Clients;
-use super::flash::Flash;
+use super::device::Device;
+use super::log::Log;
 use super::token::{Class, token};
-use super::{Drained, NewClient, NewDisk};
+use super::{DiskHandle, Drained, LogEnd, NewClient, NewDisk};
 use crate::daemon::api::DiskStats;
 use crate::daemon::events::{EventSender, Severity};
+use crate::daemon::pool::owner::Leased;
 
 /// Actions that a batch has room for before its lists grow.
 const BATCH: usize = 256;
@@ -52,9 +57,10 @@ pub(crate) struct Disk {
     arena: ArenaId,
     backend: Box<dyn Backend>,
     backend_events: Vec<BackendEvent>,
-    flash: Option<Flash>,
-    /// Flash I/Os that ended as they were started.
-    flash_ended: Vec<(IoId, IoStatus)>,
+    flash: Option<Device>,
+    log: Option<Log>,
+    /// I/Os of flash and log that ended as they were started.
+    device_ended: Vec<(IoId, IoStatus)>,
     /// What the engine appends to.
     actions: Actions,
     /// What is being carried out; swapped with `actions`.
@@ -63,8 +69,12 @@ pub(crate) struct Disk {
     /// Sessions with primary storage that were lost.
     sessions_lost: u64,
     ending: Ending,
+    /// Ends when nothing is dirty any more.
+    is_detaching: bool,
     /// When draining gives up on clients that do not take their answers.
     leave_by: Nanos,
+    /// It was waited for once that long.
+    has_waited: bool,
     events: EventSender,
 }
 
@@ -100,8 +110,9 @@ impl Disk {
         now: Nanos,
         reactor: &mut Reactor,
         events: EventSender,
+        handle: DiskHandle,
     ) -> std::io::Result<Disk> {
-        let NewDisk { name, engine, memory, mut backend, flash } = new;
+        let NewDisk { name, engine, memory, mut backend, flash, log, mode } = new;
         let arena = reactor.add_arena(memory.clone())?;
         let mut backend_events = Vec::with_capacity(BATCH);
         let tokens = TokenRange { base: token(Class::Backend, number, 0).0 };
@@ -112,9 +123,13 @@ impl Disk {
         }
         let flash = match flash {
             None => None,
-            Some(share) => Some(Flash::new(reactor.add_file(share.file)?, share.offset, number)),
+            Some(share) => {
+                let file = reactor.add_file(share.file)?;
+                Some(Device::new(file, share.offset, Class::Flash, number))
+            }
         };
-        Ok(Disk {
+        let log = log.map(|share| Log::new(share, number, handle, reactor)).transpose()?;
+        let mut disk = Disk {
             name,
             engine,
             memory,
@@ -122,20 +137,65 @@ impl Disk {
             backend,
             backend_events,
             flash,
-            flash_ended: Vec::new(),
+            log,
+            device_ended: Vec::new(),
             actions: Actions::with_capacity(BATCH),
             running: Actions::with_capacity(BATCH),
             clients: Clients::new(number),
             sessions_lost: 0,
             ending: Ending::Serving,
+            is_detaching: false,
             leave_by: Nanos::NEVER,
+            has_waited: false,
             events,
-        })
+        };
+        disk.set_mode(now, mode).map_err(std::io::Error::other)?;
+        // What a former run left is destaged, and the mode entered, without waiting for a client.
+        disk.engine.tick(now, &mut disk.actions);
+        Ok(disk)
+    }
+
+    /// Asks for a mode.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub(crate) fn set_mode(&mut self, now: Nanos, mode: Mode) -> Result<(), String> {
+        if self.engine.config().mode == mode {
+            return Ok(());
+        }
+        self.engine.set_mode(now, mode, &mut self.actions).map_err(|error| error.to_string())
+    }
+
+    /// Stops destaging, or goes on.
+    pub(crate) fn pause(&mut self, now: Nanos, pause: bool) {
+        self.engine.pause_destaging(now, pause, &mut self.actions);
+    }
+
+    /// Lets everything be destaged and ends then.
+    ///
+    /// # Errors
+    /// A client is attached.
+    pub(crate) fn detach(&mut self, now: Nanos) -> Result<(), String> {
+        if self.clients.len() > 0 {
+            let count = self.clients.len();
+            return Err(format!("{count} clients are attached: detach them from the disk first"));
+        }
+        self.pause(now, false);
+        self.set_mode(now, Mode::WriteThrough)?;
+        self.is_detaching = true;
+        Ok(())
+    }
+
+    /// A segment that was asked for came, or not.
+    pub(crate) fn leased(&mut self, now: Nanos, leased: Leased) {
+        if !matches!(self.ending, Ending::Done(_)) {
+            self.engine.leased(now, leased, &mut self.actions);
+        }
     }
 
     /// Takes a client over.
     pub(crate) fn connect(&mut self, now: Nanos, reactor: &mut Reactor, client: NewClient) {
-        if self.ending != Ending::Serving {
+        if self.ending != Ending::Serving || self.is_detaching {
             return;
         }
         let mut cx = context!(self, now, reactor);
@@ -166,6 +226,16 @@ impl Disk {
                 let (io, status, checksums) = flash.finish(index, &completion, &self.memory);
                 self.engine.complete(now, io, status, checksums, &mut self.actions);
             }
+            Class::Log => {
+                let device = &mut self.log.as_mut().expect("its own token").device;
+                let (io, status, checksums) = device.finish(index, &completion, &self.memory);
+                self.engine.complete(now, io, status, checksums, &mut self.actions);
+            }
+            Class::Progress => {
+                let log = self.log.as_mut().expect("its own token");
+                let (io, status) = log.noted(&completion);
+                self.engine.complete(now, io, status, &[], &mut self.actions);
+            }
             Class::Backend => {
                 let events = &mut self.backend_events;
                 let mut cx = BackendContext { now, reactor, events };
@@ -187,6 +257,7 @@ impl Disk {
         self.clients.tick(&mut context!(self, now, reactor));
         if self.leave_by <= now {
             self.leave_by = now.plus(LEAVE_MAX);
+            self.has_waited = true;
             self.clients.give_up(&mut context!(self, now, reactor));
         }
         loop {
@@ -203,6 +274,9 @@ impl Disk {
             {
                 break;
             }
+        }
+        if self.is_detaching && !self.engine.mode().logs() {
+            self.drain(now, reactor);
         }
         self.advance_ending(now, reactor);
     }
@@ -225,14 +299,19 @@ impl Disk {
             self.ending = Ending::Draining;
             self.leave_by = now.plus(LEAVE_MAX);
             self.clients.close(&mut context!(self, now, reactor));
-            self.engine.shut_down();
+            self.engine.shut_down(now, &mut self.actions);
         }
     }
 
     /// How it ended, once it has.
     pub(crate) fn drained(&self) -> Option<Drained> {
         match self.ending {
-            Ending::Done(status) => Some(Drained { name: self.name.to_string(), status }),
+            Ending::Done(status) => {
+                let log = self.engine.statistics().log;
+                let log =
+                    log.map(|log| LogEnd { is_durable: log.is_durable, is_clean: log.is_clean });
+                Some(Drained { name: self.name.to_string(), status, log })
+            }
             Ending::Serving | Ending::Draining | Ending::Flushing | Ending::Flushed(_) => None,
         }
     }
@@ -272,6 +351,14 @@ impl Disk {
                         self.memory.copy_within(from.offset, to.offset, from.len);
                     }
                     Action::Zero { memory } => self.memory.zero(memory.offset, memory.len),
+                    Action::Log(index) => {
+                        let log = self.log.as_mut().expect("the engine has a log only with one");
+                        log.build(self.running.log[index as usize], &self.memory);
+                    }
+                    Action::Lease => self.log.as_ref().expect("as above").lease(),
+                    Action::Unlease(segment) => {
+                        self.log.as_ref().expect("as above").unlease(segment);
+                    }
                     Action::Reply(reply) => self.reply(now, reactor, &reply),
                     Action::Event(event) => {
                         let (severity, text) = super::event::describe(event);
@@ -295,7 +382,13 @@ impl Disk {
                 let flash =
                     self.flash.as_mut().expect("the engine has a flash tier only with flash");
                 if let Some(status) = flash.start(io, reactor, self.arena, &self.memory) {
-                    self.flash_ended.push((io.id, status));
+                    self.device_ended.push((io.id, status));
+                }
+            }
+            Target::Log => {
+                let log = self.log.as_mut().expect("the engine has a log only with one");
+                if let Some(status) = log.start(io, reactor, self.arena, &self.memory) {
+                    self.device_ended.push((io.id, status));
                 }
             }
         }
@@ -318,7 +411,7 @@ impl Disk {
 
     /// Tells the engine of I/Os that ended without a completion of the reactor.
     fn absorb_ended(&mut self, now: Nanos) {
-        for (io, status) in self.flash_ended.drain(..) {
+        for (io, status) in self.device_ended.drain(..) {
             self.engine.complete(now, io, status, &[], &mut self.actions);
         }
         let mut events = std::mem::take(&mut self.backend_events);
@@ -355,10 +448,12 @@ impl Disk {
 
     /// Goes on with draining, when there is nothing in flight any more.
     fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor) {
-        let is_quiet = self.clients.len() == 0 && self.engine.is_idle();
+        let is_quiet = self.clients.len() == 0
+            && (self.engine.is_idle() || self.has_waited && self.is_safe_in_log());
         if self.ending == Ending::Draining && is_quiet {
             self.ending = Ending::Flushed(IoStatus::Ok);
-            if !self.backend.properties().read_only {
+            // What the log holds is durable there; primary storage is flushed before it is forgotten.
+            if !self.backend.properties().read_only && !self.engine.mode().logs() {
                 self.ending = Ending::Flushing;
                 let events = &mut self.backend_events;
                 let mut cx = BackendContext { now, reactor: &mut *reactor, events };
@@ -371,6 +466,13 @@ impl Disk {
             self.backend.detach(&mut BackendContext { now, reactor, events });
             self.ending = Ending::Done(status);
         }
+    }
+
+    /// True when all that is missing is primary storage's, and the log will write it there again.
+    fn is_safe_in_log(&self) -> bool {
+        let statistics = self.engine.statistics();
+        let is_durable = statistics.log.is_some_and(|log| log.is_durable);
+        self.engine.mode().logs() && is_durable && statistics.requests_in_flight == 0
     }
 
     fn report(&self, severity: Severity, text: String) {

@@ -1,6 +1,7 @@
 //! The engine's events in words for an operator.
 
 use forebay_core::action::Event;
+use forebay_core::config::Mode;
 
 use crate::daemon::events::Severity;
 
@@ -44,6 +45,28 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
                 range.start, range.end
             ),
         ),
+        Event::LogFailed { status } => (
+            Severity::Error,
+            format!(
+                "the write log failed ({status:?}): nothing more is written to it, what it holds is destaged, and \
+                 the disk goes on without it"
+            ),
+        ),
+        Event::LogCorrupt { range } => (
+            Severity::Error,
+            format!(
+                "the write log cannot be read back for bytes {}..{}, which primary storage does not have",
+                range.start, range.end
+            ),
+        ),
+        Event::DestageFailed { status } => (
+            Severity::Warning,
+            format!("destaging met an error of primary storage ({status:?}); it is tried again"),
+        ),
+        Event::ModeChanged { mode } => {
+            let name = Mode::ALL.iter().find(|(known, _)| *known == mode).map_or("", |(_, n)| n);
+            (Severity::Info, format!("the disk is now in mode {name}"))
+        }
         Event::UnflushedWritesAtRisk { bytes } => (
             Severity::Error,
             format!(

@@ -20,22 +20,25 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use forebay_backends::Backend;
+use forebay_core::config::Mode;
 use forebay_core::engine::Engine;
 use forebay_core::status::IoStatus;
 use forebay_frontends::nbd::{Export, Negotiated};
 use forebay_io::arena::Arena;
-use forebay_io::mailbox::Sender;
+use forebay_io::mailbox::{SendError, Sender};
 use forebay_io::reactor::ReactorKind;
 use tokio::sync::oneshot;
 
 use crate::daemon::api::DiskStats;
 use crate::daemon::events::EventSender;
-use crate::daemon::flash::FlashShare;
+use crate::daemon::pool::owner::Leased;
+pub use log::LogShare;
 
 mod client;
+mod device;
 mod disk;
 mod event;
-mod flash;
+mod log;
 mod run;
 mod thread;
 mod token;
@@ -46,11 +49,19 @@ pub const MAILBOX_MAX: usize = 1024;
 /// What the control plane asks of a shard.
 pub(crate) enum Command {
     /// Take a disk; answered with its number on this shard.
-    Add(Box<NewDisk>, oneshot::Sender<Result<u32, String>>),
+    Add(Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<u32, String>>),
     /// Take a client of a disk.
     Connect(u32, Box<NewClient>),
     /// Tell how a disk is.
     Stats(u32, oneshot::Sender<DiskStats>),
+    /// A disk's log got the segment that it asked for, or there is none.
+    Leased(u32, Leased),
+    /// Change a disk's mode.
+    SetMode(u32, Mode, oneshot::Sender<Result<(), String>>),
+    /// Stop destaging a disk (true) or go on.
+    Pause(u32, bool, oneshot::Sender<()>),
+    /// Let a disk be destaged, and end it; answered when it has ended.
+    Detach(u32, oneshot::Sender<Result<Drained, String>>),
     /// Finish what is in flight, flush primary storage of every disk, and end; answered at the end.
     Drain(oneshot::Sender<Vec<Drained>>),
     /// End at once.
@@ -69,6 +80,19 @@ pub struct NewDisk {
     pub backend: Box<dyn Backend>,
     /// Its share of flash.
     pub flash: Option<FlashShare>,
+    /// Its part in the pool, for its write log.
+    pub log: Option<LogShare>,
+    /// The mode that it is to be in; the engine may begin in another one.
+    pub mode: Mode,
+}
+
+/// One disk's share of a pool, for cached data.
+#[derive(Debug)]
+pub struct FlashShare {
+    /// The file or device.
+    pub file: std::os::fd::OwnedFd,
+    /// Where the share begins.
+    pub offset: u64,
 }
 
 /// A client whose handshake is over.
@@ -94,6 +118,17 @@ pub struct Drained {
     pub name: String,
     /// How the last flush of primary storage ended.
     pub status: IoStatus,
+    /// How its write log was left.
+    pub log: Option<LogEnd>,
+}
+
+/// How a write log was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEnd {
+    /// What it holds is durable.
+    pub is_durable: bool,
+    /// Primary storage has all of it.
+    pub is_clean: bool,
 }
 
 /// The shard has ended, or its mailbox is full.
@@ -139,7 +174,7 @@ impl ShardHandle {
     /// What the kernel or the backend said.
     pub async fn add(&self, disk: NewDisk) -> anyhow::Result<DiskHandle> {
         let (answer, receiver) = oneshot::channel();
-        self.send(Command::Add(Box::new(disk), answer))?;
+        self.send(Command::Add(Box::new(disk), self.sender.clone(), answer))?;
         let number = receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)?;
         Ok(DiskHandle { sender: self.sender.clone(), number })
     }
@@ -186,6 +221,49 @@ impl DiskHandle {
         self.sender.send(command).map_err(|_| Gone)
     }
 
+    /// The answer to a disk that asked for a segment; waits for room in the mailbox.
+    pub(crate) fn leased(&self, leased: Leased) {
+        let mut command = Command::Leased(self.number, leased);
+        while let Err(SendError::Full(back)) = self.sender.send(command) {
+            command = back;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Asks for a mode; the disk is in it some time later.
+    ///
+    /// # Errors
+    /// What it lacks, or the shard has ended.
+    pub async fn set_mode(&self, mode: Mode) -> anyhow::Result<()> {
+        let (answer, receiver) = oneshot::channel();
+        self.send(Command::SetMode(self.number, mode, answer))?;
+        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
+    }
+
+    /// Stops destaging, or goes on.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    pub async fn pause(&self, pause: bool) -> Result<(), Gone> {
+        let (answer, receiver) = oneshot::channel();
+        self.send(Command::Pause(self.number, pause, answer))?;
+        receiver.await.map_err(|_| Gone)
+    }
+
+    /// Destages everything and ends the disk; returns when it has ended.
+    ///
+    /// # Errors
+    /// A client is attached, or the shard has ended.
+    pub async fn detach(&self) -> anyhow::Result<Drained> {
+        let (answer, receiver) = oneshot::channel();
+        self.send(Command::Detach(self.number, answer))?;
+        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
+    }
+
+    fn send(&self, command: Command) -> Result<(), Gone> {
+        self.sender.send(command).map_err(|_| Gone)
+    }
+
     /// How the disk is.
     ///
     /// # Errors
@@ -211,6 +289,10 @@ impl std::fmt::Debug for Command {
             Command::Add(..) => "Add",
             Command::Connect(..) => "Connect",
             Command::Stats(..) => "Stats",
+            Command::Leased(..) => "Leased",
+            Command::SetMode(..) => "SetMode",
+            Command::Pause(..) => "Pause",
+            Command::Detach(..) => "Detach",
             Command::Drain(..) => "Drain",
             Command::Stop => "Stop",
         })

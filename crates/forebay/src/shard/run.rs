@@ -9,7 +9,7 @@ use forebay_io::reactor::{Completion, Reactor};
 use tokio::sync::oneshot;
 
 use super::disk::Disk;
-use super::{Command, Drained, token};
+use super::{Command, DiskHandle, Drained, token};
 use crate::daemon::events::EventSender;
 
 /// A reactor and the disks that live on it.
@@ -20,6 +20,7 @@ pub(crate) struct Shard {
     disks: Vec<Disk>,
     completions: Vec<Completion>,
     draining: Option<oneshot::Sender<Vec<Drained>>>,
+    detaching: Vec<(u32, oneshot::Sender<Result<Drained, String>>)>,
     events: EventSender,
 }
 
@@ -38,6 +39,7 @@ impl Shard {
             disks: Vec::new(),
             completions: Vec::with_capacity(256),
             draining: None,
+            detaching: Vec::new(),
             events,
         }
     }
@@ -64,6 +66,7 @@ impl Shard {
             for disk in &mut self.disks {
                 disk.turn(now, &mut self.reactor);
             }
+            self.answer_detached();
             if self.draining.is_some() && self.answer_drained() {
                 return Ok(());
             }
@@ -79,10 +82,12 @@ impl Shard {
 
     fn obey(&mut self, now: Nanos, command: Command) -> Next {
         match command {
-            Command::Add(new, answer) => {
+            Command::Add(new, sender, answer) => {
                 let number = self.disks.len() as u32;
                 let events = self.events.clone();
-                let added = match Disk::attach(*new, number, now, &mut self.reactor, events) {
+                let handle = DiskHandle { sender, number };
+                let added = match Disk::attach(*new, number, now, &mut self.reactor, events, handle)
+                {
                     Ok(disk) => {
                         self.disks.push(disk);
                         Ok(number)
@@ -101,6 +106,30 @@ impl Shard {
                     let _ = answer.send(disk.stats());
                 }
             }
+            Command::Leased(disk, leased) => {
+                if let Some(disk) = self.disks.get_mut(disk as usize) {
+                    disk.leased(now, leased);
+                }
+            }
+            Command::SetMode(disk, mode, answer) => {
+                if let Some(disk) = self.disks.get_mut(disk as usize) {
+                    let _ = answer.send(disk.set_mode(now, mode));
+                }
+            }
+            Command::Pause(disk, pause, answer) => {
+                if let Some(disk) = self.disks.get_mut(disk as usize) {
+                    disk.pause(now, pause);
+                    let _ = answer.send(());
+                }
+            }
+            Command::Detach(number, answer) => {
+                if let Some(disk) = self.disks.get_mut(number as usize) {
+                    match disk.detach(now) {
+                        Ok(()) => self.detaching.push((number, answer)),
+                        Err(why) => drop(answer.send(Err(why))),
+                    }
+                }
+            }
             Command::Drain(answer) => {
                 for disk in &mut self.disks {
                     disk.drain(now, &mut self.reactor);
@@ -110,6 +139,17 @@ impl Shard {
             Command::Stop => return Next::End,
         }
         Next::Go
+    }
+
+    /// Answers those who wait for a disk's end.
+    fn answer_detached(&mut self) {
+        let disks = &self.disks;
+        let is_done = |number: u32| disks[number as usize].drained();
+        for (number, answer) in
+            self.detaching.extract_if(.., |(number, _)| is_done(*number).is_some())
+        {
+            let _ = answer.send(Ok(disks[number as usize].drained().expect("it is done")));
+        }
     }
 
     /// Answers the drain when every disk is done.

@@ -25,9 +25,14 @@ pub(crate) enum Class {
     Flash,
     /// A connection of the disk.
     Connection,
+    /// An I/O on the disk's write log.
+    Log,
+    /// The disk's progress page.
+    Progress,
 }
 
-const CLASSES: [(Class, u64); 3] = [(Class::Backend, 1), (Class::Flash, 2), (Class::Connection, 3)];
+const CLASSES: [Class; 5] =
+    [Class::Backend, Class::Flash, Class::Connection, Class::Log, Class::Progress];
 
 /// The token of operation `index` of `class` of `disk`.
 pub(crate) fn token(class: Class, disk: u32, index: u64) -> Token {
@@ -37,7 +42,7 @@ pub(crate) fn token(class: Class, disk: u32, index: u64) -> Token {
 
 /// The parts of a token; `None` when it was not made here.
 pub(crate) fn split(token: Token) -> Option<(Class, u32, u64)> {
-    let class = CLASSES.iter().find(|(_, code)| *code == token.0 >> 60)?.0;
+    let class = *CLASSES.iter().find(|class| code(**class) == token.0 >> 60)?;
     let disk = token.0 >> INDEX_BITS & u64::from(DISKS_MAX - 1);
     Some((class, disk as u32, token.0 & ((1 << INDEX_BITS) - 1)))
 }
@@ -47,6 +52,8 @@ fn code(class: Class) -> u64 {
         Class::Backend => 1,
         Class::Flash => 2,
         Class::Connection => 3,
+        Class::Log => 4,
+        Class::Progress => 5,
     }
 }
 
@@ -56,7 +63,7 @@ mod tests {
 
     #[test]
     fn tokens_come_apart_as_they_were_made() {
-        for class in [Class::Backend, Class::Flash, Class::Connection] {
+        for class in CLASSES {
             for disk in [0, 7, DISKS_MAX - 1] {
                 for index in [0, 1, (1 << INDEX_BITS) - 1] {
                     assert_eq!(split(token(class, disk, index)), Some((class, disk, index)));

@@ -1,4 +1,4 @@
-//! I/O on a disk's share of flash: started on the reactor, checksummed, told to the engine.
+//! I/O on flash, on a disk's share of the cache or on its log: started on the reactor, checksummed, told to the engine.
 //!
 //! Checksums of a write are taken before it starts, those of a read after it ended well. A short
 //! transfer is an error. Places for I/Os are reused with their memory; there are as many as were ever
@@ -12,19 +12,20 @@ use forebay_io::reactor::{ArenaId, Completion, FileId, Reactor};
 
 use super::token::{Class, token};
 
-/// The share of one disk.
+/// What a disk uses of a file or device.
 #[derive(Debug)]
-pub(crate) struct Flash {
+pub(crate) struct Device {
     file: FileId,
-    /// Where the share begins in the file.
-    share: u64,
+    /// Where that begins in the file.
+    base: u64,
+    class: Class,
     disk: u32,
-    ios: Vec<FlashIo>,
+    ios: Vec<DeviceIo>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct FlashIo {
+struct DeviceIo {
     id: IoId,
     /// What is transferred; empty for a flush.
     memory: Span,
@@ -33,10 +34,10 @@ struct FlashIo {
     checksums: Vec<u32>,
 }
 
-impl Flash {
-    /// The share that begins at `share` of `file`.
-    pub(crate) fn new(file: FileId, share: u64, disk: u32) -> Flash {
-        Flash { file, share, disk, ios: Vec::new(), free: Vec::new() }
+impl Device {
+    /// The part that begins at `base` of `file`; its completions have tokens of `class`.
+    pub(crate) fn new(file: FileId, base: u64, class: Class, disk: u32) -> Device {
+        Device { file, base, class, disk, ios: Vec::new(), free: Vec::new() }
     }
 
     /// Starts an I/O; a status when it has ended already.
@@ -47,13 +48,15 @@ impl Flash {
         arena: ArenaId,
         memory: &Arena,
     ) -> Option<IoStatus> {
-        let (span, is_read) = match io.op {
-            IoOp::Read { memory } => (memory, true),
-            IoOp::Write { memory } => (memory, false),
-            IoOp::Flush => (Span { offset: 0, len: 0 }, false),
+        let (span, is_read, is_durable) = match io.op {
+            IoOp::Read { memory } => (memory, true, false),
+            IoOp::Write { memory, durable } => (memory, false, durable),
+            IoOp::Flush => (Span { offset: 0, len: 0 }, false, false),
             // What it reads as afterwards is undefined, so nothing need be done.
             IoOp::Discard => return Some(IoStatus::Ok),
-            IoOp::WriteZeroes { .. } | IoOp::Extents => return Some(IoStatus::Unsupported),
+            IoOp::WriteZeroes { .. } | IoOp::Extents | IoOp::Progress { .. } => {
+                return Some(IoStatus::Unsupported);
+            }
         };
         let index = self.place();
         let place = &mut self.ios[index as usize];
@@ -62,17 +65,22 @@ impl Flash {
         place.is_read = is_read;
         place.piece = io.checksum_piece;
         place.checksums.clear();
-        let name = token(Class::Flash, self.disk, u64::from(index));
+        let name = token(self.class, self.disk, u64::from(index));
         let region = Region { arena, offset: span.offset, len: span.len };
-        let offset = self.share + io.range.start;
+        let offset = self.base + io.range.start;
         match io.op {
             IoOp::Read { .. } => reactor.read(self.file, offset, region, name),
             IoOp::Write { .. } => {
                 checksum(memory, span, place.piece, &mut place.checksums);
-                reactor.write(self.file, offset, region, name);
+                match is_durable {
+                    true => reactor.write_durably(self.file, offset, region, name),
+                    false => reactor.write(self.file, offset, region, name),
+                }
             }
             IoOp::Flush => reactor.flush(self.file, name),
-            IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => unreachable!("ended above"),
+            IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents | IoOp::Progress { .. } => {
+                unreachable!("ended above")
+            }
         }
         None
     }
@@ -85,12 +93,7 @@ impl Flash {
         memory: &Arena,
     ) -> (IoId, IoStatus, &[u32]) {
         let place = &mut self.ios[index as usize];
-        let status = match &completion.result {
-            Ok(transferred) if *transferred == place.memory.len as usize => IoStatus::Ok,
-            Ok(_) => IoStatus::IoError,
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => IoStatus::NoSpace,
-            Err(_) => IoStatus::IoError,
-        };
+        let status = status_of(completion, place.memory.len);
         if status.is_ok() && place.is_read {
             checksum(memory, place.memory, place.piece, &mut place.checksums);
         }
@@ -105,7 +108,7 @@ impl Flash {
         if let Some(index) = self.free.pop() {
             return index;
         }
-        self.ios.push(FlashIo {
+        self.ios.push(DeviceIo {
             id: IoId(0),
             memory: Span { offset: 0, len: 0 },
             is_read: false,
@@ -116,8 +119,18 @@ impl Flash {
     }
 }
 
+/// How an I/O of `len` bytes ended.
+pub(super) fn status_of(completion: &Completion, len: u32) -> IoStatus {
+    match &completion.result {
+        Ok(transferred) if *transferred == len as usize => IoStatus::Ok,
+        Ok(_) => IoStatus::IoError,
+        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => IoStatus::NoSpace,
+        Err(_) => IoStatus::IoError,
+    }
+}
+
 /// Appends the CRC32C of each piece of `span`.
-fn checksum(memory: &Arena, span: Span, piece: u32, out: &mut Vec<u32>) {
+pub(super) fn checksum(memory: &Arena, span: Span, piece: u32, out: &mut Vec<u32>) {
     if piece == 0 {
         return;
     }

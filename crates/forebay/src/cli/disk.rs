@@ -1,0 +1,120 @@
+//! `forebay disk` and `forebay pool`: what can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::config::values::{Mode, Name};
+
+/// The commands of `forebay disk`.
+#[derive(Debug, Subcommand)]
+pub enum DiskCommand {
+    /// Name the disks that run here
+    List(ListArgs),
+    /// Show how a disk is: mode, dirty data, destaging, write log, state
+    Show(NamedArgs),
+    /// Wait until everything written so far is on primary storage
+    #[command(after_help = "\
+The disk destages by itself; this waits for it and shows how far it is. Ctrl-C ends the waiting, nothing else.
+
+Example:
+  forebay disk flush db")]
+    Flush(NamedArgs),
+    /// Change settings of a running disk
+    Set(SetArgs),
+    /// Destage nothing until resumed; writes go on until the write log is full
+    Pause(NamedArgs),
+    /// Go on with destaging
+    Resume(NamedArgs),
+    /// Destage everything, then serve the disk no more and forget it
+    #[command(after_help = "\
+No client may be attached. Primary storage has everything then, and the pool knows nothing of the disk.
+
+Example:
+  forebay disk detach db")]
+    Detach(NamedArgs),
+}
+
+/// Options of all of them.
+#[derive(Debug, Args)]
+pub struct ControlArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Control socket of the daemon [default: found by the disk's name]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
+/// `forebay disk list`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  forebay disk list")]
+pub struct ListArgs {
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
+/// A command about one disk.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  forebay disk show db
+  forebay disk show db --json | jq .log
+  forebay disk pause db")]
+pub struct NamedArgs {
+    /// The disk
+    pub disk: Name,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
+/// `forebay disk set`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A change from write-back drains the log first, with the guest at work; 'disk show' tells how far it is.
+
+Examples:
+  forebay disk set db --mode write-through
+  forebay disk set db --mode write-back")]
+pub struct SetArgs {
+    /// The disk
+    pub disk: Name,
+    /// Use of the cache
+    #[arg(long)]
+    pub mode: Mode,
+    /// Wait until the disk is in that mode
+    #[arg(long)]
+    pub wait: bool,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
+/// The commands of `forebay pool`.
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// Show what is in a flash pool that nobody uses: disks, dirty data, generations
+    Show(PoolArgs),
+    /// Verify all checksums of a flash pool that nobody uses
+    Check(PoolArgs),
+}
+
+/// A command about a pool.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Nothing is changed. While a daemon uses the pool, ask that one: forebay disk show.
+
+Example:
+  forebay pool show /nvme/pool
+  forebay pool check /nvme/pool")]
+pub struct PoolArgs {
+    /// The file or block device
+    pub path: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,91 @@
+//! What is on a flash file or device before it is used: a pool of ours, nothing, or somebody's data.
+
+use anyhow::{Result, bail};
+use forebay_core::geometry::PAGE;
+use forebay_core::pool::SUPERBLOCKS;
+use forebay_core::pool::superblock::{MAGIC, Superblock, SuperblockInvalid};
+
+use super::file::{PoolFile, PoolPage};
+
+/// Bytes looked at.
+const START: u64 = 1 << 20;
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Nothing, or what may be overwritten: a pool that was never finished.
+    Blank,
+    /// A pool.
+    Pool(Superblock),
+}
+
+/// Looks at the start of `file`.
+///
+/// # Errors
+/// It holds what is not ours to overwrite, or a pool that this program cannot use.
+pub fn look(file: &PoolFile) -> Result<Contents> {
+    let shown = file.path().display();
+    let pages = (file.size()?.min(START) / PAGE) as usize;
+    let mut start = PoolPage::zeroes(pages.max(1));
+    if pages > 0 {
+        file.read(0, &mut start)?;
+    } else {
+        let size = file.size()?;
+        anyhow::ensure!(size == 0, "the flash {shown} carries data that is not Forebay's");
+    }
+    let mut copies = [&PoolPage::ZERO; 2];
+    for (copy, offset) in copies.iter_mut().zip(SUPERBLOCKS) {
+        if let Some(page) = start.get((offset / PAGE) as usize) {
+            *copy = page;
+        }
+    }
+    match Superblock::choose([&copies[0].0, &copies[1].0]) {
+        Ok(superblock) => return Ok(Contents::Pool(superblock)),
+        Err(SuperblockInvalid::Foreign) => {}
+        Err(SuperblockInvalid::Damaged) if is_old_header(&copies[0].0) => {
+            return Ok(Contents::Blank);
+        }
+        Err(SuperblockInvalid::Version(version)) => bail!(
+            "the flash {shown} was made by another version of Forebay: it has format {version}, this one \
+             knows 1. Use that version to start and detach its disks, then remove the file or zero its first MiB"
+        ),
+        Err(other) => bail!(
+            "the flash {shown} cannot be used: {other}. 'forebay pool check {shown}' tells more; nothing \
+             was changed"
+        ),
+    }
+    let is_blank = |page: &PoolPage| page.0.iter().all(|byte| *byte == 0);
+    let is_unfinished = is_blank(copies[0]) && Superblock::decode(&copies[1].0).is_ok();
+    if is_unfinished || start.iter().all(is_blank) {
+        return Ok(Contents::Blank);
+    }
+    let bytes: Vec<u8> = start.iter().flat_map(|page| page.0).collect();
+    let what = signature(&bytes).unwrap_or("data that is not Forebay's");
+    bail!(
+        "the flash {shown} carries {what}; it would be overwritten. Choose another path, or if nothing on \
+         it is needed: `wipefs --all` and `dd if=/dev/zero bs=1M count=1` for a device, remove a file"
+    )
+}
+
+/// True for the header of a cache without a log, as it was before pools: nothing in it outlived its process.
+fn is_old_header(page: &[u8]) -> bool {
+    page[..8] == MAGIC[..] && page[8..12] == [1, 0, 0, 0] && page[12..].iter().all(|b| *b == 0)
+}
+
+/// What the first MiB of a device says is on it.
+fn signature(start: &[u8]) -> Option<&'static str> {
+    const SIGNATURES: [(usize, &[u8], &str); 10] = [
+        (512, b"EFI PART", "a GPT partition table"),
+        (0x438, &[0x53, 0xef], "an ext2/3/4 file system"),
+        (0, b"XFSB", "an XFS file system"),
+        (0x1_0040, b"_BHRfS_M", "a btrfs file system"),
+        (512, b"LABELONE", "an LVM physical volume"),
+        (0, b"LUKS\xba\xbe", "a LUKS volume"),
+        (4086, b"SWAPSPACE2", "swap space"),
+        (3, b"NTFS    ", "an NTFS file system"),
+        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a software RAID"),
+        (510, &[0x55, 0xaa], "an MBR partition table or a boot sector"),
+    ];
+    let has = |at: usize, magic: &[u8]| start.get(at..at + magic.len()) == Some(magic);
+    SIGNATURES.iter().find(|(at, magic, _)| has(*at, magic)).map(|(_, _, what)| *what)
+}

@@ -1,0 +1,307 @@
+//! The flash pool of the daemon: a file or device with what outlives the process, locked for this one.
+//!
+//! ```text
+//!   Pool::open ─► find or make a disk's record ─► recover its log ─► leases ─► committed ─► served
+//!   (locked)      (record.rs)                     (recover.rs)                             │
+//!                                 shard ──Lease, Unlease──► owner thread ──answer──► shard │ (owner.rs)
+//!   Pool::close ◄──────────────────────────────────────────────────────────────────────────┘
+//! ```
+//! `forebay_core::pool` has the format; this has its I/O. Cache segments are taken from the low end, contiguous for each
+//! disk, log segments from the high end. The read cache starts empty, so cache segments of an earlier run
+//! are free.
+//!
+//! **Invariants**
+//! - What the tables say is durable before anybody acts on it.
+//! - A segment with records that are not on primary storage is given to nobody: not by another size, another
+//!   mode or another disk.
+//! - After a failed write of the tables nothing is leased any more.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use forebay_backends::size::rounded;
+use forebay_core::geometry::PAGE;
+use forebay_core::ids::{Generation, SegmentId};
+use forebay_core::pool::lease::{Holder, Lease, Role};
+use forebay_core::pool::superblock::Superblock;
+use forebay_core::pool::{DiskNumber, PoolGeometry};
+
+pub mod contents;
+pub mod file;
+mod host;
+pub mod owner;
+mod record;
+mod recover;
+pub mod report;
+pub mod staging;
+pub mod tables;
+#[cfg(test)]
+mod tests;
+
+use contents::Contents;
+pub(super) use file::LOCK_WAIT;
+use file::PoolFile;
+pub use record::{DiskWish, EndOfSession};
+pub use recover::OpenedLog;
+use tables::Tables;
+
+/// Segments beyond those that a log may have, so that what a crash left behind can be put in order when it is full.
+const SPARE_SEGMENTS: u64 = 4;
+/// Segments that a pool has at least, where its size lets it.
+const SEGMENTS_WANTED: u64 = 256;
+
+/// What a disk wants of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Bytes for cached data.
+    pub cache: u64,
+    /// Bytes for the write log.
+    pub log: u64,
+}
+
+impl Share {
+    fn segments(self, size: u64) -> u64 {
+        let log = self.log.div_ceil(size);
+        let spare = if log > 0 { SPARE_SEGMENTS } else { 0 };
+        self.cache.div_ceil(size) + log + spare
+    }
+}
+
+/// Part of the pool for a disk's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheArea {
+    /// Where it begins in the pool, in bytes.
+    pub offset: u64,
+    /// Its bytes.
+    pub len: u64,
+}
+
+/// An open pool. While it lives, no other process can use its file or device.
+#[derive(Debug)]
+pub struct Pool {
+    file: PoolFile,
+    tables: Tables,
+    /// The next ordinal of each disk's log, by number.
+    next_ordinals: Vec<u64>,
+    /// Writing the tables failed.
+    has_failed: bool,
+}
+
+/// A pool that the control plane and its owner thread share.
+pub type SharedPool = Arc<Mutex<Pool>>;
+
+/// The pool, whoever panicked with it.
+pub fn lock(pool: &SharedPool) -> MutexGuard<'_, Pool> {
+    pool.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    /// Opens and locks the pool at `path`, with room for these shares; makes it, and its file, where there is none,
+    /// and makes it anew where it is too small and holds nothing that is needed.
+    ///
+    /// # Errors
+    /// It is in use, holds somebody's data, is too small, damaged, or cannot be opened.
+    pub fn open(path: &Path, shares: &[Share]) -> Result<Pool> {
+        let file = PoolFile::open(path, false)?;
+        let tables = match contents::look(&file)? {
+            Contents::Blank => create(&file, shares)?,
+            Contents::Pool(superblock) => {
+                // What was written by a process that died may not be durable, and is now.
+                file.sync().context("cannot flush the flash")?;
+                let tables = Tables::read(&file, superblock)
+                    .with_context(|| format!("the flash {}", path.display()))?;
+                match fits(&tables, shares) {
+                    true => tables,
+                    false => again(&file, &tables, shares)?,
+                }
+            }
+        };
+        let disks = forebay_core::pool::DISKS_MAX.into();
+        let mut pool = Pool { file, tables, next_ordinals: vec![0; disks], has_failed: false };
+        pool.free_caches()?;
+        Ok(pool)
+    }
+
+    /// Whether I/O goes past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
+    /// How it is cut.
+    pub fn geometry(&self) -> PoolGeometry {
+        self.tables.geometry()
+    }
+
+    /// A descriptor for a reactor.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn share_file(&self) -> Result<std::os::fd::OwnedFd> {
+        self.file.share()
+    }
+
+    /// Takes contiguous segments for a disk's cache; fewer than asked for, when logs are in the way.
+    ///
+    /// # Errors
+    /// None is free, or the medium's.
+    pub fn take_cache(&mut self, disk: DiskNumber, bytes: u64) -> Result<CacheArea> {
+        let size = self.geometry().segment_size();
+        let wanted = bytes.div_ceil(size) as usize;
+        let mut best: &[SegmentId] = &[];
+        let free: Vec<SegmentId> = self.free_segments().collect();
+        for run in free.chunk_by(|a, b| a.0 + 1 == b.0) {
+            if run.len() > best.len() {
+                best = run;
+            }
+            if best.len() >= wanted {
+                break;
+            }
+        }
+        let taken = &best[..wanted.min(best.len())];
+        ensure!(!taken.is_empty(), "the flash {} has no free segment", self.file.path().display());
+        let generation = self.generation(disk);
+        let lease = Lease { disk, role: Role::Cache, generation, ordinal: 0 };
+        self.tables
+            .set_holders(&self.file, taken, Holder::Leased(lease))
+            .context("cannot lease flash for the cache")?;
+        let offset = self.geometry().segment_offset(taken[0]);
+        Ok(CacheArea { offset, len: bytes.min(taken.len() as u64 * size) })
+    }
+
+    /// Leases a segment to a disk's log, durably; `None` when there is none, or flash fails.
+    pub fn lease_log(&mut self, disk: DiskNumber) -> Option<(SegmentId, u64)> {
+        if self.has_failed {
+            return None;
+        }
+        let segment = self.free_segments().last()?;
+        let ordinal = self.next_ordinals[usize::from(disk.0)];
+        let generation = self.generation(disk);
+        let lease = Lease { disk, role: Role::Log, generation, ordinal };
+        let leased = self.tables.set_holders(&self.file, &[segment], Holder::Leased(lease));
+        self.note(leased)?;
+        self.next_ordinals[usize::from(disk.0)] += 1;
+        Some((segment, ordinal))
+    }
+
+    /// Takes segments back, durably.
+    pub fn free(&mut self, segments: &[SegmentId]) -> bool {
+        if self.has_failed {
+            return false;
+        }
+        let freed = self.tables.set_holders(&self.file, segments, Holder::Free);
+        self.note(freed).is_some()
+    }
+
+    /// Remembers that the tables could not be written.
+    fn note<T>(&mut self, result: std::io::Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                tracing::error!(
+                    "the flash {} cannot be written: {error}; nothing more is leased from it",
+                    self.file.path().display()
+                );
+                self.has_failed = true;
+                None
+            }
+        }
+    }
+
+    fn free_segments(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        let free = |(segment, holder)| (holder == Holder::Free).then_some(segment);
+        self.tables.leases.iter().filter_map(free)
+    }
+
+    fn generation(&self, disk: DiskNumber) -> Generation {
+        self.tables.disk(disk).map_or(Generation(0), |record| record.pending)
+    }
+
+    /// Cached data do not outlive the process: their segments are free.
+    fn free_caches(&mut self) -> Result<()> {
+        let caches: Vec<SegmentId> = self
+            .tables
+            .leases
+            .iter()
+            .filter(|(_, holder)| match holder {
+                Holder::Leased(lease) => lease.role != Role::Log,
+                Holder::Free | Holder::Metadata => false,
+            })
+            .map(|(segment, _)| segment)
+            .collect();
+        self.tables
+            .set_holders(&self.file, &caches, Holder::Free)
+            .context("cannot write the tables of the pool")
+    }
+}
+
+/// Makes a pool for these shares; of all of a device.
+fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
+    let geometry = geometry(file, shares)?;
+    file.make_room(u64::from(geometry.segments()) * geometry.segment_size())?;
+    let pool = host::new_uuid().context("cannot name a new pool")?;
+    let superblock = Superblock { pool, geometry, created: host::now() };
+    Tables::create(file, superblock)
+        .with_context(|| format!("cannot write to the flash {}", file.path().display()))
+}
+
+fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
+    use forebay_core::pool::{SEGMENT_DEFAULT, SEGMENTS_MAX};
+    let wanted: u64 = shares.iter().map(|share| share.cache + share.log).sum();
+    let total = if file.is_device() { file.size()? } else { wanted };
+    let mut size = (total / SEGMENTS_WANTED).max(1).next_power_of_two();
+    size = size.clamp(SMALLEST_SEGMENT, SEGMENT_DEFAULT);
+    while total / size > u64::from(SEGMENTS_MAX) / 2 {
+        size *= 2;
+    }
+    let segments: u64 = shares.iter().map(|share| share.segments(size)).sum();
+    let metadata = |segments: u64| {
+        let geometry = PoolGeometry::new(size, (segments + 64) * size);
+        geometry.map(|geometry| u64::from(geometry.metadata_segments()))
+    };
+    let needed = (segments + metadata(segments)?).max(metadata(segments)? + 1) * size;
+    let given = if file.is_device() { file.size()? } else { needed };
+    ensure!(
+        needed <= given,
+        "the flash device {} has {}, the disks' shares need {}",
+        file.path().display(),
+        rounded(given),
+        rounded(needed)
+    );
+    Ok(PoolGeometry::new(size, given)?)
+}
+
+/// The smallest segment that is chosen.
+const SMALLEST_SEGMENT: u64 = 1 << 20;
+
+/// True when the pool has room for these shares.
+fn fits(tables: &Tables, shares: &[Share]) -> bool {
+    let geometry = tables.geometry();
+    let needed: u64 = shares.iter().map(|share| share.segments(geometry.segment_size())).sum();
+    needed <= u64::from(geometry.segments() - geometry.metadata_segments())
+}
+
+/// Makes the pool anew, larger, when it holds nothing that is needed.
+fn again(file: &PoolFile, tables: &Tables, shares: &[Share]) -> Result<Tables> {
+    let dirty: Vec<&str> = tables
+        .disks()
+        .filter(|(number, _)| tables.log_segments(*number) > 0)
+        .map(|(_, record)| record.name.as_str())
+        .collect();
+    let size = u64::from(tables.geometry().segments()) * tables.geometry().segment_size();
+    ensure!(
+        dirty.is_empty(),
+        "the flash {} is a pool of {}, too small for what is configured, and it holds writes of '{}' that are not \
+         on primary storage: start with the former sizes, let them be destaged ('forebay disk flush'), stop, and \
+         start again",
+        file.path().display(),
+        rounded(size),
+        dirty.join("', '")
+    );
+    create(file, shares)
+}
+
+/// Pages of a segment as they lie in the pool.
+pub(crate) fn page_offset(geometry: PoolGeometry, segment: SegmentId, page: u32) -> u64 {
+    geometry.segment_offset(segment) + u64::from(page) * PAGE
+}

@@ -1,0 +1,216 @@
+//! Which record of the pool is a disk's: found by its name, checked against its primary storage.
+
+use anyhow::{Context, Result, bail, ensure};
+use forebay_backends::size::rounded;
+use forebay_core::ids::{Generation, SegmentId, Uuid};
+use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
+use forebay_core::pool::progress::Progress;
+use forebay_core::pool::{DISKS_MAX, DiskNumber};
+
+use super::{Pool, host, staging};
+
+/// A disk as it is configured and found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskWish {
+    /// Its name.
+    pub name: String,
+    /// URI of primary storage.
+    pub uri: String,
+    /// Bytes of primary storage.
+    pub size: u64,
+    /// Cache block in bytes.
+    pub block_size: u64,
+    /// Byte offset of the block grid, where it is told.
+    pub grid_offset: Option<u64>,
+    /// The mode, by its name.
+    pub mode: String,
+    /// Bytes that its write log may have.
+    pub log_bytes: u64,
+    /// Never written.
+    pub read_only: bool,
+    /// Flushes are acknowledged before they are durable, and that was agreed to.
+    pub is_deferred: bool,
+}
+
+/// How a disk is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndOfSession {
+    /// Its log is durable and holds what is not on primary storage.
+    Dirty,
+    /// Primary storage has everything.
+    Clean,
+    /// It is not to come back: its record goes.
+    Detached,
+    /// Something failed: as after a crash.
+    Failed,
+}
+
+impl Pool {
+    /// The number of the disk: of its record, or of a new one.
+    ///
+    /// # Errors
+    /// The pool holds writes that are not on primary storage, of a disk that this is not; or it is full.
+    pub fn admit(&mut self, wish: &DiskWish) -> Result<DiskNumber> {
+        let is_dirty = |pool: &Pool, number| pool.tables.log_segments(number) > 0;
+        let shown = self.file.path().display().to_string();
+        let mut found = None;
+        for (number, record) in self.tables.disks() {
+            let dirty = is_dirty(self, number);
+            if record.name == wish.name {
+                if record.uri == wish.uri && record.size == wish.size {
+                    return Ok(number);
+                }
+                found = Some(number);
+                ensure!(
+                    !dirty,
+                    "the flash {shown} holds writes of the disk '{}' that are not on its primary storage, {} of \
+                     {}; but '{}' is now to be on {} of {}. Start it on the former one and let it be destaged \
+                     ('forebay disk flush {0}'), or give this disk another name",
+                    record.name,
+                    record.uri,
+                    rounded(record.size),
+                    wish.name,
+                    wish.uri,
+                    rounded(wish.size)
+                );
+            }
+            ensure!(
+                !(dirty && record.uri == wish.uri),
+                "the flash {shown} holds writes that are not on {} yet, under the name '{}': start it with --name {1}",
+                record.uri,
+                record.name
+            );
+        }
+        let mut numbers = (0..DISKS_MAX).map(DiskNumber);
+        let free = found
+            .or_else(|| numbers.find(|number| self.tables.disk(*number).is_none()))
+            .or_else(|| {
+                let mut clean = (0..DISKS_MAX).map(DiskNumber);
+                clean.find(|number| !is_dirty(self, *number))
+            });
+        let Some(number) = free else {
+            bail!("the flash {shown} holds {DISKS_MAX} disks already, and no more are possible")
+        };
+        self.tables.set_disk(&self.file, number, Some(new_record(wish)?))?;
+        Ok(number)
+    }
+
+    /// Takes note that a session of the disk begins: nothing was written under the generation returned, and
+    /// nobody else may use it.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn begin_session(&mut self, number: DiskNumber) -> Result<Generation> {
+        let mut record = self.record(number);
+        record.pending.0 += 1;
+        let generation = record.pending;
+        self.tables.set_disk(&self.file, number, Some(record))?;
+        Ok(generation)
+    }
+
+    /// The disk is served from now on; log segments that nobody needs any more are free.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn commit_session(
+        &mut self,
+        number: DiskNumber,
+        wish: &DiskWish,
+        log: &[SegmentId],
+    ) -> Result<()> {
+        let mut record = self.record(number);
+        let grid_offset = wish.grid_offset.unwrap_or(record.grid_offset.into());
+        record.committed = record.pending;
+        record.session = SessionEnd::Running;
+        record.boot = host::boot();
+        record.block_size = wish.block_size as u32;
+        record.grid_offset = if grid_offset < wish.block_size { grid_offset as u32 } else { 0 };
+        record.log_max = wish.log_bytes;
+        record.mode = wish.mode.clone();
+        record.flags = flags(wish);
+        (record.opened, record.closed) = (host::now(), 0);
+        self.tables.set_disk(&self.file, number, Some(record))?;
+        let unneeded: Vec<SegmentId> = self
+            .tables
+            .leases
+            .log_of(number)
+            .map(|leased| leased.segment)
+            .filter(|segment| !log.contains(segment))
+            .collect();
+        self.tables
+            .set_holders(&self.file, &unneeded, forebay_core::pool::lease::Holder::Free)
+            .context("cannot write the tables of the pool")
+    }
+
+    /// The disk is not served any more.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn close(&mut self, number: DiskNumber, end: EndOfSession) -> Result<()> {
+        if end == EndOfSession::Failed || self.has_failed {
+            return Ok(());
+        }
+        let mut record = self.record(number);
+        if end != EndOfSession::Dirty {
+            self.tables.reload_progress(&self.file, number)?;
+            self.settle(number)?;
+            let log: Vec<_> = self.tables.leases.log_of(number).map(|l| l.segment).collect();
+            ensure!(self.free(&log), "cannot write the tables of the pool");
+        }
+        // The log is durable, or empty.
+        staging::remove_of(record.uuid);
+        record.session = SessionEnd::Clean;
+        record.closed = host::now();
+        let record = (end != EndOfSession::Detached).then_some(record);
+        self.tables.set_disk(&self.file, number, record)
+    }
+
+    /// Nothing of the disk's log is missing on primary storage: its progress says so.
+    pub(super) fn settle(&mut self, number: DiskNumber) -> Result<()> {
+        let Progress { disk, flushed, through } = self.tables.progress(number);
+        if flushed != through {
+            let progress = Progress { disk, flushed: through, through };
+            self.tables
+                .set_progress(&self.file, number, progress)
+                .context("cannot write the disk's progress")?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn record(&self, number: DiskNumber) -> DiskRecord {
+        self.tables.disk(number).expect("the disk was admitted").clone()
+    }
+}
+
+fn flags(wish: &DiskWish) -> DiskFlags {
+    let mut flags = DiskFlags::default();
+    if wish.read_only {
+        flags.0 |= DiskFlags::READ_ONLY.0;
+    }
+    if wish.is_deferred {
+        flags.0 |= DiskFlags::DEFERRED.0;
+    }
+    flags
+}
+
+fn new_record(wish: &DiskWish) -> Result<DiskRecord> {
+    Ok(DiskRecord {
+        uuid: host::new_uuid().context("cannot name a new disk")?,
+        boot: Uuid::NIL,
+        committed: Generation(0),
+        pending: Generation(0),
+        size: wish.size,
+        block_size: wish.block_size as u32,
+        grid_offset: 0,
+        log_reserved: 0,
+        log_max: wish.log_bytes,
+        opened: 0,
+        closed: 0,
+        flags: flags(wish),
+        session: SessionEnd::Clean,
+        evidence: Evidence::default(),
+        mode: wish.mode.clone(),
+        name: wish.name.clone(),
+        uri: wish.uri.clone(),
+    })
+}

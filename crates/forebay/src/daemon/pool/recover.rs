@@ -1,0 +1,283 @@
+//! Opening the log of a disk: what a former run left is found, put in order, and goes on in a fresh segment.
+//!
+//! ```text
+//!   generation + 1 pending ─► recover ─► staged groups into a fresh segment ─► recover again
+//!      ─► fresh segment with a header ─► (engine restores) ─► committed ─► the staging file may be used again
+//! ```
+//! Each arrow is durable before the next, so that a crash anywhere finds the same records again.
+
+use anyhow::{Context, Result, anyhow, bail};
+use forebay_core::ids::{Generation, GroupNumber, SegmentId, Sequence, Uuid};
+use forebay_core::log::adopt::{self, Adopted};
+use forebay_core::log::recover::{
+    LeasedSegment, LogReader, ReadError, RecoverError, RecoverInput, RecoveredLog, recover,
+};
+use forebay_core::log::segment::SegmentHeader;
+use forebay_core::pool::disk::SessionEnd;
+use forebay_core::pool::{DiskNumber, PairId, PoolGeometry};
+use forebay_core::sealed::PAGE_LEN;
+
+use super::file::{PoolFile, PoolPage};
+use super::staging::{StagedGroups, Staging};
+use super::tables::Tables;
+use super::{Pool, host, page_offset};
+
+/// A log that is ready to go on.
+#[derive(Debug)]
+pub struct OpenedLog {
+    /// What was found.
+    pub found: RecoveredLog,
+    /// The fresh segment that it goes on in.
+    pub first: SegmentId,
+    /// The disk.
+    pub disk: Uuid,
+    /// The pool.
+    pub pool: Uuid,
+    /// How the pool is cut.
+    pub geometry: PoolGeometry,
+    /// The run.
+    pub generation: Generation,
+    /// In all segments of the run.
+    pub nonce: u64,
+    /// The version of the progress page.
+    pub progress_version: u64,
+    /// The staging file, where there can be one.
+    pub staging: Option<Staging>,
+    /// Records that were taken from the staging file.
+    pub adopted: u64,
+    /// Set when the staging file of a run that crashed is gone.
+    pub staging_lost: bool,
+    /// Where the block grid lies that the records were laid out on.
+    pub grid_offset: u64,
+}
+
+impl OpenedLog {
+    /// The segments that it needs.
+    pub fn segments(&self) -> Vec<SegmentId> {
+        let found = self.found.segments.iter().map(|segment| segment.segment);
+        found.chain([self.first]).collect()
+    }
+}
+
+impl Pool {
+    /// True when the disk has writes in its log that may not be on primary storage.
+    pub fn has_log(&self, number: DiskNumber) -> bool {
+        self.tables.log_segments(number) > 0
+    }
+
+    /// Opens the log of a disk under a generation that has begun.
+    ///
+    /// # Errors
+    /// It cannot be read, must not be used, or there is no room to go on.
+    pub fn open_log(
+        &mut self,
+        number: DiskNumber,
+        generation: Generation,
+        grid_offset: Option<u64>,
+    ) -> Result<OpenedLog> {
+        let record = self.record(number);
+        let nonce = host::new_nonce().context("no random numbers")?;
+        if !self.has_log(number) {
+            self.settle(number)?;
+        }
+        let staging = Staging::open(record.uuid)?;
+        let same_boot = record.boot == host::boot() && record.session == SessionEnd::Running;
+        let mut staged = StagedGroups::default();
+        let mut staging_lost = same_boot && self.has_log(number) && staging.is_some();
+        if let Some((staging, was_there)) = &staging
+            && same_boot
+            && *was_there
+        {
+            staging_lost = false;
+            let pages = self.geometry().segment_pages();
+            staged = staging.groups(pages).context("cannot read the staging file")?;
+        }
+        let mut found = self.recover(number, &staged)?;
+        let adopted = found.report.records_staged;
+        if adopted > 0 {
+            self.adopt(number, generation, nonce, &found, &staged)?;
+            found = self.recover(number, &StagedGroups::default())?;
+        }
+        let phase = found.records.first().map(|record| record.phase);
+        let grid_offset = match phase {
+            // The grid may be another one, its pages must lie as they did.
+            Some(phase) => match grid_offset.unwrap_or(record.grid_offset.into()) {
+                offset if offset % 4096 == u64::from(phase) => offset,
+                _ => phase.into(),
+            },
+            None => grid_offset.unwrap_or(0),
+        };
+        let first = self.begin(number, generation, nonce, &found, (grid_offset % 4096) as u16)?;
+        Ok(OpenedLog {
+            found,
+            first,
+            disk: record.uuid,
+            pool: self.tables.superblock.pool,
+            geometry: self.geometry(),
+            generation,
+            nonce,
+            progress_version: self.tables.version(PairId::Progress(number)),
+            staging: staging.map(|(staging, _)| staging),
+            adopted,
+            staging_lost,
+            grid_offset,
+        })
+    }
+
+    fn recover(&mut self, number: DiskNumber, staged: &StagedGroups) -> Result<RecoveredLog> {
+        let found = find(&self.file, &self.tables, number, staged)
+            .map_err(|error| explain(&error, &self.record(number).name))?;
+        let next = &mut self.next_ordinals[usize::from(number.0)];
+        *next = (*next).max(found.next_ordinal);
+        Ok(found)
+    }
+
+    /// Writes the staged groups that recovery found records in to fresh segments.
+    fn adopt(
+        &mut self,
+        number: DiskNumber,
+        generation: Generation,
+        nonce: u64,
+        found: &RecoveredLog,
+        staged: &StagedGroups,
+    ) -> Result<()> {
+        let mut group_number = found.next_group;
+        let mut sequence = found.next_sequence;
+        for Adopted { group, data_pages } in adopt::adopted(found) {
+            let (header_page, data) = staged.group(group);
+            let phase = found.records.last().expect("a record was staged").phase;
+            let at = (group_number, sequence);
+            let (segment, header) =
+                self.open_segment(number, (generation, nonce), found, at, phase)?;
+            let mut pages = PoolPage::zeroes(2 + data_pages as usize);
+            header.encode(&mut pages[0].0);
+            adopt::encode(found, header_page, &header, group_number, &mut pages[1].0);
+            for (page, data) in pages[2..].iter_mut().zip(data.chunks_exact(PAGE_LEN)) {
+                page.0.copy_from_slice(data);
+            }
+            let offset = self.geometry().segment_offset(segment);
+            self.file.write(offset, &pages).context("cannot write the log")?;
+            self.file.sync().context("cannot flush the log")?;
+            group_number.0 += 1;
+            sequence = end_of(found, group).max(sequence);
+        }
+        Ok(())
+    }
+
+    /// Writes the header of the segment that the log goes on in.
+    fn begin(
+        &mut self,
+        number: DiskNumber,
+        generation: Generation,
+        nonce: u64,
+        found: &RecoveredLog,
+        phase: u16,
+    ) -> Result<SegmentId> {
+        let at = (found.next_group, found.next_sequence);
+        let (segment, header) = self.open_segment(number, (generation, nonce), found, at, phase)?;
+        let mut page = PoolPage::ZERO;
+        header.encode(&mut page.0);
+        let offset = self.geometry().segment_offset(segment);
+        self.file.write(offset, std::slice::from_ref(&page)).context("cannot write the log")?;
+        self.file.sync().context("cannot flush the log")?;
+        Ok(segment)
+    }
+
+    /// Leases a segment for what follows, and says what its header is.
+    fn open_segment(
+        &mut self,
+        number: DiskNumber,
+        (generation, nonce): (Generation, u64),
+        found: &RecoveredLog,
+        (first_group, first_sequence): (GroupNumber, Sequence),
+        phase: u16,
+    ) -> Result<(SegmentId, SegmentHeader)> {
+        let Some((segment, ordinal)) = self.lease_log(number) else {
+            bail!(
+                "the flash {} has no free segment to go on with the log",
+                self.file.path().display()
+            )
+        };
+        let header = SegmentHeader {
+            disk: self.record(number).uuid,
+            generation,
+            ordinal,
+            first_group,
+            first_sequence,
+            durable: Sequence(first_sequence.0 - 1),
+            epoch: found.next_epoch,
+            nonce,
+            segment,
+            phase,
+        };
+        Ok((segment, header))
+    }
+}
+
+/// What the log of a disk holds; nothing is changed.
+///
+/// # Errors
+/// It cannot be read, or must not be used.
+pub(super) fn find(
+    file: &PoolFile,
+    tables: &Tables,
+    number: DiskNumber,
+    staged: &StagedGroups,
+) -> Result<RecoveredLog, RecoverError> {
+    let record = tables.disk(number).expect("there is such a disk");
+    let segments: Vec<LeasedSegment> = tables.leases.log_of(number).collect();
+    let progress = tables.progress(number);
+    let input = RecoverInput {
+        disk: record.uuid,
+        disk_size: record.size,
+        segment_pages: tables.geometry().segment_pages(),
+        segments: &segments,
+        flushed: progress.flushed,
+        through: progress.through,
+        committed: record.committed,
+        pending: record.pending,
+        staged: &staged.headers(),
+        accept_missing: false,
+    };
+    recover(&input, &mut Reader::new(file, tables.geometry()))
+}
+
+/// The sequence after the last record of a staged group.
+fn end_of(found: &RecoveredLog, group: u32) -> Sequence {
+    use forebay_core::log::recover::RecordPlace;
+    let is_in = |place| matches!(place, RecordPlace::Staged { group: of, .. } if of == group);
+    let mut records = found.records.iter().rev().filter(|record| is_in(record.place));
+    records.next().map_or(Sequence(0), |last| last.sequence.plus(1))
+}
+
+fn explain(error: &RecoverError, name: &str) -> anyhow::Error {
+    anyhow!(
+        "the write log of disk '{name}' cannot be used: {error}. Nothing was changed. Primary storage alone is older \
+         than what the guest has written; copy the flash before anything else is tried"
+    )
+}
+
+/// Reads segments of a pool.
+struct Reader<'a> {
+    file: &'a PoolFile,
+    geometry: PoolGeometry,
+    pages: Vec<PoolPage>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(file: &'a PoolFile, geometry: PoolGeometry) -> Reader<'a> {
+        Reader { file, geometry, pages: Vec::new() }
+    }
+}
+
+impl LogReader for Reader<'_> {
+    fn read(&mut self, segment: SegmentId, page: u32, out: &mut [u8]) -> Result<(), ReadError> {
+        self.pages.resize(out.len() / PAGE_LEN, PoolPage::ZERO);
+        let offset = page_offset(self.geometry, segment, page);
+        self.file.read(offset, &mut self.pages).map_err(|error| ReadError(error.to_string()))?;
+        for (page, out) in self.pages.iter().zip(out.chunks_exact_mut(PAGE_LEN)) {
+            out.copy_from_slice(&page.0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,264 @@
+//! The tables of a pool in memory, and how they are changed on flash: one page pair at a time, durably.
+
+use std::io;
+
+use anyhow::{Context, Result, anyhow};
+use forebay_core::ids::{SegmentId, Sequence, Uuid};
+use forebay_core::pool::disk::DiskRecord;
+use forebay_core::pool::lease::{Holder, LeaseTable};
+use forebay_core::pool::pair;
+use forebay_core::pool::progress::Progress;
+use forebay_core::pool::superblock::Superblock;
+use forebay_core::pool::{DISKS_MAX, DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
+use forebay_core::sealed::Page;
+
+use super::file::{PoolFile, PoolPage};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Tables {
+    /// What the pool is.
+    pub superblock: Superblock,
+    /// Who has each segment.
+    pub leases: LeaseTable,
+    disks: Vec<Option<DiskRecord>>,
+    progress: Vec<Option<Progress>>,
+    /// Of the contents of each page pair.
+    versions: Vec<u64>,
+}
+
+impl Tables {
+    /// Makes a pool of nobody on `file`.
+    ///
+    /// # Errors
+    /// The medium's. The pool is not there then, or as far as it can be told from one.
+    pub fn create(file: &PoolFile, superblock: Superblock) -> io::Result<Tables> {
+        let geometry = superblock.geometry;
+        let mut tables = Tables {
+            superblock,
+            leases: LeaseTable::new(geometry),
+            disks: vec![None; DISKS_MAX.into()],
+            progress: vec![None; DISKS_MAX.into()],
+            versions: vec![0; geometry.pairs() as usize],
+        };
+        let mut page = PoolPage::ZERO;
+        file.write(SUPERBLOCKS[0], std::slice::from_ref(&page))?;
+        file.sync()?;
+        superblock.encode(&mut page.0);
+        file.write(SUPERBLOCKS[1], std::slice::from_ref(&page))?;
+        let pool = superblock.pool;
+        for number in (0..DISKS_MAX).map(DiskNumber) {
+            let (disk, progress) = (PairId::Disk(number), PairId::Progress(number));
+            tables.put(file, disk, |version, page| {
+                DiskRecord::encode_free(pool, number, version, page);
+            })?;
+            let nobody = nothing_of(Uuid::NIL);
+            tables
+                .put(file, progress, |version, page| nobody.encode(pool, number, version, page))?;
+        }
+        for number in 0..geometry.lease_pages() {
+            tables.put_leases(file, number)?;
+        }
+        file.sync()?;
+        superblock.encode(&mut page.0);
+        file.write(SUPERBLOCKS[0], std::slice::from_ref(&page))?;
+        file.sync()?;
+        Ok(tables)
+    }
+
+    /// Reads the tables of the pool that `superblock` says is on `file`.
+    ///
+    /// # Errors
+    /// The medium's, or a table that is damaged.
+    pub fn read(file: &PoolFile, superblock: Superblock) -> Result<Tables> {
+        let pool = superblock.pool;
+        let geometry = superblock.geometry;
+        let mut tables = Tables {
+            superblock,
+            leases: LeaseTable::new(geometry),
+            disks: vec![None; DISKS_MAX.into()],
+            progress: vec![None; DISKS_MAX.into()],
+            versions: vec![0; geometry.pairs() as usize],
+        };
+        let copies = [0, 1].map(|copy| geometry.pair_offset(PairId::Disk(DiskNumber(0)), copy));
+        let mut pages = [(); 2].map(|()| PoolPage::zeroes(geometry.pairs() as usize));
+        for (pages, offset) in pages.iter_mut().zip(copies) {
+            file.read(offset, pages).context("cannot read the tables of the pool")?;
+        }
+        let copies_of = |pair: PairId| {
+            let index = pair.index() as usize;
+            [&pages[0][index].0, &pages[1][index].0]
+        };
+        for number in (0..DISKS_MAX).map(DiskNumber) {
+            let at = usize::from(number.0);
+            let pair = PairId::Disk(number);
+            let (version, record) = DiskRecord::decode(pool, number, copies_of(pair))
+                .map_err(|why| anyhow!("the record of disk {at} in the pool: {why}"))?;
+            tables.disks[at] = record;
+            tables.versions[pair.index() as usize] = version;
+            let pair = PairId::Progress(number);
+            let (version, progress) = Progress::decode(pool, number, copies_of(pair))
+                .map_err(|why| anyhow!("the progress of disk {at} in the pool: {why}"))?;
+            tables.progress[at] = Some(progress);
+            tables.versions[pair.index() as usize] = version;
+        }
+        for number in 0..geometry.lease_pages() {
+            let pair = PairId::Leases(number);
+            let version = tables
+                .leases
+                .decode(pool, number, copies_of(pair))
+                .map_err(|why| anyhow!("page {number} of the leases in the pool: {why}"))?;
+            tables.versions[pair.index() as usize] = version;
+        }
+        Ok(tables)
+    }
+
+    /// How the pool is cut.
+    pub fn geometry(&self) -> PoolGeometry {
+        self.superblock.geometry
+    }
+
+    /// The disks that have a record.
+    pub fn disks(&self) -> impl Iterator<Item = (DiskNumber, &DiskRecord)> {
+        (0..).map(DiskNumber).zip(&self.disks).filter_map(|(n, disk)| Some((n, disk.as_ref()?)))
+    }
+
+    /// The record of a disk.
+    pub fn disk(&self, number: DiskNumber) -> Option<&DiskRecord> {
+        self.disks[usize::from(number.0)].as_ref()
+    }
+
+    /// The progress of a disk; nothing for one that has none.
+    pub fn progress(&self, number: DiskNumber) -> Progress {
+        let uuid = self.disk(number).map_or(Uuid::NIL, |record| record.uuid);
+        let found = self.progress[usize::from(number.0)].filter(|found| found.disk == uuid);
+        found.unwrap_or(nothing_of(uuid))
+    }
+
+    /// The version of a page pair.
+    pub fn version(&self, pair: PairId) -> u64 {
+        self.versions[pair.index() as usize]
+    }
+
+    /// Segments of a disk's log.
+    pub fn log_segments(&self, number: DiskNumber) -> usize {
+        self.leases.log_of(number).count()
+    }
+
+    /// Changes the record of a disk, durably.
+    ///
+    /// # Errors
+    /// A text of it is too long, or the medium's.
+    pub fn set_disk(
+        &mut self,
+        file: &PoolFile,
+        number: DiskNumber,
+        record: Option<DiskRecord>,
+    ) -> Result<()> {
+        let pool = self.superblock.pool;
+        let mut invalid = None;
+        let written = self.put(file, PairId::Disk(number), |version, page| match &record {
+            Some(record) => invalid = record.encode(pool, number, version, page).err(),
+            None => DiskRecord::encode_free(pool, number, version, page),
+        });
+        if let Some(why) = invalid {
+            return Err(anyhow!("the disk's record cannot be kept on flash: {why}"));
+        }
+        written.and_then(|()| file.sync()).context("cannot write the disk's record to flash")?;
+        self.disks[usize::from(number.0)] = record;
+        Ok(())
+    }
+
+    /// Changes the progress of a disk, durably.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn set_progress(
+        &mut self,
+        file: &PoolFile,
+        number: DiskNumber,
+        progress: Progress,
+    ) -> io::Result<()> {
+        let pool = self.superblock.pool;
+        self.put(file, PairId::Progress(number), |version, page| {
+            progress.encode(pool, number, version, page);
+        })?;
+        file.sync()?;
+        self.progress[usize::from(number.0)] = Some(progress);
+        Ok(())
+    }
+
+    /// Reads the progress of a disk again, which its shard has written meanwhile.
+    ///
+    /// # Errors
+    /// The medium's, or neither copy is valid.
+    pub fn reload_progress(&mut self, file: &PoolFile, number: DiskNumber) -> Result<()> {
+        let pair = PairId::Progress(number);
+        let mut copies = [PoolPage::ZERO, PoolPage::ZERO];
+        for (copy, page) in (0..).zip(&mut copies) {
+            file.read(self.geometry().pair_offset(pair, copy), std::slice::from_mut(page))?;
+        }
+        let copies = [&copies[0].0, &copies[1].0];
+        let (version, progress) = Progress::decode(self.superblock.pool, number, copies)?;
+        self.versions[pair.index() as usize] = version;
+        self.progress[usize::from(number.0)] = Some(progress);
+        Ok(())
+    }
+
+    /// Changes who has segments, durably.
+    ///
+    /// # Errors
+    /// The medium's; in memory they have changed hands then, and nobody may use them.
+    pub fn set_holders(
+        &mut self,
+        file: &PoolFile,
+        segments: &[SegmentId],
+        holder: Holder,
+    ) -> io::Result<()> {
+        let mut pages: Vec<u32> = Vec::new();
+        for &segment in segments {
+            self.leases.set(segment, holder);
+            let PairId::Leases(page) = self.geometry().lease_pair(segment) else {
+                unreachable!("a lease is in a page of leases");
+            };
+            pages.push(page);
+        }
+        pages.sort_unstable();
+        pages.dedup();
+        for &page in &pages {
+            self.put_leases(file, page)?;
+        }
+        if pages.is_empty() { Ok(()) } else { file.sync() }
+    }
+
+    fn put_leases(&mut self, file: &PoolFile, number: u32) -> io::Result<()> {
+        let leases = std::mem::replace(&mut self.leases, LeaseTable::new(self.superblock.geometry));
+        let pool = self.superblock.pool;
+        let written = self.put(file, PairId::Leases(number), |version, page| {
+            leases.encode(pool, number, version, page);
+        });
+        self.leases = leases;
+        written
+    }
+
+    /// Writes the next version of a page pair over the copy before last.
+    fn put(
+        &mut self,
+        file: &PoolFile,
+        pair: PairId,
+        encode: impl FnOnce(u64, &mut Page),
+    ) -> io::Result<()> {
+        let version = self.versions[pair.index() as usize] + 1;
+        let mut page = PoolPage::ZERO;
+        encode(version, &mut page.0);
+        let offset = self.geometry().pair_offset(pair, pair::copy_of(version));
+        file.write(offset, std::slice::from_ref(&page))?;
+        self.versions[pair.index() as usize] = version;
+        Ok(())
+    }
+}
+
+/// The progress of a disk that has logged nothing.
+fn nothing_of(disk: Uuid) -> Progress {
+    Progress { disk, flushed: Sequence(0), through: Sequence(0) }
+}

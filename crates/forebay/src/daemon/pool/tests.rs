@@ -1,0 +1,188 @@
+use forebay_core::pool::disk::SessionEnd;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn open(path: &Path, shares: &[Share]) -> Result<Pool, String> {
+    Pool::open(path, shares).map_err(|error| format!("{error:#}"))
+}
+
+fn share(cache: u64, log: u64) -> Share {
+    Share { cache: cache * MIB, log: log * MIB }
+}
+
+fn wish(name: &str, uri: &str) -> DiskWish {
+    DiskWish {
+        name: name.to_owned(),
+        uri: uri.to_owned(),
+        size: 64 * MIB,
+        block_size: 8192,
+        grid_offset: None,
+        mode: "write-back".to_owned(),
+        log_bytes: 4 * MIB,
+        read_only: false,
+        is_deferred: false,
+    }
+}
+
+/// Opens the log of a disk that is new or clean, as the daemon does.
+fn serve(pool: &mut Pool, wish: &DiskWish) -> (DiskNumber, OpenedLog) {
+    let number = pool.admit(wish).unwrap();
+    let generation = pool.begin_session(number).unwrap();
+    let log = pool.open_log(number, generation, None).unwrap();
+    pool.commit_session(number, wish, &log.segments()).unwrap();
+    (number, log)
+}
+
+#[test]
+fn a_pool_is_created_locked_and_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [share(5, 4)];
+    let pool = open(&path, &shares).unwrap();
+    let made = pool.tables.superblock;
+    assert!(open(&path, &shares).unwrap_err().contains("in use"));
+    drop(pool);
+    let pool = open(&path, &shares).unwrap();
+    assert_eq!(pool.tables.superblock, made);
+    let geometry = pool.geometry();
+    let size = std::fs::metadata(&path).unwrap().len();
+    assert_eq!(size, u64::from(geometry.segments()) * geometry.segment_size());
+}
+
+#[test]
+fn a_clean_pool_grows_by_being_made_anew_and_a_dirty_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    let made = pool.tables.superblock;
+    let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
+    drop(pool);
+    let error = open(&path, &[share(50, 40)]).unwrap_err();
+    assert!(error.contains("'db'") && error.contains("disk flush"), "{error}");
+    let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    pool.close(number, EndOfSession::Clean).unwrap();
+    drop(pool);
+    let pool = open(&path, &[share(50, 40)]).unwrap();
+    assert_ne!(pool.tables.superblock.pool, made.pool);
+}
+
+#[test]
+fn a_disk_is_known_by_its_name_and_its_primary_storage() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pool = open(&folder.path().join("flash"), &[share(5, 4)]).unwrap();
+    let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
+    let refused = |pool: &mut Pool, wish: &DiskWish| format!("{:#}", pool.admit(wish).unwrap_err());
+    let error = refused(&mut pool, &wish("db", "file:/other"));
+    assert!(error.contains("file:/db of 64 MiB") && error.contains("disk flush db"), "{error}");
+    let error = refused(&mut pool, &wish("web", "file:/db"));
+    assert!(error.contains("--name db"), "{error}");
+    let smaller = DiskWish { size: 32 * MIB, ..wish("db", "file:/db") };
+    assert!(refused(&mut pool, &smaller).contains("32 MiB"));
+    assert_eq!(pool.admit(&wish("db", "file:/db")).unwrap(), number);
+    assert_ne!(pool.admit(&wish("web", "file:/web")).unwrap(), number);
+    // With nothing in its log it may be another one.
+    pool.close(number, EndOfSession::Clean).unwrap();
+    assert_eq!(pool.admit(&wish("db", "file:/other")).unwrap(), number);
+    assert_ne!(pool.record(number).uuid, log.disk);
+}
+
+#[test]
+fn a_session_steps_the_generation_and_its_end_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let mut pool = open(&path, &[share(0, 4)]).unwrap();
+    let wish = wish("db", "file:/db");
+    let (number, log) = serve(&mut pool, &wish);
+    assert_eq!((log.generation, log.found.records.len()), (Generation(1), 0));
+    let record = pool.record(number);
+    assert_eq!((record.committed, record.session), (Generation(1), SessionEnd::Running));
+    drop((pool, log));
+    let mut pool = open(&path, &[share(0, 4)]).unwrap();
+    assert!(pool.has_log(number), "as after a crash");
+    let (again, log) = serve(&mut pool, &wish);
+    assert_eq!((again, log.generation), (number, Generation(2)));
+    assert_eq!(pool.tables.log_segments(number), 1, "the segment of the first run is free");
+    pool.close(number, EndOfSession::Clean).unwrap();
+    assert!(!pool.has_log(number));
+    assert_eq!(pool.record(number).session, SessionEnd::Clean);
+    pool.close(number, EndOfSession::Detached).unwrap();
+    assert!(pool.tables.disk(number).is_none());
+}
+
+#[test]
+fn segments_are_leased_from_the_end_and_caches_are_in_one_piece_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
+    let geometry = pool.geometry();
+    assert_eq!(log.first, SegmentId(geometry.segments() - 1));
+    let cache = pool.take_cache(number, 5 * MIB).unwrap();
+    let metadata = u64::from(geometry.metadata_segments()) * geometry.segment_size();
+    assert_eq!(cache, CacheArea { offset: metadata, len: 5 * MIB });
+    let mut ordinals = Vec::new();
+    while let Some((_, ordinal)) = pool.lease_log(number) {
+        ordinals.push(ordinal);
+    }
+    assert!(ordinals.windows(2).all(|pair| pair[0] < pair[1]), "{ordinals:?}");
+    assert_eq!(ordinals.len() as u64, 3 + SPARE_SEGMENTS);
+    assert!(pool.free(&[log.first]) && pool.lease_log(number).is_some());
+    drop(pool);
+    // What the cache had is free in the next run, what the log had is not.
+    let pool = open(&path, &[share(5, 4)]).unwrap();
+    assert_eq!(pool.free_segments().count(), 5);
+}
+
+#[test]
+fn foreign_data_is_refused_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |at: usize, magic: &[u8], expect: &str| {
+        let path = folder.path().join("x");
+        let mut bytes = vec![0; 1 << 17];
+        bytes[at..at + magic.len()].copy_from_slice(magic);
+        std::fs::write(&path, &bytes).unwrap();
+        let error = open(&path, &[share(5, 0)]).unwrap_err();
+        assert!(error.contains(expect), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "untouched");
+    };
+    check(0x438, &[0x53, 0xef], "ext2/3/4");
+    check(512, b"EFI PART", "GPT");
+    check(510, &[0x55, 0xaa], "MBR");
+    check(77, b"x", "not Forebay's");
+    check(0, b"FOREBAY\0\x09", "damaged");
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named_and_a_folder_is_no_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = open(&folder.path().join("deep/flash"), &[share(5, 0)]).unwrap_err();
+    let missing = folder.path().join("deep");
+    assert!(error.contains(&format!("the folder {} of", missing.display())), "{error}");
+    assert!(error.contains("create it"), "{error}");
+    assert!(open(folder.path(), &[share(5, 0)]).unwrap_err().contains("it is a directory"));
+}
+
+#[test]
+fn a_pool_of_a_newer_version_is_refused_and_an_unfinished_one_is_made_again() {
+    use forebay_core::pool::SUPERBLOCKS;
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    drop(open(&path, &[share(5, 0)]).unwrap());
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let mut page = [0; 4096];
+    file.read_exact_at(&mut page, 0).unwrap();
+    let mut newer = page;
+    newer[12] = 2;
+    forebay_core::sealed::seal(&mut newer);
+    for offset in SUPERBLOCKS {
+        file.write_all_at(&newer, offset).unwrap();
+    }
+    let error = open(&path, &[share(5, 0)]).unwrap_err();
+    assert!(error.contains("format 2"), "{error}");
+    file.write_all_at(&page, SUPERBLOCKS[1]).unwrap();
+    file.write_all_at(&[0; 4096], SUPERBLOCKS[0]).unwrap();
+    open(&path, &[share(5, 0)]).unwrap();
+}

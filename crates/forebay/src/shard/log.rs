@@ -1,0 +1,230 @@
+//! The write log of a disk on its shard: builds its pages in memory, writes them, notes progress.
+//!
+//! Segments come from the pool's owner and go back to it without the shard waiting for either.
+//! Progress goes to a page of its own memory, to the two places of its page pair in turn; the engine
+//! notes one at a time, so that the version before is durable.
+
+use forebay_core::action::{Io, IoOp, LogAction, Span};
+use forebay_core::geometry::PAGE;
+use forebay_core::ids::{IoId, SegmentId, Sequence, Uuid};
+use forebay_core::log::group::{self, GroupHeader};
+use forebay_core::log::segment::SegmentHeader;
+use forebay_core::pool::progress::Progress;
+use forebay_core::pool::{DiskNumber, PairId, PoolGeometry, pair};
+use forebay_core::sealed::{PAGE_LEN, Page};
+use forebay_core::status::IoStatus;
+use forebay_io::arena::{Arena, Region};
+use forebay_io::reactor::{ArenaId, Completion, FileId, Reactor};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::DiskHandle;
+use super::device::{self, Device};
+use super::token::{Class, token};
+use crate::daemon::pool::owner::PoolHandle;
+use crate::daemon::pool::staging::Staging;
+
+/// A disk's part in a pool, for its log.
+#[derive(Debug)]
+pub struct LogShare {
+    /// The pool's file or device.
+    pub file: OwnedFd,
+    /// How it is cut.
+    pub geometry: PoolGeometry,
+    /// The pool.
+    pub pool: Uuid,
+    /// The disk in it.
+    pub number: DiskNumber,
+    /// The disk.
+    pub disk: Uuid,
+    /// In all segments of this run.
+    pub nonce: u64,
+    /// The version of the progress page.
+    pub progress_version: u64,
+    /// Who leases segments.
+    pub owner: PoolHandle,
+    /// The staging file, locked while the disk lives.
+    pub staging: Option<Staging>,
+}
+
+/// See the module.
+pub(super) struct Log {
+    pub(super) device: Device,
+    file: FileId,
+    /// The number of the disk on this shard.
+    on_shard: u32,
+    geometry: PoolGeometry,
+    pool: Uuid,
+    number: DiskNumber,
+    disk: Uuid,
+    nonce: u64,
+    owner: PoolHandle,
+    /// Where answers of the owner go.
+    handle: DiskHandle,
+    _staging: Option<Staging>,
+    progress: ProgressPage,
+    /// Checksums of a record's pages.
+    checksums: Vec<u32>,
+}
+
+struct ProgressPage {
+    memory: Arc<Arena>,
+    arena: ArenaId,
+    /// Durable, or on its way.
+    version: u64,
+    writing: Option<IoId>,
+}
+
+impl Log {
+    /// Registers everything with the shard's reactor.
+    pub(super) fn new(
+        share: LogShare,
+        on_shard: u32,
+        handle: DiskHandle,
+        reactor: &mut Reactor,
+    ) -> std::io::Result<Log> {
+        let file = reactor.add_file(share.file)?;
+        let memory = Arc::new(Arena::new(PAGE_LEN)?);
+        let arena = reactor.add_arena(memory.clone())?;
+        Ok(Log {
+            device: Device::new(file, 0, Class::Log, on_shard),
+            file,
+            on_shard,
+            geometry: share.geometry,
+            pool: share.pool,
+            number: share.number,
+            disk: share.disk,
+            nonce: share.nonce,
+            owner: share.owner,
+            handle,
+            _staging: share.staging,
+            progress: ProgressPage {
+                memory,
+                arena,
+                version: share.progress_version,
+                writing: None,
+            },
+            checksums: Vec::with_capacity(1024),
+        })
+    }
+
+    /// Starts an I/O; a status when it has ended already.
+    pub(super) fn start(
+        &mut self,
+        io: Io,
+        reactor: &mut Reactor,
+        arena: ArenaId,
+        memory: &Arena,
+    ) -> Option<IoStatus> {
+        match io.op {
+            IoOp::Progress { flushed, through } => {
+                self.note(io.id, flushed, through, reactor);
+                None
+            }
+            IoOp::Read { .. }
+            | IoOp::Write { .. }
+            | IoOp::Flush
+            | IoOp::Discard
+            | IoOp::WriteZeroes { .. }
+            | IoOp::Extents => self.device.start(io, reactor, arena, memory),
+        }
+    }
+
+    /// Writes the next version of the progress page.
+    fn note(&mut self, io: IoId, flushed: Sequence, through: Sequence, reactor: &mut Reactor) {
+        let page = &mut self.progress;
+        assert!(page.writing.is_none(), "the version before is not durable");
+        page.writing = Some(io);
+        page.version += 1;
+        let progress = Progress { disk: self.disk, flushed, through };
+        let (pool, number, version) = (self.pool, self.number, page.version);
+        page.memory.edit(0, PAGE_LEN as u32, |bytes| {
+            progress.encode(pool, number, version, bytes.try_into().expect("a page"));
+        });
+        let copy = pair::copy_of(version);
+        let offset = self.geometry.pair_offset(PairId::Progress(number), copy);
+        let region = Region { arena: page.arena, offset: 0, len: PAGE_LEN as u32 };
+        let name = token(Class::Progress, self.on_shard, 0);
+        reactor.write_durably(self.file, offset, region, name);
+    }
+
+    /// The progress page is written, or not: which I/O that was, and how it ended.
+    pub(super) fn noted(&mut self, completion: &Completion) -> (IoId, IoStatus) {
+        let io = self.progress.writing.take().expect("its own completion");
+        let status = device::status_of(completion, PAGE_LEN as u32);
+        if !status.is_ok() {
+            // The same copy again: the other one is still good.
+            self.progress.version -= 1;
+        }
+        (io, status)
+    }
+
+    /// Asks for a segment; the answer comes with [`DiskHandle::leased`].
+    pub(super) fn lease(&self) {
+        let handle = self.handle.clone();
+        self.owner.lease(self.number, Box::new(move |leased| handle.leased(leased)));
+    }
+
+    /// Gives a segment back.
+    pub(super) fn unlease(&self, segment: SegmentId) {
+        self.owner.free(segment);
+    }
+
+    /// Builds a piece of the log in memory.
+    pub(super) fn build(&mut self, action: LogAction, memory: &Arena) {
+        match action {
+            LogAction::OpenSegment {
+                memory: page,
+                segment,
+                ordinal,
+                generation,
+                first_group,
+                first_sequence,
+                durable,
+                epoch,
+                phase,
+            } => {
+                let header = SegmentHeader {
+                    disk: self.disk,
+                    generation,
+                    ordinal,
+                    first_group,
+                    first_sequence,
+                    durable,
+                    epoch,
+                    nonce: self.nonce,
+                    segment,
+                    phase,
+                };
+                edit(memory, page, |page| header.encode(page));
+            }
+            LogAction::OpenGroup { memory: page, number, generation, first_sequence, phase } => {
+                let (disk, nonce) = (self.disk, self.nonce);
+                let header = GroupHeader {
+                    disk,
+                    generation,
+                    number,
+                    first_sequence,
+                    // Until it is sealed this says nothing.
+                    durable: Sequence(0),
+                    nonce,
+                    phase,
+                };
+                edit(memory, page, |page| group::begin(page, &header));
+            }
+            LogAction::Stage { memory: page, data, record } => {
+                self.checksums.clear();
+                device::checksum(memory, data, PAGE as u32, &mut self.checksums);
+                edit(memory, page, |page| group::append(page, &record, &self.checksums));
+            }
+            LogAction::SealGroup { memory: page, durable } => {
+                edit(memory, page, |page| group::seal(page, durable));
+            }
+        }
+    }
+}
+
+/// Changes a page in place.
+fn edit<T>(memory: &Arena, at: Span, change: impl FnOnce(&mut Page) -> T) -> T {
+    memory.edit(at.offset, at.len, |bytes| change(bytes.try_into().expect("a page")))
+}
