@@ -38,7 +38,7 @@ def on_device(device, offset, length):
 
 @test(forebay_only=True)
 def a_block_device_is_served_with_flash_on_another(bed):
-    primary, pool = bed.image("primary.raw", 16 * MIB), bed.image("pool.raw", 33 * MIB, "holes")
+    primary, pool = bed.image("primary.raw", 16 * MIB), bed.image("pool.raw", 36 * MIB, "holes")
     with loop_device(primary) as device, loop_device(pool) as flash:
         disk = bed.disk("block:" + device, ram="0", flash=flash + ":32MiB",
                         extra=["--flash-admission", "always", "--bypass-sequential", "off"])
@@ -79,7 +79,7 @@ def a_write_smaller_than_the_blocks_of_a_device_keeps_its_neighbours(bed):
 
 @test(forebay_only=True)
 def a_device_has_what_was_acknowledged_after_a_kill(bed):
-    primary, pool = bed.image("primary.raw", 16 * MIB), bed.image("pool.raw", 9 * MIB, "holes")
+    primary, pool = bed.image("primary.raw", 16 * MIB), bed.image("pool.raw", 12 * MIB, "holes")
     with loop_device(primary) as device, loop_device(pool) as flash:
         disk = bed.disk("block:" + device, ram="1MiB", flash=flash + ":8MiB")
         for version in range(1, 4):
@@ -94,12 +94,12 @@ def a_device_has_what_was_acknowledged_after_a_kill(bed):
 
 @test(forebay_only=True)
 def devices_that_are_in_use_too_small_or_somebodys_are_refused(bed):
-    primary, pool = bed.image("primary.raw", 16 * MIB), bed.image("pool.raw", 9 * MIB, "holes")
+    primary, pool = bed.image("primary.raw", 16 * MIB), bed.image("pool.raw", 12 * MIB, "holes")
     alien = bed.image("alien.raw", 16 * MIB)
     with loop_device(primary) as device, loop_device(pool) as flash, loop_device(alien) as other:
         at = ["--ram", "1MiB", "--nbd", "unix:" + bed.path("second.sock"),
               "--control", bed.path("second.control")]
-        refused(bed, ["run", "mem:16MiB", *at, "--flash", flash + ":9MiB"], flash, "9 MiB", "10 MiB")
+        refused(bed, ["run", "mem:16MiB", *at, "--flash", flash + ":10MiB"], flash, "12 MiB", "13 MiB")
         refused(bed, ["run", "mem:16MiB", *at, "--flash", other + ":8MiB"], other, "wipefs")
         refused(bed, ["run", "file:" + device, *at], device, "block:")
         disk = bed.disk("block:" + device, ram="1MiB", flash=flash + ":8MiB")

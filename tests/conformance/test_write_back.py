@@ -1,0 +1,471 @@
+"""Write-back: what was acknowledged survives kills and restarts, and reaches primary storage in the end."""
+import glob
+import json
+import os
+import subprocess
+import threading
+
+from bed import MIB, eventually, pattern, test
+import nbd
+from test_crash import Recorder
+
+LOG = ["--write-log", "4MiB"]
+
+
+def write_back(bed, backend, *, extra=(), **more):
+    return bed.disk(backend, ram="2MiB", flash=bed.path("pool") + ":16MiB", mode="write-back",
+                    extra=[*LOG, *extra], **more)
+
+
+def attach(disk):
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    return h
+
+
+def read_file(path):
+    def read(at, length):
+        with open(path, "rb") as f:
+            f.seek(at)
+            return f.read(length)
+    return read
+
+
+def log_of(disk):
+    return disk.stats()["log"]
+
+
+def destaged(disk):
+    eventually(lambda: log_of(disk)["is_clean"], "everything is destaged", seconds=60)
+
+
+def staging_files():
+    return set(glob.glob("/dev/shm/forebay-*.staging"))
+
+
+@test(forebay_only=True)
+def write_back_serves_and_destages(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = write_back(bed, "file:" + image)
+    h = attach(disk)
+    for n in range(200):
+        h.pwrite(pattern(n * 40960 + 512, 12288, n + 1), n * 40960 + 512)
+    for n in range(200):
+        assert bytes(h.pread(12288, n * 40960 + 512)) == pattern(n * 40960 + 512, 12288, n + 1)
+    h.flush()
+    destaged(disk)
+    read = read_file(image)
+    for n in range(200):
+        assert read(n * 40960 + 512, 12288) == pattern(n * 40960 + 512, 12288, n + 1)
+    h.shutdown()
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def nothing_acknowledged_is_lost_by_kills_under_load_in_write_back(bed):
+    image = bed.image("disk.raw", 4 * MIB)
+    disk = write_back(bed, "file:" + image)
+    recorder = Recorder(disk, bed.random, 4 * MIB // 4096)
+    thread = threading.Thread(target=recorder.run, daemon=True)
+    thread.start()
+    for round_ in range(6):
+        goal = recorder.version + 2000
+        eventually(lambda: recorder.version > goal, "2000 more writes")
+        disk.restart()
+        eventually(lambda: recorder.sessions > round_ + 1, "the client reconnects")
+    goal = recorder.version + 500
+    eventually(lambda: recorder.version > goal, "500 more writes")
+    recorder.stop = True
+    thread.join(30)
+    assert not thread.is_alive(), "the client's last requests were not answered"
+    h = attach(disk)
+    recorder.check(lambda at, length: bytes(h.pread(length, at)))
+    disk.restart()
+    h = attach(disk)
+    recorder.check(lambda at, length: bytes(h.pread(length, at)))
+    destaged(disk)
+    recorder.check(read_file(image))
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_log_that_is_dirty_outlives_a_kill_with_primary_storage_too_slow_to_destage(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = write_back(bed, "model:san?latency=200ms&inner=file:" + image)
+    h = attach(disk)
+    for n in range(300):
+        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    h.flush()
+    for n in range(300, 400):
+        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    assert not log_of(disk)["is_clean"]
+    for _ in range(3):
+        disk.restart()
+        h = attach(disk)
+        for n in range(400):
+            assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def sigterm_keeps_what_is_dirty_and_the_next_run_goes_on(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    before = staging_files()
+    disk = write_back(bed, "model:san?latency=200ms&inner=file:" + image)
+    h = attach(disk)
+    for n in range(300):
+        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    assert not log_of(disk)["is_clean"]
+    assert disk.stop() == 0
+    assert staging_files() <= before, "the log is durable: no staging file is needed"
+    disk.start()
+    h = attach(disk)
+    for n in range(300):
+        assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+    h.shutdown()
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def without_the_staging_file_everything_that_was_flushed_is_there(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    before = staging_files()
+    disk = write_back(bed, "model:san?latency=200ms&inner=file:" + image)
+    h = attach(disk)
+    for n in range(100):
+        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    h.flush()
+    h.pwrite(pattern(4096, 4096, 77), 4096, nbd.CMD_FLAG_FUA)
+    for n in range(100, 120):
+        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    disk.kill()
+    for path in staging_files() - before:
+        os.unlink(path)
+    disk.start()
+    h = attach(disk)
+    for n in range(100):
+        assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+    assert bytes(h.pread(4096, 4096)) == pattern(4096, 4096, 77)
+    for n in range(100, 120):
+        data = bytes(h.pread(4096, n * 8192))
+        assert data in (pattern(n * 8192, 4096, n + 1), pattern(n * 8192, 4096)), n
+    assert "staging file is gone" in disk.log()
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def opened_in_another_mode_a_dirty_log_is_drained_first(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = write_back(bed, "file:" + image)
+    h = attach(disk)
+    for n in range(300):
+        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    disk.kill()
+    other = bed.disk("file:" + image, ram="2MiB", flash=bed.path("pool") + ":16MiB")
+    h = attach(other)
+    for n in range(300):
+        assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+    h.pwrite(pattern(0, 4096, 999), 0)
+    eventually(lambda: other.stats()["mode_actual"] == "write-through", "it is drained", seconds=60)
+    h.flush()
+    read = read_file(image)
+    assert read(0, 4096) == pattern(0, 4096, 999)
+    for n in range(1, 300):
+        assert read(n * 8192, 4096) == pattern(n * 8192, 4096, n + 1), n
+    h.shutdown()
+    assert other.stop() == 0
+
+
+def disk_command(bed, disk, *words, code=0):
+    return bed.run([bed.program, "disk", *words, "--control", bed.path(disk.name + ".control")],
+                   code=code)
+
+
+@test(forebay_only=True)
+def fio_verifies_write_back(bed):
+    image = bed.image("disk.raw", 64 * MIB, "holes")
+    disk = write_back(bed, "file:" + image)
+    for more in [["--bs=4k"], ["--bs=4k", "--fsync=16"],
+                 ["--bsrange=512-70k", "--bs_unaligned=0", "--blockalign=512"]]:
+        fio(bed, disk, "--rw=randwrite", "--do_verify=0", *more)
+        # What the log holds and what is destaged by now is one disk, also for the next run.
+        disk.restart()
+        fio(bed, disk, "--rw=randwrite", "--verify_only", *more)
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def fio_verifies_write_back_with_reads_among_the_writes(bed):
+    disk = write_back(bed, "file:" + bed.image("disk.raw", 64 * MIB, "holes"))
+    fio(bed, disk, "--rw=randrw", "--bs=4k", "--verify_backlog=512")
+    assert disk.stop() == 0
+
+
+def fio(bed, disk, *more):
+    bed.run(["fio", "--name=verify", "--ioengine=nbd", "--uri=" + disk.uri,
+             "--iodepth=32", "--size=%d" % (32 * MIB), "--verify=crc32c", "--verify_fatal=1",
+             "--randseed=7", "--output-format=terse", *more])
+
+
+@test(forebay_only=True)
+def writes_go_on_without_primary_storage_until_the_log_is_full_and_then_wait_for_it(bed):
+    primary = nbdkit_on(bed, bed.image("disk.raw", 64 * MIB))
+    disk = write_back(bed, primary.uri, extra=["--on-timeout", "wait"])
+    h = attach(disk)
+    h.pwrite(pattern(0, 4096, 1), 0)
+    h.flush()
+    primary.kill()
+    answered = []
+    for n in range(3000):
+        data = nbd.Buffer.from_bytearray(bytearray(pattern(n * 8192, 4096, n + 2)))
+        h.aio_pwrite(data, n * 8192, lambda error, n=n: (answered.append((n, error.value)), 1)[1])
+        while h.aio_in_flight() > 32 and h.poll(2000) == 1:
+            pass
+        if h.aio_in_flight() > 32:
+            break
+    assert len(answered) > 300, "only %d writes went on" % len(answered)
+    assert all(error == 0 for _, error in answered)
+    assert h.aio_in_flight() > 0, "a log of 4 MiB took 3000 blocks"
+    log = log_of(disk)
+    assert log["writes_waiting"] > 0 and log["dirty_bytes"] > 2 * MIB, log
+    primary.start()
+    while h.aio_in_flight():
+        assert h.poll(60000) == 1, "writers do not go on"
+    assert all(error == 0 for _, error in answered)
+    h.flush()
+    disk_command(bed, disk, "flush", "disk")
+    read = read_file(bed.path("disk.raw"))
+    for n, _ in answered:
+        assert read(n * 8192, 4096) == pattern(n * 8192, 4096, n + 2), n
+    assert disk.stop() == 0
+
+
+def nbdkit_on(bed, image):
+    listen = bed.path("primary.sock")
+    return bed.other("primary", ["nbdkit", "-f", "-U", listen, "file", image], "unix:" + listen)
+
+
+@test(forebay_only=True)
+def a_dirty_disk_whose_primary_storage_is_dead_ends_in_order(bed):
+    primary = nbdkit_on(bed, bed.image("disk.raw", 16 * MIB))
+    disk = write_back(bed, primary.uri)
+    # What a former run may have left there is flushed first.
+    eventually(lambda: disk.stats()["mode_actual"] == "write-back", "it is in write-back")
+    h = attach(disk)
+    primary.kill()
+    for n in range(100):
+        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    assert disk.stop(timeout=20) == 0
+    primary.start()
+    disk.start()
+    h = attach(disk)
+    for n in range(100):
+        assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def the_mode_changes_both_ways_under_load(bed):
+    image = bed.image("disk.raw", 4 * MIB)
+    disk = write_back(bed, "file:" + image)
+    recorder = Recorder(disk, bed.random, 4 * MIB // 4096)
+    thread = threading.Thread(target=recorder.run, daemon=True)
+    thread.start()
+    for _ in range(3):
+        for mode in ["write-through", "write-back", "write-only"]:
+            disk_command(bed, disk, "set", "disk", "--mode", mode, "--wait")
+            goal = recorder.version + 500
+            eventually(lambda: recorder.version > goal, "500 more writes in " + mode)
+    assert recorder.sessions == 1, "the client was thrown out"
+    recorder.stop = True
+    thread.join(30)
+    h = attach(disk)
+    recorder.check(lambda at, length: bytes(h.pread(length, at)))
+    disk_command(bed, disk, "set", "disk", "--mode", "write-through", "--wait")
+    h.flush()
+    recorder.check(read_file(image))
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def deferred_flushes_need_consent_and_every_status_says_so(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    deferred = ["--flush-semantics", "deferred", "--max-dirty-age", "1s"]
+    refused = bed.run([bed.program, "run", "file:" + image, "--flash", bed.path("pool") + ":16MiB",
+                       "--mode", "write-back", "--nbd", "unix:" + bed.path("x.sock"), *deferred],
+                      code=None)
+    assert refused.returncode != 0 and "accept-data-loss" in refused.stderr
+    disk = write_back(bed, "file:" + image, extra=[*deferred, "--accept-data-loss"])
+    h = attach(disk)
+    h.pwrite(pattern(0, 4096, 5), 0)
+    h.flush()
+    eventually(lambda: log_of(disk)["is_durable"], "it is durable after a while")
+    assert "DEFERRED" in disk_command(bed, disk, "show", "disk")
+    assert log_of(disk)["deferred_ns"] == 10**9
+    h.shutdown()
+    disk.stop()
+    assert "deferred" in bed.run([bed.program, "pool", "show", bed.path("pool")])
+
+
+@test(forebay_only=True)
+def one_pool_is_for_one_daemon(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    write_back(bed, "file:" + image)
+    other = bed.image("other.raw", 16 * MIB)
+    for command in [["run", "file:" + other, "--flash", bed.path("pool") + ":16MiB", "--nbd",
+                     "unix:" + bed.path("x.sock"), "--control", bed.path("x.control")],
+                    ["pool", "show", bed.path("pool")]]:
+        refused = bed.run([bed.program, *command], code=None)
+        assert refused.returncode == 1 and "in use by process" in refused.stderr, refused.stderr
+
+
+@test(forebay_only=True)
+def a_pool_tells_what_is_dirty_and_a_check_finds_rot(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = write_back(bed, "model:san?latency=1s&inner=file:" + image)
+    h = attach(disk)
+    for n in range(100):
+        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+        if n % 10 == 9:
+            h.flush()
+    disk.kill()
+    shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
+    assert shown["disks"][0]["name"] == "disk" and shown["disks"][0]["error"] is None
+    assert shown["disks"][0]["dirty_records"] == 100, shown
+    assert "crashed" in bed.run([bed.program, "pool", "show", bed.path("pool")])
+    assert "0 errors" in bed.run([bed.program, "pool", "check", bed.path("pool")])
+    # A page of data in the log is changed.
+    with open(bed.path("pool"), "r+b") as f:
+        data = f.read()
+        at = data.find(pattern(40 * 8192, 4096, 41))
+        assert at > 0
+        f.seek(at + 600)
+        f.write(b"rot")
+    found = bed.run([bed.program, "pool", "check", bed.path("pool")], code=1)
+    assert "wrong checksum" in found, found
+
+
+@test(forebay_only=True)
+def a_disk_with_another_primary_storage_is_refused_while_its_log_is_dirty(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = write_back(bed, "model:san?latency=1s&inner=file:" + image)
+    h = attach(disk)
+    h.pwrite(pattern(0, 4096, 1), 0)
+    h.flush()
+    assert disk.stop() == 0
+    other = bed.image("other.raw", 16 * MIB)
+    refused = bed.run([bed.program, "run", "file:" + other, "--name", "disk", "--mode", "write-back",
+                       "--flash", bed.path("pool") + ":16MiB", *LOG, "--nbd",
+                       "unix:" + bed.path("x.sock"), "--control", bed.path("x.control")], code=1)
+    assert refused is not None
+    disk.start()
+    assert bytes(attach(disk).pread(4096, 0)) == pattern(0, 4096, 1)
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_is_flushed_paused_resumed_and_detached(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = write_back(bed, "file:" + image, extra=["--max-destage-rate", "2MiB"])
+    h = attach(disk)
+    for n in range(500):
+        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    disk_command(bed, disk, "pause", "disk")
+    assert "paused" in disk_command(bed, disk, "show", "disk")
+    dirty = log_of(disk)["dirty_bytes"]
+    assert dirty > MIB
+    disk_command(bed, disk, "flush", "disk", code=1)
+    disk_command(bed, disk, "resume", "disk")
+    said = json.loads(disk_command(bed, disk, "flush", "disk", "--json"))
+    assert said["clean"] and said["seconds"] > 0.2, said
+    read = read_file(image)
+    for n in range(500):
+        assert read(n * 8192, 4096) == pattern(n * 8192, 4096, n + 1), n
+    h.pwrite(pattern(0, 4096, 9999), 0)
+    disk_command(bed, disk, "detach", "disk", code=1)
+    h.shutdown()
+    eventually(lambda: disk.stats()["connections"] == 0, "the client is gone")
+    disk_command(bed, disk, "detach", "disk")
+    disk.was_ended = True
+    assert disk.process.wait(30) == 0, "with its last disk the daemon ends"
+    assert read(0, 4096) == pattern(0, 4096, 9999)
+    assert json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))["disks"] == []
+
+
+@test(forebay_only=True)
+def without_a_write_cache_each_write_is_durable(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    before = staging_files()
+    disk = write_back(bed, "model:san?latency=1s&inner=file:" + image,
+                      extra=["--write-cache", "off"])
+    h = attach(disk)
+    assert not h.can_flush()
+    for n in range(50):
+        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    disk.kill()
+    for path in staging_files() - before:
+        os.unlink(path)
+    disk.start()
+    h = attach(disk)
+    for n in range(50):
+        assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+    disk.stop()
+
+
+@test(forebay_only=True)
+def kills_during_recovery_lose_nothing(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = write_back(bed, "model:san?latency=300ms&inner=file:" + image)
+    written = {}
+    for round_ in range(6):
+        h = attach(disk)
+        for block, version in written.items():
+            assert bytes(h.pread(4096, block * 4096)) == pattern(block * 4096, 4096, version), block
+        for n in range(20):
+            block = bed.random.randrange(4096)
+            written[block] = round_ * 100 + n + 1
+            h.pwrite(pattern(block * 4096, 4096, written[block]), block * 4096)
+        if round_ % 3 == 1:
+            h.flush()
+        disk.kill()
+        # Again and again, each time a little further.
+        for attempt in range(6):
+            process = subprocess.Popen(disk.command, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+            try:
+                process.wait(0.002 + 0.006 * attempt + 0.003 * bed.random.random())
+                raise AssertionError("it ended: %d" % process.returncode)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        disk.start()
+    disk.stop()
+
+
+@test(forebay_only=True)
+def two_disks_share_a_pool_and_each_keeps_its_own_log(bed):
+    config = 'shards = 2\ncontrol = "%s"\n' % bed.path("serve.control")
+    for name in "ab":
+        image = bed.image(name + ".raw", 16 * MIB)
+        config += ('[[disk]]\nname = "%s"\nbackend = "model:san?latency=100ms&inner=file:%s"\n'
+                   'ram = "2MiB"\nflash = "%s:16MiB"\nmode = "write-back"\nwrite-log = "4MiB"\n'
+                   'destage-order = "window"\ndestage-barrier = "flush"\nmax-destage-rate = "8MiB"\n'
+                   % (name, image, bed.path("pool")))
+    config += '[[nbd]]\nlisten = "unix:%s"\n' % bed.path("nbd.sock")
+    server = bed.serve(config, ["unix:" + bed.path("nbd.sock")])
+    disks = {}
+    for round_ in range(3):
+        for version, name in enumerate("ab", 1):
+            h = disks[name] = nbd.NBD()
+            h.connect_uri(server.uri_of(name))
+            for n in range(200):
+                if round_:
+                    expected = pattern(n * 8192, 4096, version + round_ - 1)
+                    assert bytes(h.pread(4096, n * 8192)) == expected
+                h.pwrite(pattern(n * 8192, 4096, version + round_), n * 8192)
+        if round_ < 2:
+            server.restart()
+    assert server.stop() == 0
+    shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
+    assert [disk["name"] for disk in shown["disks"]] == ["a", "b"]
+    assert all(disk["session"] == "closed" and disk["error"] is None for disk in shown["disks"])
