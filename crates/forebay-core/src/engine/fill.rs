@@ -240,7 +240,7 @@ impl Engine {
             return None;
         }
         let first = self.buffers.take(pages)?;
-        let span = super::buffer_span(first, self.grid.block_size());
+        let span = super::memory::buffer_span(first, self.grid.block_size());
         Some(Buffer { span, window: self.grid.range_of(block) })
     }
 

@@ -36,6 +36,7 @@ mod grid;
 mod inflight;
 mod invalidate;
 mod log;
+mod memory;
 mod mode;
 mod query;
 mod ram;
@@ -48,9 +49,7 @@ mod zero;
 
 use std::collections::VecDeque;
 
-use crate::action::{
-    Action, Actions, Buffer, Extent, Io, IoOp, Reply, ReplyData, Source, Span, Target,
-};
+use crate::action::{Action, Actions, Extent, Io, IoOp, Reply, ReplyData, Source, Target};
 use crate::alignment::AlignmentDetector;
 use crate::buffers::BufferPool;
 use crate::config::{Config, Mode};
@@ -137,36 +136,6 @@ struct Answered {
 }
 
 impl Engine {
-    /// Bytes of page-aligned memory that the executor provides: request buffers, RAM slots, the
-    /// destager's, and from [`Engine::staging_start`] on the groups of the write log.
-    pub fn memory_size(&self) -> u64 {
-        let groups = self.config.write_log.as_ref().map_or(0, WriteLog::memory_pages);
-        self.staging_start() + groups * PAGE
-    }
-
-    /// Where the memory begins that has to survive the process when the log's configuration says that staged
-    /// records do.
-    pub fn staging_start(&self) -> u64 {
-        let destager = self.config.write_log.map_or(0, |_| Destager::memory_pages());
-        self.cache_memory_size() + destager * PAGE
-    }
-
-    /// Memory of the write log's two groups, in which staged records survive: a page for the header of
-    /// a segment, a page for the header of the group, its data pages. Empty without a log.
-    pub fn staged_groups(&self) -> Option<[Span; 2]> {
-        self.log.as_ref().map(WriteLog::group_memory)
-    }
-
-    fn cache_memory_size(&self) -> u64 {
-        let slots = self.ram.as_ref().map_or(0, |ram| u64::from(ram.dir.slots()));
-        u64::from(self.buffers.pages()) * PAGE + slots * self.config.block_size
-    }
-
-    /// Bytes of flash that the executor provides.
-    pub fn flash_size(&self) -> u64 {
-        self.flash.as_ref().map_or(0, |f| u64::from(f.dir.slots()) * self.config.block_size)
-    }
-
     /// What the engine was made with.
     pub fn config(&self) -> &Config {
         &self.config
@@ -175,28 +144,6 @@ impl Engine {
     /// The grid of cache blocks, as it lies now.
     pub fn grid(&self) -> &Grid {
         &self.grid
-    }
-
-    /// The buffer for the bytes of a write to `range`; `None`: no memory now, ask again after a
-    /// completion. The caller fills `buffer.at(range)` and passes it to [`Engine::submit`], or gives
-    /// it back with [`Engine::release`].
-    ///
-    /// Panics when the range is empty, not on the disk or longer than [`REQUEST_MAX`]: the frontend
-    /// checks what its client says.
-    pub fn write_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
-        assert!(
-            !range.is_empty()
-                && range.len() <= REQUEST_MAX
-                && range.end <= self.config.backend.size
-        );
-        if !self.buffer_waiters.is_empty() {
-            return None;
-        }
-        let whole = self.align_to_backend(range) == range;
-        let edges = if whole { 0 } else { write::EDGE_PAGES };
-        let buffer = self.take_buffer_with(range, edges)?;
-        self.lent += 1;
-        Some(buffer)
     }
 
     /// Takes a request; it will be answered by exactly one reply, perhaps at once. An invalid
@@ -319,14 +266,6 @@ impl Engine {
             panic!("extents for an I/O that did not ask for them");
         };
         self.on_extents(now, request, extents, actions);
-        self.run(now, actions);
-    }
-
-    /// The executor is done with a buffer: the data of a reply were sent, or a write buffer was not
-    /// submitted.
-    pub fn release(&mut self, now: Nanos, buffer: Buffer, actions: &mut Actions) {
-        self.lent -= 1;
-        self.free_buffer(buffer);
         self.run(now, actions);
     }
 
@@ -523,35 +462,6 @@ impl Engine {
         }
     }
 
-    /// Makes sure that the request has a buffer; false: it waits for one, without its range, because
-    /// writes that wait for the range have buffers. It enters again behind them.
-    fn ensure_buffer(&mut self, key: Key) -> bool {
-        if self.requests[key].buffer.is_some() {
-            return true;
-        }
-        if self.buffer_waiters.is_empty() {
-            self.requests[key].buffer = self.take_buffer(self.buffer_range(key));
-        }
-        let entry = &mut self.requests[key];
-        if entry.buffer.is_none() {
-            entry.stage = Stage::Buffer;
-            self.overlap.leave(key, &mut self.ready);
-            self.buffer_waiters.push_back(key);
-            self.counters.buffer_waits += 1;
-            return false;
-        }
-        true
-    }
-
-    /// The part of the disk that the buffer of a request has to mirror now.
-    fn buffer_range(&self, key: Key) -> ByteRange {
-        let entry = &self.requests[key];
-        match entry.job {
-            Job::Zero(job) => self.align_to_backend(job.piece),
-            Job::Read(_) | Job::Write(_) | Job::Flush | Job::Allocation => entry.range,
-        }
-    }
-
     /// The range that a request which had to wait for its buffer holds while it runs, and how.
     fn held(&self, key: Key) -> (ByteRange, Access) {
         let entry = &self.requests[key];
@@ -566,29 +476,6 @@ impl Engine {
                 unreachable!("a write comes with its buffer, the others need none")
             }
         }
-    }
-
-    /// A buffer that mirrors `range` grown to granules.
-    fn take_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
-        self.take_buffer_with(range, 0)
-    }
-
-    /// A buffer that mirrors `range` grown to granules, with `extra` pages behind it.
-    fn take_buffer_with(&mut self, range: ByteRange, extra: u64) -> Option<Buffer> {
-        let window = self.grid.align_to_granules(range);
-        // A window cut off by the start of the disk begins within a page, so that its granules meet
-        // page boundaries in memory, too.
-        let lead = self.grid.offset_in_block(window.start) % PAGE;
-        let len = (lead + window.len()).next_multiple_of(PAGE) + extra * PAGE;
-        let first = self.buffers.take((len / PAGE) as u32)?;
-        let span = buffer_span(first, len).part(lead, len - lead);
-        Some(Buffer { span, window })
-    }
-
-    fn free_buffer(&mut self, buffer: Buffer) {
-        let first = buffer.span.offset / PAGE;
-        let end = (buffer.span.offset + u64::from(buffer.span.len)) / PAGE;
-        self.buffers.give(first as u32, (end - first) as u32);
     }
 
     /// Asks the executor for an I/O. One that belongs to a request counts as outstanding there.
@@ -691,11 +578,6 @@ impl Engine {
             assert_eq!(self.requests[*waiter].stage, Stage::Buffer);
         }
     }
-}
-
-/// The memory of a buffer whose first page is `first`.
-fn buffer_span(first: u32, len: u64) -> Span {
-    Span { offset: u64::from(first) * PAGE, len: len as u32 }
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ struct Rig {
     now: Nanos,
 }
 
-use crate::action::Event;
+use crate::action::{Event, Span};
 
 /// 1 MiB of primary storage whose 4 KiB blocks hold their number, and 4 KiB cache blocks.
 fn config() -> Config {
