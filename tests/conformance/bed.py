@@ -177,6 +177,20 @@ class Bed:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        self.remove_staging()
+
+    def remove_staging(self):
+        """A disk that was killed in write-back leaves its staging file, for the next run."""
+        pools = {word.rpartition(":")[0] for server in self.servers for word in server.command
+                 if word.startswith(self.directory + "/") and ":" in word}
+        for pool in pools:
+            shown = subprocess.run([self.program, "pool", "show", pool, "--json"],
+                                   capture_output=True)
+            disks = json.loads(shown.stdout)["disks"] if shown.returncode == 0 else []
+            for disk in disks:
+                path = "/dev/shm/forebay-%s.staging" % disk["uuid"]
+                if os.path.exists(path):
+                    os.unlink(path)
 
 
 class Server:

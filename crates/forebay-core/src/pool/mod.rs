@@ -78,7 +78,7 @@ pub struct PoolGeometry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
     /// Not a size that a segment can have.
-    #[error("a segment of {0} bytes: it must be a power of two from 1 MiB to 1 GiB")]
+    #[error("a segment of {0} bytes: it must be a power of two from 64 KiB to 1 GiB")]
     SegmentSize(u64),
     /// More segments than a pool can have.
     #[error("{0} segments, at most {SEGMENTS_MAX} are possible: choose larger segments")]

@@ -88,12 +88,12 @@ fn sizes_outside_the_limits_are_refused() {
     check(
         3 << 20,
         1 << 40,
-        "a segment of 3145728 bytes: it must be a power of two from 1 MiB to 1 GiB",
+        "a segment of 3145728 bytes: it must be a power of two from 64 KiB to 1 GiB",
     );
     check(
-        1 << 19,
+        1 << 15,
         1 << 40,
-        "a segment of 524288 bytes: it must be a power of two from 1 MiB to 1 GiB",
+        "a segment of 32768 bytes: it must be a power of two from 64 KiB to 1 GiB",
     );
     check(1 << 20, 3 << 20, "room for 3 segments, at least 4 are needed");
     check(1 << 20, 0, "room for 0 segments, at least 3 are needed");
