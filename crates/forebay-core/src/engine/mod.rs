@@ -116,7 +116,8 @@ pub struct Engine {
     latencies: Latencies,
     /// Replies handed out since `sent`, whose latency is not counted yet.
     answered: Vec<Answered>,
-    shutting_down: bool,
+    /// What every request is answered with: the disk ends, or its dirty bytes are lost.
+    refuses: Option<IoStatus>,
 }
 
 /// What a latency is counted as.
@@ -300,7 +301,7 @@ impl Engine {
     ///
     /// What is in the log is made durable and stays there. What waits for room in it is answered so, too.
     pub fn shut_down(&mut self, now: Nanos, actions: &mut Actions) {
-        self.shutting_down = true;
+        self.refuses = Some(IoStatus::ShuttingDown);
         if let (Some(log), Some(destager)) = (&mut self.log, &mut self.destager) {
             log.close();
             destager.stop();
@@ -334,11 +335,8 @@ impl Engine {
 
     /// What is wrong with a request, if anything.
     fn check(&self, request: &Request) -> IoStatus {
-        if self.shutting_down {
-            return IoStatus::ShuttingDown;
-        }
-        if self.log.as_ref().is_some_and(|log| log.is_lost) {
-            return IoStatus::IoError;
+        if let Some(status) = self.refuses {
+            return status;
         }
         let range = request.range;
         let (changes, len_max) = match request.op {

@@ -102,7 +102,7 @@ impl Engine {
             counters: Counters::default(),
             latencies: Latencies::default(),
             answered: Vec::with_capacity(4096),
-            shutting_down: false,
+            refuses: None,
             config,
         })
     }

@@ -228,6 +228,7 @@ impl Engine {
     pub(in crate::engine) fn lose_log(&mut self, actions: &mut Actions) {
         let Some(log) = &mut self.log else { return };
         log.is_lost = true;
+        self.refuses.get_or_insert(IoStatus::IoError);
         self.destager().stop();
         self.refuse_waiting(IoStatus::IoError, actions);
         self.release_owners();
