@@ -74,7 +74,7 @@ pub enum DestageOrder {
     Strict,
     /// Several epochs together, newest bytes only: consistent only between windows.
     Window,
-    /// None: writes of the next batch start while the last are under way.
+    /// No order is promised. Batches still follow each other as in a window.
     Throughput,
 }
 

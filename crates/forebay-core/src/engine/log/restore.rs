@@ -12,8 +12,7 @@ impl Engine {
     /// Takes over what recovery found. `first` is a fresh segment whose header is on flash, durable, and says
     /// that the log goes on in it. Call it before the first request.
     ///
-    /// Staged records are not taken over: whoever calls this submits them again as writes, in order, with
-    /// [`Engine::begin_epoch`] where the epoch rises.
+    /// Staged records have been written to the log before (`log/adopt.rs`): what is found is on flash.
     ///
     /// # Errors
     /// The log is larger than this disk may have, or was laid out for another block grid.
@@ -57,11 +56,6 @@ impl Engine {
             self.mode = Mode::WriteBack;
         }
         Ok(())
-    }
-
-    /// What is submitted from now on belongs to a later flush epoch.
-    pub fn begin_epoch(&mut self) {
-        self.log.as_mut().expect("the disk has a log").raise_epoch();
     }
 }
 
