@@ -60,7 +60,7 @@ bench-quick: setup-bench build
 	$(PYTHON) bench/run.py --quick $(WHAT)
 
 soak: setup-build
-	$(CARGO) run --release --locked -p forebay-sim --bin soak $(if $(SEEDS),-- --seeds $(SEEDS))
+	$(CARGO) run --release --locked -p forebay-sim --bin soak -- $(if $(SHORT),--short) $(if $(SEEDS),--seeds $(SEEDS))
 
 setup: setup-test
 

@@ -54,6 +54,7 @@ coverage! {
     sessions_lost: "Sessions lost.",
     crashes: "Engines that died.",
     hosts_lost: "Hosts that died.",
+    recoveries_cut: "Recoveries that died.",
     flushes_failed: "Flushes that failed.",
     sectors_lost: "Sectors that went back.",
     mode_changes: "Changes of the mode asked for.",

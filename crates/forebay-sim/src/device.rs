@@ -294,8 +294,10 @@ impl Device {
 
     /// Makes everything durable.
     pub fn flush_all(&mut self) {
-        self.volatile.clear();
-        self.durable.copy_from_slice(&self.bytes);
+        for (sector, _) in std::mem::take(&mut self.volatile) {
+            let place = (sector * SECTOR) as usize..((sector + 1) * SECTOR) as usize;
+            self.durable[place.clone()].copy_from_slice(&self.bytes[place]);
+        }
     }
 
     /// Overwrites bytes at once, for somebody who waits for it; not durably.
@@ -372,6 +374,17 @@ impl Device {
             false
         });
         reverted
+    }
+
+    /// What the loss of everything volatile could leave, each sector by chance.
+    pub fn after_loss(&self, rng: &mut Rng) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        let permille = rng.pick(&[1000, 500, 100]);
+        for sector in self.volatile.keys().filter(|_| rng.chance(permille)) {
+            let place = (sector * SECTOR) as usize..((sector + 1) * SECTOR) as usize;
+            bytes[place.clone()].copy_from_slice(&self.durable[place]);
+        }
+        bytes
     }
 
     /// What primary storage holds in `sector`.

@@ -84,7 +84,7 @@ impl World<'_> {
     }
 
     /// The process dies, perhaps with its host, and starts again with an empty cache.
-    fn crash(&mut self, host: bool) {
+    pub(crate) fn crash(&mut self, host: bool) {
         self.log.line(self.now, || format!("crash, host dies: {host}"));
         self.coverage.crashes += 1;
         self.coverage.hosts_lost += u64::from(host);
@@ -121,8 +121,7 @@ impl World<'_> {
             setup::cache(&mut self.rng, &mut self.setup.config);
         }
         if logged {
-            self.recover_log(&staged);
-            if host {
+            if self.recover_in_the_end(staged, host) {
                 self.compare_after_power_loss(in_order);
             }
         } else {

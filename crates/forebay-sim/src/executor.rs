@@ -138,6 +138,7 @@ impl World<'_> {
             in_flight.pending.executed = true;
             return;
         }
+        self.points.note(&in_flight.pending.io);
         match in_flight.target {
             Target::Backend => self.backend.execute(number, &mut in_flight.pending),
             Target::Flash => self.flash.execute(number, &mut in_flight.pending),
@@ -152,6 +153,7 @@ impl World<'_> {
         }
         self.execute(number, attempt);
         let in_flight = self.ios.remove(&number).expect("it is in flight");
+        self.points.note(&in_flight.pending.io);
         match in_flight.target {
             Target::Backend => self.backend.complete(number, &in_flight.pending),
             Target::Flash => self.flash.complete(number, &in_flight.pending),

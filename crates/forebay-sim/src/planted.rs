@@ -22,11 +22,15 @@ pub enum Planted {
     VolatileLog,
     /// The destager's note is reported without being made.
     ForgottenNote,
+    /// A recovery empties the staging file before its groups are in the log again.
+    StagingEmptiedEarly,
+    /// A recovery does not flush the header of the segment that the log goes on in.
+    HeaderNotFlushed,
 }
 
 impl Planted {
-    /// Every bug.
-    pub const ALL: [Planted; 8] = [
+    /// Those that random runs find.
+    pub const BY_CHANCE: [Planted; 8] = [
         Planted::SkippedCopy,
         Planted::UncheckedFlash,
         Planted::EarlyFlush,
@@ -35,5 +39,14 @@ impl Planted {
         Planted::RecordBeforeData,
         Planted::VolatileLog,
         Planted::ForgottenNote,
+    ];
+
+    /// Those that a crash at the right instant finds.
+    pub const BY_CRASH: [Planted; 5] = [
+        Planted::EarlyFlush,
+        Planted::VolatileLog,
+        Planted::ForgottenNote,
+        Planted::StagingEmptiedEarly,
+        Planted::HeaderNotFlushed,
     ];
 }

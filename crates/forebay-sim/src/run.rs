@@ -83,7 +83,12 @@ pub fn run_verbosely(seed: u64) -> Result<Outcome, Box<Failure>> {
 }
 
 fn attempt(seed: u64, planted: Planted, log: &Log) -> Result<Coverage, String> {
-    catch_unwind(AssertUnwindSafe(|| world::run(seed, planted, log))).map_err(message)
+    caught(|| world::run(seed, planted, log))
+}
+
+/// What `work` returns, or what it said when it panicked.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(message)
 }
 
 /// What a panic said.

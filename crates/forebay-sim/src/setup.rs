@@ -17,6 +17,8 @@ const BUFFER_BYTES_MIN: u64 = 36 << 20;
 /// What a run is made of.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    /// Decides what the generator that made this does not.
+    pub seed: u64,
     /// The engine's configuration.
     pub config: Config,
     /// Faults of primary storage.
@@ -126,6 +128,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
     };
     let slots = (config.ram_bytes + config.flash_bytes) / config.block_size;
     Setup {
+        seed: rng.clone().next_u64(),
         config,
         backend,
         flash,

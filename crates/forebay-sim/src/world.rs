@@ -24,8 +24,10 @@ use crate::memory::Memory;
 use crate::oracle::Oracle;
 use crate::planted::Planted;
 use crate::pool::Pool;
+use crate::recovery::Deaths;
 use crate::rng::Rng;
 use crate::setup::{self, Setup};
+use crate::short::Points;
 use crate::stamp;
 use crate::workload::Workload;
 
@@ -85,6 +87,10 @@ pub(crate) struct World<'a> {
     /// Checksums of what was written to flash, for an executor that does not look (planted bug).
     pub trusted: BTreeMap<u64, u32>,
     pub rng: Rng,
+    /// For what came later: with it, older seeds do what they always did up to there.
+    pub chance: Rng,
+    pub deaths: Deaths,
+    pub points: Points,
     events: u64,
 }
 
@@ -95,15 +101,21 @@ pub fn run(seed: u64, planted: Planted, log: &Log) -> Coverage {
     log.line(Nanos(0), || format!("seed {seed}: {setup:?}"));
     let mut world = World::new(setup, planted, log, rng);
     world.open_log();
-    world.live();
-    world.drain();
-    world.read_everything();
-    world.coverage.note_engine(&world.engine);
+    world.run_through();
     world.coverage
 }
 
 impl<'a> World<'a> {
-    fn new(setup: Setup, planted: Planted, log: &'a Log, mut rng: Rng) -> World<'a> {
+    /// The whole run.
+    pub(crate) fn run_through(&mut self) {
+        self.live();
+        self.drain();
+        self.points.are_over = true;
+        self.read_everything();
+        self.coverage.note_engine(&self.engine);
+    }
+
+    pub(crate) fn new(setup: Setup, planted: Planted, log: &'a Log, mut rng: Rng) -> World<'a> {
         let engine = Engine::new(setup.config).expect("a configuration that works");
         let size = setup.config.backend.size;
         let mut backend = Device::new(size, true, rng.fork());
@@ -126,6 +138,8 @@ impl<'a> World<'a> {
             epochs: Epochs::new(size, version),
             actions: Actions::with_capacity(64),
             coverage: Coverage::default(),
+            deaths: Deaths::ByChance,
+            points: Points::default(),
             events: 0,
             engine,
             backend,
@@ -134,6 +148,7 @@ impl<'a> World<'a> {
             log,
             planted,
             trusted: BTreeMap::new(),
+            chance: Rng::new(setup.seed),
             rng,
             setup,
         }
@@ -247,6 +262,7 @@ impl<'a> World<'a> {
         if self.events.is_multiple_of(self.setup.check_every) {
             self.engine.check_invariants();
         }
+        self.look_at_point();
     }
 }
 

@@ -46,7 +46,7 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn planted_bugs_are_found() {
-    for planted in Planted::ALL {
+    for planted in Planted::BY_CHANCE {
         let found = (0..1000).find(|&seed| run_seed(seed, planted).is_err());
         assert!(found.is_some(), "{planted:?} was not found");
     }

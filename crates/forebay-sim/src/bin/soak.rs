@@ -1,4 +1,5 @@
-//! Runs seeds: `soak` without end, `soak --seeds A..B` these, `soak --seed N --verbose` one in full.
+//! Runs seeds: `soak` without end, `soak --seeds A..B` these, `soak --seed N --verbose` one in full;
+//! `soak --short --seeds A..B` short runs, each crashed at every point, `--short --seed N` one of them.
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -7,7 +8,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use forebay_sim::{Coverage, Planted, run, run_seed};
+use forebay_sim::log::Log;
+use forebay_sim::{Coverage, Planted, run, run_seed, short};
 
 /// Simulates the engine under faults, seed by seed, until one breaks a rule.
 #[derive(Parser)]
@@ -24,6 +26,12 @@ struct Arguments {
     /// Run without end (the default)
     #[arg(long, conflicts_with_all = ["seeds", "seed"])]
     forever: bool,
+    /// Short runs, crashed at each of their points
+    #[arg(long)]
+    short: bool,
+    /// With --short and --verbose: only this crash, POINT:process or POINT:power, then ,STEP:… for the recovery
+    #[arg(long, requires = "verbose", value_parser = parse_crash)]
+    crash: Option<short::Crash>,
     /// Go on after a failure, and print one line for each
     #[arg(long)]
     keep_going: bool,
@@ -41,6 +49,19 @@ fn parse_range(text: &str) -> Result<Range<u64>> {
     Ok(range)
 }
 
+fn parse_crash(text: &str) -> Result<short::Crash> {
+    let death = |text: &str| -> Result<(u64, bool)> {
+        let (at, kind) = text.split_once(':').context("use NUMBER:process or NUMBER:power")?;
+        match kind {
+            "process" | "power" => Ok((at.parse()?, kind == "power")),
+            other => bail!("{other} is no death: use process or power"),
+        }
+    };
+    let (first, again) = text.split_once(',').map_or((text, None), |(a, b)| (a, Some(b)));
+    let (point, power) = death(first)?;
+    Ok(short::Crash { point, power, again: again.map(death).transpose()? })
+}
+
 fn main() -> ExitCode {
     match start() {
         Ok(()) => ExitCode::SUCCESS,
@@ -55,6 +76,15 @@ fn start() -> Result<()> {
     let arguments = Arguments::parse();
     // Failures are printed whole at the end, not as panics.
     std::panic::set_hook(Box::new(|_| {}));
+    if let (true, Some(seed)) = (arguments.short, arguments.seed) {
+        let log = Log::new(false, arguments.verbose);
+        if arguments.verbose {
+            short::run(seed, arguments.crash.as_ref(), Planted::Nothing, &log)?;
+        } else {
+            short::sweep(seed, 1, 1, Planted::Nothing)?;
+        }
+        return Ok(());
+    }
     if let Some(seed) = arguments.seed {
         let outcome = if arguments.verbose {
             run::run_verbosely(seed)
@@ -72,6 +102,7 @@ fn start() -> Result<()> {
 fn soak(arguments: Arguments) -> Result<()> {
     let range = arguments.seeds.unwrap_or(0..u64::MAX);
     let (threads, keep_going) = (arguments.threads.max(1), arguments.keep_going);
+    let short = arguments.short;
     let next = AtomicU64::new(range.start);
     let failed = AtomicBool::new(false);
     let began = Instant::now();
@@ -83,14 +114,15 @@ fn soak(arguments: Arguments) -> Result<()> {
             if seed >= range.end {
                 break;
             }
-            match run_seed(seed, Planted::Nothing) {
-                Ok(outcome) => coverage.add(&outcome.coverage),
-                Err(failure) => {
+            match attempt(seed, short) {
+                Ok(found) => coverage.add(&found),
+                Err((line, _)) if keep_going => {
                     failed.store(true, Ordering::Relaxed);
-                    match keep_going {
-                        true => println!("seed {}: {}", failure.seed, failure.message),
-                        false => println!("{failure}"),
-                    }
+                    println!("{line}");
+                }
+                Err((_, whole)) => {
+                    failed.store(true, Ordering::Relaxed);
+                    println!("{whole}");
                 }
             }
             if reports && shown.elapsed().as_secs() >= 10 {
@@ -120,6 +152,18 @@ fn soak(arguments: Arguments) -> Result<()> {
         bail!("a rule was broken");
     }
     Ok(())
+}
+
+/// Runs a seed; a failure in one line, and in full.
+fn attempt(seed: u64, short: bool) -> Result<Coverage, (String, String)> {
+    if short {
+        let found = short::sweep(seed, 1, 4, Planted::Nothing);
+        return found.map_err(|failure| (failure.to_string(), failure.to_string()));
+    }
+    let outcome = run_seed(seed, Planted::Nothing);
+    outcome.map(|outcome| outcome.coverage).map_err(|failure| {
+        (format!("seed {}: {}", failure.seed, failure.message), failure.to_string())
+    })
 }
 
 fn report(seeds: u64, began: Instant) {

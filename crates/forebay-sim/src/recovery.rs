@@ -1,0 +1,317 @@
+//! Recovery of the write log for a new engine, step by step, so that it can die between any two of them.
+//!
+//! ```text
+//!  generation + 1 pending ─► recover ─► staged groups: lease, write, flush each ─► recover again
+//!     ─► flush ─► lease and header of the first segment, flush ─► staging empty ─► committed ─► leases given back
+//! ```
+//! Each arrow is a step that is durable before the next one, as in `docs/format.md`. A recovery that dies begins
+//! anew: after the death of the process it finds what was staged, unless that was emptied; after the loss of power
+//! it does not, and what it had written and not flushed may be gone.
+
+use std::collections::VecDeque;
+
+use forebay_core::config::GridOffset;
+use forebay_core::engine::Engine;
+use forebay_core::geometry::{PAGE, SECTOR};
+use forebay_core::ids::{Generation, SegmentId, Sequence};
+use forebay_core::log::adopt::{self, Adopted};
+use forebay_core::log::group::{GroupView, RecordKind};
+use forebay_core::log::recover::{
+    LeasedSegment, LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, recover,
+};
+use forebay_core::log::segment::SegmentHeader;
+use forebay_core::sealed::Page;
+
+use crate::device::Device;
+use crate::memory::Memory;
+use crate::planted::Planted;
+use crate::pool::{DISK, NONCE, Pool, StagedGroup};
+use crate::stamp;
+use crate::world::World;
+
+/// I/Os of recovery, which no engine asked for.
+const RECOVERY_IO: u64 = u64::MAX;
+
+/// The recovery died: it begins anew.
+#[derive(Debug)]
+pub(crate) struct Died;
+
+/// When a recovery dies.
+#[derive(Clone, Copy, Debug)]
+pub struct Death {
+    /// Steps that it does before.
+    pub after: u64,
+    /// Its host dies, too.
+    pub power: bool,
+}
+
+/// Which recoveries die.
+#[derive(Clone, Debug)]
+pub(crate) enum Deaths {
+    /// Three of ten.
+    ByChance,
+    /// These, one after the other, and none after them.
+    Planned(VecDeque<Death>),
+}
+
+impl Pool {
+    /// Something became durable, or was written.
+    fn step(&mut self) -> Result<(), Died> {
+        self.steps += 1;
+        match self.dies_after.as_mut() {
+            Some(0) => {
+                self.dies_after = None;
+                return Err(Died);
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn recover(&self, staged: &[StagedGroup]) -> RecoveredLog {
+        let held = self.held.iter();
+        let segments: Vec<_> = held
+            .map(|(&segment, &(generation, ordinal))| LeasedSegment {
+                segment,
+                generation,
+                ordinal,
+            })
+            .collect();
+        let headers: Vec<&Page> = staged.iter().map(|(header, _)| &**header).collect();
+        let (flushed, through) = self.device.progress;
+        let input = RecoverInput {
+            disk: DISK,
+            disk_size: self.disk_size,
+            segment_pages: self.segment_pages,
+            segments: &segments,
+            flushed,
+            through,
+            committed: self.committed,
+            pending: self.pending,
+            staged: &headers,
+            accept_missing: false,
+        };
+        let mut reader = Reader { device: &self.device, pages: self.segment_pages };
+        recover(&input, &mut reader).unwrap_or_else(|error| panic!("recovery: {error}"))
+    }
+
+    /// A fresh segment, and what its header is to say.
+    fn fresh(&mut self, found: &RecoveredLog, phase: u16) -> Result<SegmentHeader, Died> {
+        let (segment, ordinal) = self.lease().expect("the pool has room for a restart");
+        self.step()?;
+        Ok(SegmentHeader {
+            disk: DISK,
+            generation: self.pending,
+            ordinal,
+            first_group: found.next_group,
+            first_sequence: found.next_sequence,
+            durable: Sequence(found.next_sequence.0 - 1),
+            epoch: found.next_epoch,
+            nonce: NONCE,
+            segment,
+            phase,
+        })
+    }
+
+    fn write(&mut self, segment: SegmentId, page: u32, bytes: &[u8]) -> Result<(), Died> {
+        let start = (u64::from(segment.0 * self.segment_pages) + u64::from(page)) * PAGE;
+        self.device.overwrite(RECOVERY_IO, start, bytes);
+        self.step()
+    }
+
+    fn write_header(&mut self, header: &SegmentHeader) -> Result<(), Died> {
+        let mut page = [0; PAGE as usize];
+        header.encode(&mut page);
+        self.write(header.segment, 0, &page)
+    }
+
+    fn flush(&mut self) -> Result<(), Died> {
+        self.device.flush_all();
+        self.step()
+    }
+
+    /// Writes staged groups into fresh segments.
+    fn adopt(
+        &mut self,
+        found: &RecoveredLog,
+        groups: &[Adopted],
+        staged: &[StagedGroup],
+    ) -> Result<(), Died> {
+        let phase = found.records[0].phase;
+        let mut at = found.clone();
+        for adopted in groups {
+            let (header_page, data) = &staged[adopted.group as usize];
+            let view = GroupView::staged(header_page).expect("recovery read it");
+            at.next_sequence = view.header().first_sequence;
+            let header = self.fresh(&at, phase)?;
+            self.write_header(&header)?;
+            let mut page = [0; PAGE as usize];
+            adopt::encode(found, header_page, &header, at.next_group, &mut page);
+            self.write(header.segment, 1, &page)?;
+            let len = u64::from(adopted.data_pages) * PAGE;
+            self.write(header.segment, 2, &data[..len as usize])?;
+            self.flush()?;
+            at.next_group.0 += 1;
+        }
+        Ok(())
+    }
+
+    /// Leaves a log that goes on in the segment returned, and says what is in it.
+    fn reopen(
+        &mut self,
+        staged: &mut Vec<StagedGroup>,
+        phase: u16,
+        planted: Planted,
+    ) -> Result<(RecoveredLog, SegmentId, u64), Died> {
+        self.steps = 0;
+        self.pending = Generation(self.pending.0 + 1);
+        self.step()?;
+        staged.sort_by_key(|(page, _)| GroupView::staged(page).map_or(0, |v| v.header().number.0));
+        let mut found = self.recover(staged);
+        let groups = adopt::adopted(&found);
+        if !groups.is_empty() {
+            let in_memory = staged.clone();
+            if planted == Planted::StagingEmptiedEarly {
+                staged.clear();
+            }
+            self.adopt(&found, &groups, &in_memory)?;
+            found = self.recover(&[]);
+            assert!(adopt::adopted(&found).is_empty());
+        }
+        self.flush()?;
+        let phase = found.records.first().map_or(phase, |record| record.phase);
+        let header = self.fresh(&found, phase)?;
+        self.write_header(&header)?;
+        if planted != Planted::HeaderNotFlushed {
+            self.flush()?;
+        }
+        staged.clear();
+        self.step()?;
+        self.committed = self.pending;
+        self.step()?;
+        let keep = found.segments.iter().map(|s| s.segment).chain([header.segment]);
+        let keep: Vec<SegmentId> = keep.collect();
+        for segment in self.held.keys().copied().collect::<Vec<_>>() {
+            if !keep.contains(&segment) {
+                self.give_back(segment);
+                self.step()?;
+            }
+        }
+        Ok((found, header.segment, groups.len() as u64))
+    }
+}
+
+struct Reader<'a> {
+    device: &'a Device,
+    pages: u32,
+}
+
+impl LogReader for Reader<'_> {
+    fn read(&mut self, segment: SegmentId, page: u32, out: &mut [u8]) -> Result<(), ReadError> {
+        let start = (u64::from(segment.0 * self.pages) + u64::from(page)) * PAGE;
+        out.copy_from_slice(&self.device.bytes()[start as usize..][..out.len()]);
+        Ok(())
+    }
+}
+
+impl World<'_> {
+    /// Opens the log of the first engine.
+    pub(crate) fn open_log(&mut self) {
+        if self.setup.config.write_log.is_some() {
+            self.recover_log(&mut Vec::new()).expect("nothing is planned to die");
+            self.memory = Memory::new(self.engine.memory_size());
+        }
+    }
+
+    /// Recovers the log for a new engine and opens it.
+    pub(crate) fn recover_log(&mut self, staged: &mut Vec<StagedGroup>) -> Result<(), Died> {
+        let Some(mut log) = self.setup.config.write_log else { return Ok(()) };
+        let phase = match self.setup.config.grid_offset {
+            GridOffset::Fixed(offset) => (offset % PAGE) as u16,
+            GridOffset::Auto => 0,
+        };
+        let (found, first, groups) = self.pool.reopen(staged, phase, self.planted)?;
+        self.log.line(self.now, || format!("recovered {:?}", found.report));
+        self.coverage.records_recovered += found.records.len() as u64;
+        self.coverage.records_staged += groups;
+        log.generation = self.pool.pending;
+        log.segments_max = log.segments_max.max(found.segments.len() as u32 + 2);
+        let mut config = self.setup.config;
+        if let Some(record) = found.records.first() {
+            config.grid_offset = GridOffset::Fixed(record.phase.into());
+        }
+        config.write_log = Some(log);
+        self.setup.config = config;
+        self.engine = Engine::new(config).expect("a configuration that works");
+        self.engine.restore(&found, first).expect("the log fits");
+        Ok(())
+    }
+
+    /// Recovers a log although recoveries die on the way; true when the host died, now or before.
+    pub(crate) fn recover_in_the_end(&mut self, mut staged: Vec<StagedGroup>, host: bool) -> bool {
+        let mut host = host;
+        loop {
+            let death = self.next_death();
+            self.pool.dies_after = death.map(|death| death.after);
+            if self.recover_log(&mut staged).is_ok() {
+                self.pool.dies_after = None;
+                return host;
+            }
+            let power = death.is_some_and(|death| death.power);
+            self.coverage.recoveries_cut += 1;
+            self.log.line(self.now, || format!("recovery dies, its host too: {power}"));
+            if power {
+                host = true;
+                staged.clear();
+                self.epochs.holds = false;
+                self.pool.device.lose_power();
+                self.backend.lose(true);
+            }
+        }
+    }
+
+    fn next_death(&mut self) -> Option<Death> {
+        match &mut self.deaths {
+            Deaths::Planned(deaths) => deaths.pop_front(),
+            Deaths::ByChance => self
+                .chance
+                .chance(300)
+                .then(|| Death { after: self.chance.below(12), power: self.chance.chance(400) }),
+        }
+    }
+
+    /// After a loss of power the disk is what the log lays over primary storage.
+    pub(crate) fn compare_after_power_loss(&mut self, in_order: bool) {
+        let found = self.pool.recover(&[]);
+        let mut image = self.backend.bytes().to_vec();
+        for record in &found.records {
+            let place = record.range.start as usize..record.range.end as usize;
+            let RecordPlace::Log { segment, page } = record.place else {
+                panic!("all is on flash")
+            };
+            if record.kind == RecordKind::Zero {
+                image[place].fill(0);
+                continue;
+            }
+            let first = u64::from(segment.0 * self.pool.segment_pages + page) * PAGE;
+            let shift = (PAGE - u64::from(record.phase)) % PAGE;
+            let start = (first + (record.range.start + shift) % PAGE) as usize;
+            let len = record.range.len() as usize;
+            image[place].copy_from_slice(&self.pool.device.bytes()[start..start + len]);
+        }
+        if in_order {
+            // Whatever was lost, no epoch is there without all of the earlier ones.
+            self.epochs.check(&image);
+        }
+        let versions = image.chunks_exact(SECTOR as usize).zip(0..);
+        let all: Vec<_> =
+            versions.map(|(bytes, sector)| (sector, stamp::read(bytes, sector))).collect();
+        let changed = self.oracle.changed(&all);
+        self.coverage.sectors_lost += changed.len() as u64;
+        self.log.line(self.now, || format!("power loss reverts {changed:?}"));
+        let arrival = self.clients.arrive();
+        self.oracle.lose(arrival, changed).unwrap_or_else(|wrong| panic!("{wrong}"));
+        self.oracle.new_life();
+    }
+}

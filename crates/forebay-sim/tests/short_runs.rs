@@ -1,0 +1,33 @@
+//! Short runs, crashed at each of their points; see `forebay_sim::short`.
+
+use std::time::{Duration, Instant};
+
+use forebay_sim::{Coverage, Planted, short};
+
+/// Runs that are swept however slow the machine is.
+const RUNS_MIN: u64 = 8;
+/// More of them while there is time.
+const RUNS_MAX: u64 = 48;
+const TIME_MAX: Duration = Duration::from_secs(25);
+
+#[test]
+fn a_crash_at_every_point_of_short_runs_loses_nothing() {
+    let began = Instant::now();
+    let mut coverage = Coverage::default();
+    for seed in 0..RUNS_MAX {
+        if seed >= RUNS_MIN && began.elapsed() > TIME_MAX {
+            break;
+        }
+        let found = short::sweep(seed, 1, 32, Planted::Nothing);
+        coverage.add(&found.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+    assert!(coverage.hosts_lost > 0 && coverage.recoveries_cut > 0 && coverage.records_staged > 0);
+}
+
+#[test]
+fn planted_bugs_are_found_by_a_crash() {
+    for planted in Planted::BY_CRASH {
+        let found = (0..16).find(|&seed| short::sweep(seed, 1, 4, planted).is_err());
+        assert!(found.is_some(), "{planted:?} was not found");
+    }
+}
