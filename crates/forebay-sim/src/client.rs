@@ -45,6 +45,8 @@ pub(crate) struct Clients {
     reading: BTreeMap<u64, Buffer>,
     /// Write buffers that clients hold without doing anything.
     held: Vec<(u64, Buffer)>,
+    /// They ask for nothing at the moment.
+    pub are_away: bool,
 }
 
 impl Clients {
@@ -58,6 +60,7 @@ impl Clients {
             unsent: Vec::new(),
             reading: BTreeMap::new(),
             held: Vec::new(),
+            are_away: false,
         }
     }
 
@@ -83,7 +86,7 @@ impl Clients {
 impl World<'_> {
     /// A burst of requests.
     pub(crate) fn on_clients(&mut self) {
-        if self.clients.made >= self.setup.load.requests {
+        if self.clients.made >= self.setup.load.requests || self.clients.are_away {
             return;
         }
         self.hold_buffers();
@@ -259,7 +262,10 @@ impl World<'_> {
             | Kind::Zeroes
             | Kind::Discard
             | Kind::Prefetch
-            | Kind::Allocation => status.is_ok() || (is_fault(status) && !quiet),
+            | Kind::Allocation => {
+                let ends = self.clients.are_away && status == IoStatus::ShuttingDown;
+                status.is_ok() || ends || (is_fault(status) && !quiet)
+            }
         };
         assert!(may, "{asked:?} was answered with {status:?}");
     }
@@ -282,10 +288,10 @@ impl World<'_> {
                 self.oracle.withdraw(arrival, asked.range);
             }
             // Done or not: the oracle leaves it open.
-            IoStatus::IoError | IoStatus::TimedOut | IoStatus::NoSpace => {
+            IoStatus::IoError | IoStatus::TimedOut | IoStatus::NoSpace | IoStatus::ShuttingDown => {
                 self.oracle.settle(arrival, asked.range);
             }
-            IoStatus::Invalid | IoStatus::ShuttingDown => unreachable!("checked before"),
+            IoStatus::Invalid => unreachable!("checked before"),
         }
     }
 

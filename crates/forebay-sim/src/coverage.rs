@@ -66,6 +66,7 @@ coverage! {
     destage_writes: "Writes of the destager.",
     destage_errors: "Errors that the destager met.",
     acknowledgements_delayed: "Acknowledgements that were throttled.",
+    trials: "Actions with a fault in their way.",
     prefix_checks: "Looks at primary storage alone.",
 }
 

@@ -64,6 +64,24 @@ pub enum Effect {
     Prefix(u64),
 }
 
+/// What befalls one I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It fails and does nothing.
+    Fails,
+    /// It fails, having done a part.
+    Tears,
+    /// It fails, having done everything.
+    Lies,
+    /// It hangs longer than anybody waits, and is done in the end.
+    Hangs,
+}
+
+impl Fate {
+    /// All of them.
+    pub const ALL: [Fate; 4] = [Fate::Fails, Fate::Tears, Fate::Lies, Fate::Hangs];
+}
+
 /// An I/O in flight.
 #[derive(Debug)]
 pub struct Pending {
@@ -121,6 +139,8 @@ pub struct Device {
     pub timeout: Nanos,
     /// Every I/O fails.
     pub dead: bool,
+    /// The I/O that is so many from now, the next being 1, meets this.
+    pub fate: Option<(u64, Fate)>,
     /// The destager's notes, which are durable when they are written.
     pub progress: (Sequence, Sequence),
     rng: Rng,
@@ -138,6 +158,7 @@ impl Device {
             latency_max: Nanos::from_micros(500),
             timeout: Nanos::from_millis(100),
             dead: false,
+            fate: None,
             progress: (Sequence(0), Sequence(0)),
             rng,
         }
@@ -178,7 +199,22 @@ impl Device {
         }
         let rot = matches!(io.op, IoOp::Read { .. }) && rng.chance(faults.rot);
         let timeout = self.timeout.0;
-        let complete = if rng.chance(faults.hangs) {
+        let fate = self.fate.as_mut().and_then(|(left, fate)| {
+            *left -= 1;
+            (*left == 0).then_some(*fate)
+        });
+        if let Some(fate) = fate {
+            self.fate = None;
+            (status, effect) = match fate {
+                Fate::Fails => (IoStatus::IoError, Effect::Prefix(0)),
+                Fate::Tears => (IoStatus::IoError, Effect::Prefix(length / 2)),
+                Fate::Lies => (IoStatus::IoError, Effect::Whole),
+                Fate::Hangs => (status, effect),
+            };
+        }
+        let complete = if fate == Some(Fate::Hangs) {
+            rng.between(timeout * 3, timeout * 5)
+        } else if rng.chance(faults.hangs) {
             rng.between(timeout, timeout * 5)
         } else if rng.chance(faults.delays) {
             rng.between(0, timeout)

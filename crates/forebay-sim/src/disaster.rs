@@ -7,6 +7,7 @@ use forebay_core::status::IoStatus;
 
 use crate::device::Effect;
 use crate::memory::Memory;
+use crate::pool::StagedGroup;
 use crate::setup;
 use crate::world::{Event, World, flash};
 
@@ -112,6 +113,21 @@ impl World<'_> {
             }
         }
         self.oracle.new_life();
+        self.begin_anew(staged, host, in_order);
+    }
+
+    /// The process has ended in order: what it staged is needed no more, unless the log could not be made durable.
+    pub(crate) fn start_again(&mut self, is_durable: bool) {
+        self.log.line(self.now, || format!("start, everything is durable: {is_durable}"));
+        self.coverage.note_engine(&self.engine);
+        let staged = if is_durable { Vec::new() } else { self.staged_groups() };
+        self.clients.forget_all(&mut self.oracle);
+        self.oracle.new_life();
+        self.begin_anew(staged, false, false);
+    }
+
+    /// A new engine on what the one before left.
+    fn begin_anew(&mut self, staged: Vec<StagedGroup>, host: bool, in_order: bool) {
         self.queue.retain(|event| match event {
             Event::Clients | Event::Disaster | Event::Mode => true,
             Event::Execute(..) | Event::Complete(..) | Event::Release(_) | Event::Lease => false,
@@ -120,7 +136,7 @@ impl World<'_> {
         if self.rng.chance(500) {
             setup::cache(&mut self.rng, &mut self.setup.config);
         }
-        if logged {
+        if self.setup.config.write_log.is_some() {
             if self.recover_in_the_end(staged, host) {
                 self.compare_after_power_loss(in_order);
             }

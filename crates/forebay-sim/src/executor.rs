@@ -160,6 +160,9 @@ impl World<'_> {
             Target::Log => self.pool.device.complete(number, &in_flight.pending),
         }
         let mut pending = in_flight.pending;
+        if self.planted == Planted::UnheardError && !matches!(pending.io.op, IoOp::Read { .. }) {
+            pending.status = IoStatus::Ok;
+        }
         let (io, status) = (pending.io, pending.status);
         match io.op {
             IoOp::Read { memory } => {

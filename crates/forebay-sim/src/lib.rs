@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod actions;
 mod client;
 pub mod clock;
 pub mod coverage;

@@ -26,6 +26,8 @@ pub enum Planted {
     StagingEmptiedEarly,
     /// A recovery does not flush the header of the segment that the log goes on in.
     HeaderNotFlushed,
+    /// Errors of writes and flushes are not reported.
+    UnheardError,
 }
 
 impl Planted {

@@ -162,7 +162,7 @@ pub fn sweep(seed: u64, stride: u64, again: u64, planted: Planted) -> Result<Cov
 }
 
 /// A small disk under few writes, with one of the ways to use a log for each seed in turn.
-fn setup(seed: u64, rng: &mut Rng) -> Setup {
+pub(crate) fn setup(seed: u64, rng: &mut Rng) -> Setup {
     let mut setup = setup::setup(rng);
     let config = &mut setup.config;
     config.backend.size = (64 << 10) + rng.below(8) * 8192;

@@ -176,6 +176,8 @@ impl<'a> World<'a> {
         self.backend.faults = Faults::default();
         self.flash.faults = Faults::default();
         self.pool.device.faults = Faults::default();
+        self.pool.device.fate = None;
+        self.backend.fate = None;
         self.give_back_held_buffers();
         while self.step() {}
         self.carry_out();
@@ -190,7 +192,7 @@ impl<'a> World<'a> {
     }
 
     /// Reads the whole disk through the engine and behind its back.
-    fn read_everything(&mut self) {
+    pub(crate) fn read_everything(&mut self) {
         let disk = self.setup.config.disk();
         let mut start = 0;
         while start < disk.end {

@@ -417,7 +417,8 @@ impl Engine {
             self.destage(now, actions);
             self.commit(now, actions);
             let changed = self.advance_mode(now, actions);
-            if !self.retry_room(now, actions) && !changed && self.ready.is_empty() {
+            let moved = self.retry_room(now, actions) || changed || !self.ready.is_empty();
+            if !moved && !self.refuse_at_the_end(actions) {
                 return;
             }
             self.run_ready(now, actions);

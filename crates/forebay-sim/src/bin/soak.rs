@@ -1,5 +1,6 @@
 //! Runs seeds: `soak` without end, `soak --seeds A..B` these, `soak --seed N --verbose` one in full;
-//! `soak --short --seeds A..B` short runs, each crashed at every point, `--short --seed N` one of them.
+//! `soak --short --seeds A..B` short runs, each crashed at every point, `--short --seed N` one of them;
+//! `soak --actions --seeds A..B` what an administrator does, with each I/O failing.
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -8,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use forebay_sim::actions::{self, Action};
 use forebay_sim::log::Log;
 use forebay_sim::{Coverage, Planted, run, run_seed, short};
 
@@ -29,6 +31,9 @@ struct Arguments {
     /// Short runs, crashed at each of their points
     #[arg(long)]
     short: bool,
+    /// Management actions with each of their I/Os failing
+    #[arg(long, conflicts_with = "short")]
+    actions: bool,
     /// With --short and --verbose: only this crash, POINT:process or POINT:power, then ,STEP:… for the recovery
     #[arg(long, requires = "verbose", value_parser = parse_crash)]
     crash: Option<short::Crash>,
@@ -102,7 +107,7 @@ fn start() -> Result<()> {
 fn soak(arguments: Arguments) -> Result<()> {
     let range = arguments.seeds.unwrap_or(0..u64::MAX);
     let (threads, keep_going) = (arguments.threads.max(1), arguments.keep_going);
-    let short = arguments.short;
+    let Arguments { short, actions, .. } = arguments;
     let next = AtomicU64::new(range.start);
     let failed = AtomicBool::new(false);
     let began = Instant::now();
@@ -114,7 +119,7 @@ fn soak(arguments: Arguments) -> Result<()> {
             if seed >= range.end {
                 break;
             }
-            match attempt(seed, short) {
+            match attempt(seed, short, actions) {
                 Ok(found) => coverage.add(&found),
                 Err((line, _)) if keep_going => {
                     failed.store(true, Ordering::Relaxed);
@@ -155,10 +160,19 @@ fn soak(arguments: Arguments) -> Result<()> {
 }
 
 /// Runs a seed; a failure in one line, and in full.
-fn attempt(seed: u64, short: bool) -> Result<Coverage, (String, String)> {
+fn attempt(seed: u64, short: bool, actions: bool) -> Result<Coverage, (String, String)> {
+    let both = |text: String| (text.clone(), text);
+    if actions {
+        let mut coverage = Coverage::default();
+        for action in Action::ALL {
+            let found = actions::sweep(seed, action, Planted::Nothing);
+            coverage.add(&found.map_err(|failure| both(failure.to_string()))?);
+        }
+        return Ok(coverage);
+    }
     if short {
         let found = short::sweep(seed, 1, 4, Planted::Nothing);
-        return found.map_err(|failure| (failure.to_string(), failure.to_string()));
+        return found.map_err(|failure| both(failure.to_string()));
     }
     let outcome = run_seed(seed, Planted::Nothing);
     outcome.map(|outcome| outcome.coverage).map_err(|failure| {

@@ -9,7 +9,7 @@
 //! A durable write says nothing of the writes before it, hence the second question.
 
 use super::super::Engine;
-use super::super::inflight::{IoKind, Job};
+use super::super::inflight::{IoKind, Job, Stage};
 use super::{GroupState, LogIo, WriteLog};
 use crate::action::{Action, Actions, Event, IoOp, LogAction, ReplyData, Target};
 use crate::config::FlushSemantics;
@@ -17,6 +17,7 @@ use crate::geometry::ByteRange;
 use crate::ids::{GroupNumber, Nanos};
 use crate::log::index::Place;
 use crate::status::IoStatus;
+use crate::table::Key;
 
 impl WriteLog {
     /// True when everything is to become durable, whoever waits for it.
@@ -222,6 +223,30 @@ impl Engine {
             }
             self.forget(key);
         }
+    }
+
+    /// The disk ends, and destages nothing any more: refuses what waits for room in the log, and what waits behind
+    /// bytes that only the memory of a log that failed has. True when something did.
+    pub(in crate::engine) fn refuse_at_the_end(&mut self, actions: &mut Actions) -> bool {
+        let Some(log) = self.log.as_ref().filter(|log| log.closing) else { return false };
+        let waits_for_owners = log.failed.is_some() && !log.owners.is_empty();
+        if log.wait_room.is_empty() && !waits_for_owners {
+            return false;
+        }
+        if waits_for_owners {
+            while let Some(key) = self.first_that_overlaps() {
+                self.answer(key, IoStatus::ShuttingDown, ReplyData::None, None, actions);
+                self.forget(key);
+            }
+            self.release_owners();
+        }
+        self.refuse_waiting(IoStatus::ShuttingDown, actions);
+        true
+    }
+
+    fn first_that_overlaps(&self) -> Option<Key> {
+        let mut requests = self.requests.iter();
+        requests.find(|(_, request)| request.stage == Stage::Overlap).map(|(key, _)| key)
     }
 
     /// Dirty bytes cannot be saved any more: nothing is served until an administrator decides.

@@ -335,3 +335,18 @@ fn at_the_end_nothing_waits_for_room() {
     rig.settle();
     assert!(rig.engine.is_idle());
 }
+
+#[test]
+fn a_disk_whose_log_failed_ends_although_nobody_may_see_what_is_in_its_memory() {
+    let mut rig = rig(with_log());
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    rig.read(2, 0, 4096);
+    assert!(!rig.has_reply(2), "the bytes may be gone after the end");
+    rig.engine.shut_down(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(rig.reply(2).1, IoStatus::ShuttingDown);
+    assert!(rig.engine.is_idle());
+}

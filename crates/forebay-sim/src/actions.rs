@@ -1,0 +1,275 @@
+//! What an administrator does to a disk, with one I/O in its way that fails: the first, the second, the third, …
+//!
+//! ```text
+//!  short run, half of its requests ─► the action begins; the n-th I/O from now on meets its fate
+//!     ─► the action ends ─► (crash, or none) ─► the other half ─► compare
+//!  n = 1, 2, 3, … until the action ends without reaching its I/O
+//! ```
+//! Whatever the fate, the action comes to its end, or the disk is as it was; nothing acknowledged is lost; the disk
+//! goes on, and starts again.
+
+use forebay_core::action::Target;
+use forebay_core::config::Mode;
+use forebay_core::geometry::SECTOR;
+use forebay_core::ids::Nanos;
+
+use crate::coverage::Coverage;
+use crate::device::Fate;
+use crate::log::Log;
+use crate::planted::Planted;
+use crate::recovery::Deaths;
+use crate::rng::Rng;
+use crate::run::caught;
+use crate::short;
+use crate::world::World;
+
+/// What is done to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// To a mode without the log.
+    LeaveLog,
+    /// To a mode with the log, from one without.
+    EnterLog,
+    /// There and back, before the first change has ended.
+    ChangeMind,
+    /// Waits until primary storage has everything.
+    Flush,
+    /// Stops destaging, and lets it go on later.
+    Pause,
+    /// SIGTERM, and a start.
+    ShutDown,
+    /// The same while destaging is paused and the log is full, or as full as it gets.
+    ShutDownFull,
+    /// Destages everything and forgets the log.
+    Detach,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Action; 8] = [
+        Action::LeaveLog,
+        Action::EnterLog,
+        Action::ChangeMind,
+        Action::Flush,
+        Action::Pause,
+        Action::ShutDown,
+        Action::ShutDownFull,
+        Action::Detach,
+    ];
+}
+
+/// A run with an action and a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// The short run.
+    pub seed: u64,
+    /// The action.
+    pub action: Action,
+    /// The I/O of this device,
+    pub target: Target,
+    /// with this number, from 1,
+    pub nth: u64,
+    /// meets this fate.
+    pub fate: Fate,
+    /// What follows: a crash (with its host?), or none.
+    pub crash: Option<bool>,
+}
+
+/// A trial that broke a rule.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The trial.
+    pub trial: Trial,
+    /// The rule.
+    pub message: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}: {}", self.trial, self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Runs one; whether the I/O was reached.
+///
+/// # Errors
+/// A rule was broken.
+pub fn run(trial: &Trial, planted: Planted, log: &Log) -> Result<(bool, Coverage), Failure> {
+    caught(|| {
+        let mut rng = Rng::new(trial.seed);
+        let mut setup = short::setup(trial.seed, &mut rng);
+        setup.quiet = false;
+        setup.mode_changes = 0;
+        setup.config.backend_timeout = Nanos::from_millis(40);
+        setup.config.flash_timeout = Nanos::from_millis(10);
+        setup.config.mode = Mode::WriteBack;
+        log.line(Nanos(0), || format!("{trial:?}: {setup:?}"));
+        let mut world = World::new(setup, planted, log, rng);
+        world.deaths = Deaths::Planned(Default::default());
+        world.open_log();
+        let reached = world.attempt(trial);
+        world.coverage.note_engine(&world.engine);
+        (reached, world.coverage)
+    })
+    .map_err(|message| Failure { trial: *trial, message })
+}
+
+/// Runs an action of a seed with each of its I/Os failing.
+///
+/// # Errors
+/// A rule was broken.
+pub fn sweep(seed: u64, action: Action, planted: Planted) -> Result<Coverage, Failure> {
+    let log = Log::default();
+    let mut coverage = Coverage::default();
+    for target in [Target::Log, Target::Backend] {
+        for (kind, fate) in Fate::ALL.into_iter().enumerate() {
+            for nth in 1.. {
+                let crash = [None, Some(false), Some(true)][(nth as usize + kind) % 3];
+                let trial = Trial { seed, action, target, nth, fate, crash };
+                let (reached, seen) = run(&trial, planted, &log)?;
+                coverage.add(&seen);
+                coverage.trials += 1;
+                if !reached {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(coverage)
+}
+
+impl World<'_> {
+    fn attempt(&mut self, trial: &Trial) -> bool {
+        let requests = self.setup.load.requests;
+        self.live_until(requests / 2);
+        if trial.action == Action::EnterLog {
+            self.change_mode(Mode::WriteThrough);
+            self.until("write-through", |world| !world.engine.mode().logs());
+        }
+        let device = match trial.target {
+            Target::Backend => &mut self.backend,
+            Target::Flash => &mut self.flash,
+            Target::Log => &mut self.pool.device,
+        };
+        device.fate = Some((trial.nth, trial.fate));
+        self.act(trial.action);
+        let device = match trial.target {
+            Target::Backend => &mut self.backend,
+            Target::Flash => &mut self.flash,
+            Target::Log => &mut self.pool.device,
+        };
+        let reached = device.fate.take().is_none();
+        if trial.action == Action::Detach {
+            self.check_detached();
+            return reached;
+        }
+        if let Some(power) = trial.crash {
+            self.crash(power);
+        }
+        self.live_until(requests);
+        self.drain();
+        self.read_everything();
+        reached
+    }
+
+    fn act(&mut self, action: Action) {
+        let is_out = |world: &World<'_>| !world.engine.mode().logs();
+        match action {
+            Action::LeaveLog => {
+                self.change_mode(Mode::WriteThrough);
+                self.until("write-through", is_out);
+            }
+            Action::EnterLog => {
+                self.change_mode(Mode::WriteBack);
+                self.until("write-back", |world| {
+                    world.engine.mode().logs() || world.coverage.log_failed > 0
+                });
+            }
+            Action::ChangeMind => {
+                self.change_mode(Mode::WriteThrough);
+                self.live_until(self.clients.made + 1);
+                self.change_mode(Mode::WriteBack);
+                self.until("write-back", |world| {
+                    world.engine.mode().logs() || world.coverage.log_failed > 0
+                });
+            }
+            Action::Flush => self.until("everything destaged", |world| {
+                world.log_statistics().is_clean && world.clients.asked.is_empty()
+            }),
+            Action::Pause => {
+                self.engine.pause_destaging(self.now, true, &mut self.actions);
+                self.live_until(self.clients.made + 4);
+                self.engine.pause_destaging(self.now, false, &mut self.actions);
+            }
+            Action::ShutDown => self.shut_down_and_start(),
+            Action::ShutDownFull => {
+                self.engine.pause_destaging(self.now, true, &mut self.actions);
+                self.live_until(self.setup.load.requests);
+                self.setup.load.requests += 4;
+                self.shut_down_and_start();
+            }
+            Action::Detach => {
+                self.clients.are_away = true;
+                self.change_mode(Mode::WriteThrough);
+                self.until("write-through", is_out);
+                self.engine.shut_down(self.now, &mut self.actions);
+                self.until("the end", |world| world.engine.is_idle());
+                // The last thing that the shard does.
+                self.backend.flush_all();
+            }
+        }
+    }
+
+    /// Ends the process in order, as SIGTERM does, and starts it again.
+    pub(crate) fn shut_down_and_start(&mut self) {
+        self.clients.are_away = true;
+        self.engine.shut_down(self.now, &mut self.actions);
+        self.until("the end", |world| world.engine.is_idle());
+        self.send();
+        let is_durable = self.log_statistics().is_durable;
+        self.start_again(is_durable);
+        self.clients.are_away = false;
+    }
+
+    fn change_mode(&mut self, mode: Mode) {
+        self.log.line(self.now, || format!("mode {mode:?}"));
+        self.coverage.mode_changes += 1;
+        self.setup.config.mode = mode;
+        self.engine.set_mode(self.now, mode, &mut self.actions).expect("there is a log");
+    }
+
+    fn log_statistics(&self) -> forebay_core::stats::LogStatistics {
+        self.engine.statistics().log.expect("there is a log")
+    }
+
+    fn live_until(&mut self, requests: u64) {
+        let requests = requests.min(self.setup.load.requests);
+        if self.clients.made < requests {
+            self.queue.plan(self.now, crate::world::Event::Clients);
+        }
+        while self.clients.made < requests {
+            assert!(self.step(), "nothing happens, and clients are not done");
+        }
+    }
+
+    /// Waits for something that has to come.
+    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&World<'_>) -> bool) {
+        self.carry_out();
+        while !is_so(self) {
+            assert!(self.step(), "it never comes to this: {what}");
+            self.carry_out();
+        }
+    }
+
+    /// The disk has no log any more, and primary storage no power.
+    fn check_detached(&mut self) {
+        let disk = self.setup.config.disk();
+        let bytes = self.backend.after_loss(&mut self.rng);
+        assert!(disk.len() == bytes.len() as u64 && disk.is_aligned(SECTOR));
+        let arrival = self.clients.arrive();
+        let seen = self.oracle.observe(arrival, disk, &bytes);
+        seen.unwrap_or_else(|wrong| panic!("primary storage of a detached disk: {wrong}"));
+    }
+}
