@@ -15,6 +15,8 @@ use forebay_core::status::IoStatus;
 use forebay_io::arena::Region;
 use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
 
+use crate::witness::Witness;
+
 /// What a backend is and can do, fixed when it is opened (the size may change, see
 /// [`BackendEvent`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +110,16 @@ pub trait Backend: Send {
 
     /// Why it is not serving at the moment, in words for an operator; `None`: it is.
     fn trouble(&self) -> Option<&str> {
+        None
+    }
+
+    /// A look at it from outside, where there is one; to be asked for before it is attached.
+    fn witness(&self) -> Option<Witness> {
+        None
+    }
+
+    /// The `now` of the call in which it last began to change a file of [`Backend::witness`].
+    fn last_write(&self) -> Option<Nanos> {
         None
     }
 

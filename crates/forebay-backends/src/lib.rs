@@ -17,12 +17,14 @@ pub mod size;
 #[cfg(test)]
 mod testing;
 pub mod uri;
+mod witness;
 
 use std::time::Duration;
 
 pub use backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
 pub use error::{Error, ErrorKind};
 pub use uri::Uri;
+pub use witness::{Look, Witness};
 
 use fault::FaultBackend;
 use file::FileBackend;

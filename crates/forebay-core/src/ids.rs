@@ -94,6 +94,27 @@ impl std::fmt::Display for Uuid {
     }
 }
 
+/// A text is no UUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a UUID is 32 hexadecimal digits, with dashes as in 01234567-89ab-cdef-0123-456789abcdef")]
+pub struct NoUuid;
+
+impl std::str::FromStr for Uuid {
+    type Err = NoUuid;
+
+    fn from_str(text: &str) -> Result<Uuid, NoUuid> {
+        let mut bytes = [0; 16];
+        let mut digits = text.bytes().filter(|byte| *byte != b'-');
+        for byte in &mut bytes {
+            let mut digit = || digits.next().and_then(|d| char::from(d).to_digit(16)).ok_or(NoUuid);
+            *byte = (digit()? << 4 | digit()?) as u8;
+        }
+        let uuid = Uuid(bytes);
+        let is_spelled = uuid.to_string() == text.to_ascii_lowercase();
+        if is_spelled { Ok(uuid) } else { Err(NoUuid) }
+    }
+}
+
 impl std::fmt::Debug for Uuid {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self}")

@@ -116,6 +116,7 @@ fn record() -> DiskRecord {
             size: Some(DISK_SIZE),
             modified: Some((1_700_000_000, 5)),
             sample: Some(*b"sampled-ranges-sampled-ranges-sa"),
+            ..Evidence::default()
         },
         mode: "write-back".into(),
         name: "golden".into(),

@@ -28,6 +28,7 @@ use super::rule::{Action, ActiveRule};
 use super::volatile::UndoLog;
 use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
 use crate::rng::Rng;
+use crate::witness::Witness;
 
 /// Memory for what is read before a volatile write and written back after a power cut.
 const BOUNCE: u64 = 1 << 20;
@@ -408,6 +409,14 @@ impl Backend for FaultBackend {
 
     fn trouble(&self) -> Option<&str> {
         self.inner.trouble()
+    }
+
+    fn witness(&self) -> Option<Witness> {
+        self.inner.witness()
+    }
+
+    fn last_write(&self) -> Option<Nanos> {
+        self.inner.last_write()
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {

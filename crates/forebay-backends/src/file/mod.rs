@@ -23,7 +23,7 @@ mod open;
 mod tests;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use forebay_core::action::IoOp;
@@ -41,6 +41,7 @@ use crate::backend::{
 };
 use crate::error::Error;
 use crate::uri::FileUri;
+use crate::witness::Witness;
 use extents::ExtentsThread;
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
@@ -59,6 +60,7 @@ pub struct FileBackend {
     attached: Option<Attached>,
     extents: Option<ExtentsThread>,
     running: Slab<Running>,
+    last_write: Option<Nanos>,
     /// What the kernel has not refused yet.
     can_punch: bool,
     can_zero: bool,
@@ -99,7 +101,7 @@ impl FileBackend {
 
     fn new(uri: &FileUri, options: OpenOptions, file: OpenFile) -> FileBackend {
         let is_block = file.is_block_device();
-        let for_extents = if is_block { None } else { open::reopen(&file) };
+        let for_extents = if is_block { None } else { open::reopen(file.as_fd()) };
         FileBackend {
             path: uri.path.clone(),
             properties: Properties {
@@ -117,6 +119,7 @@ impl FileBackend {
             attached: None,
             extents: None,
             running: Slab::new(),
+            last_write: None,
             can_punch: true,
             can_zero: true,
         }
@@ -139,11 +142,13 @@ impl FileBackend {
                 cx.reactor.read(file, offset, memory, token);
             }
             IoOp::Write { .. } => {
+                self.last_write = Some(cx.now);
                 let memory = io.region(done).expect("a write has memory");
                 cx.reactor.write(file, offset, memory, token);
             }
             IoOp::Flush => cx.reactor.flush(file, token),
             IoOp::Discard | IoOp::WriteZeroes { .. } => {
+                self.last_write = Some(cx.now);
                 cx.reactor.fallocate(file, mode, offset, io.range.len(), token);
             }
             IoOp::Extents | IoOp::Progress { .. } => unreachable!("not an operation of the file"),
@@ -307,6 +312,20 @@ impl Backend for FileBackend {
 
     fn next_deadline(&self) -> Nanos {
         Nanos::NEVER
+    }
+
+    fn witness(&self) -> Option<Witness> {
+        let file = self.file.as_ref()?;
+        let reads = open::reopen(file.as_fd())?;
+        let read_only = self.properties.read_only;
+        match self.is_block {
+            true => Witness::of_device(file, reads, read_only).ok(),
+            false => Witness::of_file(file, reads, &self.path, read_only).ok(),
+        }
+    }
+
+    fn last_write(&self) -> Option<Nanos> {
+        self.last_write
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {

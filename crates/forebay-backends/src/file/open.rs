@@ -1,6 +1,6 @@
 //! Opening: what is refused, and with which words.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use forebay_io::file::{FileErrorKind, OpenFile, Options};
 use rustix::fs::{Mode, OFlags};
@@ -39,10 +39,10 @@ pub(super) fn open(uri: &FileUri, options: OpenOptions, block: bool) -> Result<O
     }
 }
 
-/// Another descriptor of a file, only to look for holes: with its own position, and without the
-/// lock, so that it does not outlive the one that has the lock.
-pub(super) fn reopen(file: &OpenFile) -> Option<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+/// Another descriptor of a file, only to look at it: with its own position, through the page cache, and without
+/// the lock, so that it does not outlive the one that has the lock.
+pub(super) fn reopen(file: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 

@@ -13,6 +13,7 @@ use forebay_io::reactor::Completion;
 
 use super::{Model, ModelConfig, ModelOp};
 use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
+use crate::witness::Witness;
 
 /// See the module.
 pub struct ModelBackend {
@@ -132,6 +133,14 @@ impl Backend for ModelBackend {
 
     fn trouble(&self) -> Option<&str> {
         self.inner.trouble()
+    }
+
+    fn witness(&self) -> Option<Witness> {
+        self.inner.witness()
+    }
+
+    fn last_write(&self) -> Option<Nanos> {
+        self.inner.last_write()
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {

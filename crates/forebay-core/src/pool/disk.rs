@@ -14,15 +14,19 @@
 //! | 136 | 8 | log: bytes that it may have |
 //! | 144 | 8 | last opened, seconds since 1970 |
 //! | 152 | 8 | last closed, seconds since 1970; 0: not since |
-//! | 160 | 4 | flags: 1 read-only, 2 backend exclusive, 4 needs `resolve`, 8 deferred flushes agreed to |
+//! | 160 | 4 | flags: 1 read-only, 2 backend exclusive, 4 needs `resolve`, 8 deferred flushes agreed to, 16 log accepted as far as it goes, 32 log went on on weak evidence |
 //! | 164 | 1 | how the last session ended: 0 clean, 1 it runs or crashed |
 //! | 165 | 3 | zero |
 //! | 168 | 8 | evidence: size of primary storage in bytes |
 //! | 176 | 8 | evidence: its modification time, seconds since 1970, signed |
 //! | 184 | 4 | evidence: nanoseconds of that |
-//! | 188 | 4 | evidence: what is there: 1 size, 2 time, 4 sample |
+//! | 188 | 4 | evidence: what is there: 1 size, 2 time, 4 sample, 8 time of change; 16: it is final |
 //! | 192 | 32 | evidence: hash over sampled ranges |
-//! | 224 | 32 | zero, kept for evidence |
+//! | 224 | 8 | evidence: when its metadata changed, seconds since 1970, signed |
+//! | 232 | 4 | evidence: nanoseconds of that |
+//! | 236 | 4 | zero |
+//! | 240 | 8 | evidence: generation of the sidecar that the last session with one wrote; 0: none |
+//! | 248 | 8 | zero, kept for evidence |
 //! | 256 | 16 | mode requested, its name |
 //! | 272 | 64 | name of the disk |
 //! | 336 | 2048 | URI of primary storage |
@@ -69,7 +73,11 @@ impl DiskFlags {
     pub const UNRESOLVED: DiskFlags = DiskFlags(4);
     /// Flushes may be acknowledged before they are durable: agreed to.
     pub const DEFERRED: DiskFlags = DiskFlags(8);
-    const ALL: u32 = 15;
+    /// The log is to be used as far as it goes, although durable records are missing: said by the administrator.
+    pub const ACCEPT_MISSING: DiskFlags = DiskFlags(16);
+    /// The dirty log went on although nothing proves that primary storage was not changed.
+    pub const WEAK: DiskFlags = DiskFlags(32);
+    const ALL: u32 = 63;
 
     /// True when all of `flags` are set.
     pub fn has(self, flags: DiskFlags) -> bool {
@@ -84,8 +92,14 @@ pub struct Evidence {
     pub size: Option<u64>,
     /// When it was modified: seconds since 1970 and nanoseconds.
     pub modified: Option<(i64, u32)>,
+    /// When its metadata changed, which nobody can set: as `modified`.
+    pub changed: Option<(i64, u32)>,
     /// Hash over sampled ranges.
     pub sample: Option<[u8; 32]>,
+    /// Nothing of the disk was written there after this was taken; else it is how the session found it.
+    pub is_final: bool,
+    /// Generation of the sidecar that the last session with one wrote; 0: none.
+    pub sidecar: Generation,
 }
 
 /// The record of a disk.
@@ -158,7 +172,11 @@ struct RawEvidence {
     nanos: U32,
     present: U32,
     sample: [u8; 32],
-    zero: [u8; 32],
+    changed_seconds: I64,
+    changed_nanos: U32,
+    zero: [u8; 4],
+    sidecar: U64,
+    reserved: [u8; 8],
 }
 
 const _: () = assert!(size_of::<Raw>() + pair::CONTENTS == 2384);
@@ -260,6 +278,7 @@ impl DiskRecord {
             (offset < block && offset.is_multiple_of(SECTOR), "grid offset"),
             (self.log_reserved <= self.log_max && self.log_max <= DISK_SIZE_MAX, "log limit"),
             (self.flags.0 & !DiskFlags::ALL == 0, "flag"),
+            (self.evidence.sidecar <= self.pending, "evidence"),
             (!self.name.is_empty(), "name"),
         ];
         match checks.into_iter().find(|(is_right, _)| !is_right) {
@@ -286,7 +305,16 @@ impl From<&Evidence> for RawEvidence {
             raw.sample = sample;
             present |= 4;
         }
+        if let Some((seconds, nanos)) = evidence.changed {
+            raw.changed_seconds = seconds.into();
+            raw.changed_nanos = nanos.into();
+            present |= 8;
+        }
+        if evidence.is_final {
+            present |= 16;
+        }
         raw.present = present.into();
+        raw.sidecar = evidence.sidecar.0.into();
         raw
     }
 }
@@ -294,13 +322,17 @@ impl From<&Evidence> for RawEvidence {
 impl RawEvidence {
     fn decode(&self) -> Result<Evidence, PairInvalid> {
         let present = self.present.get();
-        if present > 7 {
+        if present > 31 {
             return Err(PairInvalid::Field("evidence"));
         }
         Ok(Evidence {
             size: (present & 1 != 0).then_some(self.size.get()),
             modified: (present & 2 != 0).then_some((self.seconds.get(), self.nanos.get())),
+            changed: (present & 8 != 0)
+                .then_some((self.changed_seconds.get(), self.changed_nanos.get())),
             sample: (present & 4 != 0).then_some(self.sample),
+            is_final: present & 16 != 0,
+            sidecar: Generation(self.sidecar.get()),
         })
     }
 }

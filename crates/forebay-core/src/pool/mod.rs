@@ -17,9 +17,12 @@
 //! write-intent map) is no part of this format yet: whoever does not know it gives them back.
 
 pub mod disk;
+pub mod fence;
 pub mod lease;
 pub mod pair;
 pub mod progress;
+pub mod sample;
+pub mod sidecar;
 pub mod superblock;
 
 use crate::geometry::PAGE;

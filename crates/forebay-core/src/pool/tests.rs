@@ -34,7 +34,10 @@ fn record() -> DiskRecord {
         evidence: Evidence {
             size: Some(1 << 40),
             modified: Some((-5, 999)),
+            changed: Some((-4, 1)),
             sample: Some([8; 32]),
+            is_final: true,
+            sidecar: Generation(1),
         },
         mode: "write-back".into(),
         name: "db".into(),
@@ -216,7 +219,8 @@ fn a_disk_record_reads_back_within_its_limits() {
     refused(&|r| r.block_size = 5000, "block size");
     refused(&|r| r.grid_offset = 8192, "grid offset");
     refused(&|r| r.log_reserved = u64::MAX, "log limit");
-    refused(&|r| r.flags = DiskFlags(16), "flag");
+    refused(&|r| r.flags = DiskFlags(64), "flag");
+    refused(&|r| r.evidence.sidecar = Generation(6), "evidence");
     let mut page = BLANK;
     DiskRecord::encode_free(POOL, DiskNumber(0), 1, &mut page);
     assert_eq!(DiskRecord::decode(POOL, DiskNumber(0), [&BLANK, &page]), Ok((1, None)));

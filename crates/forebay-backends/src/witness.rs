@@ -1,0 +1,198 @@
+//! What can be known of primary storage beside its disk's I/O: its size, its times, a place for a sidecar.
+//!
+//! A witness looks at the same file as the backend that gave it, also when that one is on its shard or has ended, and keeps
+//! its lock until it is dropped. It blocks: it is for start, end and threads of the control plane.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_core::pool::fence::Timestamp;
+use rustix::fs::{Advice, AtFlags, StatxFlags, StatxTimestamp};
+
+/// Longest tick of a file system's clock.
+const TICK: Duration = Duration::from_millis(10);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Witness {
+    /// The descriptor that does the I/O, for its lock.
+    file: OwnedFd,
+    /// The same file through the page cache.
+    reads: File,
+    sidecar: Option<PathBuf>,
+    is_read_only: bool,
+}
+
+/// Primary storage at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Bytes.
+    pub size: u64,
+    /// When it was modified, where it can tell.
+    pub modified: Option<Timestamp>,
+    /// When its metadata changed, where it can tell.
+    pub changed: Option<Timestamp>,
+}
+
+impl Witness {
+    /// Of an open file; a sidecar has its place beside `path`, which leads there.
+    pub(crate) fn of_file(
+        file: &OwnedFd,
+        reads: OwnedFd,
+        path: &Path,
+        is_read_only: bool,
+    ) -> io::Result<Witness> {
+        // Whatever links lead there, the image has one sidecar.
+        let mut sidecar = path.canonicalize()?.into_os_string();
+        sidecar.push(".forebay");
+        let sidecar = Some(PathBuf::from(sidecar));
+        Ok(Witness { file: file.try_clone()?, reads: File::from(reads), sidecar, is_read_only })
+    }
+
+    /// Of an open block device.
+    pub(crate) fn of_device(
+        file: &OwnedFd,
+        reads: OwnedFd,
+        is_read_only: bool,
+    ) -> io::Result<Witness> {
+        let reads = File::from(reads);
+        Ok(Witness { file: file.try_clone()?, reads, sidecar: None, is_read_only })
+    }
+
+    /// The place of a sidecar, where there can be one.
+    pub fn sidecar(&self) -> Option<&Path> {
+        self.sidecar.as_deref()
+    }
+
+    /// True when it must not be changed, nor get a sidecar.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Looks at it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn look(&self) -> io::Result<Look> {
+        let size = forebay_io::file::size(self.reads.as_fd())?;
+        if self.sidecar.is_none() {
+            // The times of a device's node say nothing of what is on it.
+            return Ok(Look { size, modified: None, changed: None });
+        }
+        let wanted = StatxFlags::MTIME | StatxFlags::CTIME;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        let found = rustix::fs::statx(&self.file, "", flags, wanted)?;
+        let has = |flag: StatxFlags| found.stx_mask & flag.bits() != 0;
+        Ok(Look {
+            size,
+            modified: has(StatxFlags::MTIME).then(|| timestamp(found.stx_mtime)),
+            changed: has(StatxFlags::CTIME).then(|| timestamp(found.stx_ctime)),
+        })
+    }
+
+    /// Looks at it after what it tells was made durable.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn look_durably(&self) -> io::Result<Look> {
+        if !self.is_read_only {
+            // A flush for data alone leaves the times behind.
+            rustix::fs::fsync(&self.file)?;
+        }
+        self.look()
+    }
+
+    /// Looks at it durably when nobody of ours writes there any more. A later modification has another time, also
+    /// where the file system's clock ticks slowly.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn look_finally(&self) -> io::Result<Look> {
+        let look = self.look_durably()?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if let Some((seconds, nanos)) = look.modified
+            && let Ok(seconds) = u64::try_from(seconds)
+            && now.abs_diff(Duration::new(seconds, nanos)) < 2 * TICK
+        {
+            std::thread::sleep(2 * TICK);
+        }
+        Ok(look)
+    }
+
+    /// Fills `bytes` with what it holds from `offset` on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        // Not what was read before: what is there.
+        let len = std::num::NonZero::new(bytes.len() as u64);
+        rustix::fs::fadvise(&self.reads, offset, len, Advice::DontNeed)?;
+        self.reads.read_exact_at(bytes, offset)
+    }
+
+    /// Another one of the same file.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Witness> {
+        Ok(Witness {
+            file: self.file.try_clone()?,
+            reads: self.reads.try_clone()?,
+            sidecar: self.sidecar.clone(),
+            is_read_only: self.is_read_only,
+        })
+    }
+}
+
+fn timestamp(time: StatxTimestamp) -> Timestamp {
+    (time.tv_sec, time.tv_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use crate::{OpenOptions, Uri};
+
+    fn open(text: &str) -> Box<dyn crate::Backend> {
+        crate::open(&text.parse::<Uri>().unwrap(), OpenOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn a_file_has_size_times_and_a_place_for_a_sidecar_also_behind_wrappers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db.raw");
+        std::fs::write(&path, vec![7; 65536]).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        for uri in [
+            format!("file:{}", path.display()),
+            format!("file:{}?direct=off", link.display()),
+            format!("model:san?latency=1ms&inner=file:{}", path.display()),
+            format!("fault:rule=error,op=read&inner=file:{}", path.display()),
+        ] {
+            let backend = open(&uri);
+            let witness = backend.witness().expect("a file has one");
+            let look = witness.look_finally().unwrap();
+            let expect = path.metadata().unwrap();
+            assert_eq!(look.size, 65536);
+            assert_eq!(look.modified, Some((expect.mtime(), expect.mtime_nsec() as u32)));
+            assert_eq!(look.changed, Some((expect.ctime(), expect.ctime_nsec() as u32)));
+            let place = folder.path().canonicalize().unwrap().join("db.raw.forebay");
+            assert_eq!(witness.sidecar(), Some(place.as_path()));
+            let mut bytes = [0; 100];
+            witness.read(4000, &mut bytes).unwrap();
+            assert_eq!(bytes, [7; 100]);
+            // It keeps the lock for itself.
+            drop(backend);
+            let options = OpenOptions::default();
+            crate::open(&uri.parse().unwrap(), options).err().expect("it is in use");
+            drop(witness);
+        }
+        assert!(open("mem:1MiB").witness().is_none());
+    }
+}

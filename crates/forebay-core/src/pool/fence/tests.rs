@@ -1,0 +1,184 @@
+use super::super::sidecar::SidecarState;
+use super::*;
+
+const DISK: Uuid = Uuid([1; 16]);
+const POOL: Uuid = Uuid([2; 16]);
+const OTHER: Uuid = Uuid([3; 16]);
+/// The disk was served under generation 7, and a start under 8 was given up.
+const KNOWN: Known = Known {
+    disk: DISK,
+    pool: POOL,
+    is_new: false,
+    sidecar: Generation(7),
+    pending: Generation(8),
+    size: 4096,
+    times: STOPPED,
+};
+const STOPPED: Times = Times::Final { modified: Some(AT), changed: Some(AT) };
+const KILLED: Times = Times::Between { from: AT, to: LATER };
+const HOST_LOST: Times = Times::NotBefore(Some(AT));
+const EARLIER: Timestamp = (99, 999_999_999);
+const AT: Timestamp = (100, 5);
+const BETWEEN: Timestamp = (100, 700);
+const LATER: Timestamp = (101, 5);
+const TOO_LATE: Timestamp = (101, 6);
+
+fn sidecar(disk: Uuid, pool: Uuid, generation: u64) -> Sidecar {
+    Sidecar {
+        disk,
+        pool,
+        generation: Generation(generation),
+        state: SidecarState::OpenWithLog,
+        date: 0,
+        host: String::new(),
+        name: String::new(),
+    }
+}
+
+/// The verdict where all is as it was, but for what `change` does.
+fn check(times: Times, change: impl FnOnce(&mut Known, &mut Found<'_>), expect: Verdict) {
+    check_with(&sidecar(DISK, POOL, 7), times, change, expect);
+}
+
+fn check_with<'a>(
+    sidecar: &'a Sidecar,
+    times: Times,
+    change: impl FnOnce(&mut Known, &mut Found<'a>),
+    expect: Verdict,
+) {
+    let mut known = Known { times, ..KNOWN };
+    let mut found = Found {
+        size: 4096,
+        modified: Some(AT),
+        changed: Some(AT),
+        sidecar: SidecarFound::There(sidecar),
+        samples: Samples::Agree,
+    };
+    change(&mut known, &mut found);
+    assert_eq!(judge(&known, &found), expect, "{known:?} {found:?}");
+}
+
+#[test]
+fn what_is_as_it_was_is_strong_as_far_as_times_tell() {
+    check(STOPPED, |_, _| {}, Verdict::Strong);
+    check(STOPPED, |_, found| found.samples = Samples::Unknown, Verdict::Strong);
+    check(KILLED, |_, _| {}, Verdict::Strong);
+    check(KILLED, |_, found| found.modified = Some(BETWEEN), Verdict::Strong);
+    check(KILLED, |_, found| found.modified = Some(LATER), Verdict::Strong);
+    check(HOST_LOST, |_, _| {}, Verdict::Weak(Doubt::Unseen));
+    check(HOST_LOST, |_, found| found.modified = Some(TOO_LATE), Verdict::Weak(Doubt::Unseen));
+    check(Times::NotBefore(None), |_, _| {}, Verdict::Weak(Doubt::Unseen));
+    check(STOPPED, |known, _| known.is_new = true, Verdict::New);
+}
+
+#[test]
+fn a_time_that_does_not_fit_is_a_mismatch() {
+    let later = |was, is| Verdict::Mismatch(Change::Modified { was, is });
+    let earlier = |was, is| Verdict::Mismatch(Change::RolledBack { was, is });
+    check(STOPPED, |_, found| found.modified = Some(BETWEEN), later(AT, BETWEEN));
+    check(STOPPED, |_, found| found.modified = Some(EARLIER), earlier(AT, EARLIER));
+    check(KILLED, |_, found| found.modified = Some(TOO_LATE), later(LATER, TOO_LATE));
+    check(KILLED, |_, found| found.modified = Some(EARLIER), earlier(AT, EARLIER));
+    check(HOST_LOST, |_, found| found.modified = Some(EARLIER), earlier(AT, EARLIER));
+}
+
+#[test]
+fn another_size_or_content_is_a_mismatch_whatever_the_time_says() {
+    for times in [STOPPED, KILLED, HOST_LOST, Times::NotBefore(None)] {
+        let size = Change::Size { was: 4096, is: 8192 };
+        check(times, |_, found| found.size = 8192, Verdict::Mismatch(size));
+        let content = Verdict::Mismatch(Change::Content);
+        check(times, |_, found| found.samples = Samples::Differ, content);
+    }
+}
+
+#[test]
+fn a_sidecar_is_ours_from_the_last_one_of_a_session_to_pending() {
+    for times in [STOPPED, KILLED, HOST_LOST] {
+        let with = |disk, pool, generation, expect| {
+            check_with(&sidecar(disk, pool, generation), times, |_, _| {}, expect);
+        };
+        let ours = match times {
+            Times::NotBefore(_) => Verdict::Weak(Doubt::Unseen),
+            Times::Final { .. } | Times::Between { .. } => Verdict::Strong,
+        };
+        with(DISK, POOL, 7, ours);
+        with(DISK, POOL, 8, ours);
+        let (sidecar, pool) = (Generation(9), Generation(8));
+        with(DISK, POOL, 9, Verdict::Mismatch(Change::FlashRolledBack { sidecar, pool }));
+        let (sidecar, pool) = (Generation(6), Generation(7));
+        with(DISK, POOL, 6, Verdict::Mismatch(Change::SidecarRolledBack { sidecar, pool }));
+        with(OTHER, POOL, 7, Verdict::Mismatch(Change::OtherDisk));
+        with(DISK, OTHER, 7, Verdict::Mismatch(Change::OtherDisk));
+    }
+}
+
+#[test]
+fn without_sidecar_or_time_nothing_is_strong() {
+    for gone in [SidecarFound::NoPlace, SidecarFound::Missing, SidecarFound::Unreadable] {
+        for times in [STOPPED, KILLED] {
+            check(times, |_, found| found.sidecar = gone, Verdict::Weak(Doubt::Sidecar));
+        }
+        check(HOST_LOST, |_, found| found.sidecar = gone, Verdict::Weak(Doubt::Unseen));
+    }
+    let nobody_noted = Times::Final { modified: None, changed: None };
+    check(nobody_noted, |_, _| {}, Verdict::Weak(Doubt::NoTime));
+    for times in [STOPPED, KILLED] {
+        let tells_nothing = |found: &mut Found<'_>| found.modified = None;
+        check(times, |_, found| tells_nothing(found), Verdict::Weak(Doubt::NoTime));
+    }
+}
+
+#[test]
+fn a_time_that_was_set_back_is_no_proof() {
+    check(STOPPED, |_, found| found.changed = Some(LATER), Verdict::Weak(Doubt::Touched));
+    check(KILLED, |_, found| found.changed = Some(BETWEEN), Verdict::Strong);
+    check(KILLED, |_, found| found.changed = Some(TOO_LATE), Verdict::Weak(Doubt::Touched));
+}
+
+#[test]
+fn what_follows() {
+    let serve = |keeps_cache, is_weak| Follows::Serve { keeps_cache, is_weak };
+    let refuse = || Follows::Refuse;
+    let weak = Verdict::Weak(Doubt::Sidecar);
+    let mismatch = Verdict::Mismatch(Change::Content);
+    // The verdict, then what follows: clean; dirty; clean and exclusive; dirty and exclusive.
+    let table = [
+        (Verdict::New, [serve(false, false); 4]),
+        (Verdict::Strong, [serve(true, false); 4]),
+        (weak, [serve(false, false), serve(false, true), serve(true, false), serve(true, true)]),
+        (mismatch, [serve(false, false), refuse(), serve(false, false), refuse()]),
+    ];
+    for (verdict, expect) in table {
+        let cases = [(false, false), (true, false), (false, true), (true, true)];
+        for ((is_dirty, is_exclusive), expect) in cases.into_iter().zip(expect) {
+            let holdings = Holdings { is_dirty, is_unresolved: false, is_exclusive };
+            assert_eq!(verdict.follows(holdings), expect, "{verdict:?} {holdings:?}");
+            // What was refused stays refused, whatever primary storage looks like by now.
+            let unresolved = Holdings { is_unresolved: true, ..holdings };
+            let expect = if is_dirty { Follows::Refuse } else { expect };
+            assert_eq!(verdict.follows(unresolved), expect, "{verdict:?} {unresolved:?}");
+        }
+    }
+}
+
+#[test]
+fn a_log_elsewhere_claims_primary_storage_until_its_pool_has_forgotten_the_disk() {
+    let of = |state, pool| Sidecar { state, ..sidecar(OTHER, pool, 1) };
+    let claimed =
+        |sidecar: &Sidecar| is_claimed(sidecar, Some(DISK), Some(POOL), |disk| disk == DISK);
+    for (state, claims) in [
+        (SidecarState::Open, false),
+        (SidecarState::OpenWithLog, true),
+        (SidecarState::Dirty, true),
+        (SidecarState::Clean, false),
+    ] {
+        assert_eq!(claimed(&of(state, OTHER)), claims, "{state:?}");
+        assert!(!claimed(&of(state, POOL)), "its own pool does not know it any more");
+        let own = Sidecar { state, ..sidecar(DISK, POOL, 1) };
+        assert!(!claimed(&own));
+        assert_eq!(is_claimed(&own, None, None, |_| false), claims, "for a disk without flash");
+    }
+    let neighbour = of(SidecarState::Dirty, POOL);
+    assert!(is_claimed(&neighbour, Some(DISK), Some(POOL), |_| true));
+}
