@@ -188,9 +188,10 @@ class Bed:
                                    capture_output=True)
             disks = json.loads(shown.stdout)["disks"] if shown.returncode == 0 else []
             for disk in disks:
-                path = "/dev/shm/forebay-%s.staging" % disk["uuid"]
-                if os.path.exists(path):
-                    os.unlink(path)
+                for kind in ["staging", "trail"]:
+                    path = "/dev/shm/forebay-%s.%s" % (disk["uuid"], kind)
+                    if os.path.exists(path):
+                        os.unlink(path)
 
 
 class Server:

@@ -118,7 +118,7 @@ pub trait Backend: Send {
         None
     }
 
-    /// The `now` of the call in which it last began to change a file of [`Backend::witness`].
+    /// The `now` of the call in which a change of what [`Backend::witness`] looks at last began or ended.
     fn last_write(&self) -> Option<Nanos> {
         None
     }

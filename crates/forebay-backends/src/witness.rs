@@ -1,7 +1,8 @@
 //! What can be known of primary storage beside its disk's I/O: its size, its times, a place for a sidecar.
 //!
 //! A witness looks at the same file as the backend that gave it, also when that one is on its shard or has ended, and keeps
-//! its lock until it is dropped. It blocks: it is for start, end and threads of the control plane.
+//! the lock on it until it is dropped; a copy of a witness does not. It blocks: it is for start, end and threads of the
+//! control plane.
 
 use std::fs::File;
 use std::io;
@@ -19,10 +20,10 @@ const TICK: Duration = Duration::from_millis(10);
 /// See the module.
 #[derive(Debug)]
 pub struct Witness {
-    /// The descriptor that does the I/O, for its lock.
-    file: OwnedFd,
+    /// The descriptor that does the I/O: it has the lock.
+    _lock: Option<OwnedFd>,
     /// The same file through the page cache.
-    reads: File,
+    file: File,
     sidecar: Option<PathBuf>,
     is_read_only: bool,
 }
@@ -41,8 +42,8 @@ pub struct Look {
 impl Witness {
     /// Of an open file; a sidecar has its place beside `path`, which leads there.
     pub(crate) fn of_file(
-        file: &OwnedFd,
-        reads: OwnedFd,
+        locked: &OwnedFd,
+        file: OwnedFd,
         path: &Path,
         is_read_only: bool,
     ) -> io::Result<Witness> {
@@ -50,17 +51,18 @@ impl Witness {
         let mut sidecar = path.canonicalize()?.into_os_string();
         sidecar.push(".forebay");
         let sidecar = Some(PathBuf::from(sidecar));
-        Ok(Witness { file: file.try_clone()?, reads: File::from(reads), sidecar, is_read_only })
+        let _lock = Some(locked.try_clone()?);
+        Ok(Witness { _lock, file: File::from(file), sidecar, is_read_only })
     }
 
     /// Of an open block device.
     pub(crate) fn of_device(
-        file: &OwnedFd,
-        reads: OwnedFd,
+        locked: &OwnedFd,
+        file: OwnedFd,
         is_read_only: bool,
     ) -> io::Result<Witness> {
-        let reads = File::from(reads);
-        Ok(Witness { file: file.try_clone()?, reads, sidecar: None, is_read_only })
+        let _lock = Some(locked.try_clone()?);
+        Ok(Witness { _lock, file: File::from(file), sidecar: None, is_read_only })
     }
 
     /// The place of a sidecar, where there can be one.
@@ -78,7 +80,7 @@ impl Witness {
     /// # Errors
     /// The kernel's.
     pub fn look(&self) -> io::Result<Look> {
-        let size = forebay_io::file::size(self.reads.as_fd())?;
+        let size = forebay_io::file::size(self.file.as_fd())?;
         if self.sidecar.is_none() {
             // The times of a device's node say nothing of what is on it.
             return Ok(Look { size, modified: None, changed: None });
@@ -130,18 +132,18 @@ impl Witness {
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         // Not what was read before: what is there.
         let len = std::num::NonZero::new(bytes.len() as u64);
-        rustix::fs::fadvise(&self.reads, offset, len, Advice::DontNeed)?;
-        self.reads.read_exact_at(bytes, offset)
+        rustix::fs::fadvise(&self.file, offset, len, Advice::DontNeed)?;
+        self.file.read_exact_at(bytes, offset)
     }
 
-    /// Another one of the same file.
+    /// Another one of the same file, which does not keep the lock.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn try_clone(&self) -> io::Result<Witness> {
+    pub fn copy(&self) -> io::Result<Witness> {
         Ok(Witness {
+            _lock: None,
             file: self.file.try_clone()?,
-            reads: self.reads.try_clone()?,
             sidecar: self.sidecar.clone(),
             is_read_only: self.is_read_only,
         })
@@ -187,11 +189,14 @@ mod tests {
             let mut bytes = [0; 100];
             witness.read(4000, &mut bytes).unwrap();
             assert_eq!(bytes, [7; 100]);
-            // It keeps the lock for itself.
+            // It keeps the lock for itself, its copy does not.
+            let copy = witness.copy().unwrap();
             drop(backend);
-            let options = OpenOptions::default();
-            crate::open(&uri.parse().unwrap(), options).err().expect("it is in use");
+            let reopened = || crate::open(&uri.parse().unwrap(), OpenOptions::default());
+            reopened().err().expect("it is in use");
             drop(witness);
+            reopened().unwrap();
+            copy.look().unwrap();
         }
         assert!(open("mem:1MiB").witness().is_none());
     }

@@ -9,4 +9,5 @@ pub mod cli;
 pub mod command;
 pub mod config;
 pub mod daemon;
+mod date;
 pub mod shard;

@@ -295,6 +295,10 @@ impl Backend for FileBackend {
 
     fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
         let key = TokenRange::local(completion.token) as usize;
+        if matches!(self.running[key].io.op, IoOp::Write { .. }) {
+            // It may have waited, and left its time there only now.
+            self.last_write = Some(cx.now);
+        }
         match self.outcome(key, completion.result) {
             None => self.advance(cx, key),
             Some(status) => {

@@ -33,6 +33,16 @@ No client may be attached. Primary storage has everything then, and the pool kno
 Example:
   forebay disk detach db")]
     Detach(NamedArgs),
+    /// Decide about the write log of a disk that was refused: use it, or discard it
+    #[command(after_help = "\
+A disk is refused when primary storage was changed while its write log holds data, or when part of the log is gone. Stop the
+daemon that has the pool, look at both sides, copy them, and decide. Without a choice nothing is changed.
+
+Examples:
+  forebay disk resolve db --pool /nvme/pool
+  forebay disk resolve db --pool /nvme/pool --use-log
+  forebay disk resolve db --pool /nvme/pool --discard-log 1.3GiB")]
+    Resolve(ResolveArgs),
 }
 
 /// Options of all of them.
@@ -92,6 +102,25 @@ pub struct SetArgs {
     /// Options of all.
     #[command(flatten)]
     pub common: ControlArgs,
+}
+
+/// `forebay disk resolve`.
+#[derive(Debug, Args)]
+pub struct ResolveArgs {
+    /// The disk
+    pub disk: Name,
+    /// The flash that has its write log: the path of --flash
+    #[arg(long, value_name = "PATH")]
+    pub pool: PathBuf,
+    /// Take primary storage as it is, and let the log, as far as it goes, be written over it
+    #[arg(long, conflicts_with = "discard_log")]
+    pub use_log: bool,
+    /// Give up what is in the log: AMOUNT is how much, as it is shown
+    #[arg(long, value_name = "AMOUNT")]
+    pub discard_log: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The commands of `forebay pool`.

@@ -22,6 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) fn disk(command: DiskCommand) -> Result<()> {
     client::block_on(async {
         match command {
+            DiskCommand::Resolve(args) => super::resolve::resolve(&args),
             DiskCommand::List(args) => list(args).await,
             DiskCommand::Show(args) => show(args).await,
             DiskCommand::Flush(args) => flush(args).await,

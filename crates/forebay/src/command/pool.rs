@@ -6,10 +6,10 @@ use std::io::Write as _;
 use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
 
-use super::events::utc;
 use super::table::count;
 use crate::cli::disk::{PoolArgs, PoolCommand};
 use crate::daemon::pool::report::{self, DiskReport, PoolReport};
+use crate::date::utc;
 
 /// Carries out a command.
 pub(crate) fn pool(command: PoolCommand) -> Result<()> {
@@ -70,6 +70,9 @@ fn describe_disk(disk: &DiskReport, text: &mut String) {
         "  generation       {} ({} pending)",
         disk.generation, disk.generation_pending
     );
+    if let Some(evidence) = &disk.evidence {
+        let _ = writeln!(text, "  evidence         {evidence}");
+    }
     if disk.flushes_deferred {
         let _ = writeln!(
             text,

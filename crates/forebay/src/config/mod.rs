@@ -20,8 +20,8 @@ pub mod file;
 pub mod values;
 
 use values::{
-    Address, Admission, Barrier, Bypass, DestageOrder, Flash, FlushSemantics, GridOffset, Mode,
-    Name, OnTimeout, Policy, Reactor, Size, Span, Switch, ValueError,
+    Address, Admission, Barrier, Bypass, DestageOrder, DiskId, Flash, FlushSemantics, GridOffset,
+    Mode, Name, OnTimeout, Policy, Reactor, Size, Span, Switch, ValueError,
 };
 
 /// Settings of one disk that have a default.
@@ -82,6 +82,13 @@ pub struct DiskOptions {
     /// Refuse writes, and open primary storage without the right to write
     #[arg(long, help_heading = "Disk")]
     pub read_only: bool,
+    /// Declare that nobody else writes to primary storage, also while the disk is stopped: cached data are then used after a
+    /// restart where nothing speaks against it, although nothing proves it
+    #[arg(long, help_heading = "Disk")]
+    pub backend_exclusive: bool,
+    /// Use primary storage although the write log of the disk with this UUID may hold newer data, which are given up
+    #[arg(long, value_name = "UUID", help_heading = "Disk")]
+    pub take_over: Option<DiskId>,
     /// Time that primary storage has for one I/O [default: 30s]
     #[arg(long, value_name = "TIME", help_heading = "Disk")]
     pub backend_timeout: Option<Span>,
@@ -125,6 +132,10 @@ pub struct DiskSpec {
     pub write_cache: bool,
     /// Refuses writes.
     pub read_only: bool,
+    /// Nobody else writes to primary storage.
+    pub backend_exclusive: bool,
+    /// The disk whose claim on primary storage is given up.
+    pub take_over: Option<DiskId>,
     /// Time for one I/O on primary storage.
     pub backend_timeout: Duration,
     /// What the client gets after that time.
@@ -216,6 +227,8 @@ impl DiskOptions {
             metadata_bytes_max: self.metadata_limit.map_or(1 << 30, |size| size.0),
             write_cache: self.write_cache.is_none_or(|switch| switch.0),
             read_only: self.read_only,
+            backend_exclusive: self.backend_exclusive,
+            take_over: self.take_over,
             backend_timeout: self.backend_timeout.map_or(Duration::from_secs(30), |span| span.0),
             on_timeout: self.on_timeout.unwrap_or(OnTimeout(forebay_core::config::OnTimeout::Fail)),
         }

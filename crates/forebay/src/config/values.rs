@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use forebay_core::config as core;
-use forebay_core::ids::Nanos;
+use forebay_core::ids::{Nanos, Uuid};
 use forebay_core::policy::PolicyKind;
 use forebay_io::reactor::ReactorKind;
 
@@ -21,6 +21,25 @@ pub use address::{Access, Address};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ValueError(pub String);
+
+/// A disk, by its UUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskId(pub Uuid);
+
+impl FromStr for DiskId {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<DiskId, ValueError> {
+        text.parse()
+            .map(DiskId)
+            .map_err(|error| ValueError(format!("'{text}' is no disk: {error}")))
+    }
+}
+
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// Makes a `FromStr` type readable from a configuration file's string.
 macro_rules! from_string {
@@ -270,6 +289,7 @@ impl fmt::Display for Name {
 }
 
 from_string!(
+    DiskId,
     Mode,
     Policy,
     Admission,

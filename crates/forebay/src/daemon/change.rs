@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::control::{ControlState, refuse};
 use super::events::Severity;
-use super::pool::{self, EndOfSession};
+use super::pool::EndOfSession;
 use crate::config::values::Mode;
 use crate::shard::Drained;
 
@@ -64,15 +64,18 @@ pub(super) async fn detach(
     }
 }
 
-async fn end(state: &ControlState, name: &str, index: usize) -> Result<()> {
+async fn end(state: &Arc<ControlState>, name: &str, index: usize) -> Result<()> {
     let drained = state.disks[index].detach().await?;
     let disk = || format!("disk '{name}'");
-    if let Some((pool, number)) = &state.places[index] {
+    if state.places[index].is_some() {
         let end = match end_of_session(&drained) {
             EndOfSession::Clean => EndOfSession::Detached,
             other => other,
         };
-        pool::lock(pool).close(*number, end).with_context(disk)?;
+        // It looks at primary storage once more, and may wait for it.
+        let (state, is_quiet) = (state.clone(), drained.is_quiet);
+        let leave = move || state.places[index].as_ref().map(|place| place.leave(end, is_quiet));
+        tokio::task::spawn_blocking(leave).await?.transpose().with_context(disk)?;
     }
     state.note_detached(name);
     state.report(

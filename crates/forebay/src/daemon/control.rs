@@ -13,10 +13,9 @@ use tokio::sync::Notify;
 use super::api::{ApiError, DaemonInfo, DiskInfo, DiskStats};
 use super::change;
 use super::events::{EventLine, EventLog, EventSender, Severity};
+use super::fence::Place;
 use super::listener::ListenerState;
-use super::pool::SharedPool;
 use crate::shard::{DiskHandle, Gone};
-use forebay_core::pool::DiskNumber;
 
 /// What the control socket can tell.
 #[derive(Debug)]
@@ -26,7 +25,7 @@ pub struct ControlState {
     /// The disks, in the order of [`DaemonInfo::disks`].
     pub disks: Vec<DiskHandle>,
     /// Where they have their flash, in the same order.
-    pub places: Vec<Option<(SharedPool, DiskNumber)>>,
+    pub(super) places: Vec<Option<Place>>,
     /// Names of those that were detached.
     pub detached: Mutex<BTreeSet<String>>,
     /// The listeners.

@@ -8,7 +8,7 @@
 //! | bind the control socket | [`unix::UnixSocket`] |
 //! | open, lock and prepare pools | [`pool::Pool`] |
 //! | start the shards | [`ShardHandle`] |
-//! | open primary storage, check and take memory, hand the disk to its shard | the shard |
+//! | open primary storage, judge whether it is what the disk left, recover the log, take memory, hand the disk to its shard | the shard |
 //! | bind the listeners | [`listener::Listener`] |
 //!
 //! The end, [`Daemon::shut_down`]: listeners close, disks finish what is in flight and flush primary
@@ -29,6 +29,7 @@ pub mod api;
 mod change;
 pub mod control;
 pub mod events;
+pub mod fence;
 pub mod listener;
 mod open;
 pub mod place;
@@ -41,6 +42,7 @@ use crate::shard::{DiskHandle, Drained, ShardHandle};
 use api::{DaemonInfo, DiskInfo};
 use control::ControlState;
 use events::{EventLog, EventSender, Severity};
+use fence::{Place, watch::Watch};
 use listener::{Listener, Served};
 use pool::owner::PoolOwner;
 use pool::{Pool, Share, SharedPool};
@@ -58,6 +60,7 @@ pub struct Daemon {
     control: Arc<ControlState>,
     events: EventSender,
     pools: BTreeMap<PathBuf, (SharedPool, PoolOwner)>,
+    _watch: Watch,
     _socket: UnixSocket,
 }
 
@@ -86,17 +89,19 @@ impl Daemon {
             .map(|index| ShardHandle::start(index, spec.shards, spec.reactor.0, events.clone()))
             .collect::<Result<Vec<ShardHandle>>>()?;
         let mut disks = Vec::new();
-        let mut places = Vec::new();
+        let mut places: Vec<Option<Place>> = Vec::new();
+        let mut watched = Vec::new();
         for (index, disk) in spec.disks.iter().enumerate() {
             let shard = index % shards.len();
-            let opened =
+            let mut opened =
                 open::open(disk, &handles).with_context(|| format!("disk '{}'", disk.name))?;
             for (severity, text) in &opened.notes {
                 events.report(Some(&disk.name.0), *severity, text.clone());
             }
             let (info, export) = (opened.info(disk, shard), opened.export(disk));
-            let pool = disk.flash.as_ref().map(|flash| pools[&flash.path].0.clone());
-            places.push(pool.zip(opened.number()));
+            let place = opened.take_place();
+            watched.extend(place.as_ref().and_then(Place::watched));
+            places.push(place);
             let handle = shards[shard]
                 .add(opened.into_new_disk(disk))
                 .await
@@ -131,7 +136,9 @@ impl Daemon {
             tasks.push(tokio::spawn(listener.serve(served)));
         }
         tasks.push(serve_control(control_listener, state.clone())?);
-        Ok(Daemon { tasks, shards, control: state, events, pools, _socket: socket })
+        let watch =
+            Watch::start(watched, events.clone()).context("no thread to watch primary storage")?;
+        Ok(Daemon { tasks, shards, control: state, events, pools, _watch: watch, _socket: socket })
     }
 
     /// What it is and serves.
@@ -228,11 +235,11 @@ impl Daemon {
         for disk in drained {
             let index = self.control.daemon.disks.iter().position(|info| info.name == disk.name);
             let place = index.and_then(|index| self.control.places[index].as_ref());
-            if let Some((pool, number)) = place
+            if let Some(place) = place
                 && !self.control.is_detached(&disk.name)
             {
-                pool::lock(pool)
-                    .close(*number, change::end_of_session(disk))
+                place
+                    .leave(change::end_of_session(disk), disk.is_quiet)
                     .with_context(|| format!("disk '{}'", disk.name))?;
             }
         }

@@ -15,12 +15,12 @@ use forebay_core::engine::{Engine, metadata_bytes};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::{Nanos, SegmentId};
 use forebay_core::log::group_memory_pages;
-use forebay_core::pool::DiskNumber;
 use forebay_frontends::nbd::Export;
 use forebay_io::arena::Arena;
 
 use super::api::DiskInfo;
 use super::events::Severity;
+use super::fence::{self, Place, Trail};
 use super::pool::owner::PoolHandle;
 use super::pool::staging::Staging;
 use super::pool::{self, DiskWish, LOCK_WAIT, OpenedLog, SharedPool};
@@ -36,6 +36,7 @@ pub(super) struct Opened {
     engine: Engine,
     memory: Arc<Arena>,
     on_flash: Option<OnFlash>,
+    place: Option<Place>,
     /// What is worth telling of how it was opened.
     pub(super) notes: Vec<(Severity, String)>,
 }
@@ -45,7 +46,7 @@ struct OnFlash {
     cache: Option<FlashShare>,
     is_direct: bool,
     log: Option<LogShare>,
-    number: DiskNumber,
+    trail: Option<Arc<Trail>>,
 }
 
 /// Opens primary storage, recovers the log, makes the engine, and takes the memory.
@@ -58,9 +59,17 @@ pub(super) fn open(spec: &DiskSpec, pools: &Pools) -> Result<Opened> {
     ensure!(properties.size > 0, "its primary storage {} is empty", spec.backend);
     let config = spec.engine_config(traits(spec, properties));
     let Some(flash) = &spec.flash else {
+        fence::check_claim(backend.witness().as_ref(), spec.take_over.map(|disk| disk.0))?;
         let engine = engine(config)?;
         let memory = Arc::new(memory(&engine, None)?);
-        return Ok(Opened { engine, memory, backend, on_flash: None, notes: Vec::new() });
+        return Ok(Opened {
+            engine,
+            memory,
+            backend,
+            on_flash: None,
+            place: None,
+            notes: Vec::new(),
+        });
     };
     let (pool, owner) = pools.get(&flash.path).expect("each flash path was opened");
     on_flash(spec, config, backend, pool, owner)
@@ -78,7 +87,10 @@ fn on_flash(
     let mut pool = pool::lock(shared);
     let mut wish = wish(spec, backend.properties());
     let number = pool.admit(&wish)?;
+    let examined = fence::examine(&mut pool, number, &wish, backend.witness(), &[])?;
+    notes.extend(examined.notes());
     let generation = pool.begin_session(number)?;
+    let mut fence = examined.begin(&pool, number, &mut notes);
     let mut log = None;
     if spec.write_log.is_some() || pool.has_log(number) {
         let mut opened = pool.open_log(number, generation, wish.grid_offset)?;
@@ -115,7 +127,9 @@ fn on_flash(
     }
     let staging = log.as_mut().and_then(|log| log.staging.take());
     let memory = Arc::new(memory(&engine, staging.as_ref())?);
-    pool.commit_session(number, &wish, &needed)?;
+    let found = fence.found(&pool.record(number));
+    pool.commit_session(number, &wish, &needed, found)?;
+    let trail = fence.follow(log.is_some())?;
     let log = match log {
         None => None,
         Some(log) => Some(LogShare {
@@ -130,8 +144,9 @@ fn on_flash(
             staging,
         }),
     };
-    let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, number });
-    Ok(Opened { engine, memory, backend, on_flash, notes })
+    let place = Some(Place::new(shared.clone(), number, fence));
+    let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, trail });
+    Ok(Opened { engine, memory, backend, on_flash, place, notes })
 }
 
 /// What the engine is told of primary storage.
@@ -161,6 +176,8 @@ fn wish(spec: &DiskSpec, properties: &Properties) -> DiskWish {
         log_bytes: spec.write_log.as_ref().map_or(0, |log| log.bytes),
         read_only: spec.read_only,
         is_deferred: spec.write_log.as_ref().is_some_and(|log| log.flush.0),
+        is_exclusive: spec.backend_exclusive,
+        takes_over: spec.take_over.map(|disk| disk.0),
     }
 }
 
@@ -267,9 +284,9 @@ fn check_memory(needed: u64) -> Result<()> {
 }
 
 impl Opened {
-    /// Its number in its pool.
-    pub(super) fn number(&self) -> Option<DiskNumber> {
-        self.on_flash.as_ref().map(|place| place.number)
+    /// Its place on flash, which is to be left when it has ended.
+    pub(super) fn take_place(&mut self) -> Option<Place> {
+        self.place.take()
     }
 
     /// What is told of the disk.
@@ -318,7 +335,8 @@ impl Opened {
 
     /// The disk for its shard.
     pub(super) fn into_new_disk(self, spec: &DiskSpec) -> NewDisk {
-        let (flash, log) = self.on_flash.map_or((None, None), |place| (place.cache, place.log));
+        let on_flash = self.on_flash.map(|on_flash| (on_flash.cache, on_flash.log, on_flash.trail));
+        let (flash, log, trail) = on_flash.unwrap_or_default();
         NewDisk {
             name: spec.name.0.as_str().into(),
             engine: self.engine,
@@ -326,6 +344,7 @@ impl Opened {
             backend: self.backend,
             flash,
             log,
+            trail,
             mode: spec.mode.0,
         }
     }

@@ -36,6 +36,7 @@ use super::token::{Class, token};
 use super::{DiskHandle, Drained, LogEnd, NewClient, NewDisk};
 use crate::daemon::api::DiskStats;
 use crate::daemon::events::{EventSender, Severity};
+use crate::daemon::fence::Trail;
 use crate::daemon::pool::owner::Leased;
 
 /// Actions that a batch has room for before its lists grow.
@@ -59,6 +60,8 @@ pub(crate) struct Disk {
     backend_events: Vec<BackendEvent>,
     flash: Option<Device>,
     log: Option<Log>,
+    /// Where it is noted when primary storage is written to.
+    trail: Option<Arc<Trail>>,
     /// I/Os of flash and log that ended as they were started.
     device_ended: Vec<(IoId, IoStatus)>,
     /// What the engine appends to.
@@ -112,7 +115,7 @@ impl Disk {
         events: EventSender,
         handle: DiskHandle,
     ) -> std::io::Result<Disk> {
-        let NewDisk { name, engine, memory, mut backend, flash, log, mode } = new;
+        let NewDisk { name, engine, memory, mut backend, flash, log, trail, mode } = new;
         let arena = reactor.add_arena(memory.clone())?;
         let mut backend_events = Vec::with_capacity(BATCH);
         let tokens = TokenRange { base: token(Class::Backend, number, 0).0 };
@@ -138,6 +141,7 @@ impl Disk {
             backend_events,
             flash,
             log,
+            trail,
             device_ended: Vec::new(),
             actions: Actions::with_capacity(BATCH),
             running: Actions::with_capacity(BATCH),
@@ -275,6 +279,9 @@ impl Disk {
                 break;
             }
         }
+        if let (Some(trail), Some(at)) = (&self.trail, self.backend.last_write()) {
+            trail.note_write(at);
+        }
         if self.is_detaching && !self.engine.mode().logs() {
             self.drain(now, reactor);
         }
@@ -307,10 +314,11 @@ impl Disk {
     pub(crate) fn drained(&self) -> Option<Drained> {
         match self.ending {
             Ending::Done(status) => {
+                let is_quiet = self.engine.is_idle();
                 let log = self.engine.statistics().log;
                 let log =
                     log.map(|log| LogEnd { is_durable: log.is_durable, is_clean: log.is_clean });
-                Some(Drained { name: self.name.to_string(), status, log })
+                Some(Drained { name: self.name.to_string(), status, log, is_quiet })
             }
             Ending::Serving | Ending::Draining | Ending::Flushing | Ending::Flushed(_) => None,
         }
@@ -464,6 +472,7 @@ impl Disk {
         if let Ending::Flushed(status) = self.ending {
             let events = &mut self.backend_events;
             self.backend.detach(&mut BackendContext { now, reactor, events });
+            self.trail = None;
             self.ending = Ending::Done(status);
         }
     }

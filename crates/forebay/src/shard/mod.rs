@@ -31,6 +31,7 @@ use tokio::sync::oneshot;
 
 use crate::daemon::api::DiskStats;
 use crate::daemon::events::EventSender;
+use crate::daemon::fence::Trail;
 use crate::daemon::pool::owner::Leased;
 pub use log::LogShare;
 
@@ -82,6 +83,8 @@ pub struct NewDisk {
     pub flash: Option<FlashShare>,
     /// Its part in the pool, for its write log.
     pub log: Option<LogShare>,
+    /// Where it notes when it writes to primary storage.
+    pub trail: Option<Arc<Trail>>,
     /// The mode that it is to be in; the engine may begin in another one.
     pub mode: Mode,
 }
@@ -120,6 +123,8 @@ pub struct Drained {
     pub status: IoStatus,
     /// How its write log was left.
     pub log: Option<LogEnd>,
+    /// Nothing of it is under way on primary storage.
+    pub is_quiet: bool,
 }
 
 /// How a write log was left.

@@ -26,6 +26,11 @@ pub fn new_nonce() -> io::Result<u64> {
     Ok(u64::from_le_bytes(random()?))
 }
 
+/// What the host is called.
+pub fn name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Seconds since 1970.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()

@@ -19,21 +19,22 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
 use forebay_core::geometry::PAGE;
-use forebay_core::ids::{Generation, SegmentId};
+use forebay_core::ids::{Generation, SegmentId, Uuid};
 use forebay_core::pool::lease::{Holder, Lease, Role};
 use forebay_core::pool::superblock::Superblock;
 use forebay_core::pool::{DiskNumber, PoolGeometry};
 
 pub mod contents;
 pub mod file;
-mod host;
+pub(in crate::daemon) mod host;
 pub mod owner;
 mod record;
 mod recover;
 pub mod report;
+pub mod resolve;
 pub mod staging;
 pub mod tables;
 #[cfg(test)]
@@ -42,7 +43,7 @@ mod tests;
 use contents::Contents;
 pub(super) use file::LOCK_WAIT;
 use file::PoolFile;
-pub use record::{DiskWish, EndOfSession};
+pub use record::{Dirty, DiskWish, EndOfSession};
 pub use recover::OpenedLog;
 use tables::Tables;
 
@@ -123,9 +124,46 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Opens and locks a pool that is there, to change what it says of a disk that is not served.
+    ///
+    /// # Errors
+    /// There is none, or it is in use, damaged, or cannot be opened.
+    pub fn open_existing(path: &Path) -> Result<Pool> {
+        ensure!(path.exists(), "there is nothing at {}", path.display());
+        let file = PoolFile::open(path, false)?;
+        let Contents::Pool(superblock) = contents::look(&file)? else {
+            bail!("{} is no pool: it is blank", path.display())
+        };
+        file.sync().context("cannot flush the flash")?;
+        let tables = Tables::read(&file, superblock)
+            .with_context(|| format!("the flash {}", path.display()))?;
+        let disks = forebay_core::pool::DISKS_MAX.into();
+        Ok(Pool { file, tables, next_ordinals: vec![0; disks], has_failed: false })
+    }
+
     /// Whether I/O goes past the page cache.
     pub fn is_direct(&self) -> bool {
         self.file.is_direct()
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Its name for good.
+    pub fn uuid(&self) -> Uuid {
+        self.tables.superblock.pool
+    }
+
+    /// True when it has a disk of this name for good.
+    pub fn knows(&self, disk: Uuid) -> bool {
+        self.tables.disks().any(|(_, record)| record.uuid == disk)
+    }
+
+    /// What the log of a disk holds that primary storage may not have; it is read for that.
+    pub fn dirty(&self, disk: DiskNumber) -> Dirty {
+        report::dirty(&self.file, &self.tables, disk)
     }
 
     /// How it is cut.

@@ -30,6 +30,28 @@ pub struct DiskWish {
     pub read_only: bool,
     /// Flushes are acknowledged before they are durable, and that was agreed to.
     pub is_deferred: bool,
+    /// Nobody else writes to primary storage: said by the administrator.
+    pub is_exclusive: bool,
+    /// The disk whose claim on primary storage the administrator gives up.
+    pub takes_over: Option<Uuid>,
+}
+
+/// What a log holds that primary storage may not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dirty {
+    /// Writes.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Why the log cannot be read.
+    pub error: Option<String>,
+}
+
+impl Dirty {
+    /// True when something would be lost without the log.
+    pub fn is_dirty(&self) -> bool {
+        self.records > 0 || self.error.is_some()
+    }
 }
 
 /// How a disk is left.
@@ -57,7 +79,8 @@ impl Pool {
         for (number, record) in self.tables.disks() {
             let dirty = is_dirty(self, number);
             if record.name == wish.name {
-                if record.uri == wish.uri && record.size == wish.size {
+                if record.uri == wish.uri {
+                    // Whether it is still what it was, its size too, is the fence's to judge.
                     return Ok(number);
                 }
                 found = Some(number);
@@ -108,7 +131,8 @@ impl Pool {
         Ok(generation)
     }
 
-    /// The disk is served from now on; log segments that nobody needs any more are free.
+    /// The disk is served from now on, from primary storage that was found like this, perhaps on weak evidence; log segments
+    /// that nobody needs any more are free.
     ///
     /// # Errors
     /// The medium's.
@@ -117,8 +141,11 @@ impl Pool {
         number: DiskNumber,
         wish: &DiskWish,
         log: &[SegmentId],
+        (evidence, is_weak): (Evidence, bool),
     ) -> Result<()> {
         let mut record = self.record(number);
+        record.size = wish.size;
+        record.evidence = evidence;
         let grid_offset = wish.grid_offset.unwrap_or(record.grid_offset.into());
         record.committed = record.pending;
         record.session = SessionEnd::Running;
@@ -128,6 +155,9 @@ impl Pool {
         record.log_max = wish.log_bytes;
         record.mode = wish.mode.clone();
         record.flags = flags(wish);
+        if is_weak {
+            record.flags.0 |= DiskFlags::WEAK.0;
+        }
         (record.opened, record.closed) = (host::now(), 0);
         self.tables.set_disk(&self.file, number, Some(record))?;
         let unneeded: Vec<SegmentId> = self
@@ -142,11 +172,16 @@ impl Pool {
             .context("cannot write the tables of the pool")
     }
 
-    /// The disk is not served any more.
+    /// The disk is not served any more; `last` is the last look at primary storage, when nothing of it was under way.
     ///
     /// # Errors
     /// The medium's.
-    pub fn close(&mut self, number: DiskNumber, end: EndOfSession) -> Result<()> {
+    pub fn close(
+        &mut self,
+        number: DiskNumber,
+        end: EndOfSession,
+        last: Option<Evidence>,
+    ) -> Result<()> {
         if end == EndOfSession::Failed || self.has_failed {
             return Ok(());
         }
@@ -161,6 +196,9 @@ impl Pool {
         staging::remove_of(record.uuid);
         record.session = SessionEnd::Clean;
         record.closed = host::now();
+        if let Some(last) = last {
+            record.evidence = Evidence { sidecar: record.evidence.sidecar, ..last };
+        }
         let record = (end != EndOfSession::Detached).then_some(record);
         self.tables.set_disk(&self.file, number, record)
     }
@@ -177,7 +215,21 @@ impl Pool {
         Ok(())
     }
 
-    pub(super) fn record(&self, number: DiskNumber) -> DiskRecord {
+    /// The log of a disk is refused until an administrator has decided; durably.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn set_unresolved(&mut self, number: DiskNumber) -> Result<()> {
+        let mut record = self.record(number);
+        if record.flags.has(DiskFlags::UNRESOLVED) {
+            return Ok(());
+        }
+        record.flags.0 |= DiskFlags::UNRESOLVED.0;
+        self.tables.set_disk(&self.file, number, Some(record))
+    }
+
+    /// The record of a disk that was admitted.
+    pub(in crate::daemon) fn record(&self, number: DiskNumber) -> DiskRecord {
         self.tables.disk(number).expect("the disk was admitted").clone()
     }
 }
@@ -189,6 +241,9 @@ fn flags(wish: &DiskWish) -> DiskFlags {
     }
     if wish.is_deferred {
         flags.0 |= DiskFlags::DEFERRED.0;
+    }
+    if wish.is_exclusive {
+        flags.0 |= DiskFlags::EXCLUSIVE.0;
     }
     flags
 }

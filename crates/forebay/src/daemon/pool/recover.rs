@@ -6,6 +6,8 @@
 //! ```
 //! Each arrow is durable before the next, so that a crash anywhere finds the same records again.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, anyhow, bail};
 use forebay_core::ids::{Generation, GroupNumber, SegmentId, Sequence, Uuid};
 use forebay_core::log::adopt::{self, Adopted};
@@ -13,7 +15,7 @@ use forebay_core::log::recover::{
     LeasedSegment, LogReader, ReadError, RecoverError, RecoverInput, RecoveredLog, recover,
 };
 use forebay_core::log::segment::SegmentHeader;
-use forebay_core::pool::disk::SessionEnd;
+use forebay_core::pool::disk::{DiskFlags, SessionEnd};
 use forebay_core::pool::{DiskNumber, PairId, PoolGeometry};
 use forebay_core::sealed::PAGE_LEN;
 
@@ -126,7 +128,7 @@ impl Pool {
 
     fn recover(&mut self, number: DiskNumber, staged: &StagedGroups) -> Result<RecoveredLog> {
         let found = find(&self.file, &self.tables, number, staged)
-            .map_err(|error| explain(&error, &self.record(number).name))?;
+            .map_err(|error| explain(&error, &self.record(number).name, self.file.path()))?;
         let next = &mut self.next_ordinals[usize::from(number.0)];
         *next = (*next).max(found.next_ordinal);
         Ok(found)
@@ -225,6 +227,19 @@ pub(super) fn find(
     staged: &StagedGroups,
 ) -> Result<RecoveredLog, RecoverError> {
     let record = tables.disk(number).expect("there is such a disk");
+    let accept_missing = record.flags.has(DiskFlags::ACCEPT_MISSING);
+    find_accepting(file, tables, number, staged, accept_missing)
+}
+
+/// As [`find`]; with `accept_missing` as far as the log goes, although durable records are missing.
+pub(super) fn find_accepting(
+    file: &PoolFile,
+    tables: &Tables,
+    number: DiskNumber,
+    staged: &StagedGroups,
+    accept_missing: bool,
+) -> Result<RecoveredLog, RecoverError> {
+    let record = tables.disk(number).expect("there is such a disk");
     let segments: Vec<LeasedSegment> = tables.leases.log_of(number).collect();
     let progress = tables.progress(number);
     let input = RecoverInput {
@@ -237,7 +252,7 @@ pub(super) fn find(
         committed: record.committed,
         pending: record.pending,
         staged: &staged.headers(),
-        accept_missing: false,
+        accept_missing,
     };
     recover(&input, &mut Reader::new(file, tables.geometry()))
 }
@@ -250,10 +265,12 @@ fn end_of(found: &RecoveredLog, group: u32) -> Sequence {
     records.next().map_or(Sequence(0), |last| last.sequence.plus(1))
 }
 
-fn explain(error: &RecoverError, name: &str) -> anyhow::Error {
+fn explain(error: &RecoverError, name: &str, path: &Path) -> anyhow::Error {
+    let shown = path.display();
     anyhow!(
         "the write log of disk '{name}' cannot be used: {error}. Nothing was changed. Primary storage alone is older \
-         than what the guest has written; copy the flash before anything else is tried"
+         than what the guest has written. Copy the flash, then see what can be done: forebay disk resolve {name} --pool \
+         {shown}"
     )
 }
 

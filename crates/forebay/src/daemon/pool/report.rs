@@ -16,7 +16,7 @@ use super::contents::{self, Contents};
 use super::file::{PoolFile, PoolPage};
 use super::staging::StagedGroups;
 use super::tables::Tables;
-use super::{host, page_offset, recover};
+use super::{Dirty, host, page_offset, recover};
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +75,9 @@ pub struct DiskReport {
     pub generation_pending: u64,
     /// Flushes were acknowledged before they were durable.
     pub flushes_deferred: bool,
+    /// What speaks for primary storage being what the log belongs to, where that is not strong.
+    #[serde(default)]
+    pub evidence: Option<String>,
     /// Segments of its log.
     pub log_segments: u32,
     /// Writes that may not be on primary storage.
@@ -169,12 +172,28 @@ fn found(
     number: DiskNumber,
     record: &DiskRecord,
 ) -> Result<RecoveredLog, String> {
-    let is_same_boot = record.boot == host::boot() && record.session == SessionEnd::Running;
-    let staged = match is_same_boot {
+    recover::find(file, tables, number, &staged(tables, record)).map_err(|error| error.to_string())
+}
+
+/// What stands in the staging file of a disk, if that counts.
+pub(super) fn staged(tables: &Tables, record: &DiskRecord) -> StagedGroups {
+    match record.boot == host::boot() && record.session == SessionEnd::Running {
         true => StagedGroups::peek(record.uuid, tables.geometry().segment_pages()),
         false => StagedGroups::default(),
-    };
-    recover::find(file, tables, number, &staged).map_err(|error| error.to_string())
+    }
+}
+
+/// What the log of a disk holds that primary storage may not have.
+pub(super) fn dirty(file: &PoolFile, tables: &Tables, number: DiskNumber) -> Dirty {
+    let record = tables.disk(number).expect("there is such a disk");
+    match found(file, tables, number, record) {
+        Ok(log) => Dirty {
+            records: log.records.len() as u64,
+            bytes: log.checksums.len() as u64 * PAGE,
+            error: None,
+        },
+        Err(why) => Dirty { error: Some(why), ..Dirty::default() },
+    }
 }
 
 fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecord) -> DiskReport {
@@ -182,6 +201,7 @@ fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecor
         Ok(log) => (log, None),
         Err(why) => (RecoveredLog::default(), Some(why)),
     };
+    let has = |flags| record.flags.has(flags);
     DiskReport {
         name: record.name.clone(),
         uuid: record.uuid.to_string(),
@@ -196,7 +216,12 @@ fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecor
         closed: record.closed,
         generation: record.committed.0,
         generation_pending: record.pending.0,
-        flushes_deferred: record.flags.has(DiskFlags::DEFERRED),
+        flushes_deferred: has(DiskFlags::DEFERRED),
+        evidence: if has(DiskFlags::UNRESOLVED) {
+            Some("mismatch: needs 'forebay disk resolve'".to_owned())
+        } else {
+            has(DiskFlags::WEAK).then(|| "weak at the last start".to_owned())
+        },
         log_segments: tables.log_segments(number) as u32,
         dirty_records: log.records.len() as u64,
         dirty_bytes: log.checksums.len() as u64 * PAGE,

@@ -149,7 +149,7 @@ fn path_in(folder: &Path, disk: Uuid) -> PathBuf {
 }
 
 /// A folder on tmpfs: the shared memory of the host, or this user's runtime folder.
-fn folder() -> Option<PathBuf> {
+pub(in crate::daemon) fn folder() -> Option<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     [Some(PathBuf::from("/dev/shm")), runtime].into_iter().flatten().find(|folder| {
         rustix::fs::statfs(folder).is_ok_and(|found| found.f_type as u64 == TMPFS)

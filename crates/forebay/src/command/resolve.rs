@@ -1,0 +1,39 @@
+//! `forebay disk resolve`: decides about the log of a disk that was refused, with its pool and primary storage locked.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+
+use crate::cli::disk::ResolveArgs;
+use crate::daemon::fence::resolve::Sides;
+
+/// Shows both sides, or carries out what was decided.
+pub(super) fn resolve(args: &ResolveArgs) -> Result<()> {
+    let sides = Sides::open(&args.pool, &args.disk.0)?;
+    let shown = serde_json::to_value(sides.shown())?;
+    let (text, decided) = match (&args.discard_log, args.use_log) {
+        (Some(amount), _) => {
+            sides.discard_log(amount)?;
+            ("the log was discarded: the disk can be started", "discard-log")
+        }
+        (None, true) => {
+            sides.use_log()?;
+            ("the log goes on when the disk is started", "use-log")
+        }
+        (None, false) if args.json => ("", "nothing"),
+        (None, false) => {
+            print(&sides.describe())?;
+            return Ok(());
+        }
+    };
+    if args.json {
+        let mut shown = shown;
+        shown["decided"] = decided.into();
+        return print(&format!("{shown}\n"));
+    }
+    print(&format!("disk {}: {text}\n", args.disk))
+}
+
+fn print(text: &str) -> Result<()> {
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}

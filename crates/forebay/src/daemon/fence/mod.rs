@@ -1,0 +1,293 @@
+//! The fence against stale caches: has somebody else written to primary storage since the disk left it?
+//!
+//! ```text
+//!   start   examine ── refused: needs `disk resolve` (durably)
+//!              │
+//!           generation + 1 pending (durable) ─► begin: sidecar ─► … recovery … ─► committed ─► follow: trail
+//!   served     shard notes writes, a thread looks at primary storage                  (trail.rs, watch.rs)
+//!   end     last look and samples ─► record closed (durable) ─► sidecar closed ─► trail removed
+//! ```
+//! [`forebay_core::pool::fence`] judges without I/O; this gathers what it judges, and keeps the sidecar.
+//!
+//! **Invariants**
+//! - A sidecar never says less than the pool: that the log may be dirty stands there before the first request and
+//!   until the pool says durably that it is not.
+//! - What a session found and judged is given up (the old trail, the old evidence) only when the session is
+//!   committed, so that a start that dies in between is judged from the same facts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use forebay_backends::{Look, Witness};
+use forebay_core::ids::{Generation, Uuid};
+use forebay_core::pool::DiskNumber;
+use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
+use forebay_core::pool::fence::{
+    self, Follows, Holdings, Known, Times, Verdict, is_claimed, judge,
+};
+use forebay_core::pool::sidecar::{Sidecar, SidecarState};
+
+mod place;
+pub mod resolve;
+mod sample;
+mod sidecar;
+mod trail;
+pub(super) mod watch;
+mod words;
+
+pub(super) use place::Place;
+pub use sample::Fact;
+pub use trail::Trail;
+pub use words::Refused;
+
+use super::events::Severity;
+use super::pool::{DiskWish, EndOfSession, Pool, host};
+use sidecar::Found;
+
+/// Time that samples may take at start.
+const EXAMINE_MAX: Duration = Duration::from_secs(5);
+/// Time that the last look at primary storage may take at the end.
+const LEAVE_MAX: Duration = Duration::from_secs(3);
+
+/// What was found before a disk's session begins.
+pub(super) struct Examined {
+    witness: Option<Witness>,
+    look: Look,
+    verdict: Verdict,
+    follows: Follows,
+    is_dirty: bool,
+}
+
+/// A disk's fence while it is served.
+#[derive(Debug)]
+pub(super) struct Fence {
+    witness: Option<Witness>,
+    look: Look,
+    disk: Uuid,
+    pool: Uuid,
+    name: String,
+    generation: Generation,
+    /// The sidecar as it was written last.
+    sidecar: Option<SidecarState>,
+    ahead_ns: i64,
+    is_weak: bool,
+    trail: Option<Arc<Trail>>,
+}
+
+/// Refuses primary storage that belongs to another disk, whose log may hold newer data. For a disk without flash.
+///
+/// # Errors
+/// It does, and the administrator has not said that this disk takes it over.
+pub(super) fn check_claim(witness: Option<&Witness>, takes_over: Option<Uuid>) -> Result<()> {
+    let place = witness.and_then(Witness::sidecar);
+    match sidecar::read(place) {
+        Found::There(found)
+            if is_claimed(&found, None, None, |_| false) && takes_over != Some(found.disk) =>
+        {
+            Err(words::claimed(&found, place).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Judges whether primary storage is what the disk left; `facts` are granules that a cache holds and that
+/// primary storage must hold, too.
+///
+/// # Errors
+/// The disk must not be served: primary storage belongs to another disk, or was changed and the log is dirty. The
+/// latter is noted in the pool, so that no later start forgets it.
+pub(super) fn examine(
+    pool: &mut Pool,
+    number: DiskNumber,
+    wish: &DiskWish,
+    witness: Option<Witness>,
+    facts: &[Fact],
+) -> Result<Examined> {
+    let record = pool.record(number);
+    let look = match &witness {
+        Some(witness) => {
+            let found = witness.look_durably().context("cannot look at its primary storage")?;
+            Look { size: wish.size, ..found }
+        }
+        None => Look { size: wish.size, modified: None, changed: None },
+    };
+    let place = witness.as_ref().and_then(Witness::sidecar);
+    let found = sidecar::read(place);
+    if let Found::There(there) = &found {
+        let claimed =
+            is_claimed(there, Some(record.uuid), Some(pool.uuid()), |disk| pool.knows(disk));
+        if claimed && wish.takes_over != Some(there.disk) {
+            return Err(words::claimed(there, place).into());
+        }
+    }
+    let known = known(pool, &record);
+    let samples = sample::compare(witness.as_ref(), &record, look.size, facts, EXAMINE_MAX);
+    let (modified, changed) = (look.modified, look.changed);
+    let sidecar = found.judged();
+    let verdict =
+        judge(&known, &fence::Found { size: look.size, modified, changed, sidecar, samples });
+    let is_unresolved = record.flags.has(DiskFlags::UNRESOLVED);
+    let needs_log = is_unresolved || !matches!(verdict, Verdict::New | Verdict::Strong);
+    let is_dirty = pool.has_log(number) && (!needs_log || pool.dirty(number).is_dirty());
+    let holdings = Holdings { is_dirty, is_unresolved, is_exclusive: wish.is_exclusive };
+    let follows = verdict.follows(holdings);
+    if follows == Follows::Refuse {
+        pool.set_unresolved(number)?;
+        return Err(words::refused(pool, number, verdict, &look, &found).into());
+    }
+    Ok(Examined { witness, look, verdict, follows, is_dirty })
+}
+
+/// What the pool knows of the disk, and tmpfs.
+fn known(pool: &Pool, record: &DiskRecord) -> Known {
+    Known {
+        disk: record.uuid,
+        pool: pool.uuid(),
+        is_new: record.committed == Generation(0),
+        sidecar: record.evidence.sidecar,
+        pending: record.pending,
+        size: record.size,
+        times: times(record),
+    }
+}
+
+fn times(record: &DiskRecord) -> Times {
+    let noted = fence::times_of(&record.evidence);
+    let is_same_boot = record.boot == host::boot();
+    match (noted, trail::left(record.uuid)) {
+        (Times::NotBefore(_), Some(left))
+            if is_same_boot && left.generation == record.committed =>
+        {
+            Times::Between { from: left.from, to: left.to }
+        }
+        (noted, _) => noted,
+    }
+}
+
+impl Examined {
+    /// True when cached data of a former session may be used.
+    pub(super) fn keeps_cache(&self) -> bool {
+        matches!(self.follows, Follows::Serve { keeps_cache: true, .. })
+    }
+
+    /// What is worth telling of it.
+    pub(super) fn notes(&self) -> Option<(Severity, String)> {
+        words::note(self.verdict, self.is_dirty, self.keeps_cache())
+    }
+
+    /// The session begins, whose generation is durable as pending in the pool: the sidecar says so from now on.
+    pub(super) fn begin(
+        self,
+        pool: &Pool,
+        number: DiskNumber,
+        notes: &mut Vec<(Severity, String)>,
+    ) -> Fence {
+        let record = pool.record(number);
+        let is_weak = matches!(self.follows, Follows::Serve { is_weak: true, .. });
+        let mut fence = Fence {
+            witness: self.witness,
+            look: self.look,
+            disk: record.uuid,
+            pool: pool.uuid(),
+            name: record.name,
+            generation: record.pending,
+            sidecar: None,
+            ahead_ns: 0,
+            is_weak,
+            trail: None,
+        };
+        let state =
+            if pool.has_log(number) { SidecarState::OpenWithLog } else { SidecarState::Open };
+        if let Err(error) = fence.write_sidecar(state) {
+            notes.push((Severity::Warning, words::no_sidecar(&error)));
+        }
+        fence
+    }
+}
+
+impl Fence {
+    /// What the pool notes when the session is committed: how it found primary storage, and whether a dirty log goes on
+    /// on weak evidence.
+    pub(super) fn found(&self, record: &DiskRecord) -> (Evidence, bool) {
+        let written = self.sidecar.map(|_| self.generation);
+        let evidence = Evidence {
+            size: Some(self.look.size),
+            modified: self.look.modified,
+            changed: self.look.changed,
+            sample: None,
+            is_final: false,
+            sidecar: written.unwrap_or(record.evidence.sidecar),
+        };
+        (evidence, self.is_weak)
+    }
+
+    /// The session is committed and requests are to come: `has_log` when the log may become dirty. The trail, which the
+    /// shard is to be given.
+    ///
+    /// # Errors
+    /// The sidecar cannot say what it has to.
+    pub(super) fn follow(&mut self, has_log: bool) -> Result<Option<Arc<Trail>>> {
+        if has_log && self.sidecar == Some(SidecarState::Open) {
+            self.write_sidecar(SidecarState::OpenWithLog).context("cannot write its sidecar")?;
+        }
+        if let Some(modified) = self.look.modified
+            && let Ok(trail) = Trail::begin(self.disk, self.generation, modified, self.ahead_ns)
+        {
+            self.trail = trail.map(Arc::new);
+        }
+        Ok(self.trail.clone())
+    }
+
+    /// The disk is served no more, nothing of it is under way: a last look, for the next start.
+    fn last_look(&self) -> Option<Evidence> {
+        let session = (self.disk, self.generation);
+        sample::last_look(self.witness.as_ref()?, session, self.look.size, LEAVE_MAX)
+    }
+
+    /// The pool says durably how the disk was left; now the sidecar does.
+    fn leave(&mut self, end: EndOfSession, looked: bool) -> std::io::Result<()> {
+        if looked && let Some(trail) = self.trail.take() {
+            trail.remove();
+        }
+        match end {
+            EndOfSession::Clean => self.write_sidecar(SidecarState::Clean),
+            EndOfSession::Dirty => self.write_sidecar(SidecarState::Dirty),
+            EndOfSession::Failed => Ok(()),
+            EndOfSession::Detached => {
+                if let Some(trail) = self.trail.take() {
+                    trail.remove();
+                }
+                match self.place() {
+                    Some(path) => sidecar::remove(&path),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Where the sidecar is to be written.
+    fn place(&self) -> Option<std::path::PathBuf> {
+        let witness = self.witness.as_ref().filter(|witness| !witness.is_read_only())?;
+        Some(witness.sidecar()?.to_owned())
+    }
+
+    fn write_sidecar(&mut self, state: SidecarState) -> std::io::Result<()> {
+        let Some(path) = self.place() else { return Ok(()) };
+        let sidecar = Sidecar {
+            disk: self.disk,
+            pool: self.pool,
+            generation: self.generation,
+            state,
+            date: host::now(),
+            host: host::name(),
+            name: self.name.clone(),
+        };
+        self.ahead_ns = sidecar::write(&path, &sidecar)?;
+        self.sidecar = Some(state);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! The sidecar's file: read, replaced as a whole, removed.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_core::pool::fence::SidecarFound;
+use forebay_core::pool::sidecar::{SIDECAR_MAX, Sidecar, SidecarInvalid};
+
+/// What is in the place of a sidecar.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// There is no place.
+    NoPlace,
+    /// Nothing.
+    Missing,
+    /// What cannot be read, and why.
+    Unreadable(String),
+    /// A sidecar.
+    There(Sidecar),
+}
+
+impl Found {
+    /// As the fence judges it.
+    pub(super) fn judged(&self) -> SidecarFound<'_> {
+        match self {
+            Found::NoPlace => SidecarFound::NoPlace,
+            Found::Missing => SidecarFound::Missing,
+            Found::Unreadable(_) => SidecarFound::Unreadable,
+            Found::There(sidecar) => SidecarFound::There(sidecar),
+        }
+    }
+}
+
+/// Reads what is at `path`.
+pub(super) fn read(path: Option<&Path>) -> Found {
+    let Some(path) = path else { return Found::NoPlace };
+    let mut bytes = Vec::new();
+    // A byte more than it may have: what is too long is not a sidecar.
+    let limit = SIDECAR_MAX as u64 + 1;
+    match File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)) {
+        Ok(_) => match Sidecar::decode(&bytes) {
+            Ok(sidecar) => Found::There(sidecar),
+            Err(why) => Found::Unreadable(describe(why)),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Missing,
+        Err(error) => Found::Unreadable(error.to_string()),
+    }
+}
+
+fn describe(why: SidecarInvalid) -> String {
+    why.to_string()
+}
+
+/// Replaces what is at `path`, durably; how far the clock of the medium is ahead of ours, in nanoseconds.
+///
+/// # Errors
+/// The kernel's; the old one is there then, or the new one.
+pub(super) fn write(path: &Path, sidecar: &Sidecar) -> io::Result<i64> {
+    let new = new_path(path);
+    let mut file = File::create(&new)?;
+    let before = SystemTime::now();
+    let written = file.write_all(&sidecar.encode()).and_then(|()| file.sync_all());
+    if let Err(error) = written {
+        let _ = fs::remove_file(&new);
+        return Err(error);
+    }
+    let ahead = ahead(file.metadata()?.modified()?, before, SystemTime::now());
+    fs::rename(&new, path)?;
+    sync_folder(path)?;
+    Ok(ahead)
+}
+
+/// Removes it, durably.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => sync_folder(path),
+    }
+}
+
+fn new_path(path: &Path) -> PathBuf {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    PathBuf::from(new)
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// How much later than between `before` and `after` something was modified; less than a tenth of a second is nothing.
+fn ahead(modified: SystemTime, before: SystemTime, after: SystemTime) -> i64 {
+    const TICKS: i64 = 100_000_000;
+    let nanos = |time: SystemTime| {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    };
+    let (modified, before, after) = (nanos(modified), nanos(before), nanos(after));
+    if modified < before - TICKS {
+        modified - before
+    } else if modified > after + TICKS {
+        modified - after
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::ids::{Generation, Uuid};
+    use forebay_core::pool::sidecar::SidecarState;
+
+    use super::*;
+
+    #[test]
+    fn it_is_replaced_as_a_whole_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db.raw.forebay");
+        assert!(matches!(read(None), Found::NoPlace));
+        assert!(matches!(read(Some(&path)), Found::Missing));
+        for generation in [1, 2] {
+            let sidecar = Sidecar {
+                disk: Uuid([1; 16]),
+                pool: Uuid([2; 16]),
+                generation: Generation(generation),
+                state: SidecarState::Open,
+                date: 5,
+                host: "h".into(),
+                name: "db".into(),
+            };
+            assert_eq!(write(&path, &sidecar).unwrap(), 0, "the same clock");
+            assert!(matches!(read(Some(&path)), Found::There(found) if found == sidecar));
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        fs::write(&path, "Forebay sidecar 1\n").unwrap();
+        assert!(matches!(read(Some(&path)), Found::Unreadable(_)));
+        remove(&path).unwrap();
+        remove(&path).unwrap();
+        assert!(matches!(read(Some(&path)), Found::Missing));
+    }
+
+    #[test]
+    fn another_clock_is_told_from_a_slow_tick() {
+        let at = |ms: u64| UNIX_EPOCH + Duration::from_millis(ms);
+        assert_eq!(ahead(at(996), at(1000), at(1010)), 0);
+        assert_eq!(ahead(at(61_010), at(1000), at(1010)), 60_000_000_000);
+        assert_eq!(ahead(at(0), at(60_000), at(60_010)), -60_000_000_000);
+    }
+}

@@ -1,0 +1,295 @@
+//! A pool and an image in a folder, opened and left as the daemon does, with somebody else in between.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use forebay_backends::{OpenOptions, Uri};
+
+use super::*;
+use crate::daemon::pool::{OpenedLog, Share};
+
+const MIB: u64 = 1 << 20;
+
+struct Bed {
+    folder: tempfile::TempDir,
+    wish: DiskWish,
+}
+
+/// A disk that is served.
+struct Served {
+    pool: Pool,
+    number: DiskNumber,
+    fence: Fence,
+    log: OpenedLog,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let disk = self.log.disk;
+        crate::daemon::pool::staging::remove_of(disk);
+    }
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("db.raw"), vec![1; 8 << 20]).unwrap();
+        let uri = format!("file:{}", folder.path().join("db.raw").display());
+        let wish = DiskWish {
+            name: "db".into(),
+            uri,
+            size: 8 * MIB,
+            block_size: 8192,
+            grid_offset: None,
+            mode: "write-back".into(),
+            log_bytes: 4 * MIB,
+            read_only: false,
+            is_deferred: false,
+            is_exclusive: false,
+            takes_over: None,
+        };
+        Bed { folder, wish }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn image(&self) -> File {
+        File::options().write(true).open(self.path("db.raw")).unwrap()
+    }
+
+    fn pool(&self) -> Pool {
+        Pool::open(&self.path("pool"), &[Share { cache: MIB, log: 4 * MIB }]).unwrap()
+    }
+
+    fn witness(&self) -> Witness {
+        let uri: Uri = self.wish.uri.parse().unwrap();
+        forebay_backends::open(&uri, OpenOptions::default()).unwrap().witness().unwrap()
+    }
+
+    fn examine(&self, pool: &mut Pool, facts: &[Fact]) -> Result<(DiskNumber, Examined)> {
+        let size = fs::metadata(self.path("db.raw")).unwrap().len();
+        let wish = DiskWish { size, ..self.wish.clone() };
+        let number = pool.admit(&wish).unwrap();
+        Ok((number, examine(pool, number, &wish, Some(self.witness()), facts)?))
+    }
+
+    fn verdict(&self) -> Verdict {
+        self.examine(&mut self.pool(), &[]).unwrap().1.verdict
+    }
+
+    /// Opens the disk; `steps` of: pending, sidecar, log, committed, trail.
+    fn open(&self, steps: usize) -> Option<Served> {
+        let mut pool = self.pool();
+        let (number, examined) = self.examine(&mut pool, &[]).unwrap();
+        if steps == 0 {
+            return None;
+        }
+        let generation = pool.begin_session(number).unwrap();
+        if steps == 1 {
+            return None;
+        }
+        let mut notes = Vec::new();
+        let mut fence = examined.begin(&pool, number, &mut notes);
+        assert_eq!(notes, []);
+        if steps == 2 {
+            return None;
+        }
+        let log = pool.open_log(number, generation, None).unwrap();
+        if steps == 3 {
+            return None;
+        }
+        let found = fence.found(&pool.record(number));
+        pool.commit_session(number, &self.wish, &log.segments(), found).unwrap();
+        if steps == 4 {
+            return None;
+        }
+        fence.follow(true).unwrap();
+        Some(Served { pool, number, fence, log })
+    }
+
+    fn serve(&self) -> Served {
+        self.open(5).unwrap()
+    }
+
+    fn sidecar(&self) -> Sidecar {
+        match sidecar::read(Some(&self.path("db.raw.forebay"))) {
+            Found::There(sidecar) => sidecar,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Served {
+    /// Left in order.
+    fn leave(mut self, end: EndOfSession) {
+        let last = self.fence.last_look().expect("nobody writes");
+        self.pool.close(self.number, end, Some(last)).unwrap();
+        self.fence.leave(end, true).unwrap();
+    }
+
+    /// As the shard when it writes to primary storage.
+    fn write(&self, bed: &Bed, at: u64) {
+        bed.image().write_all_at(&[9; 512], at).unwrap();
+        self.fence.trail.as_ref().unwrap().note_write(forebay_core::ids::Nanos(7));
+    }
+}
+
+fn has_tmpfs() -> bool {
+    crate::daemon::pool::staging::folder().is_some()
+}
+
+#[test]
+fn a_disk_that_was_left_in_order_finds_strong_evidence() {
+    let bed = Bed::new();
+    for end in [EndOfSession::Clean, EndOfSession::Dirty, EndOfSession::Clean] {
+        let served = bed.serve();
+        assert_eq!(bed.sidecar().state, SidecarState::OpenWithLog);
+        served.write(&bed, 4096);
+        served.leave(end);
+        let expect = match end {
+            EndOfSession::Dirty => SidecarState::Dirty,
+            _ => SidecarState::Clean,
+        };
+        assert_eq!(bed.sidecar().state, expect);
+        assert_eq!(bed.verdict(), Verdict::Strong, "{end:?}");
+    }
+    assert_eq!(bed.sidecar().generation, Generation(3));
+    bed.serve().leave(EndOfSession::Detached);
+    assert!(!bed.path("db.raw.forebay").exists());
+}
+
+#[test]
+fn a_start_that_dies_between_the_steps_is_judged_from_the_same_facts() {
+    for steps in 0..5 {
+        let bed = Bed::new();
+        bed.serve().leave(EndOfSession::Clean);
+        for _ in 0..2 {
+            assert!(bed.open(steps).is_none());
+        }
+        // Between the commit and its trail nobody knows what was written: that is the one weak moment.
+        let expect = match steps {
+            4 => Verdict::Weak(fence::Doubt::Unseen),
+            _ => Verdict::Strong,
+        };
+        assert_eq!(bed.verdict(), expect, "died after {steps} steps");
+        // And whoever wrote meanwhile is found, whichever step it was.
+        let image = bed.image();
+        image.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let verdict = bed.verdict();
+        assert!(matches!(verdict, Verdict::Mismatch(_)), "{steps} steps: {verdict:?}");
+    }
+}
+
+#[test]
+fn after_a_kill_the_time_lies_within_what_the_disk_wrote() {
+    if !has_tmpfs() {
+        return;
+    }
+    let bed = Bed::new();
+    let killed = |write: bool| {
+        let served = bed.serve();
+        if write {
+            served.write(&bed, 0);
+        }
+    };
+    killed(false);
+    assert_eq!(bed.verdict(), Verdict::Strong);
+    killed(true);
+    assert_eq!(bed.verdict(), Verdict::Strong);
+    // A start that was not committed changes nothing of that.
+    assert!(bed.open(3).is_none());
+    assert_eq!(bed.verdict(), Verdict::Strong);
+    let later = SystemTime::now() + Duration::from_secs(3);
+    bed.image().set_modified(later).unwrap();
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::Modified { .. })));
+    bed.image().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::RolledBack { .. })));
+    // Without any write of ours every later time is somebody else's.
+    killed(false);
+    bed.image().write_all_at(&[5; 512], 512).unwrap();
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::Modified { .. })));
+}
+
+#[test]
+fn after_a_loss_of_the_host_evidence_is_weak() {
+    let bed = Bed::new();
+    let served = bed.serve();
+    served.write(&bed, 0);
+    served.fence.trail.as_ref().unwrap().remove();
+    drop(served);
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Unseen));
+}
+
+#[test]
+fn a_time_that_was_set_back_is_caught_by_samples_or_makes_it_weak() {
+    let bed = Bed::new();
+    bed.serve().leave(EndOfSession::Clean);
+    let modified = fs::metadata(bed.path("db.raw")).unwrap().modified().unwrap();
+    let image = bed.image();
+    image.set_modified(modified).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Touched));
+    image.write_all_at(&[7; 512], 7 * MIB + 4096).unwrap();
+    image.set_modified(modified).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Content));
+}
+
+#[test]
+fn a_write_within_the_tick_of_the_last_look_is_caught_by_samples() {
+    let bed = Bed::new();
+    let served = bed.serve();
+    let last = served.fence.last_look().unwrap();
+    // As if the clock had not ticked since: same times, other bytes.
+    bed.image().write_all_at(&[3; 512], 512).unwrap();
+    let look = served.fence.witness.as_ref().unwrap().look().unwrap();
+    let last = Evidence { modified: look.modified, changed: look.changed, ..last };
+    let mut served = served;
+    served.pool.close(served.number, EndOfSession::Clean, Some(last)).unwrap();
+    drop(served);
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Content));
+}
+
+#[test]
+fn what_a_cache_holds_is_compared_with_primary_storage() {
+    let bed = Bed::new();
+    bed.serve().leave(EndOfSession::Clean);
+    let fact = |bytes: &[u8]| Fact {
+        offset: 3 * MIB,
+        len: bytes.len() as u32,
+        checksum: forebay_core::sealed::crc32c(bytes),
+    };
+    let verdict = |fact| bed.examine(&mut bed.pool(), &[fact]).unwrap().1.verdict;
+    assert_eq!(verdict(fact(&[1; 4096])), Verdict::Strong);
+    assert_eq!(verdict(fact(&[2; 4096])), Verdict::Mismatch(fence::Change::Content));
+}
+
+#[test]
+fn other_sidecars_claim_or_contradict() {
+    let bed = Bed::new();
+    bed.serve().leave(EndOfSession::Clean);
+    let path = bed.path("db.raw.forebay");
+    let own = bed.sidecar();
+    let put = |sidecar: &Sidecar| sidecar::write(&path, sidecar).map(|_| ()).unwrap();
+    put(&Sidecar { generation: Generation(9), ..own.clone() });
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::FlashRolledBack { .. })));
+    put(&Sidecar { generation: Generation(0), ..own.clone() });
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::SidecarRolledBack { .. })));
+    let stranger = Sidecar { disk: Uuid([8; 16]), pool: Uuid([9; 16]), ..own.clone() };
+    put(&stranger);
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::OtherDisk));
+    put(&Sidecar { state: SidecarState::Dirty, ..stranger.clone() });
+    let error = bed.examine(&mut bed.pool(), &[]).err().expect("it is another's").to_string();
+    assert!(
+        error.contains("disk 'db' of another pool") && error.contains("--take-over"),
+        "{error}"
+    );
+    assert!(check_claim(Some(&bed.witness()), None).is_err());
+    assert!(check_claim(Some(&bed.witness()), Some(stranger.disk)).is_ok());
+    fs::remove_file(&path).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
+    fs::write(&path, "something else").unwrap();
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
+}

@@ -1,0 +1,194 @@
+//! The trail of a disk: when it wrote to primary storage last, in a small file on tmpfs that outlives the process.
+//!
+//! After a kill the modification time of primary storage has to lie between the last one that was seen and the
+//! moment after the last write ([`forebay_core::pool::fence`]). The shard notes a write before anything else
+//! happens on its thread, at most every [`NOTE_EVERY`]; a thread of the control plane looks at primary storage
+//! several times a second and notes what it sees. The file does not outlive the host, and its bytes are no format.
+//!
+//! | offset | bytes | field |
+//! |---:|---:|---|
+//! | 0 | 8 | magic `FBTRAIL1` |
+//! | 8 | 8 | generation of the session |
+//! | 16 | 8 | modification time that was seen last, seconds |
+//! | 24 | 8 | nanoseconds of that |
+//! | 32 | 8 | last write that was noted, nanoseconds since 1970 by the clock of primary storage; 0: none |
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_core::ids::{Generation, Nanos, Uuid};
+use forebay_core::pool::fence::{GRACE_NS, Timestamp};
+use rustix::fs::{Mode, OFlags};
+
+use crate::daemon::pool::staging;
+
+const MAGIC: [u8; 8] = *b"FBTRAIL1";
+const LEN: usize = 40;
+const SEEN: u64 = 16;
+const WRITTEN: u64 = 32;
+/// How long a write that was noted stands for those after it.
+const NOTE_EVERY: Duration = Duration::from_millis(50);
+
+/// See the module. Shared by the disk's shard and the control plane.
+#[derive(Debug)]
+pub struct Trail {
+    path: PathBuf,
+    file: File,
+    /// How far the clock of primary storage is ahead of ours, in nanoseconds.
+    ahead_ns: i64,
+    /// The last write that was noted, by the shard's clock; 0: none.
+    noted: AtomicU64,
+}
+
+/// What a session left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) generation: Generation,
+    pub(super) from: Timestamp,
+    pub(super) to: Timestamp,
+}
+
+impl Trail {
+    /// Begins the trail of a session, over the one before; `None` where no file outlives the process.
+    pub(super) fn begin(
+        disk: Uuid,
+        generation: Generation,
+        seen: Timestamp,
+        ahead_ns: i64,
+    ) -> io::Result<Option<Trail>> {
+        let Some(folder) = staging::folder() else { return Ok(None) };
+        let path = path_in(&folder, disk);
+        let file = open(&path, OFlags::RDWR | OFlags::CREATE)?;
+        let mut bytes = [0; LEN];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..16].copy_from_slice(&generation.0.to_le_bytes());
+        bytes[16..32].copy_from_slice(&seen_bytes(seen));
+        // One call: a process that dies has left all of it or nothing.
+        file.write_all_at(&bytes, 0)?;
+        Ok(Some(Trail { path, file, ahead_ns, noted: AtomicU64::new(0) }))
+    }
+
+    /// Notes that primary storage is written to: the shard's clock says `at`. Never waits.
+    pub(crate) fn note_write(&self, at: Nanos) {
+        let noted = self.noted.load(Ordering::Relaxed);
+        if noted != 0 && at.since(Nanos(noted)).0 < NOTE_EVERY.as_nanos() as u64 {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let there = now.saturating_add_signed(self.ahead_ns).max(1);
+        // Without it the next start has weaker evidence; nothing else depends on it.
+        let _ = self.file.write_all_at(&there.to_le_bytes(), WRITTEN);
+        self.noted.store(at.0.max(1), Ordering::Relaxed);
+    }
+
+    /// Notes the modification time as it was seen; false when none of our writes explains it.
+    pub(super) fn note_seen(&self, seen: Timestamp) -> bool {
+        let mut bytes = [0; LEN];
+        let Ok(left) = self.file.read_exact_at(&mut bytes, 0).map(|()| decode(&bytes)) else {
+            return true;
+        };
+        let Some(left) = left else { return true };
+        if seen > left.to {
+            return false;
+        }
+        if seen != left.from {
+            let _ = self.file.write_all_at(&seen_bytes(seen), SEEN);
+        }
+        true
+    }
+
+    /// Nobody needs it any more.
+    pub(super) fn remove(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// What the last session of a disk left, if it is still there.
+pub(super) fn left(disk: Uuid) -> Option<Left> {
+    let file = open(&path_in(&staging::folder()?, disk), OFlags::RDONLY).ok()?;
+    let mut bytes = [0; LEN];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    decode(&bytes)
+}
+
+fn decode(bytes: &[u8; LEN]) -> Option<Left> {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    if bytes[..8] != MAGIC {
+        return None;
+    }
+    let from = (word(16) as i64, u32::try_from(word(24)).ok()?);
+    let to = match word(WRITTEN as usize) {
+        0 => from,
+        written => {
+            let last = written.saturating_add(NOTE_EVERY.as_nanos() as u64 + GRACE_NS);
+            ((last / 1_000_000_000) as i64, (last % 1_000_000_000) as u32).max(from)
+        }
+    };
+    Some(Left { generation: Generation(word(8)), from, to })
+}
+
+fn seen_bytes((seconds, nanos): Timestamp) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&seconds.to_le_bytes());
+    bytes[8..].copy_from_slice(&u64::from(nanos).to_le_bytes());
+    bytes
+}
+
+/// Opens a file of ours: others may write to the folder.
+fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
+    let found = file.metadata()?;
+    if found.uid() != rustix::process::geteuid().as_raw() || !found.is_file() {
+        let text = format!("{} is not ours: remove it", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(file)
+}
+
+fn path_in(folder: &Path, disk: Uuid) -> PathBuf {
+    folder.join(format!("forebay-{disk}.trail"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trail_bounds_the_time_of_the_last_write() {
+        let disk = crate::daemon::pool::host::new_uuid().unwrap();
+        let seen = (1_000, 7);
+        let Some(trail) = Trail::begin(disk, Generation(3), seen, 0).unwrap() else { return };
+        assert_eq!(left(disk), Some(Left { generation: Generation(3), from: seen, to: seen }));
+        assert!(!trail.note_seen((1_000, 8)), "nothing of ours was written");
+        trail.note_write(Nanos(1));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        let to = left(disk).unwrap().to;
+        assert!((now..now + 3).contains(&to.0), "{to:?}");
+        assert!(trail.note_seen((1_000, 8)));
+        assert_eq!(left(disk).unwrap().from, (1_000, 8));
+        assert!(!trail.note_seen((to.0, to.1 + 1)), "later than any write of ours");
+        assert_eq!(left(disk).unwrap().from, (1_000, 8));
+        // Within the same 50 ms nothing is stored.
+        trail.note_write(Nanos(50_000_000));
+        assert_eq!(left(disk).unwrap().to, to);
+        trail.remove();
+        assert_eq!(left(disk), None);
+    }
+
+    #[test]
+    fn the_clock_of_primary_storage_counts() {
+        let disk = crate::daemon::pool::host::new_uuid().unwrap();
+        let hour = 3_600_000_000_000;
+        let Some(trail) = Trail::begin(disk, Generation(1), (0, 0), hour).unwrap() else { return };
+        trail.note_write(Nanos(5));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        assert!((3600..3603).contains(&(left(disk).unwrap().to.0 - now)));
+        trail.remove();
+    }
+}

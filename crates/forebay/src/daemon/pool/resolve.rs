@@ -1,0 +1,153 @@
+//! What an administrator decides about a log that is not used by itself: it goes on as far as it goes, or it is
+//! discarded. The disk is not served meanwhile.
+
+use anyhow::{Context, Result};
+use forebay_core::ids::{Generation, SegmentId, Sequence};
+use forebay_core::log::recover::{RecoverError, RecoveredLog};
+use forebay_core::pool::DiskNumber;
+use forebay_core::pool::disk::{DiskFlags, Evidence, SessionEnd};
+use forebay_core::pool::lease::Holder;
+use forebay_core::pool::progress::Progress;
+
+use super::{Dirty, Pool, host, recover, report, staging};
+use forebay_core::geometry::PAGE;
+
+/// A log that needs a decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Undecided {
+    /// What it holds, as far as it goes.
+    pub dirty: Dirty,
+    /// Writes that were durable in it and are not there any more.
+    pub missing: u64,
+    /// The end of the highest byte that it writes.
+    pub end: u64,
+    /// The highest sequence that may have been in it.
+    last: Sequence,
+}
+
+impl Pool {
+    /// The number of the disk of this name.
+    pub fn find(&self, name: &str) -> Option<DiskNumber> {
+        self.tables.disks().find(|(_, record)| record.name == name).map(|(number, _)| number)
+    }
+
+    /// The names of its disks.
+    pub fn names(&self) -> Vec<&str> {
+        self.tables.disks().map(|(_, record)| record.name.as_str()).collect()
+    }
+
+    /// What the log of a disk holds, as far as it goes.
+    pub fn undecided(&self, number: DiskNumber) -> Undecided {
+        let staged = report::staged(&self.tables, &self.record(number));
+        let read =
+            |accept| recover::find_accepting(&self.file, &self.tables, number, &staged, accept);
+        let mut undecided =
+            Undecided { last: self.tables.progress(number).through, ..Default::default() };
+        let found = match read(false) {
+            Err(RecoverError::Missing { expected, durable, .. }) => {
+                undecided.missing = durable.0 - expected.0 + 1;
+                undecided.last = undecided.last.max(durable);
+                read(true)
+            }
+            other => other,
+        };
+        match found {
+            Ok(log) => undecided.take(&log),
+            Err(why) => undecided.dirty.error = Some(why.to_string()),
+        }
+        undecided
+    }
+
+    /// The log goes on at the next start, over primary storage that looks like this.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn use_log(
+        &mut self,
+        number: DiskNumber,
+        undecided: &Undecided,
+        (size, evidence): (u64, Evidence),
+    ) -> Result<()> {
+        self.drop_caches(number)?;
+        let mut record = self.record(number);
+        record.flags.0 &= !DiskFlags::UNRESOLVED.0;
+        if undecided.missing > 0 {
+            record.flags.0 |= DiskFlags::ACCEPT_MISSING.0;
+        }
+        record.size = size;
+        record.evidence = evidence;
+        self.tables.set_disk(&self.file, number, Some(record))
+    }
+
+    /// What is in the log is given up. Until the last step the disk is marked as unresolved, or its log is empty.
+    ///
+    /// # Errors
+    /// The medium's; it can be done again then.
+    pub fn discard_log(
+        &mut self,
+        number: DiskNumber,
+        undecided: &Undecided,
+        (size, evidence): (u64, Evidence),
+    ) -> Result<()> {
+        self.drop_caches(number)?;
+        let mut record = self.record(number);
+        let (disk, last) = (record.uuid, undecided.last);
+        let progress = Progress { disk, flushed: last, through: last };
+        self.tables
+            .set_progress(&self.file, number, progress)
+            .context("cannot write the disk's progress")?;
+        let log: Vec<_> = self.tables.leases.log_of(number).map(|leased| leased.segment).collect();
+        self.tables
+            .set_holders(&self.file, &log, Holder::Free)
+            .context("cannot write the tables of the pool")?;
+        staging::remove_of(disk);
+        let decided = DiskFlags::UNRESOLVED.0 | DiskFlags::ACCEPT_MISSING.0 | DiskFlags::WEAK.0;
+        record.flags.0 &= !decided;
+        record.size = size;
+        record.evidence = evidence;
+        record.session = SessionEnd::Clean;
+        record.closed = host::now();
+        self.tables.set_disk(&self.file, number, Some(record))
+    }
+
+    /// No generation up to `seen` is used again.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn pass_generation(&mut self, number: DiskNumber, seen: Generation) -> Result<()> {
+        let mut record = self.record(number);
+        if seen <= record.pending {
+            return Ok(());
+        }
+        record.pending = seen;
+        self.tables.set_disk(&self.file, number, Some(record))
+    }
+
+    /// Nothing that was cached of the disk is used again.
+    fn drop_caches(&mut self, number: DiskNumber) -> Result<()> {
+        let log: Vec<SegmentId> =
+            self.tables.leases.log_of(number).map(|leased| leased.segment).collect();
+        let is_cache =
+            |holder: Holder| matches!(holder, Holder::Leased(lease) if lease.disk == number);
+        let caches: Vec<SegmentId> = self
+            .tables
+            .leases
+            .iter()
+            .filter(|(segment, holder)| is_cache(*holder) && !log.contains(segment))
+            .map(|(segment, _)| segment)
+            .collect();
+        self.tables
+            .set_holders(&self.file, &caches, Holder::Free)
+            .context("cannot write the tables of the pool")
+    }
+}
+
+impl Undecided {
+    fn take(&mut self, log: &RecoveredLog) {
+        self.dirty.records = log.records.len() as u64;
+        self.dirty.bytes = log.checksums.len() as u64 * PAGE;
+        self.end = log.records.iter().map(|record| record.range.end).max().unwrap_or(0);
+        let last = log.records.last().map_or(Sequence(0), |record| record.sequence);
+        self.last = self.last.max(last);
+    }
+}

@@ -1,0 +1,523 @@
+"""Primary storage changes behind the disk's back, in each way that it can: nothing stale is served, no log is written over it."""
+import json
+import os
+import shutil
+import subprocess
+
+from bed import MIB, Skip, eventually, need_program, pattern, test
+from test_write_back import attach, destaged, disk_command, nbdkit_on, write_back
+
+SIZE = 16 * MIB
+FAR = 9 * MIB      # outside the first and the last MiB
+OWN = 4 * MIB      # where the disk writes
+FUTURE = 3600      # seconds that a change may lie after the last write, without waiting for them
+
+
+def image_of(bed):
+    return bed.image("disk.raw", SIZE)
+
+
+def sidecar(image):
+    return image + ".forebay"
+
+
+def dirty_disk(bed, backend, **more):
+    """A disk whose log holds writes that stay there."""
+    disk = write_back(bed, backend, **more)
+    disk_command(bed, disk, "pause", "disk")
+    h = attach(disk)
+    for n in range(20):
+        h.pwrite(pattern(OWN + n * 8192, 4096, n + 1), OWN + n * 8192)
+    h.flush()
+    return disk
+
+
+def clean_disk(bed, backend, **more):
+    """A disk that has written, and whose log is empty."""
+    disk = write_back(bed, backend, **more)
+    h = attach(disk)
+    for n in range(20):
+        h.pwrite(pattern(OWN + n * 8192, 4096, n + 1), OWN + n * 8192)
+        h.pread(4096, FAR)
+    h.flush()
+    destaged(disk)
+    return disk
+
+
+def serves_what_was_written(disk, count=20):
+    h = attach(disk)
+    for n in range(count):
+        assert bytes(h.pread(4096, OWN + n * 8192)) == pattern(OWN + n * 8192, 4096, n + 1), n
+    h.shutdown()
+
+
+def is_refused(bed, disk, *expected):
+    """It does not start, says why, and primary storage and the log stay as they are."""
+    result = bed.run(disk.command, code=None, timeout=30)
+    assert result.returncode == 1, result.returncode
+    for text in ["changed by somebody else", "--use-log", "--discard-log 80KiB", *expected]:
+        assert text in result.stderr, "%r is not in: %s" % (text, result.stderr)
+    shown = bed.run([bed.program, "pool", "show", bed.path("pool")])
+    assert "needs 'forebay disk resolve'" in shown and "20 writes (80 KiB)" in shown, shown
+
+
+def digest(path):
+    with open(path, "rb") as f:
+        return hash(f.read())
+
+
+# ---- ways to change an image; each leaves FAR with version 99 where it can
+
+def written(image):
+    with open(image, "r+b") as f:
+        f.seek(FAR)
+        f.write(pattern(FAR, 4096, 99))
+    later(image)
+
+
+def later(image):
+    now = os.stat(image).st_mtime
+    os.utime(image, (now + FUTURE, now + FUTURE))
+
+
+def replaced_by_a_copy(image):
+    shutil.copyfile(image, image + ".copy")
+    written(image + ".copy")
+    os.rename(image + ".copy", image)
+
+
+def restored_from_a_backup_with_its_times(image):
+    os.utime(image + ".backup", (10**9, 10**9))
+    written_at(image + ".backup", FAR)
+    os.utime(image + ".backup", (10**9, 10**9))
+    shutil.copy2(image + ".backup", image)
+
+
+def written_at(image, at):
+    with open(image, "r+b") as f:
+        f.seek(at)
+        f.write(pattern(at, 4096, 99))
+
+
+def grown(image):
+    written(image)
+    os.truncate(image, SIZE + MIB)
+
+
+def shrunk(image):
+    written(image)
+    os.truncate(image, SIZE - MIB)
+
+
+def written_with_the_time_set_back(image):
+    before = os.stat(image)
+    written_at(image, FAR)
+    written_at(image, 512)  # among the samples
+    os.utime(image, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+WAYS = [written, replaced_by_a_copy, restored_from_a_backup_with_its_times, grown, shrunk]
+
+
+def end(disk, how):
+    if how == "stopped":
+        assert disk.stop() == 0
+    else:
+        disk.kill()
+
+
+def each_way(ways, hows=("stopped", "killed")):
+    return [(way, how) for way in ways for how in hows]
+
+
+@test(forebay_only=True, timeout=400)
+def a_clean_disk_serves_what_somebody_else_wrote(bed):
+    ways = each_way(WAYS) + [(written_with_the_time_set_back, "stopped")]
+    for way, how in ways:
+        print("----", way.__name__, how, flush=True)
+        image = image_of(bed)
+        shutil.copyfile(image, image + ".backup")
+        disk = clean_disk(bed, "file:" + image)
+        end(disk, how)
+        way(image)
+        disk.start()
+        h = attach(disk)
+        assert h.get_size() == os.path.getsize(image)
+        assert bytes(h.pread(4096, FAR)) == pattern(FAR, 4096, 99)
+        h.shutdown()
+        events = bed.run([bed.program, "events", "disk", "--control", bed.path("disk.control")])
+        assert "changed by somebody else" in events and "log was empty" in events, events
+        assert disk.stop() == 0
+        forget(bed, disk, image)
+
+
+@test(forebay_only=True, timeout=400)
+def a_dirty_log_is_refused_when_somebody_else_wrote(bed):
+    ways = each_way(WAYS) + [(written_with_the_time_set_back, "stopped")]
+    for way, how in ways:
+        print("----", way.__name__, how, flush=True)
+        image = image_of(bed)
+        shutil.copyfile(image, image + ".backup")
+        disk = dirty_disk(bed, "file:" + image)
+        end(disk, how)
+        shutil.copy2(image, image + ".before")
+        before = os.stat(image)
+        way(image)
+        changed = digest(image)
+        is_refused(bed, disk, "20 writes", "generation 1", image, "modified")
+        assert digest(image) == changed, "a refused disk changed primary storage"
+        # What it was is put back, as far as anybody can: it stays refused until it is resolved.
+        shutil.copy2(image + ".before", image)
+        os.utime(image, ns=(before.st_atime_ns, before.st_mtime_ns))
+        is_refused(bed, disk, "nobody has resolved it")
+        forget(bed, disk, image)
+
+
+def forget(bed, disk, image):
+    """What one round left: the next one begins with nothing."""
+    bed.remove_staging()
+    for path in [bed.path("pool"), image, sidecar(image), image + ".backup", image + ".before"]:
+        if os.path.exists(path):
+            os.unlink(path)
+    disk.was_ended = True
+
+
+@test(forebay_only=True)
+def what_nobody_changed_is_strong_evidence(bed):
+    image = image_of(bed)
+    disk = dirty_disk(bed, "file:" + image)
+    for how in ["killed", "stopped", "killed", "killed", "stopped"]:
+        end(disk, how)
+        disk.start()
+        serves_what_was_written(disk)
+        assert "strong evidence" in disk.log().splitlines()[-1] or "strong evidence" in disk.log()
+    # With destaging at work, too.
+    for _ in range(5):
+        disk.kill()
+        disk.start()
+        serves_what_was_written(disk)
+    destaged(disk)
+    assert disk.stop() == 0
+    log = disk.log()
+    assert log.count("strong evidence") == 10 and "weak" not in log, log
+    assert "state clean" in open(sidecar(image)).read()
+
+
+@test(forebay_only=True)
+def without_its_sidecar_or_with_a_time_that_was_set_the_evidence_is_weak(bed):
+    image = image_of(bed)
+    disk = dirty_disk(bed, "file:" + image)
+    assert disk.stop() == 0
+    assert "state dirty" in open(sidecar(image)).read()
+    os.unlink(sidecar(image))
+    disk.start()
+    serves_what_was_written(disk)
+    assert "weak evidence" in disk.log() and "sidecar" in disk.log()
+    assert disk.stop() == 0
+    # Outside the samples, with the time set back: the one change that is not told from none.
+    before = os.stat(image)
+    written_at(image, OWN + 4096)
+    os.utime(image, ns=(before.st_atime_ns, before.st_mtime_ns))
+    disk.start()
+    assert "its metadata changed" in disk.log()
+    shown = disk.log()
+    assert shown.count("weak evidence") == 2, shown
+    disk.kill()
+    assert "weak at the last start" in bed.run([bed.program, "pool", "show", bed.path("pool")])
+
+
+def other_pool(bed, image, *more):
+    """A disk of another pool on the same image."""
+    return bed.disk("file:" + image, ram="2MiB", flash=bed.path("other-pool") + ":16MiB",
+                    mode="write-back", name="other", extra=["--write-log", "4MiB", *more], wait=False)
+
+
+@test(forebay_only=True)
+def an_image_whose_log_is_dirty_in_another_pool_is_refused_unless_it_is_taken_over(bed):
+    for how in ["stopped", "killed"]:
+        image = image_of(bed)
+        disk = dirty_disk(bed, "file:" + image)
+        end(disk, how)
+        other = other_pool(bed, image)
+        bed.servers.remove(other)  # it never runs
+        refused = bed.run(other.command, code=None)
+        assert refused.returncode == 1, refused.stderr
+        assert "belongs to the disk 'disk'" in refused.stderr, refused.stderr
+        without_flash = bed.run([bed.program, "run", "file:" + image, "--ram", "1MiB", "--nbd",
+                                 "unix:" + bed.path("x.sock"), "--control", bed.path("x.control")],
+                                code=None)
+        assert "--take-over" in without_flash.stderr, without_flash.stderr
+        uuid = refused.stderr.split("--take-over ")[1].split()[0]
+        disk.start()
+        serves_what_was_written(disk)
+        end(disk, how)
+        other = other_pool(bed, image, "--take-over", uuid)
+        other.start()
+        attach(other).pwrite(pattern(FAR, 4096, 99), FAR)
+        destaged(other)
+        assert other.stop() == 0
+        is_refused(bed, disk, "another disk was served from it", "other")
+        forget(bed, disk, image)
+        os.unlink(bed.path("other-pool"))
+
+
+@test(forebay_only=True)
+def another_pool_that_served_the_image_meanwhile_is_noticed(bed):
+    image = image_of(bed)
+    disk = clean_disk(bed, "file:" + image)
+    assert disk.stop() == 0
+    other = other_pool(bed, image)
+    other.start()
+    attach(other).pwrite(pattern(FAR, 4096, 99), FAR)
+    destaged(other)
+    assert other.stop() == 0
+    disk.start()
+    assert bytes(attach(disk).pread(4096, FAR)) == pattern(FAR, 4096, 99)
+    assert "another disk was served from it" in disk.log()
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def an_old_copy_of_the_flash_is_noticed(bed):
+    image = image_of(bed)
+    for begin, is_dirty in [(clean_disk, False), (dirty_disk, True)]:
+        disk = begin(bed, "file:" + image)
+        assert disk.stop() == 0
+        shutil.copyfile(bed.path("pool"), bed.path("pool.old"))
+        disk.start()
+        h = attach(disk)
+        h.pwrite(pattern(FAR, 4096, 99), FAR)
+        destaged(disk)
+        assert disk.stop() == 0
+        shutil.copyfile(bed.path("pool.old"), bed.path("pool"))
+        if is_dirty:
+            is_refused(bed, disk, "an old copy of the flash was put back")
+        else:
+            disk.start()
+            assert bytes(attach(disk).pread(4096, FAR)) == pattern(FAR, 4096, 99)
+            assert "an old copy of the flash was put back" in disk.log()
+            assert disk.stop() == 0
+        forget(bed, disk, image)
+        image = image_of(bed)
+
+
+@test(forebay_only=True)
+def a_detached_disk_leaves_no_sidecar(bed):
+    image = image_of(bed)
+    disk = clean_disk(bed, "file:" + image)
+    assert os.path.exists(sidecar(image))
+    eventually(lambda: disk.stats()["connections"] == 0, "the client is gone")
+    disk_command(bed, disk, "detach", "disk")
+    disk.was_ended = True
+    assert disk.process.wait(30) == 0
+    assert not os.path.exists(sidecar(image))
+
+
+@test(forebay_only=True)
+def a_read_only_disk_writes_no_sidecar(bed):
+    image = image_of(bed)
+    disk = bed.disk("file:" + image, ram="2MiB", flash=bed.path("pool") + ":16MiB",
+                    extra=["--read-only"])
+    attach(disk).pread(4096, 0)
+    assert not os.path.exists(sidecar(image))
+    assert disk.stop() == 0
+    assert not os.path.exists(sidecar(image))
+
+
+def loop_device(image):
+    need_program("losetup")
+    made = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True)
+    if made.returncode != 0:
+        raise Skip("no loop device: " + made.stderr.strip())
+    return made.stdout.strip()
+
+
+@test(forebay_only=True)
+def a_block_device_is_told_by_size_and_samples(bed):
+    image = image_of(bed)
+    device = loop_device(image)
+    try:
+        disk = dirty_disk(bed, "block:" + device)
+        assert disk.stop() == 0
+        disk.start()
+        serves_what_was_written(disk)
+        assert "does not tell when it was modified" in disk.log()
+        disk_command(bed, disk, "pause", "disk")
+        attach(disk).pwrite(pattern(OWN, 4096, 1), OWN)
+        assert disk.stop() == 0
+        written_at(device, 512)
+        refused = bed.run(disk.command, code=None)
+        assert refused.returncode == 1 and "sampled ranges" in refused.stderr, refused.stderr
+    finally:
+        subprocess.run(["losetup", "-d", device])
+
+
+@test(forebay_only=True)
+def an_export_of_another_size_is_refused_with_a_dirty_log(bed):
+    image = image_of(bed)
+    primary = nbdkit_on(bed, image)
+    disk = write_back(bed, primary.uri)
+    eventually(lambda: disk.stats()["mode_actual"] == "write-back", "it is in write-back")
+    disk_command(bed, disk, "pause", "disk")
+    attach(disk).pwrite(pattern(OWN, 4096, 1), OWN)
+    disk.kill()
+    primary.kill()
+    os.truncate(image, SIZE + MIB)
+    primary.start()
+    refused = bed.run(disk.command, code=None)
+    assert refused.returncode == 1 and "it has 17 MiB" in refused.stderr, refused.stderr
+    primary.kill()
+    os.truncate(image, SIZE)
+    primary.start()
+    assert json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))[
+        "disks"][0]["dirty_records"] == 1
+
+
+# ---- what an administrator decides
+
+def resolve(bed, *words, code=0):
+    return bed.run([bed.program, "disk", "resolve", "disk", "--pool", bed.path("pool"), *words],
+                   code=code)
+
+
+def refused_disk(bed, how="stopped"):
+    """A disk with 20 writes in its log, on an image that somebody else has written to."""
+    image = image_of(bed)
+    disk = dirty_disk(bed, "file:" + image)
+    end(disk, how)
+    written(image)
+    is_refused(bed, disk)
+    return image, disk
+
+
+@test(forebay_only=True)
+def resolve_shows_both_sides_and_changes_nothing_by_itself(bed):
+    image, disk = refused_disk(bed)
+    before = digest(bed.path("pool")), digest(image)
+    said = resolve(bed)
+    for text in ["was refused: decide", "80 KiB (81920 bytes) dirty in 20 writes", "--use-log", "closed 20",
+                 "--discard-log 80KiB", "modified 20", "sidecar of disk 'disk'", "dirty"]:
+        assert text in said, "%r is not in: %s" % (text, said)
+    shown = json.loads(resolve(bed, "--json"))
+    assert shown["dirty_bytes"] == 81920 and shown["is_unresolved"] and shown["size"] == SIZE, shown
+    assert (digest(bed.path("pool")), digest(image)) == before
+    is_refused(bed, disk)
+
+
+@test(forebay_only=True)
+def resolve_with_use_log_writes_the_log_over_what_is_there(bed):
+    for how in ["stopped", "killed"]:
+        image, disk = refused_disk(bed, how)
+        resolve(bed, "--use-log")
+        disk.start()
+        serves_what_was_written(disk)
+        h = attach(disk)
+        assert bytes(h.pread(4096, FAR)) == pattern(FAR, 4096, 99)
+        destaged(disk)
+        h.shutdown()
+        assert disk.stop() == 0
+        with open(image, "rb") as f:
+            f.seek(OWN)
+            assert f.read(4096) == pattern(OWN, 4096, 1)
+        # It is an ordinary disk again.
+        disk.start()
+        assert disk.log().count("strong evidence") == 2, disk.log()
+        assert disk.stop() == 0
+        forget(bed, disk, image)
+
+
+@test(forebay_only=True)
+def resolve_discards_the_log_when_its_amount_is_typed(bed):
+    for how, amount in [("stopped", "80KiB"), ("killed", "81920"), ("stopped", "80 KiB")]:
+        image, disk = refused_disk(bed, how)
+        for wrong in ["all", "79KiB", "1GiB", "0", ""]:
+            refused = resolve(bed, "--discard-log", wrong, code=None)
+            assert refused.returncode == 1 and "--discard-log 80KiB" in refused.stderr, refused.stderr
+        is_refused(bed, disk)
+        resolve(bed, "--discard-log", amount)
+        assert "state clean" in open(sidecar(image)).read()
+        disk.start()
+        h = attach(disk)
+        assert bytes(h.pread(4096, OWN)) == pattern(OWN, 4096)
+        assert bytes(h.pread(4096, FAR)) == pattern(FAR, 4096, 99)
+        h.pwrite(pattern(OWN, 4096, 5), OWN)
+        h.flush()
+        disk.restart()
+        assert bytes(attach(disk).pread(4096, OWN)) == pattern(OWN, 4096, 5)
+        assert disk.stop() == 0
+        forget(bed, disk, image)
+
+
+@test(forebay_only=True)
+def resolve_takes_another_disks_image_an_older_flash_and_another_size(bed):
+    # Shrunk below what the log writes, then long enough.
+    image = image_of(bed)
+    disk = dirty_disk(bed, "file:" + image)
+    assert disk.stop() == 0
+    os.truncate(image, OWN + MIB // 32)
+    is_refused(bed, disk, "it has")
+    refused = resolve(bed, "--use-log", code=None)
+    assert refused.returncode == 1 and "make it that long first" in refused.stderr, refused.stderr
+    os.truncate(image, 20 * MIB)
+    resolve(bed, "--use-log")
+    disk.start()
+    serves_what_was_written(disk)
+    assert attach(disk).get_size() == 20 * MIB
+    disk_command(bed, disk, "pause", "disk")
+    attach(disk).pwrite(pattern(OWN, 4096, 1), OWN)
+    assert disk.stop() == 0
+    # An older copy of the flash: no generation of the newer one is used again.
+    shutil.copyfile(bed.path("pool"), bed.path("pool.old"))
+    for _ in range(3):
+        disk.start()
+        assert disk.stop() == 0
+    shutil.copyfile(bed.path("pool.old"), bed.path("pool"))
+    refused = bed.run(disk.command, code=None)
+    assert "an old copy of the flash" in refused.stderr, refused.stderr
+    resolve(bed, "--use-log")
+    disk.start()
+    serves_what_was_written(disk)
+    disk.kill()
+    shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
+    assert shown["disks"][0]["generation"] >= 6, shown
+
+
+@test(forebay_only=True)
+def resolve_uses_a_log_with_a_hole_as_far_as_it_goes_when_told_to(bed):
+    image = image_of(bed)
+    disk = write_back(bed, "file:" + image)
+    disk_command(bed, disk, "pause", "disk")
+    h = attach(disk)
+    for n in range(40):
+        h.pwrite(pattern(OWN + n * 8192, 4096, n + 1), OWN + n * 8192)
+        if n % 2:
+            h.flush()
+    assert disk.stop() == 0
+    with open(bed.path("pool"), "r+b") as f:
+        data = f.read()
+        at = data.find(pattern(OWN + 20 * 8192, 4096, 21))
+        f.seek(at - 4096)
+        f.write(b"torn")
+    refused = bed.run(disk.command, code=None)
+    assert refused.returncode == 1 and "records are missing" in refused.stderr, refused.stderr
+    assert "disk resolve" in refused.stderr, refused.stderr
+    said = resolve(bed)
+    # The last writes are claimed by nobody.
+    assert "18 writes that were durable are missing" in said and "in 20 writes" in said, said
+    resolve(bed, "--use-log")
+    disk.start()
+    serves_what_was_written(disk, 20)
+    h = attach(disk)
+    for n in range(20, 40):
+        assert bytes(h.pread(4096, OWN + n * 8192)) == pattern(OWN + n * 8192, 4096), n
+    disk.restart()
+    serves_what_was_written(disk, 20)
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def resolve_is_not_for_a_disk_that_is_served(bed):
+    disk = dirty_disk(bed, "file:" + image_of(bed))
+    refused = resolve(bed, code=None)
+    assert refused.returncode == 1 and "stop its daemon" in refused.stderr, refused.stderr
+    serves_what_was_written(disk)
