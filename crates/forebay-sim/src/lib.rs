@@ -15,11 +15,12 @@
 //! - at the end, every byte, read through the engine and behind its back.
 //!
 //! The same seed gives the same run: [`Outcome::trace_hash`] covers all actions. What can go wrong with
-//! devices is said in [`device`]. [`sweep`] is something else: a figure in virtual time.
+//! devices is said in [`device`]. [`sweep`] and [`burst`] are something else: figures in virtual time ([`timed`]).
 
 #![forbid(unsafe_code)]
 
 pub mod actions;
+pub mod burst;
 mod client;
 pub mod clock;
 pub mod coverage;
@@ -39,6 +40,7 @@ pub mod setup;
 pub mod short;
 pub mod stamp;
 pub mod sweep;
+pub mod timed;
 pub mod workload;
 mod world;
 

@@ -12,18 +12,14 @@
 
 pub mod plot;
 
-use forebay_backends::model::{Model, ModelConfig, ModelOp};
-use forebay_core::action::{Action, Actions, Io, IoOp, ReplyData, Target};
+use forebay_backends::model::ModelConfig;
 use forebay_core::config::{BackendTraits, Config, FlashAdmission, GridOffset, Mode};
-use forebay_core::engine::Engine;
 use forebay_core::geometry::{ByteRange, PAGE};
-use forebay_core::ids::{Nanos, RequestTag};
-use forebay_core::request::{Op, Request};
-use forebay_core::status::IoStatus;
+use forebay_core::ids::Nanos;
 use serde::Serialize;
 
-use crate::clock::Queue;
 use crate::rng::Rng;
+use crate::timed::{Ask, Timed};
 
 const DISK: u64 = 16 << 30;
 const CACHE: u64 = 256 << 20;
@@ -74,10 +70,10 @@ pub fn measure(block_size: u64, requests: u64) -> Point {
     let mut run = Run::new(block_size);
     run.warm();
     run.go(requests / 2);
-    let before = run.engine.statistics().counters;
+    let before = run.timed.engine.statistics().counters;
     (run.latency_ns, run.answered) = (0, 0);
     run.go(requests);
-    let after = run.engine.statistics().counters;
+    let after = run.timed.engine.statistics().counters;
     let hits = after.read_hits_flash - before.read_hits_flash;
     Point {
         block_size,
@@ -111,17 +107,11 @@ fn config(block_size: u64) -> Config {
 
 /// One engine, its modelled devices and its clients.
 struct Run {
-    engine: Engine,
-    actions: Actions,
-    san: Model,
-    flash: Model,
-    completions: Queue<Io>,
+    timed: Timed,
     hot: Vec<u64>,
     rng: Rng,
-    now: Nanos,
     latency_ns: u64,
     answered: u64,
-    idle_clients: u64,
 }
 
 impl Run {
@@ -133,27 +123,20 @@ impl Run {
             ..ModelConfig::default()
         };
         Run {
-            engine: Engine::new(config(block_size)).expect("a configuration that works"),
-            actions: Actions::default(),
-            san: ModelConfig::default().build(DISK),
-            flash: flash.build(CACHE),
-            completions: Queue::default(),
+            timed: Timed::new(config(block_size), ModelConfig::default(), flash),
             hot: (0..HOT_PAGES).map(|_| rng.below(DISK / PAGE)).collect(),
             rng,
-            now: Nanos(0),
             latency_ns: 0,
             answered: 0,
-            idle_clients: CLIENTS,
         }
     }
 
     /// Reads each hot page once, the hottest last.
     fn warm(&mut self) {
         for page in (0..HOT_PAGES).rev() {
-            let page = self.hot[page as usize];
-            self.submit(page, true);
-            while self.idle_clients == 0 {
-                self.complete_next();
+            self.submit(self.hot[page as usize], Ask::Read);
+            while self.timed.under_way() == CLIENTS {
+                self.step();
             }
         }
     }
@@ -162,21 +145,20 @@ impl Run {
     fn go(&mut self, requests: u64) {
         let end = self.answered + requests;
         while self.answered < end {
-            while self.idle_clients > 0 {
+            while self.timed.under_way() < CLIENTS {
                 self.ask();
             }
-            self.complete_next();
+            self.step();
         }
     }
 
-    fn complete_next(&mut self) {
-        let (now, io) = self.completions.pop().expect("a client waits for an I/O");
-        self.now = now;
-        // No byte is moved, so every granule has the same checksum.
-        let pieces = io.range.len().checked_div(u64::from(io.checksum_piece)).unwrap_or(0);
-        let checksums = vec![0; pieces as usize];
-        self.engine.complete(now, io.id, IoStatus::Ok, &checksums, &mut self.actions);
-        self.carry_out();
+    fn step(&mut self) {
+        assert!(self.timed.step(Nanos::NEVER), "a client waits for an I/O");
+        self.timed.done.clear();
+        for answer in self.timed.answers.drain(..) {
+            self.latency_ns += answer.latency.0;
+            self.answered += 1;
+        }
     }
 
     fn ask(&mut self) {
@@ -187,64 +169,12 @@ impl Run {
         } else {
             self.rng.below(DISK / PAGE)
         };
-        let reads = self.rng.chance(READ_PERMILLE);
-        self.submit(page, reads);
+        let ask = if self.rng.chance(READ_PERMILLE) { Ask::Read } else { Ask::Write(false) };
+        self.submit(page, ask);
     }
 
-    fn submit(&mut self, page: u64, reads: bool) {
-        self.idle_clients -= 1;
-        let range = ByteRange::at(page * PAGE, PAGE);
-        let op = if reads {
-            Op::Read { no_admit: false }
-        } else {
-            let buffer = self.engine.write_buffer(range).expect("few requests need few buffers");
-            Op::Write { buffer, fua: false }
-        };
-        let request = Request { tag: RequestTag(0), range, op };
-        self.engine.submit(self.now, request, &mut self.actions).expect("few requests");
-        self.carry_out();
-    }
-
-    fn carry_out(&mut self) {
-        while !self.actions.list.is_empty() {
-            let mut actions = std::mem::take(&mut self.actions);
-            for action in actions.list.drain(..) {
-                match action {
-                    Action::Io(io) => self.start(io),
-                    Action::Reply(reply) => {
-                        assert!(reply.status.is_ok(), "nothing fails here: {reply:?}");
-                        self.latency_ns += self.now.since(reply.submitted).0;
-                        self.answered += 1;
-                        self.idle_clients += 1;
-                        if let ReplyData::Buffer { buffer, .. } = reply.data {
-                            self.engine.release(self.now, buffer, &mut self.actions);
-                        }
-                    }
-                    Action::Copy { .. } | Action::Zero { .. } | Action::Event(_) => {}
-                    Action::Log(_) | Action::Lease | Action::Unlease(_) => {
-                        unreachable!("a disk without a log")
-                    }
-                }
-            }
-        }
-        self.engine.sent(self.now);
-    }
-
-    fn start(&mut self, io: Io) {
-        let op = match io.op {
-            IoOp::Read { .. } => ModelOp::Read,
-            IoOp::Write { .. } => ModelOp::Write,
-            IoOp::Flush => ModelOp::Flush,
-            IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents | IoOp::Progress { .. } => {
-                ModelOp::Unmap
-            }
-        };
-        let device = match io.target {
-            Target::Backend => &mut self.san,
-            Target::Flash | Target::Log => &mut self.flash,
-        };
-        let at = device.submit(self.now, op, io.range);
-        self.completions.plan(at, io);
+    fn submit(&mut self, page: u64, ask: Ask) {
+        self.timed.submit(0, ask, ByteRange::at(page * PAGE, PAGE));
     }
 }
 

@@ -13,7 +13,11 @@
 //!   128 turns: the delay is time per page × outstanding writes without anybody counting them;
 //! - the factor starts at 0 with slope 0, so nothing jumps at the threshold, and is convex, so a
 //!   measured speed that is wrong by up to four times still finds a place below full;
-//! - a write that came later than its turn is not delayed: a guest's own pauses count.
+//! - a write that came later than its turn is not delayed: a guest's own pauses count;
+//! - each write is delayed by the destager's own latency times that factor, at most once that: while the log
+//!   fills, latency grows with it. Spacing alone would do nothing until it is the guest's own pace, and
+//!   then hold up all that is outstanding. Few writers settle below 75 % by it;
+//! - who lets some go together before their turns pays for all of them afterwards.
 //!
 //! Spacing the wake-ups rather than delaying each writer by itself is what OpenZFS's write throttle
 //! does; scaling the time by distance from a set point is Linux's `balance_dirty_pages`. Unlike
@@ -35,6 +39,8 @@ const DRAIN: f64 = 2.0;
 const UNMEASURED_NS_PER_PAGE: u64 = 100_000;
 /// A timer may be this late without lowering the rate.
 const LATE_MAX: Nanos = Nanos::from_millis(10);
+/// Acknowledgements that are due this much later may go together with one that is due.
+pub const TOGETHER: Nanos = Nanos::from_millis(40);
 
 /// Bytes of a page, the unit of [`Destaging::ns_per_page`].
 pub const PAGE: u64 = 4096;
@@ -128,13 +134,25 @@ impl Throttle {
         if spacing == Nanos(0) {
             return ready;
         }
-        self.paced_from.plus(spacing).max(ready).min(ready.plus(self.config.delay_max))
+        let delay = match aim {
+            Aim::Room => destaging.latency.0 as f64 * self.factor(fill).min(1.0),
+            Aim::Empty => 0.0,
+        };
+        let due = self.paced_from.plus(spacing).max(ready.plus(Nanos(delay as u64)));
+        due.min(ready.plus(self.config.delay_max))
     }
 
-    /// Takes note that the write that was `due` then is acknowledged `now`.
+    /// 0 up to the threshold, 1 where writers are as fast as the destager.
+    fn factor(&self, fill: Fill) -> f64 {
+        let excess = self.excess(fill) / EQUILIBRIUM;
+        excess * excess
+    }
+
+    /// Takes note that the write that was `due` then is acknowledged `now`, which may be [`TOGETHER`] early.
     pub fn on_acknowledged(&mut self, now: Nanos, due: Nanos) {
-        // From when it was due, so that a late timer does not lower the rate; not from long ago.
-        self.paced_from = due.clamp(Nanos(now.0.saturating_sub(LATE_MAX.0)), now);
+        // From when it was due, so that a late timer does not lower the rate, nor an early one raise it; not
+        // from long ago.
+        self.paced_from = due.clamp(Nanos(now.0.saturating_sub(LATE_MAX.0)), now.plus(TOGETHER));
     }
 
     /// The time between the acknowledgement of a write of `bytes` and the one before it.
@@ -143,8 +161,7 @@ impl Throttle {
             0 => UNMEASURED_NS_PER_PAGE,
             measured => measured,
         } as f64;
-        let excess = self.excess(fill) / EQUILIBRIUM;
-        let room = excess * excess;
+        let room = self.factor(fill);
         let destage_ns = ns_per_page * bytes as f64 / PAGE as f64;
         let spacing_ns = match aim {
             Aim::Room => destage_ns * room,

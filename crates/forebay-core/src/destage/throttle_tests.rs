@@ -215,7 +215,7 @@ fn open(demand: f64) -> Writers {
 }
 
 #[test]
-fn writers_settle_at_the_destagers_speed_with_the_log_three_quarters_full() {
+fn writers_settle_at_the_destagers_speed_with_the_log_at_most_three_quarters_full() {
     for demand in [1.1, 2.0, 5.0, 20.0] {
         let writers = [closed(1, demand), closed(8, demand), closed(128, demand), open(demand)];
         for writers in writers {
@@ -225,13 +225,16 @@ fn writers_settle_at_the_destagers_speed_with_the_log_three_quarters_full() {
             assert!(log.longest_gap() < SECOND / 10, "demand {demand}: {}", log.longest_gap());
             log.run(4.0);
             let (low, high) = log.occupancy_range();
-            assert!(low > 0.70 && high < 0.80, "demand {demand}: {low:.3} to {high:.3}");
+            assert!(low > 0.50 && high < 0.80, "demand {demand}: {low:.3} to {high:.3}");
+            assert!(high - low < 0.05, "demand {demand}: {low:.3} to {high:.3}");
             assert!(log.longest_gap() < SECOND / 100, "demand {demand}: {}", log.longest_gap());
             // With demand just above the destager's speed the delay is the small difference of two
             // equal things.
             let variation_max = if demand < 2.0 { 0.25 } else { 0.10 };
             let variation = log.delay_variation();
-            assert!(variation < variation_max, "demand {demand}: {variation:.3}");
+            // Small beside what primary storage takes.
+            let is_small = variation * log.mean_delay() < LATENCY.0 as f64 / 30.0;
+            assert!(variation < variation_max || is_small, "demand {demand}: {variation:.3}");
         }
     }
 }
@@ -287,7 +290,7 @@ fn a_drain_reaches_nothing_dirty_with_writers_going_on() {
 fn spacing(dirty: u64, ns_per_page: u64) -> u64 {
     let throttle = Throttle::new(ThrottleConfig::default());
     let fill = Fill { dirty, capacity: 1000 };
-    let destaging = Destaging { ns_per_page, latency: LATENCY };
+    let destaging = Destaging { ns_per_page, latency: Nanos(0) };
     throttle.due(Nanos(0), PAGE, fill, Aim::Room, &destaging).0
 }
 
@@ -301,6 +304,20 @@ fn the_delay_grows_smoothly_and_convexly_from_zero() {
         .collect();
     assert!(steps.windows(2).all(|pair| pair[1] + 2 >= pair[0]), "not convex");
     assert!(steps.iter().all(|step| *step < 17_000), "a jump");
+}
+
+#[test]
+fn a_lone_write_is_delayed_by_no_more_than_destaging_takes() {
+    let throttle = Throttle::new(ThrottleConfig::default());
+    let destaging = Destaging { ns_per_page: 1000, latency: LATENCY };
+    let due = |dirty| {
+        let fill = Fill { dirty, capacity: 1000 };
+        throttle.due(Nanos(0), PAGE, fill, Aim::Room, &destaging)
+    };
+    assert_eq!(due(500), Nanos(0));
+    assert_eq!(due(625), Nanos(LATENCY.0 / 4));
+    assert_eq!(due(750), LATENCY);
+    assert_eq!(due(1000), LATENCY);
 }
 
 #[test]
@@ -321,7 +338,7 @@ fn the_delay_is_bounded_whatever_is_measured() {
 fn a_late_timer_does_not_lower_the_rate() {
     let mut throttle = Throttle::new(ThrottleConfig::default());
     let fill = Fill { dirty: 750, capacity: 1000 };
-    let destaging = Destaging { ns_per_page: 1_000_000, latency: LATENCY };
+    let destaging = Destaging { ns_per_page: 1_000_000, latency: Nanos(0) };
     let ready = Nanos::from_millis(100);
     throttle.on_acknowledged(ready, ready);
     for turn in 1..1000 {

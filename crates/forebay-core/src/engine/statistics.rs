@@ -49,7 +49,8 @@ impl Engine {
         }
     }
 
-    fn log_statistics(&self) -> Option<LogStatistics> {
+    /// The write log and its destaging, as they are now; `None` without a log.
+    pub fn log_statistics(&self) -> Option<LogStatistics> {
         let (log, destager) = (self.log.as_ref()?, self.destager.as_ref()?);
         let state = if log.is_lost {
             "lost: dirty data cannot be read".to_owned()

@@ -7,10 +7,11 @@
 //! - **Gain.** Two successive rounds at neighbouring levels give one sample of what doubling the
 //!   limit gains. Samples are averaged per pair of levels. While doubling gains more than
 //!   [`GAIN_UP`] the level rises; when the last doubling gained less than [`GAIN_DOWN`] it falls.
-//!   (In terms of latency: below the knee doubling leaves it alone, above it doubles.) The first
-//!   climb goes up after every round. Afterwards one round in four looks a level higher and one a
-//!   level lower, until it is clear that neither is better. Rounds next to each other see the same
-//!   storage, so slow changes cancel.
+//!   (In terms of latency: below the knee doubling leaves it alone, above it doubles.) Afterwards
+//!   one round in four looks a level higher and one a level lower, until it is clear that neither is
+//!   better. Rounds next to each other see the same storage, so slow changes cancel.
+//! - **Climb.** At first the level rises from [`CLIMB_FROM`] after every round, *quick* ones as long as
+//!   doubling nearly doubles; from the first that does not, a level back, by longer ones.
 //! - **Others.** On loaded storage more outstanding writes always gain throughput, namely that of
 //!   others; so the gain says nothing then. But latency has risen at an unchanged limit: with a
 //!   mean more than [`LOADED`] above the least that this limit ever had, the limit is the level
@@ -41,6 +42,11 @@ const SHARE_MIN: f64 = 0.25;
 const FORGET_SECONDS: f64 = 300.0;
 const ROUND_WRITES_MIN: u32 = 128;
 const CLIMB_WRITES_MIN: u32 = 64;
+const QUICK_WRITES_MIN: u32 = 16;
+/// A gain that a quick round is not mistaken about.
+const GAIN_CLEAR: f64 = 0.5;
+/// Storage that takes one write at a time is seldom; it is found soon enough.
+const CLIMB_FROM: usize = 1;
 /// Rounds in a cycle, and cycles until what is clear is measured again.
 const CYCLE: u32 = 4;
 const SELDOM: u32 = 32;
@@ -51,7 +57,7 @@ const ROUND_NS_MIN: u64 = 10_000_000;
 pub(super) struct Knee {
     outstanding_max: u32,
     level: usize,
-    climbing: bool,
+    climb: Option<Climb>,
     /// Place in the cycle of probes.
     turn: u32,
     gains: [Gain; LEVELS],
@@ -69,6 +75,14 @@ pub(super) struct Knee {
     before: Option<(usize, f64)>,
     /// Mean work of a write.
     work: f64,
+}
+
+/// The first climb.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Climb {
+    is_quick: bool,
+    /// Throughput a level below, once it was measured with all of its limit outstanding.
+    below: Option<f64>,
 }
 
 /// What doubling a level gains, averaged.
@@ -96,7 +110,7 @@ impl Knee {
         let mut knee = Knee {
             outstanding_max: outstanding_max.clamp(1, 1 << (LEVELS - 1)),
             level: 0,
-            climbing: true,
+            climb: Some(Climb { is_quick: true, below: None }),
             turn: 0,
             gains: [Gain::default(); LEVELS],
             usual: [0.0; LEVELS],
@@ -108,6 +122,7 @@ impl Knee {
             before: None,
             work: 0.0,
         };
+        knee.level = CLIMB_FROM.min(knee.top());
         knee.begin(Nanos(0), 0);
         knee
     }
@@ -156,7 +171,11 @@ impl Knee {
         round.writes += 1;
         round.work = round.work.saturating_add(work);
         round.latency_ns = round.latency_ns.saturating_add(latency.0);
-        let writes_min = if self.climbing { CLIMB_WRITES_MIN } else { ROUND_WRITES_MIN };
+        let writes_min = match self.climb {
+            Some(Climb { is_quick: true, .. }) => QUICK_WRITES_MIN,
+            Some(Climb { is_quick: false, .. }) => CLIMB_WRITES_MIN,
+            None => ROUND_WRITES_MIN,
+        };
         let elapsed = now.since(round.began);
         if round.writes >= writes_min.max(2 * round.limit) && elapsed.0 >= ROUND_NS_MIN {
             self.end_round(now, elapsed, outstanding);
@@ -171,13 +190,18 @@ impl Knee {
         if is_full {
             self.forget(elapsed_ns / 1e9);
             self.judge_work(round.work as f64 / f64::from(round.writes));
-            self.judge_load(round, latency);
             let throughput = round.work as f64 / elapsed_ns;
-            match round.level {
-                Some(level) if self.share == 1.0 => self.sample(level, throughput),
-                _ => self.before = None,
+            match self.climb {
+                Some(climb) if climb.is_quick => self.climb_quickly(climb, throughput),
+                _ => {
+                    self.judge_load(round, latency);
+                    match round.level {
+                        Some(level) if self.share == 1.0 => self.sample(level, throughput),
+                        _ => self.before = None,
+                    }
+                    self.choose_level(throughput);
+                }
             }
-            self.choose_level();
         } else {
             self.before = None;
         }
@@ -205,6 +229,9 @@ impl Knee {
             self.before = None;
             self.share = 1.0;
             self.work = work;
+            if let Some(climb) = &mut self.climb {
+                climb.below = None;
+            }
         }
         self.work = if self.work == 0.0 { work } else { self.work + (work - self.work) / 8.0 };
     }
@@ -255,17 +282,29 @@ impl Knee {
         self.before = Some((level, throughput));
     }
 
-    fn choose_level(&mut self) {
+    fn climb_quickly(&mut self, climb: Climb, throughput: f64) {
+        let is_clear = climb.below.is_none_or(|below| throughput > below * (1.0 + GAIN_CLEAR));
+        self.climb = if is_clear && self.level < self.top() {
+            self.level += 1;
+            Some(Climb { below: Some(throughput), ..climb })
+        } else {
+            self.level = self.level.saturating_sub(1);
+            Some(Climb { is_quick: false, below: None })
+        };
+    }
+
+    fn choose_level(&mut self, throughput: f64) {
         if self.share < 1.0 {
             return;
         }
-        if self.climbing {
-            let gained = self.level == 0 || self.gains[self.level - 1].mean > GAIN_CLIMB;
+        if let Some(climb) = self.climb {
+            let gained = climb.below.is_none_or(|below| throughput > below * (1.0 + GAIN_CLIMB));
             if gained && self.level < self.top() {
                 self.level += 1;
+                self.climb = Some(Climb { below: Some(throughput), ..climb });
                 return;
             }
-            self.climbing = false;
+            self.climb = None;
             self.level -= usize::from(!gained);
             self.turn = 0;
         }
@@ -287,7 +326,7 @@ impl Knee {
             let limit = (self.share * f64::from(self.size(self.level))) as u32;
             (limit.max(1), None)
         } else {
-            let level = if self.climbing { self.level } else { self.next_turn() };
+            let level = if self.climb.is_some() { self.level } else { self.next_turn() };
             (self.size(level), Some(level))
         };
         let skip = if limit == self.round.limit { 0 } else { outstanding.max(limit) };

@@ -60,6 +60,9 @@ pub(super) struct Batch {
     end: Position,
     failed: bool,
     items_max: usize,
+    /// Items of the batch, and how many of them are done.
+    items_ever: u64,
+    items_done: u64,
 }
 
 impl Batch {
@@ -77,6 +80,8 @@ impl Batch {
             end: Position(0),
             failed: false,
             items_max: again_max / 2,
+            items_ever: 0,
+            items_done: 0,
         }
     }
 
@@ -103,6 +108,17 @@ impl Batch {
     /// Something of it has not been started.
     pub(super) fn has_more(&self) -> bool {
         !self.failed && (self.next_zero < self.zeroes.len() || self.next < self.items.len())
+    }
+
+    /// Pages of the log after `from`, where the batch begins, that stand for the items that are done.
+    pub(super) fn pages_done(&self, from: Position) -> u64 {
+        let pages = self.end.0.saturating_sub(from.0);
+        (pages * self.items_done).checked_div(self.items_ever).unwrap_or(0)
+    }
+
+    /// Items of a batch at most. Where writers wait for room, what is done and not free yet is room, too.
+    fn items_max(&self, is_throttled: bool) -> usize {
+        if is_throttled { (self.items_max / 2).max(1) } else { self.items_max }
     }
 
     /// Pages that may be written but not flushed at any time.
@@ -151,6 +167,7 @@ impl Batch {
 
     fn start(&mut self) {
         (self.next, self.next_zero, self.zero_cursor, self.failed) = (0, 0, 0, false);
+        (self.items_ever, self.items_done) = (self.items.len() as u64, 0);
         self.phase = if self.zeroes.is_empty() { Phase::Pages } else { Phase::Zeroes };
     }
 
@@ -159,6 +176,7 @@ impl Batch {
         for item in &mut self.items[first..first + count as usize] {
             item.is_done = true;
         }
+        self.items_done += u64::from(count);
     }
 
     /// Goes on with what is not done, after an error. No run may be under way.
@@ -173,6 +191,7 @@ impl Batch {
         self.items.clear();
         self.zeroes.clear();
         (self.next, self.next_zero, self.zero_cursor) = (0, 0, 0);
+        (self.items_ever, self.items_done) = (0, 0);
     }
 
     /// Sorts, and keeps of each sector the newest bytes only.
@@ -274,12 +293,13 @@ impl Engine {
         last_epoch: FlushEpoch,
         all: bool,
     ) {
+        let is_throttled = self.is_throttled();
         let log = self.log.as_ref().expect("there is a log");
         let destager = self.destager.as_mut().expect("a log has a destager");
         let batch = &mut destager.batch;
         batch.end_it();
         // What was sent is written again at once: in parts it would take primary storage back.
-        let items_max = if all { usize::MAX } else { batch.items_max };
+        let items_max = if all { usize::MAX } else { batch.items_max(is_throttled) };
         let (mut position, end) = (from.max(log.segments.oldest()), log.end());
         let mut stop = Sequence(u64::MAX);
         let mut taken = after;

@@ -26,6 +26,8 @@ mod batch;
 mod finish;
 mod run;
 
+use std::collections::VecDeque;
+
 use crate::action::{Action, Actions, Event};
 use crate::buffers::BufferPool;
 use crate::config::WriteLogConfig;
@@ -37,7 +39,7 @@ use crate::geometry::PAGE;
 use crate::ids::{Nanos, Sequence};
 use crate::log::recover::RecoveredLog;
 use crate::status::IoStatus;
-use crate::table::Table;
+use crate::table::{Key, Table};
 
 use batch::Batch;
 use run::Run;
@@ -68,6 +70,8 @@ pub(super) struct Destager {
     /// Where the memory begins.
     base: u64,
     runs: Table<Run>,
+    /// Runs that are not written yet, in the order of their batch.
+    unwritten: VecDeque<Key>,
     batch: Batch,
     /// Everything before this position is in a batch, or was.
     cursor: Position,
@@ -128,6 +132,7 @@ impl Destager {
             memory: BufferPool::new(MEMORY),
             base,
             runs: Table::new(RUNS_MAX),
+            unwritten: VecDeque::with_capacity(RUNS_MAX as usize),
             batch: Batch::new(places),
             cursor: Position(0),
             tail: Position(0),
@@ -264,6 +269,8 @@ impl Engine {
     pub(super) fn dirty_bytes(&self) -> u64 {
         let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return 0 };
         let pages = log.end().0.saturating_sub(destager.done_position.0);
+        // A batch is much of the log: in one step at its end, writers would feel it.
+        let pages = pages.saturating_sub(destager.batch.pages_done(destager.done_position));
         if destager.done >= log.last_sequence() { 0 } else { pages * PAGE }
     }
 
@@ -278,6 +285,12 @@ impl Engine {
         let capacity = log.segments.pages_max() * PAGE;
         // What was destaged and is not free yet takes room, too, but comes back with the next flush.
         Fill { dirty: self.dirty_bytes(), capacity }
+    }
+
+    /// True when writers are slowed.
+    fn is_throttled(&self) -> bool {
+        let destager = self.destager.as_ref().expect("a log has a destager");
+        destager.throttle.excess(self.fill()) > 0.0
     }
 
     /// When a write that could be acknowledged since `ready` may be.

@@ -39,6 +39,8 @@ pub(super) struct Run {
     is_whole: bool,
     /// I/Os under way.
     outstanding: u32,
+    /// Its bytes are in memory.
+    is_read: bool,
     bytes: u64,
     started: Nanos,
     failed: Option<IoStatus>,
@@ -233,15 +235,34 @@ impl Engine {
             sectors,
             is_whole,
             outstanding: 0,
+            is_read: false,
             bytes,
             started: now,
             failed: None,
         });
+        destager.unwritten.push_back(run);
         self.read_run(now, run, actions);
         if self.destager().runs[run].outstanding == 0 {
-            self.write_run(now, run, actions);
+            self.destager().runs[run].is_read = true;
+            self.write_runs(now, actions);
         }
         true
+    }
+
+    /// Writes the runs that were read, as far as none before them is still being read: sorted is how primary
+    /// storage gets them.
+    fn write_runs(&mut self, now: Nanos, actions: &mut Actions) {
+        while let Some(&run) = self.destager().unwritten.front() {
+            let destager = self.destager();
+            if !destager.runs[run].is_read {
+                return;
+            }
+            destager.unwritten.pop_front();
+            match destager.batch.has_failed() {
+                true => self.end_run(run),
+                false => self.write_run(now, run, actions),
+            }
+        }
     }
 
     /// Memory of pages `first..first + pages` of a run.
@@ -342,15 +363,11 @@ impl Engine {
         if entry.outstanding > 0 {
             return;
         }
-        let failed = entry.failed;
-        match failed {
-            None if !self.destager().batch.has_failed() => self.write_run(now, run, actions),
-            None => self.end_run(run),
-            Some(status) => {
-                self.end_run(run);
-                self.fail_batch(now, status, actions);
-            }
+        entry.is_read = true;
+        if let Some(status) = entry.failed {
+            self.fail_batch(now, status, actions);
         }
+        self.write_runs(now, actions);
     }
 
     /// Counts reads of the log for destaging: dirty bytes that cannot be read are lost.

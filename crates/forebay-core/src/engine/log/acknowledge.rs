@@ -6,12 +6,14 @@
 //!            └─ durable (FUA) ─────────────────────────────────┘
 //! ```
 //! The throttle delays acknowledgements, in order, as the log fills (`destage/throttle.rs`). An
-//! acknowledged FUA or FLUSH raises the flush epoch.
+//! acknowledged FUA or FLUSH raises the flush epoch; in `strict` order those that are due one after the other are
+//! therefore let go together, so that what they make room for shares an epoch.
 
 use super::super::inflight::{Job, Stage};
 use super::super::{Engine, LatencyOf};
 use crate::action::{Actions, ReplyData};
-use crate::config::FlushSemantics;
+use crate::config::{DestageOrder, FlushSemantics};
+use crate::destage::throttle::TOGETHER;
 use crate::ids::{GroupNumber, Nanos};
 use crate::request::Request;
 use crate::status::IoStatus;
@@ -130,9 +132,14 @@ impl Engine {
 
     /// Acknowledges what the throttle lets go.
     pub(in crate::engine) fn acknowledge(&mut self, now: Nanos, actions: &mut Actions) {
+        let log = self.log.as_ref().expect("there is a log");
+        // In strict order what one acknowledgement follows upon another is another epoch, which costs the
+        // destager a round trip of its own.
+        let joins = log.config.order == DestageOrder::Strict && !self.is_draining();
+        let mut joined = now;
         while let Some(&Acknowledgeable { key, ready, bytes }) = self.acknowledgeable.front() {
             let due = self.throttle_due(ready, bytes);
-            if due > now {
+            if due > joined {
                 return;
             }
             self.acknowledgeable.pop_front();
@@ -160,6 +167,7 @@ impl Engine {
             };
             if fua && let Some(log) = &mut self.log {
                 log.raise_epoch();
+                joined = if joins { now.plus(TOGETHER) } else { now };
             }
             self.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Write), actions);
             self.forget(key);
