@@ -81,12 +81,31 @@ def unmount_below(directory):
             subprocess.run(["umount", "-l", mount], stderr=subprocess.DEVNULL)
 
 
+def remove_staging(directory, program):
+    """A disk that was killed in write-back leaves files on tmpfs for the next run, which a test does not have."""
+    for name in os.listdir(directory):
+        path = os.path.join(directory, name)
+        if not os.path.isfile(path):
+            continue
+        with open(path, "rb") as f:
+            if f.read(8) != b"FOREBAY\0":
+                continue
+        shown = subprocess.run([program, "pool", "show", path, "--json"], capture_output=True)
+        disks = json.loads(shown.stdout)["disks"] if shown.returncode == 0 else []
+        for disk in disks:
+            for kind in ["staging", "trail"]:
+                left = "/dev/shm/forebay-%s.%s" % (disk["uuid"], kind)
+                if os.path.exists(left):
+                    os.unlink(left)
+
+
 class Bed:
     def __init__(self, directory, server, forebay):
         self.directory, self.server, self.program = directory, server, forebay
         self.is_forebay = server == "forebay"
         self.processes, self.servers, self.counter = [], [], 0
         self.random = random.Random(2013)
+        self.prefix = []  # what Forebay's command line is handed to
 
     def path(self, name):
         return os.path.join(self.directory, name)
@@ -112,7 +131,7 @@ class Bed:
         self.counter += 1
         nbd = nbd or "unix:" + self.path("%s.sock" % name)
         if self.is_forebay:
-            command = [self.program, "run", backend, "--name", name, "--nbd", nbd,
+            command = [*self.prefix, self.program, "run", backend, "--name", name, "--nbd", nbd,
                        "--control", self.path(name + ".control")]
             for option, value in (("--ram", ram), ("--flash", flash), ("--mode", mode),
                                   ("--block-size", block_size)):
@@ -132,8 +151,8 @@ class Bed:
         path = self.path("forebay.toml")
         with open(path, "w") as f:
             f.write(config)
-        server = Server(self, "serve", [self.program, "serve", "--config", path], listeners[0],
-                        ready="ready")
+        server = Server(self, "serve", [*self.prefix, self.program, "serve", "--config", path],
+                        listeners[0], ready="ready")
         self.servers.append(server)
         server.start()
         return server
@@ -177,21 +196,6 @@ class Bed:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        self.remove_staging()
-
-    def remove_staging(self):
-        """A disk that was killed in write-back leaves its staging file, for the next run."""
-        pools = {word.rpartition(":")[0] for server in self.servers for word in server.command
-                 if word.startswith(self.directory + "/") and ":" in word}
-        for pool in pools:
-            shown = subprocess.run([self.program, "pool", "show", pool, "--json"],
-                                   capture_output=True)
-            disks = json.loads(shown.stdout)["disks"] if shown.returncode == 0 else []
-            for disk in disks:
-                for kind in ["staging", "trail"]:
-                    path = "/dev/shm/forebay-%s.%s" % (disk["uuid"], kind)
-                    if os.path.exists(path):
-                        os.unlink(path)
 
 
 class Server:

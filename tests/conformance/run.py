@@ -78,6 +78,8 @@ def run(test, options):
     if child == 0:
         os._exit(run_child(test, directory, log, options))
     code = wait(child, test.timeout)
+    if options.server == "forebay":
+        bed.remove_staging(directory, options.forebay)
     with open(log, errors="replace") as f:
         text = f.read()
     if code == 0:

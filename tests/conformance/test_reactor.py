@@ -6,9 +6,11 @@ import test_fio
 import test_hostile
 import test_libnbd
 import test_tools
+import test_staging
 from bed import Test, TESTS
 
 CORE = [
+    *test_staging.WRITE_BACK,
     test_tools.nbdcopy_in_and_out_again_gives_the_same_bytes,
     test_tools.qemu_io_reads_back_every_pattern_it_wrote,
     test_tools.qemu_io_zeroes_and_discards,

@@ -10,6 +10,7 @@ import nbd
 from test_crash import Recorder
 
 LOG = ["--write-log", "4MiB"]
+DEFERRED = ["--flush-semantics", "deferred", "--max-dirty-age", "1s", "--accept-data-loss"]
 
 
 def write_back(bed, backend, *, extra=(), **more):
@@ -21,6 +22,28 @@ def attach(disk):
     h = nbd.NBD()
     h.connect_uri(disk.uri)
     return h
+
+
+def opened(bed, *, uri="file:", size=16 * MIB, **more):
+    """A disk in write-back on a fresh image behind `uri`, with a client: image, disk, client."""
+    image = bed.image("disk.raw", size)
+    disk = write_back(bed, uri + image, **more)
+    return image, disk, attach(disk)
+
+
+def write_blocks(h, blocks):
+    """A block of 4 KiB in every 8 KiB, each with a version of its own."""
+    for n in blocks:
+        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+
+
+def expect_blocks(read, blocks):
+    for n in blocks:
+        assert bytes(read(n * 8192, 4096)) == pattern(n * 8192, 4096, n + 1), n
+
+
+def of_client(h):
+    return lambda at, length: h.pread(length, at)
 
 
 def read_file(path):
@@ -47,9 +70,7 @@ def staging_files(bed):
 
 @test(forebay_only=True)
 def write_back_serves_and_destages(bed):
-    image = bed.image("disk.raw", 16 * MIB)
-    disk = write_back(bed, "file:" + image)
-    h = attach(disk)
+    image, disk, h = opened(bed)
     for n in range(200):
         h.pwrite(pattern(n * 40960 + 512, 12288, n + 1), n * 40960 + 512)
     for n in range(200):
@@ -92,59 +113,45 @@ def nothing_acknowledged_is_lost_by_kills_under_load_in_write_back(bed):
 
 @test(forebay_only=True)
 def a_log_that_is_dirty_outlives_a_kill_with_primary_storage_too_slow_to_destage(bed):
-    image = bed.image("disk.raw", 16 * MIB)
-    disk = write_back(bed, "model:san?latency=200ms&inner=file:" + image)
-    h = attach(disk)
-    for n in range(300):
-        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    _, disk, h = opened(bed, uri="model:san?latency=200ms&inner=file:")
+    write_blocks(h, range(300))
     h.flush()
-    for n in range(300, 400):
-        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    write_blocks(h, range(300, 400))
     assert not log_of(disk)["is_clean"]
     for _ in range(3):
         disk.restart()
         h = attach(disk)
-        for n in range(400):
-            assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+        expect_blocks(of_client(h), range(400))
     assert disk.stop() == 0
 
 
 @test(forebay_only=True)
 def sigterm_keeps_what_is_dirty_and_the_next_run_goes_on(bed):
-    image = bed.image("disk.raw", 16 * MIB)
-    disk = write_back(bed, "model:san?latency=200ms&inner=file:" + image)
-    h = attach(disk)
-    for n in range(300):
-        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    _, disk, h = opened(bed, uri="model:san?latency=200ms&inner=file:")
+    write_blocks(h, range(300))
     assert not log_of(disk)["is_clean"]
     assert disk.stop() == 0
     assert not staging_files(bed), "the log is durable: no staging file is needed"
     disk.start()
     h = attach(disk)
-    for n in range(300):
-        assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+    expect_blocks(of_client(h), range(300))
     h.shutdown()
     assert disk.stop() == 0
 
 
 @test(forebay_only=True)
 def without_the_staging_file_everything_that_was_flushed_is_there(bed):
-    image = bed.image("disk.raw", 16 * MIB)
-    disk = write_back(bed, "model:san?latency=200ms&inner=file:" + image)
-    h = attach(disk)
-    for n in range(100):
-        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    _, disk, h = opened(bed, uri="model:san?latency=200ms&inner=file:")
+    write_blocks(h, range(100))
     h.flush()
     h.pwrite(pattern(4096, 4096, 77), 4096, nbd.CMD_FLAG_FUA)
-    for n in range(100, 120):
-        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    write_blocks(h, range(100, 120))
     disk.kill()
     for path in staging_files(bed):
         os.unlink(path)
     disk.start()
     h = attach(disk)
-    for n in range(100):
-        assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+    expect_blocks(of_client(h), range(100))
     assert bytes(h.pread(4096, 4096)) == pattern(4096, 4096, 77)
     for n in range(100, 120):
         data = bytes(h.pread(4096, n * 8192))
@@ -155,23 +162,18 @@ def without_the_staging_file_everything_that_was_flushed_is_there(bed):
 
 @test(forebay_only=True)
 def opened_in_another_mode_a_dirty_log_is_drained_first(bed):
-    image = bed.image("disk.raw", 16 * MIB)
-    disk = write_back(bed, "file:" + image)
-    h = attach(disk)
-    for n in range(300):
-        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    image, disk, h = opened(bed)
+    write_blocks(h, range(300))
     disk.kill()
     other = bed.disk("file:" + image, ram="2MiB", flash=bed.path("pool") + ":16MiB")
     h = attach(other)
-    for n in range(300):
-        assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+    expect_blocks(of_client(h), range(300))
     h.pwrite(pattern(0, 4096, 999), 0)
     eventually(lambda: other.stats()["mode_actual"] == "write-through", "it is drained", seconds=60)
     h.flush()
     read = read_file(image)
     assert read(0, 4096) == pattern(0, 4096, 999)
-    for n in range(1, 300):
-        assert read(n * 8192, 4096) == pattern(n * 8192, 4096, n + 1), n
+    expect_blocks(read, range(1, 300))
     h.shutdown()
     assert other.stop() == 0
 
@@ -253,14 +255,12 @@ def a_dirty_disk_whose_primary_storage_is_dead_ends_in_order(bed):
     eventually(lambda: disk.stats()["mode_actual"] == "write-back", "it is in write-back")
     h = attach(disk)
     primary.kill()
-    for n in range(100):
-        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    write_blocks(h, range(100))
     assert disk.stop(timeout=20) == 0
     primary.start()
     disk.start()
     h = attach(disk)
-    for n in range(100):
-        assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+    expect_blocks(of_client(h), range(100))
     assert disk.stop() == 0
 
 
@@ -321,9 +321,7 @@ def one_pool_is_for_one_daemon(bed):
 
 @test(forebay_only=True)
 def a_pool_tells_what_is_dirty_and_a_check_finds_rot(bed):
-    image = bed.image("disk.raw", 16 * MIB)
-    disk = write_back(bed, "model:san?latency=1s&inner=file:" + image)
-    h = attach(disk)
+    _, disk, h = opened(bed, uri="model:san?latency=1s&inner=file:")
     for n in range(100):
         h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
         if n % 10 == 9:
@@ -347,9 +345,7 @@ def a_pool_tells_what_is_dirty_and_a_check_finds_rot(bed):
 
 @test(forebay_only=True)
 def a_disk_with_another_primary_storage_is_refused_while_its_log_is_dirty(bed):
-    image = bed.image("disk.raw", 16 * MIB)
-    disk = write_back(bed, "model:san?latency=1s&inner=file:" + image)
-    h = attach(disk)
+    _, disk, h = opened(bed, uri="model:san?latency=1s&inner=file:")
     h.pwrite(pattern(0, 4096, 1), 0)
     h.flush()
     assert disk.stop() == 0
@@ -365,11 +361,8 @@ def a_disk_with_another_primary_storage_is_refused_while_its_log_is_dirty(bed):
 
 @test(forebay_only=True)
 def a_disk_is_flushed_paused_resumed_and_detached(bed):
-    image = bed.image("disk.raw", 16 * MIB)
-    disk = write_back(bed, "file:" + image, extra=["--max-destage-rate", "2MiB"])
-    h = attach(disk)
-    for n in range(500):
-        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    image, disk, h = opened(bed, extra=["--max-destage-rate", "2MiB"])
+    write_blocks(h, range(500))
     disk_command(bed, disk, "pause", "disk")
     assert "paused" in disk_command(bed, disk, "show", "disk")
     dirty = log_of(disk)["dirty_bytes"]
@@ -379,8 +372,7 @@ def a_disk_is_flushed_paused_resumed_and_detached(bed):
     said = json.loads(disk_command(bed, disk, "flush", "disk", "--json"))
     assert said["clean"] and said["seconds"] > 0.2, said
     read = read_file(image)
-    for n in range(500):
-        assert read(n * 8192, 4096) == pattern(n * 8192, 4096, n + 1), n
+    expect_blocks(read, range(500))
     h.pwrite(pattern(0, 4096, 9999), 0)
     disk_command(bed, disk, "detach", "disk", code=1)
     h.shutdown()
@@ -394,20 +386,15 @@ def a_disk_is_flushed_paused_resumed_and_detached(bed):
 
 @test(forebay_only=True)
 def without_a_write_cache_each_write_is_durable(bed):
-    image = bed.image("disk.raw", 16 * MIB)
-    disk = write_back(bed, "model:san?latency=1s&inner=file:" + image,
-                      extra=["--write-cache", "off"])
-    h = attach(disk)
+    _, disk, h = opened(bed, uri="model:san?latency=1s&inner=file:", extra=["--write-cache", "off"])
     assert not h.can_flush()
-    for n in range(50):
-        h.pwrite(pattern(n * 8192, 4096, n + 1), n * 8192)
+    write_blocks(h, range(50))
     disk.kill()
     for path in staging_files(bed):
         os.unlink(path)
     disk.start()
     h = attach(disk)
-    for n in range(50):
-        assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), n
+    expect_blocks(of_client(h), range(50))
     disk.stop()
 
 
@@ -468,3 +455,70 @@ def two_disks_share_a_pool_and_each_keeps_its_own_log(bed):
     shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
     assert [disk["name"] for disk in shown["disks"]] == ["a", "b"]
     assert all(disk["session"] == "closed" and disk["error"] is None for disk in shown["disks"])
+
+
+@test(forebay_only=True)
+def forty_crashes_without_destaging_need_no_more_log_than_the_writes(bed):
+    image, disk, h = opened(bed)
+    eventually(lambda: disk.stats()["mode_actual"] == "write-back", "it is in write-back")
+    disk_command(bed, disk, "pause", "disk")
+    write_blocks(h, range(5))
+    for crash in range(1, 40):
+        # Ten segments of 1 MiB are all that the log can have, with what restarts need.
+        disk.restart()
+        disk_command(bed, disk, "pause", "disk")
+        h = attach(disk)
+        expect_blocks(of_client(h), range(5 * crash))
+        write_blocks(h, range(5 * crash, 5 * crash + 5))
+    leased = log_of(disk)["leased_bytes"]
+    assert leased <= 4 * MIB, leased
+    disk.restart()
+    disk_command(bed, disk, "flush", "disk")
+    expect_blocks(read_file(image), range(200))
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_with_deferred_flushes_destages_before_it_ends(bed):
+    image, disk, h = opened(bed, uri="model:san?latency=5ms&inner=file:", extra=DEFERRED)
+    write_blocks(h, range(300))
+    h.flush()
+    assert not log_of(disk)["is_clean"]
+    assert disk.stop() == 0
+    expect_blocks(read_file(image), range(300))
+    shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
+    assert shown["disks"][0]["dirty_records"] == 0, shown
+
+
+@test(forebay_only=True)
+def a_disk_with_deferred_flushes_keeps_its_log_when_primary_storage_is_away_at_the_end(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    primary = nbdkit_on(bed, image)
+    disk = write_back(bed, primary.uri, extra=DEFERRED)
+    eventually(lambda: disk.stats()["mode_actual"] == "write-back", "it is in write-back")
+    h = attach(disk)
+    primary.kill()
+    write_blocks(h, range(100))
+    assert disk.stop(timeout=20) == 0
+    assert "stays in the write log" in disk.log()
+    primary.start()
+    disk.start()
+    expect_blocks(of_client(attach(disk)), range(100))
+    assert disk.stop() == 0
+    expect_blocks(read_file(image), range(100))
+
+
+@test(forebay_only=True)
+def a_clean_shutdown_does_not_come_back_dirty(bed):
+    _, disk, h = opened(bed)
+    write_blocks(h, range(300))
+    h.flush()
+    destaged(disk)
+    assert disk.stop() == 0
+    shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
+    assert shown["disks"][0]["dirty_records"] == 0, shown
+    disk.start()
+    log = log_of(disk)
+    assert log["is_clean"] and log["dirty_bytes"] == 0, log
+    assert "are to be destaged" not in disk.log()
+    assert disk.stop() == 0

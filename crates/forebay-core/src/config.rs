@@ -106,6 +106,8 @@ pub struct WriteLogConfig {
     pub segment_pages: u32,
     /// Segments that the log may take.
     pub segments_max: u32,
+    /// Segments that it has at its start. While these are more than it may take, nothing is appended.
+    pub segments_found: u32,
     /// The generation under which this engine writes.
     pub generation: Generation,
     /// Staged records survive the process: a plain write is acknowledged when it is staged.
@@ -125,11 +127,20 @@ pub struct WriteLogConfig {
 }
 
 impl WriteLogConfig {
+    /// A log has to have that many segments.
+    pub const SEGMENTS_MIN: u32 = 3;
+
+    /// Segments that there has to be a place for.
+    pub(crate) fn slots(&self) -> u32 {
+        self.segments_max.max(self.segments_found)
+    }
+
     /// The defaults for a log of `segments_max` segments of `segment_pages`.
     pub fn new(segment_pages: u32, segments_max: u32) -> WriteLogConfig {
         WriteLogConfig {
             segment_pages,
             segments_max,
+            segments_found: 0,
             generation: Generation(1),
             staging: true,
             order: DestageOrder::Strict,

@@ -259,7 +259,7 @@ pub struct LatencyStatistics {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogStatistics {
-    /// `active`, `unused` (a mode without log), `draining`, `paused`, `failed: ` or `lost: ` and the reason.
+    /// `active`, `unused` (a mode without log), `draining`, `paused`; `waiting: `, `failed: ` or `lost: ` and the reason.
     pub state: String,
     /// Order of destaging by its name.
     pub order: String,

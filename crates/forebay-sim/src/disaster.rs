@@ -13,6 +13,17 @@ use crate::world::{Event, World, flash};
 
 impl World<'_> {
     pub(crate) fn on_disaster(&mut self) {
+        if self.crashes_left > 0 {
+            return self.crash_again();
+        }
+        let has_log = self.setup.config.write_log.is_some();
+        if has_log && self.chance.chance(100) {
+            self.log.line(self.now, || "primary storage dies, crashes begin".into());
+            self.coverage.crash_loops += 1;
+            self.backend.dead = true;
+            self.crashes_left = self.chance.between(2, 20);
+            return self.crash_again();
+        }
         match self.rng.below(8) {
             0..=2 => self.lose_session(),
             3 | 4 => self.crash(false),
@@ -27,6 +38,19 @@ impl World<'_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// One more crash while primary storage is dead; after the last one it is back.
+    fn crash_again(&mut self) {
+        self.crashes_left -= 1;
+        let host = self.chance.chance(200);
+        self.crash(host);
+        if self.crashes_left == 0 {
+            self.backend.dead = false;
+        } else {
+            let pause = self.chance.between(1, 20 * self.setup.load.pause_max.0);
+            self.queue.plan(self.now.plus(Nanos(pause)), Event::Disaster);
         }
     }
 

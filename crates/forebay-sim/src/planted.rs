@@ -28,6 +28,8 @@ pub enum Planted {
     HeaderNotFlushed,
     /// Errors of writes and flushes are not reported.
     UnheardError,
+    /// A recovery writes the header that voids old segments before what it replaces them with is durable.
+    HeaderBeforeGroups,
 }
 
 impl Planted {
@@ -44,11 +46,12 @@ impl Planted {
     ];
 
     /// Those that a crash at the right instant finds.
-    pub const BY_CRASH: [Planted; 5] = [
+    pub const BY_CRASH: [Planted; 6] = [
         Planted::EarlyFlush,
         Planted::VolatileLog,
         Planted::ForgottenNote,
         Planted::StagingEmptiedEarly,
         Planted::HeaderNotFlushed,
+        Planted::HeaderBeforeGroups,
     ];
 }

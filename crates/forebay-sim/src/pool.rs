@@ -26,6 +26,9 @@ use crate::world::World;
 pub(crate) const DISK: Uuid = Uuid(*b"a simulated disk");
 pub(crate) const NONCE: u64 = 0x5eed;
 
+/// Beyond what the log may take; no restart may need more, whatever was before it.
+const SPARE_SEGMENTS: u32 = 6;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -48,9 +51,10 @@ pub(crate) type StagedGroup = (Box<Page>, Vec<u8>);
 
 impl Pool {
     pub(crate) fn new(setup: &Setup, rng: Rng) -> Pool {
-        // More than the log may take: a restart needs some before it gives others back.
-        let (pages, segments) =
-            setup.config.write_log.map_or((16, 0), |log| (log.segment_pages, log.segments_max + 8));
+        let (pages, segments) = setup
+            .config
+            .write_log
+            .map_or((16, 0), |log| (log.segment_pages, log.segments_max + SPARE_SEGMENTS));
         let size = u64::from(pages) * u64::from(segments) * PAGE;
         let mut device = Device::new(size, true, rng);
         device.faults = setup.log;

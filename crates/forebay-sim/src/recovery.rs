@@ -1,8 +1,8 @@
 //! Recovery of the write log for a new engine, step by step, so that it can die between any two of them.
 //!
 //! ```text
-//!  generation + 1 pending ─► recover ─► staged groups: lease, write, flush each ─► recover again
-//!     ─► flush ─► lease and header of the first segment, flush ─► staging empty ─► committed ─► leases given back
+//!  generation + 1 pending ─► flush ─► recover ─► give back what nothing depends on
+//!     ─► each fresh segment: lease, groups, flush, header, flush ─► staging empty ─► committed ─► leases given back
 //! ```
 //! Each arrow is a step that is durable before the next one, as in `docs/format.md`. A recovery that dies begins
 //! anew: after the death of the process it finds what was staged, unless that was emptied; after the loss of power
@@ -13,13 +13,13 @@ use std::collections::VecDeque;
 use forebay_core::config::GridOffset;
 use forebay_core::engine::Engine;
 use forebay_core::geometry::{PAGE, SECTOR};
-use forebay_core::ids::{Generation, SegmentId, Sequence};
-use forebay_core::log::adopt::{self, Adopted};
+use forebay_core::ids::{Generation, SegmentId};
 use forebay_core::log::group::{GroupView, RecordKind};
 use forebay_core::log::recover::{
-    LeasedSegment, LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, recover,
+    LeasedSegment, LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, RecoveredRecord,
+    recover,
 };
-use forebay_core::log::segment::SegmentHeader;
+use forebay_core::log::reopen::{FreshGroup, FreshSegment, Session, Tail, reopen};
 use forebay_core::sealed::Page;
 
 use crate::device::Device;
@@ -96,34 +96,10 @@ impl Pool {
         recover(&input, &mut reader).unwrap_or_else(|error| panic!("recovery: {error}"))
     }
 
-    /// A fresh segment, and what its header is to say.
-    fn fresh(&mut self, found: &RecoveredLog, phase: u16) -> Result<SegmentHeader, Died> {
-        let (segment, ordinal) = self.lease().expect("the pool has room for a restart");
-        self.step()?;
-        Ok(SegmentHeader {
-            disk: DISK,
-            generation: self.pending,
-            ordinal,
-            first_group: found.next_group,
-            first_sequence: found.next_sequence,
-            durable: Sequence(found.next_sequence.0 - 1),
-            epoch: found.next_epoch,
-            nonce: NONCE,
-            segment,
-            phase,
-        })
-    }
-
     fn write(&mut self, segment: SegmentId, page: u32, bytes: &[u8]) -> Result<(), Died> {
         let start = (u64::from(segment.0 * self.segment_pages) + u64::from(page)) * PAGE;
         self.device.overwrite(RECOVERY_IO, start, bytes);
         self.step()
-    }
-
-    fn write_header(&mut self, header: &SegmentHeader) -> Result<(), Died> {
-        let mut page = [0; PAGE as usize];
-        header.encode(&mut page);
-        self.write(header.segment, 0, &page)
     }
 
     fn flush(&mut self) -> Result<(), Died> {
@@ -131,66 +107,90 @@ impl Pool {
         self.step()
     }
 
-    /// Writes staged groups into fresh segments.
-    fn adopt(
-        &mut self,
-        found: &RecoveredLog,
-        groups: &[Adopted],
-        staged: &[StagedGroup],
-    ) -> Result<(), Died> {
-        let phase = found.records[0].phase;
-        let mut at = found.clone();
-        for adopted in groups {
-            let (header_page, data) = &staged[adopted.group as usize];
-            let view = GroupView::staged(header_page).expect("recovery read it");
-            at.next_sequence = view.header().first_sequence;
-            let header = self.fresh(&at, phase)?;
-            self.write_header(&header)?;
-            let mut page = [0; PAGE as usize];
-            adopt::encode(found, header_page, &header, at.next_group, &mut page);
-            self.write(header.segment, 1, &page)?;
-            let len = u64::from(adopted.data_pages) * PAGE;
-            self.write(header.segment, 2, &data[..len as usize])?;
-            self.flush()?;
-            at.next_group.0 += 1;
+    /// The data pages of records that were found.
+    fn data(&self, found: &RecoveredLog, group: &FreshGroup, staged: &[StagedGroup]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for record in &found.records[group.records.clone()] {
+            let len = record.data_pages() as usize * PAGE as usize;
+            let (from, start) = match record.place {
+                RecordPlace::Log { segment, page } => {
+                    let start = u64::from(segment.0 * self.segment_pages + page) * PAGE;
+                    (self.device.bytes(), start)
+                }
+                RecordPlace::Staged { group, page } => {
+                    (&staged[group as usize].1[..], u64::from(page) * PAGE)
+                }
+            };
+            bytes.extend_from_slice(&from[start as usize..][..len]);
         }
-        Ok(())
+        bytes
     }
 
-    /// Leaves a log that goes on in the segment returned, and says what is in it.
+    /// Writes a fresh segment; its header counts, and comes last.
+    fn write_fresh(
+        &mut self,
+        found: &RecoveredLog,
+        fresh: &FreshSegment,
+        (session, staged): (&Session, &[StagedGroup]),
+        planted: Planted,
+    ) -> Result<(SegmentId, u64), Died> {
+        let place = self.lease().expect("the pool has room for a restart");
+        self.step()?;
+        for group in &fresh.groups {
+            let mut page = [0; PAGE as usize];
+            group.encode(found, session, &mut page);
+            let data = self.data(found, group, staged);
+            self.write(place.0, group.page, &page)?;
+            self.write(place.0, group.page + 1, &data)?;
+        }
+        if planted != Planted::HeaderBeforeGroups {
+            self.flush()?;
+        }
+        let mut page = [0; PAGE as usize];
+        fresh.header(session, place, found.next_epoch).encode(&mut page);
+        self.write(place.0, 0, &page)?;
+        if planted != Planted::HeaderNotFlushed {
+            self.flush()?;
+        }
+        Ok(place)
+    }
+
+    /// Leaves a log that goes on where it is said, and says what is in it.
     fn reopen(
         &mut self,
         staged: &mut Vec<StagedGroup>,
         phase: u16,
         planted: Planted,
-    ) -> Result<(RecoveredLog, SegmentId, u64), Died> {
+    ) -> Result<(RecoveredLog, Tail, u64), Died> {
         self.steps = 0;
         self.pending = Generation(self.pending.0 + 1);
-        self.step()?;
+        self.flush()?;
         staged.sort_by_key(|(page, _)| GroupView::staged(page).map_or(0, |v| v.header().number.0));
         let mut found = self.recover(staged);
-        let groups = adopt::adopted(&found);
-        if !groups.is_empty() {
-            let in_memory = staged.clone();
-            if planted == Planted::StagingEmptiedEarly {
-                staged.clear();
-            }
-            self.adopt(&found, &groups, &in_memory)?;
-            found = self.recover(&[]);
-            assert!(adopt::adopted(&found).is_empty());
+        for segment in std::mem::take(&mut found.unused) {
+            self.give_back(segment);
+            self.step()?;
         }
-        self.flush()?;
+        let in_memory = staged.clone();
+        if planted == Planted::StagingEmptiedEarly {
+            staged.clear();
+        }
         let phase = found.records.first().map_or(phase, |record| record.phase);
-        let header = self.fresh(&found, phase)?;
-        self.write_header(&header)?;
-        if planted != Planted::HeaderNotFlushed {
-            self.flush()?;
+        let session = Session { disk: DISK, generation: self.pending, nonce: NONCE, phase };
+        let plan = reopen(&found, self.segment_pages);
+        let mut places = Vec::new();
+        for fresh in &plan.segments {
+            places.push(self.write_fresh(&found, fresh, (&session, &in_memory), planted)?);
         }
+        let before = found.segments.len() as u64 + 1;
+        let tail = plan.apply(&mut found, &places);
+        let compacted = before.saturating_sub(found.segments.len() as u64);
+        self.check_reopened(&found);
         staged.clear();
         self.step()?;
         self.committed = self.pending;
         self.step()?;
-        let keep = found.segments.iter().map(|s| s.segment).chain([header.segment]);
+        let keep = found.segments.iter().map(|s| s.segment).chain([tail.segment]);
         let keep: Vec<SegmentId> = keep.collect();
         for segment in self.held.keys().copied().collect::<Vec<_>>() {
             if !keep.contains(&segment) {
@@ -198,7 +198,29 @@ impl Pool {
                 self.step()?;
             }
         }
-        Ok((found, header.segment, groups.len() as u64))
+        Ok((found, tail, compacted))
+    }
+
+    /// What the engine is told is what is on flash now.
+    fn check_reopened(&self, opened: &RecoveredLog) {
+        let found = self.recover(&[]);
+        let checksums = |log: &RecoveredLog| -> Vec<u32> {
+            let of = |record: &RecoveredRecord| {
+                let first = record.first_checksum as usize;
+                log.checksums[first..first + record.data_pages() as usize].to_vec()
+            };
+            log.records.iter().flat_map(of).collect()
+        };
+        let records = |log: &RecoveredLog| -> Vec<RecoveredRecord> {
+            let same = |r: &RecoveredRecord| RecoveredRecord { first_checksum: 0, ..*r };
+            log.records.iter().map(same).collect()
+        };
+        assert_eq!(records(&found), records(opened));
+        assert_eq!(checksums(&found), checksums(opened));
+        assert_eq!(found.segments, opened.segments);
+        let next = |log: &RecoveredLog| (log.next_group, log.next_sequence, log.next_ordinal);
+        assert_eq!(next(&found), next(opened));
+        assert!(found.next_epoch >= opened.next_epoch);
     }
 }
 
@@ -231,12 +253,13 @@ impl World<'_> {
             GridOffset::Fixed(offset) => (offset % PAGE) as u16,
             GridOffset::Auto => 0,
         };
-        let (found, first, groups) = self.pool.reopen(staged, phase, self.planted)?;
+        let (found, tail, compacted) = self.pool.reopen(staged, phase, self.planted)?;
         self.log.line(self.now, || format!("recovered {:?}", found.report));
         self.coverage.records_recovered += found.records.len() as u64;
-        self.coverage.records_staged += groups;
+        self.coverage.records_staged += found.report.records_staged;
+        self.coverage.segments_compacted += compacted;
         log.generation = self.pool.pending;
-        log.segments_max = log.segments_max.max(found.segments.len() as u32 + 2);
+        log.segments_found = found.segments.len() as u32 + 1;
         let mut config = self.setup.config;
         if let Some(record) = found.records.first() {
             config.grid_offset = GridOffset::Fixed(record.phase.into());
@@ -244,7 +267,7 @@ impl World<'_> {
         config.write_log = Some(log);
         self.setup.config = config;
         self.engine = Engine::new(config).expect("a configuration that works");
-        self.engine.restore(&found, first).expect("the log fits");
+        self.engine.restore(&found, tail).expect("the log fits");
         Ok(())
     }
 

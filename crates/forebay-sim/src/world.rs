@@ -91,6 +91,8 @@ pub(crate) struct World<'a> {
     pub chance: Rng,
     pub deaths: Deaths,
     pub points: Points,
+    /// Crashes to come while primary storage is dead.
+    pub crashes_left: u64,
     events: u64,
 }
 
@@ -140,6 +142,7 @@ impl<'a> World<'a> {
             coverage: Coverage::default(),
             deaths: Deaths::ByChance,
             points: Points::default(),
+            crashes_left: 0,
             events: 0,
             engine,
             backend,
@@ -178,6 +181,7 @@ impl<'a> World<'a> {
         self.pool.device.faults = Faults::default();
         self.pool.device.fate = None;
         self.backend.fate = None;
+        self.backend.dead = false;
         self.give_back_held_buffers();
         while self.step() {}
         self.carry_out();

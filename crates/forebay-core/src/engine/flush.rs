@@ -178,8 +178,13 @@ impl Engine {
             self.end_flush(&mut covered, status, actions);
             self.flush.covered = covered;
             self.flush.note_flushed();
+            self.flush.retry_at = Nanos(0);
         } else {
             self.flush.retry_at = now.plus(RETRY);
+            if let Some(log) = &mut self.log {
+                // Writes that were held for a change of mode go on meanwhile.
+                log.room_changed = true;
+            }
             // It may have taken what the destager wrote along, and the next flush would not say so.
             self.destage_session_lost();
             self.lose_unflushed(status, actions);

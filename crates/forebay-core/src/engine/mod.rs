@@ -52,7 +52,7 @@ use std::collections::VecDeque;
 use crate::action::{Action, Actions, Extent, Io, IoOp, Reply, ReplyData, Source, Target};
 use crate::alignment::AlignmentDetector;
 use crate::buffers::BufferPool;
-use crate::config::{Config, Mode};
+use crate::config::{Config, FlushSemantics, Mode};
 use crate::deadlines::Deadlines;
 use crate::geometry::{ByteRange, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::ids::{IoId, Nanos, SegmentId};
@@ -299,15 +299,32 @@ impl Engine {
     /// From now on new requests are answered with [`IoStatus::ShuttingDown`]; what is in flight
     /// finishes.
     ///
-    /// What is in the log is made durable and stays there. What waits for room in it is answered so, too.
+    /// What is in the log is made durable and stays there. What waits for room in it is answered so, too. Where flushes
+    /// are deferred it is destaged first, until [`Engine::stop_destaging`].
     pub fn shut_down(&mut self, now: Nanos, actions: &mut Actions) {
         self.refuses = Some(IoStatus::ShuttingDown);
         if let (Some(log), Some(destager)) = (&mut self.log, &mut self.destager) {
             log.close();
-            destager.stop();
+            if log.config.flush == FlushSemantics::Honest || log.is_lost {
+                destager.stop();
+            }
             self.refuse_waiting(IoStatus::ShuttingDown, actions);
         }
         self.run(now, actions);
+    }
+
+    /// True while a disk that is shut down carries its log to primary storage.
+    pub fn destages_at_end(&self) -> bool {
+        let goes_on = self.destager.as_ref().is_some_and(|destager| destager.goes_on());
+        self.refuses == Some(IoStatus::ShuttingDown) && goes_on && !self.log_is_clean()
+    }
+
+    /// What is not destaged stays in the log.
+    pub fn stop_destaging(&mut self, now: Nanos, actions: &mut Actions) {
+        if let Some(destager) = &mut self.destager {
+            destager.stop();
+            self.run(now, actions);
+        }
     }
 
     /// A lease that was asked for came, with its ordinal; or there is none to be had now: it is asked for

@@ -1,12 +1,14 @@
 //! Changing a disk's mode with its guest at work: what was asked for, and what is so.
 //!
 //! ```text
-//!  without log ──► hold new writes ─► those under way end ─► flush primary storage ─► with log
+//!  without log ──► hold new writes ─► those under way end ─► flush primary storage ─┬─ ok ─────► with log
+//!       ▲                                                                           └─ failed
+//!       └──────────── a pause, in which writes go on without log ◄────────────────────────┘
 //!  with log ─────► drain: the throttle tightens ─► nearly clean: hold new writes ─► clean ─► without log
 //! ```
 //! A disk that starts with a clean log enters it the first way: an earlier run may have acknowledged writes
 //! that primary storage has and has not flushed. A log that failed is left the second way, for write-through. Held writes wait as for room in the log, and
-//! go on in the new mode.
+//! go on in the new mode. Where primary storage keeps failing its flushes they are held for one flush at a time.
 
 use super::Engine;
 use super::inflight::{Job, Stage};
@@ -59,6 +61,11 @@ impl Engine {
         if waits && retry_at > self.now { retry_at } else { Nanos::NEVER }
     }
 
+    /// True while a mode with a log is wanted, and primary storage fails the flush that has to be first.
+    pub(super) fn is_kept_from_log(&self) -> bool {
+        !self.mode.logs() && self.target_mode().logs() && self.flush.retry_at() > Nanos(0)
+    }
+
     /// True while the log is emptied for good.
     pub(super) fn is_draining(&self) -> bool {
         self.mode.logs() && !self.target_mode().logs()
@@ -68,7 +75,7 @@ impl Engine {
     pub(super) fn holds_writes(&self) -> bool {
         let target = self.target_mode();
         match (self.mode.logs(), target.logs()) {
-            (false, true) => true,
+            (false, true) => self.now >= self.flush.retry_at(),
             (true, false) => {
                 let log = self.log.as_ref().expect("the mode has a log");
                 log.failed.is_some()

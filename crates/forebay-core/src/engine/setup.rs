@@ -22,8 +22,6 @@ use crate::table::Table;
 
 /// Smallest segment of a log, in pages.
 const LOG_SEGMENT_PAGES_MIN: u32 = 16;
-/// One to write, one to destage, one in between.
-const LOG_SEGMENTS_MIN: u32 = 3;
 /// Blocks on their way to flash at most.
 const FILLS_MAX: u32 = 32;
 
@@ -188,13 +186,14 @@ fn check_log(log: &WriteLogConfig) -> Result<(), ConfigError> {
             log.segment_pages
         ));
     }
-    if log.segments_max < LOG_SEGMENTS_MIN {
+    if log.segments_max < WriteLogConfig::SEGMENTS_MIN {
         return fail(format!(
-            "a write log of {} segments: use at least {LOG_SEGMENTS_MIN}",
-            log.segments_max
+            "a write log of {} segments: use at least {}",
+            log.segments_max,
+            WriteLogConfig::SEGMENTS_MIN
         ));
     }
-    if u64::from(log.segment_pages) * u64::from(log.segments_max) >= u64::from(u32::MAX) {
+    if u64::from(log.segment_pages) * u64::from(log.slots()) >= u64::from(u32::MAX) {
         return fail("a write log of 16 TiB or more: use a smaller one".into());
     }
     if !(1..=99).contains(&log.throttle_percent) {

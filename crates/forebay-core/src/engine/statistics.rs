@@ -58,6 +58,8 @@ impl Engine {
             format!("failed: {status}")
         } else if self.is_draining() {
             "draining".to_owned()
+        } else if self.is_kept_from_log() {
+            "waiting: primary storage fails its flushes".to_owned()
         } else if !self.mode.logs() {
             "unused".to_owned()
         } else if destager.paused {

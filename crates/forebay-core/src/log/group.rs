@@ -91,6 +91,17 @@ impl GroupLayout {
     }
 }
 
+/// What a record with `data_pages` takes of a header page.
+pub(super) fn record_bytes(data_pages: u32) -> u64 {
+    ENTRY as u64 + 4 * u64::from(data_pages)
+}
+
+/// Groups that records which take `bytes` of header pages fill at most, one after the other: two neighbours are
+/// more than one page together, or they would be one group.
+pub(super) fn headers_max(bytes: u64) -> u32 {
+    (2 * bytes / (PAGE_LEN - ENTRIES) as u64 + 1) as u32
+}
+
 /// What a record does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {

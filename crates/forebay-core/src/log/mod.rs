@@ -12,10 +12,10 @@
 //! the two kinds of page; [`recover`] walks them after a restart. `docs/format.md` has every byte and
 //! argues the protocol failure by failure; what writers owe to it is repeated at the functions here.
 
-pub mod adopt;
 pub mod group;
 pub mod index;
 pub mod recover;
+pub mod reopen;
 pub mod segment;
 
 use crate::geometry::{ByteRange, PAGE};

@@ -96,6 +96,8 @@ pub struct RecoveredLog {
     /// Segments that hold records after `flushed`, in order. All other leased ones can be given back,
     /// once the new generation's first segment header is durable.
     pub segments: Vec<RecoveredSegment>,
+    /// Leased segments that nothing depends on, not even what is void: they can be given back at once.
+    pub unused: Vec<SegmentId>,
     /// Records after `flushed`, in order.
     pub records: Vec<RecoveredRecord>,
     /// CRC32C of their data pages.
@@ -263,6 +265,6 @@ pub fn recover(
     let mut walker = walk::Walker::new(input, reader);
     let segments = walker.headers(&leased)?;
     let mut walks = walker.walk(&segments)?;
-    walker.search_unwritten(&leased, &segments)?;
+    walker.search_unwritten(&segments)?;
     chain::chain(input, &leased, &mut walker, &mut walks)
 }

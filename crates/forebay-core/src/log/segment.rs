@@ -11,7 +11,7 @@
 //! | 40 | 8 | ordinal: orders the log's segments |
 //! | 48 | 8 | number of the first group |
 //! | 56 | 8 | sequence of the first record |
-//! | 64 | 8 | durable: records up to this sequence were durable when this was written |
+//! | 64 | 8 | durable: records up to this sequence were durable when this was written; they may be in this segment |
 //! | 72 | 8 | flush epoch that was current |
 //! | 80 | 8 | nonce: random, the same in all groups of the segment |
 //! | 88 | 4 | number of the segment itself |
@@ -97,7 +97,8 @@ impl SegmentHeader {
     /// The page to write at the start of the segment.
     ///
     /// It may be written once the segment's lease and everything that [`SegmentHeader::durable`] claims
-    /// are durable. When it opens a new generation, everything before `first_sequence` must be durable.
+    /// are durable. When it opens a new generation, everything before `first_sequence` must be durable. Where it is
+    /// written after groups of its own, and replaces older segments, so must be those groups (`log/reopen.rs`).
     pub fn encode(&self, page: &mut Page) {
         let raw = Raw {
             magic: *MAGIC,
@@ -151,7 +152,7 @@ impl SegmentHeader {
             }
             _ if header.first_group.0 > COUNT_MAX => impossible("first group"),
             _ if header.epoch.0 > COUNT_MAX => impossible("epoch"),
-            _ if header.durable >= header.first_sequence => impossible("durable sequence"),
+            _ if header.durable.0 > COUNT_MAX => impossible("durable sequence"),
             _ => Ok(header),
         }
     }

@@ -122,7 +122,7 @@ fn on_flash(
     let mut engine = engine(config)?;
     let mut needed: Vec<SegmentId> = Vec::new();
     if let Some(log) = &log {
-        engine.restore(&log.found, log.first).map_err(anyhow::Error::new)?;
+        engine.restore(&log.found, log.tail).map_err(anyhow::Error::new)?;
         needed = log.segments();
     }
     let staging = log.as_mut().and_then(|log| log.staging.take());
@@ -184,12 +184,15 @@ fn wish(spec: &DiskSpec, properties: &Properties) -> DiskWish {
 /// The log as the engine is to use it: as configured, or just to be drained.
 fn log_config(spec: Option<&WriteLogSpec>, log: &OpenedLog) -> WriteLogConfig {
     let size = log.geometry.segment_size();
-    let wanted = spec.map_or(0, |spec| (spec.bytes / size) as u32);
-    // What was found has to have a place, with what it goes on in.
-    let segments = wanted.max(log.found.segments.len() as u32 + 2);
-    let defaults = WriteLogConfig::new(log.geometry.segment_pages(), segments);
-    let common =
-        WriteLogConfig { generation: log.generation, staging: log.staging.is_some(), ..defaults };
+    let bytes = spec.map_or(log.bytes_max, |spec| spec.bytes);
+    let segments = (bytes / size).max(WriteLogConfig::SEGMENTS_MIN.into()) as u32;
+    let common = WriteLogConfig {
+        generation: log.generation,
+        staging: log.staging.is_some(),
+        // What was found has to have a place, with what it goes on in.
+        segments_found: log.found.segments.len() as u32 + 1,
+        ..WriteLogConfig::new(log.geometry.segment_pages(), segments)
+    };
     let Some(spec) = spec else { return common };
     let dirty_age_max = Nanos(spec.dirty_age_max.as_nanos() as u64);
     WriteLogConfig {

@@ -43,6 +43,8 @@ use crate::daemon::pool::owner::Leased;
 const BATCH: usize = 256;
 /// Time that clients have to take their last answers; less than all of draining may take.
 const LEAVE_MAX: Nanos = Nanos::from_millis(3_000);
+/// Time that a disk with deferred flushes has to destage at the end; less than all of draining may take.
+const DESTAGE_MAX: Nanos = Nanos::from_millis(20_000);
 /// The I/O that flushes primary storage at the end. The engine never uses this number: its lower half is a
 /// place in a table far smaller; nor do wrapping backends, who count down from the highest.
 const FINAL_FLUSH: IoId = IoId(u32::MAX as u64);
@@ -78,6 +80,8 @@ pub(crate) struct Disk {
     leave_by: Nanos,
     /// It was waited for once that long.
     has_waited: bool,
+    /// When draining leaves the rest in the log.
+    destage_by: Nanos,
     events: EventSender,
 }
 
@@ -151,6 +155,7 @@ impl Disk {
             is_detaching: false,
             leave_by: Nanos::NEVER,
             has_waited: false,
+            destage_by: Nanos::NEVER,
             events,
         };
         disk.set_mode(now, mode).map_err(std::io::Error::other)?;
@@ -285,6 +290,7 @@ impl Disk {
         if self.is_detaching && !self.engine.mode().logs() {
             self.drain(now, reactor);
         }
+        self.limit_destaging(now, reactor);
         self.advance_ending(now, reactor);
     }
 
@@ -298,6 +304,7 @@ impl Disk {
             .min(self.backend.next_deadline())
             .min(self.clients.next_deadline())
             .min(self.leave_by)
+            .min(self.destage_by)
     }
 
     /// Begins to end; [`Disk::drained`] tells when it has.
@@ -307,7 +314,30 @@ impl Disk {
             self.leave_by = now.plus(LEAVE_MAX);
             self.clients.close(&mut context!(self, now, reactor));
             self.engine.shut_down(now, &mut self.actions);
+            self.destage_by = now.plus(DESTAGE_MAX);
         }
+    }
+
+    /// A disk whose flushes are deferred destages before it ends, as long as primary storage is there and time is left.
+    fn limit_destaging(&mut self, now: Nanos, reactor: &mut Reactor) {
+        let is_late = self.destage_by <= now;
+        if is_late {
+            self.destage_by = Nanos::NEVER;
+        }
+        if self.ending != Ending::Draining || !self.engine.destages_at_end() {
+            return;
+        }
+        let why = match self.backend.trouble() {
+            Some(why) => why.to_string(),
+            None if is_late => "it takes too long".to_owned(),
+            None => return,
+        };
+        let text = format!(
+            "not all is destaged before the end: {why}; the rest stays in the write log, and the next start goes on"
+        );
+        self.report(Severity::Warning, text);
+        self.engine.stop_destaging(now, &mut self.actions);
+        self.run_actions(now, reactor);
     }
 
     /// How it ended, once it has.
@@ -457,6 +487,7 @@ impl Disk {
     /// Goes on with draining, when there is nothing in flight any more.
     fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor) {
         let is_quiet = self.clients.len() == 0
+            && !self.engine.destages_at_end()
             && (self.engine.is_idle() || self.has_waited && self.is_safe_in_log());
         if self.ending == Ending::Draining && is_quiet {
             self.ending = Ending::Flushed(IoStatus::Ok);

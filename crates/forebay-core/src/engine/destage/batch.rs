@@ -254,7 +254,8 @@ impl Engine {
         let fill = self.fill();
         let is_filling = fill.dirty * 8 >= fill.capacity;
         let is_full = log.index.zeroes_are_full();
-        let is_urgent = is_filling || is_full || self.is_draining() || log.failed.is_some();
+        let is_ending = self.is_draining() || self.destages_at_end();
+        let is_urgent = is_filling || is_full || is_ending || log.failed.is_some();
         let delay = log.config.destage_delay;
         let destager = self.destager.as_mut().expect("a log has a destager");
         if destager.oldest == Nanos::NEVER {

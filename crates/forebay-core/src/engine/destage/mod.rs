@@ -117,7 +117,7 @@ impl Destager {
     }
 
     pub(super) fn new(config: &WriteLogConfig, base: u64, backend_timeout: Nanos) -> Destager {
-        let places = config.segment_pages * config.segments_max;
+        let places = config.segment_pages * config.slots();
         let window = WindowConfig {
             outstanding_max: RUNS_MAX,
             bytes_per_second_max: config.destage_rate_max,
@@ -166,8 +166,13 @@ impl Destager {
         self.stopped = true;
     }
 
+    /// True when it is neither stopped nor paused.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.stopped && !self.paused
+    }
+
     fn may_start(&self, now: Nanos) -> bool {
-        !self.stopped && !self.paused && now >= self.retry_at
+        self.goes_on() && now >= self.retry_at
     }
 }
 

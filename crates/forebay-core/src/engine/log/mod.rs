@@ -178,8 +178,8 @@ impl WriteLog {
         };
         let waiting = || VecDeque::with_capacity(requests_max as usize);
         WriteLog {
-            index: LogIndex::new(config.segment_pages * config.segments_max, grid),
-            segments: Segments::new(config.segment_pages, config.segments_max),
+            index: LogIndex::new(config.segment_pages * config.slots(), grid),
+            segments: Segments::new(&config),
             groups: [group(0), group(1)],
             open: 0,
             io: LogIo::None,
@@ -216,7 +216,7 @@ impl WriteLog {
 
     /// Metadata that a log needs, in bytes.
     pub(super) fn metadata_bytes_for(config: &WriteLogConfig) -> u64 {
-        LogIndex::memory_bytes_for(config.segment_pages * config.segments_max)
+        LogIndex::memory_bytes_for(config.segment_pages * config.slots())
     }
 
     /// The memory of the two groups: a page for a segment's header, the group's header, its data.

@@ -3,26 +3,26 @@
 use super::super::ConfigError;
 use super::super::Engine;
 use crate::config::Mode;
-use crate::ids::{GroupNumber, SegmentId, Sequence};
+use crate::ids::{GroupNumber, Sequence};
 use crate::log::group::RecordKind;
 use crate::log::index::{LogIndex, PageGrid, Place, ZeroRecord};
 use crate::log::recover::{RecordPlace, RecoveredLog, RecoveredRecord};
+use crate::log::reopen::Tail;
 
 impl Engine {
-    /// Takes over what recovery found. `first` is a fresh segment whose header is on flash, durable, and says
-    /// that the log goes on in it. Call it before the first request.
-    ///
-    /// Staged records have been written to the log before (`log/adopt.rs`): what is found is on flash.
+    /// Takes over what recovery found, after it was opened again (`log/reopen.rs`): everything is on flash, durable,
+    /// and the log goes on at `tail`. Call it before the first request.
     ///
     /// # Errors
     /// The log is larger than this disk may have, or was laid out for another block grid.
-    pub fn restore(&mut self, found: &RecoveredLog, first: SegmentId) -> Result<(), ConfigError> {
+    pub fn restore(&mut self, found: &RecoveredLog, tail: Tail) -> Result<(), ConfigError> {
         let log = self.log.as_mut().expect("the disk has a log");
-        let needed = found.segments.len() + 1;
-        if needed > log.config.segments_max as usize {
+        let is_last = found.segments.last().is_some_and(|last| last.segment == tail.segment);
+        let needed = found.segments.len() + usize::from(!is_last);
+        if needed > log.config.slots() as usize {
             return Err(ConfigError(format!(
                 "the write log holds {needed} segments from before, this disk may have {}: give it more",
-                log.config.segments_max
+                log.config.slots()
             )));
         }
         if let Some(record) =
@@ -41,7 +41,10 @@ impl Engine {
         for record in &found.records {
             restore_record(&mut log.index, found, record, log.config.segment_pages);
         }
-        log.segments.begin_with_header(first);
+        if !is_last {
+            log.segments.restore(tail.segment, Sequence(found.next_sequence.0 - 1));
+        }
+        log.segments.go_on(tail.page);
         log.next_group = found.next_group;
         log.next_sequence = found.next_sequence;
         let last = GroupNumber(found.next_group.0 - 1);

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use crate::config::WriteLogConfig;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{Nanos, SegmentId, Sequence};
 use crate::log::index::Place;
@@ -35,6 +36,7 @@ struct Segment {
 #[derive(Debug)]
 pub(in crate::engine) struct Segments {
     pages: u32,
+    /// Segments that it may take.
     max: u32,
     slots: Vec<Segment>,
     free_slots: Vec<u32>,
@@ -53,14 +55,15 @@ pub(in crate::engine) struct Segments {
 }
 
 impl Segments {
-    pub(in crate::engine) fn new(pages: u32, max: u32) -> Segments {
+    pub(in crate::engine) fn new(config: &WriteLogConfig) -> Segments {
+        let (pages, max, slots) = (config.segment_pages, config.segments_max, config.slots());
         let none = Segment { id: SegmentId(0), last: Sequence(0), readers: 0 };
         Segments {
             pages,
             max,
-            slots: vec![none; max as usize],
-            free_slots: (0..max).rev().collect(),
-            order: VecDeque::with_capacity(max as usize),
+            slots: vec![none; slots as usize],
+            free_slots: (0..slots).rev().collect(),
+            order: VecDeque::with_capacity(slots as usize),
             freed: 0,
             spare: VecDeque::with_capacity(2),
             leasing: false,
@@ -131,18 +134,19 @@ impl Segments {
         Some((id, ordinal))
     }
 
-    /// Begins a segment whose header is on flash already.
-    pub(in crate::engine) fn begin_with_header(&mut self, id: SegmentId) {
-        self.push(id);
-        self.take_pages(1);
-    }
-
     /// Adds a segment that an earlier run wrote.
     pub(in crate::engine) fn restore(&mut self, id: SegmentId, last: Sequence) {
         self.push(id);
         self.next_page = self.pages;
         let slot = *self.order.back().expect("it was pushed");
         self.slots[slot as usize].last = last;
+    }
+
+    /// Goes on in the last segment, from page `next` on; not while there are more segments than there may be: those
+    /// who write wait for room.
+    pub(in crate::engine) fn go_on(&mut self, next: u32) {
+        let may_append = self.in_use() <= self.max;
+        self.next_page = if may_append { next } else { self.pages };
     }
 
     fn push(&mut self, id: SegmentId) {

@@ -1,7 +1,7 @@
 //! The destager: what reaches primary storage, in which order, and what is forgotten when.
 
 use super::*;
-use crate::config::DestageOrder;
+use crate::config::{DestageOrder, FlushSemantics};
 
 /// A rig with a first segment, and the log's I/O answered by [`Rig::log`].
 fn rig(config: Config) -> Rig {
@@ -222,4 +222,73 @@ fn a_loss_that_was_not_told_is_told_by_the_first_flush_after_the_change_of_mode(
     rig.submit(2, 0, 0, Op::Flush);
     rig.submit(3, 0, 0, Op::Flush);
     assert_eq!((rig.reply(2).1, rig.reply(3).1), (IoStatus::IoError, IoStatus::Ok));
+}
+
+#[test]
+fn writes_are_not_held_for_a_mode_that_primary_storage_keeps_from_by_failing_its_flushes() {
+    let mut config = with_log();
+    config.mode = Mode::WriteThrough;
+    let mut rig = Rig::new(config);
+    rig.tick(0);
+    rig.grant();
+    rig.write(1, 0, 4096, 9);
+    rig.settle();
+    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    for round in 0..5 {
+        rig.write(10 + round, 4096, 4096, round as u8);
+        assert!(!rig.has_reply(10 + round), "held while the flush is under way");
+        let flush = rig.find("F 0+0");
+        rig.complete(flush, IoStatus::IoError);
+        rig.write(20 + round, 8192, 4096, round as u8);
+        rig.settle();
+        assert_eq!(rig.reply(10 + round).1, IoStatus::Ok);
+        assert_eq!(rig.reply(20 + round).1, IoStatus::Ok, "in the pause, too");
+        let statistics = rig.engine.statistics();
+        assert_eq!(
+            (&statistics.mode[..], &statistics.mode_actual[..]),
+            ("write-back", "write-through")
+        );
+        let state = statistics.log.expect("a log").state;
+        assert_eq!(state, "waiting: primary storage fails its flushes");
+        rig.tick(60_000);
+    }
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    assert_eq!(rig.engine.statistics().log.expect("a log").state, "active");
+}
+
+fn deferred() -> Config {
+    let mut config = with_log();
+    let dirty_age_max = Nanos::from_millis(10_000);
+    config.write_log.as_mut().expect("a log").flush = FlushSemantics::Deferred { dirty_age_max };
+    config
+}
+
+#[test]
+fn a_disk_with_deferred_flushes_destages_before_it_ends() {
+    let mut rig = rig(deferred());
+    rig.write(1, 0, 4096, 7);
+    rig.engine.shut_down(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert!(rig.engine.destages_at_end());
+    rig.settle_log();
+    assert!(!rig.engine.destages_at_end() && rig.engine.is_idle());
+    assert!(rig.engine.statistics().log.expect("a log").is_clean);
+    assert_eq!(rig.backend[0], 7);
+}
+
+#[test]
+fn a_disk_with_deferred_flushes_keeps_its_log_when_primary_storage_is_away_at_the_end() {
+    let mut rig = rig(deferred());
+    rig.write(1, 0, 4096, 7);
+    rig.engine.shut_down(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.engine.stop_destaging(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.settle_log();
+    assert!(!rig.engine.destages_at_end() && rig.engine.is_idle());
+    let log = rig.engine.statistics().log.expect("a log");
+    assert!(log.is_durable && !log.is_clean);
+    assert_ne!(rig.backend[0], 7);
 }

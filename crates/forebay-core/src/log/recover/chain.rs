@@ -39,6 +39,7 @@ pub(super) fn chain<R: LogReader>(
     report.groups_dropped = report.groups - groups;
     report.end = end;
     log.report = report;
+    log.unused = std::mem::take(&mut walker.unused);
     add_staged(input, &mut log)?;
     drop_incomplete(&mut log);
     for walk in walks[..joined].iter().rev() {

@@ -5,6 +5,7 @@ mod world;
 
 use super::*;
 use crate::ids::{Generation, Uuid};
+use crate::sealed::PAGE_LEN;
 use world::{PAGES, World, write, zero};
 
 /// Recovers and checks that the records are those numbered `expect`, as they were written.
@@ -136,3 +137,25 @@ fn a_segment_of_another_disk_or_lease_is_not_ours() {
 }
 
 use crate::log::segment;
+
+#[test]
+fn recovery_reads_what_is_dirty_not_the_whole_log() {
+    let mut world = World::new();
+    let (segments, groups) = (40, u64::from((PAGES - 1) / 2));
+    for _ in 0..segments {
+        world.open();
+        for _ in 0..groups {
+            world.group(&[write(0, 4096)], world.next_sequence() - 1);
+        }
+    }
+    let segment = PAGES as usize * PAGE_LEN;
+    for dirty in [0, 1, 5, 20, 40] {
+        world.flushed = groups * (segments - dirty);
+        world.bytes_read = 0;
+        let expect = world.flushed + 1..groups * segments + 1;
+        check(&mut world, expect);
+        // A header of each segment, and what is dirty, from the beginning of a segment on.
+        let bound = (segments as usize) * PAGE_LEN + (dirty as usize + 1) * segment;
+        assert!(world.bytes_read <= bound, "{dirty} dirty: {} of {bound}", world.bytes_read);
+    }
+}

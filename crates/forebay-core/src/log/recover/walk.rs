@@ -19,6 +19,10 @@ pub(super) struct Walker<'a, R> {
     window_at: (SegmentId, u32, u32),
     /// Records up to this one were durable, says some header.
     pub durable: Sequence,
+    /// Leased segments without a header, void by a later one, or with nothing that is needed.
+    pub unused: Vec<SegmentId>,
+    /// Those among them without a header.
+    unwritten: Vec<LeasedSegment>,
     pub report: RecoveryReport,
 }
 
@@ -54,6 +58,8 @@ impl<'a, R: LogReader> Walker<'a, R> {
             window: vec![0; WINDOW as usize * PAGE_LEN],
             window_at: (SegmentId(0), 0, 0),
             durable: Sequence(0),
+            unused: Vec::new(),
+            unwritten: Vec::new(),
             report: RecoveryReport::default(),
         }
     }
@@ -67,7 +73,11 @@ impl<'a, R: LogReader> Walker<'a, R> {
         self.report.segments_leased = leased.len() as u32;
         let mut live: Vec<SegmentHeader> = Vec::new();
         for lease in leased {
-            let Some(header) = self.header(lease)? else { continue };
+            let Some(header) = self.header(lease)? else {
+                self.unused.push(lease.segment);
+                self.unwritten.push(*lease);
+                continue;
+            };
             self.report.segments_valid += 1;
             while let Some(last) = live.last()
                 && last.first_group >= header.first_group
@@ -76,13 +86,14 @@ impl<'a, R: LogReader> Walker<'a, R> {
                     let why = SegmentInvalid::Field("first group: it goes back");
                     return Err(RecoverError::Segment { segment: lease.segment, why });
                 }
+                self.unused.push(last.segment);
                 live.pop();
             }
             live.push(header);
         }
         let wanted = self.input.flushed.plus(1);
         let start = live.iter().rposition(|header| header.first_sequence <= wanted).unwrap_or(0);
-        live.drain(..start);
+        self.unused.extend(live.drain(..start).map(|header| header.segment));
         Ok(live)
     }
 
@@ -167,14 +178,10 @@ impl<'a, R: LogReader> Walker<'a, R> {
 
     /// Searches leased segments without a valid header for claims: a header may have rotted. What older
     /// generations than the last one claim is not asked for: an administrator may have overruled it.
-    pub(super) fn search_unwritten(
-        &mut self,
-        leased: &[LeasedSegment],
-        live: &[SegmentHeader],
-    ) -> Result<(), RecoverError> {
+    pub(super) fn search_unwritten(&mut self, live: &[SegmentHeader]) -> Result<(), RecoverError> {
         let last = live.last().map(|header| header.generation);
-        for lease in leased {
-            if last.is_some_and(|last| lease.generation < last) || self.header(lease)?.is_some() {
+        for lease in std::mem::take(&mut self.unwritten) {
+            if last.is_some_and(|last| lease.generation < last) {
                 continue;
             }
             let disk = self.input.disk;

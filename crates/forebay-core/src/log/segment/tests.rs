@@ -58,7 +58,7 @@ fn impossible_fields_and_other_versions_are_refused() {
     );
     check(&|h| h.first_group.0 = u64::MAX, "the segment header has an impossible first group");
     check(&|h| h.epoch.0 = u64::MAX, "the segment header has an impossible epoch");
-    check(&|h| h.durable.0 = 4000, "the segment header has an impossible durable sequence");
+    check(&|h| h.durable.0 = u64::MAX, "the segment header has an impossible durable sequence");
     let mut page = [0; PAGE_LEN];
     header().encode(&mut page);
     page[12] = 2;

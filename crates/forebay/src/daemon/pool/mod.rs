@@ -47,8 +47,10 @@ pub use record::{Dirty, DiskWish, EndOfSession};
 pub use recover::OpenedLog;
 use tables::Tables;
 
-/// Segments beyond those that a log may have, so that what a crash left behind can be put in order when it is full.
-const SPARE_SEGMENTS: u64 = 4;
+/// Segments beyond those that a log may have, so that what a crash left behind can be put in order when it is full: three
+/// for what the staging file holds at most, and one for each of two restarts in a row that do not come to their end,
+/// of which the first one's counts until the second one's is durable; and one for the segment where the log goes on.
+const SPARE_SEGMENTS: u64 = 6;
 /// Segments that a pool has at least, where its size lets it.
 const SEGMENTS_WANTED: u64 = 256;
 

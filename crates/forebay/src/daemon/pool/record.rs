@@ -152,7 +152,10 @@ impl Pool {
         record.boot = host::boot();
         record.block_size = wish.block_size as u32;
         record.grid_offset = if grid_offset < wish.block_size { grid_offset as u32 } else { 0 };
-        record.log_max = wish.log_bytes;
+        if wish.log_bytes > 0 || log.is_empty() {
+            // A log that is drained without being wanted keeps its limit.
+            record.log_max = wish.log_bytes;
+        }
         record.mode = wish.mode.clone();
         record.flags = flags(wish);
         if is_weak {

@@ -1,20 +1,21 @@
 //! Opening the log of a disk: what a former run left is found, put in order, and goes on in a fresh segment.
 //!
 //! ```text
-//!   generation + 1 pending ─► recover ─► staged groups into a fresh segment ─► recover again
-//!      ─► fresh segment with a header ─► (engine restores) ─► committed ─► the staging file may be used again
+//!   generation + 1 pending ─► recover ─► give back what nothing depends on ─► fresh segments: staged records, and the
+//!      end of the log if it is short (`core/log/reopen.rs`) ─► (engine restores) ─► committed ─► the staging file
+//!      may be used again
 //! ```
 //! Each arrow is durable before the next, so that a crash anywhere finds the same records again.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use forebay_core::ids::{Generation, GroupNumber, SegmentId, Sequence, Uuid};
-use forebay_core::log::adopt::{self, Adopted};
+use forebay_core::ids::{Generation, SegmentId, Uuid};
 use forebay_core::log::recover::{
-    LeasedSegment, LogReader, ReadError, RecoverError, RecoverInput, RecoveredLog, recover,
+    LeasedSegment, LogReader, ReadError, RecordPlace, RecoverError, RecoverInput, RecoveredLog,
+    recover,
 };
-use forebay_core::log::segment::SegmentHeader;
+use forebay_core::log::reopen::{FreshGroup, FreshSegment, Session, Tail, reopen};
 use forebay_core::pool::disk::{DiskFlags, SessionEnd};
 use forebay_core::pool::{DiskNumber, PairId, PoolGeometry};
 use forebay_core::sealed::PAGE_LEN;
@@ -29,8 +30,10 @@ use super::{Pool, host, page_offset};
 pub struct OpenedLog {
     /// What was found.
     pub found: RecoveredLog,
-    /// The fresh segment that it goes on in.
-    pub first: SegmentId,
+    /// Where it goes on.
+    pub tail: Tail,
+    /// Bytes that it could have the last time that it was more than drained.
+    pub bytes_max: u64,
     /// The disk.
     pub disk: Uuid,
     /// The pool.
@@ -57,7 +60,7 @@ impl OpenedLog {
     /// The segments that it needs.
     pub fn segments(&self) -> Vec<SegmentId> {
         let found = self.found.segments.iter().map(|segment| segment.segment);
-        found.chain([self.first]).collect()
+        found.chain([self.tail.segment]).collect()
     }
 }
 
@@ -96,10 +99,6 @@ impl Pool {
         }
         let mut found = self.recover(number, &staged)?;
         let adopted = found.report.records_staged;
-        if adopted > 0 {
-            self.adopt(number, generation, nonce, &found, &staged)?;
-            found = self.recover(number, &StagedGroups::default())?;
-        }
         let phase = found.records.first().map(|record| record.phase);
         let grid_offset = match phase {
             // The grid may be another one, its pages must lie as they did.
@@ -109,10 +108,13 @@ impl Pool {
             },
             None => grid_offset.unwrap_or(0),
         };
-        let first = self.begin(number, generation, nonce, &found, (grid_offset % 4096) as u16)?;
+        let phase = (grid_offset % 4096) as u16;
+        let session = Session { disk: record.uuid, generation, nonce, phase };
+        let tail = self.reopen(number, &session, &mut found, &staged)?;
         Ok(OpenedLog {
             found,
-            first,
+            tail,
+            bytes_max: record.log_max,
             disk: record.uuid,
             pool: self.tables.superblock.pool,
             geometry: self.geometry(),
@@ -134,85 +136,85 @@ impl Pool {
         Ok(found)
     }
 
-    /// Writes the staged groups that recovery found records in to fresh segments.
-    fn adopt(
+    /// Writes what the log goes on in.
+    fn reopen(
         &mut self,
         number: DiskNumber,
-        generation: Generation,
-        nonce: u64,
+        session: &Session,
+        found: &mut RecoveredLog,
+        staged: &StagedGroups,
+    ) -> Result<Tail> {
+        // A restart that did not come to its end left them.
+        let unused = std::mem::take(&mut found.unused);
+        if !self.free(&unused) {
+            bail!("cannot write the tables of the pool");
+        }
+        let plan = reopen(found, self.geometry().segment_pages());
+        let mut places = Vec::new();
+        for fresh in &plan.segments {
+            let Some(place) = self.lease_log(number) else {
+                bail!(
+                    "the flash {} has no free segment to go on with the log",
+                    self.file.path().display()
+                )
+            };
+            self.write_fresh(place, session, found, fresh, staged)?;
+            places.push(place);
+        }
+        Ok(plan.apply(found, &places))
+    }
+
+    /// Writes a fresh segment: the header counts, and comes when everything else is durable.
+    fn write_fresh(
+        &self,
+        place: (SegmentId, u64),
+        session: &Session,
         found: &RecoveredLog,
+        fresh: &FreshSegment,
         staged: &StagedGroups,
     ) -> Result<()> {
-        let mut group_number = found.next_group;
-        let mut sequence = found.next_sequence;
-        for Adopted { group, data_pages } in adopt::adopted(found) {
-            let (header_page, data) = staged.group(group);
-            let phase = found.records.last().expect("a record was staged").phase;
-            let at = (group_number, sequence);
-            let (segment, header) =
-                self.open_segment(number, (generation, nonce), found, at, phase)?;
-            let mut pages = PoolPage::zeroes(2 + data_pages as usize);
-            header.encode(&mut pages[0].0);
-            adopt::encode(found, header_page, &header, group_number, &mut pages[1].0);
-            for (page, data) in pages[2..].iter_mut().zip(data.chunks_exact(PAGE_LEN)) {
-                page.0.copy_from_slice(data);
-            }
-            let offset = self.geometry().segment_offset(segment);
+        for group in &fresh.groups {
+            let mut pages = PoolPage::zeroes(group.pages() as usize);
+            group.encode(found, session, &mut pages[0].0);
+            self.read_data(found, group, staged, &mut pages[1..])?;
+            let offset = page_offset(self.geometry(), place.0, group.page);
             self.file.write(offset, &pages).context("cannot write the log")?;
+        }
+        if !fresh.groups.is_empty() {
             self.file.sync().context("cannot flush the log")?;
-            group_number.0 += 1;
-            sequence = end_of(found, group).max(sequence);
+        }
+        let mut page = PoolPage::ZERO;
+        fresh.header(session, place, found.next_epoch).encode(&mut page.0);
+        let offset = self.geometry().segment_offset(place.0);
+        self.file.write(offset, std::slice::from_ref(&page)).context("cannot write the log")?;
+        self.file.sync().context("cannot flush the log")
+    }
+
+    /// The data of a group's records, from where they were found.
+    fn read_data(
+        &self,
+        found: &RecoveredLog,
+        group: &FreshGroup,
+        staged: &StagedGroups,
+        mut out: &mut [PoolPage],
+    ) -> Result<()> {
+        for record in &found.records[group.records.clone()] {
+            let (pages, rest) = out.split_at_mut(record.data_pages() as usize);
+            match record.place {
+                RecordPlace::Log { segment, page } => {
+                    let offset = page_offset(self.geometry(), segment, page);
+                    self.file.read(offset, pages).context("cannot read the log")?;
+                }
+                RecordPlace::Staged { group, page } => {
+                    let data = &staged.data(group)[page as usize * PAGE_LEN..];
+                    for (page, data) in pages.iter_mut().zip(data.chunks_exact(PAGE_LEN)) {
+                        page.0.copy_from_slice(data);
+                    }
+                }
+            }
+            out = rest;
         }
         Ok(())
-    }
-
-    /// Writes the header of the segment that the log goes on in.
-    fn begin(
-        &mut self,
-        number: DiskNumber,
-        generation: Generation,
-        nonce: u64,
-        found: &RecoveredLog,
-        phase: u16,
-    ) -> Result<SegmentId> {
-        let at = (found.next_group, found.next_sequence);
-        let (segment, header) = self.open_segment(number, (generation, nonce), found, at, phase)?;
-        let mut page = PoolPage::ZERO;
-        header.encode(&mut page.0);
-        let offset = self.geometry().segment_offset(segment);
-        self.file.write(offset, std::slice::from_ref(&page)).context("cannot write the log")?;
-        self.file.sync().context("cannot flush the log")?;
-        Ok(segment)
-    }
-
-    /// Leases a segment for what follows, and says what its header is.
-    fn open_segment(
-        &mut self,
-        number: DiskNumber,
-        (generation, nonce): (Generation, u64),
-        found: &RecoveredLog,
-        (first_group, first_sequence): (GroupNumber, Sequence),
-        phase: u16,
-    ) -> Result<(SegmentId, SegmentHeader)> {
-        let Some((segment, ordinal)) = self.lease_log(number) else {
-            bail!(
-                "the flash {} has no free segment to go on with the log",
-                self.file.path().display()
-            )
-        };
-        let header = SegmentHeader {
-            disk: self.record(number).uuid,
-            generation,
-            ordinal,
-            first_group,
-            first_sequence,
-            durable: Sequence(first_sequence.0 - 1),
-            epoch: found.next_epoch,
-            nonce,
-            segment,
-            phase,
-        };
-        Ok((segment, header))
     }
 }
 
@@ -255,14 +257,6 @@ pub(super) fn find_accepting(
         accept_missing,
     };
     recover(&input, &mut Reader::new(file, tables.geometry()))
-}
-
-/// The sequence after the last record of a staged group.
-fn end_of(found: &RecoveredLog, group: u32) -> Sequence {
-    use forebay_core::log::recover::RecordPlace;
-    let is_in = |place| matches!(place, RecordPlace::Staged { group: of, .. } if of == group);
-    let mut records = found.records.iter().rev().filter(|record| is_in(record.place));
-    records.next().map_or(Sequence(0), |last| last.sequence.plus(1))
 }
 
 fn explain(error: &RecoverError, name: &str, path: &Path) -> anyhow::Error {

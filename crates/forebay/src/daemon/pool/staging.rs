@@ -130,10 +130,9 @@ impl StagedGroups {
         self.groups.iter().map(|group| &*group.header).collect()
     }
 
-    /// The header and the data of one.
-    pub fn group(&self, index: u32) -> (&Page, &[u8]) {
-        let group = &self.groups[index as usize];
-        (&group.header, &group.data)
+    /// The data of one.
+    pub fn data(&self, index: u32) -> &[u8] {
+        &self.groups[index as usize].data
     }
 }
 

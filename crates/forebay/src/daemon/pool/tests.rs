@@ -121,7 +121,7 @@ fn segments_are_leased_from_the_end_and_caches_are_in_one_piece_at_the_start() {
     let mut pool = open(&path, &[share(5, 4)]).unwrap();
     let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
     let geometry = pool.geometry();
-    assert_eq!(log.first, SegmentId(geometry.segments() - 1));
+    assert_eq!(log.tail.segment, SegmentId(geometry.segments() - 1));
     let cache = pool.take_cache(number, 5 * MIB).unwrap();
     let metadata = u64::from(geometry.metadata_segments()) * geometry.segment_size();
     assert_eq!(cache, CacheArea { offset: metadata, len: 5 * MIB });
@@ -131,7 +131,7 @@ fn segments_are_leased_from_the_end_and_caches_are_in_one_piece_at_the_start() {
     }
     assert!(ordinals.windows(2).all(|pair| pair[0] < pair[1]), "{ordinals:?}");
     assert_eq!(ordinals.len() as u64, 3 + SPARE_SEGMENTS);
-    assert!(pool.free(&[log.first]) && pool.lease_log(number).is_some());
+    assert!(pool.free(&[log.tail.segment]) && pool.lease_log(number).is_some());
     drop(pool);
     // What the cache had is free in the next run, what the log had is not.
     let pool = open(&path, &[share(5, 4)]).unwrap();
@@ -188,4 +188,37 @@ fn a_pool_of_a_newer_version_is_refused_and_an_unfinished_one_is_made_again() {
     file.write_all_at(&page, SUPERBLOCKS[1]).unwrap();
     file.write_all_at(&[0; 4096], SUPERBLOCKS[0]).unwrap();
     open(&path, &[share(5, 0)]).unwrap();
+}
+
+#[test]
+fn a_clean_shutdown_does_not_come_back_dirty() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let wish = wish("db", "file:/db");
+    for _ in 0..3 {
+        let mut pool = open(&path, &[share(0, 4)]).unwrap();
+        let (number, log) = serve(&mut pool, &wish);
+        assert_eq!((log.found.records.len(), log.adopted), (0, 0));
+        pool.close(number, EndOfSession::Clean, None).unwrap();
+        assert!(!pool.has_log(number));
+    }
+}
+
+#[test]
+fn starts_that_never_come_to_their_end_do_not_take_segment_after_segment() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let wish = wish("db", "file:/db");
+    for _ in 0..50 {
+        let mut pool = open(&path, &[share(0, 4)]).unwrap();
+        let number = pool.admit(&wish).unwrap();
+        let generation = pool.begin_session(number).unwrap();
+        pool.open_log(number, generation, None).unwrap();
+        // It dies before the session is committed.
+        assert!(pool.tables.log_segments(number) <= 2);
+    }
+    let mut pool = open(&path, &[share(0, 4)]).unwrap();
+    let (number, _) = serve(&mut pool, &wish);
+    assert_eq!(pool.tables.log_segments(number), 1);
+    pool.close(number, EndOfSession::Clean, None).unwrap();
 }

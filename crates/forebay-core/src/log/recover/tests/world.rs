@@ -38,6 +38,8 @@ pub struct World {
     pub accept_missing: bool,
     /// A segment that cannot be read.
     pub broken: Option<u32>,
+    /// Bytes that recovery read.
+    pub bytes_read: usize,
     /// A segment beginning was claimed durable up to here.
     pub header_durable: u64,
     images: BTreeMap<u32, Vec<u8>>,
@@ -65,6 +67,7 @@ impl World {
             accept_missing: false,
             broken: None,
             header_durable: 0,
+            bytes_read: 0,
             images: BTreeMap::new(),
             written: BTreeMap::new(),
             next_group: 1,
@@ -253,6 +256,7 @@ impl LogReader for World {
         if self.broken == Some(segment.0) {
             return Err(ReadError("broken".into()));
         }
+        self.bytes_read += out.len();
         let at = page as usize * PAGE_LEN;
         out.copy_from_slice(&self.image(segment.0)[at..at + out.len()]);
         Ok(())
