@@ -12,6 +12,9 @@ use forebay_core::sealed::{PAGE_LEN, Page};
 use forebay_io::file::{OpenFile, Options};
 use rustix::fs::FallocateFlags;
 
+#[cfg(test)]
+pub(super) mod medium;
+
 /// Time that the kernel has to finish the I/O of a process that was killed.
 pub(in crate::daemon) const LOCK_WAIT: Duration = Duration::from_secs(30);
 /// Pages moved by one call to the kernel.
@@ -127,6 +130,12 @@ impl PoolFile {
     /// # Errors
     /// The kernel's; `UnexpectedEof` when it is too short.
     pub fn read(&self, offset: u64, pages: &mut [PoolPage]) -> io::Result<()> {
+        #[cfg(test)]
+        medium::on_read()?;
+        self.read_pages(offset, pages)
+    }
+
+    fn read_pages(&self, offset: u64, pages: &mut [PoolPage]) -> io::Result<()> {
         for (n, chunk) in pages.chunks_mut(PAGES_PER_CALL).enumerate() {
             let mut at = offset + (n * PAGES_PER_CALL) as u64 * PAGE;
             let mut slices: Vec<_> =
@@ -149,6 +158,12 @@ impl PoolFile {
     /// # Errors
     /// The kernel's.
     pub fn write(&self, offset: u64, pages: &[PoolPage]) -> io::Result<()> {
+        #[cfg(test)]
+        medium::on_write(self, offset, pages)?;
+        self.write_pages(offset, pages)
+    }
+
+    fn write_pages(&self, offset: u64, pages: &[PoolPage]) -> io::Result<()> {
         for (n, chunk) in pages.chunks(PAGES_PER_CALL).enumerate() {
             let mut at = offset + (n * PAGES_PER_CALL) as u64 * PAGE;
             let mut slices: Vec<_> = chunk.iter().map(|page| IoSlice::new(&page.0)).collect();
@@ -170,6 +185,8 @@ impl PoolFile {
     /// # Errors
     /// The kernel's.
     pub fn sync(&self) -> io::Result<()> {
+        #[cfg(test)]
+        medium::on_sync()?;
         Ok(rustix::fs::fdatasync(&self.fd)?)
     }
 }

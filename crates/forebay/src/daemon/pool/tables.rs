@@ -23,8 +23,10 @@ pub struct Tables {
     pub leases: LeaseTable,
     disks: Vec<Option<DiskRecord>>,
     progress: Vec<Option<Progress>>,
-    /// Of the contents of each page pair.
+    /// Of the contents of each page pair, durable.
     versions: Vec<u64>,
+    /// Page pairs whose next version was written and not flushed.
+    written: Vec<PairId>,
 }
 
 impl Tables {
@@ -40,6 +42,7 @@ impl Tables {
             disks: vec![None; DISKS_MAX.into()],
             progress: vec![None; DISKS_MAX.into()],
             versions: vec![0; geometry.pairs() as usize],
+            written: Vec::new(),
         };
         let mut page = PoolPage::ZERO;
         file.write(SUPERBLOCKS[0], std::slice::from_ref(&page))?;
@@ -59,7 +62,7 @@ impl Tables {
         for number in 0..geometry.lease_pages() {
             tables.put_leases(file, number)?;
         }
-        file.sync()?;
+        tables.sync(file)?;
         superblock.encode(&mut page.0);
         file.write(SUPERBLOCKS[0], std::slice::from_ref(&page))?;
         file.sync()?;
@@ -79,6 +82,7 @@ impl Tables {
             disks: vec![None; DISKS_MAX.into()],
             progress: vec![None; DISKS_MAX.into()],
             versions: vec![0; geometry.pairs() as usize],
+            written: Vec::new(),
         };
         let copies = [0, 1].map(|copy| geometry.pair_offset(PairId::Disk(DiskNumber(0)), copy));
         let mut pages = [(); 2].map(|()| PoolPage::zeroes(geometry.pairs() as usize));
@@ -156,15 +160,18 @@ impl Tables {
         record: Option<DiskRecord>,
     ) -> Result<()> {
         let pool = self.superblock.pool;
-        let mut invalid = None;
+        if let Some(record) = &record {
+            // Nothing is written over a good copy before it is known that the record can be.
+            let mut page = PoolPage::ZERO;
+            let encoded = record.encode(pool, number, 1, &mut page.0);
+            encoded.map_err(|why| anyhow!("the disk's record cannot be kept on flash: {why}"))?;
+        }
         let written = self.put(file, PairId::Disk(number), |version, page| match &record {
-            Some(record) => invalid = record.encode(pool, number, version, page).err(),
+            Some(record) => record.encode(pool, number, version, page).expect("it was, before"),
             None => DiskRecord::encode_free(pool, number, version, page),
         });
-        if let Some(why) = invalid {
-            return Err(anyhow!("the disk's record cannot be kept on flash: {why}"));
-        }
-        written.and_then(|()| file.sync()).context("cannot write the disk's record to flash")?;
+        let written = written.and_then(|()| self.sync(file));
+        written.context("cannot write the disk's record to flash")?;
         self.disks[usize::from(number.0)] = record;
         Ok(())
     }
@@ -183,7 +190,7 @@ impl Tables {
         self.put(file, PairId::Progress(number), |version, page| {
             progress.encode(pool, number, version, page);
         })?;
-        file.sync()?;
+        self.sync(file)?;
         self.progress[usize::from(number.0)] = Some(progress);
         Ok(())
     }
@@ -228,7 +235,7 @@ impl Tables {
         for &page in &pages {
             self.put_leases(file, page)?;
         }
-        if pages.is_empty() { Ok(()) } else { file.sync() }
+        if pages.is_empty() { Ok(()) } else { self.sync(file) }
     }
 
     fn put_leases(&mut self, file: &PoolFile, number: u32) -> io::Result<()> {
@@ -239,6 +246,17 @@ impl Tables {
         });
         self.leases = leases;
         written
+    }
+
+    /// Makes durable what was written. What was not may be on flash or not: its version is written again, over the same
+    /// copy, or the other one, the last that is durable, could be lost.
+    fn sync(&mut self, file: &PoolFile) -> io::Result<()> {
+        let written = std::mem::take(&mut self.written);
+        file.sync()?;
+        for pair in written {
+            self.versions[pair.index() as usize] += 1;
+        }
+        Ok(())
     }
 
     /// Writes the next version of a page pair over the copy before last.
@@ -253,7 +271,9 @@ impl Tables {
         encode(version, &mut page.0);
         let offset = self.geometry().pair_offset(pair, pair::copy_of(version));
         file.write(offset, std::slice::from_ref(&page))?;
-        self.versions[pair.index() as usize] = version;
+        if !self.written.contains(&pair) {
+            self.written.push(pair);
+        }
         Ok(())
     }
 }

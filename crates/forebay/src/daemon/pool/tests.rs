@@ -2,6 +2,8 @@ use forebay_core::pool::disk::SessionEnd;
 
 use super::*;
 
+mod faults;
+
 const MIB: u64 = 1 << 20;
 
 fn open(path: &Path, shares: &[Share]) -> Result<Pool, String> {

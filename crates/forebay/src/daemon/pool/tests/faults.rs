@@ -1,0 +1,293 @@
+//! Everything that the daemon does to a pool, with the first, second, third, … I/O failing, and what a start finds
+//! after it, with power lost or not.
+
+use std::os::unix::fs::FileExt;
+
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::{FlushEpoch, GroupNumber, Sequence, Uuid};
+use forebay_core::log::group::{self, Entry, GroupHeader, RecordKind};
+use forebay_core::log::recover::RecordPlace;
+use forebay_core::log::segment::SegmentHeader;
+use forebay_core::pool::disk::Evidence;
+use forebay_core::pool::progress::Progress;
+use forebay_core::sealed::crc32c;
+
+use super::super::file::PoolPage;
+use super::super::file::medium::{self, Fate};
+use super::*;
+
+/// What the guest was told, and what it was not, over all runs.
+#[derive(Debug, Default)]
+struct Told {
+    /// The last record that was durable.
+    durable: u64,
+    /// The last record that may be there.
+    written: u64,
+    /// Records that may be freed: primary storage has them.
+    flushed: u64,
+    /// No generation up to here may be given out again.
+    generation: u64,
+    /// The disk, which stays the same until it is detached.
+    disk: Option<Uuid>,
+    /// It was detached, or that was tried.
+    detached: bool,
+}
+
+/// A session of the disk, as a shard has it.
+struct Session {
+    number: DiskNumber,
+    log: OpenedLog,
+    segment: SegmentId,
+    page: u32,
+    group: GroupNumber,
+    next: Sequence,
+}
+
+/// The bytes of a record say which one it is.
+fn data(sequence: u64) -> PoolPage {
+    let mut page = PoolPage::ZERO;
+    page.0[..8].copy_from_slice(&sequence.to_le_bytes());
+    page.0[4095] = 1;
+    page
+}
+
+impl Session {
+    /// Opens the disk as the daemon does, and looks at what is there.
+    fn open(pool: &mut Pool, wish: &DiskWish, told: &mut Told) -> Result<Session> {
+        let number = pool.admit(wish)?;
+        told.meet(pool.record(number).uuid);
+        let generation = pool.begin_session(number)?;
+        assert!(generation.0 > told.generation, "generation {generation:?} was given out before");
+        told.generation = generation.0;
+        let log = pool.open_log(number, generation, Some(0))?;
+        told.check(pool, &log);
+        pool.commit_session(number, wish, &log.segments(), (Evidence::default(), false))?;
+        let (group, next) = (log.found.next_group, log.found.next_sequence);
+        Ok(Session { number, segment: log.tail.segment, page: log.tail.page, group, next, log })
+    }
+
+    /// Writes a durable group of one record.
+    fn append(&mut self, pool: &Pool, told: &mut Told) -> Result<()> {
+        let mut pages = PoolPage::zeroes(2);
+        let header = GroupHeader {
+            disk: self.log.disk,
+            generation: self.log.generation,
+            number: self.group,
+            first_sequence: self.next,
+            durable: Sequence(0),
+            nonce: self.log.nonce,
+            phase: 0,
+        };
+        pages[1] = data(self.next.0);
+        group::begin(&mut pages[0].0, &header);
+        let range = ByteRange::at((self.next.0 % 64) * 4096, 4096);
+        let entry = Entry { range, epoch: epoch(self.next), kind: RecordKind::Write, more: false };
+        let checksum = crc32c(&pages[1].0);
+        group::append(&mut pages[0].0, &entry, &[checksum]);
+        group::seal(&mut pages[0].0, Sequence(self.next.0 - 1));
+        told.written = told.written.max(self.next.0);
+        pool.file.write(page_offset(pool.geometry(), self.segment, self.page), &pages)?;
+        pool.file.sync()?;
+        told.durable = self.next.0;
+        (self.page, self.group.0, self.next) = (self.page + 2, self.group.0 + 1, self.next.plus(1));
+        Ok(())
+    }
+
+    /// Goes on in another segment.
+    fn next_segment(&mut self, pool: &mut Pool) -> Result<()> {
+        let (segment, ordinal) = pool.lease_log(self.number).context("no lease")?;
+        let header = SegmentHeader {
+            disk: self.log.disk,
+            generation: self.log.generation,
+            ordinal,
+            first_group: self.group,
+            first_sequence: self.next,
+            durable: Sequence(self.next.0 - 1),
+            epoch: epoch(self.next),
+            nonce: self.log.nonce,
+            segment,
+            phase: 0,
+        };
+        let mut page = PoolPage::ZERO;
+        header.encode(&mut page.0);
+        pool.file.write(page_offset(pool.geometry(), segment, 0), std::slice::from_ref(&page))?;
+        pool.file.sync()?;
+        (self.segment, self.page) = (segment, 1);
+        Ok(())
+    }
+
+    /// Primary storage has all of it; what is noted is what frees segments.
+    fn destage(&self, pool: &mut Pool, told: &mut Told) -> Result<()> {
+        let flushed = Sequence(self.next.0 - 1);
+        told.flushed = flushed.0;
+        let progress = Progress { disk: self.log.disk, flushed, through: flushed };
+        pool.tables.set_progress(&pool.file, self.number, progress)?;
+        Ok(())
+    }
+}
+
+fn epoch(sequence: Sequence) -> FlushEpoch {
+    FlushEpoch(1000 + sequence.0)
+}
+
+impl Told {
+    /// The pool says that the disk is this one.
+    fn meet(&mut self, disk: Uuid) {
+        if self.disk != Some(disk) {
+            assert!(self.disk.is_none() || self.detached, "it was {:?}, and is {disk}", self.disk);
+            *self = Told { disk: Some(disk), ..Told::default() };
+        }
+        self.detached = false;
+    }
+
+    /// What was durable is there, with its bytes, unless primary storage has it.
+    fn check(&mut self, pool: &Pool, log: &OpenedLog) {
+        let next = log.found.next_sequence.0;
+        assert!(next > self.durable, "the log ends at {next}, {} was durable", self.durable);
+        let first = log.found.records.first().map_or(next, |record| record.sequence.0);
+        assert!(first <= self.flushed + 1, "records from {first}, flushed was {}", self.flushed);
+        for record in &log.found.records {
+            assert!(record.sequence.0 <= self.written.max(self.durable));
+            let RecordPlace::Log { segment, page } = record.place else { panic!("{record:?}") };
+            let mut found = PoolPage::ZERO;
+            // Beside the pool: this I/O is no part of what is tried.
+            let file = std::fs::File::open(pool.file.path()).unwrap();
+            let offset = page_offset(pool.geometry(), segment, page);
+            file.read_exact_at(&mut found.0, offset).unwrap();
+            assert!(found.0 == data(record.sequence.0).0, "{record:?}");
+        }
+        (self.durable, self.written) = (next - 1, next - 1);
+    }
+}
+
+const SHARES: [Share; 1] = [Share { cache: 2 * MIB, log: 3 * MIB }];
+
+/// The life of a disk: two sessions, the first left as by a crash, more segments, destaging, each kind of end.
+fn life(path: &Path, told: &mut Told) -> Result<()> {
+    let wish = wish("db", "file:/db");
+    let mut pool = Pool::open(path, &SHARES)?;
+    let mut session = Session::open(&mut pool, &wish, told)?;
+    pool.take_cache(session.number, 2 * MIB)?;
+    session.append(&pool, told)?;
+    session.append(&pool, told)?;
+    drop((pool, session));
+    let mut pool = Pool::open(path, &SHARES)?;
+    let mut session = Session::open(&mut pool, &wish, told)?;
+    session.append(&pool, told)?;
+    session.next_segment(&mut pool)?;
+    session.append(&pool, told)?;
+    session.destage(&mut pool, told)?;
+    let mut old = session.log.segments();
+    old.sort_unstable_by_key(|segment| segment.0);
+    old.dedup();
+    ensure!(pool.free(&old), "not freed");
+    session.append(&pool, told)?;
+    pool.close(session.number, EndOfSession::Dirty, None)?;
+    drop((pool, session));
+    let mut pool = Pool::open(path, &SHARES)?;
+    let session = Session::open(&mut pool, &wish, told)?;
+    session.destage(&mut pool, told)?;
+    pool.close(session.number, EndOfSession::Clean, None)?;
+    drop((pool, session));
+    let mut pool = Pool::open(path, &SHARES)?;
+    let session = Session::open(&mut pool, &wish, told)?;
+    told.detached = true;
+    pool.close(session.number, EndOfSession::Detached, None)
+}
+
+const FATES: [Fate; 4] = [Fate::Fails, Fate::Tears, Fate::Lies, Fate::Dies];
+
+/// In memory: what is flushed, and what is not, the medium under test decides.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Does `work` with each of its I/Os meeting each fate, then starts again until all is well.
+fn sweep(
+    work: impl Fn(&Path, &mut Told) -> Result<()>,
+    start: Option<&Path>,
+    fates: &[Fate],
+    ios_min: u64,
+) {
+    for (fate, power) in fates.iter().flat_map(|&fate| [(fate, false), (fate, true)]) {
+        for nth in 1.. {
+            let folder = folder();
+            let path = folder.path().join("flash");
+            if let Some(start) = start {
+                std::fs::copy(start, &path).unwrap();
+            }
+            let mut told = Told::default();
+            medium::arm(&[(nth, fate)]);
+            let ended = work(&path, &mut told);
+            let is_struck = medium::disarm(&path, power.then_some(nth));
+            assert_eq!(is_struck, ended.is_err(), "I/O {nth} {fate:?}: {ended:?}");
+            let again = work(&path, &mut told);
+            assert!(again.is_ok(), "after I/O {nth} {fate:?}, power lost: {power}: {again:?}");
+            if !is_struck {
+                assert!(nth > ios_min, "there are {nth} I/Os");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn whichever_io_fails_a_pool_opens_again_and_holds_what_was_durable() {
+    let folder = folder();
+    let made = folder.path().join("made");
+    drop(Pool::open(&made, &SHARES).unwrap());
+    sweep(life, Some(&made), &FATES, 50);
+}
+
+#[test]
+fn whichever_io_fails_a_pool_that_was_not_finished_is_made_again() {
+    let make = |path: &Path, _: &mut Told| Pool::open(path, &SHARES).map(drop);
+    sweep(make, None, &[Fate::Tears], 130);
+}
+
+#[test]
+fn whichever_io_fails_show_and_check_say_so_and_change_nothing() {
+    let folder = folder();
+    let path = folder.path().join("flash");
+    let mut pool = Pool::open(&path, &SHARES).unwrap();
+    let mut told = Told::default();
+    let mut session = Session::open(&mut pool, &wish("db", "file:/db"), &mut told).unwrap();
+    session.append(&pool, &mut told).unwrap();
+    drop((pool, session));
+    let before = std::fs::read(&path).unwrap();
+    for nth in 1.. {
+        medium::arm(&[(nth, Fate::Fails)]);
+        let shown = report::show(&path);
+        let checked = report::check(&path);
+        if !medium::disarm(&path, None) {
+            assert!(checked.unwrap().errors.is_empty());
+            break;
+        }
+        let has_error = shown.map_or(true, |pool| pool.disks.iter().any(|d| d.error.is_some()));
+        let check_says = checked.map_or(true, |report| !report.errors.is_empty());
+        assert!(has_error || check_says, "I/O {nth} went unnoticed");
+    }
+    assert!(std::fs::read(&path).unwrap() == before);
+}
+
+/// A page pair is written again after its flush failed: over the same copy, or a loss of power would leave none.
+#[test]
+fn tables_outlive_a_failed_flush_and_a_loss_of_power_in_the_next_write() {
+    for seed in 0..16 {
+        let folder = folder();
+        let path = folder.path().join("flash");
+        let shares = [share(40, 3)];
+        let mut pool = Pool::open(&path, &shares).unwrap();
+        let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
+        // A write of the leases and its flush, twice: the first flush fails, at the second one the power goes.
+        medium::arm(&[(2, Fate::Fails), (2, Fate::Dies)]);
+        for _ in 0..2 {
+            assert!(pool.take_cache(number, 40 * MIB).is_err());
+        }
+        drop(pool);
+        assert!(medium::disarm(&path, Some(seed)));
+        let pool = Pool::open(&path, &shares).unwrap();
+        assert_eq!(pool.record(number).uuid, log.disk);
+        assert_eq!(pool.tables.log_segments(number), 1);
+    }
+}
