@@ -39,7 +39,7 @@ unit:
 	$(CARGO) test --workspace --locked
 
 conformance:
-	$(PYTHON) tests/conformance/run.py $(ONLY)
+	FOREBAY_GUEST_KILLS=$${FOREBAY_GUEST_KILLS:-1} $(PYTHON) tests/conformance/run.py $(ONLY)
 
 guest-test: setup-guest build
 	$(PYTHON) tests/conformance/run.py guest

@@ -2,7 +2,7 @@
 import os
 
 import vm
-from bed import MIB, Skip, free_port, need_program, test
+from bed import MIB, Skip, eventually, free_port, need_program, test
 
 ATTACH = """
 set -e
@@ -58,15 +58,82 @@ nbd-client -d /dev/nbd0
 """
 
 
-def run(bed, script, disk, sectors, on_sync=None):
-    for program in ("qemu-system-x86_64", "nbd-client", "fio", "depmod"):
+# A file system that is killed again and again under metadata and data, most of it not synced. What was synced in
+# any round stays; fsck and the journal have to agree with it each time.
+KILLS = ATTACH + """
+modprobe xfs
+make_fs() { if [ $FS = xfs ]; then mkfs.xfs -q -f /dev/nbd0; else mkfs.ext4 -q -F /dev/nbd0; fi; }
+check_fs() {
+    if [ $FS = xfs ]; then
+        # Mounting replays the journal, which xfs_repair wants before it looks.
+        mount -t xfs /dev/nbd0 /mnt && umount /mnt && xfs_repair -n /dev/nbd0 >/tmp/repair 2>&1 || {
+            cat /tmp/repair; return 1; }
+    else
+        e2fsck -f -p /dev/nbd0 || [ $? = 1 ]
+        e2fsck -f -n /dev/nbd0
+    fi
+}
+churn() {
+    n=0
+    rm -rf /mnt/churn
+    while :; do
+        n=$((n+1))
+        # So that the server is killed among the writes of a sync, too.
+        [ $((n % 4)) != 0 ] || sync
+        mkdir -p /mnt/churn/$n || return 0
+        for i in 1 2 3 4 5 6; do
+            echo $n.$i > /mnt/churn/$n/$i && ln /mnt/churn/$n/$i /mnt/churn/$n/link$i \
+                && mv /mnt/churn/$n/$i /mnt/churn/$n/moved$i || return 0
+        done
+        dd if=/dev/urandom of=/mnt/churn/$n/data bs=32k count=4 2>/dev/null || return 0
+        truncate -s 50000 /mnt/churn/$n/data || return 0
+        [ $n -lt 6 ] || rm -r /mnt/churn/$((n-5)) || return 0
+    done
+}
+[ "$(cat /sys/block/nbd0/queue/write_cache)" = "$CACHE" ]
+make_fs
+: > /tmp/sums
+round=0
+while [ $round -lt $ROUNDS ]; do
+    round=$((round+1))
+    mount -t $FS /dev/nbd0 /mnt
+    [ ! -s /tmp/sums ] || (cd /mnt && sha256sum -c /tmp/sums)
+    # Kept: a file that is made durable, beside one that replaces an older one by rename.
+    mkdir -p /mnt/kept
+    for name in $((round % 5)) last; do
+        dd if=/dev/urandom of=/mnt/kept/new bs=16k count=$((round % 7 + 3)) conv=fsync 2>/dev/null
+        mv /mnt/kept/new /mnt/kept/$name
+    done
+    sync
+    (cd /mnt && sha256sum kept/*) > /tmp/sums
+    churn 2>/dev/null &
+    churn=$!
+    hostsync killed
+    wait $churn || true
+    umount -f /mnt || umount -l /mnt
+    nbd-client -d /dev/nbd0 || true
+    hostsync restarted
+    attach
+    check_fs
+done
+mount -t $FS /dev/nbd0 /mnt
+(cd /mnt && sha256sum -c /tmp/sums)
+umount /mnt
+nbd-client -d /dev/nbd0
+"""
+
+
+def run(bed, script, disk, sectors, on_sync=None, timeout=280, **settings):
+    for program in ("qemu-system-x86_64", "nbd-client", "fio", "depmod", "mkfs.xfs"):
         need_program(program)
     if not os.path.exists("/bin/busybox"):
         raise Skip("busybox-static is not installed")
     port = disk.listen.rsplit(":", 1)[1]
     with open("guest-log", "w+") as log:
         try:
-            code = vm.run("PORT=%s SECTORS=%d\n%s" % (port, sectors, script), on_sync, 280, log)
+            set_up = "PORT=%s SECTORS=%d\n" % (port, sectors)
+            set_up += "".join("%s='%s'\n" % setting for setting in settings.items())
+            code = vm.run(set_up + script, on_sync, timeout, log)
         finally:
             log.seek(0)
             print(log.read(), flush=True)
@@ -97,3 +164,41 @@ def what_a_guest_synced_is_there_after_a_kill_under_load(bed):
         return "done"
 
     run(bed, CRASH, disk, 96 * MIB // 512, on_sync)
+
+
+def kills(bed, file_system, size, write_cache):
+    """Kills the server under a file system; FOREBAY_GUEST_KILLS says how often."""
+    image = bed.image("disk.raw", size, "holes")
+    disk = bed.disk("file:" + image, mode="write-back", ram="16MiB",
+                    flash=bed.path("flash") + ":64MiB", nbd="127.0.0.1:%d" % free_port(),
+                    extra=["--write-log", "16MiB", "--write-cache", write_cache])
+
+    def on_sync(word):
+        if word == "killed":
+            # Under load: what the churn wrote meanwhile is in the log, or on its way.
+            before = disk.stats()["counters"]["writes"]
+            eventually(lambda: disk.stats()["counters"]["writes"] > before + 20,
+                       "the guest writes", seconds=120)
+            disk.kill()
+        else:
+            disk.start()
+        return "done"
+
+    cache = "write back" if write_cache == "on" else "write through"
+    run(bed, KILLS, disk, size // 512, on_sync, 840, FS=file_system, CACHE=cache,
+        ROUNDS=os.environ.get("FOREBAY_GUEST_KILLS", "10"))
+    bed.run([bed.program, "disk", "detach", "disk", "--control", bed.path("disk.control")])
+    disk.was_ended = True
+    assert disk.process.wait(60) == 0
+    fsck = ["xfs_repair", "-n", "-f"] if file_system == "xfs" else ["e2fsck", "-f", "-n"]
+    bed.run(fsck + [image])
+
+
+@test(forebay_only=True, timeout=900)
+def ext4_on_write_back_outlives_kills_under_load(bed):
+    kills(bed, "ext4", 96 * MIB, "on")
+
+
+@test(forebay_only=True, timeout=900)
+def xfs_on_write_back_outlives_kills_under_load(bed):
+    kills(bed, "xfs", 320 * MIB, "on")
