@@ -268,6 +268,7 @@ fn whichever_io_fails_show_and_check_say_so_and_change_nothing() {
         assert!(has_error || check_says, "I/O {nth} went unnoticed");
     }
     assert!(std::fs::read(&path).unwrap() == before);
+    staging::remove_of(told.disk.expect("it was opened"));
 }
 
 /// A page pair is written again after its flush failed: over the same copy, or a loss of power would leave none.
@@ -289,5 +290,6 @@ fn tables_outlive_a_failed_flush_and_a_loss_of_power_in_the_next_write() {
         let pool = Pool::open(&path, &shares).unwrap();
         assert_eq!(pool.record(number).uuid, log.disk);
         assert_eq!(pool.tables.log_segments(number), 1);
+        staging::remove_of(log.disk);
     }
 }
