@@ -56,6 +56,10 @@ impl Engine {
     ) {
         let destager = self.destager();
         if destager.session != session {
+            if !status.is_ok() {
+                // It may have been sent again and failed in the present session, and taken what was written in it.
+                self.destage_session_lost();
+            }
             return;
         }
         let (done, position) = destager.flushing.take().expect("a flush of this session");

@@ -112,6 +112,25 @@ fn a_flush_that_ends_after_its_session_frees_nothing() {
 }
 
 #[test]
+fn a_flush_of_an_earlier_session_that_fails_late_has_everything_written_again() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.log();
+    rig.complete(0, IoStatus::Ok);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.log();
+    // Written again, while the flush, sent again, is under way; then it fails and takes that along.
+    let write = rig.find("W 0+4096");
+    rig.complete(write, IoStatus::Ok);
+    let flush = rig.find("F 0+0");
+    rig.backend[..4096].fill(0);
+    rig.complete(flush, IoStatus::IoError);
+    rig.settle_log();
+    assert!(rig.backend[..4096].iter().all(|&b| b == 1), "written again");
+}
+
+#[test]
 fn an_error_of_primary_storage_is_tried_again_after_a_pause_and_only_what_failed() {
     let mut rig = rig(with_log());
     rig.write(1, 0, 4096, 1);
