@@ -293,6 +293,16 @@ pub struct LogStatistics {
     pub outstanding_limit: u32,
     /// What destaging achieves when it has work, in bytes per second; 0: not known.
     pub destage_bytes_per_second: u64,
+    /// Mean latency of the latest destage writes.
+    pub destage_latency_ns: u64,
+    /// Flush epochs (or windows) destaged per second lately.
+    pub epochs_per_second: u64,
+    /// Mean time that one took.
+    pub epoch_ns: u64,
+    /// Destage writes per second if no epoch waited for another, as far as known.
+    pub without_order_writes_per_second: u64,
+    /// It may be more: primary storage was never given as much as it can take.
+    pub without_order_is_at_least: bool,
     /// What limits destaging now.
     pub limited_by: String,
     /// What an acknowledgement is delayed by now.

@@ -135,6 +135,12 @@ impl Timed {
         self.carry_out();
     }
 
+    /// Destages nothing until told to go on, or goes on.
+    pub fn pause_destaging(&mut self, pause: bool) {
+        self.engine.pause_destaging(self.now, pause, &mut self.actions);
+        self.carry_out();
+    }
+
     /// Goes to the next thing that happens and lets it happen; false, with the time at `until`, when that is
     /// later.
     pub fn step(&mut self, until: Nanos) -> bool {

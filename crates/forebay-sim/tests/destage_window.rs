@@ -156,6 +156,9 @@ impl World {
             self.under_way.guest += 1;
             let range = self.random(8 << 10);
             self.submit(Who::Guest, ModelOp::Read, range);
+            if let Control::Window(window) = &mut self.control {
+                window.on_guest_read_start(Nanos(self.now));
+            }
         }
         while self.under_way.tenant < self.load.tenant {
             self.under_way.tenant += 1;
@@ -339,9 +342,10 @@ fn destaging_slows_the_guests_reads_by_less_than_a_third() {
             let what = format!("{}, {depth} reads", storage.name);
             assert!(beside.mean < 1.33, "{what}: mean {:.2}", beside.mean);
             assert!(beside.destaging > 0.04, "{what}: destaging {:.2}", beside.destaging);
-            // A disk that modifies a stripe is busy for longer than a read takes; whoever has one
-            // read at a time meets that in more than one read of a hundred.
-            let p99_max = if depth == 1 { 2.2 } else { 1.65 };
+            // A disk that modifies a stripe is busy for twice as long as a read takes; whoever has one
+            // read at a time meets that in more than one read of a hundred at any pace.
+            let is_bound = depth == 1 && storage.name.starts_with("RAID 5");
+            let p99_max = if is_bound { 1.75 } else { 1.5 };
             assert!(beside.p99 < p99_max, "{what}: p99 {:.2}", beside.p99);
         }
     }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use forebay_backends::model::{Distribution, ModelConfig, ModelOp};
 use forebay_core::action::Target;
-use forebay_core::config::{BackendTraits, Config, DestageOrder, GridOffset, Mode, WriteLogConfig};
+use forebay_core::config::{
+    BackendTraits, Config, DestageOrder, FlashAdmission, GridOffset, Mode, WriteLogConfig,
+};
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::Nanos;
 use forebay_sim::rng::Rng;
@@ -126,4 +128,144 @@ fn overwrites_within_an_epoch_reach_primary_storage_once_and_sorted() {
     assert!(back < batches, "{back} steps back in {batches} batches");
     let log = timed.engine.log_statistics().expect("there is a log");
     assert!(log.is_clean && log.dirty_bytes == 0, "{log:?}");
+}
+
+/// 15,000 random 4 KiB writes per second for three seconds, a flush after every `writes` of them.
+fn write_in_epochs(order: DestageOrder, storage: ModelConfig, writes: u64) -> (Timed, u64) {
+    const PER_SECOND: u64 = 15_000;
+    let mut timed = Timed::new(config(order, 1 << 30), storage, flash());
+    let mut rng = Rng::new(1);
+    for n in 0..3 * PER_SECOND {
+        let at = Nanos(n * SECOND / PER_SECOND);
+        while timed.step(at) {}
+        if n == PER_SECOND {
+            destaged_pages(&mut timed);
+        }
+        let range = ByteRange::at(rng.below(DISK / PAGE) * PAGE, PAGE);
+        timed.submit(0, Ask::Write(false), range);
+        if n % writes == 0 {
+            timed.submit(0, Ask::Flush, ByteRange::default());
+        }
+    }
+    let destaged = destaged_pages(&mut timed) / 2;
+    (timed, destaged)
+}
+
+#[test]
+fn the_limit_that_is_shown_says_what_window_order_would_do() {
+    let spread = ModelConfig { distribution: Distribution::Exponential, ..simple(11_000) };
+    for (name, storage) in [("fixed", simple(11_000)), ("spread", spread)] {
+        let (_, window) = write_in_epochs(DestageOrder::Window, storage, 64);
+        for writes in [1, 64, 1000] {
+            let (timed, strict) = write_in_epochs(DestageOrder::Strict, storage, writes);
+            let log = timed.engine.log_statistics().expect("there is a log");
+            let estimate = log.without_order_writes_per_second;
+            let at_least = log.without_order_is_at_least;
+            println!(
+                "{name}, epochs of {writes}: {} epochs/s at {:.2} ms, {strict} writes/s; window {window}/s, {estimate} {at_least}, {}",
+                log.epochs_per_second,
+                log.epoch_ns as f64 / 1e6,
+                log.limited_by
+            );
+            assert!(log.limited_by == "epoch-bound" || writes >= 64, "{}", log.limited_by);
+            let busy = log.epochs_per_second as f64 * log.epoch_ns as f64 / 1e9;
+            assert!((0.75..=1.1).contains(&busy), "epoch after epoch: {busy:.2}");
+            let ratio = estimate as f64 / window as f64;
+            assert!(ratio < 1.3, "{estimate} estimated, {window} done");
+            assert!(ratio > 0.7 || at_least, "{estimate} estimated, {window} done");
+        }
+    }
+}
+
+/// Reads of blocks of 8 KiB, so many at a time.
+#[derive(Clone, Copy)]
+struct Reads {
+    depth: u64,
+    /// Blocks that are read, from the start of the disk's second half on; writes go to the first half.
+    blocks: u64,
+}
+
+impl Reads {
+    fn of(self, timed: &mut Timed, block: u64) {
+        timed.submit(0, Ask::Read, ByteRange::at(DISK / 2 + block * 8192, 8192));
+    }
+
+    /// 99th percentile of latency over so many seconds.
+    fn p99(self, timed: &mut Timed, rng: &mut Rng, seconds: f64) -> f64 {
+        timed.answers.clear();
+        let end = timed.now.plus(Nanos((seconds * SECOND as f64) as u64));
+        let mut latencies = Vec::new();
+        loop {
+            while timed.under_way() < self.depth {
+                self.of(timed, rng.below(self.blocks));
+            }
+            let goes_on = timed.step(end);
+            latencies.extend(timed.answers.drain(..).map(|answer| answer.latency.0));
+            if !goes_on {
+                break;
+            }
+        }
+        latencies.sort_unstable();
+        latencies[latencies.len() * 99 / 100] as f64
+    }
+}
+
+/// What destaging at full rate does to reads: their 99th percentile with it over that without, and writes
+/// destaged per second meanwhile.
+fn reads_beside_destaging(reads: Reads, flash_cache: u64) -> (f64, u64) {
+    let log = config(DestageOrder::Window, 2 << 30);
+    let config = Config {
+        flash_bytes: flash_cache,
+        flash_admission: FlashAdmission::Always,
+        ram_bytes: 1 << 20,
+        sequential_bypass: None,
+        ..log
+    };
+    let mut timed = Timed::new(config, simple(11_000), flash());
+    let mut rng = Rng::new(1);
+    timed.pause_destaging(true);
+    for _ in 0..150_000 {
+        let range = ByteRange::at(rng.below(DISK / 2 / PAGE) * PAGE, PAGE);
+        timed.submit(0, Ask::Write(false), range);
+        while timed.under_way() > 0 {
+            timed.step(Nanos::NEVER);
+        }
+    }
+    if flash_cache > 0 {
+        // Twice, so that what RAM gave up is in flash.
+        for block in (0..2 * reads.blocks).map(|block| block % reads.blocks) {
+            reads.of(&mut timed, block);
+            while timed.under_way() > 0 {
+                timed.step(Nanos::NEVER);
+            }
+        }
+    }
+    let alone = reads.p99(&mut timed, &mut rng, 4.0);
+    timed.pause_destaging(false);
+    reads.p99(&mut timed, &mut rng, 3.0);
+    destaged_pages(&mut timed);
+    let beside = reads.p99(&mut timed, &mut rng, 4.0);
+    let log = timed.engine.log_statistics().expect("there is a log");
+    assert!(log.dirty_bytes > 0, "it was destaging all the time");
+    (beside / alone, destaged_pages(&mut timed) / 4)
+}
+
+#[test]
+fn hits_in_flash_are_as_fast_while_everything_is_destaged() {
+    for depth in [1, 8] {
+        let (ratio, destaged) = reads_beside_destaging(Reads { depth, blocks: 4096 }, 64 << 20);
+        println!("hits, {depth} at a time: p99 {ratio:.2}, {destaged} destaged/s");
+        assert!(ratio < 1.2, "p99 {ratio:.2}");
+        assert!(destaged > 9_900, "{destaged} writes/s of 11,000");
+    }
+}
+
+#[test]
+fn misses_are_nearly_as_fast_while_everything_is_destaged() {
+    for depth in [1, 8] {
+        let (ratio, destaged) = reads_beside_destaging(Reads { depth, blocks: 100_000 }, 0);
+        println!("misses, {depth} at a time: p99 {ratio:.2}, {destaged} destaged/s");
+        assert!(ratio < 1.5, "p99 {ratio:.2}");
+        assert!(destaged > 5_500, "{destaged} writes/s of 11,000");
+    }
 }

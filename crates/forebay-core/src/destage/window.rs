@@ -5,7 +5,8 @@
 //! they are more than a few lines; the strictest wins:
 //! - `knee.rs`: the smallest limit that gets nearly all the throughput, and less while others load
 //!   the storage;
-//! - `guests.rs`: a pace at which the guest's reads stay nearly as fast as without destaging;
+//! - `guests.rs`: a pace at which the guest's reads stay nearly as fast as without destaging, also the slowest
+//!   of them (`tail.rs`);
 //! - `pace.rs`: `--max-destage-rate` (a token bucket), and that pace;
 //! - errors: half as many at a time after each, and a pause from 10 ms, doubling to 1 s.
 //!
@@ -27,6 +28,7 @@
 mod guests;
 mod knee;
 mod pace;
+mod tail;
 
 use super::throttle::{Destaging, PAGE};
 use crate::ids::Nanos;
@@ -152,6 +154,11 @@ impl DestageWindow {
         self.guests.on_write(now, self.meter.bears);
     }
 
+    /// A read of the guest goes to the same primary storage; what is destaged now goes behind it.
+    pub fn on_guest_read_start(&mut self, now: Nanos) {
+        self.guests.on_read_start(now);
+    }
+
     /// A read of the guest that went to the same primary storage completed after `latency`.
     pub fn on_guest_read(&mut self, now: Nanos, latency: Nanos) {
         self.guests.on_read(now, latency, self.meter.bears);
@@ -181,6 +188,11 @@ impl DestageWindow {
     /// Changes `--max-destage-rate`.
     pub fn limit_rate(&mut self, bytes_per_second_max: Option<u64>) {
         self.rate = bytes_per_second_max.map(|rate| Pace::new(rate, RATE_BURST));
+    }
+
+    /// True when more outstanding writes than [`DestageWindow::limit`] were tried, and gained nothing.
+    pub fn has_found_the_knee(&self) -> bool {
+        self.knee.has_climbed()
     }
 
     /// What destaging achieves, for the throttle.

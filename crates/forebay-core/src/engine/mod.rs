@@ -507,6 +507,9 @@ impl Engine {
         if let Some(request) = kind.request() {
             self.requests[request].outstanding += 1;
         }
+        if let (IoKind::BackendRead { .. }, Some(destager)) = (kind, &mut self.destager) {
+            destager.window.on_guest_read_start(now);
+        }
         let key = self.ios.insert(IoEntry { issued: now, range, kind });
         let checksum_piece = match target {
             Target::Flash => {

@@ -4,6 +4,7 @@ use super::Engine;
 use super::inflight::{IoEntry, IoKind};
 use crate::action::Actions;
 use crate::config::{DestageOrder, FlushSemantics, Mode};
+use crate::destage::epochs::WithoutOrder;
 use crate::destage::window::Limit;
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
@@ -75,6 +76,7 @@ impl Engine {
         };
         let segment = u64::from(config.segment_pages) * PAGE;
         let speed = destager.window.destaging().ns_per_page;
+        let without_order = WithoutOrder::estimate(&destager.window);
         let is_clean = self.log_is_clean();
         let limit = destager.window.limited_by(self.now, self.destage_supply());
         Some(LogStatistics {
@@ -98,6 +100,11 @@ impl Engine {
             outstanding: destager.outstanding,
             outstanding_limit: destager.window.limit(),
             destage_bytes_per_second: (PAGE * 1_000_000_000).checked_div(speed).unwrap_or(0),
+            destage_latency_ns: destager.window.latency().0,
+            epochs_per_second: destager.epochs.per_second(),
+            epoch_ns: destager.epochs.took().0,
+            without_order_writes_per_second: without_order.writes_per_second,
+            without_order_is_at_least: without_order.is_at_least,
             limited_by: limit_name(limit).into(),
             injected_latency_ns: self.throttle_due(self.now, PAGE).since(self.now).0,
             writes_waiting: log.wait_room.len() as u64,

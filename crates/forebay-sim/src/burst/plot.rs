@@ -102,7 +102,7 @@ impl Chart<'_> {
         }
         for (n, line) in lines.iter().enumerate() {
             self.line(out, line);
-            let x = self.x + 120.0 * n as f64;
+            let x = self.x + 135.0 * n as f64;
             let y = self.y - 10.0;
             let _ = writeln!(
                 out,

@@ -110,12 +110,13 @@ fn describe(stats: &DiskStats) -> String {
     );
     let _ = writeln!(
         text,
-        "  destaging         {}/s, limited by: {}; {} of {} writes outstanding",
+        "  destaging         {}/s, {} a write; {} of {} writes outstanding",
         rounded(log.destage_bytes_per_second),
-        limit(log),
+        time(log.destage_latency_ns),
         log.outstanding,
         log.outstanding_limit
     );
+    let _ = writeln!(text, "  limited by        {}", limit(log));
     let _ = writeln!(
         text,
         "  injected latency  {} now; {} writes wait for room",
@@ -137,10 +138,13 @@ fn describe(stats: &DiskStats) -> String {
 /// What limits destaging, with what could be done.
 fn limit(log: &LogStatistics) -> String {
     match (log.limited_by.as_str(), log.order.as_str()) {
-        ("epoch-bound", "strict") => {
-            "the order of flush epochs (epoch-bound); --destage-order window would be faster"
-                .to_owned()
-        }
+        ("epoch-bound", "strict") => format!(
+            "epoch-bound: {} epochs/s at {}; --destage-order window would destage {}{} writes/s",
+            log.epochs_per_second,
+            time(log.epoch_ns),
+            if log.without_order_is_at_least { "at least " } else { "" },
+            log.without_order_writes_per_second
+        ),
         (limited_by, _) => limited_by.to_owned(),
     }
 }

@@ -12,11 +12,15 @@
 //!   [`FLOOR_PART`]th of what the storage bears: destaging gets slower, but does not stop. When the
 //!   log fills beyond the throttle's threshold, so that the guest's writers wait, reads *yield*:
 //!   nothing is paced until the log has room again.
+//! - **Late reads.** The pace is never above what the slowest reads allow (`tail.rs`).
+//! - **Behind a read.** Where writes are fewer than reads, one that is due waits for the next read to start and
+//!   goes right behind it: the storage serves that read first, and most of the write before the next one comes.
+//!   At the same pace reads meet less of it, and shorter rests of it, than at any other time.
 //! - **Absent.** Without reads for a second there is no pace.
 //!
-//! The bound is on the mean. A disk does one thing at a time, and where a small write keeps it busy
-//! for longer than a read (RAID 5), one read in a hundred meets one at almost any pace: for a guest
-//! with one read at a time the 99th percentile doubles.
+//! A disk does one thing at a time, and where a small write keeps it busy for longer than a read (RAID 5), one read in a
+//! hundred meets one at almost any pace. For a guest with one read at a time what is left of destaging is then
+//! the floor; the log takes the rest until its threshold, and then reads yield.
 //!
 //! # Limits
 //! Reads too rare to compare (a few per second) are not protected. A guest whose load changes is
@@ -24,6 +28,7 @@
 //! holds when the first reads arrive has to drain first.
 
 use super::pace::Pace;
+use super::tail::Tail;
 use crate::ids::Nanos;
 
 const BATCH: u32 = 32;
@@ -35,8 +40,10 @@ const QUIET_AGAIN: Nanos = Nanos::from_millis(2_500);
 const QUIET_TIME_MAX: Nanos = Nanos::from_millis(6_000);
 /// A read may be stuck in the storage's queue; or there are no more reads.
 const QUIET_UNREAD_MAX: Nanos = Nanos::from_millis(2_500);
-const SLOWER_MAX: f64 = 1.2;
+const SLOWER_MAX: f64 = 1.27;
 const RISE: f64 = 1.1;
+/// While it is not known what the storage bears.
+const RISE_SEARCHING: f64 = 2.0;
 const FALL_MAX: f64 = 0.5;
 /// A quiet batch this close to what is known confirms it.
 const KNOWN_WITHIN: f64 = 0.25;
@@ -47,6 +54,10 @@ const WRONG: f64 = 0.6;
 const FLOOR_PART: u64 = 20;
 /// Nor slower than about ten writes a second, whatever is known of the storage: a log always empties.
 const FLOOR_MIN: u64 = 10 * (132 << 10);
+/// Times between the starts of two reads that a write waits for the next.
+const PATIENCE: u64 = 4;
+/// Starts of reads over which their distance is averaged.
+const READS_APART: u64 = 16;
 /// Reads outstanding on average, from which a guest counts as reading.
 const PRESENT: f64 = 0.05;
 
@@ -56,14 +67,22 @@ pub(super) struct Guests {
     phase: Phase,
     /// Mean read latency without destaging in nanoseconds; 0: unknown.
     alone_ns: f64,
+    tail: Tail,
     batch: Batch,
     /// Destage writes started in the batch before.
     starts_before: u32,
     /// When a quiet phase ended last, and the pace to go on with.
     quiet_ended: Nanos,
     resume_at: u64,
+    /// The pace began from nothing that is known, and no read has suffered from it yet.
+    searches: bool,
     /// The guest's writers wait: reads have to do with what they get.
     yields: bool,
+    /// When a read started last, and the mean time between two.
+    read_started: Nanos,
+    reads_apart_ns: u64,
+    /// What the pace makes of a destage write, lately.
+    writes_apart_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +98,9 @@ struct Quiet {
     last_read: Nanos,
     /// Reads that started earlier may have met destage writes.
     drained: Nanos,
-    /// Mean of the batch before; 0: none.
+    /// Mean and longest of the batch before; 0: none.
     mean_before: u64,
+    longest_before: u64,
 }
 
 impl Quiet {
@@ -95,6 +115,7 @@ struct Batch {
     began: Nanos,
     reads: u32,
     latency_ns: u64,
+    longest_ns: u64,
     starts: u32,
 }
 
@@ -118,11 +139,16 @@ impl Guests {
         Guests {
             phase: Phase::Absent,
             alone_ns: 0.0,
+            tail: Tail::new(),
             batch: Batch::default(),
             starts_before: 0,
             quiet_ended: Nanos(0),
             resume_at: 0,
+            searches: false,
             yields: false,
+            read_started: Nanos(0),
+            reads_apart_ns: 0,
+            writes_apart_ns: 0,
         }
     }
 
@@ -139,8 +165,29 @@ impl Guests {
         match self.phase {
             Phase::Absent => Nanos(0),
             Phase::Quiet(quiet) => quiet.ends(),
-            Phase::Paced(pace) => pace.next(),
+            Phase::Paced(pace) if self.read_started >= pace.next() => pace.next(),
+            Phase::Paced(pace) => pace.next().plus(self.patience()),
         }
+    }
+
+    /// How long a write that is due waits for a read to start.
+    fn patience(&self) -> Nanos {
+        Nanos(if self.is_sparse() { self.reads_apart_ns.saturating_mul(PATIENCE) } else { 0 })
+    }
+
+    /// Writes are so few that each can go behind a read of its own.
+    fn is_sparse(&self) -> bool {
+        self.writes_apart_ns.saturating_mul(2) >= self.reads_apart_ns
+    }
+
+    /// A read of the guest was started a moment ago.
+    pub(super) fn on_read_start(&mut self, now: Nanos) {
+        let apart = now.since(self.read_started).0.min(BATCH_TIME_MAX.0);
+        self.reads_apart_ns = match self.reads_apart_ns {
+            0 => apart,
+            mean => mean - mean / READS_APART + apart / READS_APART,
+        };
+        self.read_started = now;
     }
 
     pub(super) fn is_present(&self) -> bool {
@@ -163,10 +210,14 @@ impl Guests {
     pub(super) fn on_start(&mut self, now: Nanos, work: u64, bears: u64) {
         self.batch.starts += 1;
         self.pass_time(now, bears);
-        if let Phase::Paced(pace) = &mut self.phase
+        if let Phase::Paced(mut pace) = self.phase
             && !self.yields
         {
+            self.writes_apart_ns = pace.cost(work).0;
             pace.on_start(now, work);
+            // Waiting for a read costs no turn, but does not add up to a burst either.
+            pace.allow_burst(Nanos(if self.is_sparse() { self.writes_apart_ns } else { 0 }));
+            self.phase = Phase::Paced(pace);
         }
     }
 
@@ -188,6 +239,8 @@ impl Guests {
         }
         self.batch.reads += 1;
         self.batch.latency_ns = self.batch.latency_ns.saturating_add(latency.0);
+        self.batch.longest_ns = self.batch.longest_ns.max(latency.0);
+        self.judge_tail(now, latency);
         match self.phase {
             Phase::Quiet(quiet) if self.batch.is_enough(now, QUIET_BATCH) => {
                 self.end_quiet_batch(now, quiet, bears);
@@ -196,6 +249,23 @@ impl Guests {
                 self.end_batch(now, bears);
             }
             Phase::Absent | Phase::Quiet(_) | Phase::Paced(_) => self.pass_time(now, bears),
+        }
+    }
+
+    fn judge_tail(&mut self, now: Nanos, latency: Nanos) {
+        match self.phase {
+            Phase::Quiet(_) => self.tail.learn(latency),
+            Phase::Absent if self.batch.starts == 0 && self.starts_before == 0 => {
+                self.tail.learn(latency);
+            }
+            Phase::Paced(mut pace) if !self.yields => {
+                if let Some(rate) = self.tail.judge(now, latency, pace.per_second()) {
+                    self.searches = false;
+                    pace.change(now, rate);
+                    self.phase = Phase::Paced(pace);
+                }
+            }
+            Phase::Absent | Phase::Paced(_) => {}
         }
     }
 
@@ -219,6 +289,7 @@ impl Guests {
             self.learn(batch.mean());
         }
         if batch.reads >= BATCH && batch.mean() < self.alone_ns * WRONG {
+            self.tail.scale(batch.mean() / self.alone_ns);
             self.alone_ns = batch.mean();
         }
         let is_present = batch.pressure(now) >= PRESENT;
@@ -229,7 +300,10 @@ impl Guests {
             Phase::Paced(_) if !is_present => self.phase = Phase::Absent,
             Phase::Paced(mut pace) => {
                 let ratio = batch.mean() / self.alone_ns / SLOWER_MAX;
-                let rate = adjusted(pace.per_second(), ratio, bears);
+                self.searches &= ratio <= 1.0;
+                let rise = if self.searches { RISE_SEARCHING } else { RISE };
+                let rate = adjusted(pace.per_second(), ratio, rise, bears);
+                let rate = rate.min(self.tail.rate(floor(bears)));
                 let since_quiet = now.since(self.quiet_ended);
                 let is_lost = self.alone_ns == 0.0 || ratio > 1.0 && rate == floor(bears);
                 if !is_alone
@@ -237,7 +311,7 @@ impl Guests {
                 {
                     return self.begin_quiet(now, rate);
                 }
-                if rate < pace.per_second() || pace.is_binding(now) {
+                if rate < pace.per_second() || pace.is_binding(now) || self.is_sparse() {
                     pace.change(now, rate);
                 }
                 self.phase = Phase::Paced(pace);
@@ -247,13 +321,19 @@ impl Guests {
 
     fn begin_quiet(&mut self, now: Nanos, resume_at: u64) {
         self.resume_at = resume_at;
+        self.searches = resume_at == 0;
         self.batch = Batch { began: now, ..Batch::default() };
-        self.phase =
-            Phase::Quiet(Quiet { began: now, last_read: now, drained: now, mean_before: 0 });
+        self.phase = Phase::Quiet(Quiet {
+            began: now,
+            last_read: now,
+            drained: now,
+            mean_before: 0,
+            longest_before: 0,
+        });
     }
 
     fn end_quiet_batch(&mut self, now: Nanos, mut quiet: Quiet, bears: u64) {
-        let mean = self.batch.mean();
+        let (mean, longest) = (self.batch.mean(), self.batch.longest_ns);
         let before = quiet.mean_before as f64;
         self.batch = Batch { began: now, ..Batch::default() };
         let is_as_known = (mean / self.alone_ns - 1.0).abs() < KNOWN_WITHIN;
@@ -262,9 +342,10 @@ impl Guests {
             self.end_quiet(now, bears);
         } else if mean >= before * DRAINED && mean * DRAINED <= before {
             self.alone_ns = (mean + before) / 2.0;
+            self.tail.learn_anew(longest.max(quiet.longest_before));
             self.end_quiet(now, bears);
         } else {
-            quiet.mean_before = mean as u64;
+            (quiet.mean_before, quiet.longest_before) = (mean as u64, longest);
             self.phase = Phase::Quiet(quiet);
         }
     }
@@ -286,7 +367,7 @@ fn floor(bears: u64) -> u64 {
 }
 
 /// The pace after a batch of reads that took `ratio` times as long as they may.
-fn adjusted(rate: u64, ratio: f64, bears: u64) -> u64 {
-    let factor = if ratio <= 1.0 { RISE } else { (1.0 / (ratio * ratio)).max(FALL_MAX) };
+fn adjusted(rate: u64, ratio: f64, rise: f64, bears: u64) -> u64 {
+    let factor = if ratio <= 1.0 { rise } else { (1.0 / (ratio * ratio)).max(FALL_MAX) };
     ((rate as f64 * factor) as u64).max(floor(bears))
 }

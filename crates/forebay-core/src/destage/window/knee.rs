@@ -132,6 +132,11 @@ impl Knee {
         self.round.limit
     }
 
+    /// The first climb is over.
+    pub(super) fn has_climbed(&self) -> bool {
+        self.climb.is_none()
+    }
+
     /// Least mean latency that is known.
     pub(super) fn baseline(&self) -> f64 {
         self.least.iter().copied().find(|least| *least > 0.0).unwrap_or(0.0)

@@ -32,6 +32,10 @@ impl Pace {
         self.per_second = per_second;
     }
 
+    pub(super) fn allow_burst(&mut self, burst: Nanos) {
+        self.burst = burst;
+    }
+
     pub(super) fn next(&self) -> Nanos {
         Nanos(self.paid_at.0.saturating_sub(self.burst.0))
     }
@@ -41,10 +45,14 @@ impl Pace {
         self.paid_at > now
     }
 
-    pub(super) fn on_start(&mut self, now: Nanos, units: u64) {
+    /// The time between two starts of so many units.
+    pub(super) fn cost(&self, units: u64) -> Nanos {
         let cost = u128::from(units) * SECOND / u128::from(self.per_second);
-        let cost = Nanos(u64::try_from(cost).unwrap_or(u64::MAX));
-        self.paid_at = self.paid_at.max(now).plus(cost);
+        Nanos(u64::try_from(cost).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn on_start(&mut self, now: Nanos, units: u64) {
+        self.paid_at = self.paid_at.max(now).plus(self.cost(units));
     }
 }
 

@@ -217,6 +217,7 @@ impl Engine {
             return false;
         }
         if destager.redo {
+            destager.began = now;
             return self.begin_again();
         }
         let destager = self.destager.as_ref().expect("a log has a destager");
@@ -243,6 +244,7 @@ impl Engine {
             self.log.as_mut().expect("there is a log").wants_durable = true;
             return false;
         }
+        self.destager().began = now;
         self.collect(from, after, limit, last_epoch, false);
         true
     }

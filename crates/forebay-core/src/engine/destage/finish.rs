@@ -13,8 +13,9 @@ const NOTE_FAILURES_MAX: u32 = 8;
 
 impl Engine {
     /// Every write of the batch has completed.
-    pub(super) fn end_batch(&mut self) {
+    pub(super) fn end_batch(&mut self, now: Nanos) {
         let destager = self.destager();
+        destager.epochs.on_end(now, destager.began);
         destager.done = destager.batch.limit();
         destager.done_position = destager.batch.end();
         destager.batch.end_it();

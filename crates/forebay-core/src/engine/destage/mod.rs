@@ -30,7 +30,8 @@ use std::collections::VecDeque;
 
 use crate::action::{Action, Actions, Event};
 use crate::buffers::BufferPool;
-use crate::config::WriteLogConfig;
+use crate::config::{DestageOrder, WriteLogConfig};
+use crate::destage::epochs::Epochs;
 use crate::destage::throttle::{Aim, Fill, Throttle, ThrottleConfig};
 use crate::destage::window::{DestageWindow, Supply, WindowConfig};
 use crate::engine::Engine;
@@ -73,6 +74,9 @@ pub(super) struct Destager {
     /// Runs that are not written yet, in the order of their batch.
     unwritten: VecDeque<Key>,
     batch: Batch,
+    /// When the batch began.
+    began: Nanos,
+    pub(super) epochs: Epochs,
     /// Everything before this position is in a batch, or was.
     cursor: Position,
     /// Where the first record after `flushed` may be.
@@ -134,6 +138,8 @@ impl Destager {
             runs: Table::new(RUNS_MAX),
             unwritten: VecDeque::with_capacity(RUNS_MAX as usize),
             batch: Batch::new(places),
+            began: Nanos(0),
+            epochs: Epochs::default(),
             cursor: Position(0),
             tail: Position(0),
             done: Sequence(0),
@@ -316,10 +322,13 @@ impl Engine {
         };
         if destager.batch.is_active() && destager.batch.has_more() {
             Supply::Writes
-        } else if destager.batch.is_active() && destager.batch.limit() < log.written_sequence {
+        } else if !destager.batch.is_active() || destager.batch.limit() >= log.written_sequence {
+            Supply::Nothing
+        } else if log.config.order == DestageOrder::Strict {
             Supply::LaterEpochs
         } else {
-            Supply::Nothing
+            // The last writes of one window are under way before the first of the next.
+            Supply::Writes
         }
     }
 

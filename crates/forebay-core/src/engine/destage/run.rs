@@ -87,7 +87,7 @@ impl Engine {
         if destager.outstanding > 0 || !destager.runs.is_empty() || destager.batch.has_failed() {
             return false;
         }
-        self.end_batch();
+        self.end_batch(now);
         true
     }
 
