@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 from bed import MIB, Skip, eventually, need_program, pattern, test
+import nbd
 from test_write_back import attach, destaged, disk_command, nbdkit_on, write_back
 
 SIZE = 16 * MIB
@@ -213,6 +214,10 @@ def without_its_sidecar_or_with_a_time_that_was_set_the_evidence_is_weak(bed):
     disk.start()
     serves_what_was_written(disk)
     assert "weak evidence" in disk.log() and "sidecar" in disk.log()
+    disk.kill()
+    assert "weak at the last start" in bed.run([bed.program, "pool", "show", bed.path("pool")])
+    disk.start()
+    destaged(disk)
     assert disk.stop() == 0
     # Outside the samples, with the time set back: the one change that is not told from none.
     before = os.stat(image)
@@ -220,10 +225,10 @@ def without_its_sidecar_or_with_a_time_that_was_set_the_evidence_is_weak(bed):
     os.utime(image, ns=(before.st_atime_ns, before.st_mtime_ns))
     disk.start()
     assert "its metadata changed" in disk.log()
-    shown = disk.log()
-    assert shown.count("weak evidence") == 2, shown
-    disk.kill()
-    assert "weak at the last start" in bed.run([bed.program, "pool", "show", bed.path("pool")])
+    assert disk.log().count("weak evidence") == 2, disk.log()
+    shown = disk_command(bed, disk, "show", "disk")
+    assert "evidence at start weak: its metadata changed" in shown, shown
+    assert disk.stop() == 0
 
 
 def other_pool(bed, image, *more):
@@ -248,9 +253,6 @@ def an_image_whose_log_is_dirty_in_another_pool_is_refused_unless_it_is_taken_ov
                                 code=None)
         assert "--take-over" in without_flash.stderr, without_flash.stderr
         uuid = refused.stderr.split("--take-over ")[1].split()[0]
-        disk.start()
-        serves_what_was_written(disk)
-        end(disk, how)
         other = other_pool(bed, image, "--take-over", uuid)
         other.start()
         attach(other).pwrite(pattern(FAR, 4096, 99), FAR)
@@ -521,3 +523,80 @@ def resolve_is_not_for_a_disk_that_is_served(bed):
     refused = resolve(bed, code=None)
     assert refused.returncode == 1 and "stop its daemon" in refused.stderr, refused.stderr
     serves_what_was_written(disk)
+
+
+# ---- a daemon of several disks, and its cache
+
+def two_disks(bed):
+    """Two disks of one daemon on one pool; the first one's log is dirty."""
+    first, second = bed.image("first.raw", SIZE), bed.image("second.raw", SIZE)
+    config = ""
+    for name, image in [("first", first), ("second", second)]:
+        config += '[[disk]]\nname = "%s"\nbackend = "file:%s"\nram = "2MiB"\nmode = "write-back"\n' % (
+            name, image)
+        config += 'flash = "%s:16MiB"\nwrite-log = "4MiB"\nnbd = ["unix:%s"]\n\n' % (
+            bed.path("pool"), bed.path(name + ".sock"))
+    config += '[[nbd]]\nlisten = "unix:%s"\n' % bed.path("both.sock")
+    daemon = bed.serve('control = "%s"\n' % bed.path("serve.control") + config,
+                       ["unix:" + bed.path("both.sock")])
+    return daemon, first, second
+
+
+@test(forebay_only=True)
+def a_refused_disk_keeps_no_other_from_being_served(bed):
+    daemon, first, second = two_disks(bed)
+    control = ["--control", bed.path("serve.control")]
+    bed.run([bed.program, "disk", "pause", "first", *control])
+    for name in ["first", "second"]:
+        h = nbd.NBD()
+        h.connect_uri(daemon.uri_of(name))
+        h.pwrite(pattern(OWN, 4096, 1), OWN)
+        h.shutdown()
+    assert daemon.stop() == 0
+    written(first)
+    daemon.start()
+    assert "disk first: NOT SERVED" in daemon.said, daemon.said
+    h = nbd.NBD()
+    h.connect_uri(daemon.uri_of("second"))
+    assert bytes(h.pread(4096, OWN)) == pattern(OWN, 4096, 1)
+    listed = json.loads(bed.run(["nbdinfo", "--list", "--json", daemon.uri]))
+    assert [export["export-name"] for export in listed["exports"]] == ["second"], listed
+    assert not os.path.exists(bed.path("first.sock"))
+    assert "first  NOT SERVED" in bed.run([bed.program, "disk", "list", *control])
+    shown = bed.run([bed.program, "disk", "show", "first", *control], code=None)
+    assert shown.returncode == 1 and "--discard-log 4KiB" in shown.stderr, shown.stderr
+    events = bed.run([bed.program, "events", *control])
+    assert "first  the disk is not served: primary storage was changed" in events, events
+    assert daemon.stop() == 0
+    bed.run([bed.program, "disk", "resolve", "first", "--pool", bed.path("pool"), "--use-log"])
+    daemon.start()
+    h = nbd.NBD()
+    h.connect_uri(daemon.uri_of("first"))
+    assert bytes(h.pread(4096, OWN)) == pattern(OWN, 4096, 1)
+    assert bytes(h.pread(4096, FAR)) == pattern(FAR, 4096, 99)
+    assert daemon.stop() == 0
+
+
+@test(forebay_only=True)
+def drop_cache_drops_what_is_clean_with_a_client_at_work(bed):
+    image = image_of(bed)
+    disk = dirty_disk(bed, "file:" + image)
+    h = attach(disk)
+    for n in range(64):
+        h.pread(8192, FAR + n * 8192)
+    cached = disk.stats()["vfrc"]["numBlocksCurrentlyCached"]
+    assert cached >= 64, cached
+    # Somebody else writes while the disk is served: nothing but this command would tell it.
+    written_at(image, FAR)
+    assert bytes(h.pread(4096, FAR)) == pattern(FAR, 4096)
+    dropped = json.loads(disk_command(bed, disk, "drop-cache", "disk", "--json"))
+    assert dropped["blocks"] >= 64 and dropped["block_size"] == 8192, dropped
+    assert bytes(h.pread(4096, FAR)) == pattern(FAR, 4096, 99)
+    serves_what_was_written(disk)
+    assert "blocks" in disk_command(bed, disk, "drop-cache", "disk")
+    assert "strong" not in disk_command(bed, disk, "show", "disk"), "it is new"
+    assert disk.stop() == 0
+    # That write came before the last look at primary storage.
+    disk.start()
+    assert "evidence at start strong" in disk_command(bed, disk, "show", "disk")
+    disk.kill()

@@ -61,6 +61,7 @@ coverage! {
     sectors_lost: "Sectors that went back.",
     mode_changes: "Changes of the mode asked for.",
     modes_changed: "Changes of the mode that came to their end.",
+    caches_dropped: "Caches dropped with something in them.",
     log_failed: "Logs that failed.",
     records_recovered: "Records that recovery found.",
     records_staged: "Records that recovery took from memory.",

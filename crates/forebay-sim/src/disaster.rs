@@ -153,7 +153,7 @@ impl World<'_> {
     /// A new engine on what the one before left.
     fn begin_anew(&mut self, staged: Vec<StagedGroup>, host: bool, in_order: bool) {
         self.queue.retain(|event| match event {
-            Event::Clients | Event::Disaster | Event::Mode => true,
+            Event::Clients | Event::Disaster | Event::Mode | Event::DropCache => true,
             Event::Execute(..) | Event::Complete(..) | Event::Release(_) | Event::Lease => false,
         });
         self.actions.clear();

@@ -54,6 +54,8 @@ pub(crate) enum Event {
     Lease,
     /// An administrator wants another mode.
     Mode,
+    /// An administrator drops the cache.
+    DropCache,
 }
 
 /// An I/O in flight on a device.
@@ -169,6 +171,12 @@ impl<'a> World<'a> {
             let at = Nanos(self.rng.below(span.max(1)));
             self.queue.plan(at, Event::Mode);
         }
+        // With chance of its own: seeds of before do what they did, but for this.
+        let mut chance = Rng::new(!self.setup.seed);
+        if chance.chance(200) {
+            let at = Nanos(chance.below(span.max(1)));
+            self.queue.plan(at, Event::DropCache);
+        }
         while self.clients.made < self.setup.load.requests {
             self.step();
         }
@@ -251,7 +259,17 @@ impl<'a> World<'a> {
             Event::Release(number) => self.on_release(number),
             Event::Lease => self.on_lease(),
             Event::Mode => self.on_mode(),
+            Event::DropCache => self.on_drop_cache(),
         }
+    }
+
+    /// The cache is empty at once, with requests and fills under way.
+    fn on_drop_cache(&mut self) {
+        let dropped = self.engine.drop_cache();
+        self.log.line(self.now, || format!("drop-cache: {dropped} blocks"));
+        let cached = self.engine.statistics().vfrc.num_blocks_currently_cached;
+        assert_eq!(cached, 0, "blocks are cached after the cache was dropped");
+        self.coverage.caches_dropped += u64::from(dropped > 0);
     }
 
     /// The engine was called: carry out what it wants, now or together with what comes next.

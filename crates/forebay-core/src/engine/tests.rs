@@ -2,6 +2,7 @@
 //! completes it, in any order, with any status.
 
 mod destage;
+mod drop_cache;
 mod faults;
 mod grid;
 mod log;

@@ -26,6 +26,14 @@ Example:
     Pause(NamedArgs),
     /// Go on with destaging
     Resume(NamedArgs),
+    /// Drop what is cached in RAM and on flash, with the guest at work
+    #[command(after_help = "\
+What is dirty stays in the write log. Use it when somebody else has changed primary storage while the disk is served, or to
+measure with a cold cache.
+
+Example:
+  forebay disk drop-cache db")]
+    DropCache(NamedArgs),
     /// Destage everything, then serve the disk no more and forget it
     #[command(after_help = "\
 No client may be attached. Primary storage has everything then, and the pool knows nothing of the disk.

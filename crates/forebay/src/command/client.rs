@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use crate::config::values::Name;
-use crate::daemon::api::{ApiError, DiskInfo};
+use crate::daemon::api::{ApiError, DaemonInfo, DiskInfo, RefusedDisk};
 use crate::daemon::place;
 
 /// Time for one answer.
@@ -115,15 +115,32 @@ pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<
         }
         return Ok(found);
     };
+    let all = found.clone();
     let names: Vec<String> = found.iter().map(|found| found.disk.clone()).collect();
     found.retain(|found| found.disk == name.0);
     if found.is_empty() {
+        if let Some(disk) = refused(&all).await.into_iter().find(|disk| disk.name == name.0) {
+            bail!("disk '{name}' is not served: {}", disk.reason);
+        }
         let running = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         bail!(
             "no disk '{name}' is running (looked in {place}; running: {running}); give --control PATH if it is elsewhere"
         );
     }
     Ok(found)
+}
+
+/// The disks that the daemons of `found` refuse to serve.
+pub(crate) async fn refused(found: &[Found]) -> Vec<RefusedDisk> {
+    let mut sockets: Vec<&Path> = found.iter().map(|found| found.control.as_path()).collect();
+    sockets.dedup();
+    let mut refused = Vec::new();
+    for socket in sockets {
+        if let Ok(daemon) = ask::<DaemonInfo>(socket, "/v1/daemon").await {
+            refused.extend(daemon.refused);
+        }
+    }
+    refused
 }
 
 /// Runs `work` on a small runtime of this thread.

@@ -10,10 +10,10 @@ use forebay_core::stats::LogStatistics;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::client::{self, Found};
-use super::table::{percent, time};
+use super::table::{count, percent, time};
 use crate::cli::disk::{ControlArgs, DiskCommand, ListArgs, NamedArgs, SetArgs};
 use crate::config::values::Name;
-use crate::daemon::api::{DiskInfo, DiskStats};
+use crate::daemon::api::{DiskInfo, DiskStats, Dropped};
 
 /// Pause between two looks at how far something is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -29,6 +29,7 @@ pub(crate) fn disk(command: DiskCommand) -> Result<()> {
             DiskCommand::Set(args) => set(args).await,
             DiskCommand::Pause(args) => change(args, "pause").await,
             DiskCommand::Resume(args) => change(args, "resume").await,
+            DiskCommand::DropCache(args) => drop_cache(args).await,
             DiskCommand::Detach(args) => detach(args).await,
         }
     })
@@ -44,7 +45,9 @@ async fn find(disk: &Name, common: &ControlArgs) -> Result<Found> {
 
 async fn list(args: ListArgs) -> Result<()> {
     let mut out = String::new();
-    for found in client::find(None, args.common.control.as_deref()).await? {
+    let all = client::find(None, args.common.control.as_deref()).await?;
+    let refused = client::refused(&all).await;
+    for found in all {
         let path = format!("/v1/disks/{}", found.disk);
         let info: DiskInfo = client::ask(&found.control, &path).await?;
         let _ = match args.common.json {
@@ -61,6 +64,12 @@ async fn list(args: ListArgs) -> Result<()> {
             }
         };
     }
+    for disk in refused {
+        let _ = match args.common.json {
+            true => writeln!(out, "{}", serde_json::to_string(&disk)?),
+            false => writeln!(out, "{}  NOT SERVED  {}  {}", disk.name, disk.backend, disk.reason),
+        };
+    }
     print(&out)
 }
 
@@ -70,11 +79,12 @@ async fn show(args: NamedArgs) -> Result<()> {
     if args.common.json {
         return print(&(serde_json::to_string(&stats)? + "\n"));
     }
-    print(&describe(&stats))
+    let info: DiskInfo = client::ask(&found.control, &format!("/v1/disks/{}", found.disk)).await?;
+    print(&describe(&stats, info.evidence.as_deref()))
 }
 
 /// How a disk is, for people.
-fn describe(stats: &DiskStats) -> String {
+fn describe(stats: &DiskStats, evidence: Option<&str>) -> String {
     let engine = &stats.engine;
     let mut text = format!("disk {}: {}", stats.name, engine.mode_actual);
     if engine.mode != engine.mode_actual {
@@ -82,6 +92,9 @@ fn describe(stats: &DiskStats) -> String {
     }
     let _ = writeln!(text, ", {}", rounded(engine.disk_size));
     let _ = writeln!(text, "  primary storage   {}", stats.primary_storage);
+    if let Some(evidence) = evidence {
+        let _ = writeln!(text, "  evidence at start {evidence}");
+    }
     let Some(log) = &engine.log else {
         let _ = writeln!(text, "  write log         none");
         return text;
@@ -233,6 +246,21 @@ async fn change(args: NamedArgs, what: &str) -> Result<()> {
     }
     let state = now.engine.log.map_or("no write log".to_owned(), |log| log.state);
     print(&format!("disk {}: {state}\n", now.name))
+}
+
+async fn drop_cache(args: NamedArgs) -> Result<()> {
+    let found = find(&args.disk, &args.common).await?;
+    let path = format!("/v1/disks/{}/drop-cache", found.disk);
+    let dropped: Dropped = client::tell(&found.control, &path).await?;
+    if args.common.json {
+        return print(&(serde_json::to_string(&dropped)? + "\n"));
+    }
+    let size = rounded(dropped.blocks * dropped.block_size);
+    print(&format!(
+        "disk {}: {} cached blocks (up to {size}) were dropped; what is dirty stays in the log\n",
+        found.disk,
+        count(dropped.blocks)
+    ))
 }
 
 async fn detach(args: NamedArgs) -> Result<()> {

@@ -165,6 +165,9 @@ fn summary(info: &DaemonInfo) -> String {
     for disk in &info.disks {
         describe_disk(disk, &mut text);
     }
+    for disk in &info.refused {
+        let _ = writeln!(text, "disk {}: NOT SERVED: {}", disk.name, disk.reason);
+    }
     let _ = writeln!(text, "control  {}", info.control);
     if let Some(disk) = info.disks.first() {
         let _ = writeln!(text, "watch    forebay stats {} --watch", disk.name);

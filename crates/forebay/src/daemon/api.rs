@@ -5,6 +5,7 @@
 //!   GET /v1/disks                  [DiskInfo]
 //!   GET /v1/disks/NAME             DiskInfo
 //!   GET /v1/disks/NAME/stats       DiskStats
+//!   POST /v1/disks/NAME/…          mode?mode=M, pause, resume, detach: DiskStats; drop-cache: Dropped
 //!   GET /v1/events[?disk=NAME]     [EventLine]
 //! ```
 //! Errors are `{"error": "…"}` with the HTTP status.
@@ -33,6 +34,20 @@ pub struct DaemonInfo {
     pub disks: Vec<DiskInfo>,
     /// The listeners.
     pub listeners: Vec<ListenerInfo>,
+    /// Disks that are configured and not served, until an administrator decides about them.
+    #[serde(default)]
+    pub refused: Vec<RefusedDisk>,
+}
+
+/// A disk that is configured and not served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedDisk {
+    /// Its name.
+    pub name: String,
+    /// URI of primary storage.
+    pub backend: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// A disk, as configured.
@@ -66,6 +81,9 @@ pub struct DiskInfo {
     /// Flushes are acknowledged before they are durable.
     #[serde(default)]
     pub flushes_deferred: bool,
+    /// What speaks for primary storage being what the disk left; `None`: the disk has no flash, or is new.
+    #[serde(default)]
+    pub evidence: Option<String>,
     /// Refuses writes.
     pub read_only: bool,
     /// Whether clients see a volatile write cache.
@@ -111,6 +129,15 @@ pub struct DiskStats {
     /// What the engine counts.
     #[serde(flatten)]
     pub engine: Statistics,
+}
+
+/// What `drop-cache` dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dropped {
+    /// Cache blocks that held something.
+    pub blocks: u64,
+    /// Bytes of a block.
+    pub block_size: u64,
 }
 
 /// An answer that is none.

@@ -46,6 +46,25 @@ pub(super) async fn resume(
     change(&state, &name, async |index| Ok(state.disks[index].pause(false).await?)).await
 }
 
+/// Drops what is cached.
+pub(super) async fn drop_cache(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<String>,
+) -> Response {
+    let index = match state.find(&name) {
+        Ok(index) => index,
+        Err(refusal) => return *refusal,
+    };
+    match state.disks[index].drop_cache().await {
+        Ok(dropped) => {
+            let text = format!("the cache was dropped: {} blocks", dropped.blocks);
+            state.report(Some(&name), Severity::Info, &text);
+            Json(dropped).into_response()
+        }
+        Err(gone) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {gone}")),
+    }
+}
+
 /// Destages everything and ends the disk; answers when it has ended.
 pub(super) async fn detach(
     State(state): State<Arc<ControlState>>,

@@ -48,6 +48,7 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks/{name}/mode", post(change::set_mode))
         .route("/v1/disks/{name}/pause", post(change::pause))
         .route("/v1/disks/{name}/resume", post(change::resume))
+        .route("/v1/disks/{name}/drop-cache", post(change::drop_cache))
         .route("/v1/disks/{name}/detach", post(change::detach))
         .route("/v1/events", get(events))
         .fallback(|| async { refuse(StatusCode::NOT_FOUND, "no such path; try /v1/disks".into()) })

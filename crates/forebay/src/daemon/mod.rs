@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use forebay_core::status::IoStatus;
 use forebay_io::reactor::ReactorKind;
 use tokio::task::JoinHandle;
@@ -36,10 +36,10 @@ pub mod place;
 pub mod pool;
 pub mod unix;
 
-use crate::config::DaemonSpec;
-use crate::config::values::Access;
+use crate::config::values::{Access, Name};
+use crate::config::{DaemonSpec, ListenerSpec};
 use crate::shard::{DiskHandle, Drained, ShardHandle};
-use api::{DaemonInfo, DiskInfo};
+use api::{DaemonInfo, DiskInfo, RefusedDisk};
 use control::ControlState;
 use events::{EventLog, EventSender, Severity};
 use fence::{Place, watch::Watch};
@@ -91,10 +91,24 @@ impl Daemon {
         let mut disks = Vec::new();
         let mut places: Vec<Option<Place>> = Vec::new();
         let mut watched = Vec::new();
+        let mut refused = Vec::new();
         for (index, disk) in spec.disks.iter().enumerate() {
             let shard = index % shards.len();
-            let mut opened =
-                open::open(disk, &handles).with_context(|| format!("disk '{}'", disk.name))?;
+            let opened =
+                open::open(disk, &handles).with_context(|| format!("disk '{}'", disk.name));
+            let mut opened = match opened {
+                Ok(opened) => opened,
+                Err(error) if error.chain().any(|cause| cause.is::<fence::Refused>()) => {
+                    // The others are served.
+                    let reason = format!("{:#}", error.root_cause());
+                    let text = format!("the disk is not served: {reason}");
+                    events.report(Some(&disk.name.0), Severity::Error, text);
+                    let (name, backend) = (disk.name.to_string(), disk.backend.clone());
+                    refused.push(RefusedDisk { name, backend, reason });
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             for (severity, text) in &opened.notes {
                 events.report(Some(&disk.name.0), *severity, text.clone());
             }
@@ -108,11 +122,16 @@ impl Daemon {
                 .with_context(|| format!("disk '{}': its shard cannot take it", disk.name))?;
             disks.push((info, export, handle));
         }
+        if let Some(first) = refused.first().filter(|_| disks.is_empty()) {
+            bail!("disk '{}': {}", first.name, first.reason);
+        }
+        let served = served_listeners(&spec, &refused);
         let mut listeners = Vec::new();
-        for listener in &spec.listeners {
+        for listener in &served {
             listeners.push(Listener::bind(listener).await?);
         }
-        let info = daemon_info(&spec, &socket_path, &shards, &disks, &listeners);
+        let info =
+            DaemonInfo { refused, ..daemon_info(&spec, &socket_path, &shards, &disks, &listeners) };
         let handles: Vec<DiskHandle> = disks.iter().map(|(_, _, handle)| handle.clone()).collect();
         let state = Arc::new(ControlState {
             daemon: info,
@@ -125,8 +144,8 @@ impl Daemon {
             emptied: Arc::default(),
         });
         let mut tasks = Vec::new();
-        for (listener, spec) in listeners.into_iter().zip(&spec.listeners) {
-            let at = |name: &crate::config::values::Name| {
+        for (listener, spec) in listeners.into_iter().zip(&served) {
+            let at = |name: &Name| {
                 disks.iter().find(|(info, _, _)| info.name == name.0).expect("names were checked")
             };
             let served = Served {
@@ -326,5 +345,17 @@ fn daemon_info(
         control: control.display().to_string(),
         disks: disks.collect(),
         listeners,
+        refused: Vec::new(),
     }
+}
+
+/// The listeners with the disks that are served; one without any is left out.
+fn served_listeners(spec: &DaemonSpec, refused: &[RefusedDisk]) -> Vec<ListenerSpec> {
+    let is_served = |name: &Name| !refused.iter().any(|disk| disk.name == name.0);
+    let mut listeners = spec.listeners.clone();
+    for listener in &mut listeners {
+        listener.disks.retain(is_served);
+    }
+    listeners.retain(|listener| !listener.disks.is_empty());
+    listeners
 }

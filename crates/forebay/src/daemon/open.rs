@@ -47,6 +47,7 @@ struct OnFlash {
     is_direct: bool,
     log: Option<LogShare>,
     trail: Option<Arc<Trail>>,
+    evidence: Option<String>,
 }
 
 /// Opens primary storage, recovers the log, makes the engine, and takes the memory.
@@ -89,6 +90,7 @@ fn on_flash(
     let number = pool.admit(&wish)?;
     let examined = fence::examine(&mut pool, number, &wish, backend.witness(), &[])?;
     notes.extend(examined.notes());
+    let evidence = examined.evidence();
     let generation = pool.begin_session(number)?;
     let mut fence = examined.begin(&pool, number, &mut notes);
     let mut log = None;
@@ -145,7 +147,7 @@ fn on_flash(
         }),
     };
     let place = Some(Place::new(shared.clone(), number, fence));
-    let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, trail });
+    let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, trail, evidence });
     Ok(Opened { engine, memory, backend, on_flash, place, notes })
 }
 
@@ -309,6 +311,7 @@ impl Opened {
             flash_direct: self.on_flash.as_ref().map(|place| place.is_direct),
             write_log_bytes: spec.write_log.as_ref().map_or(0, |log| log.bytes),
             flushes_deferred: spec.write_log.as_ref().is_some_and(|log| log.flush.0),
+            evidence: self.on_flash.as_ref().and_then(|place| place.evidence.clone()),
             read_only: spec.read_only || properties.read_only,
             write_cache: spec.write_cache,
             shard,

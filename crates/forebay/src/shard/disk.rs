@@ -34,7 +34,7 @@ use super::device::Device;
 use super::log::Log;
 use super::token::{Class, token};
 use super::{DiskHandle, Drained, LogEnd, NewClient, NewDisk};
-use crate::daemon::api::DiskStats;
+use crate::daemon::api::{DiskStats, Dropped};
 use crate::daemon::events::{EventSender, Severity};
 use crate::daemon::fence::Trail;
 use crate::daemon::pool::owner::Leased;
@@ -178,6 +178,12 @@ impl Disk {
     /// Stops destaging, or goes on.
     pub(crate) fn pause(&mut self, now: Nanos, pause: bool) {
         self.engine.pause_destaging(now, pause, &mut self.actions);
+    }
+
+    /// Drops what is cached.
+    pub(crate) fn drop_cache(&mut self) -> Dropped {
+        let blocks = self.engine.drop_cache();
+        Dropped { blocks, block_size: self.engine.config().block_size }
     }
 
     /// Lets everything be destaged and ends then.

@@ -29,7 +29,7 @@ use forebay_io::mailbox::{SendError, Sender};
 use forebay_io::reactor::ReactorKind;
 use tokio::sync::oneshot;
 
-use crate::daemon::api::DiskStats;
+use crate::daemon::api::{DiskStats, Dropped};
 use crate::daemon::events::EventSender;
 use crate::daemon::fence::Trail;
 use crate::daemon::pool::owner::Leased;
@@ -61,6 +61,8 @@ pub(crate) enum Command {
     SetMode(u32, Mode, oneshot::Sender<Result<(), String>>),
     /// Stop destaging a disk (true) or go on.
     Pause(u32, bool, oneshot::Sender<()>),
+    /// Drop what a disk has cached.
+    DropCache(u32, oneshot::Sender<Dropped>),
     /// Let a disk be destaged, and end it; answered when it has ended.
     Detach(u32, oneshot::Sender<Result<Drained, String>>),
     /// Finish what is in flight, flush primary storage of every disk, and end; answered at the end.
@@ -255,6 +257,16 @@ impl DiskHandle {
         receiver.await.map_err(|_| Gone)
     }
 
+    /// Drops what is cached of the disk.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    pub async fn drop_cache(&self) -> Result<Dropped, Gone> {
+        let (answer, receiver) = oneshot::channel();
+        self.send(Command::DropCache(self.number, answer))?;
+        receiver.await.map_err(|_| Gone)
+    }
+
     /// Destages everything and ends the disk; returns when it has ended.
     ///
     /// # Errors
@@ -297,6 +309,7 @@ impl std::fmt::Debug for Command {
             Command::Leased(..) => "Leased",
             Command::SetMode(..) => "SetMode",
             Command::Pause(..) => "Pause",
+            Command::DropCache(..) => "DropCache",
             Command::Detach(..) => "Detach",
             Command::Drain(..) => "Drain",
             Command::Stop => "Stop",

@@ -122,6 +122,11 @@ impl Shard {
                     let _ = answer.send(());
                 }
             }
+            Command::DropCache(disk, answer) => {
+                if let Some(disk) = self.disks.get_mut(disk as usize) {
+                    let _ = answer.send(disk.drop_cache());
+                }
+            }
             Command::Detach(number, answer) => {
                 if let Some(disk) = self.disks.get_mut(number as usize) {
                     match disk.detach(now) {

@@ -171,6 +171,11 @@ impl Examined {
         matches!(self.follows, Follows::Serve { keeps_cache: true, .. })
     }
 
+    /// The evidence, for `disk show`.
+    pub(super) fn evidence(&self) -> Option<String> {
+        words::evidence(self.verdict)
+    }
+
     /// What is worth telling of it.
     pub(super) fn notes(&self) -> Option<(Severity, String)> {
         words::note(self.verdict, self.is_dirty, self.keeps_cache())

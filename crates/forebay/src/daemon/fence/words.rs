@@ -56,6 +56,18 @@ pub(super) fn note(
     }
 }
 
+/// A verdict on which the disk is served, in few words.
+pub(super) fn evidence(verdict: Verdict) -> Option<String> {
+    match verdict {
+        Verdict::New => None,
+        Verdict::Strong => Some("strong".to_owned()),
+        Verdict::Weak(doubt) => Some(format!("weak: {}", doubt_in_words(doubt))),
+        Verdict::Mismatch(change) => {
+            Some(format!("mismatch, with an empty log: {}", change_in_words(change)))
+        }
+    }
+}
+
 fn doubt_in_words(doubt: Doubt) -> &'static str {
     match doubt {
         Doubt::Sidecar => "it has no sidecar, or one that cannot be read",

@@ -1,0 +1,94 @@
+//! The cache is dropped with requests under way, after somebody else has written to primary storage.
+
+use super::*;
+use crate::config::FlashAdmission;
+
+/// RAM of four blocks over flash of 16.
+fn tiers() -> Config {
+    Config {
+        ram_bytes: 16 * KIB,
+        flash_bytes: 64 * KIB,
+        flash_admission: FlashAdmission::Always,
+        ..config()
+    }
+}
+
+fn blocks_cached(rig: &Rig) -> u64 {
+    rig.engine.statistics().vfrc.num_blocks_currently_cached
+}
+
+#[test]
+fn after_the_cache_was_dropped_reads_find_what_somebody_else_wrote() {
+    let mut rig = Rig::new(tiers());
+    for block in 0..12 {
+        rig.expect_bytes(block * 4096, 4096, block as u8);
+    }
+    assert!(blocks_cached(&rig) >= 12);
+    rig.backend.fill(0xAB);
+    rig.expect_bytes(0, 4096, 0);
+    assert!(rig.engine.drop_cache() >= 12);
+    assert_eq!(blocks_cached(&rig), 0);
+    for block in 0..12 {
+        rig.expect_bytes(block * 4096, 4096, 0xAB);
+    }
+    // And it is filled again.
+    assert!(blocks_cached(&rig) > 0);
+}
+
+#[test]
+fn what_was_under_way_when_the_cache_was_dropped_is_not_kept() {
+    let mut rig = Rig::new(tiers());
+    for block in 0..8 {
+        rig.read(block, block * 4096, 4096);
+        while rig.drawn().iter().any(|io| io.starts_with('R')) {
+            rig.complete(0, IoStatus::Ok);
+        }
+        rig.sent();
+    }
+    assert!(rig.drawn().iter().any(|io| io.starts_with('w')), "fills of flash are under way");
+    // One has fetched its bytes and waits for more, one waits for its range.
+    rig.read(100, 32768, 8192);
+    rig.read(101, 32768, 4096);
+    let fetch = rig.find("R 32768+8192");
+    let io = rig.pending[fetch];
+    rig.engine.drop_cache();
+    rig.backend.fill(0xAB);
+    // The old bytes arrive after all.
+    let IoOp::Read { memory } = io.op else { unreachable!("a read") };
+    rig.pending.remove(fetch);
+    rig.slice(memory).fill(8);
+    rig.engine.complete(rig.now, io.id, IoStatus::Ok, &[], &mut rig.actions);
+    rig.run_actions();
+    rig.settle();
+    assert_eq!(rig.reply(100).1, IoStatus::Ok);
+    assert_eq!(blocks_cached(&rig), 0, "nothing of before came back");
+    for block in 0..10 {
+        rig.expect_bytes(block * 4096, 4096, 0xAB);
+    }
+}
+
+#[test]
+fn a_slot_that_a_reply_refers_to_outlives_the_drop_until_it_is_sent() {
+    let mut rig = Rig::new(tiers());
+    rig.expect_bytes(0, 4096, 0);
+    rig.read(1, 0, 4096);
+    rig.engine.drop_cache();
+    rig.write(2, 0, 4096, 0x77);
+    rig.settle();
+    assert_eq!(rig.reply(1).2, [0; 4096]);
+    rig.expect_bytes(0, 4096, 0x77);
+}
+
+#[test]
+fn dirty_bytes_are_not_dropped() {
+    let mut rig = Rig::new(Config { ram_bytes: 64 * KIB, ..with_log() });
+    rig.settle_log();
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.run_actions();
+    rig.write(1, 0, 4096, 0x55);
+    rig.settle_log();
+    rig.engine.drop_cache();
+    assert_eq!(blocks_cached(&rig), 0);
+    rig.expect_bytes(0, 4096, 0x55);
+    assert_ne!(rig.backend[0], 0x55);
+}
