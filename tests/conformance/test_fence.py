@@ -2,10 +2,10 @@
 import json
 import os
 import shutil
-import subprocess
 
-from bed import MIB, Skip, eventually, need_program, pattern, test
+from bed import MIB, eventually, pattern, test
 import nbd
+from test_block import loop_device
 from test_write_back import attach, destaged, disk_command, nbdkit_on, write_back
 
 SIZE = 16 * MIB
@@ -326,19 +326,10 @@ def a_read_only_disk_writes_no_sidecar(bed):
     assert not os.path.exists(sidecar(image))
 
 
-def loop_device(image):
-    need_program("losetup")
-    made = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True)
-    if made.returncode != 0:
-        raise Skip("no loop device: " + made.stderr.strip())
-    return made.stdout.strip()
-
-
 @test(forebay_only=True)
 def a_block_device_is_told_by_size_and_samples(bed):
     image = image_of(bed)
-    device = loop_device(image)
-    try:
+    with loop_device(image) as device:
         disk = dirty_disk(bed, "block:" + device)
         assert disk.stop() == 0
         disk.start()
@@ -350,8 +341,34 @@ def a_block_device_is_told_by_size_and_samples(bed):
         written_at(device, 512)
         refused = bed.run(disk.command, code=None)
         assert refused.returncode == 1 and "sampled ranges" in refused.stderr, refused.stderr
-    finally:
-        subprocess.run(["losetup", "-d", device])
+
+
+@test(forebay_only=True)
+def an_export_is_told_by_samples(bed):
+    for begin, is_dirty in [(clean_disk, False), (dirty_disk, True)]:
+        image = image_of(bed)
+        primary = nbdkit_on(bed, image)
+        disk = begin(bed, primary.uri)
+        eventually(lambda: disk.stats()["mode_actual"] == "write-back", "it is in write-back")
+        assert disk.stop() == 0
+        disk.start()
+        assert "weak evidence" in disk.log() and "does not tell when" in disk.log(), disk.log()
+        if is_dirty:
+            serves_what_was_written(disk)
+            disk_command(bed, disk, "pause", "disk")
+            attach(disk).pwrite(pattern(OWN, 4096, 1), OWN)
+        assert disk.stop() == 0
+        written_at(image, 512)
+        if is_dirty:
+            refused = bed.run(disk.command, code=None)
+            assert refused.returncode == 1 and "sampled ranges" in refused.stderr, refused.stderr
+        else:
+            disk.start()
+            assert "sampled ranges hold other bytes; the write log was empty" in disk.log()
+            assert bytes(attach(disk).pread(4096, 512)) == pattern(512, 4096, 99)
+            assert disk.stop() == 0
+        assert primary.stop() == 0
+        forget(bed, disk, image)
 
 
 @test(forebay_only=True)

@@ -11,6 +11,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::nbd::reader::ExportReader;
+use crate::uri::NbdUri;
 use forebay_core::pool::fence::Timestamp;
 use rustix::fs::{Advice, AtFlags, StatxFlags, StatxTimestamp};
 
@@ -20,12 +22,31 @@ const TICK: Duration = Duration::from_millis(10);
 /// See the module.
 #[derive(Debug)]
 pub struct Witness {
-    /// The descriptor that does the I/O: it has the lock.
-    _lock: Option<OwnedFd>,
-    /// The same file through the page cache.
-    file: File,
+    of: Of,
     sidecar: Option<PathBuf>,
     is_read_only: bool,
+}
+
+/// What is looked at.
+#[derive(Debug)]
+enum Of {
+    /// A file or block device.
+    File {
+        /// The descriptor that does the I/O: it has the lock.
+        _lock: Option<OwnedFd>,
+        /// The same file through the page cache.
+        file: File,
+    },
+    /// An NBD export, over connections of its own.
+    Export { uri: NbdUri, size: u64 },
+}
+
+/// Reads what a witness looks at.
+pub struct Reader(ReaderOf);
+
+enum ReaderOf {
+    File(File),
+    Export(Box<ExportReader>),
 }
 
 /// Primary storage at a moment.
@@ -51,8 +72,7 @@ impl Witness {
         let mut sidecar = path.canonicalize()?.into_os_string();
         sidecar.push(".forebay");
         let sidecar = Some(PathBuf::from(sidecar));
-        let _lock = Some(locked.try_clone()?);
-        Ok(Witness { _lock, file: File::from(file), sidecar, is_read_only })
+        Ok(Witness { of: Of::file(locked, file)?, sidecar, is_read_only })
     }
 
     /// Of an open block device.
@@ -61,8 +81,12 @@ impl Witness {
         file: OwnedFd,
         is_read_only: bool,
     ) -> io::Result<Witness> {
-        let _lock = Some(locked.try_clone()?);
-        Ok(Witness { _lock, file: File::from(file), sidecar: None, is_read_only })
+        Ok(Witness { of: Of::file(locked, file)?, sidecar: None, is_read_only })
+    }
+
+    /// Of an NBD export.
+    pub(crate) fn of_export(uri: &NbdUri, size: u64, is_read_only: bool) -> Witness {
+        Witness { of: Of::Export { uri: uri.clone(), size }, sidecar: None, is_read_only }
     }
 
     /// The place of a sidecar, where there can be one.
@@ -80,14 +104,20 @@ impl Witness {
     /// # Errors
     /// The kernel's.
     pub fn look(&self) -> io::Result<Look> {
-        let size = forebay_io::file::size(self.file.as_fd())?;
+        let file = match &self.of {
+            Of::File { file, .. } => file,
+            Of::Export { size, .. } => {
+                return Ok(Look { size: *size, modified: None, changed: None });
+            }
+        };
+        let size = forebay_io::file::size(file.as_fd())?;
         if self.sidecar.is_none() {
             // The times of a device's node say nothing of what is on it.
             return Ok(Look { size, modified: None, changed: None });
         }
         let wanted = StatxFlags::MTIME | StatxFlags::CTIME;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-        let found = rustix::fs::statx(&self.file, "", flags, wanted)?;
+        let found = rustix::fs::statx(file, "", flags, wanted)?;
         let has = |flag: StatxFlags| found.stx_mask & flag.bits() != 0;
         Ok(Look {
             size,
@@ -101,9 +131,11 @@ impl Witness {
     /// # Errors
     /// The kernel's.
     pub fn look_durably(&self) -> io::Result<Look> {
-        if !self.is_read_only {
+        if let Of::File { file, .. } = &self.of
+            && !self.is_read_only
+        {
             // A flush for data alone leaves the times behind.
-            rustix::fs::fsync(&self.file)?;
+            rustix::fs::fsync(file)?;
         }
         self.look()
     }
@@ -125,15 +157,15 @@ impl Witness {
         Ok(look)
     }
 
-    /// Fills `bytes` with what it holds from `offset` on.
+    /// What reads it.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        // Not what was read before: what is there.
-        let len = std::num::NonZero::new(bytes.len() as u64);
-        rustix::fs::fadvise(&self.file, offset, len, Advice::DontNeed)?;
-        self.file.read_exact_at(bytes, offset)
+    /// The kernel's, or the server's.
+    pub fn reader(&self) -> io::Result<Reader> {
+        Ok(Reader(match &self.of {
+            Of::File { file, .. } => ReaderOf::File(file.try_clone()?),
+            Of::Export { uri, .. } => ReaderOf::Export(Box::new(ExportReader::connect(uri)?)),
+        }))
     }
 
     /// Another one of the same file, which does not keep the lock.
@@ -141,12 +173,35 @@ impl Witness {
     /// # Errors
     /// No descriptor is left.
     pub fn copy(&self) -> io::Result<Witness> {
-        Ok(Witness {
-            _lock: None,
-            file: self.file.try_clone()?,
-            sidecar: self.sidecar.clone(),
-            is_read_only: self.is_read_only,
-        })
+        let of = match &self.of {
+            Of::File { file, .. } => Of::File { _lock: None, file: file.try_clone()? },
+            Of::Export { uri, size } => Of::Export { uri: uri.clone(), size: *size },
+        };
+        Ok(Witness { of, sidecar: self.sidecar.clone(), is_read_only: self.is_read_only })
+    }
+}
+
+impl Of {
+    fn file(locked: &OwnedFd, file: OwnedFd) -> io::Result<Of> {
+        Ok(Of::File { _lock: Some(locked.try_clone()?), file: File::from(file) })
+    }
+}
+
+impl Reader {
+    /// Fills `bytes` with what is there from `offset` on; whole logical blocks, at most 1 MiB.
+    ///
+    /// # Errors
+    /// The kernel's, or the server's.
+    pub fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        match &mut self.0 {
+            ReaderOf::File(file) => {
+                // Not what was read before: what is there.
+                let len = std::num::NonZero::new(bytes.len() as u64);
+                rustix::fs::fadvise(&*file, offset, len, Advice::DontNeed)?;
+                file.read_exact_at(bytes, offset)
+            }
+            ReaderOf::Export(reader) => reader.read(offset, bytes),
+        }
     }
 }
 
@@ -187,7 +242,7 @@ mod tests {
             let place = folder.path().canonicalize().unwrap().join("db.raw.forebay");
             assert_eq!(witness.sidecar(), Some(place.as_path()));
             let mut bytes = [0; 100];
-            witness.read(4000, &mut bytes).unwrap();
+            witness.reader().unwrap().read(4000, &mut bytes).unwrap();
             assert_eq!(bytes, [7; 100]);
             // It keeps the lock for itself, its copy does not.
             let copy = witness.copy().unwrap();

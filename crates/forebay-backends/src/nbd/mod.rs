@@ -44,6 +44,7 @@
 //! - A server without flush gets FUA writes if it takes them; otherwise a flush has nothing to do.
 
 mod connect;
+pub(crate) mod reader;
 mod receive;
 mod requests;
 mod session;
@@ -62,6 +63,7 @@ use forebay_nbd::flags::TransmissionFlags;
 use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
 use crate::error::Error;
 use crate::uri::NbdUri;
+use crate::witness::Witness;
 use connect::{Connector, Export, NewSession};
 use requests::Requests;
 use session::Session;
@@ -372,6 +374,10 @@ impl Backend for NbdBackend {
 
     fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
+    }
+
+    fn witness(&self) -> Option<Witness> {
+        Some(Witness::of_export(&self.uri, self.properties.size, self.properties.read_only))
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {

@@ -39,10 +39,11 @@ pub(super) fn compare(
         {
             return Ok(Samples::Differ);
         }
+        let mut reader = witness.reader()?;
         let mut bytes = Vec::new();
         for Fact { offset, len, checksum } in facts {
             bytes.resize(len as usize, 0);
-            witness.read(offset, &mut bytes)?;
+            reader.read(offset, &mut bytes)?;
             if crc32c(&bytes) != checksum {
                 return Ok(Samples::Differ);
             }
@@ -84,10 +85,11 @@ fn hash(
     size: u64,
 ) -> std::io::Result<[u8; 32]> {
     let mut bytes = vec![0; PIECE_MAX as usize];
+    let mut reader = witness.reader()?;
     let mut sampler = Sampler::default();
     for piece in sample::pieces(disk, generation, size) {
         let bytes = &mut bytes[..piece.len() as usize];
-        witness.read(piece.start, bytes)?;
+        reader.read(piece.start, bytes)?;
         sampler.add(bytes);
     }
     Ok(sampler.hash())
