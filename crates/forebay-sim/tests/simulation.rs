@@ -32,7 +32,8 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
     let other = std::thread::spawn(move || pass_every_second(1, began));
     let mut coverage = pass_every_second(0, began);
     coverage.add(&other.join().expect("no seed fails"));
-    for (name, count) in coverage.rows() {
+    // Actions with a fault in their way have runs of their own: `actions.rs`.
+    for (name, count) in coverage.rows().into_iter().filter(|(name, _)| *name != "trials") {
         assert!(count > 0, "no run had any {name}");
     }
 }
