@@ -3,7 +3,7 @@ import json
 import os
 import shutil
 
-from bed import MIB, eventually, pattern, test
+from bed import MIB, eventually, pattern, remove_staging, test
 import nbd
 from test_block import loop_device
 from test_write_back import attach, destaged, disk_command, nbdkit_on, write_back
@@ -176,7 +176,7 @@ def a_dirty_log_is_refused_when_somebody_else_wrote(bed):
 
 def forget(bed, disk, image):
     """What one round left: the next one begins with nothing."""
-    bed.remove_staging()
+    remove_staging(bed.directory, bed.program)
     for path in [bed.path("pool"), image, sidecar(image), image + ".backup", image + ".before"]:
         if os.path.exists(path):
             os.unlink(path)
