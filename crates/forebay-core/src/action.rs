@@ -42,6 +42,8 @@ pub enum Target {
     Flash,
     /// The flash pool, where the disk's log segments are: segment `n` starts at `n` × segment size.
     Log,
+    /// The ring of the disk's cache, without its header.
+    Ring,
 }
 
 /// What to do on a device. Offsets are in [`Io::range`].
@@ -56,8 +58,8 @@ pub enum IoOp {
     Write {
         /// Where the bytes come from; as long as the range.
         memory: Span,
-        /// Durable when it completes, without a flush. Says nothing of earlier writes. Only the log's
-        /// writes ask for it.
+        /// Durable when it completes, without a flush. Says nothing of earlier writes. Only writes of the log
+        /// and of the ring ask for it.
         durable: bool,
     },
     /// Note durably how far destaging is, in the disk's progress page.
@@ -196,6 +198,14 @@ pub enum Action {
     Lease,
     /// Give a log segment back.
     Unlease(SegmentId),
+    /// Copy the pages that [`crate::engine::Engine::ring_pages`] has into memory, to be written.
+    Ring {
+        /// Where to.
+        memory: Span,
+    },
+    /// The ring on flash must not be believed any more: note that durably, elsewhere than in the ring; answered
+    /// with `Engine::voided`.
+    Void,
     /// Answer a request.
     Reply(Reply),
     /// Something an operator wants to know happened.
@@ -279,6 +289,13 @@ pub enum Event {
         /// The last error.
         status: IoStatus,
     },
+    /// The ring cannot be written: the cache starts empty the next time.
+    RingFailed {
+        /// The error.
+        status: IoStatus,
+    },
+    /// Nor can it be noted that the ring must not be believed.
+    RingNotVoided,
     /// A flash slot failed a write and is not used any more.
     SlotQuarantined {
         /// Bytes from the start of the disk's share of flash.

@@ -1,7 +1,7 @@
 //! What a disk's engine is told when it is made.
 
 use crate::geometry::{ByteRange, PAGE};
-use crate::ids::{Generation, Nanos};
+use crate::ids::{Generation, Nanos, Uuid};
 use crate::policy::PolicyKind;
 
 /// How a disk uses its cache.
@@ -153,6 +153,37 @@ impl WriteLogConfig {
     }
 }
 
+/// The ring that keeps the cache on flash alive over a restart (`warm/`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingConfig {
+    /// The disk.
+    pub disk: Uuid,
+    /// The run of the disk.
+    pub generation: Generation,
+    /// Of the ring, as in its header.
+    pub nonce: u64,
+    /// Pages of the ring; [`crate::warm::RingGeometry::pages`] at least.
+    pub pages: u32,
+    /// A change that nobody waits for is recorded after this time.
+    pub record_delay: Nanos,
+    /// Marks are looked at for what can go after this time, and primary storage is flushed for that after it again.
+    pub mark_delay: Nanos,
+}
+
+impl RingConfig {
+    /// The defaults.
+    pub fn new(disk: Uuid, generation: Generation, nonce: u64, pages: u32) -> RingConfig {
+        RingConfig {
+            disk,
+            generation,
+            nonce,
+            pages,
+            record_delay: Nanos::from_millis(1_000),
+            mark_delay: Nanos::from_millis(10_000),
+        }
+    }
+}
+
 /// What a client is told when primary storage exceeds its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnTimeout {
@@ -216,6 +247,8 @@ pub struct Config {
     pub on_timeout: OnTimeout,
     /// The write log; `None`: the disk cannot be in a mode that needs one.
     pub write_log: Option<WriteLogConfig>,
+    /// What keeps the flash tier alive over a restart; `None`: it starts empty the next time.
+    pub ring: Option<RingConfig>,
 }
 
 impl Config {
@@ -239,6 +272,7 @@ impl Config {
             flash_timeout: Nanos::from_millis(5_000),
             on_timeout: OnTimeout::Fail,
             write_log: None,
+            ring: None,
         }
     }
 

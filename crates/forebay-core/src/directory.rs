@@ -7,7 +7,7 @@
 //! take_free ─► taken ─insert─► occupied ─evict, remove, invalidate (all)─► taken ─release─► free
 //! ```
 //! A slot that lost its block stays *taken* until [`Directory::release`], because its bytes may
-//! still be read.
+//! still be read. Where what slots hold is recorded (`warm/`) it is *retired* instead, and free when that is durable.
 //!
 //! Hits are told to the policy some dozens at a time, but always before anything else is: each touches
 //! memory that nothing else of a hit needs, and in one loop the CPU waits for many of them at once.
@@ -189,6 +189,61 @@ impl Directory {
     /// Gives back a taken slot that holds no block.
     pub fn release(&mut self, slot: SlotId) {
         self.index.release(slot);
+    }
+
+    /// Gives back a taken slot that holds no block, to be used again when that was recorded.
+    pub fn retire(&mut self, slot: SlotId) {
+        self.index.retire(slot);
+    }
+
+    /// The next retired slot to record.
+    pub fn record_retired(&mut self) -> Option<SlotId> {
+        self.index.record_retired()
+    }
+
+    /// True when a retired slot is not recorded.
+    pub fn has_retired(&self) -> bool {
+        self.index.has_retired()
+    }
+
+    /// What was recorded of retired slots is durable: they are free.
+    pub fn free_recorded(&mut self) {
+        self.index.free_recorded();
+    }
+
+    /// Number of free slots, and of retired ones.
+    pub fn spare(&self) -> (u32, u32) {
+        (self.index.free_len(), self.index.retired_len())
+    }
+
+    /// Begins to put blocks back where a former run had them, with [`Directory::restore`]. It must be empty.
+    pub fn begin_restore(&mut self) {
+        self.index.begin_restore();
+    }
+
+    /// Puts `block` back into `slot`, as the one that was used longest ago of those that are here. False when
+    /// the block is here already, or something is in the slot.
+    pub fn restore(
+        &mut self,
+        slot: SlotId,
+        block: BlockIndex,
+        valid: GranuleMask,
+        referenced: bool,
+    ) -> bool {
+        if self.index.block_of(slot).is_some() || self.index.find(block).is_some() {
+            return false;
+        }
+        self.assert_mask(valid);
+        self.index.insert(slot, block);
+        self.valid.set(slot, valid);
+        self.policy.on_restore(slot, referenced);
+        self.set_referenced(slot, referenced);
+        true
+    }
+
+    /// Every block is back: the other slots are free.
+    pub fn end_restore(&mut self) {
+        self.index.end_restore();
     }
 
     /// Sets a taken slot that holds no block aside: it is never used again.

@@ -18,8 +18,13 @@
 //! free ──take_free──► taken ──insert──► occupied
 //!   ▲                 │ │ ▲                │
 //!   └────release──────┘ │ └─────remove─────┘
-//!                       └─quarantine─► quarantined (for ever)
+//!   ▲                   ├─quarantine─► quarantined (for ever)
+//!   │                   └─retire─► retired ─record_retired─► recorded ─┐
+//!   └──────────────────────────────free_recorded───────────────────────┘
 //! ```
+//! Retired and recorded slots are two more lists through `next`: slots that are free for new blocks when it is
+//! durable that they hold nothing (`warm/`).
+//!
 //! **Invariants:** a block is in one way or one chain; a bucket with a free way has no chain.
 //!
 //! The hash is multiply-shift, twice, so that strides of blocks spread like random ones. A guest that
@@ -109,8 +114,23 @@ pub struct Index {
     density: Density,
     entries: Box<[Entry]>,
     free: u32,
+    free_len: u32,
+    retired: Chain,
+    recorded: Chain,
     len: u32,
     quarantined: u32,
+}
+
+/// A list of slots through `next`, first in, first out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chain {
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
+impl Chain {
+    const EMPTY: Chain = Chain { first: NONE, last: NONE, len: 0 };
 }
 
 impl Index {
@@ -129,6 +149,9 @@ impl Index {
             density,
             entries: vec![Entry { key: NONE, next: TAKEN }; slots as usize].into(),
             free: NONE,
+            free_len: 0,
+            retired: Chain::EMPTY,
+            recorded: Chain::EMPTY,
             len: 0,
             quarantined: 0,
         };
@@ -193,8 +216,80 @@ impl Index {
         let slot = (self.free != NONE).then_some(SlotId(self.free))?;
         let entry = &mut self.entries[slot.0 as usize];
         self.free = entry.next;
+        self.free_len -= 1;
         entry.next = TAKEN;
         Some(slot)
+    }
+
+    /// Number of free slots.
+    pub fn free_len(&self) -> u32 {
+        self.free_len
+    }
+
+    /// Number of slots that are retired or recorded.
+    pub fn retired_len(&self) -> u32 {
+        self.retired.len + self.recorded.len
+    }
+
+    /// True when a slot is retired and not recorded.
+    pub fn has_retired(&self) -> bool {
+        self.retired.len > 0
+    }
+
+    /// Puts a taken slot without a block last among the retired ones.
+    pub fn retire(&mut self, slot: SlotId) {
+        self.vacant(slot).next = NONE;
+        let mut chain = self.retired;
+        self.append(&mut chain, slot);
+        self.retired = chain;
+    }
+
+    /// The first of the retired slots is recorded from now on.
+    pub fn record_retired(&mut self) -> Option<SlotId> {
+        let slot = (self.retired.len > 0).then_some(SlotId(self.retired.first))?;
+        let next = std::mem::replace(&mut self.entries[slot.0 as usize].next, NONE);
+        self.retired = match self.retired.len {
+            1 => Chain::EMPTY,
+            len => Chain { first: next, len: len - 1, ..self.retired },
+        };
+        let mut chain = self.recorded;
+        self.append(&mut chain, slot);
+        self.recorded = chain;
+        Some(slot)
+    }
+
+    /// The recorded slots are free.
+    pub fn free_recorded(&mut self) {
+        let chain = std::mem::replace(&mut self.recorded, Chain::EMPTY);
+        if chain.len > 0 {
+            self.entries[chain.last as usize].next = self.free;
+            self.free = chain.first;
+            self.free_len += chain.len;
+        }
+    }
+
+    fn append(&mut self, chain: &mut Chain, slot: SlotId) {
+        match chain.len {
+            0 => chain.first = slot.0,
+            _ => self.entries[chain.last as usize].next = slot.0,
+        }
+        (chain.last, chain.len) = (slot.0, chain.len + 1);
+    }
+
+    /// Takes every slot of an index without blocks; [`Index::end_restore`] frees what is not occupied then.
+    pub fn begin_restore(&mut self) {
+        assert!(self.is_empty() && self.retired_len() == 0);
+        self.entries.iter_mut().for_each(|entry| entry.next = TAKEN);
+        (self.free, self.free_len) = (NONE, 0);
+    }
+
+    /// See [`Index::begin_restore`].
+    pub fn end_restore(&mut self) {
+        for slot in (0..self.slots()).rev().map(SlotId) {
+            if self.block_of(slot).is_none() {
+                self.release(slot);
+            }
+        }
     }
 
     /// Gives a taken slot without a block back.
@@ -202,6 +297,7 @@ impl Index {
         let free = self.free;
         self.vacant(slot).next = free;
         self.free = slot.0;
+        self.free_len += 1;
     }
 
     /// Sets a taken slot without a block aside for ever.
@@ -300,11 +396,17 @@ impl Index {
             }
         }
         assert_eq!(occupied, self.len);
-        let mut slot = self.free;
-        while slot != NONE {
-            visit(slot);
-            assert_eq!(self.entries[slot as usize].key, NONE);
-            slot = self.entries[slot as usize].next;
+        let free = Chain { first: self.free, last: NONE, len: self.free_len };
+        for chain in [free, self.retired, self.recorded] {
+            let mut slot = chain.first;
+            let mut len = 0;
+            while slot != NONE {
+                visit(slot);
+                assert_eq!(self.entries[slot as usize].key, NONE);
+                slot = self.entries[slot as usize].next;
+                len += 1;
+            }
+            assert_eq!(len, chain.len);
         }
         let mut quarantined = 0;
         for (entry, seen) in self.entries.iter().zip(seen) {

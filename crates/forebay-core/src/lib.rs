@@ -32,3 +32,4 @@ pub mod stats;
 pub mod status;
 mod table;
 mod unflushed;
+pub mod warm;

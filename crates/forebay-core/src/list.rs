@@ -104,6 +104,17 @@ impl Links {
         list.len += 1;
     }
 
+    /// Puts `slot`, which must be in no list, at the back of `list`.
+    pub fn push_back(&mut self, list: &mut List, slot: SlotId) {
+        assert_eq!(self.queue(slot), 0, "slot {} is in a list already", slot.0);
+        let old = list.back;
+        let queue = u32::from(list.queue) << SLOT_BITS;
+        self.nodes[slot.0 as usize] = Node { prev: old | queue, next: NONE };
+        self.point_next(list, old, slot.0);
+        list.back = slot.0;
+        list.len += 1;
+    }
+
     /// Takes `slot`, which must be in `list`, out of it.
     pub fn remove(&mut self, list: &mut List, slot: SlotId) {
         assert_eq!(self.queue(slot), list.queue, "slot {} is not in this list", slot.0);

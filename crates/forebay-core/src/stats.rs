@@ -124,6 +124,14 @@ pub struct Counters {
     pub log_read_bytes: u64,
     /// I/Os of the log that failed or returned wrong bytes.
     pub log_errors: u64,
+    /// Writes of the ring that keeps the cache over a restart.
+    pub ring_writes: u64,
+    /// Bytes that they wrote.
+    pub ring_write_bytes: u64,
+    /// Flushes of flash before them.
+    pub ring_flushes: u64,
+    /// Times that a write waited until its region was marked in the ring.
+    pub writes_waited_for_marks: u64,
     /// Writes to primary storage that destaged.
     pub destage_writes: u64,
     /// Bytes that they wrote.
@@ -311,6 +319,32 @@ pub struct LogStatistics {
     pub writes_waiting: u64,
 }
 
+/// The ring that keeps the cache on flash over a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RingStatistics {
+    /// `recorded`, `given up`, `not recorded` or `closed`.
+    pub state: String,
+    /// Pages of 4 KiB that it has.
+    pub pages: u64,
+    /// The number of the last page that is durable.
+    pub last_page: u64,
+    /// Regions that the disk is divided in for write-intent marks.
+    pub regions: u64,
+    /// How many are marked.
+    pub regions_marked: u64,
+    /// Bytes of a region.
+    pub region_bytes: u64,
+    /// The cache was taken over from a former run.
+    pub is_warm: bool,
+    /// Cache blocks that the former run left.
+    pub blocks_found: u64,
+    /// How many of them could be proven current, and are in the cache.
+    pub blocks_kept: u64,
+    /// Memory that it takes.
+    pub memory_bytes: u64,
+}
+
 /// Everything that is shown of one disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
@@ -322,6 +356,9 @@ pub struct Statistics {
     /// The write log; `None`: it has none.
     #[serde(default)]
     pub log: Option<LogStatistics>,
+    /// What keeps the cache on flash over a restart; `None`: nothing does.
+    #[serde(default)]
+    pub ring: Option<RingStatistics>,
     /// Cache block in bytes.
     pub block_size: u64,
     /// Granule in bytes.

@@ -285,6 +285,9 @@ impl Engine {
     ) {
         let fill = &mut self.fills[key];
         let flash = self.flash.as_mut().expect("there is a flash tier");
+        if let Some(ring) = &mut self.ring {
+            ring.note_fill();
+        }
         if !status.is_ok() {
             fill.todo = GranuleMask::NONE;
             let slot = fill.slot;
@@ -302,10 +305,14 @@ impl Engine {
             // Its slot may have been evicted, and its block may even be in another slot by now.
             match flash.dir.find(fill.block) {
                 _ if valid.is_empty() => {}
-                Some(slot) if slot == fill.slot => flash.dir.validate(slot, valid),
+                Some(slot) if slot == fill.slot => {
+                    flash.dir.validate(slot, valid);
+                    flash.note_claim(slot);
+                }
                 Some(_) => fill.todo = GranuleMask::NONE,
                 None if fill.fresh => {
                     flash.dir.insert(fill.slot, fill.block, valid);
+                    flash.note_claim(fill.slot);
                     fill.fresh = false;
                 }
                 None => fill.todo = GranuleMask::NONE,

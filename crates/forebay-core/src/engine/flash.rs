@@ -5,9 +5,13 @@
 //! [`ERRORS_MAX`] failed I/Os without a good one between them, or one that never answered, the tier
 //! is given up.
 //!
+//! With a ring (`warm/`) a slot that lost its block is *retired*, and free for another one when the ring says
+//! durably that it is empty. So that there are such slots blocks are evicted a little ahead, [`FlashTier::reserve`].
+//!
 //! Granules that lie partly outside the disk (at most two, at its ends) are not kept on flash, so
 //! that every flash I/O is a number of whole granules.
 
+use super::warm::changes::{Change, Changes};
 use crate::directory::Directory;
 use crate::geometry::{ByteRange, GranuleMask, Grid};
 use crate::ids::{BlockIndex, SlotId};
@@ -17,6 +21,10 @@ use crate::status::IoStatus;
 
 /// Failed I/Os in a row after which the tier is given up.
 const ERRORS_MAX: u32 = 8;
+/// Most slots that are kept empty ahead.
+const RESERVE_MAX: u32 = 4096;
+/// Blocks evicted ahead for one that comes: more than one, so that a reserve that was used up comes back.
+const EVICTED_AHEAD_MAX: u32 = 2;
 
 #[derive(Debug)]
 pub(super) struct FlashTier {
@@ -29,6 +37,10 @@ pub(super) struct FlashTier {
     /// Why the tier was given up.
     pub failed: Option<IoStatus>,
     errors_in_a_row: u32,
+    /// What is to be recorded, where there is a ring.
+    pub changes: Option<Changes>,
+    /// A quarantined slot could not be noted: the ring is wrong about it.
+    pub is_misrecorded: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +63,8 @@ impl FlashTier {
             busy: Vec::with_capacity(ios_max),
             failed: None,
             errors_in_a_row: 0,
+            changes: None,
+            is_misrecorded: false,
         }
     }
 
@@ -83,6 +97,11 @@ impl FlashTier {
         &self.checksums[base + first as usize..base + end as usize]
     }
 
+    /// Granules of a block.
+    pub(super) fn granules(&self) -> u32 {
+        self.granules
+    }
+
     pub(super) fn store_checksum(&mut self, slot: SlotId, granule: u32, checksum: u32) {
         self.checksums[slot.0 as usize * self.granules as usize + granule as usize] = checksum;
     }
@@ -105,8 +124,11 @@ impl FlashTier {
         let busy = self.busy.swap_remove(position);
         if busy.bad {
             self.dir.quarantine(slot);
+            if let Some(changes) = &mut self.changes {
+                self.is_misrecorded |= !changes.note(slot, Change::Quarantine);
+            }
         } else if self.dir.block_of(slot).is_none() {
-            self.dir.release(slot);
+            self.give_back(slot);
         }
     }
 
@@ -114,6 +136,7 @@ impl FlashTier {
     pub(super) fn mark_bad(&mut self, slot: SlotId) {
         if self.dir.block_of(slot).is_some() {
             self.dir.remove(slot);
+            self.note_change();
         }
         let busy = self.busy.iter_mut().find(|b| b.slot == slot).expect("the slot is busy");
         busy.bad = true;
@@ -121,14 +144,74 @@ impl FlashTier {
 
     /// Gives a slot that lost its block back, now or when it is not busy any more.
     pub(super) fn retire(&mut self, slot: SlotId) {
+        self.note_change();
         if !self.busy.iter().any(|b| b.slot == slot) {
-            self.dir.release(slot);
+            self.give_back(slot);
         }
+    }
+
+    fn give_back(&mut self, slot: SlotId) {
+        match self.changes {
+            None => self.dir.release(slot),
+            Some(_) => self.dir.retire(slot),
+        }
+    }
+
+    fn note_change(&mut self) {
+        if let Some(changes) = &mut self.changes {
+            changes.count += 1;
+        }
+    }
+
+    /// The slot holds more. Where there is no room to say so now the walk will.
+    pub(super) fn note_claim(&mut self, slot: SlotId) {
+        if let Some(changes) = &mut self.changes {
+            changes.note(slot, Change::Claim);
+        }
+    }
+
+    /// Slots that are to be empty ahead, so that fills need not wait for the ring.
+    pub(super) fn reserve(&self) -> u32 {
+        let slots = self.dir.slots();
+        (slots / 64).clamp(1, RESERVE_MAX)
+    }
+
+    /// Slots that lost their block and are read or written.
+    pub(super) fn homeless(&self) -> impl Iterator<Item = SlotId> + '_ {
+        let homeless = |busy: &BusySlot| self.dir.block_of(busy.slot).is_none();
+        self.busy.iter().filter(move |busy| homeless(busy)).map(|busy| busy.slot)
+    }
+
+    /// What slots hold is not recorded any more.
+    pub(super) fn stop_recording(&mut self) {
+        if self.changes.take().is_some() {
+            while self.dir.record_retired().is_some() {}
+            self.dir.free_recorded();
+        }
+    }
+
+    /// A slot for a new block, of those that are known to be empty; evicts ahead.
+    fn take_recorded_slot(&mut self) -> (Option<SlotId>, u32) {
+        let slot = self.dir.take_free();
+        let mut evicted = 0;
+        while evicted < EVICTED_AHEAD_MAX {
+            let (free, retired) = self.dir.spare();
+            if free + retired >= self.reserve() {
+                break;
+            }
+            let Some(victim) = self.dir.evict() else { break };
+            evicted += 1;
+            self.retire(victim.slot);
+        }
+        (slot, evicted)
     }
 
     /// A slot for a new block, evicting when none is free; `None` when all are busy. Tells whether
     /// a block was evicted.
     pub(super) fn take_slot(&mut self) -> (Option<SlotId>, u32) {
+        if self.changes.is_some() {
+            return self.take_recorded_slot();
+        }
         let mut evicted = 0;
         // Every busy slot could come up once.
         for _ in 0..=self.busy.len() {
@@ -158,6 +241,13 @@ impl FlashTier {
         let had = !self.dir.valid(slot).intersect(mask).is_empty();
         if had && self.dir.invalidate(slot, mask) {
             self.retire(slot);
+        } else if had
+            && let Some(changes) = &mut self.changes
+            && !changes.note(slot, Change::Loss)
+        {
+            // There is no room to say that it holds less: it holds nothing, which always has room.
+            self.dir.remove(slot);
+            self.retire(slot);
         }
         had
     }
@@ -168,6 +258,10 @@ impl FlashTier {
             self.retire(victim.slot);
         }
         self.dir.clear();
+        if let Some(changes) = &mut self.changes {
+            changes.emptied = true;
+            changes.count += 1;
+        }
     }
 
     pub(super) fn check_invariants(&self) {

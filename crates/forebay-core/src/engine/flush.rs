@@ -34,6 +34,9 @@ pub(super) struct FlushState {
     /// Requests that the flush in flight will cover.
     covered: Vec<Key>,
     in_flight: bool,
+    /// Flushes that were started, and the number of the last one that succeeded.
+    starts: u64,
+    succeeded: u64,
     /// Acknowledged writes may be lost, and no flush has failed since: the next one has to.
     untold: bool,
     /// A write was acknowledged since the last flush was asked for.
@@ -58,6 +61,8 @@ impl FlushState {
             waiting: Vec::with_capacity(requests_max),
             covered: Vec::with_capacity(requests_max),
             in_flight: false,
+            starts: 0,
+            succeeded: 0,
             untold: false,
             fresh: false,
             pending: false,
@@ -77,6 +82,21 @@ impl FlushState {
     /// When a flush that nobody waits for may be tried again.
     pub(super) fn retry_at(&self) -> Nanos {
         self.retry_at
+    }
+
+    /// How many flushes were started.
+    pub(super) fn starts(&self) -> u64 {
+        self.starts
+    }
+
+    /// The number of the last flush that succeeded, from 1.
+    pub(super) fn succeeded(&self) -> u64 {
+        self.succeeded
+    }
+
+    /// True when primary storage can lose nothing that was written beside the log.
+    pub(super) fn is_flushed(&self) -> bool {
+        !self.is_at_risk() && !self.in_flight
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
@@ -150,6 +170,7 @@ impl Engine {
             return;
         }
         self.flush.in_flight = true;
+        self.flush.starts += 1;
         self.flush.wanted = false;
         std::mem::swap(&mut self.flush.waiting, &mut self.flush.covered);
         let FlushState { before, since, .. } = &mut self.flush;
@@ -164,11 +185,16 @@ impl Engine {
         if !self.flush.is_at_risk() {
             return true;
         }
+        self.flush_unasked(now, actions);
+        false
+    }
+
+    /// Starts a flush that nobody waits for, unless one is under way or failed a moment ago.
+    pub(super) fn flush_unasked(&mut self, now: Nanos, actions: &mut Actions) {
         if !self.flush.in_flight && now >= self.flush.retry_at {
             self.flush.wanted = true;
             self.start_flush(now, actions);
         }
-        false
     }
 
     pub(super) fn on_flushed(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
@@ -179,6 +205,7 @@ impl Engine {
             self.flush.covered = covered;
             self.flush.note_flushed();
             self.flush.retry_at = Nanos(0);
+            self.flush.succeeded = self.flush.starts;
         } else {
             self.flush.retry_at = now.plus(RETRY);
             if let Some(log) = &mut self.log {

@@ -24,6 +24,8 @@ pub(super) enum Stage {
     Running,
     /// A flush of primary storage that covers it.
     Flush,
+    /// Its regions being durably marked as about to be written.
+    Intent,
     /// Room in the write log, or a mode that is about to change.
     Room,
     /// Its group being on flash.
@@ -144,6 +146,10 @@ pub(super) enum IoKind {
     Flush,
     /// Granules on their way to flash.
     FlashFill { fill: Key },
+    /// A flush of flash, of what the ring is about to claim.
+    RingFlush,
+    /// Pages of the ring.
+    RingWrite,
     /// A group of the log.
     LogWrite,
     /// A flush of the log.
@@ -183,6 +189,7 @@ impl IoKind {
             | IoKind::LogOverlay { request, .. }
             | IoKind::Extents { request } => Some(request),
             IoKind::Flush | IoKind::FlashFill { .. } | IoKind::Orphan { .. } => None,
+            IoKind::RingFlush | IoKind::RingWrite => None,
             IoKind::LogWrite
             | IoKind::LogFlush
             | IoKind::DestageRead { .. }
@@ -195,11 +202,16 @@ impl IoKind {
         }
     }
 
+    /// True when it belongs to the ring.
+    pub(super) fn is_of_ring(&self) -> bool {
+        matches!(self, IoKind::RingFlush | IoKind::RingWrite)
+    }
+
     /// True when it belongs to the log or the destager, and to no request.
     pub(super) fn is_of_log(&self) -> bool {
         let of_cache =
             matches!(self, IoKind::Flush | IoKind::FlashFill { .. } | IoKind::Orphan { .. });
-        self.request().is_none() && !of_cache
+        self.request().is_none() && !of_cache && !self.is_of_ring()
     }
 }
 

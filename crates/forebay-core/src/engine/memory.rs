@@ -1,16 +1,17 @@
 //! The disk's memory: how it is laid out, and the request buffers in it.
 //!
 //! ```text
-//!   0                buffers           RAM slots          destager            groups of the log
-//!   +----------------+-----------------+------------------+--------------------+
-//!   | request buffers | cached blocks  | runs to destage  | staged records     |
-//!   +----------------+-----------------+------------------+--------------------+
-//!                                                         staging_start: survives the process
+//!   0                 buffers         RAM slots         ring                destager           groups of the log
+//!   +-----------------+---------------+-----------------+-------------------+--------------------+
+//!   | request buffers | cached blocks | pages to record | runs to destage   | staged records     |
+//!   +-----------------+---------------+-----------------+-------------------+--------------------+
+//!                                                                           staging_start: survives the process
 //! ```
 
 use super::destage::Destager;
 use super::inflight::{Job, Stage};
 use super::log::WriteLog;
+use super::warm::Ring;
 use super::{Engine, write};
 use crate::action::{Actions, Buffer, Span};
 use crate::geometry::{ByteRange, PAGE, REQUEST_MAX};
@@ -39,8 +40,9 @@ impl Engine {
     }
 
     fn cache_memory_size(&self) -> u64 {
+        let ring = Ring::memory_pages(&self.config) * PAGE;
         let slots = self.ram.as_ref().map_or(0, |ram| u64::from(ram.dir.slots()));
-        u64::from(self.buffers.pages()) * PAGE + slots * self.config.block_size
+        u64::from(self.buffers.pages()) * PAGE + slots * self.config.block_size + ring
     }
 
     /// Bytes of flash that the executor provides.

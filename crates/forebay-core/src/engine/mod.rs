@@ -26,7 +26,9 @@
 //! The write log is in `log/`, what carries it to primary storage in `destage/`, what changes between modes
 //! with and without it in `mode.rs`.
 //!
-//! Not here: peers, a cache that survives a restart (flash starts empty).
+//! What keeps the flash tier alive over a restart is in `warm/`.
+//!
+//! Not here: peers.
 
 mod destage;
 mod fill;
@@ -44,6 +46,7 @@ mod read;
 mod setup;
 mod statistics;
 mod timeout;
+mod warm;
 mod write;
 mod zero;
 
@@ -71,6 +74,8 @@ use log::WriteLog;
 use log::acknowledge::Acknowledgeable;
 use ram::RamTier;
 pub use setup::{ConfigError, metadata_bytes};
+pub use warm::RestoredCache;
+use warm::Ring;
 
 /// All places for requests are taken: the frontend keeps the request and stops reading from its
 /// client until something completes.
@@ -84,6 +89,7 @@ pub struct Engine {
     grid: Grid,
     ram: Option<RamTier>,
     flash: Option<FlashTier>,
+    ring: Option<Ring>,
     buffers: BufferPool,
     /// Buffers in the hands of the executor.
     lent: u32,
@@ -239,6 +245,14 @@ impl Engine {
                 self.on_destage_flushed(now, session, status, actions);
             }
             IoKind::DestageNote => self.on_destage_noted(now, status, actions),
+            IoKind::RingFlush => {
+                self.flash_deadlines.remove(key);
+                self.on_ring_flushed(now, status, actions);
+            }
+            IoKind::RingWrite => {
+                self.flash_deadlines.remove(key);
+                self.on_ring_written(now, status, actions);
+            }
             IoKind::FlashFill { fill } => {
                 self.flash_deadlines.remove(key);
                 self.on_flash_fill(now, fill, status, checksums, actions);
@@ -347,6 +361,7 @@ impl Engine {
     /// True when no request and no I/O is in flight and no buffer is lent out.
     pub fn is_idle(&self) -> bool {
         let settled = self.log.as_ref().is_none_or(WriteLog::is_settled);
+        let settled = settled && self.ring_is_settled();
         self.requests.is_empty() && self.ios.is_empty() && self.lent == 0 && settled
     }
 
@@ -424,7 +439,13 @@ impl Engine {
     /// Runs everything that became possible.
     fn run(&mut self, now: Nanos, actions: &mut Actions) {
         self.now = now;
-        self.run_ready(now, actions);
+        loop {
+            self.run_ready(now, actions);
+            self.advance_ring(now, actions);
+            if self.ready.is_empty() {
+                break;
+            }
+        }
         if self.log.is_none() {
             return;
         }
@@ -434,6 +455,7 @@ impl Engine {
             self.destage(now, actions);
             self.commit(now, actions);
             let changed = self.advance_mode(now, actions);
+            self.advance_ring(now, actions);
             let moved = self.retry_room(now, actions) || changed || !self.ready.is_empty();
             if !moved && !self.refuse_at_the_end(actions) {
                 return;
@@ -512,9 +534,9 @@ impl Engine {
         }
         let key = self.ios.insert(IoEntry { issued: now, range, kind });
         let checksum_piece = match target {
-            Target::Flash => {
+            Target::Flash | Target::Ring => {
                 self.flash_deadlines.push(key, now.plus(self.config.flash_timeout));
-                self.grid.granule_size() as u32
+                if kind.is_of_ring() { 0 } else { self.grid.granule_size() as u32 }
             }
             Target::Backend => 0,
             Target::Log if matches!(op, IoOp::Read { .. } | IoOp::Write { .. }) => PAGE as u32,
@@ -585,7 +607,8 @@ impl Engine {
             + self.orphans.iter().map(|(_, o)| o.outstanding).sum::<u32>();
         let flushes = usize::from(self.flush.is_in_flight());
         let log = self.ios.iter().filter(|(_, io)| io.kind.is_of_log()).count();
-        assert_eq!(self.ios.len(), outstanding as usize + self.fills.len() + flushes + log);
+        let ring = self.ios.iter().filter(|(_, io)| io.kind.is_of_ring()).count();
+        assert_eq!(self.ios.len(), outstanding as usize + self.fills.len() + flushes + log + ring);
         if let Some(log) = &self.log {
             log.index.check_invariants();
         }

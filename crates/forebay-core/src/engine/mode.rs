@@ -104,7 +104,7 @@ impl Engine {
             }
             (false, true) => {
                 let writes = self.requests.iter().any(|(_, request)| match request.stage {
-                    Stage::Overlap | Stage::Room => false,
+                    Stage::Overlap | Stage::Room | Stage::Intent => false,
                     Stage::Running | Stage::Flush | Stage::Buffer => {
                         matches!(request.job, Job::Write(_) | Job::Zero(_))
                     }

@@ -7,6 +7,8 @@ use super::flash::FlashTier;
 use super::flush::FlushState;
 use super::log::WriteLog;
 use super::ram::RamTier;
+use super::warm::Ring;
+use super::warm::changes::Changes;
 use super::{Engine, read};
 use crate::alignment::AlignmentDetector;
 use crate::buffers::BufferPool;
@@ -63,20 +65,30 @@ impl Engine {
         let slots = |bytes: u64| Some((bytes / config.block_size) as u32).filter(|&n| n > 0);
         // Twice: when flash hangs, its I/Os stay while their reads begin anew (`timeout.rs`).
         let log_ios = config.write_log.map_or(0, |_| Destager::ios_max() + config.requests_max * 8);
-        let ios_max = config.requests_max * read::FETCHES_MAX * 2 + FILLS_MAX + 1 + log_ios;
+        let ios_max = config.requests_max * read::FETCHES_MAX * 2 + FILLS_MAX + 3 + log_ios;
         let requests = config.requests_max;
         let ram_end =
             base + slots(config.ram_bytes).map_or(0, |n| u64::from(n) * config.block_size);
-        let groups = ram_end + Destager::memory_pages() * PAGE;
+        let runs = ram_end + Ring::memory_pages(&config) * PAGE;
+        let groups = runs + Destager::memory_pages() * PAGE;
         let pages = PageGrid::new(grid.offset());
         let log = config.write_log.map(|log| WriteLog::new(log, groups, pages, requests));
         let destager =
-            config.write_log.map(|log| Destager::new(&log, ram_end, config.backend_timeout));
+            config.write_log.map(|log| Destager::new(&log, runs, config.backend_timeout));
+        let mut flash = slots(config.flash_bytes)
+            .map(|n| FlashTier::new(n, &grid, config.policy, ios_max as usize));
+        let ring = match (&mut flash, config.ring) {
+            (Some(flash), Some(ring)) => {
+                flash.changes = Some(Changes::new());
+                Some(Ring::new(ring, &config, flash.dir.slots(), &grid, ram_end))
+            }
+            (None, _) | (_, None) => None,
+        };
         Ok(Engine {
             grid,
             ram: slots(config.ram_bytes).map(|n| RamTier::new(n, &grid, config.policy, base)),
-            flash: slots(config.flash_bytes)
-                .map(|n| FlashTier::new(n, &grid, config.policy, ios_max as usize)),
+            flash,
+            ring,
             buffers,
             lent: 0,
             requests: Table::new(requests),

@@ -32,6 +32,7 @@ impl Engine {
             mode: name_of(self.config.mode).into(),
             mode_actual: name_of(self.mode).into(),
             log: self.log_statistics(),
+            ring: self.ring_statistics(),
             block_size: self.config.block_size,
             granule_size: self.grid.granule_size(),
             grid_offset: self.grid.offset(),
@@ -142,7 +143,7 @@ impl Engine {
                 self.counters.flash_errors += u64::from(!status.is_ok());
                 let give_up = self.flash.as_mut().is_some_and(|flash| flash.note(status));
                 if give_up {
-                    self.fail_flash(status, actions);
+                    self.fail_flash(now, status, actions);
                 }
             }
             IoKind::BackendRead { .. }
@@ -160,6 +161,10 @@ impl Engine {
                 self.latencies.backend_io.record(latency, 1);
                 let failed = !status.is_ok() && status != IoStatus::Unsupported;
                 self.counters.backend_errors += u64::from(failed);
+            }
+            IoKind::RingFlush | IoKind::RingWrite => {
+                self.latencies.flash_io.record(latency, 1);
+                self.counters.flash_errors += u64::from(!status.is_ok());
             }
             IoKind::LogWrite
             | IoKind::LogFlush

@@ -8,6 +8,7 @@ mod grid;
 mod log;
 mod order;
 mod reads;
+mod warm;
 mod writes;
 
 use super::*;
@@ -25,6 +26,9 @@ struct Rig {
     memory: Vec<u8>,
     backend: Vec<u8>,
     flash: Vec<u8>,
+    ring: Vec<u8>,
+    /// How often the ring was to be voided.
+    voids: u32,
     /// Where the log's segments are.
     pool: Vec<u8>,
     /// Leases asked for, and segments leased so far.
@@ -72,6 +76,8 @@ impl Rig {
             memory: vec![0xEE; engine.memory_size() as usize],
             backend: (0..config.backend.size).map(|i| (i / 4096) as u8).collect(),
             flash: vec![0; engine.flash_size() as usize],
+            ring: vec![0; config.ring.map_or(0, |ring| ring.pages as usize * 4096)],
+            voids: 0,
             pool: vec![0; POOL_SEGMENTS as usize * SEGMENT_PAGES as usize * 4096],
             leases: (0, 0),
             pending: Vec::new(),
@@ -123,6 +129,11 @@ impl Rig {
                     Action::Event(event) => self.events.push(event),
                     // What the bytes of the log say is the business of `log`; here places count.
                     Action::Log(_) | Action::Unlease(_) => {}
+                    Action::Ring { memory } => {
+                        let pages = self.engine.ring_pages().concat();
+                        self.slice(memory).copy_from_slice(&pages);
+                    }
+                    Action::Void => self.voids += 1,
                     Action::Lease => self.leases.0 += 1,
                     Action::Reply(reply) => {
                         let bytes = match reply.data {
@@ -162,6 +173,7 @@ impl Rig {
                 Target::Backend => &mut self.backend,
                 Target::Flash => &mut self.flash,
                 Target::Log => &mut self.pool,
+                Target::Ring => &mut self.ring,
             };
             match io.op {
                 IoOp::Read { memory } => {
@@ -272,6 +284,7 @@ impl Rig {
                 Target::Backend => letter.to_string(),
                 Target::Flash => letter.to_lowercase(),
                 Target::Log => format!("log {letter}"),
+                Target::Ring => format!("ring {letter}"),
             };
             format!("{letter} {}+{}", io.range.start, io.range.len())
         };

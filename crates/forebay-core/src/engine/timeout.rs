@@ -22,7 +22,7 @@ impl Engine {
     /// Time has passed. Call at [`Engine::next_deadline`] at the latest.
     pub fn tick(&mut self, now: Nanos, actions: &mut Actions) {
         if self.flash_deadlines.next() <= now {
-            self.fail_flash(IoStatus::TimedOut, actions);
+            self.fail_flash(now, IoStatus::TimedOut, actions);
             while let Some(io) = self.flash_deadlines.pop_due(now) {
                 if let Some(IoKind::FlashRead { request, .. }) = self.ios.find(io).map(|e| e.kind) {
                     self.give_up_buffer(now, request);
@@ -30,6 +30,7 @@ impl Engine {
             }
         }
         self.time_out_log(now, actions);
+        self.time_out_void(now, actions);
         while let Some(key) = self.request_deadlines.pop_due(now) {
             self.counters.requests_timed_out += 1;
             let range = self.requests[key].range;
@@ -54,6 +55,7 @@ impl Engine {
             .min(throttled)
             .min(self.destage_deadline())
             .min(self.mode_deadline())
+            .min(self.ring_deadline())
     }
 
     fn time_out(&mut self, key: Key, actions: &mut Actions) {
@@ -63,6 +65,7 @@ impl Engine {
             Stage::Overlap => {}
             Stage::Buffer => self.buffer_waiters.retain(|&waiter| waiter != key),
             Stage::Flush => self.flush.leave(key),
+            Stage::Intent => self.ring.as_mut().expect("it waits for the ring").leave(key),
             Stage::Room | Stage::Logged | Stage::Durable | Stage::Throttled => {
                 if self.is_in_log(key) {
                     // Bytes that a crash could take back must not be seen, nor overwritten, before they
@@ -143,7 +146,8 @@ impl Engine {
     }
 
     /// Gives the flash tier up: what it holds is forgotten, RAM or no cache goes on.
-    pub(super) fn fail_flash(&mut self, status: IoStatus, actions: &mut Actions) {
+    pub(super) fn fail_flash(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
+        self.void_ring(now, status, actions);
         let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
             return;
         };

@@ -41,7 +41,10 @@ impl Engine {
         if self.mode.logs() || self.holds_writes() {
             return self.wait_for_room(key);
         }
-        self.write_through(now, key, actions);
+        let range = self.align_to_backend(self.requests[key].range);
+        if self.intend(key, range) {
+            self.write_through(now, key, actions);
+        }
     }
 
     /// Reads the edges when the write is not made of whole logical blocks.

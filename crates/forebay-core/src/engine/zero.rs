@@ -97,6 +97,9 @@ impl Engine {
         if entry.failed.is_some() || rest.is_empty() || is_lost {
             return self.finish_zero(now, key, actions);
         }
+        if !self.intend(key, self.align_to_backend(rest)) {
+            return;
+        }
         if !job.by_writing {
             job.piece = ByteRange::at(rest.start, rest.len().min(PIECE_MAX));
             self.requests[key].job = Job::Zero(job);

@@ -23,6 +23,10 @@ impl Policy for Fifo {
         self.links.push_front(&mut self.queue, slot);
     }
 
+    fn on_restore(&mut self, slot: SlotId, _referenced: bool) {
+        self.links.push_back(&mut self.queue, slot);
+    }
+
     fn on_hit(&mut self, _slot: SlotId) {}
 
     fn on_remove(&mut self, slot: SlotId) {

@@ -23,6 +23,10 @@ impl Policy for Lru {
         self.links.push_front(&mut self.queue, slot);
     }
 
+    fn on_restore(&mut self, slot: SlotId, _referenced: bool) {
+        self.links.push_back(&mut self.queue, slot);
+    }
+
     fn on_hit(&mut self, slot: SlotId) {
         self.links.move_to_front(&mut self.queue, slot);
     }

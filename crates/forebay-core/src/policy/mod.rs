@@ -28,6 +28,13 @@ pub trait Policy: fmt::Debug + Send {
     /// block: it left, or was refused, not long ago.
     fn on_insert(&mut self, slot: SlotId, remembered: bool);
 
+    /// `slot` has the block that it had before a restart, used longer ago than all that are here; `referenced`
+    /// tells that it was used since it came.
+    fn on_restore(&mut self, slot: SlotId, referenced: bool) {
+        let _ = referenced;
+        self.on_insert(slot, false);
+    }
+
     /// The block in `slot` was used.
     fn on_hit(&mut self, slot: SlotId);
 

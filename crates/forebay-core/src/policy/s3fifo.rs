@@ -102,6 +102,12 @@ impl Policy for S3Fifo {
         self.links.push_front(queue, slot);
     }
 
+    fn on_restore(&mut self, slot: SlotId, referenced: bool) {
+        // Which queue it was in is not known; a scan of new blocks does not drive it out of this one.
+        self.links.push_back(&mut self.main, slot);
+        self.links.set_count(slot, referenced.into());
+    }
+
     fn on_hit(&mut self, slot: SlotId) {
         let count = self.links.count(slot);
         // The line is only written while the count still rises.

@@ -64,6 +64,9 @@ pub fn settle(engine: &mut Engine, actions: &mut Actions) -> u64 {
             Action::Log(_) | Action::Lease | Action::Unlease(_) => {
                 unreachable!("a disk without a log")
             }
+            Action::Ring { .. } | Action::Void => {
+                unreachable!("a disk without a ring")
+            }
         }
         next += 1;
     }

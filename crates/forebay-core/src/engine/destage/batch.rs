@@ -352,7 +352,10 @@ impl Engine {
             return true;
         }
         if destager.noting.is_none() && destager.may_start(now) {
-            let flushed = destager.flushed;
+            let (flushed, changes) = (destager.flushed, destager.flushed_changes);
+            // Records stay as they are until the ring knows what they dropped from the cache.
+            let is_recorded = self.is_recorded(changes);
+            let flushed = if is_recorded { flushed } else { self.destager().noted.flushed };
             self.note(now, Progress { flushed, through: limit }, actions);
         }
         false

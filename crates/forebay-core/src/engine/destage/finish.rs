@@ -66,6 +66,7 @@ impl Engine {
         let (done, position) = destager.flushing.take().expect("a flush of this session");
         if status.is_ok() {
             (destager.flushed, destager.tail) = (done, position);
+            self.destager().flushed_changes = self.cache_changes();
             let log = self.log.as_mut().expect("there is a log");
             let last = log.last_sequence();
             log.ages.on_flushed(done, last);
@@ -87,9 +88,11 @@ impl Engine {
         let destager = self.destager();
         let behind = destager.noted.flushed < destager.flushed;
         let waits = destager.noting.is_some() || now < destager.retry_at;
-        if !behind || waits || destager.stopped {
+        let changes = destager.flushed_changes;
+        if !behind || waits || destager.stopped || !self.is_recorded(changes) {
             return;
         }
+        let destager = self.destager();
         let through = destager.noted.through;
         let progress = Progress { flushed: destager.flushed, through };
         self.note(now, progress, actions);

@@ -84,6 +84,8 @@ pub(super) struct Destager {
     done: Sequence,
     done_position: Position,
     pub(super) flushed: Sequence,
+    /// Changes of the cache that the ring has to know of before `flushed` is noted.
+    flushed_changes: u64,
     noted: Progress,
     noting: Option<Progress>,
     /// A flush of primary storage is under way for records up to this one.
@@ -145,6 +147,7 @@ impl Destager {
             done: Sequence(0),
             done_position: Position(0),
             flushed: Sequence(0),
+            flushed_changes: 0,
             noted: Progress::default(),
             noting: None,
             flushing: None,
@@ -185,7 +188,9 @@ impl Destager {
 impl Engine {
     /// Does what can be done now; called whenever something has changed.
     pub(super) fn destage(&mut self, now: Nanos, actions: &mut Actions) {
-        if self.log.is_none() {
+        // What only the memory of a failed log has must not reach primary storage while a cache that does not
+        // know of it might be believed.
+        if self.log.as_ref().is_none_or(|log| log.failed.is_some() && self.is_voiding()) {
             return;
         }
         self.free_log(actions);

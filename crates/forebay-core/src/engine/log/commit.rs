@@ -188,6 +188,8 @@ impl Engine {
         log.failed = Some(status);
         log.keep_in_memory();
         actions.list.push(Action::Event(Event::LogFailed { status }));
+        self.void_ring(self.now, status, actions);
+        let log = self.log.as_mut().expect("its own I/O");
         let mut told = std::mem::take(&mut log.wait_durable);
         told.append(&mut log.wait_written);
         told.make_contiguous().sort_unstable_by_key(|&(_, group)| group);

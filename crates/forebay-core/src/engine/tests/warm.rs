@@ -1,0 +1,325 @@
+//! The ring: what outlives a restart, and the order in which that has to be.
+
+use super::*;
+use crate::config::RingConfig;
+use crate::ids::{Generation, SlotId, Uuid};
+use crate::sealed::Page;
+use crate::warm::RingGeometry;
+use crate::warm::header::RingHeader;
+use crate::warm::recover::{Cold, RingReader};
+
+const DISK: Uuid = Uuid(*b"a disk with ring");
+const NONCE: u64 = 77;
+
+/// A disk of 1 MiB with a flash tier of `slots` blocks of 4 KiB, and nothing in RAM.
+fn with_ring(slots: u64) -> Config {
+    let pages = RingGeometry::new(slots as u32, 1, 4 * KIB, 1 << 20).pages();
+    let mut ring = RingConfig::new(DISK, Generation(1), NONCE, pages);
+    ring.mark_delay = Nanos::from_millis(1_000);
+    Config {
+        ram_bytes: 0,
+        flash_bytes: slots * 4 * KIB,
+        flash_admission: crate::config::FlashAdmission::Always,
+        ring: Some(ring),
+        ..config()
+    }
+}
+
+struct Reader<'a> {
+    ring: &'a [u8],
+    first: u32,
+}
+
+impl RingReader for Reader<'_> {
+    fn load(&mut self, first: u32, _: u32, _: Option<(u32, u32)>) -> Result<(), String> {
+        self.first = first;
+        Ok(())
+    }
+
+    fn page(&self, index: u32) -> &Page {
+        let at = (self.first + index) as usize * 4096;
+        self.ring[at..at + 4096].try_into().expect("a page")
+    }
+}
+
+impl Rig {
+    /// What a restart finds: the next run, with what is on the devices now.
+    fn restarted(&self) -> Result<(Rig, RestoredCache), Cold> {
+        let mut config = *self.engine.config();
+        let ring = config.ring.as_mut().expect("there is a ring");
+        ring.generation.0 += 1;
+        let header = RingHeader {
+            disk: DISK,
+            generation: Generation(1),
+            nonce: NONCE,
+            disk_size: config.backend.size,
+            block_size: config.block_size as u32,
+            slots: (config.flash_bytes / config.block_size) as u32,
+            pages: ring.pages,
+        };
+        let mut next = Rig::new(config);
+        let mut reader = Reader { ring: &self.ring, first: 0 };
+        let restored = next.engine.restore_cache(&header, &mut reader, std::iter::empty())?;
+        next.backend.clone_from(&self.backend);
+        next.flash.clone_from(&self.flash);
+        next.ring.clone_from(&self.ring);
+        next.now = self.now;
+        next.engine.check_invariants();
+        Ok((next, restored))
+    }
+
+    /// Lets time pass, and I/O end well, until nothing is left to do.
+    fn settle_ring(&mut self) {
+        loop {
+            let deadline = self.engine.next_deadline();
+            if !self.pending.is_empty() {
+                self.complete(0, IoStatus::Ok);
+            } else if deadline != Nanos::NEVER {
+                self.now = self.now.max(deadline);
+                self.tick(0);
+            } else {
+                break;
+            }
+        }
+    }
+
+    fn fill(&mut self, blocks: std::ops::Range<u64>) {
+        for block in blocks {
+            self.read(block, block * 4096, 4096);
+            self.settle();
+        }
+    }
+
+    /// What a read of a block goes to.
+    fn source(&mut self, block: u64) -> String {
+        self.read(1_000_000 + block, block * 4096, 4096);
+        let first = self.drawn()[0].clone();
+        self.settle();
+        first[..1].to_owned()
+    }
+}
+
+#[test]
+fn a_restart_finds_what_was_recorded() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.settle_ring();
+    let (mut next, restored) = rig.restarted().expect("warm");
+    assert_eq!((restored.found, restored.kept, restored.closed), (8, 8, false));
+    for block in 0..9 {
+        assert_eq!(next.source(block), if block < 8 { "r" } else { "R" }, "block {block}");
+        next.expect_bytes(block * 4096, 4096, block as u8);
+    }
+}
+
+#[test]
+fn what_was_not_recorded_is_not_found() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    // The first page says that everything is marked, and nothing is recorded after it.
+    assert_eq!(rig.restarted().err(), Some(Cold::Empty));
+}
+
+#[test]
+fn until_primary_storage_was_flushed_nothing_is_believed() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.tick(1_000);
+    rig.tick(1_000);
+    let flush = rig.find("f 0+0");
+    rig.complete(flush, IoStatus::Ok);
+    while let Some(at) = rig.drawn().iter().position(|io| io.starts_with("ring W")) {
+        rig.complete(at, IoStatus::Ok);
+    }
+    let (_, restored) = rig.restarted().expect("it can be read");
+    assert_eq!((restored.found, restored.kept), (8, 0));
+}
+
+#[test]
+fn a_write_waits_until_its_region_is_durably_marked() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.settle_ring();
+    rig.write(1, 4096, 4096, 0xAA);
+    assert!(rig.drawn()[0].starts_with("ring W"), "{:?}", rig.drawn());
+    assert_eq!(rig.pending.len(), 1);
+    rig.complete(0, IoStatus::Ok);
+    assert_eq!(rig.drawn(), ["W 4096+4096"]);
+    // The next one in the region does not wait.
+    rig.write(2, 8192, 4096, 0xBB);
+    assert_eq!(rig.drawn(), ["W 4096+4096", "W 8192+4096"]);
+    let (_, restored) = rig.restarted().expect("warm");
+    assert_eq!((restored.found, restored.kept), (8, 0), "all of them lie in one region");
+}
+
+#[test]
+fn a_mark_goes_only_after_a_flush_that_began_after_the_write() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.settle_ring();
+    rig.write(1, 15 * 4096, 4096, 0xAA);
+    rig.complete(0, IoStatus::Ok);
+    // The write is under way when marks take their turn: what follows does not cover it.
+    for _ in 0..4 {
+        rig.tick(1_000);
+        while let Some(at) = rig.drawn().iter().position(|io| !io.starts_with('W')) {
+            rig.complete(at, IoStatus::Ok);
+        }
+    }
+    assert_eq!(rig.restarted().expect("warm").1.kept, 0);
+    rig.settle();
+    rig.settle_ring();
+    // What was written is cached, too.
+    assert_eq!(rig.restarted().expect("warm").1.kept, 9);
+}
+
+#[test]
+fn a_failed_flush_clears_no_mark() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.settle_ring();
+    rig.write(1, 15 * 4096, 4096, 0xAA);
+    rig.settle();
+    let mut failures = 0;
+    while failures < 3 {
+        rig.tick(1_000);
+        while !rig.pending.is_empty() {
+            let fails = rig.drawn()[0] == "F 0+0";
+            failures += u32::from(fails);
+            rig.complete(0, if fails { IoStatus::IoError } else { IoStatus::Ok });
+        }
+        assert_eq!(rig.restarted().expect("warm").1.kept, 0);
+    }
+    rig.settle_ring();
+    let (_, restored) = rig.restarted().expect("warm");
+    assert_eq!(restored.kept, 8);
+}
+
+#[test]
+fn a_slot_takes_other_bytes_only_after_the_ring_says_it_is_empty() {
+    let mut rig = Rig::new(with_ring(2));
+    rig.fill(0..2);
+    rig.settle_ring();
+    // Both slots are in use, or one is kept empty ahead.
+    for block in 2..20 {
+        let before = rig.flash.clone();
+        let (mut seen, _) = rig.restarted().expect("warm");
+        rig.read(block, block * 4096, 4096);
+        while !rig.pending.is_empty() {
+            let at = rig.drawn().iter().position(|io| !io.starts_with("ring"));
+            let Some(at) = at else { break };
+            rig.complete(at, IoStatus::Ok);
+        }
+        // The ring has not moved: everything it claims is still there, byte for byte.
+        for slot in 0..2 {
+            if let Some(block) =
+                seen.engine.flash.as_ref().expect("flash").dir.block_of(SlotId(slot))
+            {
+                let place = slot as usize * 4096..(slot as usize + 1) * 4096;
+                assert_eq!(rig.flash[place.clone()], before[place], "block {}", block.0);
+            }
+        }
+        seen.sent();
+        rig.settle_ring();
+    }
+}
+
+#[test]
+fn a_claim_is_written_after_its_data_are_flushed() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..4);
+    rig.settle_ring();
+    rig.fill(4..5);
+    rig.tick(1_000);
+    assert_eq!(rig.drawn(), ["f 0+0"]);
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.drawn()[0].starts_with("ring W"));
+}
+
+#[test]
+fn a_ring_that_fails_is_voided_before_the_next_write() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.settle_ring();
+    rig.write(1, 4096, 4096, 0xAA);
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!((rig.voids, rig.pending.len()), (1, 0), "the write waits");
+    rig.engine.voided(rig.now, true, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(rig.drawn(), ["W 4096+4096"]);
+    rig.settle();
+    // The cache goes on, for this run.
+    assert_eq!(rig.source(2), "r");
+    assert!(rig.events.iter().all(|event| *event != Event::RingNotVoided));
+}
+
+#[test]
+fn a_ring_that_cannot_be_voided_is_told_and_holds_nobody_up() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.settle_ring();
+    rig.write(1, 4096, 4096, 0xAA);
+    rig.complete(0, IoStatus::IoError);
+    rig.now = rig.engine.next_deadline();
+    rig.tick(0);
+    assert!(rig.events.contains(&Event::RingNotVoided));
+    assert_eq!(rig.drawn(), ["W 4096+4096"]);
+    rig.settle();
+}
+
+#[test]
+fn a_disk_that_ends_in_order_is_all_warm() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.write(1, 4096, 4096, 0xAA);
+    rig.settle();
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.settle();
+    rig.engine.shut_down(rig.now, &mut rig.actions);
+    rig.engine.close_ring(rig.now, true, &mut rig.actions);
+    assert!(!rig.engine.is_idle());
+    rig.run_actions();
+    rig.settle();
+    assert!(rig.engine.is_idle());
+    let (mut next, restored) = rig.restarted().expect("warm");
+    assert!(restored.closed);
+    assert_eq!((restored.found, restored.kept), (8, 8));
+    next.expect_bytes(4096, 4096, 0xAA);
+    assert_eq!(next.source(1), "r");
+}
+
+#[test]
+fn the_ring_goes_round_and_still_says_everything() {
+    let mut config = with_ring(64);
+    config.flash_bytes = 64 * 4 * KIB;
+    let mut rig = Rig::new(config);
+    let mut state = 1_u64;
+    for round in 0..6_000_u64 {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let block = (state >> 33) % 200;
+        if state >> 20 & 7 == 0 {
+            rig.write(round, block * 4096, 4096, (round % 251) as u8);
+            rig.settle();
+        } else {
+            rig.read(round, block * 4096, 4096);
+            rig.settle();
+        }
+        rig.replies.clear();
+        rig.events.clear();
+        if round % 97 == 0 {
+            rig.settle_ring();
+            let (next, restored) = rig.restarted().expect("warm");
+            assert_eq!(restored.found, restored.kept);
+            let of = |rig: &Rig| {
+                let dir = &rig.engine.flash.as_ref().expect("flash").dir;
+                (0..64).map(|slot| dir.block_of(SlotId(slot))).collect::<Vec<_>>()
+            };
+            assert_eq!(of(&next), of(&rig), "round {round}");
+            if round % 5 == 0 {
+                rig = next;
+            }
+        }
+    }
+    let last = rig.engine.statistics().ring.expect("a ring").last_page;
+    assert!(last > 2 * u64::from(rig.engine.config().ring.expect("a ring").pages), "{last}");
+}

@@ -1,0 +1,124 @@
+//! Taking over the cache that a former run left.
+
+use super::Engine;
+use super::intent::Turn;
+use crate::config::{Config, GridOffset};
+use crate::engine::flash::FlashTier;
+use crate::geometry::{ByteRange, Grid};
+use crate::ids::SlotId;
+use crate::warm::header::RingHeader;
+use crate::warm::page::Claim;
+use crate::warm::recover::{Claims, Cold, RecoverRing, RingReader};
+
+/// What came back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestoredCache {
+    /// Blocks that the ring shows.
+    pub found: u64,
+    /// Blocks that are in the cache.
+    pub kept: u64,
+    /// The former run ended in order.
+    pub closed: bool,
+    /// Pages that were read.
+    pub pages_read: u64,
+}
+
+impl Engine {
+    /// Takes over what the ring with this header says is on flash; the engine has seen no request yet, and its
+    /// log, if any, is restored. `logged`: what the write log has records of that may not be on primary storage.
+    ///
+    /// # Errors
+    /// The cache must not be believed. Then neither must this engine: make a new one, and a new ring.
+    pub fn restore_cache(
+        &mut self,
+        header: &RingHeader,
+        reader: &mut dyn RingReader,
+        logged: impl Iterator<Item = ByteRange>,
+    ) -> Result<RestoredCache, Cold> {
+        let ring = self.ring.as_mut().expect("the disk has a ring");
+        let flash = self.flash.as_mut().expect("a ring has a flash tier");
+        assert_eq!((header.nonce, header.pages), (ring.config.nonce, ring.config.pages));
+        let pending = ring.config.generation;
+        let ask = RecoverRing { header, geometry: ring.geometry, pending };
+        flash.dir.begin_restore();
+        let config = &self.config;
+        let mut claims = Restoring { config, grid: &mut self.grid, flash, end: 0, found: 0 };
+        let found = ask.recover(reader, &mut claims)?;
+        let mut restored = RestoredCache {
+            found: claims.found,
+            closed: found.closed,
+            pages_read: found.pages_read,
+            kept: 0,
+        };
+        flash.dir.end_restore();
+        if self.grid.offset() != 0 {
+            // What it was moved for is known.
+            self.alignment = None;
+        }
+        ring.next_page = found.last + 1;
+        (ring.durable_page, ring.durable_tail) = (found.last, found.tail);
+        ring.walk.restore(found.walk, found.tail);
+        for (number, from, to) in found.walked {
+            ring.walk.restore_page(number, (from, to));
+        }
+        ring.walk.end_restore();
+        ring.marks.restore(&found.marks);
+        ring.turn = Turn::new(ring.marks.any());
+        if ring.marks.any() {
+            for slot in (0..flash.dir.slots()).map(SlotId) {
+                let block = flash.dir.block_of(slot);
+                if block.is_some_and(|block| ring.marks.touches(self.grid.range_of(block))) {
+                    flash.dir.remove(slot);
+                    flash.retire(slot);
+                }
+            }
+        }
+        for range in logged {
+            self.invalidate(range);
+        }
+        let flash = self.flash.as_ref().expect("a ring has a flash tier");
+        restored.kept = flash.dir.len().into();
+        let ring = self.ring.as_mut().expect("the disk has a ring");
+        ring.restored = Some(restored);
+        Ok(restored)
+    }
+}
+
+struct Restoring<'a> {
+    config: &'a Config,
+    grid: &'a mut Grid,
+    flash: &'a mut FlashTier,
+    /// Blocks of the disk.
+    end: u32,
+    found: u64,
+}
+
+impl Claims for Restoring<'_> {
+    fn on_grid(&mut self, offset: u64) -> bool {
+        let (size, block) = (self.config.backend.size, self.config.block_size);
+        let logical = u64::from(self.config.backend.logical_block);
+        let fits = match self.config.grid_offset {
+            GridOffset::Fixed(fixed) => fixed == offset,
+            GridOffset::Auto => offset < block && offset.is_multiple_of(logical),
+        };
+        if fits {
+            *self.grid = Grid::new(size, block, offset);
+            self.end = self.grid.block_of(size - 1).0 + 1;
+        }
+        fits
+    }
+
+    fn claim(&mut self, claim: &Claim<'_>) -> bool {
+        if claim.block.0 >= self.end {
+            return false;
+        }
+        self.found += 1;
+        // A block that is here already lies in the slot that was recorded later.
+        if self.flash.dir.restore(claim.slot, claim.block, claim.valid, claim.referenced) {
+            for (granule, checksum) in claim.checksums() {
+                self.flash.store_checksum(claim.slot, granule, checksum);
+            }
+        }
+        true
+    }
+}
