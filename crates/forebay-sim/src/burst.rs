@@ -270,7 +270,7 @@ impl Run {
                 Target::Backend => self.sums.primary.add(done.latency, pages),
                 // Notes of progress have no range.
                 Target::Log if pages > 0 => self.sums.flash.add(done.latency, pages),
-                Target::Log | Target::Flash => {}
+                Target::Log | Target::Flash | Target::Ring => {}
             }
         }
     }

@@ -70,6 +70,14 @@ coverage! {
     destage_errors: "Errors that the destager met.",
     acknowledgements_delayed: "Acknowledgements that were throttled.",
     trials: "Actions with a fault in their way.",
+    warm_restarts: "Restarts with what was in the cache.",
+    restarts_in_order: "Ends in order and restarts.",
+    blocks_kept: "Blocks that a restart kept.",
+    blocks_dropped: "Blocks that it could not prove current.",
+    rings_refused: "Rings that were not to be believed.",
+    rings_voided: "Rings given up.",
+    marks_waited_for: "Writes that waited for a mark.",
+    ring_writes: "Batches of ring pages written.",
     prefix_checks: "Looks at primary storage alone.",
 }
 
@@ -82,7 +90,9 @@ impl Coverage {
             Event::ModeChanged { .. } => self.modes_changed += 1,
             Event::LogFailed { .. } => self.log_failed += 1,
             Event::DestageFailed { .. } => self.destage_errors += 1,
-            Event::GridAdvice { .. }
+            Event::RingNotVoided
+            | Event::RingFailed { .. }
+            | Event::GridAdvice { .. }
             | Event::LogCorrupt { .. }
             | Event::SlotQuarantined { .. }
             | Event::ChecksumMismatch { .. }
@@ -116,6 +126,8 @@ impl Coverage {
         self.slots_quarantined += counters.flash_slots_quarantined;
         self.checksum_errors += counters.flash_checksum_errors;
         self.log_writes += counters.log_writes;
+        self.ring_writes += counters.ring_writes;
+        self.marks_waited_for += counters.writes_waited_for_marks;
         self.destage_writes += counters.destage_writes;
         self.acknowledgements_delayed += counters.acknowledgements_delayed;
     }

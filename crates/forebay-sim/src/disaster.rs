@@ -1,7 +1,6 @@
 //! What hits everything at once: a lost session, a dead process, a dead host, dead or rotten flash.
 
 use forebay_core::action::{IoOp, Target};
-use forebay_core::engine::Engine;
 use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
 
@@ -9,7 +8,8 @@ use crate::device::Effect;
 use crate::memory::Memory;
 use crate::pool::StagedGroup;
 use crate::setup;
-use crate::world::{Event, World, flash};
+use crate::warm;
+use crate::world::{Event, World};
 
 impl World<'_> {
     pub(crate) fn on_disaster(&mut self) {
@@ -31,6 +31,7 @@ impl World<'_> {
             6 => {
                 self.log.line(self.now, || "flash dies".into());
                 self.flash.dead = true;
+                self.ring.device.dead = self.chance.chance(500);
             }
             _ if self.engine.flash_size() > 0 => {
                 for _ in 0..self.rng.between(1, 200) {
@@ -103,12 +104,13 @@ impl World<'_> {
                     Target::Backend => self.backend.execute(number, pending),
                     Target::Flash => self.flash.execute(number, pending),
                     Target::Log => self.pool.device.execute(number, pending),
+                    Target::Ring => self.ring.device.execute(number, pending),
                 }
             }
         }
     }
 
-    /// The process dies, perhaps with its host, and starts again with an empty cache.
+    /// The process dies, perhaps with its host, and starts again.
     pub(crate) fn crash(&mut self, host: bool) {
         self.log.line(self.now, || format!("crash, host dies: {host}"));
         self.coverage.crashes += 1;
@@ -116,6 +118,8 @@ impl World<'_> {
         self.carry_out();
         self.land_some(Target::Backend);
         self.land_some(Target::Log);
+        self.land_some(Target::Flash);
+        self.land_some(Target::Ring);
         self.coverage.note_engine(&self.engine);
         for (number, in_flight) in std::mem::take(&mut self.ios) {
             if in_flight.target == Target::Backend && in_flight.pending.executed {
@@ -131,6 +135,7 @@ impl World<'_> {
         if host {
             self.epochs.holds = false;
             self.pool.device.lose_power();
+            self.flash_loses_power();
             match logged {
                 true => drop(self.backend.lose(true)),
                 false => self.lose(true),
@@ -154,22 +159,23 @@ impl World<'_> {
     fn begin_anew(&mut self, staged: Vec<StagedGroup>, host: bool, in_order: bool) {
         self.queue.retain(|event| match event {
             Event::Clients | Event::Disaster | Event::Mode | Event::DropCache => true,
-            Event::Execute(..) | Event::Complete(..) | Event::Release(_) | Event::Lease => false,
+            Event::Execute(..) | Event::Complete(..) | Event::Release(_) => false,
+            Event::Lease | Event::Void => false,
         });
         self.actions.clear();
-        if self.rng.chance(500) {
+        // Another cache than before: a ring of the former one is not to be believed.
+        if self.rng.chance(500) && (self.setup.config.ring.is_none() || self.chance.chance(300)) {
             setup::cache(&mut self.rng, &mut self.setup.config);
+            warm::ring(&mut self.chance, &mut self.setup.config);
         }
+        (self.flash.dead, self.ring.device.dead) = (false, false);
         if self.setup.config.write_log.is_some() {
             if self.recover_in_the_end(staged, host) {
                 self.compare_after_power_loss(in_order);
             }
         } else {
-            self.engine = Engine::new(self.setup.config).expect("a configuration that works");
+            self.make_engine(None);
         }
         self.memory = Memory::new(self.engine.memory_size());
-        let rng = self.rng.fork();
-        self.flash = flash(&self.setup, &self.engine, rng);
-        self.trusted.clear();
     }
 }

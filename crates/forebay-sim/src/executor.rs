@@ -40,6 +40,11 @@ impl World<'_> {
                     self.queue.plan(when, Event::Lease);
                 }
                 Action::Unlease(segment) => self.pool.give_back(segment),
+                Action::Ring { memory } => {
+                    let pages = self.engine.ring_pages().concat();
+                    self.memory.change(memory).copy_from_slice(&pages);
+                }
+                Action::Void => self.start_void(),
             }
         }
         actions.clear();
@@ -76,6 +81,7 @@ impl World<'_> {
             Target::Backend => &mut self.backend,
             Target::Flash => &mut self.flash,
             Target::Log => &mut self.pool.device,
+            Target::Ring => &mut self.ring.device,
         };
         let (pending, timing) = device.issue(io, data, checksums);
         let (execute, complete) = (self.now.plus(timing.execute), self.now.plus(timing.complete));
@@ -91,16 +97,17 @@ impl World<'_> {
             Target::Backend => (config.backend.size, config.backend.logical_block),
             Target::Flash => (self.engine.flash_size(), config.flash_logical_block),
             Target::Log => (self.pool.size(), PAGE as u32),
+            Target::Ring => (self.ring.device.bytes().len() as u64, PAGE as u32),
         };
         let unit = u64::from(unit);
         assert!(io.range.end <= size && io.range.is_aligned(unit), "{io:?} does not fit");
         let (memory, allowed) = match io.op {
             IoOp::Read { memory } => (Some(memory), true),
             IoOp::Write { memory, durable } => {
-                assert!(!durable || io.target == Target::Log, "{io:?}");
+                assert!(!durable || matches!(io.target, Target::Log | Target::Ring), "{io:?}");
                 (Some(memory), !self.is_read_only(io.target))
             }
-            IoOp::Flush => (None, io.target != Target::Flash),
+            IoOp::Flush => (None, io.target != Target::Ring),
             IoOp::Progress { .. } => (None, io.target == Target::Log),
             IoOp::Discard => (None, config.backend.discard && !self.is_read_only(io.target)),
             IoOp::WriteZeroes { .. } => {
@@ -128,7 +135,13 @@ impl World<'_> {
             return;
         }
         match &mut in_flight.pending.io.op {
-            IoOp::Write { durable, .. } if self.planted == Planted::VolatileLog => *durable = false,
+            IoOp::Write { durable, .. }
+                if self.planted == Planted::VolatileLog
+                    || self.planted == Planted::VolatileRing
+                        && in_flight.target == Target::Ring =>
+            {
+                *durable = false;
+            }
             IoOp::Progress { .. } if self.planted == Planted::ForgottenNote => {
                 in_flight.pending.effect = Effect::Prefix(0);
             }
@@ -143,6 +156,7 @@ impl World<'_> {
             Target::Backend => self.backend.execute(number, &mut in_flight.pending),
             Target::Flash => self.flash.execute(number, &mut in_flight.pending),
             Target::Log => self.pool.device.execute(number, &mut in_flight.pending),
+            Target::Ring => self.ring.device.execute(number, &mut in_flight.pending),
         }
     }
 
@@ -158,6 +172,7 @@ impl World<'_> {
             Target::Backend => self.backend.complete(number, &in_flight.pending),
             Target::Flash => self.flash.complete(number, &in_flight.pending),
             Target::Log => self.pool.device.complete(number, &in_flight.pending),
+            Target::Ring => self.ring.device.complete(number, &in_flight.pending),
         }
         let mut pending = in_flight.pending;
         if self.planted == Planted::UnheardError && !matches!(pending.io.op, IoOp::Read { .. }) {

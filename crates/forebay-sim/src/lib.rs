@@ -41,6 +41,7 @@ pub mod short;
 pub mod stamp;
 pub mod sweep;
 pub mod timed;
+mod warm;
 pub mod workload;
 mod world;
 

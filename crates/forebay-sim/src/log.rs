@@ -74,6 +74,8 @@ fn hash_action(action: &Action, hasher: &mut TraceHasher) {
             (reply.tag, reply.status, reply.submitted, data).hash(hasher);
         }
         Action::Unlease(segment) => segment.hash(hasher),
+        Action::Ring { memory } => memory.hash(hasher),
+        Action::Void => 2u8.hash(hasher),
         // These follow from the rest.
         Action::Event(_) | Action::Log(_) | Action::Lease => 1u8.hash(hasher),
     }

@@ -30,11 +30,17 @@ pub enum Planted {
     UnheardError,
     /// A recovery writes the header that voids old segments before what it replaces them with is durable.
     HeaderBeforeGroups,
+    /// That the ring must not be believed is reported without being noted.
+    ForgottenVoid,
+    /// A durable write of the ring is not durable.
+    VolatileRing,
+    /// A run writes its ring under the generation of the one before, so that pages beyond a gap count again.
+    RevivedPages,
 }
 
 impl Planted {
     /// Those that random runs find.
-    pub const BY_CHANCE: [Planted; 8] = [
+    pub const BY_CHANCE: [Planted; 11] = [
         Planted::SkippedCopy,
         Planted::UncheckedFlash,
         Planted::EarlyFlush,
@@ -43,6 +49,9 @@ impl Planted {
         Planted::RecordBeforeData,
         Planted::VolatileLog,
         Planted::ForgottenNote,
+        Planted::ForgottenVoid,
+        Planted::VolatileRing,
+        Planted::RevivedPages,
     ];
 
     /// Those that a crash at the right instant finds.

@@ -11,7 +11,6 @@
 use std::collections::VecDeque;
 
 use forebay_core::config::GridOffset;
-use forebay_core::engine::Engine;
 use forebay_core::geometry::{PAGE, SECTOR};
 use forebay_core::ids::{Generation, SegmentId};
 use forebay_core::log::group::{GroupView, RecordKind};
@@ -238,12 +237,15 @@ impl LogReader for Reader<'_> {
 }
 
 impl World<'_> {
-    /// Opens the log of the first engine.
+    /// Opens the log of the first engine, and its cache.
     pub(crate) fn open_log(&mut self) {
-        if self.setup.config.write_log.is_some() {
-            self.recover_log(&mut Vec::new()).expect("nothing is planned to die");
-            self.memory = Memory::new(self.engine.memory_size());
+        match self.setup.config.write_log {
+            Some(_) => {
+                self.recover_log(&mut Vec::new()).expect("nothing is planned to die");
+            }
+            None => self.make_engine(None),
         }
+        self.memory = Memory::new(self.engine.memory_size());
     }
 
     /// Recovers the log for a new engine and opens it.
@@ -266,8 +268,7 @@ impl World<'_> {
         }
         config.write_log = Some(log);
         self.setup.config = config;
-        self.engine = Engine::new(config).expect("a configuration that works");
-        self.engine.restore(&found, tail).expect("the log fits");
+        self.make_engine(Some((&found, tail)));
         Ok(())
     }
 
@@ -289,6 +290,7 @@ impl World<'_> {
                 staged.clear();
                 self.epochs.holds = false;
                 self.pool.device.lose_power();
+                self.flash_loses_power();
                 self.backend.lose(true);
             }
         }

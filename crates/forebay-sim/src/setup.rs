@@ -126,6 +126,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
         Some(_) if rng.chance(300) => rng.below(4) as u32,
         _ => 0,
     };
+    crate::warm::ring(&mut rng.clone().fork(), &mut config);
     let slots = (config.ram_bytes + config.flash_bytes) / config.block_size;
     Setup {
         seed: rng.clone().next_u64(),

@@ -172,7 +172,7 @@ pub(crate) fn setup(seed: u64, rng: &mut Rng) -> Setup {
     let offset = rng.below(config.block_size / logical) * logical;
     config.grid_offset = GridOffset::Fixed(if rng.chance(500) { offset } else { 0 });
     config.ram_bytes = rng.below(4) * config.block_size;
-    config.flash_bytes = 0;
+    (config.flash_bytes, config.ring) = (0, None);
     config.requests_max = rng.pick(&[2, 8, 32]);
     config.mode = rng.pick(&[Mode::WriteBack, Mode::WriteBack, Mode::WriteOnly]);
     let mut log = WriteLogConfig::new(16, rng.between(3, 6) as u32);

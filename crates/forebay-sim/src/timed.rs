@@ -197,6 +197,7 @@ impl Timed {
                         self.events.plan(at, Event::Lease);
                     }
                     Action::Unlease(segment) => self.free_segments.push(segment),
+                    Action::Ring { .. } | Action::Void => unreachable!("a disk without a ring"),
                     Action::Copy { .. }
                     | Action::Zero { .. }
                     | Action::Log(_)
@@ -216,7 +217,7 @@ impl Timed {
         };
         let device = match io.target {
             Target::Backend => &mut self.san,
-            Target::Flash | Target::Log => &mut self.flash,
+            Target::Flash | Target::Log | Target::Ring => &mut self.flash,
         };
         let at = device.submit(self.now, op, io.range);
         self.events.plan(at, Event::Done(io, op, self.now));

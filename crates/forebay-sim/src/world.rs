@@ -29,6 +29,7 @@ use crate::rng::Rng;
 use crate::setup::{self, Setup};
 use crate::short::Points;
 use crate::stamp;
+use crate::warm::Ring;
 use crate::workload::Workload;
 
 /// Events without which a run has lost its way.
@@ -52,6 +53,8 @@ pub(crate) enum Event {
     Release(u64),
     /// The pool answers a request for a segment.
     Lease,
+    /// That the ring must not be believed is noted.
+    Void,
     /// An administrator wants another mode.
     Mode,
     /// An administrator drops the cache.
@@ -78,6 +81,7 @@ pub(crate) struct World<'a> {
     pub backend: Device,
     pub flash: Device,
     pub pool: Pool,
+    pub ring: Ring,
     pub ios: BTreeMap<u64, InFlight>,
     pub ios_issued: u64,
     pub clients: Clients,
@@ -115,6 +119,9 @@ impl<'a> World<'a> {
         self.live();
         self.drain();
         self.points.are_over = true;
+        if self.chance.chance(500) {
+            self.restart_in_order();
+        }
         self.read_everything();
         self.coverage.note_engine(&self.engine);
     }
@@ -150,6 +157,7 @@ impl<'a> World<'a> {
             backend,
             flash,
             pool,
+            ring: Ring::new(Rng::new(setup.seed).fork()),
             log,
             planted,
             trusted: BTreeMap::new(),
@@ -186,6 +194,7 @@ impl<'a> World<'a> {
     pub(crate) fn drain(&mut self) {
         self.backend.faults = Faults::default();
         self.flash.faults = Faults::default();
+        self.ring.device.faults = Faults::default();
         self.pool.device.faults = Faults::default();
         self.pool.device.fate = None;
         self.backend.fate = None;
@@ -258,6 +267,7 @@ impl<'a> World<'a> {
             Event::Disaster => self.on_disaster(),
             Event::Release(number) => self.on_release(number),
             Event::Lease => self.on_lease(),
+            Event::Void => self.on_void(),
             Event::Mode => self.on_mode(),
             Event::DropCache => self.on_drop_cache(),
         }
@@ -292,7 +302,7 @@ impl<'a> World<'a> {
 
 /// Flash for an engine.
 pub(crate) fn flash(setup: &Setup, engine: &Engine, rng: Rng) -> Device {
-    let mut flash = Device::new(engine.flash_size(), false, rng);
+    let mut flash = Device::new(engine.flash_size(), true, rng);
     flash.faults = setup.flash;
     flash.timeout = setup.config.flash_timeout;
     flash.latency_max = Nanos::from_micros(100);

@@ -193,13 +193,13 @@ impl Marks {
 
     /// The words that `range` touches, with its regions in each.
     fn spans(&self, range: ByteRange) -> impl Iterator<Item = (u32, u64)> + use<> {
-        let (first, last) = match range.is_empty() {
-            true => (1, 0),
-            false => (range.start >> self.shift, (range.end - 1) >> self.shift),
+        let (first, end) = match range.is_empty() {
+            true => (0, 0),
+            false => (range.start >> self.shift, ((range.end - 1) >> self.shift) + 1),
         };
-        (first / 64..=last / 64).map(move |word| {
+        (first / 64..end.div_ceil(64)).map(move |word| {
             let from = first.max(word * 64) - word * 64;
-            let to = last.min(word * 64 + 63) - word * 64;
+            let to = (end - 1).min(word * 64 + 63) - word * 64;
             (word as u32, u64::MAX >> (63 - (to - from)) << from)
         })
     }

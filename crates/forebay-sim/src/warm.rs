@@ -1,0 +1,189 @@
+//! The ring of the cache on flash, and what a restart makes of it.
+//!
+//! # Fault model
+//! Ring and flash tier have a volatile cache: the loss of power brings back any sector that was written and
+//! not flushed, each by itself, unless it was written durably. The ring does not rot and drops no write that it
+//! acknowledged (flash does both: its granules have checksums). That the ring is void is noted elsewhere, at one
+//! instant, and lost by no crash. Flash that died has what it had when it comes back.
+
+use forebay_core::config::{Config, RingConfig};
+use forebay_core::engine::Engine;
+use forebay_core::geometry::{Grid, PAGE};
+use forebay_core::ids::{Generation, Nanos, Uuid};
+use forebay_core::log::recover::RecoveredLog;
+use forebay_core::log::reopen::Tail;
+use forebay_core::sealed::Page;
+use forebay_core::warm::RingGeometry;
+use forebay_core::warm::header::RingHeader;
+use forebay_core::warm::recover::RingReader;
+
+use crate::device::Device;
+use crate::memory::Memory;
+use crate::planted::Planted;
+use crate::rng::Rng;
+use crate::world::{Event, World, flash};
+
+const DISK: Uuid = Uuid(*b"a disk with ring");
+
+/// What outlives the engine.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    pub device: Device,
+    /// What is on flash, and may be believed.
+    header: Option<RingHeader>,
+    nonce: u64,
+    generation: Generation,
+}
+
+impl Ring {
+    pub(crate) fn new(rng: Rng) -> Ring {
+        let device = Device::new(0, true, rng);
+        Ring { device, header: None, nonce: 0x51a7e, generation: Generation(0) }
+    }
+
+    /// The ring on flash, if it describes this cache.
+    fn fits(&self, config: &Config) -> Option<RingHeader> {
+        let header = header(config, self.header?.nonce, self.header?.generation)?;
+        self.header.filter(|found| *found == header)
+    }
+}
+
+fn header(config: &Config, nonce: u64, generation: Generation) -> Option<RingHeader> {
+    let ring = config.ring?;
+    Some(RingHeader {
+        disk: DISK,
+        generation,
+        nonce,
+        disk_size: config.backend.size,
+        block_size: config.block_size as u32,
+        slots: (config.flash_bytes / config.block_size) as u32,
+        pages: ring.pages,
+    })
+}
+
+/// Perhaps the cache has a ring.
+pub(crate) fn ring(rng: &mut Rng, config: &mut Config) {
+    config.ring = None;
+    if config.flash_bytes == 0 || !rng.chance(800) {
+        return;
+    }
+    let slots = (config.flash_bytes / config.block_size) as u32;
+    let grid = Grid::new(config.backend.size, config.block_size, 0);
+    let granules = grid.granules_per_block();
+    let geometry = RingGeometry::new(slots, granules, config.block_size, config.backend.size);
+    let mut ring = RingConfig::new(DISK, Generation(0), 0, geometry.pages());
+    ring.record_delay = Nanos::from_micros(rng.pick(&[50, 500, 5_000, 100_000]));
+    ring.mark_delay = Nanos::from_micros(rng.pick(&[100, 2_000, 20_000, 500_000]));
+    config.ring = Some(ring);
+}
+
+struct Reader<'a> {
+    device: &'a Device,
+    first: u32,
+}
+
+impl RingReader for Reader<'_> {
+    fn load(&mut self, first: u32, _: u32, _: Option<(u32, u32)>) -> Result<(), String> {
+        self.first = first;
+        Ok(())
+    }
+
+    fn page(&self, index: u32) -> &Page {
+        let at = u64::from(self.first + index) * PAGE;
+        self.device.bytes()[at as usize..][..PAGE as usize].try_into().expect("a page")
+    }
+}
+
+impl World<'_> {
+    /// Makes the engine for the configuration, with the log that was recovered and with the cache that is on flash, if
+    /// it may be believed.
+    pub(crate) fn make_engine(&mut self, log: Option<(&RecoveredLog, Tail)>) {
+        if self.planted != Planted::RevivedPages {
+            self.ring.generation.0 += 1;
+        }
+        self.flash.flush_all();
+        self.ring.device.flush_all();
+        let found = self.ring.fits(&self.setup.config);
+        if let Some(header) = found {
+            self.begin(header.nonce, log);
+            let mut reader = Reader { device: &self.ring.device, first: 0 };
+            let records = log.iter().flat_map(|(log, _)| log.records.iter());
+            let logged = records.map(|record| record.range);
+            match self.engine.restore_cache(&header, &mut reader, logged) {
+                Ok(restored) => {
+                    self.log.line(self.now, || format!("warm: {restored:?}"));
+                    self.coverage.warm_restarts += 1;
+                    self.coverage.blocks_kept += restored.kept;
+                    self.coverage.blocks_dropped += restored.found - restored.kept;
+                    return;
+                }
+                Err(cold) => {
+                    self.coverage.rings_refused += 1;
+                    self.log.line(self.now, || format!("cold: {cold}"));
+                }
+            }
+        }
+        self.ring.nonce += 1;
+        self.begin(self.ring.nonce, log);
+        let config = &self.setup.config;
+        self.ring.header = header(config, self.ring.nonce, self.ring.generation);
+        let size = config.ring.map_or(0, |ring| u64::from(ring.pages) * PAGE);
+        if self.ring.device.bytes().len() as u64 != size {
+            self.ring.device = Device::new(size, true, self.chance.fork());
+            self.ring.device.faults = self.setup.log;
+            self.ring.device.timeout = config.flash_timeout;
+            self.ring.device.latency_max = Nanos::from_micros(100);
+        }
+        if self.flash.bytes().len() as u64 != self.engine.flash_size() {
+            self.flash = flash(&self.setup, &self.engine, self.chance.fork());
+            self.trusted.clear();
+        }
+    }
+
+    fn begin(&mut self, nonce: u64, log: Option<(&RecoveredLog, Tail)>) {
+        if let Some(ring) = &mut self.setup.config.ring {
+            (ring.nonce, ring.generation) = (nonce, self.ring.generation);
+        }
+        self.engine = Engine::new(self.setup.config).expect("a configuration that works");
+        if let Some((found, tail)) = log {
+            self.engine.restore(found, tail).expect("the log fits");
+        }
+    }
+
+    /// The ring is to be believed no more, which takes its time.
+    pub(crate) fn start_void(&mut self) {
+        let when = self.now.plus(Nanos(self.chance.skewed(5_000_000)));
+        self.queue.plan(when, Event::Void);
+    }
+
+    /// It is.
+    pub(crate) fn on_void(&mut self) {
+        self.coverage.rings_voided += 1;
+        if self.planted != Planted::ForgottenVoid {
+            self.ring.header = None;
+        }
+        self.engine.voided(self.now, true, &mut self.actions);
+    }
+
+    /// Power takes from flash what was not flushed.
+    pub(crate) fn flash_loses_power(&mut self) {
+        self.flash.lose_power();
+        self.ring.device.lose_power();
+    }
+
+    /// Ends in order and starts again; perhaps the host is off in between.
+    pub(crate) fn restart_in_order(&mut self) {
+        self.engine.shut_down(self.now, &mut self.actions);
+        self.drain();
+        let flushed = !self.engine.mode().logs();
+        if flushed {
+            self.backend.flush_all();
+        }
+        self.engine.close_ring(self.now, flushed, &mut self.actions);
+        self.drain();
+        self.coverage.restarts_in_order += 1;
+        let power = self.chance.chance(500);
+        self.crash(power);
+        self.memory = Memory::new(self.engine.memory_size());
+    }
+}
