@@ -35,6 +35,7 @@ mod open;
 pub mod place;
 pub mod pool;
 pub mod unix;
+mod warm;
 
 use crate::config::values::{Access, Name};
 use crate::config::{DaemonSpec, ListenerSpec};
@@ -297,7 +298,9 @@ fn open_pools(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, Pool>> {
     for disk in &spec.disks {
         let Some(flash) = &disk.flash else { continue };
         let log = disk.write_log.as_ref().map_or(0, |log| log.bytes);
-        let share = Share { cache: disk.flash_cache_bytes(), log };
+        let cache = disk.flash_cache_bytes();
+        let ring = open::ring_bytes_max(cache, disk.block_size);
+        let share = Share { cache, ring, log };
         shares.entry(flash.path.clone()).or_default().push(share);
     }
     let open = |(path, shares): (PathBuf, Vec<Share>)| {

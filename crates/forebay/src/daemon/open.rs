@@ -15,6 +15,7 @@ use forebay_core::engine::{Engine, metadata_bytes};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::{Nanos, SegmentId};
 use forebay_core::log::group_memory_pages;
+use forebay_core::warm::{REGIONS_MAX, RingGeometry};
 use forebay_frontends::nbd::Export;
 use forebay_io::arena::Arena;
 
@@ -24,8 +25,9 @@ use super::fence::{self, Place, Trail};
 use super::pool::owner::PoolHandle;
 use super::pool::staging::Staging;
 use super::pool::{self, DiskWish, LOCK_WAIT, OpenedLog, SharedPool};
+use super::warm;
 use crate::config::{DiskSpec, WriteLogSpec};
-use crate::shard::{FlashShare, LogShare, NewDisk};
+use crate::shard::{FlashShare, LogShare, NewDisk, RingShare};
 
 /// An open pool, and the way to its owner.
 pub(super) type Pools = BTreeMap<PathBuf, (SharedPool, PoolHandle)>;
@@ -91,6 +93,8 @@ fn on_flash(
     let examined = fence::examine(&mut pool, number, &wish, backend.witness(), &[])?;
     notes.extend(examined.notes());
     let evidence = examined.evidence();
+    // May what a former run cached be used, as far as its ring goes?
+    let keep = examined.keeps_cache();
     let generation = pool.begin_session(number)?;
     let mut fence = examined.begin(&pool, number, &mut notes);
     let mut log = None;
@@ -108,25 +112,45 @@ fn on_flash(
         log = Some(opened);
     }
     let mut cache = None;
+    let mut ring = None;
     if config.flash_bytes > 0 {
-        let area = pool.take_cache(number, config.flash_bytes)?;
-        if area.len < config.flash_bytes {
+        let wanted = config.flash_bytes;
+        let area = pool.take_cache(number, wanted, ring_bytes_max(wanted, spec.block_size))?;
+        if area.slots.len < wanted {
             let text = format!(
                 "the cache on flash has {} instead of {}: the rest is taken by logs that are not destaged",
-                rounded(area.len),
-                rounded(config.flash_bytes)
+                rounded(area.slots.len),
+                rounded(wanted)
             );
             notes.push((Severity::Warning, text));
         }
-        config.flash_bytes = area.len;
-        cache = Some(FlashShare { file: pool.share_file()?, offset: area.offset });
+        config.flash_bytes = area.slots.len;
+        ring = warm::Start::new(&pool, number, &area, generation, &mut config)?;
+        if ring.is_none() {
+            notes.push((Severity::Warning, warm::NO_ROOM.to_owned()));
+        }
+        let share = area.ring.filter(|_| ring.is_some()).map(|ring| RingShare {
+            offset: ring.offset + PAGE,
+            number,
+            owner: owner.clone(),
+        });
+        cache =
+            Some(FlashShare { file: pool.share_file()?, offset: area.slots.offset, ring: share });
+    } else {
+        pool.drop_cache(number)?;
     }
-    let mut engine = engine(config)?;
-    let mut needed: Vec<SegmentId> = Vec::new();
-    if let Some(log) = &log {
-        engine.restore(&log.found, log.tail).map_err(anyhow::Error::new)?;
-        needed = log.segments();
-    }
+    let make = |config: Config| -> Result<Engine> {
+        let mut engine = engine(config)?;
+        if let Some(log) = &log {
+            engine.restore(&log.found, log.tail).map_err(anyhow::Error::new)?;
+        }
+        Ok(engine)
+    };
+    let engine = match ring {
+        None => make(config)?,
+        Some(ring) => ring.engine(&pool, keep, config, log.as_ref(), make, &mut notes)?,
+    };
+    let needed: Vec<SegmentId> = log.as_ref().map_or_else(Vec::new, OpenedLog::segments);
     let staging = log.as_mut().and_then(|log| log.staging.take());
     let memory = Arc::new(memory(&engine, staging.as_ref())?);
     let found = fence.found(&pool.record(number));
@@ -149,6 +173,17 @@ fn on_flash(
     let place = Some(Place::new(shared.clone(), number, fence));
     let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, trail, evidence });
     Ok(Opened { engine, memory, backend, on_flash, place, notes })
+}
+
+/// Bytes that the ring of a cache needs, whatever the size of the disk.
+pub(super) fn ring_bytes_max(cache: u64, block_size: u64) -> u64 {
+    let slots = u32::try_from(cache / block_size).unwrap_or(u32::MAX);
+    if slots == 0 {
+        return 0;
+    }
+    let granules = (block_size / (block_size / 64).max(PAGE)) as u32;
+    let geometry = RingGeometry { slots, granules, regions: REGIONS_MAX as u32 };
+    (u64::from(geometry.pages()) + 1) * PAGE
 }
 
 /// What the engine is told of primary storage.

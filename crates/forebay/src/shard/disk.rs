@@ -11,7 +11,7 @@
 //! waiting clients try. It ends because each round consumes what clients sent before the turn.
 //!
 //! Draining: clients get what is in flight answered and are closed, the engine becomes idle, primary
-//! storage is flushed, the disk is done. With a write log it is enough that the log is durable: what it holds stays
+//! storage is flushed, what the cache holds is recorded, the disk is done. With a write log it is enough that the log is durable: what it holds stays
 //! there, and primary storage, which may be dead, is not waited for longer than [`LEAVE_MAX`]. A client that
 //! does not take its answers is not waited for longer than [`LEAVE_MAX`].
 
@@ -32,6 +32,7 @@ use forebay_io::reactor::{ArenaId, Completion, Reactor};
 use super::client::Clients;
 use super::device::Device;
 use super::log::Log;
+use super::ring::Ring;
 use super::token::{Class, token};
 use super::{DiskHandle, Drained, LogEnd, NewClient, NewDisk};
 use crate::daemon::api::{DiskStats, Dropped};
@@ -61,6 +62,7 @@ pub(crate) struct Disk {
     backend: Box<dyn Backend>,
     backend_events: Vec<BackendEvent>,
     flash: Option<Device>,
+    ring: Option<Ring>,
     log: Option<Log>,
     /// Where it is noted when primary storage is written to.
     trail: Option<Arc<Trail>>,
@@ -92,6 +94,8 @@ enum Ending {
     Draining,
     Flushing,
     Flushed(IoStatus),
+    /// What the cache holds is recorded for the next run.
+    Recording(IoStatus),
     /// Primary storage is let go of; nothing happens any more.
     Done(IoStatus),
 }
@@ -128,13 +132,12 @@ impl Disk {
         if !backend.properties().read_only {
             backend.submit(&mut cx, flush(FIRST_FLUSH, arena));
         }
-        let flash = match flash {
-            None => None,
-            Some(share) => {
-                let file = reactor.add_file(share.file)?;
-                Some(Device::new(file, share.offset, Class::Flash, number))
-            }
-        };
+        let (mut cache, mut ring) = (None, None);
+        if let Some(share) = flash {
+            let file = reactor.add_file(share.file)?;
+            cache = Some(Device::new(file, share.offset, Class::Flash, number));
+            ring = share.ring.map(|share| Ring::new(share, file, number, handle.clone()));
+        }
         let log = log.map(|share| Log::new(share, number, handle, reactor)).transpose()?;
         let mut disk = Disk {
             name,
@@ -143,7 +146,8 @@ impl Disk {
             arena,
             backend,
             backend_events,
-            flash,
+            flash: cache,
+            ring,
             log,
             trail,
             device_ended: Vec::new(),
@@ -208,6 +212,13 @@ impl Disk {
         }
     }
 
+    /// The ring is durably known not to be believed, or cannot be.
+    pub(crate) fn voided(&mut self, now: Nanos, known: bool) {
+        if !matches!(self.ending, Ending::Done(_)) {
+            self.engine.voided(now, known, &mut self.actions);
+        }
+    }
+
     /// Takes a client over.
     pub(crate) fn connect(&mut self, now: Nanos, reactor: &mut Reactor, client: NewClient) {
         if self.ending != Ending::Serving || self.is_detaching {
@@ -243,6 +254,11 @@ impl Disk {
             }
             Class::Log => {
                 let device = &mut self.log.as_mut().expect("its own token").device;
+                let (io, status, checksums) = device.finish(index, &completion, &self.memory);
+                self.engine.complete(now, io, status, checksums, &mut self.actions);
+            }
+            Class::Ring => {
+                let device = &mut self.ring.as_mut().expect("its own token").device;
                 let (io, status, checksums) = device.finish(index, &completion, &self.memory);
                 self.engine.complete(now, io, status, checksums, &mut self.actions);
             }
@@ -356,7 +372,8 @@ impl Disk {
                     log.map(|log| LogEnd { is_durable: log.is_durable, is_clean: log.is_clean });
                 Some(Drained { name: self.name.to_string(), status, log, is_quiet })
             }
-            Ending::Serving | Ending::Draining | Ending::Flushing | Ending::Flushed(_) => None,
+            Ending::Serving | Ending::Draining | Ending::Flushing => None,
+            Ending::Flushed(_) | Ending::Recording(_) => None,
         }
     }
 
@@ -403,6 +420,12 @@ impl Disk {
                     Action::Unlease(segment) => {
                         self.log.as_ref().expect("as above").unlease(segment);
                     }
+                    Action::Ring { memory } => {
+                        Ring::copy(self.engine.ring_pages(), memory, &self.memory);
+                    }
+                    Action::Void => {
+                        self.ring.as_ref().expect("the engine has a ring only with one").void();
+                    }
                     Action::Reply(reply) => self.reply(now, reactor, &reply),
                     Action::Event(event) => {
                         let (severity, text) = super::event::describe(event);
@@ -426,6 +449,12 @@ impl Disk {
                 let flash =
                     self.flash.as_mut().expect("the engine has a flash tier only with flash");
                 if let Some(status) = flash.start(io, reactor, self.arena, &self.memory) {
+                    self.device_ended.push((io.id, status));
+                }
+            }
+            Target::Ring => {
+                let ring = self.ring.as_mut().expect("the engine has a ring only with one");
+                if let Some(status) = ring.start(io, reactor, self.arena, &self.memory) {
                     self.device_ended.push((io.id, status));
                 }
             }
@@ -507,6 +536,15 @@ impl Disk {
             }
         }
         if let Ending::Flushed(status) = self.ending {
+            self.ending = Ending::Recording(status);
+            let flushed = status.is_ok() && !self.engine.mode().logs();
+            self.engine.close_ring(now, flushed, &mut self.actions);
+            self.run_actions(now, reactor);
+        }
+        // The log may be given up after this, so that the ring has to know what it dropped, or to be void.
+        if let Ending::Recording(status) = self.ending
+            && self.engine.is_ring_closed()
+        {
             let events = &mut self.backend_events;
             self.backend.detach(&mut BackendContext { now, reactor, events });
             self.trail = None;

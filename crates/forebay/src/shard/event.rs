@@ -26,6 +26,18 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
                 "flash was given up ({status:?}); the disk goes on with RAM and primary storage"
             ),
         ),
+        Event::RingFailed { status } => (
+            Severity::Warning,
+            format!(
+                "what the cache on flash holds is not recorded any more ({status:?}): it starts empty the next time"
+            ),
+        ),
+        Event::RingNotVoided => (
+            Severity::Error,
+            "flash cannot note that its cache must not be used again: before this disk is started on this flash \
+             the next time, remove the flash file, or zero the first MiB of the device"
+                .to_owned(),
+        ),
         Event::SlotQuarantined { offset } => (
             Severity::Warning,
             format!(

@@ -22,6 +22,7 @@ use std::thread::JoinHandle;
 use forebay_backends::Backend;
 use forebay_core::config::Mode;
 use forebay_core::engine::Engine;
+use forebay_core::pool::DiskNumber;
 use forebay_core::status::IoStatus;
 use forebay_frontends::nbd::{Export, Negotiated};
 use forebay_io::arena::Arena;
@@ -32,7 +33,7 @@ use tokio::sync::oneshot;
 use crate::daemon::api::{DiskStats, Dropped};
 use crate::daemon::events::EventSender;
 use crate::daemon::fence::Trail;
-use crate::daemon::pool::owner::Leased;
+use crate::daemon::pool::owner::{Leased, PoolHandle};
 pub use log::LogShare;
 
 mod client;
@@ -40,6 +41,7 @@ mod device;
 mod disk;
 mod event;
 mod log;
+mod ring;
 mod run;
 mod thread;
 mod token;
@@ -57,6 +59,8 @@ pub(crate) enum Command {
     Stats(u32, oneshot::Sender<DiskStats>),
     /// A disk's log got the segment that it asked for, or there is none.
     Leased(u32, Leased),
+    /// A disk's ring is durably known not to be believed (true), or cannot be.
+    Voided(u32, bool),
     /// Change a disk's mode.
     SetMode(u32, Mode, oneshot::Sender<Result<(), String>>),
     /// Stop destaging a disk (true) or go on.
@@ -98,6 +102,19 @@ pub struct FlashShare {
     pub file: std::os::fd::OwnedFd,
     /// Where the share begins.
     pub offset: u64,
+    /// What keeps the cache over a restart.
+    pub ring: Option<RingShare>,
+}
+
+/// The ring of a disk's cache.
+#[derive(Debug)]
+pub struct RingShare {
+    /// Where its first page is in the file or device.
+    pub offset: u64,
+    /// The disk in its pool.
+    pub number: DiskNumber,
+    /// Who can note that it must not be believed.
+    pub owner: PoolHandle,
 }
 
 /// A client whose handshake is over.
@@ -237,6 +254,15 @@ impl DiskHandle {
         }
     }
 
+    /// The answer to a disk whose ring must not be believed; waits for room in the mailbox.
+    pub(crate) fn voided(&self, known: bool) {
+        let mut command = Command::Voided(self.number, known);
+        while let Err(SendError::Full(back)) = self.sender.send(command) {
+            command = back;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     /// Asks for a mode; the disk is in it some time later.
     ///
     /// # Errors
@@ -307,6 +333,7 @@ impl std::fmt::Debug for Command {
             Command::Connect(..) => "Connect",
             Command::Stats(..) => "Stats",
             Command::Leased(..) => "Leased",
+            Command::Voided(..) => "Voided",
             Command::SetMode(..) => "SetMode",
             Command::Pause(..) => "Pause",
             Command::DropCache(..) => "DropCache",

@@ -111,6 +111,11 @@ impl Shard {
                     disk.leased(now, leased);
                 }
             }
+            Command::Voided(disk, known) => {
+                if let Some(disk) = self.disks.get_mut(disk as usize) {
+                    disk.voided(now, known);
+                }
+            }
             Command::SetMode(disk, mode, answer) => {
                 if let Some(disk) = self.disks.get_mut(disk as usize) {
                     let _ = answer.send(disk.set_mode(now, mode));

@@ -29,10 +29,12 @@ pub(crate) enum Class {
     Log,
     /// The disk's progress page.
     Progress,
+    /// The ring of the disk's cache.
+    Ring,
 }
 
-const CLASSES: [Class; 5] =
-    [Class::Backend, Class::Flash, Class::Connection, Class::Log, Class::Progress];
+const CLASSES: [Class; 6] =
+    [Class::Backend, Class::Flash, Class::Connection, Class::Log, Class::Progress, Class::Ring];
 
 /// The token of operation `index` of `class` of `disk`.
 pub(crate) fn token(class: Class, disk: u32, index: u64) -> Token {
@@ -54,6 +56,7 @@ fn code(class: Class) -> u64 {
         Class::Connection => 3,
         Class::Log => 4,
         Class::Progress => 5,
+        Class::Ring => 6,
     }
 }
 

@@ -341,6 +341,11 @@ impl Engine {
         }
     }
 
+    /// True when the ring is written no more: closed, or given up.
+    pub fn is_ring_closed(&self) -> bool {
+        self.ring.as_ref().is_none_or(|ring| ring.state == State::Off)
+    }
+
     /// True when nothing of the ring is to be waited for.
     pub(super) fn ring_is_settled(&self) -> bool {
         self.ring.as_ref().is_none_or(|ring| match ring.state {

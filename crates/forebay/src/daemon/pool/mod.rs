@@ -7,8 +7,7 @@
 //!   Pool::close ◄──────────────────────────────────────────────────────────────────────────┘
 //! ```
 //! `forebay_core::pool` has the format; this has its I/O. Cache segments are taken from the low end, contiguous for each
-//! disk, log segments from the high end. The read cache starts empty, so cache segments of an earlier run
-//! are free.
+//! disk (cache.rs), log segments from the high end. Those of an earlier run are kept for their disk while there is room.
 //!
 //! **Invariants**
 //! - What the tables say is durable before anybody acts on it.
@@ -27,6 +26,7 @@ use forebay_core::pool::lease::{Holder, Lease, Role};
 use forebay_core::pool::superblock::Superblock;
 use forebay_core::pool::{DiskNumber, PoolGeometry};
 
+mod cache;
 pub mod contents;
 pub mod file;
 pub(in crate::daemon) mod host;
@@ -35,11 +35,13 @@ mod record;
 mod recover;
 pub mod report;
 pub mod resolve;
+mod ring;
 pub mod staging;
 pub mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use cache::CacheArea;
 use contents::Contents;
 pub(super) use file::LOCK_WAIT;
 use file::PoolFile;
@@ -59,6 +61,8 @@ const SEGMENTS_WANTED: u64 = 256;
 pub struct Share {
     /// Bytes for cached data.
     pub cache: u64,
+    /// Bytes for the ring that keeps them over a restart.
+    pub ring: u64,
     /// Bytes for the write log.
     pub log: u64,
 }
@@ -67,13 +71,13 @@ impl Share {
     fn segments(self, size: u64) -> u64 {
         let log = self.log.div_ceil(size);
         let spare = if log > 0 { SPARE_SEGMENTS } else { 0 };
-        self.cache.div_ceil(size) + log + spare
+        self.cache.div_ceil(size) + self.ring.div_ceil(size) + log + spare
     }
 }
 
-/// Part of the pool for a disk's cache.
+/// A contiguous part of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheArea {
+pub struct Area {
     /// Where it begins in the pool, in bytes.
     pub offset: u64,
     /// Its bytes.
@@ -87,6 +91,8 @@ pub struct Pool {
     tables: Tables,
     /// The next ordinal of each disk's log, by number.
     next_ordinals: Vec<u64>,
+    /// Disks, by number, that have their cache in this run.
+    taken: Vec<bool>,
     /// Writing the tables failed.
     has_failed: bool,
 }
@@ -114,16 +120,20 @@ impl Pool {
                 file.sync().context("cannot flush the flash")?;
                 let tables = Tables::read(&file, superblock)
                     .with_context(|| format!("the flash {}", path.display()))?;
-                match fits(&tables, shares) {
+                // A pool of before rings, that cannot be made anew, goes on without.
+                let is_fixed =
+                    file.is_device() || tables.disks().any(|(n, _)| tables.log_segments(n) > 0);
+                let enough =
+                    fits(&tables, shares) || is_fixed && fits(&tables, &without_rings(shares));
+                match enough {
                     true => tables,
                     false => again(&file, &tables, shares)?,
                 }
             }
         };
         let disks = forebay_core::pool::DISKS_MAX.into();
-        let mut pool = Pool { file, tables, next_ordinals: vec![0; disks], has_failed: false };
-        pool.free_caches()?;
-        Ok(pool)
+        let (next_ordinals, taken) = (vec![0; disks], vec![false; disks]);
+        Ok(Pool { file, tables, next_ordinals, taken, has_failed: false })
     }
 
     /// Opens and locks a pool that is there, to change what it says of a disk that is not served.
@@ -140,7 +150,8 @@ impl Pool {
         let tables = Tables::read(&file, superblock)
             .with_context(|| format!("the flash {}", path.display()))?;
         let disks = forebay_core::pool::DISKS_MAX.into();
-        Ok(Pool { file, tables, next_ordinals: vec![0; disks], has_failed: false })
+        let (next_ordinals, taken) = (vec![0; disks], vec![false; disks]);
+        Ok(Pool { file, tables, next_ordinals, taken, has_failed: false })
     }
 
     /// Whether I/O goes past the page cache.
@@ -181,40 +192,16 @@ impl Pool {
         self.file.share()
     }
 
-    /// Takes contiguous segments for a disk's cache; fewer than asked for, when logs are in the way.
-    ///
-    /// # Errors
-    /// None is free, or the medium's.
-    pub fn take_cache(&mut self, disk: DiskNumber, bytes: u64) -> Result<CacheArea> {
-        let size = self.geometry().segment_size();
-        let wanted = bytes.div_ceil(size) as usize;
-        let mut best: &[SegmentId] = &[];
-        let free: Vec<SegmentId> = self.free_segments().collect();
-        for run in free.chunk_by(|a, b| a.0 + 1 == b.0) {
-            if run.len() > best.len() {
-                best = run;
-            }
-            if best.len() >= wanted {
-                break;
-            }
-        }
-        let taken = &best[..wanted.min(best.len())];
-        ensure!(!taken.is_empty(), "the flash {} has no free segment", self.file.path().display());
-        let generation = self.generation(disk);
-        let lease = Lease { disk, role: Role::Cache, generation, ordinal: 0 };
-        self.tables
-            .set_holders(&self.file, taken, Holder::Leased(lease))
-            .context("cannot lease flash for the cache")?;
-        let offset = self.geometry().segment_offset(taken[0]);
-        Ok(CacheArea { offset, len: bytes.min(taken.len() as u64 * size) })
-    }
-
     /// Leases a segment to a disk's log, durably; `None` when there is none, or flash fails.
     pub fn lease_log(&mut self, disk: DiskNumber) -> Option<(SegmentId, u64)> {
         if self.has_failed {
             return None;
         }
-        let segment = self.free_segments().last()?;
+        let mut segment = self.free_segments().last();
+        if segment.is_none() && self.give_up_a_cache() {
+            segment = self.free_segments().last();
+        }
+        let segment = segment?;
         let ordinal = self.next_ordinals[usize::from(disk.0)];
         let generation = self.generation(disk);
         let lease = Lease { disk, role: Role::Log, generation, ordinal };
@@ -256,23 +243,6 @@ impl Pool {
     fn generation(&self, disk: DiskNumber) -> Generation {
         self.tables.disk(disk).map_or(Generation(0), |record| record.pending)
     }
-
-    /// Cached data do not outlive the process: their segments are free.
-    fn free_caches(&mut self) -> Result<()> {
-        let caches: Vec<SegmentId> = self
-            .tables
-            .leases
-            .iter()
-            .filter(|(_, holder)| match holder {
-                Holder::Leased(lease) => lease.role != Role::Log,
-                Holder::Free | Holder::Metadata => false,
-            })
-            .map(|(segment, _)| segment)
-            .collect();
-        self.tables
-            .set_holders(&self.file, &caches, Holder::Free)
-            .context("cannot write the tables of the pool")
-    }
 }
 
 /// Makes a pool for these shares; of all of a device.
@@ -294,7 +264,10 @@ fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
     while total / size > u64::from(SEGMENTS_MAX) / 2 {
         size *= 2;
     }
-    let segments: u64 = shares.iter().map(|share| share.segments(size)).sum();
+    let all = |shares: &[Share]| -> u64 { shares.iter().map(|share| share.segments(size)).sum() };
+    // A device that is just large enough for the rest goes without rings.
+    let has_room = !file.is_device() || all(shares) * size * 17 / 16 <= total;
+    let segments = if has_room { all(shares) } else { all(&without_rings(shares)) };
     let metadata = |segments: u64| {
         let geometry = PoolGeometry::new(size, (segments + 64) * size);
         geometry.map(|geometry| u64::from(geometry.metadata_segments()))
@@ -313,6 +286,11 @@ fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
 
 /// The smallest segment that is chosen.
 const SMALLEST_SEGMENT: u64 = 1 << 20;
+
+/// The same without what keeps caches over a restart.
+fn without_rings(shares: &[Share]) -> Vec<Share> {
+    shares.iter().map(|share| Share { ring: 0, ..*share }).collect()
+}
 
 /// True when the pool has room for these shares.
 fn fits(tables: &Tables, shares: &[Share]) -> bool {

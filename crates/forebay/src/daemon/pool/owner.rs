@@ -19,9 +19,13 @@ pub type Leased = Option<(SegmentId, u64)>;
 /// Takes the answer to a request for a segment; must not wait.
 pub type Answer = Box<dyn FnOnce(Leased) + Send>;
 
+/// Takes the answer whether it is durably known that a ring must not be believed; must not wait.
+pub type VoidAnswer = Box<dyn FnOnce(bool) + Send>;
+
 enum Wish {
     Lease(DiskNumber, Answer),
     Free(SegmentId),
+    Void(DiskNumber, VoidAnswer),
 }
 
 /// The way to a pool's owner. Cheap to clone, never waits.
@@ -41,6 +45,11 @@ impl PoolHandle {
     pub fn lease(&self, disk: DiskNumber, answer: Answer) {
         // Without its owner there is nobody who would need it.
         let _ = self.wishes.send(Wish::Lease(disk, answer));
+    }
+
+    /// The ring of the cache of `disk` must not be believed any more.
+    pub fn void(&self, disk: DiskNumber, answer: VoidAnswer) {
+        let _ = self.wishes.send(Wish::Void(disk, answer));
     }
 
     /// Gives a segment back.
@@ -95,6 +104,7 @@ fn own(pool: &SharedPool, wishes: &Receiver<Wish>) {
                 Some(leased) => answer(Some(leased)),
                 None => waiting.push((Instant::now() + NONE_LEFT_PAUSE, answer)),
             },
+            Ok(Wish::Void(disk, answer)) => answer(lock(pool).void_ring(disk)),
             Ok(Wish::Free(segment)) => {
                 // What comes together shares a write.
                 let mut segments = vec![segment];

@@ -114,8 +114,15 @@ impl Pool {
         let Some(number) = free else {
             bail!("the flash {shown} holds {DISKS_MAX} disks already, and no more are possible")
         };
+        // What a former disk of this number has cached is nobody's.
+        self.drop_cache(number)?;
         self.tables.set_disk(&self.file, number, Some(new_record(wish)?))?;
         Ok(number)
+    }
+
+    /// The name for good of a disk that was admitted.
+    pub fn disk_uuid(&self, number: DiskNumber) -> Uuid {
+        self.record(number).uuid
     }
 
     /// Takes note that a session of the disk begins: nothing was written under the generation returned, and
@@ -201,6 +208,9 @@ impl Pool {
         record.closed = host::now();
         if let Some(last) = last {
             record.evidence = Evidence { sidecar: record.evidence.sidecar, ..last };
+        }
+        if end == EndOfSession::Detached {
+            self.drop_cache(number)?;
         }
         let record = (end != EndOfSession::Detached).then_some(record);
         self.tables.set_disk(&self.file, number, record)

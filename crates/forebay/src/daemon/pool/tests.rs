@@ -11,7 +11,7 @@ fn open(path: &Path, shares: &[Share]) -> Result<Pool, String> {
 }
 
 fn share(cache: u64, log: u64) -> Share {
-    Share { cache: cache * MIB, log: log * MIB }
+    Share { cache: cache * MIB, ring: 0, log: log * MIB }
 }
 
 fn wish(name: &str, uri: &str) -> DiskWish {
@@ -124,9 +124,10 @@ fn segments_are_leased_from_the_end_and_caches_are_in_one_piece_at_the_start() {
     let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
     let geometry = pool.geometry();
     assert_eq!(log.tail.segment, SegmentId(geometry.segments() - 1));
-    let cache = pool.take_cache(number, 5 * MIB).unwrap();
+    let cache = pool.take_cache(number, 5 * MIB, 0).unwrap();
     let metadata = u64::from(geometry.metadata_segments()) * geometry.segment_size();
-    assert_eq!(cache, CacheArea { offset: metadata, len: 5 * MIB });
+    let slots = Area { offset: metadata, len: 5 * MIB };
+    assert_eq!(cache, CacheArea { slots, ring: None, is_kept: false });
     let mut ordinals = Vec::new();
     while let Some((_, ordinal)) = pool.lease_log(number) {
         ordinals.push(ordinal);
@@ -135,9 +136,71 @@ fn segments_are_leased_from_the_end_and_caches_are_in_one_piece_at_the_start() {
     assert_eq!(ordinals.len() as u64, 3 + SPARE_SEGMENTS);
     assert!(pool.free(&[log.tail.segment]) && pool.lease_log(number).is_some());
     drop(pool);
-    // What the cache had is free in the next run, what the log had is not.
-    let pool = open(&path, &[share(5, 4)]).unwrap();
-    assert_eq!(pool.free_segments().count(), 5);
+    // In the next run the cache is kept, until a log needs room.
+    let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    assert_eq!(pool.free_segments().count(), 0);
+    assert!(pool.lease_log(number).is_some());
+    assert_eq!(pool.free_segments().count(), 4);
+}
+
+#[test]
+fn a_cache_is_where_it_was_until_another_is_asked_for_or_its_ring_is_void() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [Share { cache: 5 * MIB, ring: 2 * MIB, log: 4 * MIB }];
+    let mut pool = open(&path, &shares).unwrap();
+    let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
+    let first = pool.take_cache(number, 5 * MIB, 2 * MIB).unwrap();
+    assert!(!first.is_kept);
+    let reopen = |pool: Pool| {
+        drop(pool);
+        open(&path, &shares).unwrap()
+    };
+    pool = reopen(pool);
+    let again = pool.take_cache(number, 5 * MIB, 2 * MIB).unwrap();
+    assert_eq!(again, CacheArea { is_kept: true, ..first });
+    assert!(pool.void_ring(number));
+    pool = reopen(pool);
+    assert!(!pool.take_cache(number, 5 * MIB, 2 * MIB).unwrap().is_kept);
+    pool = reopen(pool);
+    assert!(pool.take_cache(number, 5 * MIB, 2 * MIB).unwrap().is_kept);
+    pool = reopen(pool);
+    assert!(!pool.take_cache(number, 4 * MIB, 2 * MIB).unwrap().is_kept);
+    // A disk without a cache leaves no ring behind.
+    pool = reopen(pool);
+    pool.drop_cache(number).unwrap();
+    pool = reopen(pool);
+    assert!(!pool.take_cache(number, 4 * MIB, 2 * MIB).unwrap().is_kept);
+    // Another disk needs the room.
+    pool = reopen(pool);
+    let (other, _) = serve(&mut pool, &wish("web", "file:/web"));
+    assert!(pool.take_cache(other, 5 * MIB, 2 * MIB).unwrap().ring.is_some());
+    assert!(!pool.take_cache(number, 4 * MIB, 0).is_ok_and(|area| area.is_kept));
+}
+
+#[test]
+fn a_ring_that_is_leased_anew_has_no_header_of_an_older_one() {
+    use forebay_core::warm::header::RingHeader;
+    let folder = tempfile::tempdir().unwrap();
+    let mut pool =
+        open(&folder.path().join("flash"), &[Share { cache: MIB, ring: MIB, log: 0 }]).unwrap();
+    let number = pool.admit(&wish("db", "file:/db")).unwrap();
+    let ring = pool.take_cache(number, MIB, MIB).unwrap().ring.unwrap();
+    let disk = pool.disk_uuid(number);
+    let header = RingHeader {
+        disk,
+        generation: Generation(1),
+        nonce: 5,
+        disk_size: 64 * MIB,
+        block_size: 8192,
+        slots: 128,
+        pages: 200,
+    };
+    pool.begin_ring(ring, &header).unwrap();
+    assert_eq!(pool.ring_header(ring).unwrap(), Some(header));
+    pool.drop_cache(number).unwrap();
+    let ring = pool.take_cache(number, MIB, MIB).unwrap().ring.unwrap();
+    assert_eq!(pool.ring_header(ring).unwrap(), None);
 }
 
 #[test]
