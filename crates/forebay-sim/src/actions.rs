@@ -152,6 +152,7 @@ impl World<'_> {
             Target::Backend => &mut self.backend,
             Target::Flash => &mut self.flash,
             Target::Log => &mut self.pool.device,
+            Target::Ring => &mut self.ring.device,
         };
         device.fate = Some((trial.nth, trial.fate));
         self.act(trial.action);
@@ -159,6 +160,7 @@ impl World<'_> {
             Target::Backend => &mut self.backend,
             Target::Flash => &mut self.flash,
             Target::Log => &mut self.pool.device,
+            Target::Ring => &mut self.ring.device,
         };
         let reached = device.fate.take().is_none();
         if trial.action == Action::Detach {

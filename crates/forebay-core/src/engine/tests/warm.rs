@@ -323,3 +323,99 @@ fn the_ring_goes_round_and_still_says_everything() {
     let last = rig.engine.statistics().ring.expect("a ring").last_page;
     assert!(last > 2 * u64::from(rig.engine.config().ring.expect("a ring").pages), "{last}");
 }
+
+/// A rig whose ring has pages `1..=last`, one batch each.
+fn with_pages(last: u64) -> Rig {
+    let mut rig = Rig::new(with_ring(16));
+    let of = |rig: &Rig| rig.engine.statistics().ring.expect("a ring").last_page;
+    rig.settle_ring();
+    let mut block = 0;
+    while of(&rig) < last {
+        rig.fill(block..block + 1);
+        block += 1;
+        rig.settle_ring();
+    }
+    rig
+}
+
+#[test]
+fn a_page_that_was_durable_and_is_gone_makes_the_cache_cold() {
+    let rig = with_pages(8);
+    let last = rig.engine.statistics().ring.expect("a ring").last_page;
+    assert!(rig.restarted().is_ok());
+    for page in 1..=last {
+        let mut torn = with_pages(8);
+        torn.ring[(page as usize - 1) * 4096 + 100] ^= 1;
+        match torn.restarted() {
+            Err(cold) => assert_eq!(cold, Cold::Missing(page)),
+            // The very last one cannot be told from a torn write; what it said is not there then.
+            Ok((_, restored)) => assert!(page == last && restored.found > 0, "page {page}"),
+        }
+    }
+}
+
+#[test]
+fn pages_beyond_a_gap_never_count_again() {
+    let rig = with_pages(8);
+    let last = rig.engine.statistics().ring.expect("a ring").last_page;
+    // The last page but one is lost, and was not known to be durable: a batch of two, torn.
+    let mut torn = with_pages(8);
+    let durable = last - 2;
+    for page in [last - 1, last] {
+        let at = (page as usize - 1) * 4096;
+        let bytes: &mut [u8] = &mut torn.ring[at..at + 4096];
+        bytes[56..64].copy_from_slice(&durable.to_le_bytes());
+        crate::sealed::seal(bytes.try_into().expect("a page"));
+    }
+    torn.ring[(last as usize - 2) * 4096 + 7] ^= 1;
+    let (mut next, first) = torn.restarted().expect("warm, up to the gap");
+    // The next run fills the gap and dies: what lies behind is of an older run.
+    next.fill(200..201);
+    next.tick(1_000);
+    next.settle();
+    assert_eq!(next.engine.statistics().ring.expect("a ring").last_page, last - 1);
+    let (_, second) = next.restarted().expect("warm");
+    assert_eq!(second.found, first.found + 1);
+}
+
+#[test]
+fn flushed_is_noted_after_the_ring_knows_what_the_log_dropped() {
+    let pages = with_ring(16).ring;
+    let mut rig = Rig::new(Config {
+        flash_bytes: 64 * KIB,
+        flash_admission: crate::config::FlashAdmission::Always,
+        ring: pages,
+        ..with_log()
+    });
+    rig.settle_log();
+    for block in 0..4 {
+        rig.read(block, block * 4096, 4096);
+        rig.settle_log();
+    }
+    rig.write_with(10, 4096, 4096, 0xAA, true);
+    let mut recorded = None;
+    for _ in 0..200 {
+        rig.grant();
+        let last = rig.engine.statistics().ring.expect("a ring").last_page;
+        if rig.drawn().iter().any(|io| io == "F 0+0") {
+            recorded = Some(last);
+        }
+        let notes = rig.pending.iter().any(|io| {
+            matches!(io.op, IoOp::Progress { flushed, .. } if flushed > crate::ids::Sequence(0))
+        });
+        if notes {
+            assert!(recorded.is_some_and(|before| last > before), "the ring was not written");
+            let (_, restored) = rig.restarted().expect("warm");
+            assert_eq!(restored.kept, 3);
+            return;
+        }
+        match rig.pending.is_empty() {
+            false => rig.complete(0, IoStatus::Ok),
+            true => {
+                rig.now = rig.now.max(rig.engine.next_deadline());
+                rig.tick(0);
+            }
+        }
+    }
+    panic!("flushed was never noted: {:?}", rig.drawn());
+}

@@ -100,7 +100,8 @@ impl Engine {
 fn first_flags(flash: &mut FlashTier) -> PageFlags {
     let changes = flash.changes.as_mut().expect("it is recorded");
     let was_emptied = std::mem::take(&mut changes.emptied);
-    if !was_emptied && !(flash.dir.is_empty() && flash.dir.has_retired()) {
+    let is_empty = was_emptied || flash.dir.is_empty() && flash.dir.has_retired();
+    if !is_empty {
         return PageFlags::default();
     }
     while flash.dir.record_retired().is_some() {}

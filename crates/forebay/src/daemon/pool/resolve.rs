@@ -2,7 +2,7 @@
 //! discarded. The disk is not served meanwhile.
 
 use anyhow::{Context, Result};
-use forebay_core::ids::{Generation, SegmentId, Sequence};
+use forebay_core::ids::{Generation, Sequence};
 use forebay_core::log::recover::{RecoverError, RecoveredLog};
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::{DiskFlags, Evidence, SessionEnd};
@@ -68,7 +68,7 @@ impl Pool {
         undecided: &Undecided,
         (size, evidence): (u64, Evidence),
     ) -> Result<()> {
-        self.drop_caches(number)?;
+        self.drop_cache(number)?;
         let mut record = self.record(number);
         record.flags.0 &= !DiskFlags::UNRESOLVED.0;
         if undecided.missing > 0 {
@@ -89,7 +89,7 @@ impl Pool {
         undecided: &Undecided,
         (size, evidence): (u64, Evidence),
     ) -> Result<()> {
-        self.drop_caches(number)?;
+        self.drop_cache(number)?;
         let mut record = self.record(number);
         let (disk, last) = (record.uuid, undecided.last);
         let progress = Progress { disk, flushed: last, through: last };
@@ -121,24 +121,6 @@ impl Pool {
         }
         record.pending = seen;
         self.tables.set_disk(&self.file, number, Some(record))
-    }
-
-    /// Nothing that was cached of the disk is used again.
-    fn drop_caches(&mut self, number: DiskNumber) -> Result<()> {
-        let log: Vec<SegmentId> =
-            self.tables.leases.log_of(number).map(|leased| leased.segment).collect();
-        let is_cache =
-            |holder: Holder| matches!(holder, Holder::Leased(lease) if lease.disk == number);
-        let caches: Vec<SegmentId> = self
-            .tables
-            .leases
-            .iter()
-            .filter(|(segment, holder)| is_cache(*holder) && !log.contains(segment))
-            .map(|(segment, _)| segment)
-            .collect();
-        self.tables
-            .set_holders(&self.file, &caches, Holder::Free)
-            .context("cannot write the tables of the pool")
     }
 }
 
