@@ -6,7 +6,8 @@
 //!
 //!   Idle ─mark─► Gathering ─delay─► turn, writes under way kept ─► Flushing ─a flush that began later─► Recording ─► cleared
 //! ```
-//! A flush of the guest serves as well as an own one, for which the ring waits as long again. A region whose write
+//! A flush of the guest serves as well as an own one, for which the ring waits as long again; at the start of a run
+//! it does not wait. A region whose write
 //! is under way, also one whose time is over, is marked until the turn after it ended.
 
 use super::State;
@@ -36,11 +37,17 @@ impl Turn {
         if is_marked { Turn::Gathering(None) } else { Turn::Idle }
     }
 
+    /// At the start of a run: what is marked was written by a former one, and goes with the first flush.
+    pub(super) fn first(is_marked: bool) -> Turn {
+        if is_marked { Turn::Flushing(1, Nanos(0)) } else { Turn::Idle }
+    }
+
     pub(super) fn deadline(&self, now: Nanos, flush: &FlushState) -> Nanos {
         let later = |time: Nanos| if time > now { time } else { Nanos::NEVER };
         match *self {
             Turn::Idle | Turn::Recording(_) => Nanos::NEVER,
             Turn::Gathering(until) => until.unwrap_or(Nanos::NEVER),
+            Turn::Flushing(_, until) if flush.is_in_flight() => later(until),
             Turn::Flushing(_, until) => later(until.max(flush.retry_at())),
         }
     }

@@ -142,7 +142,7 @@ impl Ring {
             state: State::Active,
             pages: vec![[0; PAGE_LEN]; BATCH_PAGES as usize].into(),
             memory: Span { offset: base, len: BATCH_PAGES * PAGE as u32 },
-            turn: Turn::new(!config.backend.read_only),
+            turn: Turn::first(!config.backend.read_only),
             marks,
             walk: Walk::new(geometry.positions()),
             next_page: 1,

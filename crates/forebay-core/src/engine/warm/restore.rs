@@ -63,7 +63,7 @@ impl Engine {
         }
         ring.walk.end_restore();
         ring.marks.restore(&found.marks);
-        ring.turn = Turn::new(ring.marks.any());
+        ring.turn = Turn::first(ring.marks.any());
         if ring.marks.any() {
             for slot in (0..flash.dir.slots()).map(SlotId) {
                 let block = flash.dir.block_of(slot);

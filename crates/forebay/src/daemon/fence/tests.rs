@@ -62,7 +62,7 @@ impl Bed {
     }
 
     fn pool(&self) -> Pool {
-        Pool::open(&self.path("pool"), &[Share { cache: MIB, log: 4 * MIB }]).unwrap()
+        Pool::open(&self.path("pool"), &[Share { cache: MIB, ring: 0, log: 4 * MIB }]).unwrap()
     }
 
     fn witness(&self) -> Witness {

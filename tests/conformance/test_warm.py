@@ -1,0 +1,139 @@
+"""The cache on flash over restarts: it is there again, without a read of primary storage, and never older than it."""
+from bed import MIB, eventually, pattern, test
+from test_write_back import attach
+
+SIZE = 16 * MIB
+BLOCK = 8192
+CACHED = 2 * MIB
+MODES = {"write-through": [], "write-back": ["--write-log", "4MiB"]}
+
+
+def start(bed, mode, *, flash="16MiB"):
+    image = bed.image("%s.raw" % mode, SIZE)
+    return bed.disk("file:" + image, ram="0", flash="%s:%s" % (bed.path(mode), flash), mode=mode, name=mode,
+                    extra=[*MODES[mode], "--flash-admission", "always", "--bypass-sequential", "off"])
+
+
+def ring(disk):
+    return disk.stats()["ring"]
+
+
+def fill(disk, h, start=0, length=CACHED):
+    """Reads blocks until flash has them."""
+    def is_there():
+        for at in range(start, start + length, BLOCK):
+            h.pread(BLOCK, at)
+        before = disk.stats()["counters"]["backend_reads"]
+        for at in range(start, start + length, BLOCK):
+            h.pread(BLOCK, at)
+        return disk.stats()["counters"]["backend_reads"] == before
+    eventually(is_there, "the cache has %d blocks" % (length // BLOCK))
+
+
+def recorded(disk):
+    """Everything that is in the cache is durably in the ring, and no mark is in its way."""
+    def is_recorded():
+        now = ring(disk)
+        return now["state"] == "recorded" and now["regions_marked"] == 0 and now["last_page"] > 0
+    eventually(is_recorded, "no region is marked", seconds=60)
+
+
+def expect(h, version_of):
+    for at in range(0, CACHED, BLOCK):
+        assert bytes(h.pread(BLOCK, at)) == pattern(at, BLOCK, version_of(at)), "byte %d" % at
+
+
+@test(forebay_only=True)
+def a_restart_serves_from_flash_without_primary_storage(bed):
+    for mode in MODES:
+        disk = start(bed, mode)
+        h = attach(disk)
+        fill(disk, h)
+        h.shutdown()
+        assert disk.stop() == 0
+        disk.start()
+        found = ring(disk)
+        assert found["is_warm"] and found["blocks_found"] == found["blocks_kept"] >= CACHED // BLOCK, found
+        h = attach(disk)
+        expect(h, lambda at: 0)
+        counters = disk.stats()["counters"]
+        assert counters["backend_reads"] == 0, counters
+        assert counters["read_hits_flash"] == CACHED // BLOCK, counters
+        assert "blocks (100 %) are kept after an end in order" in events(bed, disk)
+        h.shutdown()
+        assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def writes_between_restarts_are_never_served_stale(bed):
+    for mode in MODES:
+        disk = start(bed, mode)
+        h = attach(disk)
+        fill(disk, h)
+        versions = {}
+        for round_ in range(6):
+            for at in range(round_ * BLOCK, CACHED, 7 * BLOCK):
+                versions[at] = round_ + 1
+                h.pwrite(pattern(at, BLOCK, versions[at]), at)
+            if round_ % 2:
+                h.flush()
+            if round_ % 3 == 2:
+                h.shutdown()
+                assert disk.stop() == 0
+                disk.start()
+            else:
+                disk.restart()
+            h = attach(disk)
+            expect(h, lambda at: versions.get(at, 0))
+            fill(disk, h)
+        h.shutdown()
+
+
+@test(forebay_only=True)
+def a_kill_leaves_the_cache_warm_but_for_what_was_being_written(bed):
+    for mode in MODES:
+        disk = start(bed, mode)
+        h = attach(disk)
+        fill(disk, h)
+        fill(disk, h, 8 * MIB, MIB)
+        recorded(disk)
+        # Another change, and its record, are behind everything before.
+        page = ring(disk)["last_page"]
+        fill(disk, h, 12 * MIB, 64 * BLOCK)
+        eventually(lambda: ring(disk)["last_page"] > page, "the last blocks are recorded")
+        h.pwrite(pattern(0, BLOCK, 1), 0)
+        disk.restart()
+        found = ring(disk)
+        assert found["is_warm"], events(bed, disk)
+        # The block, or the region of 64 KiB around it, is gone, and nothing else of what was recorded.
+        assert 0 < found["blocks_found"] - found["blocks_kept"] <= 8 or mode == "write-back", found
+        assert found["blocks_kept"] >= (CACHED + MIB) // BLOCK - 8, found
+        h = attach(disk)
+        expect(h, lambda at: 1 if at == 0 else 0)
+        counters = disk.stats()["counters"]
+        assert counters["backend_reads"] <= 8, counters
+        h.shutdown()
+        assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def another_size_or_block_starts_empty(bed):
+    disk = start(bed, "write-through")
+    h = attach(disk)
+    fill(disk, h)
+    h.shutdown()
+    assert disk.stop() == 0
+    disk.command += ["--block-size", "16KiB"]
+    disk.start()
+    assert not ring(disk)["is_warm"]
+    h = attach(disk)
+    expect(h, lambda at: 0)
+    h.shutdown()
+    assert disk.stop() == 0
+    disk.start()
+    assert ring(disk)["is_warm"]
+    assert disk.stop() == 0
+
+
+def events(bed, disk):
+    return bed.run([bed.program, "events", disk.name, "--control", bed.path(disk.name + ".control")])
