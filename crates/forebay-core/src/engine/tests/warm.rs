@@ -350,7 +350,8 @@ fn a_page_that_was_durable_and_is_gone_makes_the_cache_cold() {
         let mut torn = with_pages(8);
         torn.ring[(page as usize - 1) * 4096 + 100] ^= 1;
         match torn.restarted() {
-            Err(cold) => assert_eq!(cold, Cold::Missing(page)),
+            // Without the first one a ring as short as this has no page that is looked at.
+            Err(cold) => assert!(cold == Cold::Missing(page) || page == 1 && cold == Cold::Empty),
             // The very last one cannot be told from a torn write; what it said is not there then.
             Ok((_, restored)) => assert!(page == last && restored.found > 0, "page {page}"),
         }
