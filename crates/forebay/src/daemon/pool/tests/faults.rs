@@ -160,7 +160,7 @@ impl Told {
     }
 }
 
-const SHARES: [Share; 1] = [Share { cache: 2 * MIB, log: 3 * MIB }];
+const SHARES: [Share; 1] = [Share { cache: 2 * MIB, ring: 0, log: 3 * MIB }];
 
 /// The life of a disk: two sessions, the first left as by a crash, more segments, destaging, each kind of end.
 fn life(path: &Path, told: &mut Told) -> Result<()> {
