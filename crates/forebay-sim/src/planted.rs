@@ -40,7 +40,7 @@ pub enum Planted {
 
 impl Planted {
     /// Those that random runs find.
-    pub const BY_CHANCE: [Planted; 11] = [
+    pub const BY_CHANCE: [Planted; 8] = [
         Planted::SkippedCopy,
         Planted::UncheckedFlash,
         Planted::EarlyFlush,
@@ -49,9 +49,6 @@ impl Planted {
         Planted::RecordBeforeData,
         Planted::VolatileLog,
         Planted::ForgottenNote,
-        Planted::ForgottenVoid,
-        Planted::VolatileRing,
-        Planted::RevivedPages,
     ];
 
     /// Those that a crash at the right instant finds.

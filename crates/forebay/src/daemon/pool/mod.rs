@@ -266,7 +266,10 @@ fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
     }
     let all = |shares: &[Share]| -> u64 { shares.iter().map(|share| share.segments(size)).sum() };
     // A device that is just large enough for the rest goes without rings.
-    let has_room = !file.is_device() || all(shares) * size * 17 / 16 <= total;
+    let has_room = !file.is_device() || {
+        let needed = all(shares) * size + (4 << 20);
+        needed <= total
+    };
     let segments = if has_room { all(shares) } else { all(&without_rings(shares)) };
     let metadata = |segments: u64| {
         let geometry = PoolGeometry::new(size, (segments + 64) * size);
