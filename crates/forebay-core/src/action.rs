@@ -96,7 +96,9 @@ pub struct Io {
     /// What to do.
     pub op: IoOp,
     /// Bytes per checksum: the executor reports the CRC32C of each piece of this length of `memory`
-    /// (taken before a write starts, or after a read ended) with the completion. 0: none wanted.
+    /// (taken before a write starts, or after a read ended) with the completion. 0: none wanted. For a
+    /// group of the log it reports those of its data pages as they were when their records were staged; others
+    /// may come before them.
     pub checksum_piece: u32,
 }
 

@@ -1,8 +1,13 @@
-//! Request buffers: runs of pages in one bounded area, first fit from where the last search ended.
+//! Request buffers: runs of pages in one bounded area, first fit from its start.
 //!
 //! A buffer is contiguous, so that any request is one piece of memory for every device. The area is
-//! small (tens of MiB), so a bitmap with a rotating start is enough: the usual search ends at the
-//! first word it looks at. Nothing is moved; a long run waits until enough neighbours came back.
+//! small (tens of MiB), so a bitmap is enough, searched from the first page that may be free. Pages are
+//! used again as soon as they can be, because what was used a moment ago is in the CPU's caches.
+//! Nothing is moved; a long run waits until enough neighbours came back.
+//!
+//! **Spent.** A buffer may be the source of copies that the executor was asked for and has not made. It
+//! is *spent* then, not given back: it counts as free, and can be taken again after the executor has
+//! carried out everything.
 
 use crate::geometry::PAGE;
 
@@ -13,9 +18,16 @@ pub struct BufferPool {
     taken: Vec<u64>,
     pages: u32,
     pages_free: u32,
-    /// Where the next search starts.
-    hint: u32,
+    /// No page before it is free.
+    first_free: u32,
+    /// Spent since [`BufferPool::asked`] was last called, and before.
+    spent: Vec<(u32, u32)>,
+    spent_before: Vec<(u32, u32)>,
+    pages_spent: u32,
 }
+
+/// Spent buffers that there is room for at once before the lists grow.
+const SPENT: usize = 256;
 
 impl BufferPool {
     /// An area of `bytes`, rounded down to pages.
@@ -25,7 +37,10 @@ impl BufferPool {
             taken: vec![0; pages.div_ceil(64) as usize],
             pages,
             pages_free: pages,
-            hint: 0,
+            first_free: 0,
+            spent: Vec::with_capacity(SPENT),
+            spent_before: Vec::with_capacity(SPENT),
+            pages_spent: 0,
         }
     }
 
@@ -34,9 +49,9 @@ impl BufferPool {
         self.pages
     }
 
-    /// Pages not taken.
+    /// Pages not taken, or spent.
     pub fn pages_free(&self) -> u32 {
-        self.pages_free
+        self.pages_free + self.pages_spent
     }
 
     /// Takes `count` neighbouring pages (at least one); the first one's number, or `None`.
@@ -45,12 +60,12 @@ impl BufferPool {
         if count > self.pages_free {
             return None;
         }
-        let first = self
-            .search(self.hint, self.pages, count)
-            .or_else(|| self.search(0, self.pages, count))?;
+        let first = self.search(self.first_free, self.pages, count)?;
         self.mark(first, count, true);
         self.pages_free -= count;
-        self.hint = if first + count < self.pages { first + count } else { 0 };
+        if first == self.first_free {
+            self.first_free += count;
+        }
         Some(first)
     }
 
@@ -58,6 +73,33 @@ impl BufferPool {
     pub fn give(&mut self, first: u32, count: u32) {
         self.mark(first, count, false);
         self.pages_free += count;
+        self.first_free = self.first_free.min(first);
+    }
+
+    /// Gives `count` pages from `first` back once everything that was asked for so far is carried out.
+    pub fn spend(&mut self, first: u32, count: u32) {
+        self.spent.push((first, count));
+        self.pages_spent += count;
+    }
+
+    /// What had been asked for at the last [`BufferPool::asked`] is carried out: pages spent before it are free.
+    pub fn carried_out(&mut self) {
+        for n in 0..self.spent_before.len() {
+            let (first, count) = self.spent_before[n];
+            self.pages_spent -= count;
+            self.give(first, count);
+        }
+        self.spent_before.clear();
+    }
+
+    /// The executor carries out what was asked for so far before the next [`BufferPool::carried_out`].
+    pub fn asked(&mut self) {
+        self.spent_before.append(&mut self.spent);
+    }
+
+    /// True when pages are spent that will be free.
+    pub fn has_spent(&self) -> bool {
+        self.pages_spent > 0
     }
 
     fn search(&self, from: u32, end: u32, count: u32) -> Option<u32> {
@@ -118,6 +160,33 @@ mod tests {
         assert_eq!(pool.take(61), None, "free pages are not neighbours");
         pool.give(60, 100);
         assert_eq!(pool.take(200), Some(0));
+    }
+
+    #[test]
+    fn what_was_used_last_is_used_next() {
+        let mut pool = BufferPool::new(200 * PAGE);
+        assert_eq!([pool.take(3), pool.take(1), pool.take(2)], [Some(0), Some(3), Some(4)]);
+        pool.give(3, 1);
+        assert_eq!(pool.take(2), Some(6));
+        assert_eq!(pool.take(1), Some(3));
+        pool.give(0, 3);
+        assert_eq!([pool.take(2), pool.take(1)], [Some(0), Some(2)]);
+    }
+
+    #[test]
+    fn spent_pages_are_free_after_everything_was_carried_out() {
+        let mut pool = BufferPool::new(4 * PAGE);
+        assert_eq!(pool.take(4), Some(0));
+        pool.spend(0, 2);
+        pool.carried_out();
+        assert_eq!((pool.pages_free(), pool.take(1)), (2, None), "nobody has carried anything out");
+        pool.asked();
+        pool.spend(2, 2);
+        pool.carried_out();
+        assert_eq!((pool.take(2), pool.take(1)), (Some(0), None));
+        pool.asked();
+        pool.carried_out();
+        assert_eq!((pool.take(2), pool.has_spent()), (Some(2), false));
     }
 
     proptest! {

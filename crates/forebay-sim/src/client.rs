@@ -143,12 +143,16 @@ impl World<'_> {
     }
 
     fn write_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
-        // The buffer is filled at once, so everything before has to be carried out.
-        self.carry_out();
+        if self.planted == Planted::EarlyReuse {
+            // Twice without carrying anything out in between: the engine takes the copies as made.
+            self.engine.proceed(self.now, &mut self.actions);
+            self.engine.proceed(self.now, &mut self.actions);
+        }
         let Some(buffer) = self.engine.write_buffer(range) else {
             self.coverage.no_buffer += 1;
             return None;
         };
+        // It is filled at once, while copies from before may still have to be made.
         self.memory.spoil(buffer.span);
         Some(buffer)
     }

@@ -115,7 +115,10 @@ impl World<'_> {
         self.log.line(self.now, || format!("crash, host dies: {host}"));
         self.coverage.crashes += 1;
         self.coverage.hosts_lost += u64::from(host);
-        self.carry_out();
+        match self.rng.chance(500) {
+            true => self.carry_out(),
+            false => self.carry_out_once(),
+        }
         self.land_some(Target::Backend);
         self.land_some(Target::Log);
         self.land_some(Target::Flash);

@@ -17,6 +17,14 @@ use crate::world::{Event, InFlight, World};
 impl World<'_> {
     /// Carries out everything that the engine asked for.
     pub(crate) fn carry_out(&mut self) {
+        while self.engine.wants_to_proceed() || !self.actions.list.is_empty() {
+            self.engine.proceed(self.now, &mut self.actions);
+            self.carry_out_once();
+        }
+    }
+
+    /// Carries out what the engine asked for, and does not let it proceed with what it was told since.
+    pub(crate) fn carry_out_once(&mut self) {
         let mut actions = std::mem::take(&mut self.actions);
         self.log.actions(self.now, &actions);
         if self.planted == Planted::RecordBeforeData {

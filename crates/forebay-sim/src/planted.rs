@@ -16,6 +16,8 @@ pub enum Planted {
     SecondReply,
     /// Slots of a reply are taken as sent although the executor still reads them.
     EarlySent,
+    /// A buffer is filled anew although copies of what was in it are still to be made.
+    EarlyReuse,
     /// A record is published in the log before its data are copied.
     RecordBeforeData,
     /// A durable write of the log is not durable.
@@ -40,12 +42,13 @@ pub enum Planted {
 
 impl Planted {
     /// Those that random runs find.
-    pub const BY_CHANCE: [Planted; 8] = [
+    pub const BY_CHANCE: [Planted; 9] = [
         Planted::SkippedCopy,
         Planted::UncheckedFlash,
         Planted::EarlyFlush,
         Planted::SecondReply,
         Planted::EarlySent,
+        Planted::EarlyReuse,
         Planted::RecordBeforeData,
         Planted::VolatileLog,
         Planted::ForgottenNote,

@@ -177,7 +177,8 @@ impl Timed {
     }
 
     fn carry_out(&mut self) {
-        while !self.actions.list.is_empty() {
+        while self.engine.wants_to_proceed() || !self.actions.list.is_empty() {
+            self.engine.proceed(self.now, &mut self.actions);
             let mut actions = std::mem::take(&mut self.actions);
             for action in actions.list.drain(..) {
                 match action {

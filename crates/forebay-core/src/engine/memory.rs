@@ -76,7 +76,8 @@ impl Engine {
     /// submitted.
     pub fn release(&mut self, now: Nanos, buffer: Buffer, actions: &mut Actions) {
         self.lent -= 1;
-        self.free_buffer(buffer);
+        let (first, count) = pages_of(buffer);
+        self.buffers.give(first, count);
         self.run(now, actions);
     }
 
@@ -126,11 +127,18 @@ impl Engine {
         Some(Buffer { span, window })
     }
 
+    /// The engine is done with a buffer, but copies from it may still have to be made.
     pub(super) fn free_buffer(&mut self, buffer: Buffer) {
-        let first = buffer.span.offset / PAGE;
-        let end = (buffer.span.offset + u64::from(buffer.span.len)) / PAGE;
-        self.buffers.give(first as u32, (end - first) as u32);
+        let (first, count) = pages_of(buffer);
+        self.buffers.spend(first, count);
     }
+}
+
+/// The first page of a buffer, and how many it has.
+fn pages_of(buffer: Buffer) -> (u32, u32) {
+    let first = buffer.span.offset / PAGE;
+    let end = (buffer.span.offset + u64::from(buffer.span.len)) / PAGE;
+    (first as u32, (end - first) as u32)
 }
 
 /// The memory of a buffer whose first page is `first`.

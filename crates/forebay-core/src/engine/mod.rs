@@ -12,7 +12,8 @@
 //! ```
 //! Every public function takes facts, changes state and appends actions; what became possible by it
 //! (a waiting request can go on) is put on the `ready` list and run at the end of the call, so
-//! functions never re-enter.
+//! functions never re-enter. What gains by company waits for [`Engine::proceed`], once for all that was
+//! told: writes that came together share one group of the log.
 //!
 //! **Invariants**
 //! - Each request gets exactly one reply. Each I/O gets exactly one `complete`.
@@ -100,6 +101,8 @@ pub struct Engine {
     overlap: Overlap,
     /// Requests that may go on; run at the end of each public call.
     ready: VecDeque<Key>,
+    /// Something was told since [`Engine::proceed`].
+    was_told: bool,
     /// Requests that wait for a buffer, oldest first.
     buffer_waiters: VecDeque<Key>,
     flush: FlushState,
@@ -436,19 +439,44 @@ impl Engine {
         key
     }
 
-    /// Runs everything that became possible.
+    /// Runs the requests that became possible; the rest of what did is left to [`Engine::proceed`].
     fn run(&mut self, now: Nanos, actions: &mut Actions) {
         self.now = now;
-        loop {
-            self.run_ready(now, actions);
-            self.advance_ring(now, actions);
-            if self.ready.is_empty() {
-                break;
+        self.run_ready(now, actions);
+        self.was_told = true;
+    }
+
+    /// Does, for all that the engine was told since the last call, what is better done together: what waits for the log is
+    /// appended and committed, what is in it is acknowledged and destaged.
+    ///
+    /// The executor calls it before it carries actions out, and again when that gave it more to tell, while
+    /// [`Engine::wants_to_proceed`]; it has carried out all actions of a call before the next one.
+    pub fn proceed(&mut self, now: Nanos, actions: &mut Actions) {
+        self.buffers.carried_out();
+        if std::mem::take(&mut self.was_told) || !self.buffer_waiters.is_empty() {
+            self.now = now;
+            loop {
+                self.run_ready(now, actions);
+                self.advance_ring(now, actions);
+                if self.ready.is_empty() {
+                    break;
+                }
             }
+            self.proceed_with_log(now, actions);
         }
+        self.buffers.asked();
+    }
+
+    /// True when [`Engine::proceed`] has something to do.
+    pub fn wants_to_proceed(&self) -> bool {
+        self.was_told || self.buffers.has_spent()
+    }
+
+    fn proceed_with_log(&mut self, now: Nanos, actions: &mut Actions) {
         if self.log.is_none() {
             return;
         }
+        self.append_waiting(now, actions);
         loop {
             // An acknowledgement may end an epoch, which may then be destaged.
             self.acknowledge(now, actions);
@@ -456,7 +484,7 @@ impl Engine {
             self.commit(now, actions);
             let changed = self.advance_mode(now, actions);
             self.advance_ring(now, actions);
-            let moved = self.retry_room(now, actions) || changed || !self.ready.is_empty();
+            let moved = self.append_waiting(now, actions) || changed || !self.ready.is_empty();
             if !moved && !self.refuse_at_the_end(actions) {
                 return;
             }

@@ -97,6 +97,7 @@ impl Engine {
             orphans: Table::new(requests),
             overlap: Overlap::new(requests as usize),
             ready: VecDeque::with_capacity(requests as usize),
+            was_told: false,
             buffer_waiters: VecDeque::with_capacity(requests as usize),
             flush: FlushState::new(requests as usize),
             // What an earlier run wrote beside the log is flushed before the log answers for it.

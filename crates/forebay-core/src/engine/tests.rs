@@ -116,7 +116,8 @@ impl Rig {
 
     /// Runs the actions in order; replies keep their slots pinned until [`Rig::sent`].
     fn run_actions(&mut self) {
-        while !self.actions.list.is_empty() {
+        while self.engine.wants_to_proceed() || !self.actions.list.is_empty() {
+            self.engine.proceed(self.now, &mut self.actions);
             let mut actions = std::mem::take(&mut self.actions);
             for action in actions.list.drain(..) {
                 match action {

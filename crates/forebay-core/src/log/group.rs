@@ -241,6 +241,15 @@ pub fn append(page: &mut Page, entry: &Entry, checksums: &[u32]) -> u32 {
     first_page
 }
 
+/// Appends the CRC32C of the group's data pages, as its records were appended, to `out`.
+pub fn checksums(page: &Page, out: &mut Vec<u32>) {
+    let (header, _) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
+    for index in 0..usize::from(header.data_pages.get()) {
+        let at = checksum_at(index);
+        out.push(u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes")));
+    }
+}
+
 /// Completes a group for flash: says what is durable and puts the checksum in its place. Nothing may be
 /// appended afterwards.
 ///

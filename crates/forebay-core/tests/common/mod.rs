@@ -47,7 +47,11 @@ pub fn read(engine: &mut Engine, now: Nanos, range: ByteRange, actions: &mut Act
 pub fn settle(engine: &mut Engine, actions: &mut Actions) -> u64 {
     let mut replies = 0;
     let mut next = 0;
-    while next < actions.list.len() {
+    while next < actions.list.len() || engine.wants_to_proceed() {
+        engine.proceed(Nanos(0), actions);
+        if next == actions.list.len() {
+            continue;
+        }
         match actions.list[next] {
             Action::Io(io) => {
                 assert!(!matches!(io.op, IoOp::Extents));

@@ -48,6 +48,18 @@ impl Device {
         arena: ArenaId,
         memory: &Arena,
     ) -> Option<IoStatus> {
+        self.start_with(io, None, reactor, arena, memory)
+    }
+
+    /// The same, of a write whose checksums are known when they are given.
+    pub(crate) fn start_with(
+        &mut self,
+        io: Io,
+        known: Option<&[u32]>,
+        reactor: &mut Reactor,
+        arena: ArenaId,
+        memory: &Arena,
+    ) -> Option<IoStatus> {
         let (span, is_read, is_durable) = match io.op {
             IoOp::Read { memory } => (memory, true, false),
             IoOp::Write { memory, durable } => (memory, false, durable),
@@ -71,7 +83,10 @@ impl Device {
         match io.op {
             IoOp::Read { .. } => reactor.read(self.file, offset, region, name),
             IoOp::Write { .. } => {
-                checksum(memory, span, place.piece, &mut place.checksums);
+                match known {
+                    Some(checksums) => place.checksums.extend_from_slice(checksums),
+                    None => checksum(memory, span, place.piece, &mut place.checksums),
+                }
                 match is_durable {
                     true => reactor.write_durably(self.file, offset, region, name),
                     false => reactor.write(self.file, offset, region, name),

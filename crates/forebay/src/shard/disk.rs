@@ -6,9 +6,11 @@
 //!   completion ─► log ────complete─►│        │──Lease, Unlease──► owner of the pool
 //!   completion ─► backend ─events──►└────────┘──Reply──► client
 //! ```
-//! A *turn* runs actions until none is left (a backend may answer at once, which gives new ones), sends
-//! on every connection that has something, tells the engine that slot memory is free again, and lets
-//! waiting clients try. It ends because each round consumes what clients sent before the turn.
+//! A *turn* is made of rounds. In a round the engine proceeds with all that it was told, its actions are carried
+//! out, what there is to send is sent, the engine hears that slot memory is free again, and waiting clients try.
+//! Another round follows while there is something to do, because a backend may answer at once; but a turn
+//! ends after [`ROUNDS_MAX`], and after a round that wrote to the log, so that the kernel hears of it before
+//! the destager goes on. The shard does not wait then.
 //!
 //! Draining: clients get what is in flight answered and are closed, the engine becomes idle, primary
 //! storage is flushed, what the cache holds is recorded, the disk is done. With a write log it is enough that the log is durable: what it holds stays
@@ -42,6 +44,8 @@ use crate::daemon::pool::owner::Leased;
 
 /// Actions that a batch has room for before its lists grow.
 const BATCH: usize = 256;
+/// Rounds of a turn at most.
+const ROUNDS_MAX: u32 = 16;
 /// Time that clients have to take their last answers; less than all of draining may take.
 const LEAVE_MAX: Nanos = Nanos::from_millis(3_000);
 /// Time that a disk with deferred flushes has to destage at the end; less than all of draining may take.
@@ -73,6 +77,10 @@ pub(crate) struct Disk {
     /// What is being carried out; swapped with `actions`.
     running: Actions,
     clients: Clients,
+    /// The last turn ended before everything was done.
+    has_more: bool,
+    /// The round wrote to the log.
+    wrote_log: bool,
     /// Sessions with primary storage that were lost.
     sessions_lost: u64,
     ending: Ending,
@@ -154,6 +162,8 @@ impl Disk {
             actions: Actions::with_capacity(BATCH),
             running: Actions::with_capacity(BATCH),
             clients: Clients::new(number),
+            has_more: false,
+            wrote_log: false,
             sessions_lost: 0,
             ending: Ending::Serving,
             is_detaching: false,
@@ -291,7 +301,7 @@ impl Disk {
             self.has_waited = true;
             self.clients.give_up(&mut context!(self, now, reactor));
         }
-        loop {
+        for _ in 0..ROUNDS_MAX {
             self.run_actions(now, reactor);
             if !self.clients.is_flushed() {
                 self.clients.flush(&mut context!(self, now, reactor));
@@ -299,10 +309,8 @@ impl Disk {
                 self.engine.sent(Nanos(clock::now_nanos()));
             }
             self.clients.resume(&mut context!(self, now, reactor));
-            if self.actions.list.is_empty()
-                && self.backend_events.is_empty()
-                && self.clients.is_flushed()
-            {
+            self.has_more = self.has_something_to_do();
+            if !self.has_more || std::mem::take(&mut self.wrote_log) {
                 break;
             }
         }
@@ -312,7 +320,8 @@ impl Disk {
         if self.is_detaching && !self.engine.mode().logs() {
             self.drain(now, reactor);
         }
-        self.limit_destaging(now, reactor);
+        self.limit_destaging(now);
+        self.has_more |= self.has_something_to_do();
         self.advance_ending(now, reactor);
     }
 
@@ -320,6 +329,9 @@ impl Disk {
     pub(crate) fn next_deadline(&self) -> Nanos {
         if self.is_done() {
             return Nanos::NEVER;
+        }
+        if self.has_more {
+            return Nanos(0);
         }
         let engine = self.engine.next_deadline();
         engine
@@ -341,7 +353,7 @@ impl Disk {
     }
 
     /// A disk whose flushes are deferred destages before it ends, as long as primary storage is there and time is left.
-    fn limit_destaging(&mut self, now: Nanos, reactor: &mut Reactor) {
+    fn limit_destaging(&mut self, now: Nanos) {
         let is_late = self.destage_by <= now;
         if is_late {
             self.destage_by = Nanos::NEVER;
@@ -359,7 +371,6 @@ impl Disk {
         );
         self.report(Severity::Warning, text);
         self.engine.stop_destaging(now, &mut self.actions);
-        self.run_actions(now, reactor);
     }
 
     /// How it ended, once it has.
@@ -397,44 +408,48 @@ impl Disk {
         }
     }
 
-    /// Carries out actions, and those that they lead to, until none is left.
+    /// Lets the engine proceed and carries out what it asks for.
     fn run_actions(&mut self, now: Nanos, reactor: &mut Reactor) {
-        loop {
-            self.absorb_ended(now);
-            if self.actions.list.is_empty() {
-                return;
-            }
-            std::mem::swap(&mut self.actions, &mut self.running);
-            for index in 0..self.running.list.len() {
-                match self.running.list[index] {
-                    Action::Io(io) => self.start_io(now, reactor, io),
-                    Action::Copy { from, to } => {
-                        self.memory.copy_within(from.offset, to.offset, from.len);
-                    }
-                    Action::Zero { memory } => self.memory.zero(memory.offset, memory.len),
-                    Action::Log(index) => {
-                        let log = self.log.as_mut().expect("the engine has a log only with one");
-                        log.build(self.running.log[index as usize], &self.memory);
-                    }
-                    Action::Lease => self.log.as_ref().expect("as above").lease(),
-                    Action::Unlease(segment) => {
-                        self.log.as_ref().expect("as above").unlease(segment);
-                    }
-                    Action::Ring { memory } => {
-                        Ring::copy(self.engine.ring_pages(), memory, &self.memory);
-                    }
-                    Action::Void => {
-                        self.ring.as_ref().expect("the engine has a ring only with one").void();
-                    }
-                    Action::Reply(reply) => self.reply(now, reactor, &reply),
-                    Action::Event(event) => {
-                        let (severity, text) = super::event::describe(event);
-                        self.report(severity, text);
-                    }
+        self.absorb_ended(now);
+        self.engine.proceed(now, &mut self.actions);
+        std::mem::swap(&mut self.actions, &mut self.running);
+        for index in 0..self.running.list.len() {
+            match self.running.list[index] {
+                Action::Io(io) => self.start_io(now, reactor, io),
+                Action::Copy { from, to } => {
+                    self.memory.copy_within(from.offset, to.offset, from.len);
+                }
+                Action::Zero { memory } => self.memory.zero(memory.offset, memory.len),
+                Action::Log(index) => {
+                    let log = self.log.as_mut().expect("the engine has a log only with one");
+                    log.build(self.running.log[index as usize], &self.memory);
+                }
+                Action::Lease => self.log.as_ref().expect("as above").lease(),
+                Action::Unlease(segment) => {
+                    self.log.as_ref().expect("as above").unlease(segment);
+                }
+                Action::Ring { memory } => {
+                    Ring::copy(self.engine.ring_pages(), memory, &self.memory);
+                }
+                Action::Void => {
+                    self.ring.as_ref().expect("the engine has a ring only with one").void();
+                }
+                Action::Reply(reply) => self.reply(now, reactor, &reply),
+                Action::Event(event) => {
+                    let (severity, text) = super::event::describe(event);
+                    self.report(severity, text);
                 }
             }
-            self.running.clear();
         }
+        self.running.clear();
+    }
+
+    fn has_something_to_do(&self) -> bool {
+        !self.actions.list.is_empty()
+            || !self.backend_events.is_empty()
+            || !self.device_ended.is_empty()
+            || !self.clients.is_flushed()
+            || self.engine.wants_to_proceed()
     }
 
     fn start_io(&mut self, now: Nanos, reactor: &mut Reactor, io: Io) {
@@ -459,6 +474,7 @@ impl Disk {
                 }
             }
             Target::Log => {
+                self.wrote_log |= matches!(io.op, IoOp::Write { .. });
                 let log = self.log.as_mut().expect("the engine has a log only with one");
                 if let Some(status) = log.start(io, reactor, self.arena, &self.memory) {
                     self.device_ended.push((io.id, status));
@@ -521,7 +537,8 @@ impl Disk {
 
     /// Goes on with draining, when there is nothing in flight any more.
     fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor) {
-        let is_quiet = self.clients.len() == 0
+        let is_quiet = !self.has_more
+            && self.clients.len() == 0
             && !self.engine.destages_at_end()
             && (self.engine.is_idle() || self.has_waited && self.is_safe_in_log());
         if self.ending == Ending::Draining && is_quiet {
@@ -539,7 +556,7 @@ impl Disk {
             self.ending = Ending::Recording(status);
             let flushed = status.is_ok() && !self.engine.mode().logs();
             self.engine.close_ring(now, flushed, &mut self.actions);
-            self.run_actions(now, reactor);
+            self.has_more |= self.has_something_to_do();
         }
         // The log may be given up after this, so that the ring has to know what it dropped, or to be void.
         if let Ending::Recording(status) = self.ending

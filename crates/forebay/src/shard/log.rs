@@ -65,6 +65,8 @@ pub(super) struct Log {
     progress: ProgressPage,
     /// Checksums of a record's pages.
     checksums: Vec<u32>,
+    /// The header of the group that was sealed last.
+    sealed: Option<Span>,
 }
 
 struct ProgressPage {
@@ -105,6 +107,7 @@ impl Log {
                 writing: None,
             },
             checksums: Vec::with_capacity(1024),
+            sealed: None,
         })
     }
 
@@ -121,8 +124,14 @@ impl Log {
                 self.note(io.id, flushed, through, reactor);
                 None
             }
+            IoOp::Write { .. } => {
+                let header = self.sealed.take().expect("a group is sealed before it is written");
+                // As its records were staged: what memory did to the data since shows when they are read.
+                self.checksums.clear();
+                edit(memory, header, |page| group::checksums(page, &mut self.checksums));
+                self.device.start_with(io, Some(&self.checksums), reactor, arena, memory)
+            }
             IoOp::Read { .. }
-            | IoOp::Write { .. }
             | IoOp::Flush
             | IoOp::Discard
             | IoOp::WriteZeroes { .. }
@@ -219,6 +228,7 @@ impl Log {
             }
             LogAction::SealGroup { memory: page, durable } => {
                 edit(memory, page, |page| group::seal(page, durable));
+                self.sealed = Some(page);
             }
         }
     }

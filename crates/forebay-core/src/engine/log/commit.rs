@@ -1,12 +1,16 @@
-//! Group commit: the open group goes to flash whenever no log I/O is under way.
+//! Group commit: the open group goes to flash when no log I/O is under way and somebody waits for it.
 //!
 //! ```text
 //!            somebody waits for durability?     everything before durable?
-//!  open ──┬─ no ─────────────────────────────────────────────► write ─────────► written
+//!  open ──┬─ no ─── gathered enough, or [`GATHER_MAX`] ───────► write ─────────► written
 //!         └─ yes ─┬─ yes ─► durable write ────────────────────────────────────► written, durable
 //!                 └─ no ──► write ─► flush ───────────────────────────────────► durable
 //! ```
 //! A durable write says nothing of the writes before it, hence the second question.
+//!
+//! **Gathering.** Where staged records survive the process, a plain write is acknowledged before it is on flash, so
+//! that nobody waits for its group: it stays open for company. It is written at once when a FUA, a FLUSH, the
+//! destager or the end of the disk wants it durable, or a write finds no room in it.
 
 use super::super::Engine;
 use super::super::inflight::{IoKind, Job, Stage};
@@ -19,7 +23,29 @@ use crate::log::index::Place;
 use crate::status::IoStatus;
 use crate::table::Key;
 
+/// How long a group that nobody waits for stays open. Not longer, because nothing of it is destaged meanwhile.
+const GATHER_MAX: Nanos = Nanos::from_millis(1);
+/// Data pages of a group that is worth a write.
+const GATHER_PAGES: u32 = 64;
+
 impl WriteLog {
+    /// Until when the open group may wait for company; none is open, or it is written: never.
+    fn gathers_until(&self) -> Nanos {
+        let group = &self.groups[self.open];
+        let is_open = group.state == GroupState::Open && group.layout.entries > 0;
+        if is_open && self.io == LogIo::None { group.opened.plus(GATHER_MAX) } else { Nanos::NEVER }
+    }
+
+    /// True when nobody waits for the open group and it may gather more.
+    fn gathers(&self, now: Nanos) -> bool {
+        let group = &self.groups[self.open];
+        self.config.staging
+            && self.wait_room.is_empty()
+            && group.layout.data_pages < GATHER_PAGES.min(group.pages_max)
+            && !self.wants_durable(now, group.number)
+            && now < self.gathers_until()
+    }
+
     /// True when everything is to become durable, whoever waits for it.
     fn wants_all_durable(&self, now: Nanos) -> bool {
         let overdue = match self.config.flush {
@@ -44,7 +70,11 @@ impl WriteLog {
 
     /// When time alone asks for something.
     pub(in crate::engine) fn next_deadline(&self, now: Nanos) -> Nanos {
-        let io = if self.io == LogIo::None { self.volatile_until() } else { self.io_until };
+        let io = match self.io {
+            LogIo::None if self.config.staging => self.volatile_until().min(self.gathers_until()),
+            LogIo::None => self.volatile_until(),
+            LogIo::Write { .. } | LogIo::Flush { .. } => self.io_until,
+        };
         let io = if self.failed.is_some() { Nanos::NEVER } else { io };
         io.min(self.segments.lease_deadline(now))
     }
@@ -93,7 +123,8 @@ impl Engine {
         let group = log.groups[number];
         let flush = log.wants_flush(now);
         log.io_until = now.plus(timeout);
-        if !flush && group.state == GroupState::Open && group.layout.entries > 0 {
+        let has_records = group.state == GroupState::Open && group.layout.entries > 0;
+        if !flush && has_records && !log.gathers(now) {
             let before_is_durable = log.durable.0 + 1 == group.number.0;
             let durable = before_is_durable && log.wants_durable(now, group.number);
             log.io = LogIo::Write { group: number, durable };

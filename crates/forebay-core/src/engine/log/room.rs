@@ -20,29 +20,28 @@ impl Engine {
     }
 
     /// Appends what waits, as far as there is room; true when something moved.
-    pub(in crate::engine) fn retry_room(&mut self, now: Nanos, actions: &mut Actions) -> bool {
-        let mut moved = false;
-        let before = self.log.as_ref().expect("there is a log").last_sequence();
-        loop {
-            let log = self.log.as_mut().expect("there is a log");
-            if !std::mem::take(&mut log.room_changed) {
-                // A part of a request is something to commit, too.
-                return moved || log.last_sequence() > before;
-            }
-            while let Some(&key) = self.log.as_ref().and_then(|log| log.wait_room.front()) {
-                if self.holds_writes() {
-                    break;
-                }
-                if self.mode.logs() && !self.append(now, key, actions) {
-                    break;
-                }
-                self.log.as_mut().expect("there is a log").wait_room.pop_front();
-                if !self.mode.logs() {
-                    self.ready.push_back(key);
-                }
-                moved = true;
-            }
+    pub(in crate::engine) fn append_waiting(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+        let log = self.log.as_mut().expect("there is a log");
+        if !std::mem::take(&mut log.room_changed) {
+            return false;
         }
+        let before = log.last_sequence();
+        let mut moved = false;
+        while let Some(&key) = self.log.as_ref().and_then(|log| log.wait_room.front()) {
+            if self.holds_writes() {
+                break;
+            }
+            if self.mode.logs() && !self.append(now, key, actions) {
+                break;
+            }
+            self.log.as_mut().expect("there is a log").wait_room.pop_front();
+            if !self.mode.logs() {
+                self.ready.push_back(key);
+            }
+            moved = true;
+        }
+        // A part of a request is something to commit, too.
+        moved || self.log.as_ref().is_some_and(|log| log.last_sequence() > before)
     }
 
     /// Appends the request, or more of it; true when all of it is in the log.

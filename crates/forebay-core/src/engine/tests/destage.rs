@@ -58,6 +58,7 @@ fn within_an_epoch_only_the_newest_bytes_are_written_sorted_and_together() {
 fn the_epoch_under_way_is_left_alone_for_a_while() {
     let mut rig = rig(with_log());
     rig.write(1, 0, 4096, 1);
+    rig.tick(1);
     rig.log();
     assert!(rig.drawn().is_empty());
     rig.tick(1_001);
@@ -69,6 +70,7 @@ fn the_epoch_under_way_is_left_alone_for_a_while() {
 fn nothing_reaches_primary_storage_before_it_is_durable_in_the_log_and_noted() {
     let mut rig = rig(with_log());
     rig.write(1, 0, 4096, 1);
+    rig.tick(1);
     rig.complete(0, IoStatus::Ok);
     rig.tick(1_001);
     assert_eq!(rig.drawn(), ["log F 0+0"]);

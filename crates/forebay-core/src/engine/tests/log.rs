@@ -72,6 +72,7 @@ fn writes_that_wait_together_share_one_durable_write() {
 fn a_durable_write_behind_one_that_is_not_needs_a_flush_of_the_medium() {
     let mut rig = rig(with_log());
     rig.write(1, 0, 4096, 7);
+    rig.tick(1);
     rig.write_with(2, 8192, 4096, 7, true);
     rig.complete(0, IoStatus::Ok);
     assert!(matches!(rig.pending[0].op, IoOp::Write { durable: false, .. }));
@@ -80,6 +81,93 @@ fn a_durable_write_behind_one_that_is_not_needs_a_flush_of_the_medium() {
     assert_eq!(rig.drawn(), ["log F 0+0"]);
     rig.complete(0, IoStatus::Ok);
     assert!(rig.has_reply(2));
+}
+
+#[test]
+fn a_write_that_nobody_waits_for_gathers_company() {
+    let mut rig = rig(with_log());
+    for tag in 1..=3 {
+        rig.write(tag, tag * 4096, 4096, 7);
+        assert!(rig.has_reply(tag));
+    }
+    assert!(rig.drawn().is_empty(), "nobody waits");
+    assert_eq!(rig.engine.next_deadline(), rig.now.plus(Nanos::from_millis(1)));
+    rig.tick(1);
+    assert_eq!(rig.drawn(), ["log W 0+20480"], "headers of segment and group, three pages");
+}
+
+#[test]
+fn a_flush_does_not_wait_for_the_gathering() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 7);
+    rig.submit(2, 0, 0, Op::Flush);
+    assert_eq!(rig.drawn(), ["log W 0+12288"]);
+    assert!(matches!(rig.pending[0].op, IoOp::Write { durable: true, .. }));
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.has_reply(2));
+}
+
+#[test]
+fn a_durable_write_takes_along_what_gathers() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 7);
+    rig.write_with(2, 8192, 4096, 7, true);
+    assert_eq!(rig.drawn(), ["log W 0+16384"]);
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.has_reply(2) && rig.drawn().iter().all(|io| io != "log F 0+0"));
+}
+
+#[test]
+fn a_group_that_is_full_does_not_wait_for_the_gathering() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 14 * 4096, 7);
+    assert_eq!(rig.drawn(), ["log W 0+65536"], "the whole segment");
+}
+
+#[test]
+fn the_end_of_a_disk_does_not_wait_for_the_gathering() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 7);
+    rig.engine.shut_down(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert!(!rig.engine.is_idle());
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.engine.is_idle());
+}
+
+#[test]
+fn writes_that_come_together_share_one_commit() {
+    let mut rig = rig(with_log());
+    for tag in 0..5 {
+        let range = ByteRange::at(tag * 8192, 4096);
+        let buffer = rig.engine.write_buffer(range).expect("a free buffer");
+        let op = Op::Write { buffer, fua: true };
+        let request = Request { tag: RequestTag(tag), range, op };
+        rig.engine.submit(rig.now, request, &mut rig.actions).expect("a free place");
+    }
+    rig.run_actions();
+    assert_eq!(rig.drawn(), ["log W 0+28672"]);
+}
+
+#[test]
+fn a_buffer_is_not_lent_again_before_copies_from_it_were_made() {
+    let mut rig = rig(with_log());
+    let range = ByteRange::at(0, 4096);
+    let first = rig.engine.write_buffer(range).expect("a free buffer");
+    let op = Op::Write { buffer: first, fua: false };
+    let request = Request { tag: RequestTag(1), range, op };
+    rig.engine.submit(rig.now, request, &mut rig.actions).expect("a free place");
+    rig.engine.proceed(rig.now, &mut rig.actions);
+    assert!(
+        rig.actions
+            .list
+            .iter()
+            .any(|a| matches!(a, Action::Copy { from, .. } if *from == first.span))
+    );
+    let second = rig.engine.write_buffer(range).expect("a free buffer");
+    assert_ne!(second.span, first.span);
+    rig.run_actions();
+    assert_eq!(rig.engine.write_buffer(range).expect("a free buffer").span, first.span);
 }
 
 #[test]
@@ -222,6 +310,7 @@ fn a_read_whose_flash_hangs_begins_anew_without_the_log_pages_it_waits_for() {
     rig.read(1, 0, 4096);
     rig.settle();
     rig.write(2, 4096, 4096, 0x77);
+    rig.tick(1);
     let write = rig.find("log W 0+12288");
     rig.complete(write, IoStatus::Ok);
     rig.submit(3, 0, 12288, Op::Read { no_admit: true });
@@ -283,6 +372,7 @@ fn deferred_flushes_are_due_in_the_future_also_when_the_log_fails() {
     rig.write(1, 0, 4096, 1);
     rig.submit(2, 0, 0, Op::Flush);
     assert!(rig.has_reply(2), "at once");
+    rig.tick(1);
     let write = rig.find("log W 0+12288");
     rig.complete(write, IoStatus::Ok);
     rig.tick(600);

@@ -68,9 +68,10 @@ impl Disk {
 
     /// True when something was done.
     fn run_actions(&mut self, connections: &mut [Connection]) -> bool {
+        let did_something = self.engine.wants_to_proceed() || !self.actions.list.is_empty();
+        self.engine.proceed(self.now, &mut self.actions);
         std::mem::swap(&mut self.actions, &mut self.running);
         let mut running = std::mem::take(&mut self.running);
-        let did_something = !running.list.is_empty();
         for action in &running.list {
             let arena = self.reactor.arena(self.arena);
             match *action {
