@@ -202,13 +202,13 @@ impl World<'_> {
             }),
             Action::Pause => {
                 self.engine.pause_destaging(self.now, true, &mut self.actions);
-                self.live_until(self.clients.made + 4);
+                self.live_while_paused(self.clients.made + 4);
                 self.engine.pause_destaging(self.now, false, &mut self.actions);
             }
             Action::ShutDown => self.shut_down_and_start(),
             Action::ShutDownFull => {
                 self.engine.pause_destaging(self.now, true, &mut self.actions);
-                self.live_until(self.setup.load.requests);
+                self.live_while_paused(self.setup.load.requests);
                 self.setup.load.requests += 4;
                 self.shut_down_and_start();
             }
@@ -247,11 +247,20 @@ impl World<'_> {
     }
 
     fn live_until(&mut self, requests: u64) {
+        self.live_unless(requests, |_| false);
+    }
+
+    /// The same while destaging is paused: when the log fails, writers wait until it goes on.
+    fn live_while_paused(&mut self, requests: u64) {
+        self.live_unless(requests, |world| world.coverage.log_failed > 0);
+    }
+
+    fn live_unless(&mut self, requests: u64, is_over: impl Fn(&World<'_>) -> bool) {
         let requests = requests.min(self.setup.load.requests);
         if self.clients.made < requests {
             self.queue.plan(self.now, crate::world::Event::Clients);
         }
-        while self.clients.made < requests {
+        while self.clients.made < requests && !is_over(self) {
             assert!(self.step(), "nothing happens, and clients are not done");
         }
     }
