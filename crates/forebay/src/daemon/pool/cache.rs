@@ -13,6 +13,7 @@
 use anyhow::{Context, Result, ensure};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::SegmentId;
+use forebay_core::log::COUNT_MAX;
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::lease::{Holder, Lease, Role};
 use forebay_core::warm::header::RingHeader;
@@ -21,7 +22,7 @@ use super::file::PoolPage;
 use super::{Area, Pool};
 
 /// The ordinal of the leases of a ring that must not be believed.
-const VOID: u64 = u64::MAX;
+const VOID: u64 = COUNT_MAX;
 
 /// Parts of the pool for a disk's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl Pool {
         let is_as_asked = |held: &[SegmentId], wanted: usize| {
             held.len() == wanted && held.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0)
         };
-        let is_void = self.is_void(disk);
+        let is_void = self.is_void(disk) || self.has_failed;
         if is_as_asked(&slots, wanted) && is_as_asked(&ring, ring_wanted) && !is_void {
             self.taken[usize::from(disk.0)] = true;
             return Ok(CacheArea {
@@ -184,9 +185,9 @@ impl Pool {
     fn lease_area(&mut self, disk: DiskNumber, role: Role, segments: &[SegmentId]) -> Result<()> {
         let generation = self.generation(disk);
         let lease = Lease { disk, role, generation, ordinal: 0 };
-        self.tables
-            .set_holders(&self.file, segments, Holder::Leased(lease))
-            .context("cannot lease flash for the cache")
+        let leased = self.tables.set_holders(&self.file, segments, Holder::Leased(lease));
+        self.has_failed |= leased.is_err();
+        leased.context("cannot lease flash for the cache")
     }
 
     fn area(&self, segments: &[SegmentId], bytes: u64) -> Area {

@@ -160,14 +160,14 @@ impl Told {
     }
 }
 
-const SHARES: [Share; 1] = [Share { cache: 2 * MIB, ring: 0, log: 3 * MIB }];
+const SHARES: [Share; 1] = [Share { cache: 2 * MIB, ring: MIB, log: 3 * MIB }];
 
 /// The life of a disk: two sessions, the first left as by a crash, more segments, destaging, each kind of end.
 fn life(path: &Path, told: &mut Told) -> Result<()> {
     let wish = wish("db", "file:/db");
     let mut pool = Pool::open(path, &SHARES)?;
     let mut session = Session::open(&mut pool, &wish, told)?;
-    pool.take_cache(session.number, 2 * MIB)?;
+    pool.take_cache(session.number, 2 * MIB, MIB)?;
     session.append(&pool, told)?;
     session.append(&pool, told)?;
     drop((pool, session));
@@ -282,9 +282,8 @@ fn tables_outlive_a_failed_flush_and_a_loss_of_power_in_the_next_write() {
         let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
         // A write of the leases and its flush, twice: the first flush fails, at the second one the power goes.
         medium::arm(&[(2, Fate::Fails), (2, Fate::Dies)]);
-        for _ in 0..2 {
-            assert!(pool.take_cache(number, 40 * MIB).is_err());
-        }
+        assert!(pool.take_cache(number, 40 * MIB, 0).is_err());
+        assert!(pool.drop_cache(number).is_err());
         drop(pool);
         assert!(medium::disarm(&path, Some(seed)));
         let pool = Pool::open(&path, &shares).unwrap();
