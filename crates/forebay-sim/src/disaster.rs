@@ -75,7 +75,11 @@ impl World<'_> {
             if again {
                 let (data, checksums) =
                     (std::mem::take(&mut pending.data), std::mem::take(&mut pending.checksums));
-                let (retried, timing) = self.backend.issue(pending.io, data, checksums);
+                let (mut retried, timing) = self.backend.issue(pending.io, data, checksums);
+                if pending.executed && retried.status == IoStatus::Unsupported {
+                    // What it could do before the session was lost it can do now.
+                    retried.status = IoStatus::IoError;
+                }
                 *pending = retried;
                 soon = timing.complete;
                 let execute = self.now.plus(timing.execute);

@@ -63,4 +63,7 @@ impl Planted {
         Planted::HeaderNotFlushed,
         Planted::HeaderBeforeGroups,
     ];
+
+    /// Those that a cache finds that is restarted often.
+    pub const BY_RESTART: [Planted; 2] = [Planted::ForgottenVoid, Planted::VolatileRing];
 }

@@ -6,7 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::coverage::Coverage;
 use crate::log::Log;
 use crate::planted::Planted;
-use crate::rng::Rng;
 use crate::setup;
 use crate::world;
 
@@ -60,7 +59,7 @@ pub fn run_seed(seed: u64, planted: Planted) -> Result<Outcome, Box<Failure>> {
         Err(message) => {
             let log = Log::new(true, false);
             let again = attempt(seed, planted, &log).err();
-            let mut lines = vec![format!("{:#?}", setup::setup(&mut Rng::new(seed)))];
+            let mut lines = vec![format!("{:#?}", setup::of_seed(seed).0)];
             lines.extend(log.tail(TAIL));
             if again.as_ref() != Some(&message) {
                 lines.push(format!("run again, it ended otherwise: {again:?}"));

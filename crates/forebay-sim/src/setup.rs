@@ -74,7 +74,60 @@ pub struct Load {
     pub pages_left: Option<u64>,
 }
 
-/// The setup of a seed.
+/// Seeds from here on are of disks whose cache on flash fills and restarts, over and over.
+pub const RESTARTING: u64 = 1 << 40;
+
+/// The setup of a seed, and the generator that the run goes on with.
+pub fn of_seed(seed: u64) -> (Setup, Rng) {
+    let mut rng = Rng::new(seed);
+    let mut setup = setup(&mut rng);
+    if seed >= RESTARTING {
+        restart_often(&mut rng, &mut setup);
+    }
+    (setup, rng)
+}
+
+/// Many small blocks on flash, many regions, a few places read and written again, and crashes.
+fn restart_often(rng: &mut Rng, setup: &mut Setup) {
+    let config = &mut setup.config;
+    config.backend.size = rng.between(1 << 20, 4 << 20) & !(PAGE - 1);
+    config.backend.read_only = false;
+    config.block_size = PAGE << rng.below(3);
+    config.grid_offset = GridOffset::Fixed(0);
+    config.ram_bytes = rng.below(3) * config.block_size;
+    config.flash_bytes = rng.between(16, 200) * config.block_size;
+    config.flash_admission = FlashAdmission::Always;
+    config.sequential_bypass = None;
+    if !config.mode.caches() {
+        config.mode = Mode::WriteThrough;
+    }
+    let few =
+        |faults: &mut Faults| *faults = Faults { dropped: faults.dropped, ..Faults::default() };
+    few(&mut setup.flash);
+    few(&mut setup.log);
+    setup.backend.hangs = 0;
+    setup.quiet = false;
+    setup.disasters = rng.between(6, 20) as u32;
+    let size = config.backend.size;
+    let load = &mut setup.load;
+    load.requests = rng.between(200, 600);
+    load.weights[0] = 40;
+    load.weights[1] = rng.between(2, 20);
+    load.length_max = 4 * PAGE;
+    load.hot = 900;
+    load.paged = 800;
+    load.phase = 0;
+    load.sequential = 0;
+    load.spots = (0..rng.between(8, 40)).map(|_| rng.below(size / PAGE) * PAGE).collect();
+    crate::warm::ring(rng, config);
+    if let Some(ring) = &mut config.ring {
+        ring.record_delay = Nanos::from_micros(rng.pick(&[50, 500, 2_000]));
+        ring.mark_delay = Nanos::from_micros(rng.pick(&[100, 1_000, 10_000]));
+    }
+    setup.check_every = 1 + (config.ram_bytes + config.flash_bytes) / config.block_size / 8;
+}
+
+/// The setup of a seed below [`RESTARTING`].
 pub fn setup(rng: &mut Rng) -> Setup {
     let big = rng.chance(4);
     let moves_grid = !big && rng.chance(60);

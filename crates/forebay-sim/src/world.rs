@@ -104,8 +104,7 @@ pub(crate) struct World<'a> {
 
 /// Runs one seed to its end; panics when a rule was broken.
 pub fn run(seed: u64, planted: Planted, log: &Log) -> Coverage {
-    let mut rng = Rng::new(seed);
-    let setup = setup::setup(&mut rng);
+    let (setup, rng) = setup::of_seed(seed);
     log.line(Nanos(0), || format!("seed {seed}: {setup:?}"));
     let mut world = World::new(setup, planted, log, rng);
     world.open_log();

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_sim::setup::RESTARTING;
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 
 /// Seeds that must pass however slow the machine is.
@@ -35,6 +36,19 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
     // Actions with a fault in their way have runs of their own: `actions.rs`.
     for (name, count) in coverage.rows().into_iter().filter(|(name, _)| *name != "trials") {
         assert!(count > 0, "no run had any {name}");
+    }
+}
+
+#[test]
+fn a_cache_that_restarts_often_never_serves_a_stale_block() {
+    let mut coverage = Coverage::default();
+    for seed in (RESTARTING..).take(300) {
+        coverage.add(&pass(seed).coverage);
+    }
+    assert!(coverage.blocks_kept > 1000 && coverage.blocks_dropped > 100, "{coverage:?}");
+    for planted in Planted::BY_RESTART {
+        let found = (RESTARTING..).take(1000).find(|&seed| run_seed(seed, planted).is_err());
+        assert!(found.is_some(), "{planted:?} was not found");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Runs seeds: `soak` without end, `soak --seeds A..B` these, `soak --seed N --verbose` one in full;
+//! Runs seeds: `soak` without end, `soak --seeds A..B` these (from 2⁴⁰ on: of caches that restart often), `soak --seed N
+//! --verbose` one in full;
 //! `soak --short --seeds A..B` short runs, each crashed at every point, `--short --seed N` one of them;
 //! `soak --actions --seeds A..B` what an administrator does, with each I/O failing.
 
