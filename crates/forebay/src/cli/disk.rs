@@ -43,8 +43,9 @@ Example:
     Detach(NamedArgs),
     /// Decide about the write log of a disk that was refused: use it, or discard it
     #[command(after_help = "\
-A disk is refused when primary storage was changed while its write log holds data, or when part of the log is gone. Stop the
-daemon that has the pool, look at both sides, copy them, and decide. Without a choice nothing is changed.
+A disk is refused when primary storage was changed while its write log holds data, or when part of
+the log is gone. Stop the daemon that has the pool, look at both sides, copy them, and decide.
+Without a choice nothing is changed.
 
 Examples:
   forebay disk resolve db --pool /nvme/pool
