@@ -24,7 +24,7 @@ use forebay_core::ids::{Generation, Uuid};
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
 use forebay_core::pool::fence::{
-    self, Follows, Holdings, Known, Times, Verdict, is_claimed, judge,
+    self, Follows, Holdings, Known, Times, Timestamp, Verdict, is_claimed, judge,
 };
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 
@@ -121,7 +121,7 @@ pub(super) fn examine(
             return Err(words::claimed(there, place).into());
         }
     }
-    let known = known(pool, &record);
+    let known = known(pool, &record, look.modified);
     let samples = sample::compare(witness.as_ref(), &record, look.size, facts, EXAMINE_MAX);
     let (modified, changed) = (look.modified, look.changed);
     let sidecar = found.judged();
@@ -140,7 +140,7 @@ pub(super) fn examine(
 }
 
 /// What the pool knows of the disk, and tmpfs.
-fn known(pool: &Pool, record: &DiskRecord) -> Known {
+fn known(pool: &Pool, record: &DiskRecord, modified: Option<Timestamp>) -> Known {
     Known {
         disk: record.uuid,
         pool: pool.uuid(),
@@ -148,18 +148,18 @@ fn known(pool: &Pool, record: &DiskRecord) -> Known {
         sidecar: record.evidence.sidecar,
         pending: record.pending,
         size: record.size,
-        times: times(record),
+        times: times(record, modified),
     }
 }
 
-fn times(record: &DiskRecord) -> Times {
+fn times(record: &DiskRecord, modified: Option<Timestamp>) -> Times {
     let noted = fence::times_of(&record.evidence);
     let is_same_boot = record.boot == host::boot();
     match (noted, trail::left(record.uuid)) {
         (Times::NotBefore(_), Some(left))
             if is_same_boot && left.generation == record.committed =>
         {
-            Times::Between { from: left.from, to: left.to }
+            left.times(modified)
         }
         (noted, _) => noted,
     }
@@ -218,7 +218,8 @@ impl Fence {
         let written = self.sidecar.map(|_| self.generation);
         let evidence = Evidence {
             size: Some(self.look.size),
-            modified: self.look.modified,
+            // After a loss of the host nothing says whether a write of ours took a time in the future back.
+            modified: self.look.modified.map(|seen| trail::not_ahead(seen, self.ahead_ns)),
             changed: self.look.changed,
             sample: None,
             is_final: false,

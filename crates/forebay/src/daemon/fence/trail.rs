@@ -11,7 +11,12 @@
 //! | 8 | 8 | generation of the session |
 //! | 16 | 8 | modification time that was seen last, seconds |
 //! | 24 | 8 | nanoseconds of that |
-//! | 32 | 8 | last write that was noted, nanoseconds since 1970 by the clock of primary storage; 0: none |
+//! | 32 | 8 | what no write of ours after that look can leave an earlier time than, seconds |
+//! | 40 | 8 | nanoseconds of that |
+//! | 48 | 8 | last write that was noted, nanoseconds since 1970 by the clock of primary storage; 0: none |
+//!
+//! The bound at 32 is the time that was seen, unless that lies in the future: the next write takes it back to the clock
+//! of primary storage.
 
 use std::fs::File;
 use std::io;
@@ -21,15 +26,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_core::ids::{Generation, Nanos, Uuid};
-use forebay_core::pool::fence::{GRACE_NS, Timestamp};
+use forebay_core::pool::fence::{GRACE_NS, Times, Timestamp};
 use rustix::fs::{Mode, OFlags};
 
 use crate::daemon::pool::staging;
 
 const MAGIC: [u8; 8] = *b"FBTRAIL1";
-const LEN: usize = 40;
+const LEN: usize = 56;
 const SEEN: u64 = 16;
-const WRITTEN: u64 = 32;
+const WRITTEN: u64 = 48;
+/// Age of the clock that a file system stamps with, at most.
+const TICK_NS: u64 = 10_000_000;
 /// How long a write that was noted stands for those after it.
 const NOTE_EVERY: Duration = Duration::from_millis(50);
 
@@ -48,8 +55,22 @@ pub struct Trail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) generation: Generation,
-    pub(super) from: Timestamp,
-    pub(super) to: Timestamp,
+    /// The modification time that was seen last.
+    seen: Timestamp,
+    /// No write of ours after that look left an earlier one,
+    from: Timestamp,
+    /// and none a later one.
+    to: Timestamp,
+}
+
+impl Left {
+    /// Between which times primary storage was modified last unless somebody else did it; `is` is the time found.
+    pub(super) fn times(&self, is: Option<Timestamp>) -> Times {
+        match is == Some(self.seen) {
+            true => Times::Between { from: self.seen, to: self.to.max(self.seen) },
+            false => Times::Between { from: self.from, to: self.to },
+        }
+    }
 }
 
 impl Trail {
@@ -66,7 +87,7 @@ impl Trail {
         let mut bytes = [0; LEN];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..16].copy_from_slice(&generation.0.to_le_bytes());
-        bytes[16..32].copy_from_slice(&seen_bytes(seen));
+        bytes[16..48].copy_from_slice(&seen_bytes(seen, ahead_ns));
         // One call: a process that dies has left all of it or nothing.
         file.write_all_at(&bytes, 0)?;
         Ok(Some(Trail { path, file, ahead_ns, noted: AtomicU64::new(0) }))
@@ -78,9 +99,7 @@ impl Trail {
         if noted != 0 && at.since(Nanos(noted)).0 < NOTE_EVERY.as_nanos() as u64 {
             return;
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        let there = now.saturating_add_signed(self.ahead_ns).max(1);
+        let there = now_there(self.ahead_ns).max(1);
         // Without it the next start has weaker evidence; nothing else depends on it.
         let _ = self.file.write_all_at(&there.to_le_bytes(), WRITTEN);
         self.noted.store(at.0.max(1), Ordering::Relaxed);
@@ -93,12 +112,13 @@ impl Trail {
             return true;
         };
         let Some(left) = left else { return true };
+        if seen == left.seen {
+            return true;
+        }
         if seen > left.to {
             return false;
         }
-        if seen != left.from {
-            let _ = self.file.write_all_at(&seen_bytes(seen), SEEN);
-        }
+        let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns), SEEN);
         true
     }
 
@@ -118,25 +138,48 @@ pub(super) fn left(disk: Uuid) -> Option<Left> {
 
 fn decode(bytes: &[u8; LEN]) -> Option<Left> {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let time = |at: usize| Some((word(at) as i64, u32::try_from(word(at + 8)).ok()?));
     if bytes[..8] != MAGIC {
         return None;
     }
-    let from = (word(16) as i64, u32::try_from(word(24)).ok()?);
+    let (seen, from) = (time(16)?, time(32)?);
     let to = match word(WRITTEN as usize) {
         0 => from,
         written => {
-            let last = written.saturating_add(NOTE_EVERY.as_nanos() as u64 + GRACE_NS);
-            ((last / 1_000_000_000) as i64, (last % 1_000_000_000) as u32).max(from)
+            let after = NOTE_EVERY.as_nanos() as u64 + GRACE_NS;
+            timestamp(written.saturating_add(after)).max(from)
         }
     };
-    Some(Left { generation: Generation(word(8)), from, to })
+    Some(Left { generation: Generation(word(8)), seen, from, to })
 }
 
-fn seen_bytes((seconds, nanos): Timestamp) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&seconds.to_le_bytes());
-    bytes[8..].copy_from_slice(&u64::from(nanos).to_le_bytes());
+/// What was seen, and the bound that follows.
+fn seen_bytes(seen: Timestamp, ahead_ns: i64) -> [u8; 32] {
+    let from = not_ahead(seen, ahead_ns);
+    let mut bytes = [0; 32];
+    for (word, value) in bytes.chunks_exact_mut(8).zip([seen, from].into_iter().flat_map(words)) {
+        word.copy_from_slice(&value);
+    }
     bytes
+}
+
+fn words((seconds, nanos): Timestamp) -> [[u8; 8]; 2] {
+    [seconds.to_le_bytes(), u64::from(nanos).to_le_bytes()]
+}
+
+/// `seen`, or the time of the clock of primary storage if that is earlier.
+pub(super) fn not_ahead(seen: Timestamp, ahead_ns: i64) -> Timestamp {
+    // Its file system may stamp with a tick that is up to 10 ms old.
+    seen.min(timestamp(now_there(ahead_ns).saturating_sub(TICK_NS)))
+}
+
+fn now_there(ahead_ns: i64) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX).saturating_add_signed(ahead_ns)
+}
+
+fn timestamp(ns: u64) -> Timestamp {
+    ((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32)
 }
 
 /// Opens a file of ours: others may write to the folder.
@@ -164,7 +207,8 @@ mod tests {
         let disk = crate::daemon::pool::host::new_uuid().unwrap();
         let seen = (1_000, 7);
         let Some(trail) = Trail::begin(disk, Generation(3), seen, 0).unwrap() else { return };
-        assert_eq!(left(disk), Some(Left { generation: Generation(3), from: seen, to: seen }));
+        let expected = Left { generation: Generation(3), seen, from: seen, to: seen };
+        assert_eq!(left(disk), Some(expected));
         assert!(!trail.note_seen((1_000, 8)), "nothing of ours was written");
         trail.note_write(Nanos(1));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
@@ -179,6 +223,26 @@ mod tests {
         assert_eq!(left(disk).unwrap().to, to);
         trail.remove();
         assert_eq!(left(disk), None);
+    }
+
+    #[test]
+    fn a_time_in_the_future_is_no_lower_bound_once_the_disk_has_written() {
+        let disk = crate::daemon::pool::host::new_uuid().unwrap();
+        let before = timestamp(now_there(0));
+        let seen = (before.0 + 3_600, 0);
+        let Some(trail) = Trail::begin(disk, Generation(1), seen, 0).unwrap() else { return };
+        assert!(trail.note_seen(seen));
+        let untouched = Times::Between { from: seen, to: seen };
+        assert_eq!(left(disk).unwrap().times(Some(seen)), untouched);
+        trail.note_write(Nanos(1));
+        let now = timestamp(now_there(0));
+        let Times::Between { from, to } = left(disk).unwrap().times(Some(now)) else { panic!() };
+        assert!(from <= before && before.0 - from.0 <= 1, "{from:?} {before:?}");
+        assert!(now <= to && to < seen, "{to:?}");
+        assert_eq!(left(disk).unwrap().times(Some(seen)), untouched, "the write did not get there");
+        assert!(trail.note_seen(now), "the write took it back");
+        assert_eq!(left(disk).unwrap().seen, now);
+        trail.remove();
     }
 
     #[test]
