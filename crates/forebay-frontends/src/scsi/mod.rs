@@ -1,0 +1,32 @@
+//! A SCSI disk: what a logical unit answers to a command.
+//!
+//! ```text
+//! transport (iSCSI)                    LogicalUnit, one per disk, shared by all sessions
+//!   attach(nexus) ────────────────────► NexusId
+//!   command(nexus, CDB) ──────────────► Done(answer)
+//!                                       DataOut(len) ── parameters(list) ──► Done | Medium | Settle
+//!                                       Medium(reads, writes, flushes) ── medium_done ──► answer
+//!                                       Settle(store, abort, then the answer)
+//! ```
+//!
+//! It does no I/O: the transport moves data between the initiator and the disk's engine as
+//! [`Medium`] says, and tells how that went. [`LogicalUnit::command`] goes through one table
+//! (`opcodes.rs`), which REPORT SUPPORTED OPERATION CODES shows: CDB length, the bits of the CDB
+//! that mean something, what a reservation does to the command, and the function that answers it.
+//!
+//! Every CDB and every parameter list is hostile. **Invariant:** what a [`Medium`] names lies on
+//! the disk, in whole logical blocks, and within the limits that VPD page B0 tells.
+//!
+//! Follows SPC-4 and SBC-3 (with the atomic writes of SBC-4). Not here: EXTENDED COPY, ACA,
+//! protection information, removable media, thin provisioning thresholds.
+
+mod lun;
+mod opcodes;
+mod sense;
+mod task;
+mod unit;
+
+pub use lun::Lun;
+pub use sense::{Code, Key, Sense};
+pub use task::{CDB_LEN, Cdb, Command, Done, Medium, Outcome, Response, Status};
+pub use unit::{Export, Initiator, InvalidState, LogicalUnit, Nexus, NexusId, Port, absent};

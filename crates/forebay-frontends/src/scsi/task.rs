@@ -1,0 +1,264 @@
+//! One task: the command, what it needs done, and its answer.
+
+use forebay_core::action::Extent;
+use forebay_core::geometry::ByteRange;
+use forebay_core::status::IoStatus;
+
+use super::lun::Lun;
+use super::sense::{Code, Key, Sense};
+
+/// Bytes of a command descriptor block, shorter ones filled up with zeroes.
+pub const CDB_LEN: usize = 16;
+
+/// A command descriptor block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cdb(pub [u8; CDB_LEN]);
+
+impl Cdb {
+    /// The operation code.
+    pub fn opcode(&self) -> u8 {
+        self.0[0]
+    }
+
+    pub(super) fn u8(&self, at: usize) -> u8 {
+        self.0[at]
+    }
+
+    pub(super) fn u16(&self, at: usize) -> u16 {
+        u16::from_be_bytes([self.0[at], self.0[at + 1]])
+    }
+
+    pub(super) fn u32(&self, at: usize) -> u32 {
+        u32::from(self.u16(at)) << 16 | u32::from(self.u16(at + 2))
+    }
+
+    /// Bit `bit` of byte `at`.
+    pub(super) fn has(&self, at: usize, bit: u8) -> bool {
+        self.0[at] >> bit & 1 == 1
+    }
+}
+
+/// A command as it arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Command<'a> {
+    /// What to do.
+    pub cdb: Cdb,
+    /// Bytes of Data-Out that the initiator will send at most; 0 when it announced none.
+    pub data_out: u32,
+    /// The logical units that this initiator sees, in order: what REPORT LUNS tells.
+    pub luns: &'a [Lun],
+}
+
+/// What a command needs next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing: this is the answer.
+    Done(Response),
+    /// The parameter list: collect this many bytes of Data-Out, or as many as the initiator announced
+    /// if those are fewer, then call `LogicalUnit::parameters`.
+    DataOut(u32),
+    /// Work on the medium, then call `LogicalUnit::medium_done`.
+    Medium(Medium),
+    /// The answer, after other things were done.
+    Settle {
+        /// The answer.
+        response: Response,
+        /// `LogicalUnit::persistent` has to be stored durably first; `LogicalUnit::not_stored` is the
+        /// answer when that fails.
+        store: bool,
+        /// All tasks of these nexuses on this logical unit are aborted first, without answers.
+        abort: Vec<super::NexusId>,
+    },
+}
+
+/// Work on the medium. Ranges are in bytes, on the disk, in whole logical blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Data-In is the range.
+    Read {
+        /// What to read; may be empty.
+        range: ByteRange,
+        /// Do not admit (DPO).
+        no_admit: bool,
+    },
+    /// The range is to be read and thrown away; no Data-In.
+    Verify {
+        /// What to read; may be empty.
+        range: ByteRange,
+        /// Do not admit (DPO).
+        no_admit: bool,
+    },
+    /// Data-Out is to be compared with the range.
+    Compare {
+        /// What to compare with; may be empty.
+        range: ByteRange,
+        /// Data-Out is one logical block, which is compared with each of the range; otherwise it is as
+        /// long as the range.
+        pattern: bool,
+    },
+    /// Data-Out replaces the range.
+    Write {
+        /// Where to; may be empty.
+        range: ByteRange,
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// Data-Out is combined with the range by OR, atomically against other accesses.
+    OrWrite {
+        /// Where; may be empty.
+        range: ByteRange,
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// Data-Out is two times the range: what is expected there, and what replaces it if that is what is there.
+    CompareAndWrite {
+        /// Where; may be empty.
+        range: ByteRange,
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// Data-Out is one logical block, repeated over the range. (When it is all zeroes: as `Zero`.)
+    WriteSame {
+        /// Where.
+        range: ByteRange,
+        /// Zeroes may be written by unmapping.
+        may_unmap: bool,
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// The range reads as zeroes afterwards; no Data-Out.
+    Zero {
+        /// Where.
+        range: ByteRange,
+        /// May be done by unmapping.
+        may_unmap: bool,
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// The ranges are no longer needed, and read as zeroes afterwards.
+    Unmap {
+        /// Where; not overlapping is not promised.
+        ranges: Vec<ByteRange>,
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// Make everything acknowledged before durable.
+    Flush,
+    /// Fetch the range into the cache.
+    Prefetch {
+        /// What.
+        range: ByteRange,
+        /// Answer at once, without waiting (IMMED).
+        immediate: bool,
+    },
+    /// Which parts of the range are allocated.
+    Allocation {
+        /// What is asked for; not empty.
+        range: ByteRange,
+        /// How many extents fit into the answer, at least 1; more are left out.
+        extents_max: u32,
+    },
+}
+
+impl Medium {
+    /// Bytes of Data-Out that it needs.
+    pub fn data_out(&self, block: u32) -> u64 {
+        match *self {
+            Medium::Compare { range, pattern } if pattern && !range.is_empty() => block.into(),
+            Medium::Compare { range, .. }
+            | Medium::Write { range, .. }
+            | Medium::OrWrite { range, .. } => range.len(),
+            Medium::CompareAndWrite { range, .. } => 2 * range.len(),
+            Medium::WriteSame { .. } => block.into(),
+            Medium::Read { .. }
+            | Medium::Verify { .. }
+            | Medium::Zero { .. }
+            | Medium::Unmap { .. }
+            | Medium::Flush
+            | Medium::Prefetch { .. }
+            | Medium::Allocation { .. } => 0,
+        }
+    }
+}
+
+/// How work on the medium ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done<'a> {
+    /// The engine's word; of several requests the first that failed.
+    Status(IoStatus),
+    /// `Compare`, `CompareAndWrite`: offset of the first byte of Data-Out that differs.
+    Miscompare(u64),
+    /// `Allocation`: what the engine said, from the start of the range.
+    Extents(&'a [Extent]),
+}
+
+/// Status codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    Good = 0x00,
+    /// Not done; the sense data says why.
+    CheckCondition = 0x02,
+    /// PRE-FETCH: the blocks are in the cache.
+    ConditionMet = 0x04,
+    /// Not now.
+    Busy = 0x08,
+    /// A reservation of somebody else forbids it.
+    ReservationConflict = 0x18,
+    /// Too many tasks.
+    TaskSetFull = 0x28,
+    /// Aborted by another initiator.
+    TaskAborted = 0x40,
+}
+
+/// The answer to a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// How it ended.
+    pub status: Status,
+    /// Why, with CHECK CONDITION.
+    pub sense: Option<Sense>,
+    /// Data-In, cut to the allocation length of the CDB. Empty for `Medium::Read`, whose data is the
+    /// engine's.
+    pub data: Vec<u8>,
+}
+
+impl Response {
+    /// GOOD without data.
+    pub const GOOD: Response = Response::of(Status::Good);
+    /// RESERVATION CONFLICT.
+    pub const CONFLICT: Response = Response::of(Status::ReservationConflict);
+
+    /// A status without data.
+    pub const fn of(status: Status) -> Response {
+        Response { status, sense: None, data: Vec::new() }
+    }
+
+    /// GOOD with data.
+    pub fn data(data: Vec<u8>) -> Response {
+        Response { data, ..Response::GOOD }
+    }
+
+    /// CHECK CONDITION.
+    pub fn check(sense: Sense) -> Response {
+        Response { sense: Some(sense), ..Response::of(Status::CheckCondition) }
+    }
+
+    /// The one place where the outcome of a request becomes a SCSI status. `writes`: of a request
+    /// that writes.
+    pub fn from_status(status: IoStatus, writes: bool) -> Response {
+        let error = if writes { Code::WRITE_ERROR } else { Code::UNRECOVERED_READ_ERROR };
+        let sense = match status {
+            IoStatus::Ok => return Response::GOOD,
+            IoStatus::TimedOut | IoStatus::ShuttingDown => return Response::of(Status::Busy),
+            IoStatus::IoError => Sense::new(Key::MediumError, error),
+            IoStatus::NoSpace => Sense::new(Key::DataProtect, Code::SPACE_ALLOCATION_FAILED),
+            IoStatus::ReadOnly => Sense::new(Key::DataProtect, Code::WRITE_PROTECTED),
+            IoStatus::Unsupported | IoStatus::Invalid => {
+                Sense::new(Key::HardwareError, Code::INTERNAL_TARGET_FAILURE)
+            }
+        };
+        Response::check(sense)
+    }
+}
