@@ -20,45 +20,60 @@
 //! **Invariant:** a buffer that a receive may still write to is not given back: a closed connection
 //! keeps it until the receive has ended.
 
-use forebay_core::action::{Actions, Buffer, Extent, Reply, ReplyData, Span};
-use forebay_core::engine::Engine;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use forebay_core::action::{Buffer, ReplyData, Span};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{Nanos, RequestTag};
 use forebay_core::request::{Op, Request};
-use forebay_io::reactor::{ArenaId, Completion, Reactor, SocketId, Token};
+use forebay_io::reactor::{Completion, SocketId};
 
 use super::export::Export;
 use super::handshake::Negotiated;
-use super::outbox::{Outbox, region};
 use super::session::{Session, Step, Submission};
+use crate::client::{Answer, Client, Context, DiskId, Newcomer, Tokens};
+use crate::outbox::Outbox;
 
 /// Bytes received at a time, payloads that go straight to their buffers not counted.
 pub const INPUT_BYTES: usize = 256 << 10;
 /// Time without progress after which a client is closed.
 pub const STALL_MAX: Nanos = Nanos::from_millis(30_000);
 
-/// What a connection works with during one call.
+/// A client whose handshake is over.
 #[derive(Debug)]
-pub struct Context<'a> {
-    /// The shard's clock.
-    pub now: Nanos,
-    /// The disk's engine.
-    pub engine: &'a mut Engine,
-    /// The shard's reactor.
-    pub reactor: &'a mut Reactor,
-    /// The disk's memory.
-    pub arena: ArenaId,
-    /// Where the engine appends; the shard carries out what is in it after the call.
-    pub actions: &'a mut Actions,
+pub struct Greeted {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// The disk that it chose.
+    pub disk: DiskId,
+    /// The exports of its listener.
+    pub exports: Arc<[Export]>,
+    /// Which of them it chose.
+    pub export: usize,
+    /// What was agreed on.
+    pub negotiated: Negotiated,
+    /// What it sent after its handshake.
+    pub leftover: Vec<u8>,
 }
 
-/// The tokens under which a connection's operations complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tokens {
-    /// For what is received.
-    pub recv: Token,
-    /// For what is sent.
-    pub send: Token,
+impl Newcomer for Greeted {
+    fn disks(&self) -> &[DiskId] {
+        std::slice::from_ref(&self.disk)
+    }
+
+    fn start(
+        self: Box<Self>,
+        cx: &mut Context<'_>,
+        id: u32,
+        tokens: Tokens,
+    ) -> std::io::Result<Box<dyn Client>> {
+        let socket = cx.reactor.add_socket(self.socket)?;
+        let session = Session::new(&self.exports[self.export], self.negotiated);
+        let connection =
+            Connection::start(cx, socket, self.disk, session, &self.leftover, id, tokens);
+        Ok(Box::new(connection))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,20 +123,10 @@ impl Incoming {
 }
 
 /// One client of one disk in its transmission phase.
-///
-/// The shard's loop, for each connection that something happened to:
-/// 1. [`on_completion`](Connection::on_completion) for completions with one of its tokens, and
-///    [`resume`](Connection::resume) when [`wants_resume`](Connection::wants_resume) says so;
-/// 2. carry out the actions, [`on_reply`](Connection::on_reply) for replies with its id;
-/// 3. [`flush`](Connection::flush) when [`needs_flush`](Connection::needs_flush);
-/// 4. after all connections: `Engine::sent`. From 1 again without waiting while any
-///    [`wants_resume`](Connection::wants_resume) because of room that the flush made.
-///
-/// [`tick`](Connection::tick) at [`next_deadline`](Connection::next_deadline); forget the connection
-/// when [`is_done`](Connection::is_done). Every call may append actions.
 #[derive(Debug)]
 pub struct Connection {
     id: u32,
+    disk: DiskId,
     socket: SocketId,
     tokens: Tokens,
     phase: Phase,
@@ -138,13 +143,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes over `socket`, of a client that negotiated `negotiated` for `export` and has sent
-    /// `leftover` already. Replies come back with `id` in the upper half of their tag.
+    /// Takes over `socket`, of a client that has sent `leftover` already. Replies come back with `id` in the upper half
+    /// of their tag.
     pub fn start(
         cx: &mut Context<'_>,
         socket: SocketId,
-        export: &Export,
-        negotiated: Negotiated,
+        disk: DiskId,
+        session: Session,
         leftover: &[u8],
         id: u32,
         tokens: Tokens,
@@ -153,10 +158,11 @@ impl Connection {
         input.extend_from_slice(leftover);
         let mut connection = Connection {
             id,
+            disk,
             socket,
             tokens,
             phase: Phase::Open,
-            session: Session::new(export, negotiated),
+            session,
             outbox: Outbox::new(socket, tokens.send),
             input,
             used: 0,
@@ -168,132 +174,10 @@ impl Connection {
         connection.take_requests(cx);
         connection
     }
-
-    /// An operation with one of the connection's tokens has finished.
-    pub fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
-        if completion.token == self.tokens.recv {
-            self.on_received(cx, completion);
-        } else {
-            assert_eq!(completion.token, self.tokens.send, "a completion of someone else");
-            let sent = self.outbox.on_sent(completion.result, completion.buffer);
-            if self.phase != Phase::Closed {
-                match sent {
-                    Ok(()) => self.flush(cx),
-                    Err(_) => self.disconnect(cx),
-                }
-            }
-        }
-    }
-
-    /// The engine answered a request. `slices` and `extents` are the whole lists of the actions that
-    /// the reply came in. Nothing is sent before [`Connection::flush`].
-    pub fn on_reply(
-        &mut self,
-        cx: &mut Context<'_>,
-        reply: &Reply,
-        slices: &[Span],
-        extents: &[Extent],
-    ) {
-        debug_assert_eq!((reply.tag.0 >> 32) as u32, self.id);
-        let session = &mut self.session;
-        let with_data = self.outbox.append(|out| session.reply(reply, slices, extents, out));
-        match reply.data {
-            ReplyData::Slots { first, count } if with_data => {
-                self.outbox.push_slots(&slices[first as usize..][..count as usize]);
-            }
-            ReplyData::Buffer { data, buffer } if with_data => {
-                self.outbox.push_buffer(data, buffer);
-            }
-            ReplyData::Buffer { buffer, .. } => cx.engine.release(cx.now, buffer, cx.actions),
-            ReplyData::None | ReplyData::Slots { .. } | ReplyData::Extents { .. } => {}
-        }
-        if self.phase == Phase::Closed {
-            self.outbox.discard(cx);
-        }
-    }
-
-    /// True when [`Connection::flush`] has something to send.
-    pub fn needs_flush(&self) -> bool {
+    /// True when [`Client::flush`] has something to send.
+    #[cfg(test)]
+    fn needs_flush(&self) -> bool {
         self.outbox.needs_flush() || (self.phase == Phase::Draining && self.is_drained())
-    }
-
-    /// Sends what is queued, and copies what the socket does not take: afterwards no slot memory is
-    /// referred to any more, and the shard may call `Engine::sent`. To be called after every round of
-    /// replies, also while a send is on its way.
-    pub fn flush(&mut self, cx: &mut Context<'_>) {
-        if self.phase == Phase::Closed {
-            return;
-        }
-        let sent = self.outbox.flush(cx);
-        if sent.is_err() || (self.phase == Phase::Draining && self.is_drained()) {
-            self.disconnect(cx);
-        }
-    }
-
-    /// True when there are requests waiting that can be tried (again): the engine was busy or had no
-    /// memory (try after completions), or a limit of the connection was reached and no longer is.
-    pub fn wants_resume(&self) -> bool {
-        match self.waiting {
-            None => false,
-            Some(Waiting::Room { in_flight }) => {
-                self.outbox.is_empty() && self.session.in_flight() < in_flight
-            }
-            Some(Waiting::Memory { .. } | Waiting::Place { .. }) => true,
-        }
-    }
-
-    /// Goes on with what waits. False when it has to wait on: nothing happened then, and nothing will
-    /// before something completes.
-    pub fn resume(&mut self, cx: &mut Context<'_>) -> bool {
-        let goes_on = self.wants_resume() && self.retry(cx);
-        if goes_on {
-            self.take_requests(cx);
-        }
-        goes_on
-    }
-
-    /// Takes no further request, finishes and answers those in flight, then closes.
-    pub fn close(&mut self, cx: &mut Context<'_>) {
-        self.drain(cx);
-    }
-
-    /// Closes after [`Connection::close`] without waiting for the client any longer, when everything is
-    /// answered and the client does not take the answers.
-    pub fn give_up(&mut self, cx: &mut Context<'_>) {
-        if self.phase == Phase::Draining && self.is_answered() {
-            self.disconnect(cx);
-        }
-    }
-
-    /// When [`Connection::tick`] is due, [`Nanos::NEVER`] when nothing is timed.
-    pub fn next_deadline(&self) -> Nanos {
-        if self.phase == Phase::Closed {
-            return Nanos::NEVER;
-        }
-        let send = self.outbox.sending_since().plus(STALL_MAX);
-        self.receive_deadline.min(send).min(self.outbox.hold_deadline())
-    }
-
-    /// Time has passed: a client that makes no progress is closed, and one that makes little does not
-    /// keep the disk's memory.
-    pub fn tick(&mut self, cx: &mut Context<'_>) {
-        if self.phase == Phase::Closed {
-            return;
-        }
-        let stalled = self.outbox.sending_since().plus(STALL_MAX).min(self.receive_deadline);
-        if stalled <= cx.now {
-            self.disconnect(cx);
-        } else if self.outbox.hold_deadline() <= cx.now {
-            self.outbox.let_go(cx);
-        }
-    }
-
-    /// True when the socket is closed, no operation is in flight and every request was answered.
-    pub fn is_done(&self) -> bool {
-        self.phase == Phase::Closed
-            && !self.is_receiving
-            && !self.outbox.is_sending()
-            && self.session.in_flight() == 0
     }
 
     /// Requests that were taken and not answered.
@@ -372,7 +256,7 @@ impl Connection {
     fn retry(&mut self, cx: &mut Context<'_>) -> bool {
         match self.waiting.take() {
             None | Some(Waiting::Room { .. }) => {}
-            Some(Waiting::Memory { key, range, fua }) => match cx.engine.write_buffer(range) {
+            Some(Waiting::Memory { key, range, fua }) => match cx.write_buffer(self.disk, range) {
                 Some(buffer) => {
                     let deadline = cx.now.plus(STALL_MAX);
                     self.incoming =
@@ -393,7 +277,7 @@ impl Connection {
         let here = &self.input[self.used..];
         let count = here.len().min(rest.len as usize);
         if count > 0 {
-            cx.reactor.arena(cx.arena).write_at(rest.offset, &here[..count]);
+            cx.port(self.disk).memory.write_at(rest.offset, &here[..count]);
             incoming.arrived += count as u64;
             self.used += count;
         }
@@ -415,7 +299,7 @@ impl Connection {
     /// Submits a request, and the second question of it when there is one.
     fn submit(&mut self, cx: &mut Context<'_>, mut request: Request, mut second: Option<Op>) {
         loop {
-            if cx.engine.submit(cx.now, request, cx.actions).is_err() {
+            if cx.submit(self.disk, request).is_err() {
                 self.waiting = Some(Waiting::Place { request, second });
                 return;
             }
@@ -436,7 +320,8 @@ impl Connection {
             None if self.is_mid_request() => cx.now.plus(STALL_MAX),
             None => Nanos::NEVER,
         };
-        let first = self.incoming.as_ref().map(|incoming| region(cx.arena, incoming.rest()));
+        let first =
+            self.incoming.as_ref().map(|incoming| cx.port(self.disk).region(incoming.rest()));
         let input = std::mem::take(&mut self.input);
         self.is_receiving = true;
         cx.reactor.recv(self.socket, first, input, self.tokens.recv);
@@ -482,7 +367,7 @@ impl Connection {
                     self.session.forget(key + 1);
                 }
                 if let Op::Write { buffer, .. } = request.op {
-                    cx.engine.release(cx.now, buffer, cx.actions);
+                    cx.release(self.disk, buffer);
                 }
             }
         }
@@ -492,12 +377,119 @@ impl Connection {
         }
         if let Some(incoming) = self.incoming.take() {
             self.session.forget(incoming.key);
-            cx.engine.release(cx.now, incoming.buffer, cx.actions);
+            cx.release(self.disk, incoming.buffer);
         }
     }
 
     fn tag(&self, key: u32) -> RequestTag {
         RequestTag(u64::from(self.id) << 32 | u64::from(key))
+    }
+}
+
+impl Client for Connection {
+    fn disks(&self) -> &[DiskId] {
+        std::slice::from_ref(&self.disk)
+    }
+
+    fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
+        if completion.token == self.tokens.recv {
+            self.on_received(cx, completion);
+        } else {
+            assert_eq!(completion.token, self.tokens.send, "a completion of someone else");
+            let sent = self.outbox.on_sent(completion.result, completion.buffer);
+            if self.phase != Phase::Closed {
+                match sent {
+                    Ok(()) => self.flush(cx),
+                    Err(_) => self.disconnect(cx),
+                }
+            }
+        }
+    }
+
+    fn on_reply(&mut self, cx: &mut Context<'_>, answer: Answer<'_>) {
+        let Answer { disk, reply, slices, extents } = answer;
+        debug_assert_eq!((reply.tag.0 >> 32) as u32, self.id);
+        let session = &mut self.session;
+        let with_data = self.outbox.append(|out| session.reply(reply, slices, extents, out));
+        match reply.data {
+            ReplyData::Slots { first, count } if with_data => {
+                let slices = &slices[first as usize..][..count as usize];
+                self.outbox.push_slots(cx.port(disk), slices);
+            }
+            ReplyData::Buffer { data, buffer } if with_data => {
+                self.outbox.push_buffer(cx.port(disk).region(data), disk, buffer);
+            }
+            ReplyData::Buffer { buffer, .. } => cx.release(disk, buffer),
+            ReplyData::None | ReplyData::Slots { .. } | ReplyData::Extents { .. } => {}
+        }
+        if self.phase == Phase::Closed {
+            self.outbox.discard(cx);
+        }
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        let sent = self.outbox.flush(cx);
+        if sent.is_err() || (self.phase == Phase::Draining && self.is_drained()) {
+            self.disconnect(cx);
+        }
+    }
+
+    fn wants_resume(&self) -> bool {
+        match self.waiting {
+            None => false,
+            Some(Waiting::Room { in_flight }) => {
+                self.outbox.is_empty() && self.session.in_flight() < in_flight
+            }
+            Some(Waiting::Memory { .. } | Waiting::Place { .. }) => true,
+        }
+    }
+
+    fn resume(&mut self, cx: &mut Context<'_>) -> bool {
+        let goes_on = self.wants_resume() && self.retry(cx);
+        if goes_on {
+            self.take_requests(cx);
+        }
+        goes_on
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.drain(cx);
+    }
+
+    fn give_up(&mut self, cx: &mut Context<'_>) {
+        if self.phase == Phase::Draining && self.is_answered() {
+            self.disconnect(cx);
+        }
+    }
+
+    fn next_deadline(&self) -> Nanos {
+        if self.phase == Phase::Closed {
+            return Nanos::NEVER;
+        }
+        let send = self.outbox.sending_since().plus(STALL_MAX);
+        self.receive_deadline.min(send).min(self.outbox.hold_deadline())
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        let stalled = self.outbox.sending_since().plus(STALL_MAX).min(self.receive_deadline);
+        if stalled <= cx.now {
+            self.disconnect(cx);
+        } else if self.outbox.hold_deadline() <= cx.now {
+            self.outbox.let_go(cx);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.phase == Phase::Closed
+            && !self.is_receiving
+            && !self.outbox.is_sending()
+            && self.session.in_flight() == 0
     }
 }
 

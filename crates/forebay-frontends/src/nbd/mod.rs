@@ -21,11 +21,10 @@ mod export;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod handshake;
-mod outbox;
 pub mod session;
 mod table;
 
 pub use contexts::Contexts;
-pub use driver::{Connection, Context, Tokens};
+pub use driver::{Connection, Greeted};
 pub use export::Export;
 pub use handshake::{Handshake, Negotiated, Outcome};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use forebay_frontends::nbd::{Export, Handshake, Negotiated, Outcome};
+use forebay_frontends::nbd::{Export, Greeted, Handshake, Negotiated, Outcome};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
@@ -22,7 +22,7 @@ use super::api::ListenerInfo;
 use super::unix::UnixSocket;
 use crate::config::ListenerSpec;
 use crate::config::values::Address;
-use crate::shard::{DiskHandle, NewClient};
+use crate::shard::DiskHandle;
 
 /// Time for a handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -193,9 +193,10 @@ async fn shake_hands(stream: Stream, served: Arc<Served>, place: Place) -> Resul
     };
     let Some((export, negotiated, leftover)) = chosen else { return Ok(()) };
     let exports = exports.clone();
-    let guard = Box::new(place);
-    let client = NewClient { socket, exports, export, negotiated, leftover, guard };
-    served.disks[export].connect(client)?;
+    let handle = &served.disks[export];
+    let disk = handle.id();
+    let client = Greeted { socket, disk, exports, export, negotiated, leftover };
+    handle.connect(Box::new(client), Box::new(place))?;
     Ok(())
 }
 

@@ -1,69 +1,57 @@
-//! The clients of one disk: their connections, who is to be flushed, who waits for its turn.
+//! The clients of a shard: who is to be flushed, who waits for its turn.
 
 use std::collections::VecDeque;
 
 use forebay_core::ids::Nanos;
-use forebay_frontends::nbd::{Connection, Context, Tokens};
+use forebay_frontends::client::{Answer, Client, Context, DiskId, Newcomer, Tokens};
 use forebay_io::reactor::Completion;
 use slab::Slab;
 
-use super::NewClient;
 use super::token::{Class, token};
 
 /// See the module.
 pub(crate) struct Clients {
-    slots: Slab<Client>,
+    slots: Slab<Attached>,
     /// Those with something to send, each once.
     touched: Vec<usize>,
     /// Those whose next request waits, each once, first come first served.
     waiting: VecDeque<usize>,
     deadline: Nanos,
-    disk: u32,
 }
 
-struct Client {
-    connection: Connection,
+struct Attached {
+    client: Box<dyn Client>,
     is_touched: bool,
     is_waiting: bool,
+    /// Dropped when the client is gone.
     _guard: Box<dyn Send>,
 }
 
 impl Clients {
-    pub(crate) fn new(disk: u32) -> Clients {
+    pub(crate) fn new() -> Clients {
         Clients {
             slots: Slab::new(),
             touched: Vec::new(),
             waiting: VecDeque::new(),
             deadline: Nanos::NEVER,
-            disk,
         }
     }
 
     /// Takes a client over.
-    pub(crate) fn add(&mut self, cx: &mut Context<'_>, new: NewClient) -> std::io::Result<()> {
-        let socket = cx.reactor.add_socket(new.socket)?;
+    pub(crate) fn add(
+        &mut self,
+        cx: &mut Context<'_>,
+        new: Box<dyn Newcomer>,
+        guard: Box<dyn Send>,
+    ) -> std::io::Result<()> {
         let entry = self.slots.vacant_entry();
         let key = entry.key();
         let tokens = Tokens {
-            recv: token(Class::Connection, self.disk, 2 * key as u64),
-            send: token(Class::Connection, self.disk, 2 * key as u64 + 1),
+            recv: token(Class::Client, 0, 2 * key as u64),
+            send: token(Class::Client, 0, 2 * key as u64 + 1),
         };
-        let export = &new.exports[new.export];
-        let connection = Connection::start(
-            cx,
-            socket,
-            export,
-            new.negotiated,
-            &new.leftover,
-            key as u32,
-            tokens,
-        );
-        entry.insert(Client {
-            connection,
-            is_touched: false,
-            is_waiting: false,
-            _guard: new.guard,
-        });
+        let client = new.start(cx, key as u32, tokens)?;
+        entry.insert(Attached { client, is_touched: false, is_waiting: false, _guard: guard });
         self.touch(key);
         Ok(())
     }
@@ -76,44 +64,40 @@ impl Clients {
         completion: Completion,
     ) {
         let key = (index / 2) as usize;
-        if let Some(client) = self.slots.get_mut(key) {
-            client.connection.on_completion(cx, completion);
+        if let Some(attached) = self.slots.get_mut(key) {
+            attached.client.on_completion(cx, completion);
             self.touch(key);
         }
     }
 
-    /// The connection that a reply belongs to.
-    pub(crate) fn of_reply(
-        &mut self,
-        tag: forebay_core::ids::RequestTag,
-    ) -> Option<&mut Connection> {
-        let key = (tag.0 >> 32) as usize;
-        if !self.slots.contains(key) {
-            return None;
-        }
+    /// An engine answered a request of a client; false when there is no such client.
+    pub(crate) fn on_reply(&mut self, cx: &mut Context<'_>, answer: Answer<'_>) -> bool {
+        let key = (answer.reply.tag.0 >> 32) as usize;
+        let Some(attached) = self.slots.get_mut(key) else { return false };
+        attached.client.on_reply(cx, answer);
         self.touch(key);
-        Some(&mut self.slots[key].connection)
+        true
     }
 
-    /// Sends what is queued on every connection that was touched, and forgets those that are done.
+    /// Sends what is queued for every client that was touched, and forgets those that are done.
     pub(crate) fn flush(&mut self, cx: &mut Context<'_>) {
         let mut touched = std::mem::take(&mut self.touched);
         for key in touched.drain(..) {
-            let client = &mut self.slots[key];
-            client.is_touched = false;
-            client.connection.flush(cx);
-            if client.connection.is_done() {
+            let attached = &mut self.slots[key];
+            attached.is_touched = false;
+            attached.client.flush(cx);
+            if attached.client.is_done() {
                 // A key that still waits is skipped when its turn comes.
                 self.slots.remove(key);
-            } else if client.connection.wants_resume() && !client.is_waiting {
-                client.is_waiting = true;
+            } else if attached.client.wants_resume() && !attached.is_waiting {
+                attached.is_waiting = true;
                 self.waiting.push_back(key);
             }
         }
         // Flushing never touches, so the list that was lent out is the only one.
         debug_assert!(self.touched.is_empty());
         self.touched = touched;
-        let deadlines = self.slots.iter().map(|(_, client)| client.connection.next_deadline());
+        let deadlines = self.slots.iter().map(|(_, attached)| attached.client.next_deadline());
         self.deadline = deadlines.min().unwrap_or(Nanos::NEVER);
     }
 
@@ -122,50 +106,43 @@ impl Clients {
     pub(crate) fn resume(&mut self, cx: &mut Context<'_>) {
         for _ in 0..self.waiting.len() {
             let Some(key) = self.waiting.pop_front() else { return };
-            let Some(client) = self.slots.get_mut(key).filter(|client| client.is_waiting) else {
+            let Some(attached) = self.slots.get_mut(key).filter(|attached| attached.is_waiting)
+            else {
                 continue;
             };
-            if client.connection.resume(cx) {
-                client.is_waiting = false;
+            if attached.client.resume(cx) {
+                attached.is_waiting = false;
                 self.touch(key);
-            } else if client.connection.wants_resume() {
+            } else if attached.client.wants_resume() {
                 self.waiting.push_back(key);
             } else {
-                client.is_waiting = false;
+                attached.is_waiting = false;
             }
         }
     }
 
-    /// Tells connections whose time has come.
+    /// Tells clients whose time has come.
     pub(crate) fn tick(&mut self, cx: &mut Context<'_>) {
         if self.deadline > cx.now {
             return;
         }
         for key in 0..self.slots.capacity() {
-            let Some(client) = self.slots.get_mut(key) else { continue };
-            if client.connection.next_deadline() <= cx.now {
-                client.connection.tick(cx);
+            let Some(attached) = self.slots.get_mut(key) else { continue };
+            if attached.client.next_deadline() <= cx.now {
+                attached.client.tick(cx);
                 self.touch(key);
             }
         }
     }
 
-    /// Answers what is in flight, takes nothing new, then closes.
-    pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
-        for key in 0..self.slots.capacity() {
-            let Some(client) = self.slots.get_mut(key) else { continue };
-            client.connection.close(cx);
-            self.touch(key);
-        }
+    /// Lets the clients of a disk finish what is in flight, take nothing new, and close.
+    pub(crate) fn close(&mut self, cx: &mut Context<'_>, disk: DiskId) {
+        self.each_of(disk, |client| client.close(cx));
     }
 
-    /// Closes those that were asked to close and do not take their last answers.
-    pub(crate) fn give_up(&mut self, cx: &mut Context<'_>) {
-        for key in 0..self.slots.capacity() {
-            let Some(client) = self.slots.get_mut(key) else { continue };
-            client.connection.give_up(cx);
-            self.touch(key);
-        }
+    /// Closes clients of a disk that were asked to close and do not take their last answers.
+    pub(crate) fn give_up(&mut self, cx: &mut Context<'_>, disk: DiskId) {
+        self.each_of(disk, |client| client.give_up(cx));
     }
 
     /// When [`Clients::tick`] is due.
@@ -173,14 +150,15 @@ impl Clients {
         self.deadline
     }
 
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+    /// How many use a disk.
+    pub(crate) fn count_of(&self, disk: DiskId) -> usize {
+        self.slots.iter().filter(|(_, attached)| attached.uses(disk)).count()
     }
 
-    /// How many wait for room in the engine.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
+    /// How many of those wait for room in the engine.
+    pub(crate) fn waiting_of(&self, disk: DiskId) -> usize {
+        let waits = |(_, attached): &(usize, &Attached)| attached.is_waiting && attached.uses(disk);
+        self.slots.iter().filter(waits).count()
     }
 
     /// True when none has anything to send.
@@ -188,11 +166,27 @@ impl Clients {
         self.touched.is_empty()
     }
 
+    fn each_of(&mut self, disk: DiskId, mut call: impl FnMut(&mut dyn Client)) {
+        for key in 0..self.slots.capacity() {
+            let Some(attached) = self.slots.get_mut(key) else { continue };
+            if attached.uses(disk) {
+                call(attached.client.as_mut());
+                self.touch(key);
+            }
+        }
+    }
+
     fn touch(&mut self, key: usize) {
-        let client = &mut self.slots[key];
-        if !client.is_touched {
-            client.is_touched = true;
+        let attached = &mut self.slots[key];
+        if !attached.is_touched {
+            attached.is_touched = true;
             self.touched.push(key);
         }
+    }
+}
+
+impl Attached {
+    fn uses(&self, disk: DiskId) -> bool {
+        self.client.disks().contains(&disk)
     }
 }

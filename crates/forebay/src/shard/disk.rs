@@ -1,16 +1,13 @@
 //! One disk on its shard: carries out what its engine asks for.
 //!
 //! ```text
-//!   completion ─► client ──submit──►┌────────┐──Io──► flash, backend
+//!   client ───────submit, release──►┌────────┐──Io──► flash, backend
 //!   completion ─► flash ──complete─►│ engine │──Copy, Zero, Log──► memory
 //!   completion ─► log ────complete─►│        │──Lease, Unlease──► owner of the pool
 //!   completion ─► backend ─events──►└────────┘──Reply──► client
 //! ```
-//! A *turn* is made of rounds. In a round the engine proceeds with all that it was told, its actions are carried
-//! out, what there is to send is sent, the engine hears that slot memory is free again, and waiting clients try.
-//! Another round follows while there is something to do, because a backend may answer at once; but a turn
-//! ends after [`ROUNDS_MAX`], and after a round that wrote to the log, so that the kernel hears of it before
-//! the destager goes on. The shard does not wait then.
+//! The shard's loop lets it begin a turn, carry out what the engine asks for until nothing is left, and end the turn
+//! (`run.rs`).
 //!
 //! Draining: clients get what is in flight answered and are closed, the engine becomes idle, primary
 //! storage is flushed, what the cache holds is recorded, the disk is done. With a write log it is enough that the log is durable: what it holds stays
@@ -20,23 +17,20 @@
 use std::sync::Arc;
 
 use forebay_backends::{Backend, BackendEvent, BackendIo, Context as BackendContext, TokenRange};
-use forebay_core::action::{Action, Actions, Io, IoOp, Reply, ReplyData, Target};
+use forebay_core::action::{Action, Actions, Io, IoOp, Target};
 use forebay_core::config::Mode;
-use forebay_core::engine::Engine;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{IoId, Nanos};
 use forebay_core::status::IoStatus;
-use forebay_frontends::nbd::Context;
-use forebay_io::arena::Arena;
+use forebay_frontends::client::Port;
 use forebay_io::clock;
 use forebay_io::reactor::{ArenaId, Completion, Reactor};
 
-use super::client::Clients;
 use super::device::Device;
 use super::log::Log;
 use super::ring::Ring;
 use super::token::{Class, token};
-use super::{DiskHandle, Drained, LogEnd, NewClient, NewDisk};
+use super::{DiskHandle, Drained, LogEnd, NewDisk};
 use crate::daemon::api::{DiskStats, Dropped};
 use crate::daemon::events::{EventSender, Severity};
 use crate::daemon::fence::Trail;
@@ -44,8 +38,6 @@ use crate::daemon::pool::owner::Leased;
 
 /// Actions that a batch has room for before its lists grow.
 const BATCH: usize = 256;
-/// Rounds of a turn at most.
-const ROUNDS_MAX: u32 = 16;
 /// Time that clients have to take their last answers; less than all of draining may take.
 const LEAVE_MAX: Nanos = Nanos::from_millis(3_000);
 /// Time that a disk with deferred flushes has to destage at the end; less than all of draining may take.
@@ -60,9 +52,8 @@ const FIRST_FLUSH: IoId = IoId(u32::MAX as u64 - 1);
 /// See the module.
 pub(crate) struct Disk {
     name: Arc<str>,
-    engine: Engine,
-    memory: Arc<Arena>,
-    arena: ArenaId,
+    /// What its clients use: engine, memory, and what the engine appends to.
+    pub(super) port: Port,
     backend: Box<dyn Backend>,
     backend_events: Vec<BackendEvent>,
     flash: Option<Device>,
@@ -72,14 +63,13 @@ pub(crate) struct Disk {
     trail: Option<Arc<Trail>>,
     /// I/Os of flash and log that ended as they were started.
     device_ended: Vec<(IoId, IoStatus)>,
-    /// What the engine appends to.
-    actions: Actions,
-    /// What is being carried out; swapped with `actions`.
+    /// What is being carried out; swapped with the port's.
     running: Actions,
-    clients: Clients,
     /// The last turn ended before everything was done.
     has_more: bool,
-    /// The round wrote to the log.
+    /// The engine answered, and was not told that what its answers refer to is sent.
+    has_replied: bool,
+    /// This turn wrote to the log.
     wrote_log: bool,
     /// Sessions with primary storage that were lost.
     sessions_lost: u64,
@@ -106,19 +96,6 @@ enum Ending {
     Recording(IoStatus),
     /// Primary storage is let go of; nothing happens any more.
     Done(IoStatus),
-}
-
-/// The frontend's view of the disk; a macro, because clients are borrowed beside it.
-macro_rules! context {
-    ($disk:ident, $now:expr, $reactor:expr) => {
-        Context {
-            now: $now,
-            engine: &mut $disk.engine,
-            reactor: $reactor,
-            arena: $disk.arena,
-            actions: &mut $disk.actions,
-        }
-    };
 }
 
 impl Disk {
@@ -149,9 +126,7 @@ impl Disk {
         let log = log.map(|share| Log::new(share, number, handle, reactor)).transpose()?;
         let mut disk = Disk {
             name,
-            engine,
-            memory,
-            arena,
+            port: Port { engine, memory, arena, actions: Actions::with_capacity(BATCH) },
             backend,
             backend_events,
             flash: cache,
@@ -159,10 +134,9 @@ impl Disk {
             log,
             trail,
             device_ended: Vec::new(),
-            actions: Actions::with_capacity(BATCH),
             running: Actions::with_capacity(BATCH),
-            clients: Clients::new(number),
             has_more: false,
+            has_replied: false,
             wrote_log: false,
             sessions_lost: 0,
             ending: Ending::Serving,
@@ -174,7 +148,8 @@ impl Disk {
         };
         disk.set_mode(now, mode).map_err(std::io::Error::other)?;
         // What a former run left is destaged, and the mode entered, without waiting for a client.
-        disk.engine.tick(now, &mut disk.actions);
+        let Port { engine, actions, .. } = &mut disk.port;
+        engine.tick(now, actions);
         Ok(disk)
     }
 
@@ -183,31 +158,33 @@ impl Disk {
     /// # Errors
     /// What it lacks.
     pub(crate) fn set_mode(&mut self, now: Nanos, mode: Mode) -> Result<(), String> {
-        if self.engine.config().mode == mode {
+        if self.port.engine.config().mode == mode {
             return Ok(());
         }
-        self.engine.set_mode(now, mode, &mut self.actions).map_err(|error| error.to_string())
+        self.port
+            .engine
+            .set_mode(now, mode, &mut self.port.actions)
+            .map_err(|error| error.to_string())
     }
 
     /// Stops destaging, or goes on.
     pub(crate) fn pause(&mut self, now: Nanos, pause: bool) {
-        self.engine.pause_destaging(now, pause, &mut self.actions);
+        self.port.engine.pause_destaging(now, pause, &mut self.port.actions);
     }
 
     /// Drops what is cached.
     pub(crate) fn drop_cache(&mut self) -> Dropped {
-        let blocks = self.engine.drop_cache();
-        Dropped { blocks, block_size: self.engine.config().block_size }
+        let blocks = self.port.engine.drop_cache();
+        Dropped { blocks, block_size: self.port.engine.config().block_size }
     }
 
     /// Lets everything be destaged and ends then.
     ///
     /// # Errors
-    /// A client is attached.
-    pub(crate) fn detach(&mut self, now: Nanos) -> Result<(), String> {
-        if self.clients.len() > 0 {
-            let count = self.clients.len();
-            return Err(format!("{count} clients are attached: detach them from the disk first"));
+    /// One of `clients` is attached.
+    pub(crate) fn detach(&mut self, now: Nanos, clients: usize) -> Result<(), String> {
+        if clients > 0 {
+            return Err(format!("{clients} clients are attached: detach them from the disk first"));
         }
         self.pause(now, false);
         self.set_mode(now, Mode::WriteThrough)?;
@@ -218,26 +195,20 @@ impl Disk {
     /// A segment that was asked for came, or not.
     pub(crate) fn leased(&mut self, now: Nanos, leased: Leased) {
         if !matches!(self.ending, Ending::Done(_)) {
-            self.engine.leased(now, leased, &mut self.actions);
+            self.port.engine.leased(now, leased, &mut self.port.actions);
         }
     }
 
     /// The ring is durably known not to be believed, or cannot be.
     pub(crate) fn voided(&mut self, now: Nanos, known: bool) {
         if !matches!(self.ending, Ending::Done(_)) {
-            self.engine.voided(now, known, &mut self.actions);
+            self.port.engine.voided(now, known, &mut self.port.actions);
         }
     }
 
-    /// Takes a client over.
-    pub(crate) fn connect(&mut self, now: Nanos, reactor: &mut Reactor, client: NewClient) {
-        if self.ending != Ending::Serving || self.is_detaching {
-            return;
-        }
-        let mut cx = context!(self, now, reactor);
-        if let Err(error) = self.clients.add(&mut cx, client) {
-            self.report(Severity::Warning, format!("a client was dropped: {error}"));
-        }
+    /// True when clients may come.
+    pub(crate) fn takes_clients(&self) -> bool {
+        self.ending == Ending::Serving && !self.is_detaching
     }
 
     /// An operation of this disk has finished.
@@ -253,29 +224,26 @@ impl Disk {
             return;
         }
         match class {
-            Class::Connection => {
-                let mut cx = context!(self, now, reactor);
-                self.clients.on_completion(&mut cx, index, completion);
-            }
+            Class::Client => unreachable!("a client is the shard's"),
             Class::Flash => {
                 let flash = self.flash.as_mut().expect("its own token");
-                let (io, status, checksums) = flash.finish(index, &completion, &self.memory);
-                self.engine.complete(now, io, status, checksums, &mut self.actions);
+                let (io, status, checksums) = flash.finish(index, &completion, &self.port.memory);
+                self.port.engine.complete(now, io, status, checksums, &mut self.port.actions);
             }
             Class::Log => {
                 let device = &mut self.log.as_mut().expect("its own token").device;
-                let (io, status, checksums) = device.finish(index, &completion, &self.memory);
-                self.engine.complete(now, io, status, checksums, &mut self.actions);
+                let (io, status, checksums) = device.finish(index, &completion, &self.port.memory);
+                self.port.engine.complete(now, io, status, checksums, &mut self.port.actions);
             }
             Class::Ring => {
                 let device = &mut self.ring.as_mut().expect("its own token").device;
-                let (io, status, checksums) = device.finish(index, &completion, &self.memory);
-                self.engine.complete(now, io, status, checksums, &mut self.actions);
+                let (io, status, checksums) = device.finish(index, &completion, &self.port.memory);
+                self.port.engine.complete(now, io, status, checksums, &mut self.port.actions);
             }
             Class::Progress => {
                 let log = self.log.as_mut().expect("its own token");
                 let (io, status) = log.noted(&completion);
-                self.engine.complete(now, io, status, &[], &mut self.actions);
+                self.port.engine.complete(now, io, status, &[], &mut self.port.actions);
             }
             Class::Backend => {
                 let events = &mut self.backend_events;
@@ -285,44 +253,68 @@ impl Disk {
         }
     }
 
-    /// Everything that is to be done now; see the module.
-    pub(crate) fn turn(&mut self, now: Nanos, reactor: &mut Reactor) {
-        if self.is_done() {
-            return;
-        }
+    /// True once it drains.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending != Ending::Serving
+    }
+
+    /// A turn begins: what the passing of time brings.
+    pub(crate) fn begin_turn(&mut self, now: Nanos, reactor: &mut Reactor) {
         let events = &mut self.backend_events;
         self.backend.on_wake(&mut BackendContext { now, reactor, events });
-        if self.engine.next_deadline() <= now {
-            self.engine.tick(now, &mut self.actions);
+        let Port { engine, actions, .. } = &mut self.port;
+        if engine.next_deadline() <= now {
+            engine.tick(now, actions);
         }
-        self.clients.tick(&mut context!(self, now, reactor));
-        if self.leave_by <= now {
+        self.wrote_log = false;
+    }
+
+    /// True when its clients are not to be waited for any longer, each time that one has waited for long.
+    pub(crate) fn gives_clients_up(&mut self, now: Nanos) -> bool {
+        let gives_up = self.leave_by <= now;
+        if gives_up {
             self.leave_by = now.plus(LEAVE_MAX);
             self.has_waited = true;
-            self.clients.give_up(&mut context!(self, now, reactor));
         }
-        for _ in 0..ROUNDS_MAX {
-            self.run_actions(now, reactor);
-            if !self.clients.is_flushed() {
-                self.clients.flush(&mut context!(self, now, reactor));
-                // Read again: what was sent, was sent after the batch began.
-                self.engine.sent(Nanos(clock::now_nanos()));
-            }
-            self.clients.resume(&mut context!(self, now, reactor));
-            self.has_more = self.has_something_to_do();
-            if !self.has_more || std::mem::take(&mut self.wrote_log) {
-                break;
-            }
+        gives_up
+    }
+
+    /// True when there is something to carry out in this turn.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.is_done() && !self.wrote_log && self.has_something_to_do()
+    }
+
+    /// Lets the engine proceed: what it asks for, to be carried out and given back.
+    pub(crate) fn proceed(&mut self, now: Nanos) -> Actions {
+        self.absorb_ended(now);
+        let Port { engine, actions, .. } = &mut self.port;
+        engine.proceed(now, actions);
+        std::mem::replace(actions, std::mem::take(&mut self.running))
+    }
+
+    /// What [`Disk::proceed`] returned is carried out; its memory is used again.
+    pub(crate) fn carried_out(&mut self, mut actions: Actions) {
+        actions.clear();
+        self.running = actions;
+    }
+
+    /// What the engine's answers refer to is sent.
+    pub(crate) fn sent(&mut self) {
+        if std::mem::take(&mut self.has_replied) {
+            // Read again: what was sent, was sent after the turn began.
+            self.port.engine.sent(Nanos(clock::now_nanos()));
         }
+    }
+
+    /// A turn ends, with so many clients; true when the disk is to drain.
+    pub(crate) fn end_turn(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) -> bool {
         if let (Some(trail), Some(at)) = (&self.trail, self.backend.last_write()) {
             trail.note_write(at);
         }
-        if self.is_detaching && !self.engine.mode().logs() {
-            self.drain(now, reactor);
-        }
         self.limit_destaging(now);
-        self.has_more |= self.has_something_to_do();
-        self.advance_ending(now, reactor);
+        self.has_more = self.has_something_to_do();
+        self.advance_ending(now, reactor, clients);
+        self.is_detaching && !self.port.engine.mode().logs()
     }
 
     /// When the next turn is due at the latest.
@@ -333,22 +325,18 @@ impl Disk {
         if self.has_more {
             return Nanos(0);
         }
-        let engine = self.engine.next_deadline();
-        engine
-            .min(self.backend.next_deadline())
-            .min(self.clients.next_deadline())
-            .min(self.leave_by)
-            .min(self.destage_by)
+        let engine = self.port.engine.next_deadline();
+        engine.min(self.backend.next_deadline()).min(self.leave_by).min(self.destage_by)
     }
 
-    /// Begins to end; [`Disk::drained`] tells when it has.
-    pub(crate) fn drain(&mut self, now: Nanos, reactor: &mut Reactor) {
+    /// Begins to end, as its clients are told to; [`Disk::drained`] tells when it has.
+    pub(crate) fn drain(&mut self, now: Nanos) {
         if self.ending == Ending::Serving {
             self.ending = Ending::Draining;
             self.leave_by = now.plus(LEAVE_MAX);
-            self.clients.close(&mut context!(self, now, reactor));
-            self.engine.shut_down(now, &mut self.actions);
+            self.port.engine.shut_down(now, &mut self.port.actions);
             self.destage_by = now.plus(DESTAGE_MAX);
+            self.has_more = true;
         }
     }
 
@@ -358,7 +346,7 @@ impl Disk {
         if is_late {
             self.destage_by = Nanos::NEVER;
         }
-        if self.ending != Ending::Draining || !self.engine.destages_at_end() {
+        if self.ending != Ending::Draining || !self.port.engine.destages_at_end() {
             return;
         }
         let why = match self.backend.trouble() {
@@ -370,15 +358,15 @@ impl Disk {
             "not all is destaged before the end: {why}; the rest stays in the write log, and the next start goes on"
         );
         self.report(Severity::Warning, text);
-        self.engine.stop_destaging(now, &mut self.actions);
+        self.port.engine.stop_destaging(now, &mut self.port.actions);
     }
 
     /// How it ended, once it has.
     pub(crate) fn drained(&self) -> Option<Drained> {
         match self.ending {
             Ending::Done(status) => {
-                let is_quiet = self.engine.is_idle();
-                let log = self.engine.statistics().log;
+                let is_quiet = self.port.engine.is_idle();
+                let log = self.port.engine.statistics().log;
                 let log =
                     log.map(|log| LogEnd { is_durable: log.is_durable, is_clean: log.is_clean });
                 Some(Drained { name: self.name.to_string(), status, log, is_quiet })
@@ -388,68 +376,67 @@ impl Disk {
         }
     }
 
-    fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         matches!(self.ending, Ending::Done(_))
     }
 
-    /// How the disk is.
-    pub(crate) fn stats(&self) -> DiskStats {
+    /// How the disk is, with so many clients, of which some wait.
+    pub(crate) fn stats(&self, clients: usize, waiting: usize) -> DiskStats {
         let primary_storage = match self.backend.trouble() {
             None => "connected".to_owned(),
             Some(why) => format!("lost: {why}; I/O waits"),
         };
         DiskStats {
             name: self.name.to_string(),
-            connections: self.clients.len() as u32,
-            connections_waiting: self.clients.waiting() as u32,
+            connections: clients as u32,
+            connections_waiting: waiting as u32,
             primary_storage,
             sessions_lost: self.sessions_lost,
-            engine: self.engine.statistics(),
+            engine: self.port.engine.statistics(),
         }
     }
 
-    /// Lets the engine proceed and carries out what it asks for.
-    fn run_actions(&mut self, now: Nanos, reactor: &mut Reactor) {
-        self.absorb_ended(now);
-        self.engine.proceed(now, &mut self.actions);
-        std::mem::swap(&mut self.actions, &mut self.running);
-        for index in 0..self.running.list.len() {
-            match self.running.list[index] {
-                Action::Io(io) => self.start_io(now, reactor, io),
-                Action::Copy { from, to } => {
-                    self.memory.copy_within(from.offset, to.offset, from.len);
-                }
-                Action::Zero { memory } => self.memory.zero(memory.offset, memory.len),
-                Action::Log(index) => {
-                    let log = self.log.as_mut().expect("the engine has a log only with one");
-                    log.build(self.running.log[index as usize], &self.memory);
-                }
-                Action::Lease => self.log.as_ref().expect("as above").lease(),
-                Action::Unlease(segment) => {
-                    self.log.as_ref().expect("as above").unlease(segment);
-                }
-                Action::Ring { memory } => {
-                    Ring::copy(self.engine.ring_pages(), memory, &self.memory);
-                }
-                Action::Void => {
-                    self.ring.as_ref().expect("the engine has a ring only with one").void();
-                }
-                Action::Reply(reply) => self.reply(now, reactor, &reply),
-                Action::Event(event) => {
-                    let (severity, text) = super::event::describe(event);
-                    self.report(severity, text);
-                }
+    /// Carries out one action; replies are the shard's.
+    pub(crate) fn carry_out(
+        &mut self,
+        now: Nanos,
+        reactor: &mut Reactor,
+        actions: &Actions,
+        action: Action,
+    ) {
+        match action {
+            Action::Io(io) => self.start_io(now, reactor, io),
+            Action::Copy { from, to } => {
+                self.port.memory.copy_within(from.offset, to.offset, from.len);
             }
+            Action::Zero { memory } => self.port.memory.zero(memory.offset, memory.len),
+            Action::Log(index) => {
+                let log = self.log.as_mut().expect("the engine has a log only with one");
+                log.build(actions.log[index as usize], &self.port.memory);
+            }
+            Action::Lease => self.log.as_ref().expect("as above").lease(),
+            Action::Unlease(segment) => {
+                self.log.as_ref().expect("as above").unlease(segment);
+            }
+            Action::Ring { memory } => {
+                Ring::copy(self.port.engine.ring_pages(), memory, &self.port.memory);
+            }
+            Action::Void => {
+                self.ring.as_ref().expect("the engine has a ring only with one").void();
+            }
+            Action::Event(event) => {
+                let (severity, text) = super::event::describe(event);
+                self.report(severity, text);
+            }
+            Action::Reply(_) => self.has_replied = true,
         }
-        self.running.clear();
     }
 
     fn has_something_to_do(&self) -> bool {
-        !self.actions.list.is_empty()
+        !self.port.actions.list.is_empty()
             || !self.backend_events.is_empty()
             || !self.device_ended.is_empty()
-            || !self.clients.is_flushed()
-            || self.engine.wants_to_proceed()
+            || self.port.engine.wants_to_proceed()
     }
 
     fn start_io(&mut self, now: Nanos, reactor: &mut Reactor, io: Io) {
@@ -457,42 +444,28 @@ impl Disk {
             Target::Backend => {
                 let events = &mut self.backend_events;
                 let mut cx = BackendContext { now, reactor, events };
-                let io = BackendIo { id: io.id, range: io.range, op: io.op, arena: self.arena };
+                let io =
+                    BackendIo { id: io.id, range: io.range, op: io.op, arena: self.port.arena };
                 self.backend.submit(&mut cx, io);
             }
             Target::Flash => {
                 let flash =
                     self.flash.as_mut().expect("the engine has a flash tier only with flash");
-                if let Some(status) = flash.start(io, reactor, self.arena, &self.memory) {
+                if let Some(status) = flash.start(io, reactor, self.port.arena, &self.port.memory) {
                     self.device_ended.push((io.id, status));
                 }
             }
             Target::Ring => {
                 let ring = self.ring.as_mut().expect("the engine has a ring only with one");
-                if let Some(status) = ring.start(io, reactor, self.arena, &self.memory) {
+                if let Some(status) = ring.start(io, reactor, self.port.arena, &self.port.memory) {
                     self.device_ended.push((io.id, status));
                 }
             }
             Target::Log => {
                 self.wrote_log |= matches!(io.op, IoOp::Write { .. });
                 let log = self.log.as_mut().expect("the engine has a log only with one");
-                if let Some(status) = log.start(io, reactor, self.arena, &self.memory) {
+                if let Some(status) = log.start(io, reactor, self.port.arena, &self.port.memory) {
                     self.device_ended.push((io.id, status));
-                }
-            }
-        }
-    }
-
-    fn reply(&mut self, now: Nanos, reactor: &mut Reactor, reply: &Reply) {
-        let mut cx = context!(self, now, reactor);
-        match self.clients.of_reply(reply.tag) {
-            Some(connection) => {
-                connection.on_reply(&mut cx, reply, &self.running.slices, &self.running.extents);
-            }
-            None => {
-                debug_assert!(false, "a reply to nobody: {reply:?}");
-                if let ReplyData::Buffer { buffer, .. } = reply.data {
-                    self.engine.release(now, buffer, &mut self.actions);
                 }
             }
         }
@@ -501,7 +474,7 @@ impl Disk {
     /// Tells the engine of I/Os that ended without a completion of the reactor.
     fn absorb_ended(&mut self, now: Nanos) {
         for (io, status) in self.device_ended.drain(..) {
-            self.engine.complete(now, io, status, &[], &mut self.actions);
+            self.port.engine.complete(now, io, status, &[], &mut self.port.actions);
         }
         let mut events = std::mem::take(&mut self.backend_events);
         for event in events.drain(..) {
@@ -515,14 +488,14 @@ impl Disk {
                 }
                 BackendEvent::Done { id: FIRST_FLUSH, .. } => {}
                 BackendEvent::Done { id, status } => {
-                    self.engine.complete(now, id, status, &[], &mut self.actions);
+                    self.port.engine.complete(now, id, status, &[], &mut self.port.actions);
                 }
                 BackendEvent::Extents { id, extents } => {
-                    self.engine.complete_extents(now, id, &extents, &mut self.actions);
+                    self.port.engine.complete_extents(now, id, &extents, &mut self.port.actions);
                 }
                 BackendEvent::SessionLost => {
                     self.sessions_lost += 1;
-                    self.engine.on_session_lost(now, &mut self.actions);
+                    self.port.engine.on_session_lost(now, &mut self.port.actions);
                     let text = "the connection to primary storage was lost; it is being restored";
                     self.report(Severity::Error, text.to_owned());
                 }
@@ -536,31 +509,31 @@ impl Disk {
     }
 
     /// Goes on with draining, when there is nothing in flight any more.
-    fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor) {
+    fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) {
         let is_quiet = !self.has_more
-            && self.clients.len() == 0
-            && !self.engine.destages_at_end()
-            && (self.engine.is_idle() || self.has_waited && self.is_safe_in_log());
+            && clients == 0
+            && !self.port.engine.destages_at_end()
+            && (self.port.engine.is_idle() || self.has_waited && self.is_safe_in_log());
         if self.ending == Ending::Draining && is_quiet {
             self.ending = Ending::Flushed(IoStatus::Ok);
             // What the log holds is durable there; primary storage is flushed before it is forgotten.
-            if !self.backend.properties().read_only && !self.engine.mode().logs() {
+            if !self.backend.properties().read_only && !self.port.engine.mode().logs() {
                 self.ending = Ending::Flushing;
                 let events = &mut self.backend_events;
                 let mut cx = BackendContext { now, reactor: &mut *reactor, events };
-                self.backend.submit(&mut cx, flush(FINAL_FLUSH, self.arena));
+                self.backend.submit(&mut cx, flush(FINAL_FLUSH, self.port.arena));
                 self.absorb_ended(now);
             }
         }
         if let Ending::Flushed(status) = self.ending {
             self.ending = Ending::Recording(status);
-            let flushed = status.is_ok() && !self.engine.mode().logs();
-            self.engine.close_ring(now, flushed, &mut self.actions);
+            let flushed = status.is_ok() && !self.port.engine.mode().logs();
+            self.port.engine.close_ring(now, flushed, &mut self.port.actions);
             self.has_more |= self.has_something_to_do();
         }
         // The log may be given up after this, so that the ring has to know what it dropped, or to be void.
         if let Ending::Recording(status) = self.ending
-            && self.engine.is_ring_closed()
+            && self.port.engine.is_ring_closed()
         {
             let events = &mut self.backend_events;
             self.backend.detach(&mut BackendContext { now, reactor, events });
@@ -571,9 +544,9 @@ impl Disk {
 
     /// True when all that is missing is primary storage's, and the log will write it there again.
     fn is_safe_in_log(&self) -> bool {
-        let statistics = self.engine.statistics();
+        let statistics = self.port.engine.statistics();
         let is_durable = statistics.log.is_some_and(|log| log.is_durable);
-        self.engine.mode().logs() && is_durable && statistics.requests_in_flight == 0
+        self.port.engine.mode().logs() && is_durable && statistics.requests_in_flight == 0
     }
 
     fn report(&self, severity: Severity, text: String) {

@@ -4,13 +4,13 @@
 //!   control plane                        shard thread
 //!   ShardHandle ──Command, mailbox──►  loop {
 //!                                        wait        reactor: completions, a wake-up, or a deadline
-//!                                        dispatch    each completion to its disk's client, flash or backend
-//!                                        turn        each disk: run its actions until none is left,
-//!                                                    send, tell the engine, resume clients that wait
+//!                                        dispatch    each completion to a client, or a disk's flash, log, backend
+//!                                        turn        run the disks' actions until none is left,
+//!                                                    send, tell the engines, resume clients that wait
 //!                                        commands    from the mailbox
 //!                                      }
 //! ```
-//! **Invariants.** A disk, its engine, its memory's bookkeeping and its connections are touched by one
+//! **Invariants.** A disk, its engine, its memory's bookkeeping and its clients are touched by one
 //! thread only. The shard never waits but in the reactor. Nothing is allocated per I/O once the lists
 //! have grown to the largest batch.
 //!
@@ -24,7 +24,7 @@ use forebay_core::config::Mode;
 use forebay_core::engine::Engine;
 use forebay_core::pool::DiskNumber;
 use forebay_core::status::IoStatus;
-use forebay_frontends::nbd::{Export, Negotiated};
+use forebay_frontends::client::{DiskId, Newcomer};
 use forebay_io::arena::Arena;
 use forebay_io::mailbox::{SendError, Sender};
 use forebay_io::reactor::ReactorKind;
@@ -53,8 +53,8 @@ pub const MAILBOX_MAX: usize = 1024;
 pub(crate) enum Command {
     /// Take a disk; answered with its number on this shard.
     Add(Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<u32, String>>),
-    /// Take a client of a disk.
-    Connect(u32, Box<NewClient>),
+    /// Take a client; the second is dropped when it is gone.
+    Connect(Box<dyn Newcomer>, Box<dyn Send>),
     /// Tell how a disk is.
     Stats(u32, oneshot::Sender<DiskStats>),
     /// A disk's log got the segment that it asked for, or there is none.
@@ -115,22 +115,6 @@ pub struct RingShare {
     pub number: DiskNumber,
     /// Who can note that it must not be believed.
     pub owner: PoolHandle,
-}
-
-/// A client whose handshake is over.
-pub struct NewClient {
-    /// The socket.
-    pub socket: std::os::fd::OwnedFd,
-    /// The exports of its listener.
-    pub exports: Arc<[Export]>,
-    /// Which of them it chose.
-    pub export: usize,
-    /// What was agreed on.
-    pub negotiated: Negotiated,
-    /// What it sent after its handshake.
-    pub leftover: Vec<u8>,
-    /// Dropped when the connection ends.
-    pub guard: Box<dyn Send>,
 }
 
 /// How a disk ended.
@@ -236,13 +220,17 @@ impl Drop for ShardHandle {
 }
 
 impl DiskHandle {
-    /// Hands a client over.
+    /// The disk, for clients on its shard.
+    pub fn id(&self) -> DiskId {
+        DiskId(self.number)
+    }
+
+    /// Hands a client over to the disk's shard; `guard` is dropped when it is gone.
     ///
     /// # Errors
     /// [`Gone`]: the client is dropped, and so closed.
-    pub fn connect(&self, client: NewClient) -> Result<(), Gone> {
-        let command = Command::Connect(self.number, Box::new(client));
-        self.sender.send(command).map_err(|_| Gone)
+    pub fn connect(&self, client: Box<dyn Newcomer>, guard: Box<dyn Send>) -> Result<(), Gone> {
+        self.send(Command::Connect(client, guard))
     }
 
     /// The answer to a disk that asked for a segment; waits for room in the mailbox.

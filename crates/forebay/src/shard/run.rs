@@ -1,27 +1,56 @@
 //! The loop of a shard.
+//!
+//! A *turn* is made of rounds. In a round every disk's engine proceeds with all that it was told, its actions are carried
+//! out, what there is to send is sent, the engines hear that slot memory is free again, and waiting clients try.
+//! Another round follows while there is something to do, because a backend may answer at once; but a turn
+//! ends after [`ROUNDS_MAX`], and for a disk that wrote to its log after that round, so that the kernel hears of it before
+//! the destager goes on. The shard does not wait then.
 
 use std::time::Duration;
 
+use forebay_core::action::{Action, Reply, ReplyData};
 use forebay_core::ids::Nanos;
+use forebay_frontends::client::{Answer, Context, DiskId, Disks, Newcomer, Port};
 use forebay_io::clock;
 use forebay_io::mailbox::Receiver;
 use forebay_io::reactor::{Completion, Reactor};
 use tokio::sync::oneshot;
 
+use super::client::Clients;
 use super::disk::Disk;
+use super::token::Class;
 use super::{Command, DiskHandle, Drained, token};
-use crate::daemon::events::EventSender;
+use crate::daemon::events::{EventSender, Severity};
+
+/// Rounds of a turn at most.
+const ROUNDS_MAX: u32 = 16;
 
 /// A reactor and the disks that live on it.
 pub(crate) struct Shard {
     reactor: Reactor,
     mailbox: Receiver<Command>,
-    /// By number. A number is never used twice.
-    disks: Vec<Disk>,
+    disks: Owned,
+    clients: Clients,
     completions: Vec<Completion>,
     draining: Option<oneshot::Sender<Vec<Drained>>>,
     detaching: Vec<(u32, oneshot::Sender<Result<Drained, String>>)>,
     events: EventSender,
+}
+
+/// By number. A number is never used twice.
+struct Owned(Vec<Disk>);
+
+impl Disks for Owned {
+    fn port(&mut self, disk: DiskId) -> &mut Port {
+        &mut self.0[disk.0 as usize].port
+    }
+}
+
+/// The clients' view of the shard; a macro, because the clients are borrowed beside it.
+macro_rules! context {
+    ($shard:ident, $now:expr) => {
+        Context { now: $now, reactor: &mut $shard.reactor, disks: &mut $shard.disks }
+    };
 }
 
 /// Whether the loop goes on.
@@ -36,7 +65,8 @@ impl Shard {
         Shard {
             reactor,
             mailbox,
-            disks: Vec::new(),
+            disks: Owned(Vec::new()),
+            clients: Clients::new(),
             completions: Vec::with_capacity(256),
             draining: None,
             detaching: Vec::new(),
@@ -55,17 +85,19 @@ impl Shard {
             let now = Nanos(clock::now_nanos());
             for completion in self.completions.drain(..) {
                 let Some((class, disk, index)) = token::split(completion.token) else { continue };
-                let disk = &mut self.disks[disk as usize];
-                disk.on_completion(now, &mut self.reactor, class, index, completion);
+                if class == Class::Client {
+                    self.clients.on_completion(&mut context!(self, now), index, completion);
+                } else {
+                    let disk = &mut self.disks.0[disk as usize];
+                    disk.on_completion(now, &mut self.reactor, class, index, completion);
+                }
             }
             while let Some(command) = self.mailbox.receive() {
                 if self.obey(now, command) == Next::End {
                     return Ok(());
                 }
             }
-            for disk in &mut self.disks {
-                disk.turn(now, &mut self.reactor);
-            }
+            self.turn(now);
             self.answer_detached();
             if self.draining.is_some() && self.answer_drained() {
                 return Ok(());
@@ -75,74 +107,168 @@ impl Shard {
 
     /// How long the reactor may sleep.
     fn timeout(&self) -> Option<Duration> {
-        let deadline = self.disks.iter().map(Disk::next_deadline).min().unwrap_or(Nanos::NEVER);
+        let deadline = self.disks.0.iter().map(Disk::next_deadline).min().unwrap_or(Nanos::NEVER);
+        let deadline = match self.clients.is_flushed() {
+            true => deadline.min(self.clients.next_deadline()),
+            false => Nanos(0),
+        };
         (deadline != Nanos::NEVER)
             .then(|| Duration::from_nanos(deadline.since(Nanos(clock::now_nanos())).0))
+    }
+
+    /// Everything that is to be done now; see the module.
+    fn turn(&mut self, now: Nanos) {
+        for disk in self.disks.0.iter_mut().filter(|disk| !disk.is_done()) {
+            disk.begin_turn(now, &mut self.reactor);
+        }
+        self.clients.tick(&mut context!(self, now));
+        for number in 0..self.disks.0.len() {
+            if self.disks.0[number].gives_clients_up(now) {
+                self.clients.give_up(&mut context!(self, now), DiskId(number as u32));
+            }
+        }
+        for _ in 0..ROUNDS_MAX {
+            for number in 0..self.disks.0.len() {
+                if self.disks.0[number].goes_on() {
+                    self.run_actions(now, number);
+                }
+            }
+            if !self.clients.is_flushed() {
+                self.clients.flush(&mut context!(self, now));
+                self.disks.0.iter_mut().for_each(Disk::sent);
+            }
+            self.clients.resume(&mut context!(self, now));
+            if self.clients.is_flushed() && !self.disks.0.iter().any(Disk::goes_on) {
+                break;
+            }
+        }
+        for number in 0..self.disks.0.len() {
+            self.end_turn(now, number);
+        }
+    }
+
+    fn end_turn(&mut self, now: Nanos, number: usize) {
+        if self.disks.0[number].is_done() {
+            return;
+        }
+        // Only who ends asks for it: there may be thousands of clients.
+        let clients = match self.disks.0[number].is_ending() {
+            true => self.clients.count_of(DiskId(number as u32)),
+            false => 0,
+        };
+        if self.disks.0[number].end_turn(now, &mut self.reactor, clients) {
+            self.drain(now, number);
+        }
+    }
+
+    /// Lets a disk's engine proceed and carries out what it asks for.
+    fn run_actions(&mut self, now: Nanos, number: usize) {
+        let actions = self.disks.0[number].proceed(now);
+        for action in &actions.list {
+            self.disks.0[number].carry_out(now, &mut self.reactor, &actions, *action);
+            if let Action::Reply(reply) = action {
+                let disk = DiskId(number as u32);
+                let (slices, extents) = (&actions.slices, &actions.extents);
+                let answer = Answer { disk, reply, slices, extents };
+                if !self.clients.on_reply(&mut context!(self, now), answer) {
+                    self.drop_reply(now, disk, reply);
+                }
+            }
+        }
+        self.disks.0[number].carried_out(actions);
+    }
+
+    /// Nobody waits for a reply.
+    fn drop_reply(&mut self, now: Nanos, disk: DiskId, reply: &Reply) {
+        debug_assert!(false, "a reply to nobody: {reply:?}");
+        if let ReplyData::Buffer { buffer, .. } = reply.data {
+            context!(self, now).release(disk, buffer);
+        }
+    }
+
+    /// Takes a client over, unless one of its disks ends.
+    fn connect(&mut self, now: Nanos, new: Box<dyn Newcomer>, guard: Box<dyn Send>) {
+        let is_served =
+            |id: &DiskId| self.disks.0.get(id.0 as usize).is_some_and(Disk::takes_clients);
+        if !new.disks().iter().all(is_served) {
+            return;
+        }
+        if let Err(error) = self.clients.add(&mut context!(self, now), new, guard) {
+            let text = format!("a client was dropped: {error}");
+            self.events.report(None, Severity::Warning, text);
+        }
+    }
+
+    /// Ends a disk, and its clients.
+    fn drain(&mut self, now: Nanos, number: usize) {
+        if !self.disks.0[number].is_ending() {
+            self.clients.close(&mut context!(self, now), DiskId(number as u32));
+        }
+        self.disks.0[number].drain(now);
     }
 
     fn obey(&mut self, now: Nanos, command: Command) -> Next {
         match command {
             Command::Add(new, sender, answer) => {
-                let number = self.disks.len() as u32;
+                let number = self.disks.0.len() as u32;
                 let events = self.events.clone();
                 let handle = DiskHandle { sender, number };
                 let added = match Disk::attach(*new, number, now, &mut self.reactor, events, handle)
                 {
                     Ok(disk) => {
-                        self.disks.push(disk);
+                        self.disks.0.push(disk);
                         Ok(number)
                     }
                     Err(error) => Err(error.to_string()),
                 };
                 let _ = answer.send(added);
             }
-            Command::Connect(disk, client) => {
-                if let Some(disk) = self.disks.get_mut(disk as usize) {
-                    disk.connect(now, &mut self.reactor, *client);
-                }
-            }
+            Command::Connect(client, guard) => self.connect(now, client, guard),
             Command::Stats(disk, answer) => {
-                if let Some(disk) = self.disks.get(disk as usize) {
-                    let _ = answer.send(disk.stats());
+                let clients = self.clients.count_of(DiskId(disk));
+                let waiting = self.clients.waiting_of(DiskId(disk));
+                if let Some(disk) = self.disks.0.get(disk as usize) {
+                    let _ = answer.send(disk.stats(clients, waiting));
                 }
             }
             Command::Leased(disk, leased) => {
-                if let Some(disk) = self.disks.get_mut(disk as usize) {
+                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
                     disk.leased(now, leased);
                 }
             }
             Command::Voided(disk, known) => {
-                if let Some(disk) = self.disks.get_mut(disk as usize) {
+                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
                     disk.voided(now, known);
                 }
             }
             Command::SetMode(disk, mode, answer) => {
-                if let Some(disk) = self.disks.get_mut(disk as usize) {
+                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
                     let _ = answer.send(disk.set_mode(now, mode));
                 }
             }
             Command::Pause(disk, pause, answer) => {
-                if let Some(disk) = self.disks.get_mut(disk as usize) {
+                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
                     disk.pause(now, pause);
                     let _ = answer.send(());
                 }
             }
             Command::DropCache(disk, answer) => {
-                if let Some(disk) = self.disks.get_mut(disk as usize) {
+                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
                     let _ = answer.send(disk.drop_cache());
                 }
             }
             Command::Detach(number, answer) => {
-                if let Some(disk) = self.disks.get_mut(number as usize) {
-                    match disk.detach(now) {
+                let clients = self.clients.count_of(DiskId(number));
+                if let Some(disk) = self.disks.0.get_mut(number as usize) {
+                    match disk.detach(now, clients) {
                         Ok(()) => self.detaching.push((number, answer)),
                         Err(why) => drop(answer.send(Err(why))),
                     }
                 }
             }
             Command::Drain(answer) => {
-                for disk in &mut self.disks {
-                    disk.drain(now, &mut self.reactor);
+                for number in 0..self.disks.0.len() {
+                    self.drain(now, number);
                 }
                 self.draining = Some(answer);
             }
@@ -153,7 +279,7 @@ impl Shard {
 
     /// Answers those who wait for a disk's end.
     fn answer_detached(&mut self) {
-        let disks = &self.disks;
+        let disks = &self.disks.0;
         let is_done = |number: u32| disks[number as usize].drained();
         for (number, answer) in
             self.detaching.extract_if(.., |(number, _)| is_done(*number).is_some())
@@ -164,7 +290,7 @@ impl Shard {
 
     /// Answers the drain when every disk is done.
     fn answer_drained(&mut self) -> bool {
-        let drained: Option<Vec<Drained>> = self.disks.iter().map(Disk::drained).collect();
+        let drained: Option<Vec<Drained>> = self.disks.0.iter().map(Disk::drained).collect();
         let Some(drained) = drained else { return false };
         if let Some(answer) = self.draining.take() {
             let _ = answer.send(drained);

@@ -23,8 +23,8 @@ pub(crate) enum Class {
     Backend,
     /// An I/O on the disk's share of flash.
     Flash,
-    /// A connection of the disk.
-    Connection,
+    /// A client of the shard; no disk.
+    Client,
     /// An I/O on the disk's write log.
     Log,
     /// The disk's progress page.
@@ -34,7 +34,7 @@ pub(crate) enum Class {
 }
 
 const CLASSES: [Class; 6] =
-    [Class::Backend, Class::Flash, Class::Connection, Class::Log, Class::Progress, Class::Ring];
+    [Class::Backend, Class::Flash, Class::Client, Class::Log, Class::Progress, Class::Ring];
 
 /// The token of operation `index` of `class` of `disk`.
 pub(crate) fn token(class: Class, disk: u32, index: u64) -> Token {
@@ -53,7 +53,7 @@ fn code(class: Class) -> u64 {
     match class {
         Class::Backend => 1,
         Class::Flash => 2,
-        Class::Connection => 3,
+        Class::Client => 3,
         Class::Log => 4,
         Class::Progress => 5,
         Class::Ring => 6,

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use self::shard::{SIZE, Shard};
 use super::STALL_MAX;
+use crate::client::{Client as _, DiskId};
 use crate::nbd::session::REQUESTS_MAX;
 use crate::nbd::{Contexts, Negotiated};
 
@@ -91,7 +92,7 @@ fn more_requests_than_there_are_places_are_all_answered() {
             let answer = client.answer(&mut shard);
             answer.data.unwrap();
         }
-        assert!(client.wanted.is_empty() && shard.disk.engine.is_idle());
+        assert!(client.wanted.is_empty() && shard.disk.port.engine.is_idle());
         let written = &shard.disk.backend[3 * 16384..3 * 16384 + 8192];
         assert_eq!(written, [3; 8192]);
     }
@@ -270,7 +271,7 @@ fn a_slow_reader_pins_no_slot_and_still_gets_the_bytes_of_its_time() {
     shard.run("answers wait", |shard| shard.connections[0].next_deadline() != Nanos::NEVER);
     // The engine asserts that a pinned slot is not written; the bytes show that they were copied.
     other.write(&mut shard, 0, &vec![0x5a; 2 << 20]);
-    shard.disk.engine.check_invariants();
+    shard.disk.port.engine.check_invariants();
     for _ in 0..4 {
         assert!(slow.answer(&mut shard).data.unwrap() == old);
     }
@@ -287,10 +288,10 @@ fn a_slow_reader_gives_request_buffers_back_after_a_second() {
     }
     shard.run("answers wait", |shard| shard.connections[0].next_deadline() != Nanos::NEVER);
     shard.turn();
-    assert!(!shard.disk.engine.is_idle(), "sent from the request buffers");
+    assert!(!shard.disk.port.engine.is_idle(), "sent from the request buffers");
     shard.pass(Nanos::from_millis(1000));
     shard.turn();
-    assert!(shard.disk.engine.is_idle(), "copied");
+    assert!(shard.disk.port.engine.is_idle(), "copied");
     for _ in 0..2 {
         assert!(slow.answer(&mut shard).data.unwrap() == expected);
     }
@@ -317,8 +318,10 @@ fn a_client_that_reads_nothing_is_not_served_further_and_then_closed() {
 fn a_session_status_reaches_the_client_when_the_disk_shuts_down() {
     let mut shard = shard();
     let mut client = shard.connect(simple());
-    let cx = shard.disk.cx();
-    cx.engine.shut_down(cx.now, cx.actions);
+    let mut cx = shard.disk.cx();
+    let now = cx.now;
+    let port = cx.port(DiskId(0));
+    port.engine.shut_down(now, &mut port.actions);
     client.ask(Command::Read, 0, 512);
     let errno = client.answer(&mut shard).data.unwrap_err();
     assert_eq!(Err(errno), crate::nbd::errno::result_of(IoStatus::ShuttingDown));
@@ -365,6 +368,6 @@ proptest! {
         shard.turn();
         shard.disk.is_holding = false;
         shard.run_until_done(0);
-        shard.disk.engine.check_invariants();
+        shard.disk.port.engine.check_invariants();
     }
 }

@@ -12,21 +12,30 @@ use forebay_core::engine::Engine;
 use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
 use forebay_io::arena::Arena;
-use forebay_io::reactor::{ArenaId, Reactor, Token};
+use forebay_io::reactor::{Reactor, Token};
 use forebay_nbd::flags::{ChunkFlags, CommandFlags};
 use forebay_nbd::reply::{ChunkKind, ErrorChunk, OffsetData, ReplyHeader};
 use forebay_nbd::request::{Command, RequestHeader};
 
-use crate::nbd::{Connection, Context, Export, Negotiated, Tokens};
+use crate::client::{Answer as EngineAnswer, Client as _, Context, DiskId, Disks, Port, Tokens};
+use crate::nbd::session::Session;
+use crate::nbd::{Connection, Export, Negotiated};
 
 pub(super) const SIZE: u64 = 16 << 20;
 
+impl Disks for Port {
+    fn port(&mut self, disk: DiskId) -> &mut Port {
+        assert_eq!(disk, DISK);
+        self
+    }
+}
+
+const DISK: DiskId = DiskId(0);
+
 /// Engine, reactor and primary storage of one disk.
 pub(super) struct Disk {
-    pub(super) engine: Engine,
+    pub(super) port: Port,
     reactor: Reactor,
-    arena: ArenaId,
-    actions: Actions,
     running: Actions,
     pub(super) now: Nanos,
     pub(super) backend: Vec<u8>,
@@ -37,20 +46,14 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn cx(&mut self) -> Context<'_> {
-        Context {
-            now: self.now,
-            engine: &mut self.engine,
-            reactor: &mut self.reactor,
-            arena: self.arena,
-            actions: &mut self.actions,
-        }
+        Context { now: self.now, reactor: &mut self.reactor, disks: &mut self.port }
     }
 
     /// Does `io` on primary storage and tells the engine.
     fn perform(&mut self, io: Io) {
         assert_eq!(io.checksum_piece, 0, "there is no flash here");
         let range = io.range.start as usize..io.range.end as usize;
-        let arena = self.reactor.arena(self.arena);
+        let Port { engine, memory: arena, actions, .. } = &mut self.port;
         match io.op {
             IoOp::Read { memory } => arena.write_at(memory.offset, &self.backend[range]),
             IoOp::Write { memory, .. } => arena.read_at(memory.offset, &mut self.backend[range]),
@@ -59,21 +62,22 @@ impl Disk {
             IoOp::Progress { .. } => unreachable!("there is no log here"),
             IoOp::Extents => {
                 let extents = [Extent { len: io.range.len(), state: ExtentState::Zero }];
-                self.engine.complete_extents(self.now, io.id, &extents, &mut self.actions);
+                engine.complete_extents(self.now, io.id, &extents, actions);
                 return;
             }
         }
-        self.engine.complete(self.now, io.id, IoStatus::Ok, &[], &mut self.actions);
+        engine.complete(self.now, io.id, IoStatus::Ok, &[], actions);
     }
 
     /// True when something was done.
     fn run_actions(&mut self, connections: &mut [Connection]) -> bool {
-        let did_something = self.engine.wants_to_proceed() || !self.actions.list.is_empty();
-        self.engine.proceed(self.now, &mut self.actions);
-        std::mem::swap(&mut self.actions, &mut self.running);
+        let Port { engine, actions, .. } = &mut self.port;
+        let did_something = engine.wants_to_proceed() || !actions.list.is_empty();
+        engine.proceed(self.now, actions);
+        std::mem::swap(actions, &mut self.running);
         let mut running = std::mem::take(&mut self.running);
         for action in &running.list {
-            let arena = self.reactor.arena(self.arena);
+            let arena = &self.port.memory;
             match *action {
                 Action::Io(io) if self.is_holding => self.held.push(io),
                 Action::Io(io) => self.perform(io),
@@ -81,7 +85,9 @@ impl Disk {
                 Action::Zero { memory } => arena.zero(memory.offset, memory.len),
                 Action::Reply(reply) => {
                     let connection = &mut connections[(reply.tag.0 >> 32) as usize];
-                    connection.on_reply(&mut self.cx(), &reply, &running.slices, &running.extents);
+                    let (slices, extents) = (&running.slices, &running.extents);
+                    let answer = EngineAnswer { disk: DISK, reply: &reply, slices, extents };
+                    connection.on_reply(&mut self.cx(), answer);
                 }
                 Action::Event(_) => {}
                 Action::Log(_) | Action::Lease | Action::Unlease(_) => {
@@ -120,14 +126,12 @@ impl Shard {
         change(&mut config);
         let engine = Engine::new(config).unwrap();
         let mut reactor = Reactor::new(64, None).unwrap();
-        let memory = Arena::new(engine.memory_size() as usize).unwrap();
-        let arena = reactor.add_arena(Arc::new(memory)).unwrap();
+        let memory = Arc::new(Arena::new(engine.memory_size() as usize).unwrap());
+        let arena = reactor.add_arena(memory.clone()).unwrap();
         let backend = (0..SIZE).map(|at| (at / 512 + at % 251) as u8).collect();
         let disk = Disk {
-            engine,
+            port: Port { engine, memory, arena, actions: Actions::default() },
             reactor,
-            arena,
-            actions: Actions::default(),
             running: Actions::default(),
             now: Nanos::from_millis(1000),
             backend,
@@ -146,8 +150,9 @@ impl Shard {
         let token = 2 * u64::from(id);
         let tokens = Tokens { recv: Token(token), send: Token(token + 1) };
         let export = Export::new("db", SIZE);
+        let session = Session::new(&export, negotiated);
         let cx = &mut self.disk.cx();
-        let connection = Connection::start(cx, socket, &export, negotiated, &[], id, tokens);
+        let connection = Connection::start(cx, socket, DISK, session, &[], id, tokens);
         self.connections.push(connection);
         Client { stream: Some(theirs), input: Vec::new(), wanted: HashMap::new(), cookie: 0 }
     }
@@ -175,7 +180,7 @@ impl Shard {
                 goes_on |= connection.needs_flush();
                 connection.flush(&mut self.disk.cx());
             }
-            self.disk.engine.sent(self.disk.now);
+            self.disk.port.engine.sent(self.disk.now);
             if !goes_on {
                 break;
             }
@@ -206,7 +211,7 @@ impl Shard {
     /// Turns until connection `id` is done and nothing is left behind in the engine.
     pub(super) fn run_until_done(&mut self, id: usize) {
         self.run("connection done", |shard| shard.connections[id].is_done());
-        assert!(self.disk.engine.is_idle(), "the connection left something behind");
+        assert!(self.disk.port.engine.is_idle(), "the connection left something behind");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a connection has to send, in order, and what became of it.
+//! What a client has to send on its socket, in order, and what became of it.
 //!
 //! ```text
 //! append, slot, buffer ──► parts ──flush: send_now──► socket
@@ -20,7 +20,7 @@ use forebay_core::ids::Nanos;
 use forebay_io::arena::Region;
 use forebay_io::reactor::{SendPart, SocketId, Token};
 
-use super::driver::Context;
+use crate::client::{Context, DiskId, Port};
 
 /// How long data stays in request buffers when the client does not read.
 pub(crate) const HOLD_MAX: Nanos = Nanos::from_millis(1000);
@@ -35,27 +35,31 @@ enum Part {
     /// Bytes of `Outbox::bytes`.
     Bytes { start: usize, len: usize },
     /// Cache memory, valid until the flush.
-    Slot(Span),
-    /// A part of a request buffer; the buffer is released when it is sent.
-    Buffer { data: Span, buffer: Buffer },
+    Slot(Region),
+    /// A part of a request buffer of a disk; the buffer is released when it is sent.
+    Buffer { data: Region, disk: DiskId, buffer: Buffer },
 }
 
 impl Part {
     fn len(&self) -> usize {
         match self {
             Part::Bytes { len, .. } => *len,
-            Part::Slot(span) => span.len as usize,
+            Part::Slot(region) => region.len as usize,
             Part::Buffer { data, .. } => data.len as usize,
         }
     }
 
     /// What is left of it without its first `count` bytes.
     fn without_first(self, count: usize) -> Part {
-        let rest = |span: Span| span.part(count as u64, u64::from(span.len) - count as u64);
+        let rest = |region: Region| Region {
+            offset: region.offset + count as u64,
+            len: region.len - count as u32,
+            ..region
+        };
         match self {
             Part::Bytes { start, len } => Part::Bytes { start: start + count, len: len - count },
-            Part::Slot(span) => Part::Slot(rest(span)),
-            Part::Buffer { data, buffer } => Part::Buffer { data: rest(data), buffer },
+            Part::Slot(region) => Part::Slot(rest(region)),
+            Part::Buffer { data, disk, buffer } => Part::Buffer { data: rest(data), disk, buffer },
         }
     }
 }
@@ -108,6 +112,7 @@ impl Outbox {
     }
 
     /// True when a flush has something to do.
+    #[cfg(test)]
     pub(crate) fn needs_flush(&self) -> bool {
         !self.parts.is_empty() && !self.is_sending
     }
@@ -139,14 +144,14 @@ impl Outbox {
         result
     }
 
-    /// Adds cache memory.
-    pub(crate) fn push_slots(&mut self, slices: &[Span]) {
-        self.parts.extend(slices.iter().map(|span| Part::Slot(*span)));
+    /// Adds cache memory of a disk.
+    pub(crate) fn push_slots(&mut self, port: &Port, slices: &[Span]) {
+        self.parts.extend(slices.iter().map(|span| Part::Slot(port.region(*span))));
     }
 
-    /// Adds data in a request buffer, and takes the buffer over.
-    pub(crate) fn push_buffer(&mut self, data: Span, buffer: Buffer) {
-        self.parts.push(Part::Buffer { data, buffer });
+    /// Adds data in a request buffer of a disk, and takes the buffer over.
+    pub(crate) fn push_buffer(&mut self, data: Region, disk: DiskId, buffer: Buffer) {
+        self.parts.push(Part::Buffer { data, disk, buffer });
     }
 
     /// Sends what the socket takes and sees to the rest.
@@ -203,8 +208,8 @@ impl Outbox {
     /// Forgets everything that was to be sent.
     pub(crate) fn discard(&mut self, cx: &mut Context<'_>) {
         for part in self.parts.drain(..).skip(self.first) {
-            if let Part::Buffer { buffer, .. } = part {
-                cx.engine.release(cx.now, buffer, cx.actions);
+            if let Part::Buffer { disk, buffer, .. } = part {
+                cx.release(disk, buffer);
             }
         }
         self.rest();
@@ -214,9 +219,7 @@ impl Outbox {
         let mut list: Vec<SendPart<'_>> = std::mem::take(&mut self.scratch);
         list.extend(self.parts[self.first..].iter().map(|part| match *part {
             Part::Bytes { start, len } => SendPart::Bytes(&self.bytes[start..start + len]),
-            Part::Slot(span) | Part::Buffer { data: span, .. } => {
-                SendPart::Region(region(cx.arena, span))
-            }
+            Part::Slot(region) | Part::Buffer { data: region, .. } => SendPart::Region(region),
         }));
         let sent = cx.reactor.send_now(self.socket, &list);
         list.clear();
@@ -233,8 +236,8 @@ impl Outbox {
                 return;
             }
             count -= part.len();
-            if let Part::Buffer { buffer, .. } = *part {
-                cx.engine.release(cx.now, buffer, cx.actions);
+            if let Part::Buffer { disk, buffer, .. } = *part {
+                cx.release(disk, buffer);
             }
             self.first += 1;
         }
@@ -253,18 +256,18 @@ impl Outbox {
 
     /// Copies slot memory, and with `buffers` what lies in request buffers, behind the headers.
     fn copy_parts(&mut self, cx: &mut Context<'_>, buffers: bool) {
-        let arena = cx.reactor.arena(cx.arena);
         for part in &mut self.parts[self.first..] {
-            let (span, buffer) = match *part {
-                Part::Slot(span) => (span, None),
-                Part::Buffer { data, buffer } if buffers => (data, Some(buffer)),
+            let (region, held) = match *part {
+                Part::Slot(region) => (region, None),
+                Part::Buffer { data, disk, buffer } if buffers => (data, Some((disk, buffer))),
                 Part::Bytes { .. } | Part::Buffer { .. } => continue,
             };
             let start = self.bytes.len();
-            arena.append_to(span.offset, span.len, &mut self.bytes);
-            *part = Part::Bytes { start, len: span.len as usize };
-            if let Some(buffer) = buffer {
-                cx.engine.release(cx.now, buffer, cx.actions);
+            let arena = cx.reactor.arena(region.arena);
+            arena.append_to(region.offset, region.len, &mut self.bytes);
+            *part = Part::Bytes { start, len: region.len as usize };
+            if let Some((disk, buffer)) = held {
+                cx.release(disk, buffer);
             }
         }
     }
@@ -273,15 +276,15 @@ impl Outbox {
     fn start_send(&mut self, cx: &mut Context<'_>) {
         let mut wire = std::mem::take(&mut self.wire);
         wire.reserve(WIRE_MAX);
-        let arena = cx.reactor.arena(cx.arena);
         for part in &self.parts[self.first..] {
             let len = part.len().min(WIRE_MAX - wire.len());
             match *part {
                 Part::Bytes { start, .. } => {
                     wire.extend_from_slice(&self.bytes[start..start + len]);
                 }
-                Part::Slot(span) | Part::Buffer { data: span, .. } => {
-                    arena.append_to(span.offset, len as u32, &mut wire);
+                Part::Slot(region) | Part::Buffer { data: region, .. } => {
+                    let arena = cx.reactor.arena(region.arena);
+                    arena.append_to(region.offset, len as u32, &mut wire);
                 }
             }
             if wire.len() == WIRE_MAX {
@@ -293,9 +296,4 @@ impl Outbox {
         self.sending_since = cx.now;
         cx.reactor.send(self.socket, wire, 0, self.token);
     }
-}
-
-/// A piece of the disk's memory, as the reactor knows it.
-pub(crate) fn region(arena: forebay_io::reactor::ArenaId, span: Span) -> Region {
-    Region { arena, offset: span.offset, len: span.len }
 }

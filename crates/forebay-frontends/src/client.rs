@@ -1,0 +1,181 @@
+//! Clients: what attaches to disks through some protocol, as the shard sees it.
+//!
+//! ```text
+//!   shard ──on_completion, on_reply, resume, tick, close──► Client ──Context::port──► engine of a disk
+//!     ▲                                                        │
+//!     └──────────────── actions, carried out after the call ◄──┘
+//! ```
+//! A client may use several disks of its shard (an iSCSI session has many logical units), and a disk has any number
+//! of clients, of whatever protocol.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use forebay_core::action::{Actions, Buffer, Extent, Reply, Span};
+use forebay_core::engine::{Busy, Engine};
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::Nanos;
+use forebay_core::request::Request;
+use forebay_io::arena::{Arena, Region};
+use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
+
+/// A disk, as its shard counts them. Never used again while the shard lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DiskId(pub u32);
+
+/// A disk as its clients see it.
+#[derive(Debug)]
+pub struct Port {
+    /// Its engine.
+    pub engine: Engine,
+    /// Its memory.
+    pub memory: Arc<Arena>,
+    /// The same, as the reactor knows it.
+    pub arena: ArenaId,
+    /// Where the engine appends; the shard carries out what is in it after the call.
+    pub actions: Actions,
+}
+
+/// The disks of a shard.
+pub trait Disks {
+    /// The disk with this number, which a client was given when it came.
+    fn port(&mut self, disk: DiskId) -> &mut Port;
+}
+
+/// What a client works with during one call.
+pub struct Context<'a> {
+    /// The shard's clock.
+    pub now: Nanos,
+    /// The shard's reactor.
+    pub reactor: &'a mut Reactor,
+    /// The shard's disks.
+    pub disks: &'a mut dyn Disks,
+}
+
+/// The tokens under which a client's operations complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// For what is received.
+    pub recv: Token,
+    /// For what is sent.
+    pub send: Token,
+}
+
+/// The answer of an engine, with the whole lists of the actions that it came in.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    /// The disk that answers.
+    pub disk: DiskId,
+    /// Its reply.
+    pub reply: &'a Reply,
+    /// What a reply with slots refers to.
+    pub slices: &'a [Span],
+    /// What a reply with extents refers to.
+    pub extents: &'a [Extent],
+}
+
+/// A client on its way to the shard: what the control plane agreed on with it.
+pub trait Newcomer: Send {
+    /// The disks that it is to use; all must be served.
+    fn disks(&self) -> &[DiskId];
+
+    /// Begins. Replies come back with `id` in the upper half of their tag.
+    ///
+    /// # Errors
+    /// The reactor does not take its socket.
+    fn start(
+        self: Box<Self>,
+        cx: &mut Context<'_>,
+        id: u32,
+        tokens: Tokens,
+    ) -> io::Result<Box<dyn Client>>;
+}
+
+/// A client of one or several disks.
+///
+/// The shard's loop, for each client that something happened to:
+/// 1. [`on_completion`](Client::on_completion) for completions with one of its tokens, and
+///    [`resume`](Client::resume) when [`wants_resume`](Client::wants_resume) says so;
+/// 2. carry out the actions, [`on_reply`](Client::on_reply) for replies with its id;
+/// 3. [`flush`](Client::flush);
+/// 4. after all clients: `Engine::sent`. From 1 again without waiting while any
+///    [`wants_resume`](Client::wants_resume) because of room that the flush made.
+///
+/// [`tick`](Client::tick) at [`next_deadline`](Client::next_deadline); forget the client when
+/// [`is_done`](Client::is_done). Every call may append actions.
+pub trait Client {
+    /// The disks that it uses.
+    fn disks(&self) -> &[DiskId];
+
+    /// An operation with one of its tokens has finished.
+    fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion);
+
+    /// An engine answered a request. Nothing is sent before [`Client::flush`].
+    fn on_reply(&mut self, cx: &mut Context<'_>, answer: Answer<'_>);
+
+    /// Sends what is queued: afterwards no slot memory is referred to any more, and the shard may call `Engine::sent`.
+    fn flush(&mut self, cx: &mut Context<'_>);
+
+    /// True when there are requests waiting that can be tried (again).
+    fn wants_resume(&self) -> bool;
+
+    /// Goes on with what waits. False when it has to wait on: nothing happened then, and nothing will
+    /// before something completes.
+    fn resume(&mut self, cx: &mut Context<'_>) -> bool;
+
+    /// Takes no further request, finishes and answers those in flight, then closes.
+    fn close(&mut self, cx: &mut Context<'_>);
+
+    /// Closes after [`Client::close`] without waiting any longer for somebody who does not take the answers.
+    fn give_up(&mut self, cx: &mut Context<'_>);
+
+    /// When [`Client::tick`] is due, [`Nanos::NEVER`] when nothing is timed.
+    fn next_deadline(&self) -> Nanos;
+
+    /// Time has passed.
+    fn tick(&mut self, cx: &mut Context<'_>);
+
+    /// True when it is closed, no operation is in flight and every request was answered.
+    fn is_done(&self) -> bool;
+}
+
+impl Context<'_> {
+    /// A disk.
+    pub fn port(&mut self, disk: DiskId) -> &mut Port {
+        self.disks.port(disk)
+    }
+
+    /// Submits a request to a disk's engine.
+    ///
+    /// # Errors
+    /// [`Busy`]: nothing happened; the caller still owns the request and its buffer.
+    pub fn submit(&mut self, disk: DiskId, request: Request) -> Result<(), Busy> {
+        let port = self.disks.port(disk);
+        port.engine.submit(self.now, request, &mut port.actions)
+    }
+
+    /// Gives a request buffer of a disk back.
+    pub fn release(&mut self, disk: DiskId, buffer: Buffer) {
+        let port = self.disks.port(disk);
+        port.engine.release(self.now, buffer, &mut port.actions);
+    }
+
+    /// Memory for a write of `range`, if there is any now.
+    pub fn write_buffer(&mut self, disk: DiskId, range: ByteRange) -> Option<Buffer> {
+        self.disks.port(disk).engine.write_buffer(range)
+    }
+}
+
+impl Port {
+    /// A piece of the disk's memory, as the reactor knows it.
+    pub fn region(&self, span: Span) -> Region {
+        Region { arena: self.arena, offset: span.offset, len: span.len }
+    }
+}
+
+impl fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("now", &self.now).finish_non_exhaustive()
+    }
+}
