@@ -8,6 +8,8 @@
 pub struct Lun(u16);
 
 impl Lun {
+    /// The first.
+    pub const ZERO: Lun = Lun(0);
     /// The highest number that flat space addressing has.
     pub const MAX: Lun = Lun(0x3fff);
 

@@ -20,13 +20,35 @@
 //! Follows SPC-4 and SBC-3 (with the atomic writes of SBC-4). Not here: EXTENDED COPY, ACA,
 //! protection information, removable media, thin provisioning thresholds.
 
+mod capacity;
+mod condition;
+mod export;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod identity;
+mod inquiry;
 mod lun;
+mod mode;
+mod nexus;
 mod opcodes;
+mod persistent;
+mod provisioning;
+mod report;
+mod reserve;
 mod sense;
 mod task;
+mod transfer;
 mod unit;
+mod vpd;
 
+#[cfg(test)]
+mod tests;
+
+pub use export::{Export, Port};
+pub use inquiry::absent;
 pub use lun::Lun;
+pub use nexus::{Initiator, Nexus, NexusId};
+pub use persistent::InvalidState;
 pub use sense::{Code, Key, Sense};
 pub use task::{CDB_LEN, Cdb, Command, Done, Medium, Outcome, Response, Status};
-pub use unit::{Export, Initiator, InvalidState, LogicalUnit, Nexus, NexusId, Port, absent};
+pub use unit::LogicalUnit;

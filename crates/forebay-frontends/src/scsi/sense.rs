@@ -112,8 +112,7 @@ pub struct Sense {
     /// INFORMATION: the offset of the first difference, or a logical block.
     pub information: Option<u64>,
     field: Option<Field>,
-    /// In descriptor format.
-    pub(super) descriptor: bool,
+    descriptor: bool,
 }
 
 impl Sense {
@@ -145,6 +144,11 @@ impl Sense {
     /// The same with an INFORMATION field.
     pub const fn with_information(self, information: u64) -> Sense {
         Sense { information: Some(information), ..self }
+    }
+
+    /// The same in descriptor format, or in fixed format.
+    pub(super) const fn in_format(self, descriptor: bool) -> Sense {
+        Sense { descriptor, ..self }
     }
 
     /// Appends the bytes.

@@ -32,6 +32,10 @@ impl Cdb {
         u32::from(self.u16(at)) << 16 | u32::from(self.u16(at + 2))
     }
 
+    pub(super) fn u64(&self, at: usize) -> u64 {
+        u64::from(self.u32(at)) << 32 | u64::from(self.u32(at + 4))
+    }
+
     /// Bit `bit` of byte `at`.
     pub(super) fn has(&self, at: usize, bit: u8) -> bool {
         self.0[at] >> bit & 1 == 1
@@ -137,8 +141,10 @@ pub enum Medium {
     },
     /// The ranges are no longer needed, and read as zeroes afterwards.
     Unmap {
-        /// Where; not overlapping is not promised.
+        /// Where, none of them empty; they may overlap.
         ranges: Vec<ByteRange>,
+        /// False: zeroes are to be written (ANCHOR).
+        may_unmap: bool,
         /// Acknowledge only when durable.
         fua: bool,
     },
@@ -157,10 +163,30 @@ pub enum Medium {
         range: ByteRange,
         /// How many extents fit into the answer, at least 1; more are left out.
         extents_max: u32,
+        /// Allocation length.
+        allocation: u32,
     },
 }
 
 impl Medium {
+    /// True when it changes the medium, or makes changes durable.
+    pub(super) fn writes(&self) -> bool {
+        match self {
+            Medium::Write { .. }
+            | Medium::OrWrite { .. }
+            | Medium::CompareAndWrite { .. }
+            | Medium::WriteSame { .. }
+            | Medium::Zero { .. }
+            | Medium::Unmap { .. }
+            | Medium::Flush => true,
+            Medium::Read { .. }
+            | Medium::Verify { .. }
+            | Medium::Compare { .. }
+            | Medium::Prefetch { .. }
+            | Medium::Allocation { .. } => false,
+        }
+    }
+
     /// Bytes of Data-Out that it needs.
     pub fn data_out(&self, block: u32) -> u64 {
         match *self {

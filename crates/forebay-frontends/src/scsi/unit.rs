@@ -1,127 +1,81 @@
-//! The logical unit of one disk: its nexuses, and the way of a command.
+//! The logical unit of one disk, and the way of a command.
 //!
 //! ```text
-//! command ── unit attention? ── known opcode? ── reservation? ── reserved bits? ── read-only? ── run
+//! command ── unit attention? ── known? ── reservation? ── CDB in order? ── read-only? ── answer
+//! parameters ─────────────────────────────┘ once more: it may have come in between
 //! ```
 //! The order is SAM-5's: a unit attention comes before a reservation conflict, which comes before
 //! what is wrong with the command itself.
 
-use std::collections::VecDeque;
-
 use forebay_core::geometry::SECTOR;
-use slab::Slab;
 
+use super::export::Export;
+use super::identity::Identity;
 use super::lun::Lun;
-use super::opcodes::{self, Class, Entry};
+use super::mode::Settings;
+use super::nexus::{Nexus, NexusId, Nexuses};
+use super::opcodes::{self, Class};
+use super::persistent::{InvalidState, Persistent};
 use super::sense::{Code, Key, Sense};
 use super::task::{Cdb, Command, Done, Medium, Outcome, Response};
+use super::{capacity, report};
 
 /// Bytes of a logical block.
 pub(super) const BLOCK: u64 = SECTOR;
-/// Unit attentions that wait for one nexus; more of them are one POWER ON.
-const ATTENTIONS_MAX: usize = 8;
-
-/// A disk as initiators see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Export {
-    /// The disk's name.
-    pub name: String,
-    /// Of the disk, where it has one: what the world-wide name is made of. Without one it is made of the name.
-    pub uuid: Option<[u8; 16]>,
-    /// Bytes; a multiple of 512.
-    pub size: u64,
-    /// Bytes of a physical block, a power of two from 512.
-    pub physical_block: u32,
-    /// Writes are refused.
-    pub read_only: bool,
-    /// True: a volatile write cache, which initiators flush; they can change it.
-    pub write_cache: bool,
-    /// The target ports that expose the disk.
-    pub ports: Vec<Port>,
-}
-
-/// A target port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
-    /// Relative target port identifier: not 0, and no other port of the disk has it.
-    pub relative: u16,
-    /// Target port group, not 0.
-    pub group: u16,
-    /// Name of the iSCSI target.
-    pub target: String,
-    /// iSCSI portal group tag.
-    pub portal_group: u16,
-}
-
-/// An initiator port.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Initiator {
-    /// iSCSI name.
-    pub name: String,
-    /// Its part of the session identifier.
-    pub isid: [u8; 6],
-}
-
-/// An initiator port and the target port through which it came.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Nexus {
-    /// Who.
-    pub initiator: Initiator,
-    /// Relative target port identifier, one of [`Export::ports`].
-    pub port: u16,
-}
-
-/// An attached nexus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NexusId {
-    slot: u32,
-    /// Counts reuse of the slot.
-    serial: u32,
-}
-
-#[derive(Debug)]
-struct Attached {
-    serial: u32,
-    #[expect(dead_code, reason = "persistent reservations")]
-    nexus: Nexus,
-    attentions: VecDeque<Code>,
-}
 
 /// The logical unit of one disk.
 #[derive(Debug)]
 pub struct LogicalUnit {
     pub(super) export: Export,
-    pub(super) write_cache: bool,
-    nexuses: Slab<Attached>,
-    serial: u32,
+    pub(super) identity: Identity,
+    pub(super) settings: Settings,
+    pub(super) nexuses: Nexuses,
+    /// Who holds RESERVE.
+    pub(super) reserved: Option<NexusId>,
+    pub(super) persistent: Persistent,
 }
-
-/// Stored persistent reservations that cannot be believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("stored persistent reservations: {0}")]
-pub struct InvalidState(&'static str);
 
 /// A command at work: what the functions of the table get.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
+    pub nexus: NexusId,
     pub cdb: Cdb,
     pub data_out: u32,
     pub luns: &'a [Lun],
 }
 
-/// What they answer; the sense data when they refuse.
-pub(super) type Answer = Result<Outcome, Sense>;
+/// Why a command is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// CHECK CONDITION.
+    Check(Sense),
+    /// RESERVATION CONFLICT.
+    Conflict,
+}
+
+/// What the functions of the table answer.
+pub(super) type Answer = Result<Outcome, Refusal>;
+
+impl From<Sense> for Refusal {
+    fn from(sense: Sense) -> Refusal {
+        Refusal::Check(sense)
+    }
+}
 
 impl LogicalUnit {
     /// The logical unit of `export`.
     ///
     /// Panics when the export breaks what its fields promise.
     pub fn new(export: Export) -> LogicalUnit {
-        assert!(export.size.is_multiple_of(BLOCK), "a disk has whole logical blocks");
-        let physical = u64::from(export.physical_block);
-        assert!(physical.is_power_of_two() && physical >= BLOCK);
-        let write_cache = export.write_cache && !export.read_only;
-        LogicalUnit { export, write_cache, nexuses: Slab::new(), serial: 0 }
+        export.assert_valid();
+        LogicalUnit {
+            identity: Identity::of(&export),
+            settings: Settings::defaults(&export),
+            export,
+            nexuses: Nexuses::default(),
+            reserved: None,
+            persistent: Persistent::default(),
+        }
     }
 
     /// What it was made of, with the present size.
@@ -131,63 +85,70 @@ impl LogicalUnit {
 
     /// A session begins. Its first command is told of the power on.
     pub fn attach(&mut self, nexus: Nexus) -> NexusId {
-        self.serial = self.serial.wrapping_add(1);
-        let attentions = VecDeque::from([Code::POWER_ON]);
-        let slot = self.nexuses.insert(Attached { serial: self.serial, nexus, attentions });
-        NexusId { slot: slot as u32, serial: self.serial }
+        let standing = self.persistent.standing(&nexus);
+        self.nexuses.attach(nexus, standing)
     }
 
-    /// The session ended, or is replaced by a newer one of the same nexus. RESERVE ends with it,
-    /// registrations do not.
+    /// The session ended, or is replaced by a newer one of the same nexus: an I_T nexus loss. RESERVE
+    /// ends with it, registrations do not.
     ///
     /// Panics when the nexus is not attached.
     pub fn detach(&mut self, id: NexusId) {
-        self.attached(id);
-        self.nexuses.remove(id.slot as usize);
+        self.nexuses.detach(id);
+        if self.reserved == Some(id) {
+            self.reserved = None;
+        }
     }
 
     /// What to do for a command.
     ///
     /// Panics when the nexus is not attached.
     pub fn command(&mut self, nexus: NexusId, command: &Command) -> Outcome {
-        let outcome = self.begin(nexus, command);
-        outcome.unwrap_or_else(|sense| Outcome::Done(self.check(sense)))
+        let answer = self.begin(&Call::of(nexus, command));
+        self.outcome(answer)
     }
 
-    /// What to do for a command whose parameter list `command` had asked for with [`Outcome::DataOut`]. The
-    /// list is what the initiator sent of it.
+    /// What to do for a command whose parameter list `command` had asked for with
+    /// [`Outcome::DataOut`]. The list is what the initiator sent of it.
     ///
     /// Panics when the nexus is not attached, or the command takes no parameter list.
     pub fn parameters(&mut self, nexus: NexusId, command: &Command, list: &[u8]) -> Outcome {
-        self.attached(nexus);
-        let entry = opcodes::find(&command.cdb).expect("it was asked for its parameter list");
+        self.nexuses.assert_attached(nexus);
+        let call = Call::of(nexus, command);
+        let entry = opcodes::find(self, &call.cdb).expect("it was asked for its parameter list");
         let take = entry.list.expect("it asked for a parameter list");
-        let outcome = take(self, &Call::of(command), list);
-        outcome.unwrap_or_else(|sense| Outcome::Done(self.check(sense)))
+        let answer =
+            self.check_reservations(nexus, entry.class).and_then(|()| take(self, &call, list));
+        self.outcome(answer)
     }
 
     /// The answer to a command, after its work on the medium.
     pub fn medium_done(&mut self, nexus: NexusId, medium: &Medium, done: Done) -> Response {
-        self.attached(nexus);
-        let writes = !matches!(medium, Medium::Read { .. } | Medium::Verify { .. });
-        let response = match done {
-            Done::Status(status) => Response::from_status(status, writes),
-            Done::Miscompare(offset) => Response::check(
-                Sense::new(Key::Miscompare, Code::MISCOMPARE_DURING_VERIFY)
-                    .with_information(offset),
-            ),
-            Done::Extents(_) => Response::GOOD,
+        self.nexuses.assert_attached(nexus);
+        let sense = match (medium, done) {
+            (&Medium::Allocation { range, allocation, .. }, Done::Extents(extents)) => {
+                return report::data(capacity::lba_status(range, extents), allocation);
+            }
+            (_, Done::Status(status)) => {
+                let response = Response::from_status(status, medium.writes());
+                let Some(sense) = response.sense else { return response };
+                sense
+            }
+            (_, Done::Miscompare(offset)) => {
+                Sense::new(Key::Miscompare, Code::MISCOMPARE_DURING_VERIFY).with_information(offset)
+            }
+            (_, Done::Extents(_)) => {
+                debug_assert!(false, "only GET LBA STATUS is told of extents");
+                Sense::new(Key::HardwareError, Code::INTERNAL_TARGET_FAILURE)
+            }
         };
-        match response.sense {
-            Some(sense) => self.check(sense),
-            None => response,
-        }
+        self.check(sense)
     }
 
     /// What is to be stored durably, to be given to [`LogicalUnit::restore`] at the next start; empty
     /// when nothing is.
     pub fn persistent(&self) -> Vec<u8> {
-        Vec::new()
+        self.persistent.encode()
     }
 
     /// Takes what [`LogicalUnit::persistent`] said before a restart; before any nexus is attached.
@@ -195,7 +156,9 @@ impl LogicalUnit {
     /// # Errors
     /// The bytes are not what it said; nothing was taken.
     pub fn restore(&mut self, state: &[u8]) -> Result<(), InvalidState> {
-        if state.is_empty() { Ok(()) } else { Err(InvalidState("no such version")) }
+        assert!(self.nexuses.iter().next().is_none(), "before any nexus is attached");
+        self.persistent = Persistent::decode(state)?;
+        Ok(())
     }
 
     /// The answer to a command when what it wanted stored could not be.
@@ -205,90 +168,75 @@ impl LogicalUnit {
 
     /// The disk has another size; initiators are told.
     pub fn resize(&mut self, size: u64) {
-        assert!(size.is_multiple_of(BLOCK), "a disk has whole logical blocks");
         if self.export.size != size {
             self.export.size = size;
-            self.tell_all(Code::CAPACITY_CHANGED);
+            self.export.assert_valid();
+            self.nexuses.tell_others(None, Code::CAPACITY_CHANGED);
         }
     }
 
-    /// LOGICAL UNIT RESET or a reset of the target: all tasks were aborted by the caller.
+    /// LOGICAL UNIT RESET, or a reset of the target; all tasks were aborted by the caller. RESERVE ends,
+    /// settings are what they were at first (but for the write cache: a change back would have to
+    /// flush), registrations stay.
     pub fn reset(&mut self) {
-        self.tell_all(Code::BUS_DEVICE_RESET);
+        self.reserved = None;
+        self.settings.reset(&self.export);
+        self.nexuses.tell_others(None, Code::BUS_DEVICE_RESET);
     }
 
     /// The tasks of `nexus` were aborted on behalf of another (CLEAR TASK SET).
     pub fn cleared(&mut self, nexus: NexusId) {
-        self.tell(nexus, Code::COMMANDS_CLEARED);
+        self.nexuses.of_mut(nexus).tell(Code::COMMANDS_CLEARED);
     }
 
     /// The target of `nexus` has other logical units than before.
     pub fn luns_changed(&mut self, nexus: NexusId) {
-        self.tell(nexus, Code::LUNS_CHANGED);
+        self.nexuses.of_mut(nexus).tell(Code::LUNS_CHANGED);
     }
 
-    /// Whether access to the disk is allowed that does not come through here: no reservation is against it.
+    /// Whether access to the disk is allowed that does not come through here: no reservation is
+    /// against it.
     pub fn allows_foreign(&self, write: bool) -> bool {
-        let _ = write;
-        true
+        self.reserved.is_none() && !self.persistent.forbids_strangers(write)
     }
 
-    fn begin(&mut self, nexus: NexusId, command: &Command) -> Answer {
-        let entry = opcodes::find(&command.cdb);
+    fn begin(&mut self, call: &Call) -> Answer {
+        let entry = opcodes::find(self, &call.cdb);
         let is_exempt = entry.is_ok_and(|entry| entry.class == Class::Always);
-        let attentions = &mut self.attached(nexus).attentions;
-        if !is_exempt && let Some(code) = attentions.pop_front() {
-            return Err(Sense::new(Key::UnitAttention, code));
+        let nexus = self.nexuses.of_mut(call.nexus);
+        if !is_exempt && let Some(code) = nexus.attention() {
+            return Err(Sense::new(Key::UnitAttention, code).into());
         }
-        let entry: &Entry = entry?;
-        entry.check_reserved(&command.cdb)?;
-        if entry.class == Class::Write && self.export.read_only {
-            return Err(Sense::new(Key::DataProtect, Code::WRITE_PROTECTED));
+        let entry = entry?;
+        self.check_reservations(call.nexus, entry.class)?;
+        entry.check_cdb(&call.cdb)?;
+        if entry.class == Class::Write && self.is_write_protected() {
+            return Err(Sense::new(Key::DataProtect, Code::WRITE_PROTECTED).into());
         }
-        (entry.run)(self, &Call::of(command))
+        (entry.run)(self, call)
+    }
+
+    fn outcome(&self, answer: Answer) -> Outcome {
+        match answer {
+            Ok(outcome) => outcome,
+            Err(Refusal::Check(sense)) => Outcome::Done(self.check(sense)),
+            Err(Refusal::Conflict) => Outcome::Done(Response::CONFLICT),
+        }
     }
 
     /// CHECK CONDITION in the format that initiators chose.
     fn check(&self, sense: Sense) -> Response {
-        Response::check(sense)
+        Response::check(sense.in_format(self.settings.descriptor_sense))
     }
 
-    fn attached(&mut self, id: NexusId) -> &mut Attached {
-        let attached = self.nexuses.get_mut(id.slot as usize);
-        attached.filter(|nexus| nexus.serial == id.serial).expect("the nexus is attached")
-    }
-
-    fn tell(&mut self, nexus: NexusId, code: Code) {
-        self.attached(nexus).tell(code);
-    }
-
-    fn tell_all(&mut self, code: Code) {
-        for (_, nexus) in &mut self.nexuses {
-            nexus.tell(code);
-        }
-    }
-}
-
-impl Attached {
-    fn tell(&mut self, code: Code) {
-        if self.attentions.contains(&code) {
-            return;
-        }
-        if self.attentions.len() == ATTENTIONS_MAX {
-            self.attentions.clear();
-            self.attentions.push_back(Code::POWER_ON);
-        }
-        self.attentions.push_back(code);
+    pub(super) fn is_write_protected(&self) -> bool {
+        self.export.read_only || self.settings.write_protect
     }
 }
 
 impl<'a> Call<'a> {
-    fn of(command: &Command<'a>) -> Call<'a> {
-        Call { cdb: command.cdb, data_out: command.data_out, luns: command.luns }
+    fn of(nexus: NexusId, command: &Command<'a>) -> Call<'a> {
+        let Command { cdb, data_out, luns } = *command;
+        Call { nexus, cdb, data_out, luns }
     }
-}
-
-/// What a target answers where there is no logical unit: INQUIRY and REPORT LUNS work.
-pub fn absent(command: &Command) -> Response {
-    opcodes::absent(command)
 }
