@@ -5,17 +5,19 @@
 //!
 //! **Invariants.** The mapping lives as long as the [`Arena`]; whoever hands its address to the kernel
 //! keeps the `Arc` until the kernel is done. Every access is bounds-checked, also in release builds.
-//! One copy at a time: a lock that is never contended (a disk has one owner) makes sharing the arena
-//! between threads sound. What the kernel writes *while* a piece is copied arrives or does not; that no
+//! One copy at a time: a lock makes sharing the arena between threads sound, until one owns it
+//! (`arena/lock.rs`). What the kernel writes *while* a piece is copied arrives or does not; that no
 //! one copies a piece which is being read into is the engine's rule, not checked here.
 
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use lock::{CopyLock, Copying};
+
+mod lock;
 mod memory;
 #[cfg(test)]
 mod tests;
@@ -30,7 +32,7 @@ pub struct Arena {
     len: usize,
     /// From here on a file backs it.
     tail: usize,
-    copying: AtomicBool,
+    copying: CopyLock,
 }
 
 // SAFETY: the mapping belongs to no thread; `Arena` owns it and unmaps it once, in `drop`.
@@ -80,7 +82,7 @@ impl Arena {
         let len = len.next_multiple_of(page);
         memory::check_available(len)?;
         let base = map_aligned(len)?;
-        let mut arena = Arena { base, len, tail: len, copying: AtomicBool::new(false) };
+        let mut arena = Arena { base, len, tail: len, copying: CopyLock::new() };
         if let Some((tail, file)) = tail {
             arena.map_tail(tail, file)?;
         }
@@ -102,6 +104,11 @@ impl Arena {
     /// Where the part begins that a file backs; the end, when there is none.
     pub fn tail_start(&self) -> u64 {
         self.tail as u64
+    }
+
+    /// Makes this thread its owner for good, which makes copies cheaper. Whoever else copies from then on panics.
+    pub fn own(&self) {
+        self.copying.own();
     }
 
     /// Bytes of it that are on huge pages, as far as the kernel tells.
@@ -195,12 +202,8 @@ impl Arena {
         unsafe { self.base.add(offset as usize) }
     }
 
-    /// Waits until no other thread copies. Copies are short and a disk has one owner.
     fn lock(&self) -> Copying<'_> {
-        while self.copying.swap(true, Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-        Copying(&self.copying)
+        self.copying.lock()
     }
 
     fn map_tail(&mut self, tail: usize, file: BorrowedFd<'_>) -> io::Result<()> {
@@ -270,15 +273,6 @@ impl Drop for Arena {
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Arena").field("len", &self.len).finish_non_exhaustive()
-    }
-}
-
-/// While it lives, its thread is the only one that copies.
-struct Copying<'a>(&'a AtomicBool);
-
-impl Drop for Copying<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 

@@ -66,6 +66,50 @@ fn one_arena_can_be_used_from_several_threads() {
 }
 
 #[test]
+fn an_arena_with_an_owner_refuses_other_threads() {
+    let arena = Arena::new(4096).unwrap();
+    arena.write_at(0, b"from before");
+    arena.own();
+    arena.copy_within(0, 100, 11);
+    let other = std::thread::scope(|scope| scope.spawn(|| arena.write_at(0, b"!")).join());
+    assert!(other.is_err(), "it was not kept away");
+    let taken = std::thread::scope(|scope| scope.spawn(|| arena.own()).join());
+    assert!(taken.is_err(), "it has another owner");
+    let mut bytes = [0; 11];
+    arena.read_at(100, &mut bytes);
+    assert_eq!(&bytes, b"from before");
+    arena.read_at(0, &mut bytes);
+    assert_eq!(&bytes, b"from before");
+}
+
+#[test]
+fn an_owner_that_comes_amid_copies_of_others_is_the_only_one_afterwards() {
+    let arena = Arena::new(4096).unwrap();
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..=3_u8)
+            .map(|thread| {
+                let arena = &arena;
+                scope.spawn(move || (0..).for_each(|_| arena.write_at(0, &[thread; 512])))
+            })
+            .collect();
+        arena.own();
+        arena.write_at(0, &[9; 512]);
+        assert!(others.into_iter().all(|other| other.join().is_err()));
+    });
+    let mut bytes = [0; 512];
+    arena.read_at(0, &mut bytes);
+    assert_eq!(bytes, [9; 512]);
+}
+
+#[test]
+#[should_panic(expected = "a copy within a copy")]
+fn an_owner_does_not_copy_within_a_copy() {
+    let arena = Arena::new(4096).unwrap();
+    arena.own();
+    arena.edit(0, 512, |_| arena.zero(0, 512));
+}
+
+#[test]
 #[should_panic(expected = "out of bounds")]
 fn a_write_beyond_the_end_panics() {
     Arena::new(4096).unwrap().write_at(4090, &[0; 7]);

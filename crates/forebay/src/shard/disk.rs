@@ -110,6 +110,7 @@ impl Disk {
     ) -> std::io::Result<Disk> {
         let NewDisk { name, engine, memory, mut backend, flash, log, trail, mode } = new;
         let arena = reactor.add_arena(memory.clone())?;
+        memory.own();
         let mut backend_events = Vec::with_capacity(BATCH);
         let tokens = TokenRange { base: token(Class::Backend, number, 0).0 };
         let mut cx = BackendContext { now, reactor, events: &mut backend_events };
