@@ -150,8 +150,8 @@ pub(super) enum IoKind {
     RingFlush,
     /// Pages of the ring.
     RingWrite,
-    /// A group of the log.
-    LogWrite,
+    /// A group of the log: which of those in memory.
+    LogWrite { group: usize },
     /// A flush of the log.
     LogFlush,
     /// Part of a read, from pages of the log.
@@ -190,7 +190,7 @@ impl IoKind {
             | IoKind::Extents { request } => Some(request),
             IoKind::Flush | IoKind::FlashFill { .. } | IoKind::Orphan { .. } => None,
             IoKind::RingFlush | IoKind::RingWrite => None,
-            IoKind::LogWrite
+            IoKind::LogWrite { .. }
             | IoKind::LogFlush
             | IoKind::DestageRead { .. }
             | IoKind::DestageBelow { .. }

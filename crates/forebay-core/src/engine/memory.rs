@@ -16,6 +16,7 @@ use super::{Engine, write};
 use crate::action::{Actions, Buffer, Span};
 use crate::geometry::{ByteRange, PAGE, REQUEST_MAX};
 use crate::ids::Nanos;
+use crate::log::GROUPS_IN_MEMORY;
 use crate::table::Key;
 
 impl Engine {
@@ -33,9 +34,9 @@ impl Engine {
         self.cache_memory_size() + destager * PAGE
     }
 
-    /// Memory of the write log's two groups, in which staged records survive: a page for the header of
+    /// Memory of the write log's groups, in which staged records survive: a page for the header of
     /// a segment, a page for the header of the group, its data pages. Empty without a log.
-    pub fn staged_groups(&self) -> Option<[Span; 2]> {
+    pub fn staged_groups(&self) -> Option<[Span; GROUPS_IN_MEMORY]> {
         self.log.as_ref().map(WriteLog::group_memory)
     }
 

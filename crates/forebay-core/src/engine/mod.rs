@@ -223,7 +223,9 @@ impl Engine {
             IoKind::Zero { request } => self.on_zeroed(now, request, status, actions),
             IoKind::Extents { request } => self.on_no_extents(now, request, status, actions),
             IoKind::Flush => self.on_flushed(now, status, actions),
-            IoKind::LogWrite => self.on_log_written(now, status, checksums, actions),
+            IoKind::LogWrite { group } => {
+                self.on_log_written(now, group, status, checksums, actions);
+            }
             IoKind::LogFlush => self.on_log_flushed(now, status, actions),
             IoKind::LogRead { request, place, pages } => {
                 self.on_log_read(now, request, (place, pages), status, checksums, actions);

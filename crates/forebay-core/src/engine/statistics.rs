@@ -166,7 +166,7 @@ impl Engine {
                 self.latencies.flash_io.record(latency, 1);
                 self.counters.flash_errors += u64::from(!status.is_ok());
             }
-            IoKind::LogWrite
+            IoKind::LogWrite { .. }
             | IoKind::LogFlush
             | IoKind::LogRead { .. }
             | IoKind::LogOverlay { .. }

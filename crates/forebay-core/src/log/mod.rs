@@ -25,9 +25,13 @@ pub(crate) const GROUP_PAGES_MAX: u32 = 256;
 /// Pages before a group's data in memory: the header of the segment and its own.
 pub(crate) const GROUP_HEADER_PAGES: u32 = 2;
 
-/// Pages that a group takes in memory, and so in the staging file, which holds two of them from its start.
+/// Groups that stand in memory, and so in the staging file from its start: two being written and one open.
+pub const GROUPS_IN_MEMORY: usize = 3;
+
+/// Pages that a group takes in memory. All of them together hold no more than fits into two segments.
 pub fn group_memory_pages(segment_pages: u32) -> u32 {
-    GROUP_HEADER_PAGES + GROUP_PAGES_MAX.min(segment_pages - GROUP_HEADER_PAGES)
+    let data_pages = 2 * (segment_pages - GROUP_HEADER_PAGES) / GROUPS_IN_MEMORY as u32;
+    GROUP_HEADER_PAGES + GROUP_PAGES_MAX.min(data_pages)
 }
 
 /// No record lies beyond this byte.

@@ -14,7 +14,7 @@ use forebay_core::config::{
 use forebay_core::engine::{Engine, metadata_bytes};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::{Nanos, SegmentId};
-use forebay_core::log::group_memory_pages;
+use forebay_core::log::{GROUPS_IN_MEMORY, group_memory_pages};
 use forebay_core::warm::{REGIONS_MAX, RingGeometry};
 use forebay_frontends::nbd::Export;
 use forebay_io::arena::Arena;
@@ -251,7 +251,7 @@ fn prepare_staging(log: &mut OpenedLog, notes: &mut Vec<(Severity, String)>) {
         let text = "there is no folder on tmpfs for a staging file: each write is acknowledged when it is on flash";
         return notes.push((Severity::Info, text.to_owned()));
     };
-    if let Err(error) = staging.renew((2 * pages + 1) * PAGE) {
+    if let Err(error) = staging.renew((GROUPS_IN_MEMORY as u64 * pages + 1) * PAGE) {
         let text = format!("{error:#}: each write is acknowledged when it is on flash");
         notes.push((Severity::Warning, text));
         log.staging = None;

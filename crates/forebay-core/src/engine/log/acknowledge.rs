@@ -111,7 +111,9 @@ impl Engine {
         if log.is_durable() {
             log.oldest_volatile = Nanos::NEVER;
         } else if log.durable == log.written {
-            log.oldest_volatile = log.groups[log.open].opened;
+            let volatile = log.groups.iter().filter(|group| group.number > log.durable);
+            let opened = volatile.map(|group| group.opened).min();
+            log.oldest_volatile = opened.expect("a group that is not durable is in memory");
         }
     }
 

@@ -1,12 +1,17 @@
-//! Group commit: the open group goes to flash when no log I/O is under way and somebody waits for it.
+//! Group commit: the open group goes to flash when somebody waits for it and no log I/O is in its way.
 //!
 //! ```text
-//!            somebody waits for durability?     everything before durable?
+//!            somebody waits for durability?     everything before durable, or about to be?
 //!  open ──┬─ no ─── gathered enough, or [`GATHER_MAX`] ───────► write ─────────► written
 //!         └─ yes ─┬─ yes ─► durable write ────────────────────────────────────► written, durable
 //!                 └─ no ──► write ─► flush ───────────────────────────────────► durable
 //! ```
 //! A durable write says nothing of the writes before it, hence the second question.
+//!
+//! **Two at a time.** A durable write may go beside another one (`under_way.rs`), so that what comes while a group is on
+//! its way does not wait for it. It brings at least as many pages as that one, or is full: many small groups would
+//! cost more than the wait. In strict order each group acknowledged by itself is an epoch by itself, so there
+//! groups go one by one as soon as destaging does not keep up.
 //!
 //! **Gathering.** Where staged records survive the process, a plain write is acknowledged before it is on flash, so
 //! that nobody waits for its group: it stays open for company. It is written at once when a FUA, a FLUSH, the
@@ -14,10 +19,10 @@
 
 use super::super::Engine;
 use super::super::inflight::{IoKind, Job, Stage};
-use super::{GroupState, LogIo, WriteLog};
+use super::{GroupState, WriteLog};
 use crate::action::{Action, Actions, Event, IoOp, LogAction, ReplyData, Target};
-use crate::config::FlushSemantics;
-use crate::geometry::ByteRange;
+use crate::config::{DestageOrder, FlushSemantics};
+use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{GroupNumber, Nanos};
 use crate::log::index::Place;
 use crate::status::IoStatus;
@@ -27,13 +32,19 @@ use crate::table::Key;
 const GATHER_MAX: Nanos = Nanos::from_millis(1);
 /// Data pages of a group that is worth a write.
 const GATHER_PAGES: u32 = 64;
+/// Part of the log that may be dirty, in strict order, while groups go two at a time.
+const BACKLOG_PART: u64 = 64;
 
 impl WriteLog {
     /// Until when the open group may wait for company; none is open, or it is written: never.
     fn gathers_until(&self) -> Nanos {
         let group = &self.groups[self.open];
         let is_open = group.state == GroupState::Open && group.layout.entries > 0;
-        if is_open && self.io == LogIo::None { group.opened.plus(GATHER_MAX) } else { Nanos::NEVER }
+        if is_open && self.under_way.is_none() {
+            group.opened.plus(GATHER_MAX)
+        } else {
+            Nanos::NEVER
+        }
     }
 
     /// True when nobody waits for the open group and it may gather more.
@@ -44,6 +55,19 @@ impl WriteLog {
             && group.layout.data_pages < GATHER_PAGES.min(group.pages_max)
             && !self.wants_durable(now, group.number)
             && now < self.gathers_until()
+    }
+
+    /// True when the open group, which has records, is to be written now.
+    fn may_write(&self, now: Nanos, two_at_a_time: bool) -> bool {
+        if self.under_way.is_none() {
+            return !self.gathers(now);
+        }
+        let group = &self.groups[self.open];
+        let is_full = !self.wait_room.is_empty();
+        let is_worth_it = |pages: u32| is_full || group.layout.pages() >= pages;
+        two_at_a_time
+            && self.under_way.may_be_joined().is_some_and(is_worth_it)
+            && self.wants_durable(now, group.number)
     }
 
     /// True when everything is to become durable, whoever waits for it.
@@ -70,13 +94,27 @@ impl WriteLog {
 
     /// When time alone asks for something.
     pub(in crate::engine) fn next_deadline(&self, now: Nanos) -> Nanos {
-        let io = match self.io {
-            LogIo::None if self.config.staging => self.volatile_until().min(self.gathers_until()),
-            LogIo::None => self.volatile_until(),
-            LogIo::Write { .. } | LogIo::Flush { .. } => self.io_until,
+        let io = match self.under_way.is_none() {
+            true if self.config.staging => self.volatile_until().min(self.gathers_until()),
+            true => self.volatile_until(),
+            false => self.under_way.until(),
         };
         let io = if self.failed.is_some() { Nanos::NEVER } else { io };
         io.min(self.segments.lease_deadline(now))
+    }
+
+    /// This group, and all before it, are on flash.
+    fn note_written(&mut self, number: usize, durable: bool) {
+        let group = self.groups[number];
+        assert_eq!(group.number.0, self.written.0 + 1, "groups count in their order");
+        self.groups[number].state = GroupState::Empty;
+        self.written_end = group.position.plus(group.layout.pages());
+        (self.written, self.written_sequence) = (group.number, group.last);
+        self.room_changed = true;
+        if durable {
+            self.wants_durable = false;
+            (self.durable, self.durable_sequence) = (group.number, group.last);
+        }
     }
 
     /// What is not on flash stays in the groups' memory, and is destaged from there.
@@ -109,69 +147,80 @@ impl WriteLog {
 }
 
 impl Engine {
-    /// Starts the next log I/O, if there is a reason and none is under way.
+    /// Starts the next log I/O, if there is a reason and none is in its way.
     pub(in crate::engine) fn commit(&mut self, now: Nanos, actions: &mut Actions) {
-        let timeout = self.config.flash_timeout;
+        let until = now.plus(self.config.flash_timeout);
+        let dirty = self.dirty_bytes();
         let Some(log) = &mut self.log else { return };
+        let keeps_up = dirty * BACKLOG_PART <= log.segments.pages_max() * PAGE;
+        let two_at_a_time = keeps_up || log.config.order != DestageOrder::Strict;
         if log.segments.wants_lease(now) {
             actions.list.push(Action::Lease);
         }
-        if log.io != LogIo::None || log.failed.is_some() {
+        if log.failed.is_some() {
             return;
         }
-        let number = log.open;
-        let group = log.groups[number];
-        let flush = log.wants_flush(now);
-        log.io_until = now.plus(timeout);
+        let group = &log.groups[log.open];
         let has_records = group.state == GroupState::Open && group.layout.entries > 0;
-        if !flush && has_records && !log.gathers(now) {
-            let before_is_durable = log.durable.0 + 1 == group.number.0;
-            let durable = before_is_durable && log.wants_durable(now, group.number);
-            log.io = LogIo::Write { group: number, durable };
-            log.groups[number].state = GroupState::Writing;
-            log.open = 1 - number;
-            log.room_changed = true;
-            log.segments.take_pages(group.layout.pages());
-            log.segments.note_last(group.position, group.last);
-            let durable_now = log.durable_sequence;
-            let header = group.header();
-            actions.push_log(LogAction::SealGroup { memory: header, durable: durable_now });
-            let memory = WriteLog::written_span(&group);
-            let mut place = log.segments.place(group.position);
-            if group.opens_segment {
-                place = Place(place.0 - 1);
-            }
-            let pages = memory.len / crate::geometry::PAGE as u32;
-            let range = log.segments.bytes(place, pages);
-            self.counters.log_writes += 1;
-            self.counters.log_write_bytes += range.len();
-            let op = IoOp::Write { memory, durable };
-            self.start_io(now, Target::Log, range, op, IoKind::LogWrite, actions);
-        } else if flush {
-            log.io = LogIo::Flush { covers: log.written };
+        if log.under_way.is_none() && log.wants_flush(now) {
+            log.under_way.start_flush(until, log.written);
             self.counters.log_flushes += 1;
             let nothing = ByteRange::default();
             self.start_io(now, Target::Log, nothing, IoOp::Flush, IoKind::LogFlush, actions);
+        } else if has_records && log.may_write(now, two_at_a_time) {
+            self.write_group(now, until, actions);
         }
+    }
+
+    /// Writes the open group; the next one opens with the next record.
+    fn write_group(&mut self, now: Nanos, until: Nanos, actions: &mut Actions) {
+        let log = self.log.as_mut().expect("there is a log");
+        let number = log.open;
+        let group = log.groups[number];
+        let joins = u64::from(!log.under_way.is_none());
+        let before_is_durable = log.durable.0 + joins + 1 == group.number.0;
+        let durable = before_is_durable && log.wants_durable(now, group.number);
+        log.under_way.start_write(until, number, group.layout.pages(), durable);
+        log.groups[number].state = GroupState::Writing;
+        log.open = (number + 1) % log.groups.len();
+        log.room_changed = true;
+        log.segments.take_pages(group.layout.pages());
+        log.segments.note_last(group.position, group.last);
+        let durable_now = log.durable_sequence;
+        let header = group.header();
+        actions.push_log(LogAction::SealGroup { memory: header, durable: durable_now });
+        let memory = WriteLog::written_span(&group);
+        let mut place = log.segments.place(group.position);
+        if group.opens_segment {
+            place = Place(place.0 - 1);
+        }
+        let pages = memory.len / PAGE as u32;
+        let range = log.segments.bytes(place, pages);
+        self.counters.log_writes += 1;
+        self.counters.log_write_bytes += range.len();
+        let op = IoOp::Write { memory, durable };
+        let kind = IoKind::LogWrite { group: number };
+        self.start_io(now, Target::Log, range, op, kind, actions);
     }
 
     /// A group is on flash, or not.
     pub(in crate::engine) fn on_log_written(
         &mut self,
         now: Nanos,
+        number: usize,
         status: IoStatus,
         checksums: &[u32],
         actions: &mut Actions,
     ) {
         let log = self.log.as_mut().expect("its own I/O");
-        let LogIo::Write { group: number, durable } = log.io else { unreachable!("a log write") };
-        log.io = LogIo::None;
-        if log.failed.is_some() {
-            // It took too long; what it wrote stays in memory.
-            return;
-        }
-        if !status.is_ok() {
-            return self.fail_log(status, actions);
+        log.under_way.end_write(number);
+        if log.failed.is_some() || !status.is_ok() {
+            // What was written stays in memory, whether another one was too late or this one failed.
+            while log.under_way.take_ended().is_some() {}
+            return match log.failed {
+                Some(_) => {}
+                None => self.fail_log(status, actions),
+            };
         }
         let group = log.groups[number];
         let data = &checksums[checksums.len() - group.layout.data_pages as usize..];
@@ -179,13 +228,8 @@ impl Engine {
         for (n, &checksum) in data.iter().enumerate() {
             log.index.store_checksum(Place(first + n as u32), checksum);
         }
-        log.groups[number].state = GroupState::Empty;
-        log.written_end = group.position.plus(group.layout.pages());
-        (log.written, log.written_sequence) = (group.number, group.last);
-        log.room_changed = true;
-        if durable {
-            log.wants_durable = false;
-            (log.durable, log.durable_sequence) = (group.number, group.last);
+        while let Some((number, durable)) = log.under_way.take_ended() {
+            log.note_written(number, durable);
         }
         self.acknowledge_written(now, actions);
     }
@@ -198,15 +242,14 @@ impl Engine {
         actions: &mut Actions,
     ) {
         let log = self.log.as_mut().expect("its own I/O");
-        let LogIo::Flush { covers } = log.io else { unreachable!("a log flush") };
-        log.io = LogIo::None;
+        let covers = log.under_way.end_flush();
         if log.failed.is_some() {
             return;
         }
         if !status.is_ok() {
             return self.fail_log(status, actions);
         }
-        // Nothing was written meanwhile: there is one log I/O at a time.
+        // Nothing was written meanwhile: nothing goes beside a flush.
         assert_eq!(covers, log.written);
         log.wants_durable = false;
         (log.durable, log.durable_sequence) = (covers, log.written_sequence);
@@ -241,7 +284,7 @@ impl Engine {
 
     /// A log I/O that takes too long: its device is not trusted with the next one.
     pub(in crate::engine) fn time_out_log(&mut self, now: Nanos, actions: &mut Actions) {
-        let hangs = |log: &WriteLog| log.io != LogIo::None && log.io_until <= now;
+        let hangs = |log: &WriteLog| log.under_way.until() <= now;
         if self.log.as_ref().is_some_and(|log| hangs(log) && log.failed.is_none()) {
             self.fail_log(IoStatus::TimedOut, actions);
         }

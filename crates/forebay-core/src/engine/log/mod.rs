@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!  write ─► append ─► open group (staged: survives the process) ─► plain write acknowledged
-//!                          │ one I/O at a time
+//!                          │ two durable writes at a time, else one I/O
 //!                          ▼
 //!                    group written ─► (durable: with the write, or by a flush) ─► FUA, FLUSH acknowledged
 //!                          │
 //!                          ▼
 //!                    destager (engine/destage/) ─► primary storage, flushed ─► noted ─► segment free
 //! ```
-//! Records are appended to the *open* group while the group before it is being written: what waits
-//! together shares one write and one flush, and nothing waits for a timer. A group is acknowledged
-//! only after all earlier ones, because there is one log I/O at a time.
+//! Records are appended to the *open* group while those before it are being written: what waits
+//! together shares one write and one flush, and nothing waits for a timer. Groups count as written, and
+//! are acknowledged, in their order, whichever of two ends first.
 //!
 //! **Invariants**
 //! - A request's bytes are in the index from the moment that they are staged, and its range is held
@@ -21,8 +21,8 @@
 //! - The first error of a log write or flush is final: nothing more is appended, what is in the log is
 //!   destaged from flash and from the groups in memory.
 //!
-//! Memory: two groups and a scratch page, behind the RAM slots. Where staged records survive the process,
-//! that memory does.
+//! Memory: three groups (two being written, one open) and a scratch page, behind the RAM slots. Where staged records
+//! survive the process, that memory does.
 
 pub(super) mod acknowledge;
 mod age;
@@ -32,6 +32,7 @@ mod read;
 mod restore;
 mod room;
 pub(super) mod segments;
+mod under_way;
 
 use std::collections::VecDeque;
 
@@ -41,12 +42,13 @@ use crate::geometry::PAGE;
 use crate::ids::{FlushEpoch, GroupNumber, Nanos, Sequence};
 use crate::log::group::GroupLayout;
 use crate::log::index::{LogIndex, PageGrid, Place};
-use crate::log::{GROUP_HEADER_PAGES, group_memory_pages};
+use crate::log::{GROUP_HEADER_PAGES, GROUPS_IN_MEMORY, group_memory_pages};
 use crate::status::IoStatus;
 use crate::table::Key;
 
 pub(super) use read::OverlayState;
 use segments::{Position, Segments};
+use under_way::UnderWay;
 
 /// What a group in memory is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,14 +89,6 @@ impl Group {
     }
 }
 
-/// The log I/O under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LogIo {
-    None,
-    Write { group: usize, durable: bool },
-    Flush { covers: GroupNumber },
-}
-
 /// A request that waits for a group.
 type Waiting = VecDeque<(Key, GroupNumber)>;
 
@@ -104,12 +98,10 @@ pub(super) struct WriteLog {
     pub config: WriteLogConfig,
     pub index: LogIndex,
     pub segments: Segments,
-    groups: [Group; 2],
+    groups: [Group; GROUPS_IN_MEMORY],
     /// The group that is open, or will be.
     open: usize,
-    io: LogIo,
-    /// When the I/O under way has taken too long.
-    io_until: Nanos,
+    under_way: UnderWay,
     next_group: GroupNumber,
     next_sequence: Sequence,
     epoch: FlushEpoch,
@@ -150,7 +142,7 @@ pub(super) struct WriteLog {
 impl WriteLog {
     /// Pages of memory that a log needs.
     pub(super) fn memory_pages(config: &WriteLogConfig) -> u64 {
-        u64::from(2 * group_memory_pages(config.segment_pages) + 1)
+        GROUPS_IN_MEMORY as u64 * u64::from(group_memory_pages(config.segment_pages)) + 1
     }
 
     fn group_pages(config: &WriteLogConfig) -> u32 {
@@ -165,8 +157,8 @@ impl WriteLog {
         requests_max: u32,
     ) -> WriteLog {
         let group_len = u64::from(group_memory_pages(config.segment_pages)) * PAGE;
-        let group = |n: u64| Group {
-            memory: Span { offset: base + n * group_len, len: group_len as u32 },
+        let group = |n: usize| Group {
+            memory: Span { offset: base + n as u64 * group_len, len: group_len as u32 },
             state: GroupState::Empty,
             number: GroupNumber(0),
             position: Position(0),
@@ -180,10 +172,9 @@ impl WriteLog {
         WriteLog {
             index: LogIndex::new(config.segment_pages * config.slots(), grid),
             segments: Segments::new(&config),
-            groups: [group(0), group(1)],
+            groups: std::array::from_fn(group),
             open: 0,
-            io: LogIo::None,
-            io_until: Nanos::NEVER,
+            under_way: UnderWay::default(),
             next_group: GroupNumber(1),
             next_sequence: Sequence(1),
             epoch: FlushEpoch(1),
@@ -201,7 +192,7 @@ impl WriteLog {
             wait_room: VecDeque::with_capacity(requests_max as usize),
             room_changed: false,
             overlay: OverlayState::new(
-                Span { offset: base + 2 * group_len, len: PAGE as u32 },
+                Span { offset: base + GROUPS_IN_MEMORY as u64 * group_len, len: PAGE as u32 },
                 requests_max,
             ),
             freed: 0,
@@ -219,8 +210,8 @@ impl WriteLog {
         LogIndex::memory_bytes_for(config.segment_pages * config.slots())
     }
 
-    /// The memory of the two groups: a page for a segment's header, the group's header, its data.
-    pub(super) fn group_memory(&self) -> [Span; 2] {
+    /// The memory of the groups: a page for a segment's header, the group's header, its data.
+    pub(super) fn group_memory(&self) -> [Span; GROUPS_IN_MEMORY] {
         self.groups.map(|group| group.memory)
     }
 
@@ -251,7 +242,7 @@ impl WriteLog {
     /// True when no I/O is under way, nor, at the end, needed for what is acknowledged to be durable.
     pub(super) fn is_settled(&self) -> bool {
         let must_commit = self.closing && self.failed.is_none();
-        self.io == LogIo::None && (!must_commit || self.is_durable())
+        self.under_way.is_none() && (!must_commit || self.is_durable())
     }
 
     /// Records up to this one are durable.
@@ -344,7 +335,7 @@ impl WriteLog {
             // What is stuck in a failed log was destaged from memory.
             GroupState::Writing => self.failed.is_some(),
         };
-        self.io == LogIo::None && self.groups.iter().all(is_empty)
+        self.under_way.is_none() && self.groups.iter().all(is_empty)
     }
 
     /// A request gave up waiting.

@@ -1,7 +1,7 @@
 //! The write log: when a write is acknowledged, what one commit holds, and what reads see.
 
 use super::*;
-use crate::config::{FlashAdmission, FlushSemantics};
+use crate::config::{DestageOrder, FlashAdmission, FlushSemantics};
 
 /// A rig whose first segment is leased.
 fn rig(config: Config) -> Rig {
@@ -55,17 +55,120 @@ fn without_staging_a_plain_write_waits_until_the_log_has_it() {
 #[test]
 fn writes_that_wait_together_share_one_durable_write() {
     let mut rig = rig(with_log());
-    rig.write_with(1, 0, 4096, 7, true);
-    for tag in 2..6 {
+    for tag in 1..7 {
         rig.write_with(tag, tag * 8192, 4096, 7, true);
     }
-    assert_eq!(rig.drawn(), ["log W 0+12288"]);
+    assert_eq!(rig.drawn(), ["log W 0+12288", "log W 12288+8192"]);
     assert!(matches!(rig.pending[0].op, IoOp::Write { durable: true, .. }));
     rig.complete(0, IoStatus::Ok);
     assert!(rig.has_reply(1) && !rig.has_reply(2));
-    let write = rig.find("log W 12288+20480");
+    let write = rig.find("log W 20480+20480");
     rig.complete(write, IoStatus::Ok);
-    assert!((2..6).all(|tag| rig.has_reply(tag)));
+    assert!(!rig.has_reply(3), "the write before it is under way");
+    let write = rig.find("log W 12288+8192");
+    rig.complete(write, IoStatus::Ok);
+    assert!((2..7).all(|tag| rig.has_reply(tag)));
+}
+
+#[test]
+fn a_durable_write_goes_beside_another_one_and_is_acknowledged_after_it() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.write_with(2, 8192, 4096, 8, true);
+    assert_eq!(rig.drawn(), ["log W 0+12288", "log W 12288+8192"]);
+    assert!(rig.pending.iter().all(|io| matches!(io.op, IoOp::Write { durable: true, .. })));
+    rig.complete(1, IoStatus::Ok);
+    assert!(!rig.has_reply(1) && !rig.has_reply(2));
+    rig.submit(3, 0, 0, Op::Flush);
+    assert!(!rig.has_reply(3), "the first write may be lost");
+    rig.complete(0, IoStatus::Ok);
+    assert!((1..=3).all(|tag| rig.has_reply(tag)));
+}
+
+#[test]
+fn a_group_smaller_than_the_one_under_way_waits_for_company() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 8192, 7, true);
+    rig.write_with(2, 8192, 4096, 8, true);
+    assert_eq!(rig.drawn(), ["log W 0+16384"]);
+    rig.write_with(3, 16384, 4096, 9, true);
+    assert_eq!(rig.drawn(), ["log W 0+16384", "log W 16384+12288"]);
+    rig.write_with(4, 65536, 16384, 9, true);
+    assert_eq!(rig.drawn().len(), 2, "two at a time");
+}
+
+#[test]
+fn in_strict_order_groups_go_one_by_one_while_destaging_does_not_keep_up() {
+    for (order, under_way) in [(DestageOrder::Strict, 1), (DestageOrder::Window, 2)] {
+        let mut config = with_log();
+        config.write_log.as_mut().expect("a log").order = order;
+        let mut rig = rig(config);
+        rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+        rig.write_with(1, 0, 8192, 7, true);
+        rig.complete(0, IoStatus::Ok);
+        rig.write_with(2, 8192, 4096, 7, true);
+        rig.write_with(3, 16384, 4096, 7, true);
+        assert_eq!(rig.drawn().len(), under_way, "{order:?}");
+    }
+}
+
+#[test]
+fn a_plain_write_does_not_go_beside_one_under_way() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.write(2, 8192, 32768, 8);
+    assert!(rig.has_reply(2));
+    rig.tick(1);
+    assert_eq!(rig.drawn(), ["log W 0+12288"]);
+}
+
+#[test]
+fn nothing_goes_beside_a_write_that_needs_a_flush_of_the_medium() {
+    let mut rig = rig(with_log());
+    rig.write(1, 0, 4096, 7);
+    rig.tick(1);
+    rig.write_with(2, 8192, 4096, 7, true);
+    rig.write_with(3, 16384, 4096, 7, true);
+    assert_eq!(rig.drawn(), ["log W 0+12288"]);
+    rig.complete(0, IoStatus::Ok);
+    assert!(matches!(rig.pending[..], [Io { op: IoOp::Write { durable: false, .. }, .. }]));
+    rig.write_with(4, 65536, 8192, 7, true);
+    assert_eq!(rig.drawn(), ["log W 12288+12288"]);
+    rig.complete(0, IoStatus::Ok);
+    assert_eq!(rig.drawn(), ["log F 0+0"]);
+    rig.write_with(5, 81920, 16384, 7, true);
+    assert_eq!(rig.drawn(), ["log F 0+0"]);
+}
+
+#[test]
+fn a_write_that_ended_beside_one_that_fails_is_kept_in_memory_and_destaged() {
+    for first in [0, 1] {
+        let mut rig = rig(with_log());
+        rig.write_with(1, 0, 4096, 7, true);
+        rig.write_with(2, 8192, 4096, 8, true);
+        // Whichever fails, and whether the other one has ended.
+        rig.complete(1, if first == 0 { IoStatus::Ok } else { IoStatus::IoError });
+        rig.complete(0, if first == 0 { IoStatus::IoError } else { IoStatus::Ok });
+        assert_eq!((rig.reply(1).1, rig.reply(2).1), (IoStatus::IoError, IoStatus::IoError));
+        rig.pool.fill(0);
+        rig.settle_log();
+        assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+        assert_eq!((rig.backend[0], rig.backend[8192]), (7, 8));
+        assert!(rig.engine.is_idle());
+    }
+}
+
+#[test]
+fn a_second_write_that_hangs_fails_the_log() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.tick(1_000);
+    rig.write_with(2, 8192, 4096, 8, true);
+    rig.complete(0, IoStatus::Ok);
+    rig.tick(4_001);
+    assert!(!rig.has_reply(2), "its time began when it did");
+    rig.tick(1_000);
+    assert_eq!((rig.reply(1).1, rig.reply(2).1), (IoStatus::Ok, IoStatus::IoError));
 }
 
 #[test]
@@ -120,8 +223,8 @@ fn a_durable_write_takes_along_what_gathers() {
 #[test]
 fn a_group_that_is_full_does_not_wait_for_the_gathering() {
     let mut rig = rig(with_log());
-    rig.write(1, 0, 14 * 4096, 7);
-    assert_eq!(rig.drawn(), ["log W 0+65536"], "the whole segment");
+    rig.write(1, 0, 9 * 4096, 7);
+    assert_eq!(rig.drawn(), ["log W 0+45056"], "all that a group takes in memory");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The staging file of a disk: memory that outlives the process, on tmpfs.
 //!
 //! It holds the groups of the write log that are not on flash yet, as they lie in the engine's memory: a page for a
-//! segment's header, a page for the group's, its data; twice; and a page that does not matter. The file is
+//! segment's header, a page for the group's, its data; three times; and a page that does not matter. The file is
 //! called after the disk's UUID, belongs to this user alone, and is locked while it is used.
 
 use std::fs::File;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use forebay_core::ids::Uuid;
+use forebay_core::log::GROUPS_IN_MEMORY;
 use forebay_core::log::group::GroupView;
 use forebay_core::sealed::{PAGE_LEN, Page};
 use forebay_io::file::{OpenFile, Options};
@@ -112,7 +113,7 @@ impl StagedGroups {
     fn of(bytes: &[u8], segment_pages: u32) -> StagedGroups {
         let group_len = forebay_core::log::group_memory_pages(segment_pages) as usize * PAGE_LEN;
         let mut groups = Vec::new();
-        for group in bytes.chunks_exact(group_len).take(2) {
+        for group in bytes.chunks_exact(group_len).take(GROUPS_IN_MEMORY) {
             let header: &Page = group[PAGE_LEN..2 * PAGE_LEN].try_into().expect("a page");
             let Ok(view) = GroupView::staged(header) else { continue };
             groups.push(StagedGroup {
