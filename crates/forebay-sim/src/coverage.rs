@@ -66,6 +66,7 @@ coverage! {
     records_recovered: "Records that recovery found.",
     records_staged: "Records that recovery took from memory.",
     log_writes: "Groups written.",
+    log_writes_beside: "Groups written while another one was.",
     destage_writes: "Writes of the destager.",
     destage_errors: "Errors that the destager met.",
     acknowledgements_delayed: "Acknowledgements that were throttled.",

@@ -85,6 +85,11 @@ impl World<'_> {
             | IoOp::Extents
             | IoOp::Progress { .. } => {}
         }
+        let is_log_write =
+            |io: &Io| io.target == Target::Log && matches!(io.op, IoOp::Write { .. });
+        if is_log_write(&io) && self.ios.values().any(|other| is_log_write(&other.pending.io)) {
+            self.coverage.log_writes_beside += 1;
+        }
         let device = match io.target {
             Target::Backend => &mut self.backend,
             Target::Flash => &mut self.flash,

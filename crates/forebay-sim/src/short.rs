@@ -206,6 +206,12 @@ pub(crate) fn setup(seed: u64, rng: &mut Rng) -> Setup {
     load.pause_max = Nanos::from_micros(rng.pick(&[10, 200, 1000]));
     load.spots = vec![0, 24 << 10];
     load.pages_left = None;
+    if seed % 16 == 3 {
+        // Durable writers, whose groups go two at a time.
+        (load.fua, load.burst_max, load.weights) = (1000, 1, [3, 40, 0, 0, 0, 0, 0, 0, 0]);
+        (load.hot, load.length_max, load.pause_max) = (0, PAGE, Nanos::from_micros(50));
+        setup.config.requests_max = 32;
+    }
     setup
 }
 

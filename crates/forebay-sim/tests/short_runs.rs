@@ -22,6 +22,7 @@ fn a_crash_at_every_point_of_short_runs_loses_nothing() {
         coverage.add(&found.unwrap_or_else(|failure| panic!("{failure}")));
     }
     assert!(coverage.hosts_lost > 0 && coverage.recoveries_cut > 0 && coverage.records_staged > 0);
+    assert!(coverage.log_writes_beside > 0);
 }
 
 #[test]

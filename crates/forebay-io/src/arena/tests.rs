@@ -86,10 +86,14 @@ fn an_arena_with_an_owner_refuses_other_threads() {
 fn an_owner_that_comes_amid_copies_of_others_is_the_only_one_afterwards() {
     let arena = Arena::new(4096).unwrap();
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..=3_u8)
+        let others: Vec<std::thread::ScopedJoinHandle<'_, ()>> = (1..=3_u8)
             .map(|thread| {
                 let arena = &arena;
-                scope.spawn(move || (0..).for_each(|_| arena.write_at(0, &[thread; 512])))
+                scope.spawn(move || {
+                    loop {
+                        arena.write_at(0, &[thread; 512]);
+                    }
+                })
             })
             .collect();
         arena.own();
