@@ -114,11 +114,13 @@ fn check_medium(unit: &LogicalUnit, medium: &Medium, data_out: u32) {
         | Medium::Write { range, .. }
         | Medium::OrWrite { range, .. }
         | Medium::CompareAndWrite { range, .. }
-        | Medium::WriteSame { range, .. }
-        | Medium::Zero { range, .. }
         | Medium::Prefetch { range, .. } => {
             on_disk(range);
             assert!(range.len() <= REQUEST_MAX);
+        }
+        Medium::WriteSame { range, .. } | Medium::Zero { range, .. } => {
+            on_disk(range);
+            assert!(!range.is_empty() && range.len() <= 4 << 30);
         }
         Medium::Unmap { ranges, .. } => {
             assert!(!ranges.is_empty() && ranges.len() <= 256);

@@ -12,15 +12,15 @@ use forebay_core::geometry::ByteRange;
 
 use super::sense::{Code, Sense};
 use super::task::{Medium, Outcome, Response};
-use super::transfer::{Extent, TRANSFER_MAX};
+use super::transfer::Extent;
 use super::unit::{Answer, BLOCK, Call, LogicalUnit};
 
 /// Blocks that one UNMAP can name.
 pub(super) const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 /// Descriptors of one UNMAP.
 pub(super) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
-/// Blocks of one WRITE SAME.
-pub(super) const SAME_MAX: u32 = TRANSFER_MAX;
+/// Blocks of one WRITE SAME: 4 GiB.
+pub(super) const SAME_MAX: u32 = 8 << 20;
 
 const HEADER: usize = 8;
 const DESCRIPTOR: usize = 16;
@@ -74,15 +74,20 @@ pub(super) fn write_same(unit: &mut LogicalUnit, call: &Call) -> Answer {
         return Err(Sense::cdb_field(1, 4).into());
     }
     let extent = Extent::of(&call.cdb);
-    let range = extent.on(unit)?;
-    extent.not_empty()?.at_most(SAME_MAX)?;
+    let range = extent.to_end_on(unit)?;
+    if range.len() > u64::from(SAME_MAX) * BLOCK {
+        return Err(extent.wrong_length().into());
+    }
     let (may_unmap, fua) = (unmap && !anchor, unit.fua(false));
     let has_data = !(call.cdb.opcode() == 0x93 && call.cdb.has(1, 0));
-    if !has_data {
-        return Ok(Outcome::Medium(Medium::Zero { range, may_unmap, fua }));
-    }
-    if u64::from(call.data_out) != BLOCK {
+    if has_data && u64::from(call.data_out) != BLOCK {
         return Err(Sense::illegal(Code::INVALID_FIELD_IN_CDB).into());
     }
-    Ok(Outcome::Medium(Medium::WriteSame { range, may_unmap, fua }))
+    if range.is_empty() {
+        return Ok(Outcome::Done(Response::GOOD));
+    }
+    Ok(Outcome::Medium(match has_data {
+        true => Medium::WriteSame { range, may_unmap, fua },
+        false => Medium::Zero { range, may_unmap, fua },
+    }))
 }

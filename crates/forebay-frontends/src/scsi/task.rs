@@ -123,7 +123,7 @@ pub enum Medium {
     },
     /// Data-Out is one logical block, repeated over the range. (When it is all zeroes: as `Zero`.)
     WriteSame {
-        /// Where.
+        /// Where, at most 4 GiB; not empty.
         range: ByteRange,
         /// Zeroes may be written by unmapping.
         may_unmap: bool,
@@ -132,7 +132,7 @@ pub enum Medium {
     },
     /// The range reads as zeroes afterwards; no Data-Out.
     Zero {
-        /// Where.
+        /// Where, at most 4 GiB; not empty.
         range: ByteRange,
         /// May be done by unmapping.
         may_unmap: bool,

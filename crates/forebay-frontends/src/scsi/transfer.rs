@@ -57,12 +57,12 @@ impl Extent {
 
     /// No more blocks than `max`.
     pub fn at_most(self, max: u32) -> Result<Extent, Sense> {
-        if self.blocks <= max { Ok(self) } else { Err(Sense::cdb_field(self.length_at, 7)) }
+        if self.blocks <= max { Ok(self) } else { Err(self.wrong_length()) }
     }
 
-    /// At least one block.
-    pub fn not_empty(self) -> Result<Extent, Sense> {
-        if self.blocks > 0 { Ok(self) } else { Err(Sense::cdb_field(self.length_at, 7)) }
+    /// The length is not accepted.
+    pub fn wrong_length(self) -> Sense {
+        Sense::cdb_field(self.length_at, 7)
     }
 
     /// The bytes, when they lie on the disk.

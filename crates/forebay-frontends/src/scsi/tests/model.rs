@@ -15,9 +15,29 @@ const KINDS: [u8; 6] = [1, 3, 5, 6, 7, 8];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Out { from: usize, action: Action, kind: u8, key: u64, new_key: u64, flags: u8 },
-    Move { from: usize, to: usize, key: u64, new_key: u64, unregister: bool },
+    Out { from: usize, action: Action, kind: u8, key: Key, new_key: Key, flags: u8 },
+    Move { from: usize, to: usize, key: Key, new_key: u64, unregister: bool },
     Restart,
+}
+
+/// A key: most are right, so that what they guard is reached.
+#[derive(Clone, Copy, Debug)]
+enum Key {
+    /// The one of whoever acts.
+    Own,
+    /// The one of an attached nexus.
+    Of(usize),
+    /// Any.
+    Is(u64),
+}
+
+fn own_key() -> impl Strategy<Value = Key> {
+    prop_oneof![8 => Just(Key::Own), 1 => (0..4_u64).prop_map(Key::Is)]
+}
+
+fn any_key() -> impl Strategy<Value = Key> {
+    let of = (0..4_usize).prop_map(Key::Of);
+    prop_oneof![1 => Just(Key::Own), 3 => of, 3 => (0..4_u64).prop_map(Key::Is)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -33,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let kind = prop::sample::select(KINDS.to_vec());
     let flags = prop_oneof![6 => Just(0), 1 => Just(APTPL), 1 => Just(ALL_TG_PT), 1 => Just(APTPL | ALL_TG_PT)];
-    let any_out = (0..4_usize, action, kind, 0..4_u64, 0..4_u64, flags).prop_map(
+    let any_out = (0..4_usize, action, kind, own_key(), any_key(), flags).prop_map(
         |(from, action, kind, key, new_key, flags)| {
             let flags = match action {
                 Register | RegisterAndIgnore => flags,
@@ -42,7 +62,7 @@ fn step() -> impl Strategy<Value = Step> {
             Step::Out { from, action, kind, key, new_key, flags }
         },
     );
-    let any_move = (0..4_usize, 0..4_usize, 0..4_u64, 1..4_u64, any::<bool>()).prop_map(
+    let any_move = (0..4_usize, 0..4_usize, own_key(), 1..4_u64, any::<bool>()).prop_map(
         |(from, to, key, new_key, unregister)| Step::Move { from, to, key, new_key, unregister },
     );
     prop_oneof![20 => any_out, 2 => any_move, 1 => Just(Step::Restart)]
@@ -60,6 +80,15 @@ struct Model {
 }
 
 impl Model {
+    fn key(&self, who: Who, key: Key) -> u64 {
+        let of = |who: Who| self.keys.get(&who).copied().unwrap_or(0);
+        match key {
+            Key::Own => of(who),
+            Key::Of(other) => of(ATTACHED[other]),
+            Key::Is(key) => key,
+        }
+    }
+
     fn holds(&self, who: Who) -> bool {
         match self.held {
             Some((7 | 8, _)) => self.keys.contains_key(&who),
@@ -274,11 +303,13 @@ impl Pair {
         let (from, (cdb, list), expect) = match *step {
             Step::Restart => return self.restart(),
             Step::Out { from, action, kind, key, new_key, flags } => {
+                let [key, new_key] = [key, new_key].map(|key| self.model.key(ATTACHED[from], key));
                 let expect = self.model.out(ATTACHED[from], action, kind, key, new_key, flags);
                 (from, out(action, kind, key, new_key, flags), expect)
             }
             Step::Move { from, to, key, new_key, unregister } => {
                 let (who, to) = (ATTACHED[from], ATTACHED[to]);
+                let key = self.model.key(who, key);
                 let expect = self.model.move_to(who, to, key, new_key, unregister);
                 let flags = u8::from(unregister) << 1;
                 (from, move_to(key, new_key, flags, &nexus(to.0, to.1)), expect)
@@ -325,7 +356,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
     fn reservations_are_as_the_model_says(steps in prop::collection::vec(step(), 1..40)) {
