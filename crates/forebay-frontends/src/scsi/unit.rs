@@ -179,9 +179,18 @@ impl LogicalUnit {
     /// settings are what they were at first (but for the write cache: a change back would have to
     /// flush), registrations stay.
     pub fn reset(&mut self) {
+        self.reset_for(None);
+    }
+
+    /// The same, asked for by `nexus`, which is not told of it.
+    pub fn reset_by(&mut self, nexus: NexusId) {
+        self.reset_for(Some(nexus));
+    }
+
+    fn reset_for(&mut self, by: Option<NexusId>) {
         self.reserved = None;
         self.settings.reset(&self.export);
-        self.nexuses.tell_others(None, Code::BUS_DEVICE_RESET);
+        self.nexuses.tell_others(by, Code::BUS_DEVICE_RESET);
     }
 
     /// The tasks of `nexus` were aborted on behalf of another (CLEAR TASK SET).
