@@ -129,6 +129,11 @@ pub enum ReplyData {
         /// Number of extents.
         count: u32,
     },
+    /// What a compare-and-write found differs from what was expected.
+    Difference {
+        /// The first byte that does, from the start of the range.
+        offset: u64,
+    },
 }
 
 /// A request buffer: memory that mirrors `window` of the disk, byte for byte.
@@ -150,6 +155,13 @@ impl Buffer {
     pub fn at(self, range: ByteRange) -> Span {
         assert!(self.window.contains(range));
         self.span.part(range.start - self.window.start, range.len())
+    }
+
+    /// Where a compare-and-write of `range` has the bytes that it expects, in a buffer of
+    /// `Engine::compare_buffer`.
+    pub fn expected(self, range: ByteRange) -> Span {
+        assert!(self.window.contains(range));
+        self.span.part(self.window.len(), range.len())
     }
 }
 
@@ -188,6 +200,16 @@ pub enum Action {
         from: Span,
         /// Destination.
         to: Span,
+    },
+    /// Compare two pieces of the disk's memory, equally long; answered with `Engine::compared`, before or after what
+    /// comes behind it is carried out.
+    Compare {
+        /// Comes back in `Engine::compared`.
+        id: IoId,
+        /// What was fetched.
+        found: Span,
+        /// What a client expects.
+        expected: Span,
     },
     /// Fill a piece of the disk's memory with zeroes.
     Zero {

@@ -22,6 +22,8 @@ pub const BLOCK_MIN: u64 = 4 << 10;
 pub const BLOCK_MAX: u64 = 1 << 20;
 /// Longest request that the engine takes.
 pub const REQUEST_MAX: u64 = 32 << 20;
+/// Longest compare-and-write: what SCSI's can name in sectors is 255 of them.
+pub const COMPARE_MAX: u64 = 64 << 10;
 
 /// A half-open range of bytes of a disk: `start..end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

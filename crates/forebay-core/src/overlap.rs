@@ -94,6 +94,24 @@ impl Overlap {
         }
     }
 
+    /// A request that runs needs no more than `range` of its range any more; appends to `ready` those that may run now.
+    pub fn narrow(&mut self, owner: Key, range: ByteRange, ready: &mut impl Extend<Key>) {
+        let position = self.entries.iter().position(|e| e.owner == owner);
+        let position = position.expect("it is registered");
+        let before = self.entries[position];
+        assert!(before.blockers == 0 && before.range.contains(range));
+        self.entries[position].range = range;
+        for entry in &mut self.entries[position + 1..] {
+            let waited = entry.access.conflicts_with(before.access);
+            if waited && entry.range.overlaps(before.range) && !entry.range.overlaps(range) {
+                entry.blockers -= 1;
+                if entry.blockers == 0 {
+                    ready.extend([entry.owner]);
+                }
+            }
+        }
+    }
+
     /// Panics when two running entries conflict or a count is wrong.
     pub fn check_invariants(&self) {
         for (i, entry) in self.entries.iter().enumerate() {

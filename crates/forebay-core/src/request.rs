@@ -10,7 +10,7 @@ pub struct Request {
     /// Returned unchanged in the reply.
     pub tag: RequestTag,
     /// Bytes of the disk, any multiple of 512, at most [`crate::geometry::REQUEST_MAX`] for reads and
-    /// writes; empty for a flush.
+    /// writes and [`crate::geometry::COMPARE_MAX`] for a compare-and-write; empty for a flush.
     pub range: ByteRange,
     /// What to do.
     pub op: Op,
@@ -27,6 +27,15 @@ pub enum Op {
     /// Write the range. The bytes lie in `buffer`, obtained for exactly this range from
     /// `Engine::write_buffer`; the engine owns it from here on.
     Write {
+        /// The bytes.
+        buffer: Buffer,
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// Compare the range with what is expected, and write it only when that is what it reads as; all in one instant, as
+    /// far as anybody can see. Both lie in `buffer`, obtained for exactly this range from `Engine::compare_buffer`; the
+    /// engine owns it from here on. Answered with [`crate::status::IoStatus::Miscompare`] when it is something else.
+    CompareAndWrite {
         /// The bytes.
         buffer: Buffer,
         /// Acknowledge only when durable.
@@ -54,4 +63,20 @@ pub enum Op {
     Allocation,
     /// Which parts of the range are cached.
     CacheState,
+}
+
+impl Op {
+    /// The memory that comes with it.
+    pub fn buffer(&self) -> Option<Buffer> {
+        match *self {
+            Op::Write { buffer, .. } | Op::CompareAndWrite { buffer, .. } => Some(buffer),
+            Op::Read { .. }
+            | Op::Flush
+            | Op::Discard { .. }
+            | Op::WriteZeroes { .. }
+            | Op::Prefetch
+            | Op::Allocation
+            | Op::CacheState => None,
+        }
+    }
 }

@@ -108,6 +108,10 @@ pub struct Counters {
     pub writes: u64,
     /// Bytes that they wrote.
     pub write_bytes: u64,
+    /// Compare-and-writes that found what they expected, and wrote; not counted as writes.
+    pub compare_and_writes: u64,
+    /// Compare-and-writes that found something else, and wrote nothing.
+    pub miscompares: u64,
     /// Flush requests answered well.
     pub flushes: u64,
     /// Discards and write-zeroes answered well.
@@ -253,6 +257,9 @@ pub struct LatencyStatistics {
     pub read_backend: LatencySummary,
     /// Writes.
     pub write: LatencySummary,
+    /// Compare-and-writes, whatever they found.
+    #[serde(default)]
+    pub compare_and_write: LatencySummary,
     /// Flushes.
     pub flush: LatencySummary,
     /// I/Os on flash.
@@ -398,6 +405,8 @@ pub struct Latencies {
     pub read: [Latency; 3],
     /// Writes.
     pub write: Latency,
+    /// Compare-and-writes, whatever they found.
+    pub compare_and_write: Latency,
     /// Flushes.
     pub flush: Latency,
     /// I/Os on flash.
@@ -421,6 +430,7 @@ impl Latencies {
             read_flash: self.read[1].summary(),
             read_backend: self.read[2].summary(),
             write: self.write.summary(),
+            compare_and_write: self.compare_and_write.summary(),
             flush: self.flush.summary(),
             flash_io: self.flash_io.summary(),
             log_io: self.log_io.summary(),

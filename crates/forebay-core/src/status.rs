@@ -19,6 +19,8 @@ pub enum IoStatus {
     Invalid,
     /// The disk is shutting down and takes no new requests.
     ShuttingDown,
+    /// A compare-and-write found other bytes than were expected, and wrote nothing. Not an error.
+    Miscompare,
 }
 
 impl IoStatus {
@@ -39,6 +41,7 @@ impl std::fmt::Display for IoStatus {
             IoStatus::ReadOnly => "read-only",
             IoStatus::Invalid => "invalid request",
             IoStatus::ShuttingDown => "shutting down",
+            IoStatus::Miscompare => "other bytes than expected",
         })
     }
 }

@@ -42,6 +42,10 @@ fn writes_flushes_and_misses_allocate_nothing() {
                     let buffer = engine.write_buffer(range).expect("a buffer");
                     Op::Write { buffer, fua: tag % 16 == 2 }
                 }
+                3 => {
+                    let buffer = engine.compare_buffer(range).expect("a buffer");
+                    Op::CompareAndWrite { buffer, fua: tag % 16 == 3 }
+                }
                 _ => Op::Read { no_admit: false },
             };
             let request = Request { tag: RequestTag(tag), range, op };

@@ -174,6 +174,22 @@ impl Arena {
         crc_fast::crc32_iscsi(bytes)
     }
 
+    /// Where two pieces of `len` bytes differ first, from their start; `None`: they are the same.
+    pub fn first_difference(&self, a: u64, b: u64, len: u32) -> Option<u64> {
+        let (a, b) = (self.piece(a, len as usize), self.piece(b, len as usize));
+        let _lock = self.lock();
+        // SAFETY: as in `crc32c`: both pieces lie in the mapping and are initialised, the slices live only for this
+        // call, nobody writes to them meanwhile. They are only loaded from, so that they may overlap.
+        let (a, b) = unsafe {
+            let slice = |at| std::slice::from_raw_parts(at, len as usize);
+            (slice(a), slice(b))
+        };
+        if a == b {
+            return None;
+        }
+        a.iter().zip(b).position(|(a, b)| a != b).map(|at| at as u64)
+    }
+
     /// Appends a piece to `out`.
     pub fn append_to(&self, offset: u64, len: u32, out: &mut Vec<u8>) {
         let len = len as usize;

@@ -20,13 +20,15 @@ use crate::workload::{Kind, Workload};
 use crate::world::{Event, World};
 
 /// A request that is not answered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Asked {
     kind: Kind,
     range: ByteRange,
     op: Op,
     /// What a flush has to cover.
     mark: u64,
+    /// What a compare-and-write expects.
+    expected: Vec<u8>,
 }
 
 /// See the module.
@@ -128,9 +130,20 @@ impl World<'_> {
                 Some(buffer) => Op::Write { buffer, fua },
                 None => return false,
             },
+            Kind::Compare => match self.engine.compare_buffer(range) {
+                Some(buffer) => {
+                    self.memory.spoil(buffer.span);
+                    Op::CompareAndWrite { buffer, fua }
+                }
+                None => {
+                    self.coverage.no_buffer += 1;
+                    return false;
+                }
+            },
         };
         let version = self.clients.versions + 1;
-        if let Op::Write { buffer, .. } = op {
+        let mut expected = Vec::new();
+        if let Some(buffer) = op.buffer() {
             if self.rng.chance(30) {
                 self.coverage.buffers_unused += 1;
                 self.engine.release(self.now, buffer, &mut self.actions);
@@ -138,8 +151,30 @@ impl World<'_> {
             }
             let sector = range.start / SECTOR;
             stamp::write(self.memory.change(buffer.at(range)), sector, version);
+            if kind == Kind::Compare {
+                expected = self.expect(range);
+                self.memory.change(buffer.expected(range)).copy_from_slice(&expected);
+            }
         }
-        self.submit(Asked { kind, range, op, mark: self.oracle.flush_mark() }, version)
+        let mark = self.oracle.flush_mark();
+        self.submit(Asked { kind, range, op, mark, expected }, version)
+    }
+
+    /// What a client thinks that `range` reads as: rightly, from before somebody else's write, or with a byte
+    /// that was never there.
+    fn expect(&mut self, range: ByteRange) -> Vec<u8> {
+        let mut bytes = vec![0; range.len() as usize];
+        let about_to = self.rng.chance(600);
+        let sectors = range.start / SECTOR..range.end / SECTOR;
+        for (sector, bytes) in sectors.zip(bytes.chunks_exact_mut(SECTOR as usize)) {
+            let version = self.oracle.guess(sector, about_to);
+            stamp::write(bytes, sector, version);
+        }
+        if self.rng.chance(150) {
+            let at = self.rng.below(range.len()) as usize;
+            bytes[at] ^= 0x40;
+        }
+        bytes
     }
 
     fn write_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
@@ -163,16 +198,16 @@ impl World<'_> {
         self.log.line(self.now, || format!("submit {request:?} version {version}"));
         if self.engine.submit(self.now, request, &mut self.actions).is_err() {
             self.coverage.busy += 1;
-            if let Op::Write { buffer, .. } = asked.op {
+            if let Some(buffer) = asked.op.buffer() {
                 self.engine.release(self.now, buffer, &mut self.actions);
             }
             return false;
         }
-        self.clients.asked.insert(arrival, asked);
+        self.clients.asked.insert(arrival, asked.clone());
         self.clients.made += 1;
         self.coverage.requests += 1;
         match asked.kind {
-            Kind::Write => {
+            Kind::Write | Kind::Compare => {
                 self.clients.versions = version;
                 self.oracle.begin(arrival, version, asked.range, false);
                 self.epochs.begin(arrival, version, asked.range);
@@ -217,6 +252,7 @@ impl World<'_> {
             Kind::Read if reply.status.is_ok() => {
                 self.on_read(arrival, asked.range, reply.data, actions);
             }
+            Kind::Compare => self.on_compared(arrival, &asked, &reply),
             Kind::Write | Kind::Zeroes => self.on_changed(arrival, &asked, reply.status),
             Kind::Discard if reply.status == IoStatus::ReadOnly => {
                 self.oracle.withdraw(arrival, asked.range);
@@ -257,11 +293,15 @@ impl World<'_> {
         let quiet = self.setup.quiet;
         let may = match asked.kind {
             Kind::Nonsense => status == IoStatus::Invalid,
-            Kind::Write | Kind::Zeroes | Kind::Discard if read_only => status == IoStatus::ReadOnly,
+            Kind::Write | Kind::Compare | Kind::Zeroes | Kind::Discard if read_only => {
+                status == IoStatus::ReadOnly
+            }
             Kind::Zeroes if status == IoStatus::Unsupported => fast_only,
             Kind::CacheState => status.is_ok(),
+            Kind::Compare if status == IoStatus::Miscompare => true,
             Kind::Read
             | Kind::Write
+            | Kind::Compare
             | Kind::Flush
             | Kind::Zeroes
             | Kind::Discard
@@ -274,9 +314,26 @@ impl World<'_> {
         assert!(may, "{asked:?} was answered with {status:?}");
     }
 
+    fn on_compared(&mut self, arrival: u64, asked: &Asked, reply: &Reply) {
+        let difference = match (reply.status, reply.data) {
+            (IoStatus::Ok, ReplyData::None) => None,
+            (IoStatus::Miscompare, ReplyData::Difference { offset }) => Some(offset),
+            (status, ReplyData::None) => return self.on_changed(arrival, asked, status),
+            _ => panic!("{reply:?} to a compare-and-write"),
+        };
+        let found = self.oracle.compared(arrival, asked.range, &asked.expected, difference);
+        found.unwrap_or_else(|wrong| panic!("compare-and-write {arrival}: {wrong}"));
+        match difference {
+            None => self.on_changed(arrival, asked, IoStatus::Ok),
+            Some(_) => self.oracle.withdraw(arrival, asked.range),
+        }
+    }
+
     fn on_changed(&mut self, arrival: u64, asked: &Asked, status: IoStatus) {
         let fua = match asked.op {
-            Op::Write { fua, .. } | Op::WriteZeroes { fua, .. } => fua,
+            Op::Write { fua, .. }
+            | Op::CompareAndWrite { fua, .. }
+            | Op::WriteZeroes { fua, .. } => fua,
             _ => unreachable!("only these change bytes"),
         };
         match status {
@@ -295,7 +352,7 @@ impl World<'_> {
             IoStatus::IoError | IoStatus::TimedOut | IoStatus::NoSpace | IoStatus::ShuttingDown => {
                 self.oracle.settle(arrival, asked.range);
             }
-            IoStatus::Invalid => unreachable!("checked before"),
+            IoStatus::Invalid | IoStatus::Miscompare => unreachable!("checked before"),
         }
     }
 
@@ -322,7 +379,9 @@ impl World<'_> {
                 let when = self.now.plus(Nanos(self.rng.skewed(2_000_000)));
                 self.queue.plan(when, Event::Release(arrival));
             }
-            ReplyData::None | ReplyData::Extents { .. } => panic!("a read without data"),
+            ReplyData::None | ReplyData::Extents { .. } | ReplyData::Difference { .. } => {
+                panic!("a read without data")
+            }
         }
         assert_eq!(bytes.len() as u64, range.len(), "a read of another length");
         let seen = self.oracle.observe(arrival, range, &bytes);
@@ -395,7 +454,7 @@ impl World<'_> {
     /// Reads `range` and waits for the reply.
     pub(crate) fn read_now(&mut self, range: ByteRange) {
         let op = Op::Read { no_admit: false };
-        let asked = Asked { kind: Kind::Read, range, op, mark: 0 };
+        let asked = Asked { kind: Kind::Read, range, op, mark: 0, expected: Vec::new() };
         assert!(self.submit(asked, 0), "an idle engine is not busy");
         self.carry_out();
         while !self.clients.asked.is_empty() {

@@ -36,6 +36,9 @@ coverage! {
     reads_partial: "Reads answered in part from the cache.",
     reads_missed: "Reads answered from primary storage.",
     reads_bypassed: "Reads that left nothing behind.",
+    compares_written: "Compare-and-writes that wrote.",
+    miscompares: "Compare-and-writes that found something else.",
+    compares_late: "Comparisons that the engine was told of later.",
     requests_failed: "Requests answered with an error.",
     requests_timed_out: "Requests out of time.",
     overlap_waits: "Requests that waited for another.",
@@ -116,6 +119,8 @@ impl Coverage {
         self.reads_partial += counters.read_hits_partial;
         self.reads_missed += counters.read_misses;
         self.reads_bypassed += counters.reads_bypassed;
+        self.compares_written += counters.compare_and_writes;
+        self.miscompares += counters.miscompares;
         self.requests_failed += counters.requests_failed;
         self.requests_timed_out += counters.requests_timed_out;
         self.overlap_waits += counters.overlap_waits;

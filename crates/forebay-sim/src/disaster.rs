@@ -167,7 +167,7 @@ impl World<'_> {
         self.queue.retain(|event| match event {
             Event::Clients | Event::Disaster | Event::Mode | Event::DropCache => true,
             Event::Execute(..) | Event::Complete(..) | Event::Release(_) => false,
-            Event::Lease | Event::Void => false,
+            Event::Lease | Event::Void | Event::Compared(..) => false,
         });
         self.actions.clear();
         // Another cache than before: a ring of the former one is not to be believed.

@@ -3,9 +3,9 @@
 //! Actions of several engine calls may be carried out together; replies of several rounds may wait until
 //! they are sent. Both are legal for a shard, so both happen here.
 
-use forebay_core::action::{Action, Extent, ExtentState, Io, IoOp, Target};
+use forebay_core::action::{Action, Extent, ExtentState, Io, IoOp, Span, Target};
 use forebay_core::geometry::{ByteRange, PAGE, SECTOR};
-use forebay_core::ids::Nanos;
+use forebay_core::ids::{IoId, Nanos};
 use forebay_core::status::IoStatus;
 
 use crate::device::Effect;
@@ -30,6 +30,10 @@ impl World<'_> {
         if self.planted == Planted::RecordBeforeData {
             actions.list.sort_by_key(|action| !matches!(action, Action::Log(_)));
         }
+        if self.planted == Planted::EarlyComparison {
+            actions.list.sort_by_key(|action| !matches!(action, Action::Compare { .. }));
+        }
+        let mut compared = Vec::new();
         for action in &actions.list {
             match *action {
                 Action::Io(io) => self.start(io),
@@ -40,6 +44,10 @@ impl World<'_> {
                     self.memory.copy(from, to);
                 }
                 Action::Zero { memory } => self.memory.change(memory).fill(0),
+                Action::Compare { id, found, expected } => {
+                    let difference = self.difference(found, expected);
+                    compared.push((id, difference));
+                }
                 Action::Reply(reply) => self.on_reply(reply, &actions),
                 Action::Event(event) => self.coverage.note_event(event),
                 Action::Log(index) => self.build_log(actions.log[index as usize]),
@@ -57,6 +65,38 @@ impl World<'_> {
         }
         actions.clear();
         self.actions = actions;
+        for (id, difference) in compared {
+            self.tell_compared(id, difference);
+        }
+    }
+
+    /// Where what was found is not what was expected.
+    fn difference(&mut self, found: Span, expected: Span) -> Option<u64> {
+        let pairs = self.memory.at(found).iter().zip(self.memory.at(expected));
+        let mut difference = pairs.map(|(a, b)| a == b).position(|same| !same).map(|at| at as u64);
+        match self.planted {
+            Planted::AlwaysEqual if self.rng.chance(20) => difference = None,
+            Planted::MisplacedDifference => {
+                let last = u64::from(found.len) - 1;
+                difference = difference.map(|at| (at + 1).min(last));
+            }
+            Planted::StaleComparison => {
+                std::mem::swap(&mut difference, &mut self.compared_last);
+            }
+            _ => {}
+        }
+        difference
+    }
+
+    /// Tells the engine what a comparison found, at once or later.
+    fn tell_compared(&mut self, id: IoId, difference: Option<u64>) {
+        if self.rng.chance(500) {
+            return self.engine.compared(self.now, id, difference, &mut self.actions);
+        }
+        self.coverage.compares_late += 1;
+        let late_max = if self.rng.chance(20) { 300_000_000 } else { 1_000_000 };
+        let when = self.now.plus(Nanos(self.rng.skewed(late_max)));
+        self.queue.plan(when, Event::Compared(id, difference));
     }
 
     /// Everything replied so far has left the slots.

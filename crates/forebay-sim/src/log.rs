@@ -69,6 +69,7 @@ fn hash_action(action: &Action, hasher: &mut TraceHasher) {
         Action::Io(io) => io.hash(hasher),
         Action::Copy { from, to } => (from, to).hash(hasher),
         Action::Zero { memory } => memory.hash(hasher),
+        Action::Compare { id, found, expected } => (id, found, expected).hash(hasher),
         Action::Reply(reply) => {
             let data: &ReplyData = &reply.data;
             (reply.tag, reply.status, reply.submitted, data).hash(hasher);

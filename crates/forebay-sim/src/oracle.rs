@@ -158,6 +158,70 @@ impl Oracle {
         }
     }
 
+    /// A compare-and-write found `expected` up to its end, or up to `difference`, or was told so. What comes
+    /// before a difference reads as expected, and the sector with it differs there.
+    ///
+    /// # Errors
+    /// That cannot be what it found.
+    pub fn compared(
+        &mut self,
+        arrival: u64,
+        range: ByteRange,
+        expected: &[u8],
+        difference: Option<u64>,
+    ) -> Result<(), String> {
+        if arrival <= self.loss_at {
+            return Ok(());
+        }
+        let end = difference.unwrap_or(range.len());
+        for (index, bytes) in sectors(range).zip(expected.chunks_exact(SECTOR as usize)) {
+            let at = index * SECTOR - range.start;
+            if at > end {
+                break;
+            }
+            // What is open of itself is not there yet.
+            let before = arrival - 1;
+            if end >= at + SECTOR {
+                let version = stamp::read(bytes, index);
+                let version = version.ok_or(format!("sector {index}: equal to nobody's bytes"))?;
+                self.collapse(before, index, version)?;
+                continue;
+            }
+            let found: Vec<Version> = self.candidates(arrival, index);
+            let mut found: Vec<Version> = found
+                .into_iter()
+                .filter(|&version| stamp::differs(bytes, index, version) == Some(end - at))
+                .collect();
+            found.dedup();
+            match found[..] {
+                [] => {
+                    let allowed = self.allowed(index);
+                    return Err(format!(
+                        "sector {index}: differs at {}, allowed: {allowed}",
+                        end - at
+                    ));
+                }
+                [version] => self.collapse(before, index, version)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What a sector may be for a request that is not answered.
+    fn candidates(&self, arrival: u64, index: u64) -> Vec<Version> {
+        let sector = &self.sectors[index as usize];
+        let others = sector.open.iter().filter(|open| open.arrival != arrival);
+        [sector.base].into_iter().chain(others.map(|open| open.version)).collect()
+    }
+
+    /// What a client may think that a sector is: what it is known to be, or is about to become.
+    pub fn guess(&self, index: u64, about_to: bool) -> Version {
+        let sector = &self.sectors[index as usize];
+        let newest = sector.open.last().filter(|_| about_to).map(|open| open.version);
+        newest.unwrap_or(sector.base)
+    }
+
     /// It changed nothing: it was refused, or never tried.
     pub fn withdraw(&mut self, arrival: u64, range: ByteRange) {
         for index in sectors(range) {

@@ -36,6 +36,14 @@ pub enum Planted {
     ForgottenVoid,
     /// A durable write of the ring is not durable.
     VolatileRing,
+    /// Memory is compared before the copies are made that come before the comparison.
+    EarlyComparison,
+    /// One comparison in fifty finds what differs the same.
+    AlwaysEqual,
+    /// A difference is reported one byte behind where it is.
+    MisplacedDifference,
+    /// What was compared is reported again when the next comparison is asked for.
+    StaleComparison,
     /// A run writes its ring under the generation of the one before, so that pages beyond a gap count again.
     RevivedPages,
 }
@@ -62,6 +70,14 @@ impl Planted {
         Planted::StagingEmptiedEarly,
         Planted::HeaderNotFlushed,
         Planted::HeaderBeforeGroups,
+    ];
+
+    /// Those that clients find that race with compare-and-writes.
+    pub const BY_RACE: [Planted; 4] = [
+        Planted::EarlyComparison,
+        Planted::AlwaysEqual,
+        Planted::MisplacedDifference,
+        Planted::StaleComparison,
     ];
 
     /// Those that a cache finds that is restarted often.

@@ -52,6 +52,8 @@ pub struct Load {
     pub burst_max: u64,
     /// Weights of read, write, flush, discard, zeroes, prefetch, allocation, cache state, nonsense.
     pub weights: [u64; 9],
+    /// Compare-and-writes instead of these, per 1000.
+    pub compares: u32,
     /// Longest request.
     pub length_max: u64,
     /// Requests that start at a hot place, per 1000.
@@ -77,11 +79,17 @@ pub struct Load {
 /// Seeds from here on are of disks whose cache on flash fills and restarts, over and over.
 pub const RESTARTING: u64 = 1 << 40;
 
+/// Seeds from here on are of clients that race for a few sectors with compare-and-writes.
+pub const COMPARING: u64 = 1 << 41;
+
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);
     let mut setup = setup(&mut rng);
-    if seed >= RESTARTING {
+    if seed >= COMPARING {
+        race(&mut rng, &mut setup.load);
+        setup.config.backend.read_only = false;
+    } else if seed >= RESTARTING {
         restart_often(&mut rng, &mut setup);
     }
     (setup, rng)
@@ -125,6 +133,17 @@ fn restart_often(rng: &mut Rng, setup: &mut Setup) {
         ring.mark_delay = Nanos::from_micros(rng.pick(&[100, 1_000, 10_000]));
     }
     setup.check_every = 1 + (config.ram_bytes + config.flash_bytes) / config.block_size / 8;
+}
+
+/// Many compare-and-writes, on sectors next to each other, in whatever the rest of the setup is.
+pub(crate) fn race(rng: &mut Rng, load: &mut Load) {
+    load.compares = rng.pick(&[100, 300, 700]);
+    load.hot = rng.pick(&[900, 1000]);
+    load.spots.truncate(rng.between(1, 3) as usize);
+    load.burst_max = rng.pick(&[2, 4, 16]);
+    load.sequential = load.sequential.min(100);
+    // Not only where nothing else happens.
+    (load.weights[0], load.weights[1]) = (load.weights[0].max(20), load.weights[1].max(10));
 }
 
 /// The setup of a seed below [`RESTARTING`].
@@ -309,6 +328,7 @@ fn load(rng: &mut Rng, config: &Config, big: bool) -> Load {
         pause_max: Nanos::from_micros(rng.pick(&[10, 200, 1000, 10_000])),
         burst_max: rng.pick(&[1, 2, 4, 16]),
         weights,
+        compares: 0,
         length_max: length_max.min(size),
         hot: rng.pick(&[0, 500, 900]),
         sequential: rng.pick(&[0, 0, 100, 700]),

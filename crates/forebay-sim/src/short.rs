@@ -199,6 +199,9 @@ pub(crate) fn setup(seed: u64, rng: &mut Rng) -> Setup {
         (Faults::default(), Faults::default(), Faults::default());
     setup.disasters = 0;
     setup.check_every = 16;
+    if seed >= setup::COMPARING {
+        setup.load.compares = rng.pick(&[300, 700]);
+    }
     let load = &mut setup.load;
     load.requests = rng.between(10, 24);
     load.weights = [3, 40, 8, 2, 3, 0, 0, 0, 0];
@@ -211,6 +214,9 @@ pub(crate) fn setup(seed: u64, rng: &mut Rng) -> Setup {
         (load.fua, load.burst_max, load.weights) = (1000, 1, [3, 40, 0, 0, 0, 0, 0, 0, 0]);
         (load.hot, load.length_max, load.pause_max) = (0, PAGE, Nanos::from_micros(50));
         setup.config.requests_max = 32;
+    }
+    if load.compares > 0 {
+        (load.hot, load.sequential) = (1000, 0);
     }
     setup
 }

@@ -39,6 +39,13 @@ pub fn read(bytes: &[u8], sector: u64) -> Option<Version> {
     right.then_some(version)
 }
 
+/// The first byte of a sector's bytes that is not as write `version` leaves it.
+pub fn differs(bytes: &[u8], sector: u64, version: Version) -> Option<u64> {
+    let mut written = [0; SECTOR_BYTES];
+    write(&mut written, sector, version);
+    bytes.iter().zip(&written).position(|(a, b)| a != b).map(|at| at as u64)
+}
+
 /// The 64 words of a sector; the first names the version in its upper half.
 fn words(sector: u64, version: Version) -> impl Iterator<Item = u64> {
     let base = mix(sector << 32 | u64::from(version));

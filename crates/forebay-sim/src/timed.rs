@@ -30,6 +30,8 @@ pub enum Ask {
     Read,
     /// A write; with FUA when true.
     Write(bool),
+    /// A compare-and-write with FUA, which finds what it expects.
+    CompareAndWrite,
     /// A flush.
     Flush,
 }
@@ -124,6 +126,11 @@ impl Timed {
         let op = match ask {
             Ask::Read => Op::Read { no_admit: false },
             Ask::Flush => Op::Flush,
+            Ask::CompareAndWrite => {
+                let buffer = self.engine.compare_buffer(range);
+                let buffer = buffer.expect("few requests need few buffers");
+                Op::CompareAndWrite { buffer, fua: true }
+            }
             Ask::Write(fua) => {
                 let buffer = self.engine.write_buffer(range);
                 Op::Write { buffer: buffer.expect("few requests need few buffers"), fua }
@@ -199,6 +206,9 @@ impl Timed {
                     }
                     Action::Unlease(segment) => self.free_segments.push(segment),
                     Action::Ring { .. } | Action::Void => unreachable!("a disk without a ring"),
+                    Action::Compare { id, .. } => {
+                        self.engine.compared(self.now, id, None, &mut self.actions);
+                    }
                     Action::Copy { .. }
                     | Action::Zero { .. }
                     | Action::Log(_)

@@ -1,6 +1,6 @@
 //! What the clients ask for: ranges and operations by chance, shaped by [`Load`].
 
-use forebay_core::geometry::{ByteRange, PAGE, REQUEST_MAX, SECTOR};
+use forebay_core::geometry::{ByteRange, COMPARE_MAX, PAGE, REQUEST_MAX, SECTOR};
 
 use crate::rng::Rng;
 use crate::setup::Load;
@@ -26,6 +26,8 @@ pub enum Kind {
     CacheState,
     /// A read that no disk can answer.
     Nonsense,
+    /// Compare and write.
+    Compare,
 }
 
 const KINDS: [Kind; 9] = [
@@ -58,6 +60,9 @@ impl Workload {
 
     /// The next kind of request.
     pub fn kind(&mut self) -> Kind {
+        if self.load.compares > 0 && self.rng.chance(self.load.compares) {
+            return Kind::Compare;
+        }
         let weights = self.load.weights;
         let mut at = self.rng.below(weights.iter().sum());
         for (kind, weight) in KINDS.into_iter().zip(weights) {
@@ -77,7 +82,14 @@ impl Workload {
         let rng = &mut self.rng;
         let long = matches!(kind, Kind::Discard | Kind::Zeroes | Kind::Prefetch) && rng.chance(100);
         let length_max = if long { self.size } else { self.load.length_max.min(REQUEST_MAX) };
-        let paged = rng.chance(self.load.paged);
+        // Mostly one sector of few.
+        let small = kind == Kind::Compare && rng.chance(800);
+        let length_max = match kind {
+            Kind::Compare if small => SECTOR,
+            Kind::Compare => length_max.min(COMPARE_MAX),
+            _ => length_max,
+        };
+        let paged = !small && rng.chance(self.load.paged);
         let unit = if paged { PAGE } else { SECTOR };
         let phase = if paged { self.load.phase } else { 0 };
         if self.size < phase + unit {
@@ -93,6 +105,7 @@ impl Workload {
             rng.below(self.size / unit) * unit + phase
         };
         let len = len.min(self.size - phase).min(length_max.max(unit)) / unit * unit;
+        let len = if kind == Kind::Compare { len.min(COMPARE_MAX) } else { len };
         let start = start.min(self.size - len) / SECTOR * SECTOR;
         self.last = ByteRange::at(start, len);
         self.last

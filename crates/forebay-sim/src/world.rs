@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use forebay_core::action::{Actions, Target};
 use forebay_core::engine::Engine;
-use forebay_core::ids::Nanos;
+use forebay_core::ids::{IoId, Nanos};
 
 use crate::client::Clients;
 use crate::clock::Queue;
@@ -45,6 +45,8 @@ pub(crate) enum Event {
     Execute(u64, u32),
     /// The I/O completes.
     Complete(u64, u32),
+    /// The engine is told what a comparison found.
+    Compared(IoId, Option<u64>),
     /// Clients make requests.
     Clients,
     /// Something hits everything.
@@ -90,6 +92,8 @@ pub(crate) struct World<'a> {
     pub log: &'a Log,
     pub coverage: Coverage,
     pub planted: Planted,
+    /// What the last comparison found, for an executor that mixes them up (planted bug).
+    pub compared_last: Option<u64>,
     /// Checksums of what was written to flash, for an executor that does not look (planted bug).
     pub trusted: BTreeMap<u64, u32>,
     pub rng: Rng,
@@ -159,6 +163,7 @@ impl<'a> World<'a> {
             ring: Ring::new(Rng::new(setup.seed).fork()),
             log,
             planted,
+            compared_last: None,
             trusted: BTreeMap::new(),
             chance: Rng::new(setup.seed),
             rng,
@@ -262,6 +267,9 @@ impl<'a> World<'a> {
         match event {
             Event::Execute(number, attempt) => self.execute(number, attempt),
             Event::Complete(number, attempt) => self.complete(number, attempt),
+            Event::Compared(id, found) => {
+                self.engine.compared(self.now, id, found, &mut self.actions);
+            }
             Event::Clients => self.on_clients(),
             Event::Disaster => self.on_disaster(),
             Event::Release(number) => self.on_release(number),

@@ -269,3 +269,40 @@ fn misses_are_nearly_as_fast_while_everything_is_destaged() {
         assert!(destaged > 5_500, "{destaged} writes/s of 11,000");
     }
 }
+
+#[test]
+fn compare_and_writes_wait_for_no_destage_and_no_flush_of_primary_storage() {
+    // An I/O of primary storage takes 200 ms, and durable writers fill the log until they wait for that.
+    let latency = Some(Nanos::from_millis(200));
+    let slow = ModelConfig { latency, ..simple(100) };
+    let mut timed = Timed::new(config(DestageOrder::Strict, 64 << 20), slow, flash());
+    let mut rng = Rng::new(1);
+    let heartbeats: Vec<ByteRange> = (0..4).map(|host| ByteRange::at(host * 512, 512)).collect();
+    timed.submit(1, Ask::Read, ByteRange::at(0, PAGE));
+    while timed.under_way() > 0 {
+        timed.step(Nanos::NEVER);
+    }
+    timed.answers.clear();
+    let (mut writes, mut compares) = (Vec::new(), Vec::new());
+    let mut next = timed.now;
+    while timed.now < seconds(30.0) {
+        while timed.under_way() < 16 {
+            let range = ByteRange::at(PAGE + rng.below(DISK / PAGE - 1) * PAGE, PAGE);
+            timed.submit(0, Ask::Write(true), range);
+        }
+        if timed.now >= next {
+            next = next.plus(Nanos::from_millis(50));
+            heartbeats.iter().for_each(|&range| timed.submit(2, Ask::CompareAndWrite, range));
+        }
+        timed.step(next);
+        for answer in timed.answers.drain(..) {
+            if answer.tag.0 == 2 { &mut compares } else { &mut writes }.push(answer.latency);
+        }
+    }
+    let longest = compares.iter().max().expect("some were answered");
+    let throttled = writes.iter().filter(|latency| latency.0 > 50_000_000).count();
+    println!("{} compare-and-writes, at most {longest:?}", compares.len());
+    assert!(compares.len() > 2000 && throttled > 50, "{} {throttled}", compares.len());
+    // Two commits of up to 200 us each.
+    assert!(longest.0 < 1_000_000, "{longest:?}");
+}

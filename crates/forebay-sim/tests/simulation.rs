@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_sim::setup::RESTARTING;
+use forebay_sim::setup::{COMPARING, RESTARTING};
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 
 /// Seeds that must pass however slow the machine is.
@@ -34,7 +34,9 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
     let mut coverage = pass_every_second(0, began);
     coverage.add(&other.join().expect("no seed fails"));
     // Actions with a fault in their way have runs of their own: `actions.rs`.
-    for (name, count) in coverage.rows().into_iter().filter(|(name, _)| *name != "trials") {
+    // And clients that compare and write: seeds from `COMPARING` on.
+    let elsewhere = ["trials", "compares_written", "miscompares", "compares_late"];
+    for (name, count) in coverage.rows().into_iter().filter(|(name, _)| !elsewhere.contains(name)) {
         assert!(count > 0, "no run had any {name}");
     }
 }
@@ -48,6 +50,20 @@ fn a_cache_that_restarts_often_never_serves_a_stale_block() {
     assert!(coverage.blocks_kept > 1000 && coverage.blocks_dropped > 100, "{coverage:?}");
     for planted in Planted::BY_RESTART {
         let found = (RESTARTING..).take(1000).find(|&seed| run_seed(seed, planted).is_err());
+        assert!(found.is_some(), "{planted:?} was not found");
+    }
+}
+
+#[test]
+fn of_compare_and_writes_that_race_none_loses_an_update_or_misjudges() {
+    let mut coverage = Coverage::default();
+    for seed in (COMPARING..).take(150) {
+        coverage.add(&pass(seed).coverage);
+    }
+    assert!(coverage.compares_written > 1000 && coverage.miscompares > 1000, "{coverage:?}");
+    assert!(coverage.compares_late > 1000, "{coverage:?}");
+    for planted in Planted::BY_RACE {
+        let found = (COMPARING..).take(400).find(|&seed| run_seed(seed, planted).is_err());
         assert!(found.is_some(), "{planted:?} was not found");
     }
 }

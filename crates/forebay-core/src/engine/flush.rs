@@ -225,13 +225,8 @@ impl Engine {
             log.raise_epoch();
         }
         for key in keys.drain(..) {
-            let of = match self.requests[key].job {
-                Job::Flush => {
-                    self.counters.flushes += u64::from(status.is_ok());
-                    LatencyOf::Flush
-                }
-                Job::Read(_) | Job::Write(_) | Job::Zero(_) | Job::Allocation => LatencyOf::Write,
-            };
+            let of = self.latency_of(key);
+            self.counters.flushes += u64::from(of == LatencyOf::Flush && status.is_ok());
             self.answer(key, status, ReplyData::None, Some(of), actions);
             self.forget(key);
         }

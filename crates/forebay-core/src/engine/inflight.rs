@@ -50,6 +50,8 @@ pub(super) struct InFlight {
     /// The client has its answer; the entry stays while `outstanding` > 0.
     pub answered: bool,
     pub buffer: Option<Buffer>,
+    /// What a compare-and-write got from its client, while `buffer` is for what it fetches.
+    pub brought: Option<Buffer>,
     pub job: Job,
 }
 
@@ -63,15 +65,28 @@ pub(super) enum Job {
     Allocation,
 }
 
+/// Who wants what is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadFor {
+    Client,
+    /// Nobody, for now.
+    Cache,
+    /// A compare-and-write, as which it goes on.
+    Compare {
+        fua: bool,
+    },
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadJob {
-    /// The client wants the bytes; false: only the cache does.
-    pub wants_data: bool,
+    pub purpose: ReadFor,
     /// What is fetched goes into the cache.
     pub admit: bool,
     /// Look into the cache; false in modes without one, and once the grid moved under the read.
     pub use_cache: bool,
-    /// The part of the disk that the buffer will mirror: the range grown to granules.
+    /// Only the logical blocks of the range are held, not whole granules: flash is left alone, nothing is admitted.
+    pub exact: bool,
+    /// The part of the disk that the buffer will mirror: the range grown to granules, or to logical blocks.
     pub target: ByteRange,
     /// Up to here sources were chosen.
     pub cursor: u64,
@@ -88,6 +103,8 @@ pub(super) struct ReadJob {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WriteJob {
     pub fua: bool,
+    /// It was a compare-and-write that found what it expected.
+    pub compared: bool,
     /// Belongs to a sequential stream: does not take new slots.
     pub bypass: bool,
     /// Up to here it is in the log.
@@ -142,6 +159,8 @@ pub(super) enum IoKind {
     Zero { request: Key },
     /// A query for extents.
     Extents { request: Key },
+    /// No I/O, but the comparison of what was read.
+    Compare { request: Key },
     /// A flush of primary storage.
     Flush,
     /// Granules on their way to flash.
@@ -187,6 +206,7 @@ impl IoKind {
             | IoKind::Zero { request }
             | IoKind::LogRead { request, .. }
             | IoKind::LogOverlay { request, .. }
+            | IoKind::Compare { request }
             | IoKind::Extents { request } => Some(request),
             IoKind::Flush | IoKind::FlashFill { .. } | IoKind::Orphan { .. } => None,
             IoKind::RingFlush | IoKind::RingWrite => None,

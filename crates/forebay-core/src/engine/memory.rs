@@ -58,6 +58,11 @@ impl Engine {
     /// Panics when the range is empty, not on the disk or longer than [`REQUEST_MAX`]: the frontend
     /// checks what its client says.
     pub fn write_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
+        self.client_buffer(range, 0)
+    }
+
+    /// A buffer to write `range` from, with `extra` pages before those for its edges.
+    pub(super) fn client_buffer(&mut self, range: ByteRange, extra: u64) -> Option<Buffer> {
         assert!(
             !range.is_empty()
                 && range.len() <= REQUEST_MAX
@@ -68,7 +73,7 @@ impl Engine {
         }
         let whole = self.align_to_backend(range) == range;
         let edges = if whole { 0 } else { write::EDGE_PAGES };
-        let buffer = self.take_buffer_with(range, edges)?;
+        let buffer = self.take_buffer_with(range, extra + edges)?;
         self.lent += 1;
         Some(buffer)
     }
@@ -136,7 +141,7 @@ impl Engine {
 }
 
 /// The first page of a buffer, and how many it has.
-fn pages_of(buffer: Buffer) -> (u32, u32) {
+pub(super) fn pages_of(buffer: Buffer) -> (u32, u32) {
     let first = buffer.span.offset / PAGE;
     let end = (buffer.span.offset + u64::from(buffer.span.len)) / PAGE;
     (first as u32, (end - first) as u32)

@@ -6,7 +6,7 @@
 //!     RAM hit? ├─ yes ─► Reply(slots)     │
 //!              no                         ▼
 //!              └─► in flight ─► overlap ─► buffer ─► run ─► Reply
-//!                  (inflight.rs)            read.rs  write.rs  zero.rs  flush.rs  query.rs
+//!                  (inflight.rs)            read.rs  write.rs  compare.rs  zero.rs  flush.rs  query.rs
 //!                                             │        │
 //!                                             └─ fill.rs: RAM slots, flash slots ─┘
 //! ```
@@ -31,6 +31,7 @@
 //!
 //! Not here: peers.
 
+mod compare;
 mod destage;
 mod fill;
 mod flash;
@@ -58,7 +59,7 @@ use crate::alignment::AlignmentDetector;
 use crate::buffers::BufferPool;
 use crate::config::{Config, FlushSemantics, Mode};
 use crate::deadlines::Deadlines;
-use crate::geometry::{ByteRange, Grid, PAGE, REQUEST_MAX, SECTOR};
+use crate::geometry::{ByteRange, COMPARE_MAX, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::ids::{IoId, Nanos, SegmentId};
 use crate::overlap::{Access, Overlap};
 use crate::request::{Op, Request};
@@ -70,7 +71,7 @@ use crate::table::{Key, Table};
 use destage::Destager;
 use flash::FlashTier;
 use flush::FlushState;
-use inflight::{FlashFill, InFlight, IoEntry, IoKind, Job, Orphan, Stage};
+use inflight::{FlashFill, InFlight, IoEntry, IoKind, Job, Orphan, ReadFor, Stage};
 use log::WriteLog;
 use log::acknowledge::Acknowledgeable;
 use ram::RamTier;
@@ -134,6 +135,7 @@ pub struct Engine {
 enum LatencyOf {
     Read(Source),
     Write,
+    CompareAndWrite,
     Flush,
 }
 
@@ -181,9 +183,10 @@ impl Engine {
         }
         self.observe(&request, actions);
         match request.op {
-            Op::Read { no_admit } => self.submit_read(now, request, no_admit, true),
+            Op::Read { no_admit } => self.submit_read(now, request, no_admit, ReadFor::Client),
             Op::Prefetch => self.submit_prefetch(now, request, actions),
             Op::Write { buffer, fua } => self.submit_write(now, request, buffer, fua),
+            Op::CompareAndWrite { fua, .. } => self.submit_compare(now, request, fua),
             Op::Flush => self.submit_flush(now, request, actions),
             Op::Discard { fua } => self.submit_discard(now, request, fua, actions),
             Op::WriteZeroes { may_unmap, fast_only, fua } => {
@@ -222,6 +225,7 @@ impl Engine {
             IoKind::Write { request } => self.on_written(now, request, status, actions),
             IoKind::Zero { request } => self.on_zeroed(now, request, status, actions),
             IoKind::Extents { request } => self.on_no_extents(now, request, status, actions),
+            IoKind::Compare { .. } => panic!("a comparison ends with `compared`"),
             IoKind::Flush => self.on_flushed(now, status, actions),
             IoKind::LogWrite { group } => {
                 self.on_log_written(now, group, status, checksums, actions);
@@ -302,6 +306,9 @@ impl Engine {
                     self.latencies.read[source as usize].record(latency, count);
                 }
                 LatencyOf::Write => self.latencies.write.record(latency, count),
+                LatencyOf::CompareAndWrite => {
+                    self.latencies.compare_and_write.record(latency, count);
+                }
                 LatencyOf::Flush => self.latencies.flush.record(latency, count),
             }
         }
@@ -376,12 +383,13 @@ impl Engine {
             return status;
         }
         let range = request.range;
+        if let Some(buffer) = request.op.buffer() {
+            assert!(buffer.window.contains(range), "the buffer was made for this range");
+        }
         let (changes, len_max) = match request.op {
             Op::Read { .. } => (false, REQUEST_MAX),
-            Op::Write { buffer, .. } => {
-                assert!(buffer.window.contains(range), "the buffer was made for this range");
-                (true, REQUEST_MAX)
-            }
+            Op::Write { .. } => (true, REQUEST_MAX),
+            Op::CompareAndWrite { .. } => (true, COMPARE_MAX),
             Op::Flush => return IoStatus::Ok,
             Op::Discard { .. } | Op::WriteZeroes { .. } => (true, u64::MAX),
             Op::Prefetch | Op::Allocation | Op::CacheState => (false, u64::MAX),
@@ -398,7 +406,7 @@ impl Engine {
 
     /// Answers a request that never got in flight.
     fn refuse(&mut self, now: Nanos, request: Request, status: IoStatus, actions: &mut Actions) {
-        if let Op::Write { buffer, .. } = request.op {
+        if let Some(buffer) = request.op.buffer() {
             self.lent -= 1;
             self.free_buffer(buffer);
         }
@@ -419,12 +427,14 @@ impl Engine {
     }
 
     fn insert(&mut self, now: Nanos, request: Request, job: Job) -> Key {
-        let buffer = match request.op {
-            Op::Write { buffer, .. } => {
-                self.lent -= 1;
-                Some(buffer)
+        let buffer = request.op.buffer();
+        self.lent -= u32::from(buffer.is_some());
+        let (brought, buffer) = match (request.op, buffer) {
+            (Op::CompareAndWrite { .. }, Some(buffer)) => {
+                let (brought, fetched) = compare::split(buffer);
+                (Some(brought), Some(fetched))
             }
-            _ => None,
+            _ => (None, buffer),
         };
         let key = self.requests.insert(InFlight {
             tag: request.tag,
@@ -435,6 +445,7 @@ impl Engine {
             failed: None,
             answered: false,
             buffer,
+            brought,
             job,
         });
         self.request_deadlines.push(key, now.plus(self.config.backend_timeout));
@@ -601,9 +612,10 @@ impl Engine {
         entry.answered = true;
         let (tag, submitted) = (entry.tag, entry.submitted);
         self.request_deadlines.remove(key);
+        let is_good = status.is_ok() || status == IoStatus::Miscompare;
         match of {
-            Some(of) if status.is_ok() => self.note_answered(submitted, of),
-            _ => self.counters.requests_failed += u64::from(!status.is_ok()),
+            Some(of) if is_good => self.note_answered(submitted, of),
+            _ => self.counters.requests_failed += u64::from(!is_good),
         }
         actions.list.push(Action::Reply(Reply { tag, status, submitted, data }));
     }
@@ -614,7 +626,7 @@ impl Engine {
         assert!(entry.answered && entry.outstanding == 0, "{entry:?}");
         self.overlap.leave(key, &mut self.ready);
         self.request_deadlines.remove(key);
-        if let Some(buffer) = entry.buffer {
+        for buffer in [entry.buffer, entry.brought].into_iter().flatten() {
             self.free_buffer(buffer);
         }
     }

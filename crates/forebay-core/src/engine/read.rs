@@ -9,7 +9,7 @@
 //! fetch. At most [`FETCHES_MAX`] I/Os of one request are under way; the cursor goes on as they
 //! complete. A flash error, or bytes whose checksum is wrong, turn into a read of primary storage.
 
-use super::inflight::{IoKind, Job, ReadJob};
+use super::inflight::{IoKind, Job, ReadFor, ReadJob};
 use super::{Engine, LatencyOf};
 use crate::action::{Action, Actions, Event, IoOp, Reply, ReplyData, Source, Target};
 use crate::config::Mode;
@@ -88,13 +88,14 @@ impl Engine {
         now: Nanos,
         request: Request,
         no_admit: bool,
-        wants_data: bool,
+        purpose: ReadFor,
     ) {
         let range = request.range;
         let run = self.streams.observe(range);
         let bypass = self.config.sequential_bypass.is_some_and(|limit| run > limit);
         let caches = self.mode.caches();
-        let refused = no_admit || self.mode == Mode::WriteOnly || bypass && wants_data;
+        let refused =
+            no_admit || self.mode == Mode::WriteOnly || bypass && purpose == ReadFor::Client;
         let admit = caches && !refused;
         self.counters.reads_bypassed += u64::from(caches && !admit);
         let (target, access) = match caches {
@@ -103,9 +104,10 @@ impl Engine {
             false => (self.align_to_backend(range), Access::Read),
         };
         let job = ReadJob {
-            wants_data,
+            purpose,
             admit,
             use_cache: caches,
+            exact: false,
             target,
             cursor: target.start,
             source: Source::Ram,
@@ -130,7 +132,7 @@ impl Engine {
         }
         let range = request.range;
         request.range = ByteRange::at(range.start, range.len().min(REQUEST_MAX));
-        self.submit_read(now, request, false, false);
+        self.submit_read(now, request, false, ReadFor::Cache);
     }
 
     pub(super) fn run_read(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
@@ -170,7 +172,10 @@ impl Engine {
     pub(super) fn lay_out(&mut self, key: Key) {
         let range = self.requests[key].range;
         let caches = self.mode.caches();
-        let target = match caches {
+        let Job::Read(ReadJob { exact, .. }) = self.requests[key].job else {
+            unreachable!("a read")
+        };
+        let target = match caches && !exact {
             true => self.grid.align_to_granules(range),
             false => self.align_to_backend(range),
         };
@@ -205,7 +210,7 @@ impl Engine {
         let rest = ByteRange::new(job.cursor, job.target.end);
         let wanted = self.grid.touched(block, rest);
         let (first, _) = wanted.first_run().expect("the cursor is in the block");
-        let (ram, flash) = self.lookup(block);
+        let (ram, flash) = self.lookup(block, job);
         if let Some((slot, valid)) = ram
             && valid.has(first)
         {
@@ -224,17 +229,22 @@ impl Engine {
             let end = run_end(valid.intersect(wanted), first);
             return self.read_flash(now, key, job, (block, slot, first, end), actions);
         }
-        let end = self.end_of_miss(job);
+        // An exact read may begin within a granule of which the log has other sectors.
+        let end = match job.exact {
+            true => granule.end.min(job.target.end),
+            false => self.end_of_miss(job),
+        };
         self.fetch(now, key, job, end, actions);
     }
 
-    /// The slot and the valid granules of `block` in RAM and on flash.
-    fn lookup(&self, block: BlockIndex) -> (InTier, InTier) {
+    /// The slot and the valid granules of `block` in RAM and on flash, as far as a read may use them.
+    fn lookup(&self, block: BlockIndex, job: &ReadJob) -> (InTier, InTier) {
         let ram = self.ram.as_ref().and_then(|ram| {
             let slot = ram.dir.find(block)?;
             Some((slot, ram.dir.valid(slot)))
         });
-        let flash = self.flash.as_ref().and_then(|flash| flash.find(block));
+        let flash = self.flash.as_ref().filter(|_| !job.exact);
+        let flash = flash.and_then(|flash| flash.find(block));
         (ram, flash)
     }
 
@@ -242,7 +252,7 @@ impl Engine {
     fn end_of_miss(&self, job: &ReadJob) -> u64 {
         let rest = ByteRange::new(job.cursor, job.target.end);
         for block in self.grid.blocks(rest) {
-            let (ram, flash) = self.lookup(block);
+            let (ram, flash) = self.lookup(block, job);
             let valid =
                 |tier: Option<(SlotId, GranuleMask)>| tier.map_or(GranuleMask::NONE, |t| t.1);
             let cached = valid(ram).union(valid(flash)).union(self.logged_granules(block));
@@ -376,10 +386,14 @@ impl Engine {
         if job.admit {
             self.install(now, job.target, buffer, actions);
         }
-        if !job.wants_data {
-            self.counters.prefetches += 1;
-            self.answer(key, IoStatus::Ok, ReplyData::None, None, actions);
-            return self.forget(key);
+        match job.purpose {
+            ReadFor::Client => {}
+            ReadFor::Cache => {
+                self.counters.prefetches += 1;
+                self.answer(key, IoStatus::Ok, ReplyData::None, None, actions);
+                return self.forget(key);
+            }
+            ReadFor::Compare { .. } => return self.compare(now, key, actions),
         }
         self.count_read(&job, entry.range.len());
         self.lent += 1;

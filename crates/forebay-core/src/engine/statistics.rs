@@ -162,6 +162,7 @@ impl Engine {
                 let failed = !status.is_ok() && status != IoStatus::Unsupported;
                 self.counters.backend_errors += u64::from(failed);
             }
+            IoKind::Compare { .. } => {}
             IoKind::RingFlush | IoKind::RingWrite => {
                 self.latencies.flash_io.record(latency, 1);
                 self.counters.flash_errors += u64::from(!status.is_ok());

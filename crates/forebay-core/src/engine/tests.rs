@@ -1,6 +1,7 @@
 //! The engine against devices that the test moves by hand: every I/O stays pending until the test
 //! completes it, in any order, with any status.
 
+mod compare;
 mod destage;
 mod drop_cache;
 mod faults;
@@ -33,6 +34,10 @@ struct Rig {
     pool: Vec<u8>,
     /// Leases asked for, and segments leased so far.
     leases: (u32, u32),
+    /// Comparisons that the engine is not told of yet.
+    comparisons: Vec<(IoId, Option<u64>)>,
+    /// The engine is told of comparisons at once.
+    tells_comparisons: bool,
     /// I/Os that the engine asked for, oldest first.
     pending: Vec<Io>,
     actions: Actions,
@@ -80,6 +85,8 @@ impl Rig {
             voids: 0,
             pool: vec![0; POOL_SEGMENTS as usize * SEGMENT_PAGES as usize * 4096],
             leases: (0, 0),
+            comparisons: Vec::new(),
+            tells_comparisons: true,
             pending: Vec::new(),
             actions: Actions::default(),
             replies: Vec::new(),
@@ -110,6 +117,22 @@ impl Rig {
         self.submit(tag, start, len, Op::Write { buffer, fua });
     }
 
+    /// Asks for `new` where `expected` is.
+    fn compare_and_write(&mut self, tag: u64, start: u64, expected: &[u8], new: u8, fua: bool) {
+        let range = ByteRange::at(start, expected.len() as u64);
+        let buffer = self.engine.compare_buffer(range).expect("a free buffer");
+        self.slice(buffer.at(range)).fill(new);
+        self.slice(buffer.expected(range)).copy_from_slice(expected);
+        self.submit(tag, start, range.len(), Op::CompareAndWrite { buffer, fua });
+    }
+
+    /// Tells the engine what was compared.
+    fn compared(&mut self) {
+        for (id, difference) in std::mem::take(&mut self.comparisons) {
+            self.engine.compared(self.now, id, difference, &mut self.actions);
+        }
+    }
+
     fn slice(&mut self, span: Span) -> &mut [u8] {
         &mut self.memory[span.offset as usize..][..span.len as usize]
     }
@@ -127,6 +150,15 @@ impl Rig {
                         self.slice(to).copy_from_slice(&bytes);
                     }
                     Action::Zero { memory } => self.slice(memory).fill(0),
+                    Action::Compare { id, found, expected } => {
+                        let expected = self.slice(expected).to_vec();
+                        let pairs = self.slice(found).iter().zip(&expected);
+                        let difference = pairs.map(|(a, b)| a == b).position(|same| !same);
+                        self.comparisons.push((id, difference.map(|at| at as u64)));
+                        if self.tells_comparisons {
+                            self.compared();
+                        }
+                    }
                     Action::Event(event) => self.events.push(event),
                     // What the bytes of the log say is the business of `log`; here places count.
                     Action::Log(_) | Action::Unlease(_) => {}
@@ -139,6 +171,7 @@ impl Rig {
                     Action::Reply(reply) => {
                         let bytes = match reply.data {
                             ReplyData::None => Vec::new(),
+                            ReplyData::Difference { offset } => offset.to_le_bytes().to_vec(),
                             ReplyData::Extents { .. } => Vec::new(),
                             ReplyData::Buffer { data, buffer } => {
                                 let bytes = self.slice(data).to_vec();
@@ -251,7 +284,10 @@ impl Rig {
 
     /// The reply with `tag`, which must have come.
     fn reply(&self, tag: u64) -> &(u64, IoStatus, Vec<u8>) {
-        self.replies.iter().find(|reply| reply.0 == tag).expect("a reply")
+        self.replies
+            .iter()
+            .find(|reply| reply.0 == tag)
+            .unwrap_or_else(|| panic!("no reply {tag} {:?}", self.drawn()))
     }
 
     fn has_reply(&self, tag: u64) -> bool {

@@ -25,7 +25,7 @@ impl Engine {
             self.fail_flash(now, IoStatus::TimedOut, actions);
             while let Some(io) = self.flash_deadlines.pop_due(now) {
                 if let Some(IoKind::FlashRead { request, .. }) = self.ios.find(io).map(|e| e.kind) {
-                    self.give_up_buffer(now, request);
+                    self.give_up_buffer(now, request, actions);
                 }
             }
         }
@@ -46,13 +46,11 @@ impl Engine {
     /// When `tick` is due, [`Nanos::NEVER`] when nothing is timed.
     pub fn next_deadline(&self) -> Nanos {
         let log = self.log.as_ref().map_or(Nanos::NEVER, |log| log.next_deadline(self.now));
-        let throttled = self.acknowledgeable.front();
-        let throttled = throttled.map_or(Nanos::NEVER, |a| self.throttle_due(a.ready, a.bytes));
         self.request_deadlines
             .next()
             .min(self.flash_deadlines.next())
             .min(log)
-            .min(throttled)
+            .min(self.acknowledgement_due())
             .min(self.destage_deadline())
             .min(self.mode_deadline())
             .min(self.ring_deadline())
@@ -100,7 +98,7 @@ impl Engine {
     }
 
     /// Takes the buffer from a read whose flash I/O hangs, and starts the read anew without it.
-    fn give_up_buffer(&mut self, now: Nanos, request: Key) {
+    fn give_up_buffer(&mut self, now: Nanos, request: Key, actions: &mut Actions) {
         let entry = &mut self.requests[request];
         if entry.answered {
             return;
@@ -119,6 +117,16 @@ impl Engine {
                 _ => continue,
             };
             io.kind = IoKind::Orphan { orphan, flash_slot, log_place };
+        }
+        // A compare-and-write has memory, and so waits for none.
+        let entry = &self.requests[request];
+        if entry.brought.is_some() {
+            let again = self.take_buffer(entry.range);
+            self.requests[request].buffer = again;
+            if again.is_none() {
+                self.answer(request, IoStatus::TimedOut, ReplyData::None, None, actions);
+                return self.forget(request);
+            }
         }
         self.request_deadlines.push(request, now.plus(self.config.backend_timeout));
         self.ready.push_back(request);

@@ -32,7 +32,7 @@ impl Engine {
         let bypass = self.config.sequential_bypass.is_some_and(|limit| run > limit);
         self.counters.writes_bypassed += u64::from(bypass && self.mode.caches());
         let held = self.align_to_backend(request.range);
-        let job = WriteJob { fua, bypass, cursor: request.range.start };
+        let job = WriteJob { fua, compared: false, bypass, cursor: request.range.start };
         self.enter(now, request, Access::Write, held, Job::Write(job));
     }
 
@@ -156,14 +156,34 @@ impl Engine {
         for block in self.grid.blocks(entry.range) {
             self.update_cache(now, block, entry.range, buffer, job.bypass, actions);
         }
-        self.counters.writes += 1;
-        self.counters.write_bytes += entry.range.len();
+        self.count_write(key);
         if job.fua {
             self.join_flush(now, key, actions);
         } else {
             self.flush.note_acknowledged();
-            self.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Write), actions);
+            let of = Some(self.latency_of(key));
+            self.answer(key, IoStatus::Ok, ReplyData::None, of, actions);
             self.forget(key);
+        }
+    }
+
+    /// A write, or a compare-and-write, did what it was to do.
+    pub(super) fn count_write(&mut self, key: Key) {
+        let entry = &self.requests[key];
+        if self.latency_of(key) == LatencyOf::CompareAndWrite {
+            self.counters.compare_and_writes += 1;
+        } else {
+            self.counters.writes += 1;
+            self.counters.write_bytes += entry.range.len();
+        }
+    }
+
+    /// What the latency of a request counts as that wrote something.
+    pub(super) fn latency_of(&self, key: Key) -> LatencyOf {
+        match self.requests[key].job {
+            Job::Write(WriteJob { compared: true, .. }) => LatencyOf::CompareAndWrite,
+            Job::Flush => LatencyOf::Flush,
+            Job::Write(_) | Job::Zero(_) | Job::Read(_) | Job::Allocation => LatencyOf::Write,
         }
     }
 

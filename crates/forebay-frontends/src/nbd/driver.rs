@@ -420,7 +420,10 @@ impl Client for Connection {
                 self.outbox.push_buffer(cx.port(disk).region(data), disk, buffer);
             }
             ReplyData::Buffer { buffer, .. } => cx.release(disk, buffer),
-            ReplyData::None | ReplyData::Slots { .. } | ReplyData::Extents { .. } => {}
+            ReplyData::None
+            | ReplyData::Slots { .. }
+            | ReplyData::Extents { .. }
+            | ReplyData::Difference { .. } => {}
         }
         if self.phase == Phase::Closed {
             self.outbox.discard(cx);

@@ -13,5 +13,7 @@ pub(crate) fn result_of(status: IoStatus) -> Result<(), Errno> {
         IoStatus::ReadOnly => Err(Errno::Perm),
         IoStatus::Invalid => Err(Errno::Inval),
         IoStatus::ShuttingDown => Err(Errno::Shutdown),
+        // NBD cannot ask for what it answers.
+        IoStatus::Miscompare => Err(Errno::Io),
     }
 }

@@ -235,7 +235,10 @@ impl Session {
             ReplyData::Extents { first, count } => {
                 &extents[first as usize..first as usize + count as usize]
             }
-            ReplyData::None | ReplyData::Slots { .. } | ReplyData::Buffer { .. } => &[],
+            ReplyData::None
+            | ReplyData::Slots { .. }
+            | ReplyData::Buffer { .. }
+            | ReplyData::Difference { .. } => &[],
         };
         match result_of(reply.status) {
             Ok(()) if extents.is_empty() => {
@@ -370,7 +373,7 @@ fn data_len(data: &ReplyData, slices: &[Span]) -> u64 {
             .map(|slice| u64::from(slice.len))
             .sum(),
         ReplyData::Buffer { data, .. } => u64::from(data.len),
-        ReplyData::None | ReplyData::Extents { .. } => 0,
+        ReplyData::None | ReplyData::Extents { .. } | ReplyData::Difference { .. } => 0,
     }
 }
 

@@ -279,6 +279,8 @@ impl Response {
             IoStatus::Ok => return Response::GOOD,
             IoStatus::TimedOut | IoStatus::ShuttingDown => return Response::of(Status::Busy),
             IoStatus::IoError => Sense::new(Key::MediumError, error),
+            // Where it differs is in the reply's data.
+            IoStatus::Miscompare => Sense::new(Key::Miscompare, Code::MISCOMPARE_DURING_VERIFY),
             IoStatus::NoSpace => Sense::new(Key::DataProtect, Code::SPACE_ALLOCATION_FAILED),
             IoStatus::ReadOnly => Sense::new(Key::DataProtect, Code::WRITE_PROTECTED),
             IoStatus::Unsupported | IoStatus::Invalid => {

@@ -48,6 +48,20 @@ fn copies_arrive_where_they_should() {
 }
 
 #[test]
+fn pieces_are_compared_up_to_where_they_differ() {
+    let arena = Arena::new(8192).unwrap();
+    arena.write_at(1, &[7; 3000]);
+    arena.write_at(4099, &[7; 3000]);
+    assert_eq!(arena.first_difference(1, 4099, 3000), None);
+    assert_eq!(arena.first_difference(1, 4099, 0), None);
+    arena.write_at(1 + 2999, &[8]);
+    assert_eq!(arena.first_difference(1, 4099, 3000), Some(2999));
+    arena.write_at(4099 + 17, &[8]);
+    assert_eq!(arena.first_difference(1, 4099, 3000), Some(17));
+    assert_eq!(arena.first_difference(1, 2, 100), None, "pieces may overlap");
+}
+
+#[test]
 fn one_arena_can_be_used_from_several_threads() {
     let arena = Arena::new(4096).unwrap();
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Runs seeds: `soak` without end, `soak --seeds A..B` these (from 2⁴⁰ on: of caches that restart often), `soak --seed N
+//! Runs seeds: `soak` without end, `soak --seeds A..B` these (from 2⁴⁰ on: of caches that restart often, from 2⁴¹ on: of clients that compare and write), `soak --seed N
 //! --verbose` one in full;
 //! `soak --short --seeds A..B` short runs, each crashed at every point, `--short --seed N` one of them;
 //! `soak --actions --seeds A..B` what an administrator does, with each I/O failing.

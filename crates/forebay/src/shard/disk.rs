@@ -3,6 +3,7 @@
 //! ```text
 //!   client ───────submit, release──►┌────────┐──Io──► flash, backend
 //!   completion ─► flash ──complete─►│ engine │──Copy, Zero, Log──► memory
+//!   memory ───────────────compared─►│        │──Compare──► memory
 //!   completion ─► log ────complete─►│        │──Lease, Unlease──► owner of the pool
 //!   completion ─► backend ─events──►└────────┘──Reply──► client
 //! ```
@@ -411,6 +412,11 @@ impl Disk {
                 self.port.memory.copy_within(from.offset, to.offset, from.len);
             }
             Action::Zero { memory } => self.port.memory.zero(memory.offset, memory.len),
+            Action::Compare { id, found, expected } => {
+                let (found, expected, len) = (found.offset, expected.offset, found.len);
+                let difference = self.port.memory.first_difference(found, expected, len);
+                self.port.engine.compared(now, id, difference, &mut self.port.actions);
+            }
             Action::Log(index) => {
                 let log = self.log.as_mut().expect("the engine has a log only with one");
                 log.build(actions.log[index as usize], &self.port.memory);

@@ -25,6 +25,8 @@ pub(in crate::engine) struct Acknowledgeable {
     pub key: Key,
     pub ready: Nanos,
     pub bytes: u64,
+    /// A compare-and-write: not throttled.
+    pub at_once: bool,
 }
 
 impl Engine {
@@ -129,7 +131,12 @@ impl Engine {
             // Zeroes cost the destager one I/O, whatever their length.
             Job::Zero(_) | Job::Read(_) | Job::Flush | Job::Allocation => crate::geometry::PAGE,
         };
-        self.acknowledgeable.push_back(Acknowledgeable { key, ready: now, bytes });
+        let at_once = self.latency_of(key) == LatencyOf::CompareAndWrite;
+        let acknowledgeable = Acknowledgeable { key, ready: now, bytes, at_once };
+        match at_once {
+            true => self.acknowledgeable.push_front(acknowledgeable),
+            false => self.acknowledgeable.push_back(acknowledgeable),
+        }
     }
 
     /// Acknowledges what the throttle lets go.
@@ -139,8 +146,9 @@ impl Engine {
         // destager a round trip of its own.
         let joins = log.config.order == DestageOrder::Strict && !self.is_draining();
         let mut joined = now;
-        while let Some(&Acknowledgeable { key, ready, bytes }) = self.acknowledgeable.front() {
-            let due = self.throttle_due(ready, bytes);
+        while let Some(&Acknowledgeable { key, ready, at_once, .. }) = self.acknowledgeable.front()
+        {
+            let due = self.acknowledgement_due();
             if due > joined {
                 return;
             }
@@ -154,11 +162,12 @@ impl Engine {
                 self.counters.acknowledgements_delayed += 1;
                 self.counters.injected_latency_ns += injected.0;
             }
-            self.note_throttled(now, due);
+            if !at_once {
+                self.note_throttled(now, due);
+            }
             let fua = match self.requests[key].job {
                 Job::Write(job) => {
-                    self.counters.writes += 1;
-                    self.counters.write_bytes += self.requests[key].range.len();
+                    self.count_write(key);
                     job.fua
                 }
                 Job::Zero(job) => {
@@ -171,8 +180,18 @@ impl Engine {
                 log.raise_epoch();
                 joined = if joins { now.plus(TOGETHER) } else { now };
             }
-            self.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Write), actions);
+            let of = Some(self.latency_of(key));
+            self.answer(key, IoStatus::Ok, ReplyData::None, of, actions);
             self.forget(key);
+        }
+    }
+
+    /// When the next write is acknowledged that could be.
+    pub(in crate::engine) fn acknowledgement_due(&self) -> Nanos {
+        match self.acknowledgeable.front() {
+            None => Nanos::NEVER,
+            Some(first) if first.at_once => first.ready,
+            Some(first) => self.throttle_due(first.ready, first.bytes),
         }
     }
 }

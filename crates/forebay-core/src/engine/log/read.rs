@@ -58,15 +58,16 @@ impl Engine {
         granule: ByteRange,
         actions: &mut Actions,
     ) -> bool {
-        let Some(log) = self.log.as_ref().filter(|log| log.index.touches(granule)) else {
+        let wanted = granule.intersect(ByteRange::new(job.cursor, job.target.end));
+        let Some(log) = self.log.as_ref().filter(|log| log.index.touches(wanted)) else {
             return false;
         };
         let grid = log.index.grid();
         let disk = self.config.disk();
-        let mut end = granule.end;
+        let mut end = wanted.end;
         let mut run: Option<Run> = None;
         let mut below: Option<ByteRange> = None;
-        let mut position = granule.start;
+        let mut position = wanted.start;
         job.any_cached = true;
         job.source = job.source.max(Source::Flash);
         while position < job.target.end {
@@ -242,8 +243,11 @@ impl Engine {
             let bytes = grid.range_of(page).intersect(self.config.disk()).intersect(job.target);
             let log = self.log.as_ref().expect("there is a log");
             let layers = log.index.layers(page);
-            let is_whole = layers.single(grid.sectors(page, bytes)).is_some();
-            for (n, layer) in layers.iter().enumerate().skip(first).filter(|_| !is_whole) {
+            let wanted = grid.sectors(page, bytes);
+            let is_whole = layers.single(wanted).is_some();
+            // Others may write to the rest of the page, which puts layers in and takes layers out.
+            let layers = layers.iter().filter(|layer| !layer.sectors.intersect(wanted).is_empty());
+            for (n, layer) in layers.enumerate().skip(first).filter(|_| !is_whole) {
                 if !self.lay(now, key, page, layer, bytes, actions) {
                     job.overlay = (position, n);
                     return false;
@@ -270,6 +274,9 @@ impl Engine {
             LayerSource::Zero => {
                 for (first, end) in layer.sectors.runs() {
                     let part = log.index.grid().sector_range(page, first, end).intersect(bytes);
+                    if part.is_empty() {
+                        continue;
+                    }
                     let buffer = self.requests[key].buffer.expect("a running read has a buffer");
                     actions.list.push(Action::Zero { memory: buffer.at(part) });
                 }

@@ -83,6 +83,7 @@ impl Disk {
                 Action::Io(io) => self.perform(io),
                 Action::Copy { from, to } => arena.copy_within(from.offset, to.offset, from.len),
                 Action::Zero { memory } => arena.zero(memory.offset, memory.len),
+                Action::Compare { .. } => unreachable!("NBD has no compare-and-write"),
                 Action::Reply(reply) => {
                     let connection = &mut connections[(reply.tag.0 >> 32) as usize];
                     let (slices, extents) = (&running.slices, &running.extents);

@@ -1,0 +1,156 @@
+//! Compare-and-write: the newest bytes of a range are compared with what a client expects, and only when
+//! they are the same others are written, with no access of anybody in between.
+//!
+//! ```text
+//!  hold the range ─► fetch, as a read (read.rs, log/read.rs) ─► compare ─┬─ the same ─► a write (write.rs, log/)
+//!                     │ failed                                           └─ differ ──► reply: where; nothing changed
+//!                     └► reply: the error; nothing changed
+//! ```
+//! It is one request that is a read first and a write afterwards. From its arrival to its reply it holds its range as
+//! a write does, so that it is atomic against everything else on the disk, keeps its place in the order of arrival, and
+//! what it found is still so when it writes. What it fetches may be kept, and is held grown to granules until it was
+//! compared, as that of a read; of what is in RAM, or is not cached, only the logical blocks are held
+//! ([`ReadJob::exact`]), so that writes of neighbours, which may wait for the throttle, are not waited for. An exact
+//! fetch leaves flash alone: its granules are not held.
+//!
+//! As a write it is whatever the mode makes of one, but for the throttle, which does not delay it
+//! (`log/acknowledge.rs`): hosts that share a disk tell each other by it that they live. With a log it waits for
+//! the commit in flight and its own, and for no flush of primary storage. It waits for the destager only where a log
+//! is full, or to be left, and behind writes to the same bytes.
+//!
+//! **Invariants**
+//! - It has all its memory when it arrives and waits for none: what the client sent and what is fetched lie in one
+//!   buffer. Requests that wait for memory hold none.
+//! - Whose time is over before the comparison came back writes nothing; its range is free then. From there on
+//!   it is a write whose time is over.
+//!
+//! Limits: [`COMPARE_MAX`](crate::geometry::COMPARE_MAX) bytes. When flash hangs under a fetch and no other
+//! buffer is free, it fails.
+
+use super::inflight::{IoEntry, IoKind, Job, ReadFor, ReadJob, WriteJob};
+use super::memory::pages_of;
+use super::{Engine, LatencyOf};
+use crate::action::{Action, Actions, Buffer, ReplyData, Source, Span};
+use crate::config::Mode;
+use crate::geometry::{ByteRange, COMPARE_MAX, PAGE};
+use crate::ids::{IoId, Nanos};
+use crate::overlap::Access;
+use crate::request::Request;
+use crate::status::IoStatus;
+use crate::table::Key;
+
+impl Engine {
+    /// The buffer for what a compare-and-write of `range` brings: the bytes to write go to `buffer.at(range)`, those that
+    /// it expects to `buffer.expected(range)`. `None`, and what becomes of it: as for [`Engine::write_buffer`].
+    ///
+    /// Panics when the range is empty, not on the disk or longer than [`COMPARE_MAX`].
+    pub fn compare_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
+        assert!(range.len() <= COMPARE_MAX);
+        let window = self.grid.align_to_granules(range);
+        let fetched = self.grid.offset_in_block(window.start) % PAGE + window.len();
+        let expected = range.len().next_multiple_of(PAGE);
+        self.client_buffer(range, (expected + fetched.next_multiple_of(PAGE)) / PAGE)
+    }
+
+    pub(super) fn submit_compare(&mut self, now: Nanos, request: Request, fua: bool) {
+        let range = request.range;
+        let buffer = request.op.buffer().expect("it brings its buffer");
+        let grown = self.grid.align_to_granules(range);
+        // The grid may have moved since the client got its buffer.
+        let use_cache = self.mode.caches() && buffer.window.contains(grown);
+        let exact = !use_cache || self.is_in_ram(range);
+        let target = if exact { self.align_to_backend(range) } else { grown };
+        let job = ReadJob {
+            purpose: ReadFor::Compare { fua },
+            admit: !exact && self.mode != Mode::WriteOnly,
+            use_cache,
+            exact,
+            target,
+            cursor: target.start,
+            source: Source::Ram,
+            any_cached: false,
+            partial: None,
+            overlay: (target.start, 0),
+        };
+        self.enter(now, request, Access::Write, target, Job::Read(job));
+    }
+
+    /// True when every granule of `range` is in RAM.
+    fn is_in_ram(&self, range: ByteRange) -> bool {
+        let Some(ram) = &self.ram else { return false };
+        self.grid.blocks(range).all(|block| {
+            let slot = ram.dir.find(block);
+            slot.is_some_and(|slot| ram.dir.valid(slot).contains(self.grid.touched(block, range)))
+        })
+    }
+
+    /// The newest bytes are there.
+    pub(super) fn compare(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
+        let entry = &mut self.requests[key];
+        entry.outstanding += 1;
+        let range = entry.range;
+        let found = entry.buffer.expect("what was fetched").at(range);
+        let expected = entry.brought.expect("what the client sent").expected(range);
+        let kind = IoKind::Compare { request: key };
+        let id = IoId(self.ios.insert(IoEntry { issued: now, range, kind }).0);
+        actions.list.push(Action::Compare { id, found, expected });
+    }
+
+    /// Two pieces of memory were compared; `difference`: the first byte that differs, from their start.
+    ///
+    /// Panics when the engine did not ask for it, or was told before.
+    pub fn compared(
+        &mut self,
+        now: Nanos,
+        id: IoId,
+        difference: Option<u64>,
+        actions: &mut Actions,
+    ) {
+        let entry = self.ios.remove(Key(id.0)).expect("a comparison that the engine asked for");
+        let IoKind::Compare { request: key } = entry.kind else {
+            panic!("an I/O that is no comparison");
+        };
+        self.end_request_io(now, key, IoStatus::Ok);
+        if self.requests[key].answered {
+            self.forget(key);
+        } else if let Some(offset) = difference {
+            assert!(offset < entry.range.len(), "a difference beyond what was compared");
+            self.counters.miscompares += 1;
+            let data = ReplyData::Difference { offset };
+            let of = Some(LatencyOf::CompareAndWrite);
+            self.answer(key, IoStatus::Miscompare, data, of, actions);
+            self.forget(key);
+        } else {
+            self.write_compared(key);
+        }
+        self.run(now, actions);
+    }
+
+    /// From here on it is a write, which has its range already.
+    fn write_compared(&mut self, key: Key) {
+        let entry = &mut self.requests[key];
+        let Job::Read(ReadJob { purpose: ReadFor::Compare { fua }, .. }) = entry.job else {
+            unreachable!("a compare-and-write")
+        };
+        let range = entry.range;
+        let job = WriteJob { fua, compared: true, bypass: false, cursor: range.start };
+        entry.job = Job::Write(job);
+        let fetched = entry.buffer.take().expect("what was fetched");
+        entry.buffer = entry.brought.take();
+        self.free_buffer(fetched);
+        let held = self.align_to_backend(range);
+        self.overlap.narrow(key, held, &mut self.ready);
+        self.ready.push_back(key);
+    }
+}
+
+/// What a buffer of [`Engine::compare_buffer`] is made of: what the client brought, and room for what is fetched.
+pub(super) fn split(buffer: Buffer) -> (Buffer, Buffer) {
+    let (first, pages) = pages_of(buffer);
+    let lead = buffer.span.offset % PAGE;
+    let fetched = (lead + buffer.window.len()).next_multiple_of(PAGE);
+    let start = u64::from(first + pages) * PAGE - fetched;
+    let brought = buffer.span.part(0, start - buffer.span.offset);
+    let fetched = Span { offset: start + lead, len: (fetched - lead) as u32 };
+    (Buffer { span: brought, ..buffer }, Buffer { span: fetched, ..buffer })
+}
