@@ -151,6 +151,16 @@ impl Arena {
         unsafe { std::ptr::write_bytes(to, 0, len as usize) }
     }
 
+    /// Lets `look` read a piece in place. No I/O into the piece may be in flight.
+    pub fn look<T>(&self, offset: u64, len: u32, look: impl FnOnce(&[u8]) -> T) -> T {
+        let at = self.piece(offset, len as usize);
+        let _lock = self.lock();
+        // SAFETY: the piece lies in the mapping and is initialised (anonymous memory reads as zeroes). The slice
+        // lives only for this call; the lock keeps others of the program from writing, and the kernel does not
+        // write to the piece (the rule above).
+        look(unsafe { std::slice::from_raw_parts(at, len as usize) })
+    }
+
     /// Lets `change` change a piece in place, so that each of its stores is in memory, in its order, whatever
     /// becomes of the process. No I/O into or from the piece may be in flight.
     pub fn edit<T>(&self, offset: u64, len: u32, change: impl FnOnce(&mut [u8]) -> T) -> T {

@@ -27,6 +27,8 @@ mod pool;
 /// What epoll calls the two eventfds; sockets go by their keys.
 const WAKER: u64 = u64::MAX;
 const POOL: u64 = u64::MAX - 1;
+/// With the key of an event.
+const EVENT: u64 = 1 << 62;
 /// Events taken at a time.
 const EVENTS: usize = 256;
 /// How long `stop` waits for the pool.
@@ -141,6 +143,9 @@ impl Epoll {
                     self.pool_waker.consume()?;
                     self.collect(shared, completions);
                 }
+                event if event & EVENT != 0 => {
+                    completions.extend(shared.signalled((event & !EVENT) as usize, Ok(0)));
+                }
                 key => {
                     let pending = self.pending.get(key as usize).copied().unwrap_or_default();
                     for key in [pending.recv, pending.send].into_iter().flatten() {
@@ -199,8 +204,22 @@ impl Driver for Epoll {
         Ok(())
     }
 
+    fn on_event(&mut self, key: usize, event: &OwnedFd) -> io::Result<()> {
+        // Edge-triggered: one that is never read is seen once per signal.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(EVENT | key as u64);
+        Ok(epoll::add(&self.epoll, event, data, flags)?)
+    }
+
+    fn on_event_removed(&mut self, shared: &mut Shared, key: usize) {
+        shared.release_event(key);
+    }
+
     fn forget(&mut self, freed: &Freed) {
         match freed {
+            Freed::Event(fd) => {
+                let _ = epoll::delete(&self.epoll, fd);
+            }
             Freed::Arena(..) => {}
             Freed::File(key, _) => self.pools[*key] = None,
             // Closing it would do, were there no copies of the descriptor elsewhere.

@@ -29,7 +29,7 @@ use std::time::Duration;
 use rustix::net::{Shutdown, SocketType, sockopt};
 
 use crate::arena::{Arena, Region};
-use shared::{Freed, Op, Shared, Target, Work};
+use shared::{Event, Freed, Op, Shared, Target, Work};
 
 mod call;
 mod epoll;
@@ -60,6 +60,10 @@ pub struct FileId(pub u32);
 /// A connected stream socket registered with the reactor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SocketId(pub u32);
+
+/// An eventfd that is watched by the reactor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EventId(pub u32);
 
 /// An operation that has finished.
 #[derive(Debug)]
@@ -100,6 +104,9 @@ trait Driver: Send + Sync + std::fmt::Debug {
     fn on_arena(&mut self, key: usize, arena: &Arena);
     fn on_file(&mut self, key: usize, file: &OwnedFd) -> io::Result<()>;
     fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()>;
+    fn on_event(&mut self, key: usize, event: &OwnedFd) -> io::Result<()>;
+    /// Watches it no more; `Shared` has to be told when it was watched for the last time.
+    fn on_event_removed(&mut self, shared: &mut Shared, key: usize);
     /// Nothing uses it any more; it is dropped right after.
     fn forget(&mut self, freed: &Freed);
     /// Starts the operation, or queues it until the next `wait`.
@@ -264,6 +271,34 @@ impl Reactor {
         if let Some(socket) = self.shared.sockets.live(id.0 as usize) {
             // It fails on a broken connection, whose receive says so.
             let _ = rustix::net::shutdown(&socket.fd, Shutdown::Write);
+        }
+    }
+
+    /// Watches an eventfd of somebody else, whose blocking mode does not matter: from now on there is a completion
+    /// under `token` after it was signalled, one or several times; also for signals from before. It is not
+    /// read. When it cannot be watched any more a last completion has an error.
+    ///
+    /// # Errors
+    /// The kernel's, when it is nothing that can be watched.
+    pub fn add_event(&mut self, event: OwnedFd, token: Token) -> io::Result<EventId> {
+        let key = self.shared.events.insert(Event { fd: event, token });
+        let (driver, shared) = self.parts();
+        if let Err(error) = driver.on_event(key, &shared.events.held(key).fd) {
+            shared.events.remove(key);
+            return Err(context("a descriptor cannot be watched", &error));
+        }
+        shared.events.hold(key);
+        Ok(EventId(key as u32))
+    }
+
+    /// Watches it no more, and closes it. Completions of earlier waits are all that there are of it.
+    pub fn remove_event(&mut self, id: EventId) {
+        let key = id.0 as usize;
+        if self.shared.events.live(key).is_some() {
+            self.shared.remove_event(key);
+            let (driver, shared) = self.parts();
+            driver.on_event_removed(shared, key);
+            self.drop_freed();
         }
     }
 

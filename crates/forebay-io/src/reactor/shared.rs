@@ -89,6 +89,13 @@ pub(super) struct Socket {
     is_sending: bool,
 }
 
+/// A descriptor that is watched.
+#[derive(Debug)]
+pub(super) struct Event {
+    pub(super) fd: OwnedFd,
+    pub(super) token: Token,
+}
+
 /// Something that was removed and that no operation uses any more: its key, and what is let go of when this
 /// is dropped.
 #[derive(Debug)]
@@ -96,6 +103,7 @@ pub(super) enum Freed {
     Arena(usize, #[expect(dead_code, reason = "held to be dropped")] Arc<Arena>),
     File(usize, #[expect(dead_code, reason = "held to be dropped")] OwnedFd),
     Socket(usize, OwnedFd),
+    Event(OwnedFd),
 }
 
 /// See the module.
@@ -104,6 +112,8 @@ pub(super) struct Shared {
     pub(super) arenas: Table<Arc<Arena>>,
     pub(super) files: Table<File>,
     pub(super) sockets: Table<Socket>,
+    /// Each is held by the driver while that watches it.
+    pub(super) events: Table<Event>,
     pub(super) ops: Slab<Op>,
     /// Operations that ended as they were started, or could not be started.
     pub(super) ended: Vec<Completion>,
@@ -125,6 +135,7 @@ impl Shared {
             arenas: Table::new(),
             files: Table::new(),
             sockets: Table::new(),
+            events: Table::new(),
             ops: Slab::with_capacity(entries as usize),
             ended: Vec::new(),
             freed: Vec::new(),
@@ -162,6 +173,25 @@ impl Shared {
         if let Some(socket) = self.sockets.remove(key) {
             self.freed.push(Freed::Socket(key, socket.fd));
         }
+    }
+
+    pub(super) fn remove_event(&mut self, key: usize) {
+        if let Some(event) = self.events.remove(key) {
+            self.freed.push(Freed::Event(event.fd));
+        }
+    }
+
+    /// The driver watches it no more.
+    pub(super) fn release_event(&mut self, key: usize) {
+        if let Some(event) = self.events.release(key) {
+            self.freed.push(Freed::Event(event.fd));
+        }
+    }
+
+    /// What is reported of a signal; nothing, once it was removed.
+    pub(super) fn signalled(&self, key: usize, result: io::Result<usize>) -> Option<Completion> {
+        let event = self.events.live(key)?;
+        Some(Completion { token: event.token, result, buffer: None })
     }
 
     /// Takes an operation and what it uses; its key. An operation on what is not there, or that is one too

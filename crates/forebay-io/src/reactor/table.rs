@@ -46,6 +46,11 @@ impl<T> Table<T> {
         self.entries.get(key).is_none_or(|entry| entry.is_removed)
     }
 
+    /// True while an operation uses it.
+    pub(super) fn is_held(&self, key: usize) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.uses > 0)
+    }
+
     /// One more operation uses it.
     pub(super) fn hold(&mut self, key: usize) {
         self.entries[key].uses += 1;
@@ -64,6 +69,11 @@ impl<T> Table<T> {
         let entry = self.entries.get_mut(key)?;
         entry.is_removed = true;
         (entry.uses == 0).then(|| self.entries.remove(key).thing)
+    }
+
+    /// The keys of every thing, removed or not.
+    pub(super) fn keys(&self) -> impl Iterator<Item = usize> {
+        self.entries.iter().map(|(key, _)| key)
     }
 
     /// Every thing, removed or not.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::{ArenaId, Completion, FileId, Reactor, ReactorKind, Region, SendPart, SocketId, Token};
 use crate::arena::Arena;
 
+mod events;
 mod files;
 mod lifetime;
 mod sockets;

@@ -7,11 +7,11 @@
 //!
 //! **Invariants.** The `user_data` of an operation is its key in `Shared::ops`, which owns all memory that
 //! the entry points to until [`Shared::finish`]; the vectors of a receive live in a box per socket.
-//! `expected` counts the entries given to the ring whose completion was not reaped.
+//! `expected` counts the entries given to the ring whose (last) completion was not reaped.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -29,6 +29,8 @@ mod setup;
 /// `user_data` of the read of the waker's eventfd, and of cancellations.
 const WAKER: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
+/// With the key of an event: its poll, which goes on until it is cancelled.
+const EVENT: u64 = 1 << 62;
 /// Flags of `io_uring_enter(2)`, from the kernel's `io_uring.h`.
 const ENTER_GETEVENTS: u32 = 1 << 0;
 const ENTER_EXT_ARG: u32 = 1 << 3;
@@ -291,10 +293,46 @@ impl Uring {
                     }
                 }
                 CANCEL => {}
+                user_data if user_data & EVENT != 0 => {
+                    completions.extend(self.on_signal(shared, &entry));
+                }
                 _ => completions.extend(self.end(shared, &entry)),
             }
         }
         is_woken
+    }
+
+    /// Polls a descriptor until it is cancelled.
+    fn watch(&mut self, key: usize, fd: RawFd) {
+        let poll = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).multi(true);
+        self.push(poll.build().user_data(EVENT | key as u64));
+    }
+
+    /// A descriptor was signalled, or is watched no more.
+    fn on_signal(&mut self, shared: &mut Shared, entry: &cqueue::Entry) -> Option<Completion> {
+        let key = (entry.user_data() & !EVENT) as usize;
+        let goes_on = cqueue::more(entry.flags());
+        // Each poll is expected to end once.
+        self.expected += usize::from(goes_on);
+        let result = match entry.result() {
+            error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+            events if events & i32::from(libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0 => {
+                Err(io::Error::from_raw_os_error(libc::EPIPE))
+            }
+            _ => Ok(0),
+        };
+        let completion = shared.signalled(key, result);
+        if !goes_on {
+            match &completion {
+                // The kernel ended it for want of room.
+                Some(Completion { result: Ok(_), .. }) => {
+                    let fd = shared.events.held(key).fd.as_raw_fd();
+                    self.watch(key, fd);
+                }
+                Some(_) | None => shared.release_event(key),
+            }
+        }
+        completion
     }
 
     /// An operation's completion, unless it has to go on.
@@ -393,8 +431,21 @@ impl Driver for Uring {
         Ok(())
     }
 
+    fn on_event(&mut self, key: usize, event: &OwnedFd) -> io::Result<()> {
+        self.watch(key, event.as_raw_fd());
+        Ok(())
+    }
+
+    fn on_event_removed(&mut self, shared: &mut Shared, key: usize) {
+        // One that failed is not polled any more, and gone.
+        if shared.events.is_held(key) {
+            self.cancel(EVENT | key as u64);
+        }
+    }
+
     fn forget(&mut self, freed: &Freed) {
         match freed {
+            Freed::Event(..) => {}
             Freed::Arena(key, _) => self.registered.remove_arena(&self.ring, *key),
             Freed::File(key, _) => self.registered.remove_file(&self.ring, *key),
             Freed::Socket(key, _) => self.registered.remove_socket(&self.ring, *key),
@@ -451,7 +502,9 @@ impl Driver for Uring {
         self.expected -= self.backlog.len();
         self.backlog.clear();
         let keys: Vec<u64> = shared.ops.iter().map(|(key, _)| key as u64).collect();
-        for user_data in keys.into_iter().chain([WAKER]) {
+        let events = shared.events.keys().map(|key| EVENT | key as u64);
+        let events: Vec<u64> = events.collect();
+        for user_data in keys.into_iter().chain(events).chain([WAKER]) {
             self.cancel(user_data);
         }
         let deadline = now_nanos() + STOP_NS_MAX;
