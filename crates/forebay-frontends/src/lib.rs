@@ -10,3 +10,4 @@ pub mod client;
 pub mod nbd;
 mod outbox;
 pub mod scsi;
+pub mod vhost_user;

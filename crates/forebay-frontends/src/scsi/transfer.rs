@@ -157,7 +157,7 @@ pub(super) fn compare_and_write(unit: &mut LogicalUnit, call: &Call) -> Answer {
     let blocks = call.cdb.u8(13);
     let range = Extent { lba: call.cdb.u64(2), blocks: blocks.into(), length_at: 13 }.on(unit)?;
     let medium = Medium::CompareAndWrite { range, fua: unit.fua(call.cdb.has(1, FUA)) };
-    if blocks > COMPARE_MAX || medium.data_out(BLOCK as u32) != call.data_out.into() {
+    if blocks > COMPARE_MAX || medium.data_out(BLOCK as u32) != u64::from(call.data_out) {
         return Err(Sense::cdb_field(13, 7).into());
     }
     on_medium(medium)

@@ -1,0 +1,235 @@
+use std::collections::BTreeMap;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use super::super::export::example;
+use super::*;
+
+/// A shard that writes down what it is asked for.
+#[derive(Debug, Default)]
+struct Recorder {
+    log: Vec<String>,
+    positions: BTreeMap<u16, u16>,
+}
+
+impl Shard for Recorder {
+    fn start(&mut self, queue: u16, setup: QueueSetup) -> std::result::Result<(), String> {
+        let RingSetup { base, descriptors, call, inflight, .. } = &setup.ring;
+        let (call, marks) = (call.is_some(), inflight.is_some());
+        let durable = setup.durable;
+        self.log.push(format!(
+            "start {queue} at {base} {:#x} call={call} marks={marks} durable={durable}",
+            descriptors.0
+        ));
+        Ok(())
+    }
+
+    fn order(&mut self, queue: u16, order: Order) -> Option<u16> {
+        self.log.push(match order {
+            Order::Stop => format!("stop {queue}"),
+            Order::Memory(_, waits) => format!("memory {queue} waits={waits}"),
+            Order::Call(call) => format!("call {queue} {}", call.is_some()),
+            Order::Durable(durable) => format!("durable {queue} {durable}"),
+        });
+        self.positions.get(&queue).copied()
+    }
+}
+
+const USER: u64 = 0x7f00_0000_0000;
+const LEN: u64 = 1 << 20;
+/// Version 1, indirect descriptors, event index and protocol features, and a cache that is flushed.
+const FEATURES: u64 = 1 << 32 | 1 << 28 | 1 << 29 | 1 << 30 | 1 << 9 | 1 << 11;
+
+fn device(export: Export) -> Device<Recorder> {
+    let report = Report(Arc::new(|_| {}));
+    Device::new(export, Recorder::default(), Arc::default(), report)
+}
+
+fn event() -> Option<File> {
+    Some(File::from(eventfd(0, EventfdFlags::CLOEXEC).unwrap()))
+}
+
+fn memory() -> File {
+    let file = memfd_create("memory", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, LEN).unwrap();
+    file.into()
+}
+
+fn region(guest: u64) -> VhostUserMemoryRegion {
+    VhostUserMemoryRegion::new(guest, LEN, USER + guest, 0)
+}
+
+fn single(guest: u64) -> VhostUserSingleMemoryRegion {
+    VhostUserSingleMemoryRegion::new(guest, LEN, USER + guest, 0)
+}
+
+/// What a hypervisor says until queue 0 runs.
+fn started(export: Export, features: u64) -> Device<Recorder> {
+    let mut device = device(export);
+    device.set_features(features).unwrap();
+    device.set_mem_table(&[region(0)], vec![memory()], None).unwrap();
+    set_up(&mut device, 0, 5);
+    device.set_vring_enable(0, true).unwrap();
+    device
+}
+
+fn set_up(device: &mut Device<Recorder>, queue: u8, base: u32) {
+    let index = queue.into();
+    let none = VhostUserVringAddrFlags::empty();
+    device.set_vring_num(index, 128).unwrap();
+    device.set_vring_base(index, base).unwrap();
+    device.set_vring_addr(index, none, USER + 0x1000, USER + 0x3000, USER + 0x2000, 0).unwrap();
+    device.set_vring_kick(queue, event()).unwrap();
+    device.set_vring_call(queue, event()).unwrap();
+}
+
+#[track_caller]
+fn check(device: &mut Device<Recorder>, expect: &[&str]) {
+    assert_eq!(std::mem::take(&mut device.shard.log), expect);
+}
+
+#[test]
+fn a_ring_runs_when_it_has_all_that_it_takes() {
+    let mut device = device(example());
+    device.set_features(FEATURES).unwrap();
+    device.set_mem_table(&[region(0)], vec![memory()], None).unwrap();
+    set_up(&mut device, 0, 5);
+    check(&mut device, &[]);
+    device.set_vring_enable(0, true).unwrap();
+    check(&mut device, &["start 0 at 5 0x1000 call=true marks=false durable=false"]);
+    // Without protocol features rings need no message to be enabled.
+    let mut device = self::device(example());
+    device.set_features(FEATURES & !(1 << 30)).unwrap();
+    device.set_mem_table(&[region(0)], vec![memory()], None).unwrap();
+    set_up(&mut device, 1, 0);
+    check(
+        &mut device,
+        &["start 1 at 0 0x1000 call=false marks=false durable=false", "call 1 true"],
+    );
+}
+
+#[test]
+fn a_stopped_ring_goes_on_where_it_was() {
+    let mut device = started(example(), FEATURES);
+    device.shard.log.clear();
+    device.shard.positions.insert(0, 77);
+    device.set_vring_enable(0, false).unwrap();
+    device.set_vring_enable(0, true).unwrap();
+    check(&mut device, &["stop 0", "start 0 at 77 0x1000 call=true marks=false durable=false"]);
+    let state = device.get_vring_base(0).unwrap();
+    assert_eq!((state.index, state.num), (0, 77));
+    check(&mut device, &["stop 0"]);
+    device.set_vring_enable(0, true).unwrap();
+    check(&mut device, &[]);
+    assert!(device.get_vring_base(2).is_err(), "there are two queues");
+}
+
+#[test]
+fn a_running_ring_is_told_of_memory_and_calls() {
+    let mut device = started(example(), FEATURES);
+    device.shard.log.clear();
+    device.add_mem_region(&single(LEN), memory(), None).unwrap();
+    device.remove_mem_region(&single(LEN)).unwrap();
+    device.set_mem_table(&[region(0)], vec![memory()], None).unwrap();
+    device.set_vring_call(0, None).unwrap();
+    check(
+        &mut device,
+        &["memory 0 waits=false", "memory 0 waits=true", "memory 0 waits=true", "call 0 false"],
+    );
+    assert!(device.remove_mem_region(&single(LEN)).is_err());
+    assert!(device.set_vring_num(0, 64).is_err(), "it runs");
+}
+
+#[test]
+fn a_ring_outside_of_the_memory_does_not_run() {
+    let mut device = device(example());
+    device.set_features(FEATURES).unwrap();
+    set_up(&mut device, 0, 0);
+    let error = device.set_vring_enable(0, true).unwrap_err().to_string();
+    assert!(error.contains("not in the memory that is shared"), "{error}");
+    for size in [0, 3, 2048, 1 << 20] {
+        assert!(device.set_vring_num(0, size).is_err(), "{size}");
+    }
+    assert!(device.set_vring_kick(0, None).is_err());
+    assert!(device.set_features(1 << 34).is_err());
+    assert!(device.set_protocol_features(1 << 40).is_err());
+}
+
+#[test]
+fn the_end_of_a_session_stops_what_runs() {
+    let mut device = started(example(), FEATURES);
+    set_up(&mut device, 1, 0);
+    device.shard.log.clear();
+    device.end();
+    device.end();
+    check(&mut device, &["stop 0"]);
+}
+
+fn switch(device: &mut Device<Recorder>, on: u8) {
+    device.set_config(32, &[on], VhostUserConfigFlags::WRITABLE).unwrap();
+}
+
+fn shown(device: &mut Device<Recorder>) -> u8 {
+    device.get_config(32, 1, VhostUserConfigFlags::empty()).unwrap()[0]
+}
+
+#[test]
+fn writes_are_durable_unless_the_guest_flushes_and_its_cache_is_on() {
+    let mut device = started(example(), FEATURES);
+    device.shard.log.clear();
+    assert_eq!(shown(&mut device), 1);
+    switch(&mut device, 0);
+    switch(&mut device, 0);
+    assert_eq!(shown(&mut device), 0);
+    switch(&mut device, 1);
+    device.set_config(0, &[9], VhostUserConfigFlags::WRITABLE).unwrap();
+    check(&mut device, &["durable 0 true", "durable 0 false"]);
+    // A driver that does not flush.
+    let mut device = started(example(), FEATURES & !(1 << 9));
+    check(&mut device, &["start 0 at 5 0x1000 call=true marks=false durable=true"]);
+    // A disk without a cache, whatever its guest tries.
+    let off = Export { write_cache: false, ..example() };
+    let mut device = started(off, FEATURES & !(1 << 9 | 1 << 11));
+    switch(&mut device, 1);
+    assert_eq!(shown(&mut device), 0);
+    check(&mut device, &["start 0 at 5 0x1000 call=true marks=false durable=true"]);
+}
+
+#[test]
+fn a_cache_that_was_switched_off_stays_off_over_a_kill() {
+    let mut device = device(example());
+    let wanted = VhostUserInflight::new(0, 0, 2, 128);
+    let (given, file) = device.get_inflight_fd(&wanted).unwrap();
+    assert_eq!({ given.mmap_size }, Region::bytes(2, 128));
+    device.set_inflight_fd(&given, file.try_clone().unwrap()).unwrap();
+    assert_eq!(shown(&mut device), 1);
+    switch(&mut device, 0);
+    drop(device);
+    let mut next = self::device(example());
+    assert_eq!(shown(&mut next), 1, "it cannot know yet");
+    next.set_inflight_fd(&given, file.try_clone().unwrap()).unwrap();
+    assert_eq!(shown(&mut next), 0);
+    next.set_features(FEATURES).unwrap();
+    next.set_mem_table(&[region(0)], vec![memory()], None).unwrap();
+    set_up(&mut next, 0, 0);
+    next.set_vring_enable(0, true).unwrap();
+    check(&mut next, &["start 0 at 0 0x1000 call=true marks=true durable=true"]);
+    // Another guest in the same machine begins with a cache.
+    next.reset_device().unwrap();
+    assert_eq!(shown(&mut next), 1);
+    let mut last = self::device(example());
+    last.set_inflight_fd(&given, file).unwrap();
+    assert_eq!(shown(&mut last), 1);
+}
+
+#[test]
+fn regions_for_requests_in_flight_are_bounded() {
+    let mut device = device(example());
+    for (queues, size) in [(17, 128), (1, 2048), (u16::MAX, u16::MAX)] {
+        let wanted = VhostUserInflight::new(0, 0, queues, size);
+        assert!(device.get_inflight_fd(&wanted).is_err());
+    }
+    let short = VhostUserInflight::new(64, 0, 2, 128);
+    assert!(device.set_inflight_fd(&short, memory()).is_err());
+}

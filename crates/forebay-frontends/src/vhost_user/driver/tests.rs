@@ -1,0 +1,317 @@
+use super::super::inflight::Region;
+use super::*;
+use guest::{Guest, NEXT, RING, SIZE, Shard, WRITE};
+
+mod guest;
+
+const IN: u32 = 0;
+const OUT: u32 = 1;
+const FLUSH: u32 = 4;
+const SERIAL: u32 = 8;
+const DISCARD: u32 = 11;
+
+fn region() -> Region {
+    Region::create(2, RING).unwrap().0
+}
+
+/// A shard with one queue whose guest has kicked.
+fn one(guest: &mut Guest) -> (Shard, Orders) {
+    let mut shard = Shard::new();
+    let orders = shard.attach(guest);
+    guest.kick();
+    (shard, orders)
+}
+
+#[test]
+fn what_is_written_is_read_from_primary_storage_and_from_ram() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, _orders) = one(&mut guest);
+    guest.ask(0, IN, 8, 4096, None);
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 4097, 0)]);
+    let expect = shard.backend[8 * 512..][..4096].to_vec();
+    assert_eq!(guest.data(0, 4096), expect);
+    assert!(guest.was_called());
+    guest.ask(3, IN, 9, 1024, None);
+    guest.ask(6, OUT, 10, 2048, Some(7));
+    guest.kick();
+    assert_eq!(shard.answers(&mut guest, 2), [(3, 1025, 0), (6, 1, 0)]);
+    assert_eq!(guest.data(3, 1024), expect[512..1536]);
+    assert_eq!(shard.backend[10 * 512..][..2048], [7; 2048]);
+    guest.ask(0, IN, 8, 4096, None);
+    guest.ask(9, FLUSH, 0, 0, None);
+    guest.kick();
+    shard.answers(&mut guest, 2);
+    assert_eq!(guest.data(0, 4096)[1024..3072], [7; 2048]);
+    assert!(guest.was_called());
+}
+
+#[test]
+fn the_disk_has_a_serial_number() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, _orders) = one(&mut guest);
+    guest.ask(0, SERIAL, 0, 20, None);
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 21, 0)]);
+    assert_eq!(guest.data(0, 3), *b"db\0");
+}
+
+#[test]
+fn what_the_disk_cannot_do_is_an_error_and_nothing_else() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, _orders) = one(&mut guest);
+    guest.ask(0, IN, SIZE / 512, 512, None);
+    guest.ask(3, OUT, SIZE / 512 - 1, 1024, Some(1));
+    guest.ask(6, IN, 0, 100, None);
+    guest.ask(9, 99, 0, 0, None);
+    guest.ask(12, DISCARD, 0, 8, Some(0));
+    guest.ask(15, IN, 0, 512, None);
+    let mut statuses = shard.answers(&mut guest, 6);
+    statuses.sort();
+    let expect = [(0, 1, 1), (3, 1, 1), (6, 1, 1), (9, 1, 2), (12, 1, 1), (15, 513, 0)];
+    assert_eq!(statuses, expect);
+}
+
+#[test]
+fn a_full_ring_is_answered_in_turns() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, _orders) = one(&mut guest);
+    for round in 0..20_u64 {
+        for request in 0..u64::from(RING / 3) {
+            let sector = (round * 100 + request) % 1000;
+            guest.ask(3 * request as u16, IN, sector, 512, None);
+        }
+        guest.kick();
+        shard.answers(&mut guest, (RING / 3).into());
+        for request in 0..u64::from(RING / 3) {
+            let sector = (round * 100 + request) as usize % 1000;
+            assert_eq!(guest.data(3 * request as u16, 512), shard.backend[sector * 512..][..512]);
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_changes_its_memory_changes_no_write_under_way() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, _orders) = one(&mut guest);
+    shard.is_holding = true;
+    guest.ask(0, OUT, 0, 4096, Some(5));
+    shard.run("the write is under way", |shard| !shard.held.is_empty());
+    guest.change_data(0, 4096, 6);
+    // Descriptors are read once, too.
+    guest.describe(1, u64::MAX, 1, WRITE, 9);
+    guest.describe(2, u64::MAX, 1, WRITE, 9);
+    shard.is_holding = false;
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 1, 0)]);
+    assert_eq!(shard.backend[..4096], [5; 4096]);
+}
+
+/// Each way to break a ring; `breaks` is given one with a request in flight.
+fn check_broken(breaks: impl Fn(&mut Guest)) {
+    let (mut guest, mut other) = (Guest::new(0, None), Guest::new(1, None));
+    let mut shard = Shard::new();
+    let setup = guest.setup();
+    let counters = setup.counters.clone();
+    let orders = shard.attach_with(setup).unwrap();
+    let _other_orders = shard.attach(&other);
+    shard.is_holding = true;
+    guest.ask(0, IN, 0, 512, None);
+    guest.kick();
+    shard.run("the read is under way", |shard| !shard.held.is_empty());
+    breaks(&mut guest);
+    guest.kick();
+    shard.run("it is found broken", |_| counters.broken.load(Ordering::Relaxed) == 1);
+    // What was taken is answered, nothing more is taken, and the other queue has not noticed.
+    shard.is_holding = false;
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 513, 0)]);
+    guest.ask(9, IN, 0, 512, None);
+    guest.kick();
+    other.ask(0, IN, 0, 512, None);
+    other.kick();
+    assert_eq!(shard.answers(&mut other, 1), [(0, 513, 0)]);
+    assert!(guest.answers().is_empty());
+    assert_eq!(counters.broken.load(Ordering::Relaxed), 1);
+    let end = std::thread::spawn(move || orders.give(Order::Stop));
+    shard.run("it can be stopped", |_| end.is_finished());
+    assert!(end.join().unwrap().is_some());
+}
+
+#[test]
+fn a_broken_ring_stops_its_queue_and_nothing_else() {
+    check_broken(|guest| guest.offer(RING));
+    check_broken(|guest| guest.offer(u16::MAX));
+    check_broken(|guest| guest.set_available(1000));
+    check_broken(|guest| guest.offer(0));
+    check_broken(|guest| {
+        guest.describe(30, 0x1000, 16, NEXT, 30);
+        guest.offer(30);
+    });
+    check_broken(|guest| {
+        guest.describe(30, 1 << 40, 16, 0, 0);
+        guest.offer(30);
+    });
+    check_broken(|guest| {
+        guest.describe(30, 0x1000, 16, 0, 0);
+        guest.offer(30);
+    });
+    check_broken(|guest| {
+        guest.describe(30, 0x1000, 1, WRITE, 0);
+        guest.offer(30);
+    });
+}
+
+#[test]
+fn what_was_in_flight_at_a_kill_is_done_by_the_next_daemon_in_its_order() {
+    let mut guest = Guest::new(1, Some(region()));
+    let (mut shard, _orders) = one(&mut guest);
+    // One that is answered out of order before, so that the rest is not the end of the available ring.
+    shard.is_holding = true;
+    guest.ask(0, OUT, 0, 512, Some(1));
+    guest.ask(3, OUT, 0, 512, Some(2));
+    guest.ask(6, OUT, 0, 512, Some(3));
+    guest.ask(9, SERIAL, 0, 20, None);
+    assert_eq!(shard.answers(&mut guest, 1), [(9, 21, 0)]);
+    // kill -9: nothing is told to anybody. What came meanwhile is not lost either.
+    let backend = std::mem::take(&mut shard.backend);
+    drop(shard);
+    guest.ask(12, IN, 0, 512, None);
+    let mut shard = Shard::over(backend);
+    let setup = guest.setup();
+    let counters = setup.counters.clone();
+    let _orders = shard.attach_with(setup).unwrap();
+    let answers = shard.answers(&mut guest, 4);
+    assert_eq!(answers, [(0, 1, 0), (3, 1, 0), (6, 1, 0), (12, 513, 0)]);
+    assert_eq!(guest.data(12, 512), [3; 512], "the last of the three was the last");
+    assert_eq!(counters.replayed.load(Ordering::Relaxed), 3);
+    assert!(guest.was_called());
+}
+
+#[test]
+fn a_daemon_that_dies_again_and_again_loses_and_repeats_no_answer() {
+    let mut guest = Guest::new(0, Some(region()));
+    let mut shard = Shard::new();
+    let mut answered = Vec::new();
+    let heads: Vec<u16> = (0..40).map(|request| 3 * request).collect();
+    for &head in &heads {
+        guest.ask(head, OUT, u64::from(head % 12), 512, Some(head as u8));
+    }
+    for life in 0..12 {
+        let backend = std::mem::take(&mut shard.backend);
+        shard = Shard::over(backend);
+        let _orders = shard.attach(&guest);
+        // Each life ends with some of its I/O done and some not.
+        shard.is_holding = true;
+        shard.turn();
+        let done = shard.held.len() * life / 12;
+        let rest = shard.held.split_off(done);
+        shard.is_holding = false;
+        shard.turn();
+        drop(rest);
+        answered.extend(guest.answers().into_iter().map(|(head, _, _)| head));
+    }
+    let backend = std::mem::take(&mut shard.backend);
+    shard = Shard::over(backend);
+    let _orders = shard.attach(&guest);
+    shard.run("all is answered", |_| {
+        answered.extend(guest.answers().into_iter().map(|(head, _, _)| head));
+        answered.len() >= heads.len()
+    });
+    answered.sort();
+    assert_eq!(answered, heads);
+}
+
+#[test]
+fn a_guest_that_was_answered_and_not_woken_is_woken_by_the_next_daemon() {
+    let mut guest = Guest::new(0, Some(region()));
+    let (mut shard, _orders) = one(&mut guest);
+    guest.ask(0, SERIAL, 0, 20, None);
+    shard.run("it is answered", |_| guest.was_called());
+    // Killed between the answer and the call: the guest sleeps, and nothing else is under way.
+    drop(shard);
+    let mut shard = Shard::new();
+    let _orders = shard.attach(&guest);
+    shard.run("it is woken", |_| guest.was_called());
+    assert_eq!(guest.answers(), [(0, 21, 0)]);
+}
+
+#[test]
+fn a_disk_that_ends_leaves_what_it_did_not_do_to_the_next_daemon() {
+    let mut guest = Guest::new(0, Some(region()));
+    let (mut shard, _orders) = one(&mut guest);
+    let Port { engine, actions, .. } = &mut shard.port;
+    engine.shut_down(Nanos::from_millis(1000), actions);
+    guest.ask(0, OUT, 0, 512, Some(9));
+    shard.run("it was refused", |shard| {
+        shard.each(0, |client, cx| client.close(cx));
+        shard.clients[0].is_none()
+    });
+    assert!(guest.answers().is_empty());
+    let mut shard = Shard::new();
+    let _orders = shard.attach(&guest);
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 1, 0)]);
+    assert_eq!(shard.backend[..512], [9; 512]);
+}
+
+#[test]
+fn a_stop_waits_for_what_was_taken_and_says_where_the_ring_is() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, orders) = one(&mut guest);
+    shard.is_holding = true;
+    guest.ask(0, IN, 0, 512, None);
+    shard.run("the read is under way", |shard| !shard.held.is_empty());
+    let end = std::thread::spawn(move || (orders.give(Order::Stop), orders));
+    for _ in 0..20 {
+        shard.turn();
+        assert!(!end.is_finished());
+    }
+    shard.is_holding = false;
+    shard.run("it has ended", |_| end.is_finished());
+    let (position, orders) = end.join().unwrap();
+    assert_eq!(position, Some(1));
+    assert_eq!(guest.answers(), [(0, 513, 0)]);
+    assert_eq!(orders.give(Order::Stop), Some(1), "it is gone, and where it was is known");
+}
+
+#[test]
+fn requests_keep_the_memory_that_they_were_taken_from() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, orders) = one(&mut guest);
+    shard.is_holding = true;
+    guest.ask(0, IN, 4, 512, None);
+    shard.run("the read is under way", |shard| !shard.held.is_empty());
+    let old = guest.memory.clone();
+    let tables = {
+        let mut bytes = vec![0; 0x10000];
+        old.read_slice(&mut bytes, GuestAddress(0)).unwrap();
+        bytes
+    };
+    let mut other = Guest::new(0, None);
+    other.memory.write_slice(&tables, GuestAddress(0)).unwrap();
+    let map = other.memory.clone();
+    let told = std::thread::spawn(move || (orders.give(Order::Memory(map, true)), orders));
+    for _ in 0..20 {
+        shard.turn();
+        assert!(!told.is_finished(), "the old memory is in use");
+    }
+    shard.is_holding = false;
+    shard.run("it is told", |_| told.is_finished());
+    assert_eq!(guest.data(0, 512), shard.backend[4 * 512..][..512], "into the old memory");
+    assert_eq!(other.answers().len(), 1, "and answered in the ring of now");
+}
+
+#[test]
+fn a_ring_that_is_none_is_refused() {
+    let guest = Guest::new(0, Some(region()));
+    let refused = |change: &dyn Fn(&mut RingSetup)| {
+        let mut setup = guest.setup();
+        change(&mut setup.ring);
+        Shard::new().attach_with(setup).is_err()
+    };
+    assert!(refused(&|ring| ring.size = 100));
+    assert!(refused(&|ring| ring.size = 0));
+    assert!(refused(&|ring| ring.descriptors = GuestAddress(1 << 40)));
+    assert!(refused(&|ring| ring.used = GuestAddress((16 << 20) - 8)));
+    assert!(refused(&|ring| ring.available = GuestAddress(0x4001)));
+    assert!(refused(&|ring| ring.queue = 2));
+    assert!(!refused(&|_| {}));
+}
+
+use crate::client::Port;

@@ -1,0 +1,243 @@
+//! A guest's memory: the regions that its hypervisor shares, mapped, and what addresses mean.
+//!
+//! Regions come all at once or one by one. Each change makes a new map; queues go on with the old one until they are
+//! given the new one, so that a request in flight keeps the memory that its pieces were checked against.
+//!
+//! **Limit:** whoever owns the control socket can cut a shared file short under our mapping; the access that
+//! follows ends the process (SIGBUS). Guests cannot do that, their hypervisor can.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use rustix::fs::FileType;
+use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserSingleMemoryRegion};
+use vm_memory::{
+    FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion, GuestRegionCollection,
+    GuestRegionMmap, MmapRegion,
+};
+
+/// Regions at most, as it is told to hypervisors; QEMU has 509 slots of hot-plugged memory at most.
+pub const REGIONS_MAX: u64 = 509;
+
+/// A map of a guest's memory that does not change.
+pub type Map = Arc<GuestMemoryMmap>;
+
+/// Why memory cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The kernel does not map it.
+    #[error("memory that the hypervisor shares cannot be mapped: {0}")]
+    Map(String),
+    /// It overlaps with other memory, or there is too much of it.
+    #[error("memory that the hypervisor shares does not fit: {0}")]
+    Fit(String),
+    /// It was not there.
+    #[error("there is no memory of {len} bytes at {address:#x} to be removed")]
+    Unknown {
+        /// Where.
+        address: u64,
+        /// How many bytes.
+        len: u64,
+    },
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Memory {
+    regions: Vec<Region>,
+    map: Map,
+}
+
+#[derive(Clone, Debug)]
+struct Region {
+    /// Where it is in the address space of the hypervisor.
+    user: u64,
+    region: Arc<GuestRegionMmap>,
+}
+
+/// A region as it is announced.
+#[derive(Clone, Copy, Debug)]
+pub struct Announced {
+    /// Where it is for the guest.
+    pub guest: u64,
+    /// Where it is for the hypervisor.
+    pub user: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Where it begins in its file.
+    pub offset: u64,
+}
+
+impl From<&VhostUserMemoryRegion> for Announced {
+    fn from(region: &VhostUserMemoryRegion) -> Announced {
+        Announced {
+            guest: region.guest_phys_addr,
+            user: region.user_addr,
+            len: region.memory_size,
+            offset: region.mmap_offset,
+        }
+    }
+}
+
+impl From<&VhostUserSingleMemoryRegion> for Announced {
+    fn from(region: &VhostUserSingleMemoryRegion) -> Announced {
+        Announced::from(&**region)
+    }
+}
+
+impl Memory {
+    /// The map now.
+    pub fn map(&self) -> Map {
+        self.map.clone()
+    }
+
+    /// Replaces everything.
+    ///
+    /// # Errors
+    /// See [`MemoryError`]; nothing changed then.
+    pub fn replace(
+        &mut self,
+        regions: impl Iterator<Item = (Announced, File)>,
+    ) -> Result<(), MemoryError> {
+        let regions = regions.map(|(region, file)| Region::map(region, file));
+        self.set(regions.collect::<Result<_, _>>()?)
+    }
+
+    /// Adds a region.
+    ///
+    /// # Errors
+    /// As [`Memory::replace`].
+    pub fn add(&mut self, region: Announced, file: File) -> Result<(), MemoryError> {
+        if self.regions.len() as u64 >= REGIONS_MAX {
+            return Err(MemoryError::Fit(format!("more than {REGIONS_MAX} regions")));
+        }
+        let mut regions = self.regions.clone();
+        regions.push(Region::map(region, file)?);
+        self.set(regions)
+    }
+
+    /// Removes a region.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn remove(&mut self, gone: Announced) -> Result<(), MemoryError> {
+        let is_it = |region: &Region| {
+            region.region.start_addr().0 == gone.guest
+                && region.region.len() == gone.len
+                && region.user == gone.user
+        };
+        let unknown = MemoryError::Unknown { address: gone.guest, len: gone.len };
+        let index = self.regions.iter().position(is_it).ok_or(unknown)?;
+        let mut regions = self.regions.clone();
+        regions.remove(index);
+        self.set(regions)
+    }
+
+    /// The guest's address of what is at `user` in the hypervisor's address space.
+    pub fn guest_address(&self, user: u64) -> Option<GuestAddress> {
+        self.regions.iter().find_map(|region| {
+            let offset = user.checked_sub(region.user)?;
+            let start = region.region.start_addr().0;
+            (offset < region.region.len()).then(|| GuestAddress(start + offset))
+        })
+    }
+
+    fn set(&mut self, mut regions: Vec<Region>) -> Result<(), MemoryError> {
+        regions.sort_by_key(|region| region.region.start_addr());
+        let map = match &regions[..] {
+            [] => GuestRegionCollection::default(),
+            some => GuestRegionCollection::from_arc_regions(
+                some.iter().map(|region| region.region.clone()).collect(),
+            )
+            .map_err(|error| MemoryError::Fit(error.to_string()))?,
+        };
+        (self.regions, self.map) = (regions, Arc::new(map));
+        Ok(())
+    }
+}
+
+impl Region {
+    fn map(announced: Announced, file: File) -> Result<Region, MemoryError> {
+        let mapping = map(file, announced.offset, announced.len).map_err(MemoryError::Map)?;
+        let region = GuestRegionMmap::new(mapping, GuestAddress(announced.guest));
+        let region = region.ok_or_else(|| MemoryError::Fit("beyond all addresses".into()))?;
+        Ok(Region { user: announced.user, region: Arc::new(region) })
+    }
+}
+
+/// Maps a part of a file that is shared with us. The library does not look whether the file has it.
+pub(super) fn map(file: File, offset: u64, len: u64) -> Result<MmapRegion, String> {
+    let status = rustix::fs::fstat(&file).map_err(|error| error.to_string())?;
+    let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+    let end = offset.checked_add(len).ok_or("it is beyond all addresses")?;
+    if is_regular && end > status.st_size as u64 {
+        return Err(format!("it ends at {end}, its file at {}", status.st_size));
+    }
+    let len = usize::try_from(len).map_err(|_| "it is too long")?;
+    MmapRegion::from_file(FileOffset::new(file, offset), len).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use vm_memory::Bytes;
+
+    use super::*;
+
+    fn file(len: u64) -> File {
+        let file = memfd_create("memory", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, len).unwrap();
+        file.into()
+    }
+
+    fn region(guest: u64, user: u64, len: u64) -> Announced {
+        Announced { guest, user, len, offset: 0 }
+    }
+
+    #[test]
+    fn addresses_of_the_hypervisor_become_the_guests() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.guest_address(0), None);
+        let regions = [(0x10000, 0x7000_0000), (0, 0x5000_0000)];
+        let regions = regions.map(|(guest, user)| (region(guest, user, 0x2000), file(0x2000)));
+        memory.replace(regions.into_iter()).unwrap();
+        for (user, guest) in [
+            (0x7000_0000, Some(0x10000)),
+            (0x7000_1fff, Some(0x11fff)),
+            (0x7000_2000, None),
+            (0x5000_0010, Some(0x10)),
+            (0, None),
+        ] {
+            assert_eq!(memory.guest_address(user), guest.map(GuestAddress), "{user:#x}");
+        }
+    }
+
+    #[test]
+    fn an_old_map_stays_as_it_was() {
+        let mut memory = Memory::default();
+        memory.add(region(0, 0x1000, 0x1000), file(0x1000)).unwrap();
+        let old = memory.map();
+        memory.add(region(0x1000, 0x9000, 0x1000), file(0x1000)).unwrap();
+        memory.map().write_slice(b"abcd", GuestAddress(0xffe)).unwrap();
+        memory.remove(region(0, 0x1000, 0x1000)).unwrap();
+        assert!(memory.map().read_obj::<u8>(GuestAddress(0xffe)).is_err());
+        assert_eq!(old.read_obj::<u16>(GuestAddress(0xffe)).unwrap().to_le_bytes(), *b"ab");
+        assert_eq!(memory.map().read_obj::<u8>(GuestAddress(0x1000)).unwrap(), b'c');
+        let error = memory.remove(region(0, 0x1000, 0x1000)).unwrap_err();
+        assert!(matches!(error, MemoryError::Unknown { address: 0, len: 0x1000 }), "{error}");
+    }
+
+    #[test]
+    fn what_does_not_fit_changes_nothing() {
+        let mut memory = Memory::default();
+        memory.add(region(0, 0, 0x2000), file(0x2000)).unwrap();
+        assert!(memory.add(region(0x1000, 0x9000, 0x1000), file(0x1000)).is_err(), "overlaps");
+        assert!(memory.add(region(0x9000, 0x9000, 0x2000), file(0x1000)).is_err(), "short file");
+        assert!(memory.add(region(u64::MAX, 0x9000, 0x1000), file(0x1000)).is_err(), "too far");
+        assert_eq!(memory.map().iter().count(), 1);
+        memory.remove(region(0, 0, 0x2000)).unwrap();
+        assert_eq!(memory.map().iter().count(), 0);
+    }
+
+    use vm_memory::GuestMemoryBackend;
+}

@@ -1,0 +1,294 @@
+//! A split ring: what the guest has made available, what it is answered, who is to be woken.
+//!
+//! ```text
+//!   available ring ─ next ─► head ─ take ─► in flight ─ answer ─► used ring ─ notify ─► call
+//!        ▲                                                                              (once a batch)
+//!   replayed first: what was in flight when a daemon before us was killed
+//! ```
+//! Requests are taken in the order in which they were made available, and marked as they are taken. So what is
+//! answered and what is marked are together the start of the available ring, and a new daemon goes on at
+//! `used index + marked`, whatever base it is told.
+//!
+//! **Invariant:** a request is marked before it is submitted, and unmarked after its answer is in the used ring.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+
+use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{Bytes, GuestAddress};
+
+use super::chain::{self, Broken, Pieces};
+use super::inflight::{Inflight, Region, RegionError};
+use super::memory::Map;
+
+/// Descriptors of a ring at most.
+pub const SIZE_MAX: u16 = 1024;
+
+/// What a ring is made from.
+#[derive(Debug)]
+pub struct RingSetup {
+    /// Which of its device's.
+    pub queue: u16,
+    /// Descriptors, a power of two.
+    pub size: u16,
+    /// The table of descriptors.
+    pub descriptors: GuestAddress,
+    /// The available ring.
+    pub available: GuestAddress,
+    /// The used ring.
+    pub used: GuestAddress,
+    /// The next available entry, where nothing is known of requests in flight.
+    pub base: u16,
+    /// Notifications are told by positions in the ring.
+    pub event_index: bool,
+    /// The guest's memory.
+    pub memory: Map,
+    /// Where requests in flight are marked.
+    pub inflight: Option<Region>,
+    /// Whom to wake; nobody, when the guest looks by itself.
+    pub call: Option<OwnedFd>,
+}
+
+/// Why a ring cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// The addresses or the size cannot be right.
+    #[error(
+        "queue {queue}: a ring of {size} descriptors at {descriptors:#x}, {available:#x}, {used:#x} is none"
+    )]
+    Setup {
+        /// Which.
+        queue: u16,
+        /// Descriptors.
+        size: u16,
+        /// Their table.
+        descriptors: u64,
+        /// The available ring.
+        available: u64,
+        /// The used ring.
+        used: u64,
+    },
+    /// The descriptor that the guest kicks.
+    #[error("queue {queue}: {error}")]
+    Kick {
+        /// Which.
+        queue: u16,
+        /// The kernel's reason.
+        error: std::io::Error,
+    },
+    /// The memory for requests in flight.
+    #[error("queue {queue}: {error}")]
+    Inflight {
+        /// Which.
+        queue: u16,
+        /// What is wrong with it.
+        error: RegionError,
+    },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Ring {
+    queue: Queue,
+    memory: Map,
+    inflight: Option<Inflight>,
+    /// To be submitted again, in this order.
+    replay: VecDeque<u16>,
+    /// Entries of the available ring up to here were seen.
+    seen: u16,
+    call: Option<OwnedFd>,
+    /// Something was answered since the guest was asked whether it wants to know.
+    has_answered: bool,
+    /// The guest was not woken yet.
+    is_new: bool,
+}
+
+impl Ring {
+    /// Takes a ring over, where it is.
+    ///
+    /// # Errors
+    /// See [`RingError`].
+    pub fn open(setup: RingSetup) -> Result<Ring, RingError> {
+        let RingSetup { queue: number, size, descriptors, available, used, .. } = setup;
+        let invalid = || RingError::Setup {
+            queue: number,
+            size,
+            descriptors: descriptors.0,
+            available: available.0,
+            used: used.0,
+        };
+        let memory = setup.memory;
+        let mut queue = Queue::new(SIZE_MAX).map_err(|_| invalid())?;
+        queue.try_set_size(size).map_err(|_| invalid())?;
+        queue.try_set_desc_table_address(descriptors).map_err(|_| invalid())?;
+        queue.try_set_avail_ring_address(available).map_err(|_| invalid())?;
+        queue.try_set_used_ring_address(used).map_err(|_| invalid())?;
+        queue.set_event_idx(setup.event_index);
+        queue.set_ready(true);
+        if !queue.is_valid(&*memory) {
+            return Err(invalid());
+        }
+        let used = queue.used_idx(&*memory, Ordering::Acquire).map_err(|_| invalid())?.0;
+        let offered = queue.avail_idx(&*memory, Ordering::Acquire).map_err(|_| invalid())?.0;
+        queue.set_next_used(used);
+        let (mut inflight, mut replay, mut next) = (None, Vec::new(), setup.base);
+        if let Some(region) = setup.inflight {
+            let (marks, mut marked) = Inflight::open(&region, number, size, used)
+                .map_err(|error| RingError::Inflight { queue: number, error })?;
+            // More marks than requests that are not answered: they are of another life of the ring.
+            if usize::from(offered.wrapping_sub(used)) < marked.len() {
+                marked.drain(..).for_each(|head| marks.answered(head, used));
+            }
+            next = used.wrapping_add(marked.len() as u16);
+            (inflight, replay) = (Some(marks), marked);
+        }
+        queue.set_next_avail(next);
+        let (call, replay) = (setup.call, replay.into());
+        let (seen, has_answered, is_new) = (next, true, true);
+        Ok(Ring { queue, memory, inflight, replay, seen, call, has_answered, is_new })
+    }
+
+    /// Descriptors.
+    pub fn size(&self) -> u16 {
+        self.queue.size()
+    }
+
+    /// The next entry of the available ring.
+    pub fn position(&self) -> u16 {
+        self.queue.next_avail()
+    }
+
+    /// Whether a daemon after this one is told what was in flight.
+    pub fn survives(&self) -> bool {
+        self.inflight.is_some()
+    }
+
+    /// The guest's memory changed.
+    pub fn set_memory(&mut self, memory: Map) {
+        self.memory = memory;
+    }
+
+    /// Somebody else is to be woken. He may have missed what went before.
+    pub fn set_call(&mut self, call: Option<OwnedFd>) {
+        self.call = call;
+        wake(self.call.as_ref());
+    }
+
+    /// Takes the next request: the head of its chain.
+    ///
+    /// # Errors
+    /// The ring says what cannot be.
+    pub fn next_head(&mut self) -> Result<Option<u16>, Broken> {
+        if let Some(head) = self.replay.pop_front() {
+            return Ok(Some(head));
+        }
+        let next = self.queue.next_avail();
+        if next == self.seen {
+            self.seen = self.offered()?;
+            if self.seen.wrapping_sub(next) > self.queue.size() {
+                return Err(Broken::Available);
+            }
+            if self.seen == next {
+                return Ok(None);
+            }
+        }
+        let place = u64::from(next % self.queue.size());
+        let address = self.queue.avail_ring() + 4 + 2 * place;
+        let head: u16 = self
+            .memory
+            .load(GuestAddress(address), Ordering::Acquire)
+            .map_err(|_| Broken::Address { address, len: 2 })?;
+        let head = u16::from_le(head);
+        if head >= self.queue.size() {
+            return Err(Broken::Index(head));
+        }
+        self.queue.set_next_avail(next.wrapping_add(1));
+        Ok(Some(head))
+    }
+
+    /// Reads the chain of a request.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn walk(&self, head: u16, pieces: &mut Pieces) -> Result<(), Broken> {
+        let table = GuestAddress(self.queue.desc_table());
+        chain::walk(&self.memory, table, self.queue.size(), head, pieces)
+    }
+
+    /// Marks a request, before it is submitted. Whether it was marked already, by a daemon before this one.
+    pub fn take(&mut self, head: u16) -> bool {
+        self.inflight.as_mut().is_some_and(|inflight| inflight.take(head))
+    }
+
+    /// Answers a request, of which `len` bytes were written for the guest.
+    ///
+    /// # Errors
+    /// The used ring is not the guest's memory any more.
+    pub fn answer(&mut self, head: u16, len: u32) -> Result<(), Broken> {
+        if let Some(inflight) = &self.inflight {
+            inflight.answering(head);
+        }
+        self.queue.add_used(&*self.memory, head, len).map_err(|_| Broken::Used)?;
+        if let Some(inflight) = &self.inflight {
+            inflight.answered(head, self.queue.next_used());
+        }
+        self.has_answered = true;
+        Ok(())
+    }
+
+    /// True when there are answers of which the guest was not told.
+    pub fn has_answered(&self) -> bool {
+        self.has_answered
+    }
+
+    /// Wakes the guest, if there are answers and it wants to know of them. Whether it was woken.
+    pub fn notify(&mut self) -> bool {
+        if !std::mem::take(&mut self.has_answered) {
+            return false;
+        }
+        // Who answered last may have been killed before it could tell: a guest that nobody wakes waits for ever.
+        let is_new = std::mem::take(&mut self.is_new);
+        (self.wants_call() || is_new) && wake(self.call.as_ref())
+    }
+
+    /// Asks the guest to kick when it makes requests available. True when there are some already.
+    ///
+    /// # Errors
+    /// As for [`Ring::next_head`].
+    pub fn arm(&mut self) -> Result<bool, Broken> {
+        self.queue.enable_notification(&*self.memory).map_err(|_| Broken::Used)
+    }
+
+    /// True when there is a request to be taken, as far as can be told without taking it.
+    pub fn has_next(&self) -> bool {
+        !self.replay.is_empty() || self.offered().is_ok_and(|at| at != self.queue.next_avail())
+    }
+
+    fn wants_call(&mut self) -> bool {
+        if self.queue.event_idx_enabled() {
+            // A ring that cannot be read is found broken elsewhere.
+            return self.queue.needs_notification(&*self.memory).unwrap_or(false);
+        }
+        // The library looks at no flags.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let flags =
+            self.memory.load::<u16>(GuestAddress(self.queue.avail_ring()), Ordering::Acquire);
+        flags.is_ok_and(|flags| u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT == 0)
+    }
+
+    fn offered(&self) -> Result<u16, Broken> {
+        let address = self.queue.avail_ring();
+        let offered = self.queue.avail_idx(&*self.memory, Ordering::Acquire);
+        offered.map(|at| at.0).map_err(|_| Broken::Address { address, len: 4 })
+    }
+}
+
+/// Signals an eventfd. One that cannot be signalled is its owner's matter: it was signalled often enough, or is none.
+fn wake(call: Option<&OwnedFd>) -> bool {
+    call.is_some_and(|call| rustix::io::write(call, &1_u64.to_ne_bytes()).is_ok())
+}
+
+#[cfg(test)]
+mod tests;
