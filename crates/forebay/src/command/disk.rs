@@ -13,7 +13,7 @@ use super::client::{self, Found};
 use super::table::{count, percent, time};
 use crate::cli::disk::{ControlArgs, DiskCommand, ListArgs, NamedArgs, SetArgs};
 use crate::config::values::Name;
-use crate::daemon::api::{DiskInfo, DiskStats, Dropped};
+use crate::daemon::api::{DiskInfo, DiskStats, Dropped, VhostUserInfo};
 
 /// Pause between two looks at how far something is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -95,6 +95,9 @@ fn describe(stats: &DiskStats, evidence: Option<&str>) -> String {
     if let Some(evidence) = evidence {
         let _ = writeln!(text, "  evidence at start {evidence}");
     }
+    if let Some(device) = &stats.vhost_user {
+        describe_device(device, &mut text);
+    }
     let Some(log) = &engine.log else {
         let _ = writeln!(text, "  write log         none");
         return text;
@@ -146,6 +149,26 @@ fn describe(stats: &DiskStats, evidence: Option<&str>) -> String {
         c.log_flushes
     );
     text
+}
+
+fn describe_device(device: &VhostUserInfo, text: &mut String) {
+    let is_there = if device.is_connected { "attached" } else { "not attached" };
+    let _ = writeln!(
+        text,
+        "  vhost-user        {is_there}, {}; {} queues, {} hypervisors so far",
+        device.socket, device.queues, device.sessions
+    );
+    let _ = writeln!(
+        text,
+        "                    {} requests ({} replayed after a kill), {} kicks, {} calls",
+        count(device.requests),
+        count(device.replayed),
+        count(device.kicks),
+        count(device.calls)
+    );
+    if device.broken > 0 {
+        let _ = writeln!(text, "  BROKEN RINGS      {} queues were stopped", device.broken);
+    }
 }
 
 /// What limits destaging, with what could be done.

@@ -202,6 +202,20 @@ fn describe_disk(disk: &DiskInfo, text: &mut String) {
     let huge = disk.memory_huge_bytes * 100 / disk.memory_bytes.max(1);
     let _ =
         writeln!(text, "  memory           {}, {huge} % on huge pages", rounded(disk.memory_bytes));
+    if let Some((socket, queues)) = &disk.vhost_user {
+        let _ = writeln!(
+            text,
+            "  attach           qemu-system-x86_64 … -object memory-backend-memfd,id=mem,size=SIZE,share=on \\"
+        );
+        let _ = writeln!(
+            text,
+            "                   -machine memory-backend=mem -chardev socket,id=disk,path={socket},reconnect=1 \\"
+        );
+        let _ = writeln!(
+            text,
+            "                   -device vhost-user-blk-pci,chardev=disk,num-queues={queues}"
+        );
+    }
     for address in &disk.addresses {
         let uri = match address.strip_prefix("unix:") {
             Some(path) => format!("nbd+unix:///{}?socket={path}", disk.name),

@@ -15,13 +15,14 @@ use std::time::Duration;
 use forebay_core::config::{BackendTraits, Config};
 use forebay_core::geometry::{BLOCK_MAX, BLOCK_MIN, SECTOR};
 use forebay_core::ids::Nanos;
+use forebay_frontends::vhost_user::export::QUEUES_MAX;
 
 pub mod file;
 pub mod values;
 
 use values::{
     Address, Admission, Barrier, Bypass, DestageOrder, DiskId, Flash, FlushSemantics, GridOffset,
-    Mode, Name, OnTimeout, Policy, Reactor, Size, Span, Switch, ValueError,
+    Mode, Name, OnTimeout, Policy, Reactor, Size, SocketPath, Span, Switch, ValueError,
 };
 
 /// Settings of one disk that have a default.
@@ -99,6 +100,12 @@ pub struct DiskOptions {
     /// Forebay) or HOST:PORT; may be given several times
     #[arg(long, value_name = "ADDRESS", help_heading = "Disk")]
     pub nbd: Vec<Address>,
+    /// Where a hypervisor finds the disk as a vhost-user-blk device: a unix socket, PATH[?mode=0660&group=NAME]
+    #[arg(long, value_name = "PATH", help_heading = "Disk")]
+    pub vhost_user: Option<SocketPath>,
+    /// Queues of the vhost-user-blk device, 1 to 16 [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Disk")]
+    pub queues: Option<u16>,
 }
 
 /// One disk, with every setting decided.
@@ -140,6 +147,17 @@ pub struct DiskSpec {
     pub backend_timeout: Duration,
     /// What the client gets after that time.
     pub on_timeout: OnTimeout,
+    /// Its vhost-user-blk device.
+    pub vhost_user: Option<VhostUserSpec>,
+}
+
+/// A vhost-user-blk device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VhostUserSpec {
+    /// Its socket.
+    pub socket: SocketPath,
+    /// Its queues.
+    pub queues: u16,
 }
 
 /// The write log of a disk.
@@ -231,6 +249,9 @@ impl DiskOptions {
             take_over: self.take_over,
             backend_timeout: self.backend_timeout.map_or(Duration::from_secs(30), |span| span.0),
             on_timeout: self.on_timeout.unwrap_or(OnTimeout(forebay_core::config::OnTimeout::Fail)),
+            vhost_user: self
+                .vhost_user
+                .map(|socket| VhostUserSpec { socket, queues: self.queues.unwrap_or(1) }),
         }
     }
 }
@@ -363,16 +384,19 @@ pub fn check(spec: &DaemonSpec) -> Result<(), ValueError> {
         let name = &disk.name;
         let refuse = |why: String| Err(ValueError(format!("disk '{name}': {why}")));
         check_disk(disk).or_else(refuse)?;
-        if !spec.listeners.iter().any(|listener| listener.disks.contains(name)) {
+        let is_found = spec.listeners.iter().any(|listener| listener.disks.contains(name));
+        if !is_found && disk.vhost_user.is_none() {
             return refuse(
-                "nobody could attach to it; give an address, such as --nbd unix:/run/forebay/db.sock or \
-                 --nbd 127.0.0.1:10809 (nbd = [\"127.0.0.1:10809\"] in a file)"
+                "nobody could attach to it; give an address, such as --nbd unix:/run/forebay/db.sock, \
+                 --nbd 127.0.0.1:10809 (nbd = [\"127.0.0.1:10809\"] in a file) or --vhost-user /run/forebay/db.vhost"
                     .to_owned(),
             );
         }
     }
     let mut places: Vec<String> = spec.listeners.iter().map(ListenerSpec::place).collect();
     places.retain(|place| !place.ends_with(":0"));
+    let devices = spec.disks.iter().filter_map(|disk| disk.vhost_user.as_ref());
+    places.extend(devices.map(|device| device.socket.path.display().to_string()));
     places.sort();
     match places.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(ValueError(format!(
@@ -407,6 +431,11 @@ fn check_disk(disk: &DiskSpec) -> Result<(), String> {
         ));
     }
     check_write_log(disk)?;
+    if let Some(device) = &disk.vhost_user
+        && !(1..=QUEUES_MAX).contains(&device.queues)
+    {
+        return Err(format!("{} queues cannot work; 1 to {QUEUES_MAX} are allowed", device.queues));
+    }
     if disk.backend_timeout < Duration::from_millis(1) {
         return Err("backend-timeout is below 1ms".to_owned());
     }

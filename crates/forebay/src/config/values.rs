@@ -15,7 +15,7 @@ use forebay_io::reactor::ReactorKind;
 
 mod address;
 
-pub use address::{Access, Address};
+pub use address::{Access, Address, SocketPath};
 
 /// Why what was typed cannot work, in words for whoever typed it. Ends the program with exit code 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -305,6 +305,7 @@ from_string!(
     Bypass,
     Flash,
     Address,
+    SocketPath,
     Name,
 );
 

@@ -92,6 +92,9 @@ pub struct DiskInfo {
     pub shard: usize,
     /// Where clients find it.
     pub addresses: Vec<String>,
+    /// Where hypervisors find it as a vhost-user-blk device, with how many queues.
+    #[serde(default)]
+    pub vhost_user: Option<(String, u16)>,
 }
 
 /// A listener.
@@ -113,6 +116,29 @@ pub struct ListenerInfo {
     pub handshakes_failed: u64,
 }
 
+/// A vhost-user-blk device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VhostUserInfo {
+    /// Its socket.
+    pub socket: String,
+    /// Its queues.
+    pub queues: u16,
+    /// A hypervisor is there.
+    pub is_connected: bool,
+    /// Hypervisors that came so far.
+    pub sessions: u64,
+    /// Requests taken from rings.
+    pub requests: u64,
+    /// Of these, requests that were in flight when a run before this one was killed.
+    pub replayed: u64,
+    /// Times that guests said that there are requests.
+    pub kicks: u64,
+    /// Times that guests were told that there are answers.
+    pub calls: u64,
+    /// Rings that were found broken, and stopped.
+    pub broken: u64,
+}
+
 /// A disk, as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskStats {
@@ -126,6 +152,9 @@ pub struct DiskStats {
     pub primary_storage: String,
     /// Sessions with primary storage that were lost so far.
     pub sessions_lost: u64,
+    /// Its vhost-user-blk device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost_user: Option<VhostUserInfo>,
     /// What the engine counts.
     #[serde(flatten)]
     pub engine: Statistics,

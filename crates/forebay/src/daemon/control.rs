@@ -1,6 +1,6 @@
 //! The control socket: HTTP with JSON over a unix socket, answered from shards by mailbox.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{Path, Query, State};
@@ -15,6 +15,7 @@ use super::change;
 use super::events::{EventLine, EventLog, EventSender, Severity};
 use super::fence::Place;
 use super::listener::ListenerState;
+use super::vhost_user::VhostUserState;
 use crate::shard::{DiskHandle, Gone};
 
 /// What the control socket can tell.
@@ -30,6 +31,8 @@ pub struct ControlState {
     pub detached: Mutex<BTreeSet<String>>,
     /// The listeners.
     pub listeners: Vec<Arc<ListenerState>>,
+    /// vhost-user-blk devices, by the names of their disks.
+    pub vhost_users: BTreeMap<String, Arc<VhostUserState>>,
     /// What happened.
     pub events: Arc<EventLog>,
     /// Takes what happens.
@@ -119,7 +122,10 @@ impl ControlState {
     /// The statistics of a disk, as an answer.
     pub(super) async fn stats_of(&self, index: usize, name: &str) -> Response {
         match self.disks[index].stats().await {
-            Ok(stats) => Json::<DiskStats>(stats).into_response(),
+            Ok(stats) => {
+                let vhost_user = self.vhost_users.get(name).map(|device| device.info());
+                Json(DiskStats { vhost_user, ..stats }).into_response()
+            }
             Err(Gone) => {
                 let error = format!("the shard of disk '{name}' has ended");
                 refuse(StatusCode::SERVICE_UNAVAILABLE, error)

@@ -10,6 +10,7 @@
 //! | start the shards | [`ShardHandle`] |
 //! | open primary storage, judge whether it is what the disk left, recover the log, take memory, hand the disk to its shard | the shard |
 //! | bind the listeners | [`listener::Listener`] |
+//! | bind the sockets of vhost-user devices | [`vhost_user::VhostUser`] |
 //!
 //! The end, [`Daemon::shut_down`]: listeners close, disks finish what is in flight and flush primary
 //! storage within [`DRAIN_TIME_MAX`], shards end, sockets go.
@@ -35,6 +36,7 @@ mod open;
 pub mod place;
 pub mod pool;
 pub mod unix;
+pub mod vhost_user;
 mod warm;
 
 use crate::config::values::{Access, Name};
@@ -48,6 +50,7 @@ use listener::{Listener, Served};
 use pool::owner::PoolOwner;
 use pool::{Pool, Share, SharedPool};
 use unix::UnixSocket;
+use vhost_user::VhostUser;
 
 /// Time that disks have to finish what is in flight when the daemon ends.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
@@ -58,6 +61,8 @@ pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
 pub struct Daemon {
     tasks: Vec<JoinHandle<()>>,
     shards: Vec<ShardHandle>,
+    /// Their sessions end after the disks have: what is in flight is answered in their rings.
+    vhost_users: Vec<VhostUser>,
     control: Arc<ControlState>,
     events: EventSender,
     pools: BTreeMap<PathBuf, (SharedPool, PoolOwner)>,
@@ -90,6 +95,7 @@ impl Daemon {
             .map(|index| ShardHandle::start(index, spec.shards, spec.reactor.0, events.clone()))
             .collect::<Result<Vec<ShardHandle>>>()?;
         let mut disks = Vec::new();
+        let mut devices = Vec::new();
         let mut places: Vec<Option<Place>> = Vec::new();
         let mut watched = Vec::new();
         let mut refused = Vec::new();
@@ -114,6 +120,8 @@ impl Daemon {
                 events.report(Some(&disk.name.0), *severity, text.clone());
             }
             let (info, export) = (opened.info(disk, shard), opened.export(disk));
+            let device = disk.vhost_user.as_ref();
+            let device = device.map(|spec| (spec, opened.device(disk, spec.queues)));
             let place = opened.take_place();
             watched.extend(place.as_ref().and_then(Place::watched));
             places.push(place);
@@ -121,6 +129,8 @@ impl Daemon {
                 .add(opened.into_new_disk(disk))
                 .await
                 .with_context(|| format!("disk '{}': its shard cannot take it", disk.name))?;
+            devices
+                .extend(device.map(|(spec, export)| (spec, export, handle.clone(), &disk.name.0)));
             disks.push((info, export, handle));
         }
         if let Some(first) = refused.first().filter(|_| disks.is_empty()) {
@@ -131,6 +141,14 @@ impl Daemon {
         for listener in &served {
             listeners.push(Listener::bind(listener).await?);
         }
+        let mut vhost_users = Vec::new();
+        let mut device_states = BTreeMap::new();
+        for (spec, export, handle, name) in devices {
+            let device = VhostUser::start(spec, export, name, handle, events.clone())
+                .with_context(|| format!("disk '{name}': its vhost-user device"))?;
+            device_states.insert(name.clone(), device.state());
+            vhost_users.push(device);
+        }
         let info =
             DaemonInfo { refused, ..daemon_info(&spec, &socket_path, &shards, &disks, &listeners) };
         let handles: Vec<DiskHandle> = disks.iter().map(|(_, _, handle)| handle.clone()).collect();
@@ -140,6 +158,7 @@ impl Daemon {
             places,
             detached: Mutex::default(),
             listeners: listeners.iter().map(Listener::state).collect(),
+            vhost_users: device_states,
             events: log,
             sender: events.clone(),
             emptied: Arc::default(),
@@ -158,7 +177,16 @@ impl Daemon {
         tasks.push(serve_control(control_listener, state.clone())?);
         let watch =
             Watch::start(watched, events.clone()).context("no thread to watch primary storage")?;
-        Ok(Daemon { tasks, shards, control: state, events, pools, _watch: watch, _socket: socket })
+        Ok(Daemon {
+            tasks,
+            shards,
+            vhost_users,
+            control: state,
+            events,
+            pools,
+            _watch: watch,
+            _socket: socket,
+        })
     }
 
     /// What it is and serves.
@@ -231,6 +259,7 @@ impl Daemon {
         }
         // Shards end now: nobody asks the owners of pools for anything any more.
         self.shards.clear();
+        self.vhost_users.clear();
         for (_, (_, owner)) in std::mem::take(&mut self.pools) {
             owner.join();
         }

@@ -351,6 +351,28 @@ impl Opened {
             write_cache: spec.write_cache,
             shard,
             addresses: Vec::new(),
+            vhost_user: spec
+                .vhost_user
+                .as_ref()
+                .map(|device| (device.socket.path.display().to_string(), device.queues)),
+        }
+    }
+
+    /// The disk as guests see it.
+    pub(super) fn device(
+        &self,
+        spec: &DiskSpec,
+        queues: u16,
+    ) -> forebay_frontends::vhost_user::Export {
+        let export = self.export(spec);
+        forebay_frontends::vhost_user::Export {
+            serial: spec.name.0.clone(),
+            size: export.size,
+            read_only: export.read_only,
+            write_cache: export.write_cache,
+            preferred_block: export.preferred_block,
+            discard: export.trim,
+            queues,
         }
     }
 

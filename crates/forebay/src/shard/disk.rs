@@ -394,6 +394,7 @@ impl Disk {
             connections_waiting: waiting as u32,
             primary_storage,
             sessions_lost: self.sessions_lost,
+            vhost_user: None,
             engine: self.port.engine.statistics(),
         }
     }

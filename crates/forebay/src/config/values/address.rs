@@ -55,6 +55,32 @@ impl FromStr for Address {
     }
 }
 
+/// A unix socket where a hypervisor finds its device: `PATH[?mode=0660][&group=NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketPath {
+    /// Where.
+    pub path: PathBuf,
+    /// Who may come.
+    pub access: Access,
+}
+
+impl FromStr for SocketPath {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<SocketPath, ValueError> {
+        let plain = text.strip_prefix("unix:").unwrap_or(text);
+        match format!("unix:{plain}").parse()? {
+            Address::Unix(path, access) => Ok(SocketPath { path, access }),
+            Address::Tcp(_) => unreachable!("it is a path"),
+        }
+    }
+}
+
+impl fmt::Display for SocketPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.path.display(), self.access)
+    }
+}
+
 impl FromStr for Access {
     type Err = ValueError;
     fn from_str(options: &str) -> Result<Access, ValueError> {

@@ -1,0 +1,211 @@
+//! A vhost-user-blk device: its socket, and the thread that speaks with hypervisors.
+//!
+//! ```text
+//!   accept ──► session: Device, message by message ──► the hypervisor leaves ──► rings are stopped ──► accept
+//!                         └─ Order, through the mailbox and a bell ──► queue on the shard
+//! ```
+//! One hypervisor at a time: whoever comes meanwhile waits until the one before has left, and the shard has let go of
+//! his rings. A hypervisor that breaks the protocol is closed, and may come again.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use forebay_frontends::vhost_user::{
+    self, BackendReqHandler, Counters, Device, Export, Order, Orders, QueueSetup, Report,
+    SessionError, Shard,
+};
+
+use super::api::VhostUserInfo;
+use super::events::{EventSender, Severity};
+use super::unix::UnixSocket;
+use crate::config::VhostUserSpec;
+use crate::shard::DiskHandle;
+
+/// Pause after the kernel refused to accept (out of file descriptors): it will not succeed at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A device. Dropping it ends its session and its thread; its shard has to live, or to have ended, until then.
+#[derive(Debug)]
+pub struct VhostUser {
+    state: Arc<VhostUserState>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is known of a device.
+#[derive(Debug)]
+pub struct VhostUserState {
+    socket: UnixSocket,
+    listener: UnixListener,
+    export: Export,
+    counters: Arc<Counters>,
+    sessions: AtomicU64,
+    is_ending: AtomicBool,
+    /// The session's connection, while there is one.
+    session: Mutex<Option<UnixStream>>,
+}
+
+impl VhostUser {
+    /// Listens where `spec` says, for `disk`.
+    ///
+    /// # Errors
+    /// The socket cannot be had, or there is no thread.
+    pub fn start(
+        spec: &VhostUserSpec,
+        export: Export,
+        name: &str,
+        disk: DiskHandle,
+        events: EventSender,
+    ) -> Result<VhostUser> {
+        let (socket, listener) = UnixSocket::bind(&spec.socket.path, &spec.socket.access)?;
+        listener.set_nonblocking(false)?;
+        let state = Arc::new(VhostUserState {
+            socket,
+            listener,
+            export,
+            counters: Arc::default(),
+            sessions: AtomicU64::new(0),
+            is_ending: AtomicBool::new(false),
+            session: Mutex::default(),
+        });
+        let thread = Speaker { state: state.clone(), disk, name: name.to_owned(), events };
+        let thread = std::thread::Builder::new()
+            .name(format!("vhost-{name}"))
+            .spawn(move || thread.serve())
+            .context("no thread for a vhost-user device")?;
+        Ok(VhostUser { state, thread: Some(thread) })
+    }
+
+    /// What is known of it.
+    pub fn state(&self) -> Arc<VhostUserState> {
+        self.state.clone()
+    }
+}
+
+impl Drop for VhostUser {
+    fn drop(&mut self) {
+        self.state.is_ending.store(true, Ordering::SeqCst);
+        // Ends a wait for the next hypervisor, and for the next message of this one.
+        let _ = rustix::net::shutdown(self.state.listener.as_fd(), rustix::net::Shutdown::Both);
+        if let Some(session) = &*self.state.session() {
+            let _ = session.shutdown(std::net::Shutdown::Both);
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl VhostUserState {
+    /// What it is, and its counters now.
+    pub fn info(&self) -> VhostUserInfo {
+        let Counters { requests, replayed, kicks, calls, broken } = &*self.counters;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        VhostUserInfo {
+            socket: self.socket.path().display().to_string(),
+            queues: self.export.queues,
+            is_connected: self.session().is_some(),
+            sessions: count(&self.sessions),
+            requests: count(requests),
+            replayed: count(replayed),
+            kicks: count(kicks),
+            calls: count(calls),
+            broken: count(broken),
+        }
+    }
+
+    fn session(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread's own.
+struct Speaker {
+    state: Arc<VhostUserState>,
+    disk: DiskHandle,
+    name: String,
+    events: EventSender,
+}
+
+impl Speaker {
+    /// Serves one hypervisor after the other, until told to end.
+    fn serve(self) {
+        while !self.state.is_ending.load(Ordering::SeqCst) {
+            match self.state.listener.accept() {
+                Ok((stream, _)) => self.speak(stream),
+                Err(_) if self.state.is_ending.load(Ordering::SeqCst) => return,
+                Err(error) => {
+                    tracing::warn!("{} cannot accept: {error}", self.state.socket.path().display());
+                    std::thread::sleep(ACCEPT_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// One session, to its end.
+    fn speak(&self, stream: UnixStream) {
+        let (events, name) = (self.events.clone(), self.name.clone());
+        let report = Report(Arc::new(move |text| {
+            events.report(Some(&name), Severity::Error, text);
+        }));
+        let export = self.state.export.clone();
+        let rings =
+            Rings { disk: self.disk.clone(), queues: (0..export.queues).map(|_| None).collect() };
+        let counters = self.state.counters.clone();
+        let device = Arc::new(Mutex::new(Device::new(export, rings, counters, report)));
+        match stream.try_clone() {
+            Ok(copy) => *self.state.session() = Some(copy),
+            Err(error) => return tracing::warn!("a hypervisor was turned away: {error}"),
+        }
+        self.state.sessions.fetch_add(1, Ordering::Relaxed);
+        let mut session = BackendReqHandler::from_stream(stream, device.clone());
+        let ended = loop {
+            if self.state.is_ending.load(Ordering::SeqCst) {
+                break SessionError::Disconnected;
+            }
+            if let Err(error) = session.handle_request() {
+                break error;
+            }
+        };
+        device.lock().unwrap_or_else(PoisonError::into_inner).end();
+        // From here on the next one may come.
+        drop(session);
+        *self.state.session() = None;
+        if !matches!(ended, SessionError::Disconnected | SessionError::SocketBroken(_)) {
+            let text = format!("the connection of a hypervisor was closed: {ended}");
+            self.events.report(Some(&self.name), Severity::Warning, text);
+        }
+    }
+}
+
+/// The queues of a session, on the disk's shard.
+#[derive(Debug)]
+struct Rings {
+    disk: DiskHandle,
+    queues: Vec<Option<Orders>>,
+}
+
+impl Shard for Rings {
+    fn start(&mut self, queue: u16, setup: QueueSetup) -> Result<(), String> {
+        let (new, orders, started) =
+            vhost_user::queue(self.disk.id(), setup).map_err(|error| error.to_string())?;
+        self.disk.connect(new, Box::new(())).map_err(|gone| gone.to_string())?;
+        started.recv().map_err(|_| "the disk is ending".to_owned())??;
+        self.queues[usize::from(queue)] = Some(orders);
+        Ok(())
+    }
+
+    fn order(&mut self, queue: u16, order: Order) -> Option<u16> {
+        let place = &mut self.queues[usize::from(queue)];
+        let is_last = matches!(order, Order::Stop);
+        let position = place.as_ref()?.give(order);
+        if is_last {
+            *place = None;
+        }
+        position
+    }
+}
