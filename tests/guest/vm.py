@@ -30,7 +30,7 @@ PROGRAMS = ["/bin/busybox", "nbd-client", "fio", "mke2fs", "e2fsck", "debugfs", 
             "xfs_repair"]
 LINKS = {"mkfs.ext4": "mke2fs", "fsck.ext4": "e2fsck"}
 BOOT_MODULES = ["virtio_pci", "virtio_mmio", "virtio_console", "virtio_net"]
-MODULES = BOOT_MODULES + ["nbd", "ext4", "xfs", "crc32c_generic", "crc32c_intel"]
+MODULES = BOOT_MODULES + ["nbd", "virtio_blk", "ext4", "xfs", "crc32c_generic", "crc32c_intel"]
 
 INIT = """#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /run /tmp /mnt /var/lock
@@ -77,11 +77,11 @@ class GuestError(Exception):
     pass
 
 
-def run(script, on_sync=None, timeout=300, log=None):
+def run(script, on_sync=None, timeout=300, log=None, devices=()):
     """Runs `script` (text) in a guest; returns its exit code.
 
     `on_sync(line)` is called for each line of hostsync, what it returns is the answer. Output goes to
-    `log`, a writable text file.
+    `log`, a writable text file. `devices`: more arguments of QEMU; the guest's memory can be shared.
     """
     kernel, initramfs = build()
     with tempfile.TemporaryDirectory(prefix="forebay-guest.") as directory:
@@ -95,7 +95,7 @@ def run(script, on_sync=None, timeout=300, log=None):
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(at("sync"))
         listener.listen(1)
-        command = qemu(kernel, at)
+        command = qemu(kernel, at) + list(devices)
         guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, stdout=log)
         try:
             if on_sync:
@@ -124,7 +124,8 @@ def run(script, on_sync=None, timeout=300, log=None):
 def qemu(kernel, at):
     command = [
         "qemu-system-x86_64", "-no-user-config", "-nodefaults", "-no-reboot", "-display", "none",
-        "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256",
+        "-object", "memory-backend-memfd,id=memory,size=1G,share=on",
+        "-machine", "q35,memory-backend=memory", "-accel", "tcg,thread=multi,tb-size=256",
         "-cpu", "max", "-smp", "2", "-m", "1G", "-kernel", kernel, "-initrd", at("initramfs"),
         "-append", "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off nokaslr "
                    "random.trust_cpu=1 net.ifnames=0",
@@ -139,6 +140,12 @@ def qemu(kernel, at):
         command += ["-chardev", "file,id=%s,path=%s" % (name, at(name)),
                     "-device", "virtserialport,chardev=%s,name=%s" % (name, name)]
     return command
+
+
+def vhost_user(path, queues=1):
+    """A vhost-user-blk device that comes back to a server which was killed: /dev/vda in the guest."""
+    return ["-chardev", "socket,id=disk,path=%s,reconnect=1" % path,
+            "-device", "vhost-user-blk-pci,chardev=disk,num-queues=%d" % queues]
 
 
 def answer(listener, on_sync):
