@@ -212,6 +212,54 @@ def pass_through_beside_nbdkit_file(run):
     return {"base": "nbdkit file", "better": "mean_us"}
 
 
+class Vhost:
+    """A vhost-user-blk device under the client without a guest."""
+
+    def __init__(self, name, socket, server):
+        self.name, self.socket, self.server = name, socket, server
+
+    def load(self, *options):
+        options = list(options)
+        if "--threads" in options:  # a queue has a thread
+            at = options.index("--threads")
+            del options[at:at + 2]
+        command = [LOAD, "vhost", "--json", "--socket", self.socket, "--server-pid",
+                   str(self.server.process.pid), "--region", "%dMiB" % DISK_MIB]
+        result = subprocess.run(command + list(map(str, options)), capture_output=True, text=True)
+        if result.returncode:
+            raise RuntimeError("%s: %s" % (self.name, result.stderr.strip()))
+        return json.loads(result.stdout)
+
+    def stop(self):
+        self.server.stop()
+
+
+@scenario("a virtual machine's RAM hits, QD32, 4 and 8 KiB, 1 and 2 queues, a client that polls and one that sleeps: "
+          ">= 4 x qemu-storage-daemon on tmpfs with aio=io_uring")
+def vhost_ram_hits(run):
+    socket = run.bed.path("forebay.vhost")
+    ours = run.bed.disk("mem:%dMiB" % DISK_MIB, name="vhost", ram="%dMiB" % (DISK_MIB + 64), extra=[
+        "--grid-offset", "0", "--vhost-user", socket, "--queues", "2"])
+    # Every byte is in RAM before the first round.
+    Contestant("vhost", [ours.listen], [ours]).load(
+        "--pattern", "each-once", "--requests", DISK_MIB * 128, "--block-size", "8KiB")
+    other, path = run.bed.path("qsd.vhost"), run.file("qsd.raw")
+    nbd = run.bed.path("qsd.sock")
+    peer = run.bed.other("qsd", [
+        "qemu-storage-daemon", "--blockdev", "driver=file,node-name=file,aio=io_uring,filename=" + path,
+        "--export", "type=vhost-user-blk,id=vhost,node-name=file,writable=on,num-queues=2,"
+        "addr.type=unix,addr.path=" + other, "--nbd-server", "addr.type=unix,addr.path=" + nbd], "unix:" + nbd)
+    contestants = [Vhost("forebay", socket, ours), Vhost("qemu-storage-daemon", other, peer)]
+    for _ in run.rounds():
+        for queues in (1, 2):
+            for size in ("4KiB", "8KiB"):
+                for wait in ("poll", "block"):
+                    for contestant in contestants:
+                        run.measure(contestant, "--block-size", size, "--depth", 32, "--queues", queues, "--wait", wait,
+                                    name="%s, %s, %d queues, %s" % (contestant.name, size, queues, wait))
+    return {"base": "forebay", "better": "iops"}
+
+
 class RawFile:
     """fio on a preallocated file of the file system that the log is on, each write durable when it returns."""
 

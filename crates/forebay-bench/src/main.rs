@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! forebay-bench load --target unix:/run/db.sock --depth 32 --block-size 8KiB --seconds 5 --json
+//! forebay-bench vhost --socket /run/db.vhost --depth 32 --wait poll --json
 //! forebay-bench serve unix:/tmp/bare.sock --size 256MiB
 //! ```
 
@@ -18,6 +19,7 @@ mod process;
 mod report;
 mod size;
 mod target;
+mod vhost;
 
 use clap::{Parser, Subcommand};
 
@@ -32,22 +34,25 @@ struct Arguments {
 enum Command {
     /// Drives one or more NBD servers and reports I/Os per second and latency
     Load(load::Options),
+    /// Drives a vhost-user-blk device without a guest
+    Vhost(vhost::Options),
     /// Serves memory with nothing between the socket and a copy: what the socket allows at best
     Serve(bare::Options),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
-        Command::Load(options) => {
-            let json = options.json;
-            let report = load::run(&options)?;
-            if json {
-                println!("{}", serde_json::to_string(&report)?);
-            } else {
-                println!("{report}");
-            }
-            Ok(())
-        }
+        Command::Load(options) => print(load::run(&options)?, options.json),
+        Command::Vhost(options) => print(vhost::run(&options)?, options.json),
         Command::Serve(options) => bare::run(&options),
     }
+}
+
+fn print(report: report::Report, json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        println!("{report}");
+    }
+    Ok(())
 }
