@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod iscsi;
 pub mod nbd;
 mod outbox;
 pub mod scsi;

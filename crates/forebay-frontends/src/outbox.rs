@@ -90,14 +90,14 @@ impl Outbox {
         Outbox {
             socket,
             token,
-            bytes: Vec::with_capacity(8 << 10),
-            parts: Vec::with_capacity(256),
+            bytes: Vec::new(),
+            parts: Vec::new(),
             first: 0,
             wire: Vec::new(),
             is_sending: false,
             waiting_since: Nanos::NEVER,
             sending_since: Nanos::NEVER,
-            scratch: Vec::with_capacity(256),
+            scratch: Vec::new(),
         }
     }
 

@@ -23,6 +23,7 @@ fn spec(folder: &Folder, backend: String) -> DaemonSpec {
             disks: vec![name.clone()],
             connections_max: 4,
         }],
+        targets: Vec::new(),
         name,
         shards: 1,
         reactor: Reactor(None),

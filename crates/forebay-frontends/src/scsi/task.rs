@@ -6,6 +6,8 @@ use forebay_core::status::IoStatus;
 
 use super::lun::Lun;
 use super::sense::{Code, Key, Sense};
+use super::transfer;
+use super::unit::BLOCK;
 
 /// Bytes of a command descriptor block, shorter ones filled up with zeroes.
 pub const CDB_LEN: usize = 16;
@@ -18,6 +20,11 @@ impl Cdb {
     /// The operation code.
     pub fn opcode(&self) -> u8 {
         self.0[0]
+    }
+
+    /// Bytes that the command names, of one that writes the blocks which it names.
+    pub fn write_len(&self) -> u64 {
+        u64::from(transfer::Extent::of(self).blocks) * BLOCK
     }
 
     pub(super) fn u8(&self, at: usize) -> u8 {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::DiskOptions;
+use crate::config::iscsi::IscsiOptions;
 use crate::config::values::{Name, Reactor};
 
 pub mod disk;
@@ -80,6 +81,7 @@ Examples:
       --block-size 8KiB --nbd unix:/run/forebay/db.sock
   forebay run nbd+unix:///?socket=/run/slow.sock --ram 1GiB --nbd 127.0.0.1:10809
   forebay run mem:1GiB --mode pass-through --nbd 127.0.0.1:0
+  forebay run file:/san/db.raw --ram 1GiB --iscsi 10.0.0.1:3260 --initiator iqn.2026-01.org.example:host1
 
 It prints 'ready' when clients can attach. SIGTERM or Ctrl-C finishes what is in flight, flushes
 primary storage and removes the sockets, within 30 seconds. To end it at once send the same signal
@@ -99,6 +101,9 @@ pub struct RunArgs {
     /// Settings of the disk.
     #[command(flatten)]
     pub disk: DiskOptions,
+    /// The disk as an iSCSI target.
+    #[command(flatten)]
+    pub iscsi: IscsiOptions,
     /// Settings of the daemon.
     #[command(flatten)]
     pub daemon: DaemonArgs,

@@ -317,6 +317,7 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
             disks: vec![name.clone()],
             connections_max: CONNECTIONS_MAX,
         }],
+        targets: Vec::new(),
         name,
         shards: 1,
         reactor: ReactorChoice(None),

@@ -25,6 +25,7 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         connections_max: config::CONNECTIONS_MAX,
     });
     let spec = DaemonSpec {
+        targets: args.iscsi.resolve(&name).into_iter().collect(),
         listeners: listeners.collect(),
         shards: config::shards(args.daemon.shards, 1)?,
         reactor: args.daemon.reactor,
@@ -217,6 +218,10 @@ fn describe_disk(disk: &DiskInfo, text: &mut String) {
         );
     }
     for address in &disk.addresses {
+        if let Some(portal) = address.strip_prefix("iscsi:") {
+            let _ = writeln!(text, "  attach           iscsi-ls -s iscsi://{portal}/");
+            continue;
+        }
         let uri = match address.strip_prefix("unix:") {
             Some(path) => format!("nbd+unix:///{}?socket={path}", disk.name),
             None => format!("nbd://{address}/{}", disk.name),

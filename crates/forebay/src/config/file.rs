@@ -14,6 +14,14 @@
 //! listen = "127.0.0.1:10809"
 //! disks = ["db"]                          # default: all
 //! connections-max = 128
+//!
+//! [[iscsi]]                               # an iSCSI target
+//! listen = ["10.0.0.1:3260", "[::1]:3260"]
+//! target = "iqn.2026-01.org.example:db"
+//! disks = ["db"]                          # units 0, 1, …; or: luns = { 1 = "db" }; default: all
+//! initiators = ["iqn.2026-01.org.example:host1"]
+//! chap-user = "host1"
+//! chap-secret-file = "/etc/forebay/host1.secret"
 //! ```
 //!
 //! A key that is not known is an error, so that a misspelt one does not silently do nothing.
@@ -23,6 +31,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::iscsi::IscsiTable;
 use super::values::{Address, Name, Reactor, ValueError};
 use super::{CONNECTIONS_MAX, DaemonSpec, DiskOptions, DiskSpec, ListenerSpec};
 
@@ -38,6 +47,8 @@ struct File {
     disk: Vec<toml::Table>,
     #[serde(default)]
     nbd: Vec<Listener>,
+    #[serde(default)]
+    iscsi: Vec<IscsiTable>,
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -103,7 +114,10 @@ pub fn parse(text: &str, name: Name) -> Result<DaemonSpec> {
         let connections_max = listener.connections_max.unwrap_or(CONNECTIONS_MAX).max(1);
         listeners.push(ListenerSpec { address: listener.listen, disks, connections_max });
     }
+    let targets = file.iscsi.into_iter().map(|table| table.resolve(&names));
+    let targets = targets.collect::<Result<Vec<_>, _>>()?;
     let spec = DaemonSpec {
+        targets,
         name: file.name.unwrap_or(name),
         shards: super::shards(file.shards, disks.len())?,
         disks,

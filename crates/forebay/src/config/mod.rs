@@ -18,6 +18,7 @@ use forebay_core::ids::Nanos;
 use forebay_frontends::vhost_user::export::QUEUES_MAX;
 
 pub mod file;
+pub mod iscsi;
 pub mod values;
 
 use values::{
@@ -137,6 +138,8 @@ pub struct DiskSpec {
     pub metadata_bytes_max: u64,
     /// Whether clients see a volatile write cache.
     pub write_cache: bool,
+    /// Whether iSCSI initiators do, who expect none unless it was asked for.
+    pub write_cache_of_units: bool,
     /// Refuses writes.
     pub read_only: bool,
     /// Nobody else writes to primary storage.
@@ -209,6 +212,8 @@ pub struct DaemonSpec {
     pub disks: Vec<DiskSpec>,
     /// Its listeners.
     pub listeners: Vec<ListenerSpec>,
+    /// Its iSCSI targets.
+    pub targets: Vec<iscsi::IscsiSpec>,
     /// Number of shard threads.
     pub shards: usize,
     /// The kernel interface of the shards.
@@ -244,6 +249,7 @@ impl DiskOptions {
             bypass_sequential: self.bypass_sequential.unwrap_or(Bypass(Some(4 << 20))),
             metadata_bytes_max: self.metadata_limit.map_or(1 << 30, |size| size.0),
             write_cache: self.write_cache.is_none_or(|switch| switch.0),
+            write_cache_of_units: self.write_cache.is_some_and(|switch| switch.0),
             read_only: self.read_only,
             backend_exclusive: self.backend_exclusive,
             take_over: self.take_over,
@@ -385,7 +391,8 @@ pub fn check(spec: &DaemonSpec) -> Result<(), ValueError> {
         let refuse = |why: String| Err(ValueError(format!("disk '{name}': {why}")));
         check_disk(disk).or_else(refuse)?;
         let is_found = spec.listeners.iter().any(|listener| listener.disks.contains(name));
-        if !is_found && disk.vhost_user.is_none() {
+        let is_unit = spec.targets.iter().any(|it| it.luns.values().any(|disk| disk == name));
+        if !is_found && !is_unit && disk.vhost_user.is_none() {
             return refuse(
                 "nobody could attach to it; give an address, such as --nbd unix:/run/forebay/db.sock, \
                  --nbd 127.0.0.1:10809 (nbd = [\"127.0.0.1:10809\"] in a file) or --vhost-user /run/forebay/db.vhost"
@@ -393,7 +400,13 @@ pub fn check(spec: &DaemonSpec) -> Result<(), ValueError> {
             );
         }
     }
+    iscsi::check(&spec.targets)?;
     let mut places: Vec<String> = spec.listeners.iter().map(ListenerSpec::place).collect();
+    let mut portals: Vec<String> =
+        spec.targets.iter().flat_map(|it| &it.portals).map(ToString::to_string).collect();
+    portals.sort();
+    portals.dedup();
+    places.append(&mut portals);
     places.retain(|place| !place.ends_with(":0"));
     let devices = spec.disks.iter().filter_map(|disk| disk.vhost_user.as_ref());
     places.extend(devices.map(|device| device.socket.path.display().to_string()));

@@ -27,7 +27,7 @@ use crate::shard::DiskHandle;
 /// Time for a handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Pause after the kernel refused to accept (out of file descriptors): it will not succeed at once.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A socket that listens, not yet served.
 #[derive(Debug)]
@@ -64,11 +64,25 @@ pub struct Served {
 }
 
 /// One of the connections that a listener may have open; dropping it makes room.
-struct Place(Arc<ListenerState>);
+pub(super) struct Place(Arc<ListenerState>);
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Place {
+    /// A place for a connection that was accepted; without one it is to be closed. To be called from one
+    /// task alone, so that the count cannot pass the limit between the look and the step.
+    pub(super) fn take(state: &Arc<ListenerState>) -> Option<Place> {
+        state.accepted.fetch_add(1, Ordering::Relaxed);
+        if state.connections.load(Ordering::Relaxed) >= state.connections_max {
+            state.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        state.connections.fetch_add(1, Ordering::Relaxed);
+        Some(Place(state.clone()))
     }
 }
 
@@ -93,15 +107,8 @@ impl Listener {
                 (Kind::Tcp(listener), bound)
             }
         };
-        let state = Arc::new(ListenerState {
-            address,
-            disks: spec.disks.iter().map(ToString::to_string).collect(),
-            connections_max: spec.connections_max,
-            connections: AtomicU32::new(0),
-            accepted: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            handshakes_failed: AtomicU64::new(0),
-        });
+        let disks = spec.disks.iter().map(ToString::to_string).collect();
+        let state = ListenerState::new(address, disks, spec.connections_max);
         Ok(Listener { kind, state })
     }
 
@@ -133,14 +140,7 @@ impl Listener {
     /// Begins the handshake of a client if there is room; otherwise closes it.
     fn take(&self, stream: Stream, served: &Arc<Served>) {
         let state = &self.state;
-        state.accepted.fetch_add(1, Ordering::Relaxed);
-        // The count only rises here, on one task, so it cannot pass the limit between these two.
-        if state.connections.load(Ordering::Relaxed) >= state.connections_max {
-            state.refused.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        state.connections.fetch_add(1, Ordering::Relaxed);
-        let place = Place(state.clone());
+        let Some(place) = Place::take(state) else { return };
         let served = served.clone();
         tokio::spawn(async move {
             let state = place.0.clone();
@@ -150,13 +150,36 @@ impl Listener {
                 Ok(Err(error)) => format!("{error:#}"),
                 Err(_) => format!("no handshake within {}s", HANDSHAKE_TIME_MAX.as_secs()),
             };
-            state.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+            state.count_failed();
             tracing::debug!("{}: a client was closed: {failed}", state.address);
         });
     }
 }
 
 impl ListenerState {
+    /// Of a listener at `address` for these disks.
+    pub(super) fn new(address: String, disks: Vec<String>, room: u32) -> Arc<ListenerState> {
+        Arc::new(ListenerState {
+            address,
+            disks,
+            connections_max: room,
+            connections: AtomicU32::new(0),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            handshakes_failed: AtomicU64::new(0),
+        })
+    }
+
+    /// Where it is.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A connection ended before its handshake did.
+    pub(super) fn count_failed(&self) {
+        self.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What it is, and its counters now.
     pub fn info(&self) -> ListenerInfo {
         ListenerInfo {

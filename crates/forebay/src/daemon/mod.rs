@@ -31,6 +31,7 @@ mod change;
 pub mod control;
 pub mod events;
 pub mod fence;
+pub mod iscsi;
 pub mod listener;
 mod open;
 pub mod place;
@@ -46,7 +47,7 @@ use api::{DaemonInfo, DiskInfo, RefusedDisk};
 use control::ControlState;
 use events::{EventLog, EventSender, Severity};
 use fence::{Place, watch::Watch};
-use listener::{Listener, Served};
+use listener::{Listener, ListenerState, Served};
 use pool::owner::PoolOwner;
 use pool::{Pool, Share, SharedPool};
 use unix::UnixSocket;
@@ -99,8 +100,9 @@ impl Daemon {
         let mut places: Vec<Option<Place>> = Vec::new();
         let mut watched = Vec::new();
         let mut refused = Vec::new();
+        let mut units = BTreeMap::new();
         for (index, disk) in spec.disks.iter().enumerate() {
-            let shard = index % shards.len();
+            let shard = shard_of(&spec, index, shards.len());
             let opened =
                 open::open(disk, &handles).with_context(|| format!("disk '{}'", disk.name));
             let mut opened = match opened {
@@ -122,6 +124,7 @@ impl Daemon {
             let (info, export) = (opened.info(disk, shard), opened.export(disk));
             let device = disk.vhost_user.as_ref();
             let device = device.map(|spec| (spec, opened.device(disk, spec.queues)));
+            units.insert(disk.name.clone(), opened.unit(disk));
             let place = opened.take_place();
             watched.extend(place.as_ref().and_then(Place::watched));
             places.push(place);
@@ -149,15 +152,25 @@ impl Daemon {
             device_states.insert(name.clone(), device.state());
             vhost_users.push(device);
         }
+        let unit = |name: &Name| {
+            let (_, _, handle) = disks.iter().find(|(info, _, _)| info.name == name.0)?;
+            Some(iscsi::UnitDisk { export: units.get(name)?.clone(), handle: handle.clone() })
+        };
+        let portals = iscsi::bind(&spec.targets, unit).await?;
+        let states: Vec<Arc<ListenerState>> = listeners
+            .iter()
+            .map(Listener::state)
+            .chain(portals.iter().map(iscsi::IscsiPortal::state))
+            .collect();
         let info =
-            DaemonInfo { refused, ..daemon_info(&spec, &socket_path, &shards, &disks, &listeners) };
+            DaemonInfo { refused, ..daemon_info(&spec, &socket_path, &shards, &disks, &states) };
         let handles: Vec<DiskHandle> = disks.iter().map(|(_, _, handle)| handle.clone()).collect();
         let state = Arc::new(ControlState {
             daemon: info,
             disks: handles,
             places,
             detached: Mutex::default(),
-            listeners: listeners.iter().map(Listener::state).collect(),
+            listeners: states,
             vhost_users: device_states,
             events: log,
             sender: events.clone(),
@@ -174,6 +187,7 @@ impl Daemon {
             };
             tasks.push(tokio::spawn(listener.serve(served)));
         }
+        tasks.extend(portals.into_iter().map(|portal| tokio::spawn(portal.serve())));
         tasks.push(serve_control(control_listener, state.clone())?);
         let watch =
             Watch::start(watched, events.clone()).context("no thread to watch primary storage")?;
@@ -356,9 +370,9 @@ fn daemon_info(
     control: &std::path::Path,
     shards: &[ShardHandle],
     disks: &[(DiskInfo, forebay_frontends::nbd::Export, DiskHandle)],
-    listeners: &[Listener],
+    listeners: &[Arc<ListenerState>],
 ) -> DaemonInfo {
-    let listeners: Vec<_> = listeners.iter().map(|listener| listener.state().info()).collect();
+    let listeners: Vec<_> = listeners.iter().map(|listener| listener.info()).collect();
     let disks = disks.iter().map(|(info, _, _)| {
         let serves = |listener: &&api::ListenerInfo| listener.disks.contains(&info.name);
         let addresses = listeners.iter().filter(serves).map(|listener| listener.address.clone());
@@ -379,6 +393,16 @@ fn daemon_info(
         listeners,
         refused: Vec::new(),
     }
+}
+
+/// The shard of a disk: disks of one iSCSI target live on one.
+fn shard_of(spec: &DaemonSpec, disk: usize, shards: usize) -> usize {
+    let name = &spec.disks[disk].name;
+    let target = spec.targets.iter().find(|it| it.luns.values().any(|unit| unit == name));
+    let first = target.and_then(|target| {
+        spec.disks.iter().position(|it| target.luns.values().any(|unit| *unit == it.name))
+    });
+    first.unwrap_or(disk) % shards
 }
 
 /// The listeners with the disks that are served; one without any is left out.

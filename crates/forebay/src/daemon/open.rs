@@ -12,11 +12,12 @@ use forebay_core::config::{
     BackendTraits, Config, FlushSemantics, GridOffset, Mode, WriteLogConfig,
 };
 use forebay_core::engine::{Engine, metadata_bytes};
-use forebay_core::geometry::PAGE;
-use forebay_core::ids::{Nanos, SegmentId};
+use forebay_core::geometry::{PAGE, SECTOR};
+use forebay_core::ids::{Nanos, SegmentId, Uuid};
 use forebay_core::log::{GROUPS_IN_MEMORY, group_memory_pages};
 use forebay_core::warm::{REGIONS_MAX, RingGeometry};
 use forebay_frontends::nbd::Export;
+use forebay_frontends::scsi;
 use forebay_io::arena::Arena;
 
 use super::api::DiskInfo;
@@ -39,6 +40,8 @@ pub(super) struct Opened {
     memory: Arc<Arena>,
     on_flash: Option<OnFlash>,
     place: Option<Place>,
+    /// Its name for good, where it has flash to keep it.
+    uuid: Option<Uuid>,
     /// What is worth telling of how it was opened.
     pub(super) notes: Vec<(Severity, String)>,
 }
@@ -71,6 +74,7 @@ pub(super) fn open(spec: &DiskSpec, pools: &Pools) -> Result<Opened> {
             backend,
             on_flash: None,
             place: None,
+            uuid: None,
             notes: Vec::new(),
         });
     };
@@ -170,9 +174,10 @@ fn on_flash(
             staging,
         }),
     };
+    let uuid = Some(pool.disk_uuid(number));
     let place = Some(Place::new(shared.clone(), number, fence));
     let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, trail, evidence });
-    Ok(Opened { engine, memory, backend, on_flash, place, notes })
+    Ok(Opened { engine, memory, backend, on_flash, place, uuid, notes })
 }
 
 /// Bytes that the ring of a cache needs, whatever the size of the disk.
@@ -393,6 +398,22 @@ impl Opened {
             trim: properties.discard,
             fast_zero: properties.write_zeroes,
             ..Export::new(&spec.name.0, properties.size)
+        }
+    }
+
+    /// The disk as a logical unit; what ports expose it is not said yet.
+    pub(super) fn unit(&self, spec: &DiskSpec) -> scsi::Export {
+        let properties = self.backend.properties();
+        scsi::Export {
+            name: spec.name.0.clone(),
+            uuid: self.uuid.map(|uuid| uuid.0),
+            size: properties.size - properties.size % SECTOR,
+            physical_block: properties.logical_block.max(4096),
+            read_only: spec.read_only || properties.read_only,
+            write_cache: spec.write_cache_of_units,
+            atomic_write_max: 0,
+            stores: false,
+            ports: Vec::new(),
         }
     }
 

@@ -73,3 +73,69 @@ fn a_disk_is_named_after_its_backend() {
     check("model:san?iops=900&inner=file:/san/erp.raw", "erp");
     check("", "disk");
 }
+
+#[test]
+fn iscsi_targets_are_read() {
+    let spec = read(
+        r#"
+        shards = 2
+        [[disk]]
+        name = "db"
+        backend = "mem:1MiB"
+        [[disk]]
+        name = "log"
+        backend = "mem:1MiB"
+        write-cache = "on"
+        [[iscsi]]
+        listen = ["127.0.0.1:3260", "[::1]:3260"]
+        target = "iqn.2026-01.org.example:a"
+        luns = { 1 = "db" }
+        [[iscsi]]
+        listen = ["127.0.0.1:3260"]
+        target = "iqn.2026-01.org.example:b"
+        disks = ["log"]
+        initiators = ["iqn.2026-01.org.example:host"]
+        chap-user = "u"
+        chap-secret-file = "/x"
+        "#,
+    )
+    .unwrap();
+    let units = |at: usize| spec.targets[at].luns.iter().map(|(n, d)| (*n, d.0.as_str())).collect();
+    let check = |at, expect: Vec<(u16, &str)>| {
+        let units: Vec<(u16, &str)> = units(at);
+        assert_eq!(units, expect);
+    };
+    check(0, vec![(1, "db")]);
+    check(1, vec![(0, "log")]);
+    assert_eq!(spec.targets[0].portals.len(), 2);
+    assert_eq!(spec.targets[1].chap.as_ref().unwrap().user, "u");
+    assert!(!spec.disks[0].write_cache_of_units && spec.disks[1].write_cache_of_units);
+}
+
+#[test]
+fn mistakes_of_iscsi_targets_are_named() {
+    let disk = "[[disk]]\nname = \"db\"\nbackend = \"mem:1MiB\"\n";
+    let check = |tables: &str, expect: &str| {
+        let error = read(&format!("{disk}{tables}")).unwrap_err();
+        assert!(error.contains(expect), "{tables}\n{error}");
+    };
+    let table = |listen: &str, name: &str, more: &str| {
+        format!("[[iscsi]]\nlisten = [{listen}]\ntarget = \"iqn.2026-01.x:{name}\"\n{more}\n")
+    };
+    let at = "\"h:3260\"";
+    check(&table("", "a", ""), "listens nowhere");
+    check(&table("\"h\"", "a", ""), "no address of a portal");
+    check("[[iscsi]]\nlisten = []\ntarget = \"db\"", "no iSCSI name");
+    check(&table(at, "a", "disks = [\"web\"]"), "not configured");
+    check(&table(at, "a", "disks = []"), "it has no disk");
+    check(&table(at, "a", "luns = { 256 = \"db\" }"), "no number of a unit");
+    check(&table(at, "a", "luns = { 0 = \"db\" }\ndisks = [\"db\"]"), "not both");
+    check(&table(at, "a", "chap-user = \"u\""), "go together");
+    let mutual = "mutual-chap-user = \"u\"\nmutual-chap-secret-file = \"/x\"";
+    check(&table(at, "a", mutual), "mutual-chap needs chap");
+    let twice = [table(at, "a", ""), table(at, "A", "")].concat();
+    check(&twice, "are called");
+    let twice = [table(at, "a", ""), table(at, "b", "")].concat();
+    check(&twice, "a logical unit twice");
+    check(&format!("nbd = [\"h:3260\"]\n{}", table(at, "a", "")), "addresses must differ");
+}

@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use forebay_core::ids::Uuid;
 
 /// Random bytes.
-fn random<const N: usize>() -> io::Result<[u8; N]> {
+/// Bytes that nobody outside knows.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)

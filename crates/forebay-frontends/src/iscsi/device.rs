@@ -1,0 +1,227 @@
+//! One target on its shard: its logical units, and the sessions that have it.
+//!
+//! ```text
+//! Session A ──LUN RESET──► Device: units[n].reset, a note for every other session
+//! Session B ──next call──► takes its notes: its tasks are gone
+//! ```
+//! What one session does to the tasks of another is noted here, and the other carries it out before it
+//! does anything else. That is soon enough: what the engine has already is serialised before whatever comes
+//! later, so that an aborted write is there before the next command looks, or never.
+//!
+//! **Invariant:** one session per nexus: a newer login of the same initiator port ends the older session.
+
+use forebay_io::reactor::SocketId;
+use slab::Slab;
+
+use crate::client::DiskId;
+use crate::scsi::{
+    self, Cdb, Command, Done, Initiator, LogicalUnit, Lun, Medium, Nexus, NexusId, Outcome,
+    Response, Status,
+};
+
+/// Bytes of data that may wait for memory, over all sessions of a target.
+const HELD_MAX: usize = 32 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Device {
+    /// In the order of their numbers.
+    pub units: Vec<Unit>,
+    luns: Vec<Lun>,
+    members: Slab<Member>,
+    /// Bytes of data that wait for memory.
+    held: usize,
+    /// Sockets of sessions that were ended, to be closed.
+    ended: Vec<SocketId>,
+}
+
+/// A logical unit.
+#[derive(Debug)]
+pub struct Unit {
+    /// Its number.
+    pub lun: Lun,
+    /// What it answers.
+    pub logical: LogicalUnit,
+    /// The disk behind it.
+    pub disk: DiskId,
+}
+
+/// A session, as the others know it.
+#[derive(Debug)]
+struct Member {
+    initiator: Initiator,
+    socket: SocketId,
+    nexuses: Vec<NexusId>,
+    notes: Vec<Note>,
+}
+
+/// What became of a session's tasks from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Those of a logical unit are aborted.
+    Aborted(usize),
+    /// The session is over.
+    Ended,
+}
+
+impl Device {
+    /// A target with these logical units.
+    pub fn new(mut units: Vec<Unit>) -> Device {
+        units.sort_by_key(|unit| unit.lun);
+        let luns = units.iter().map(|unit| unit.lun).collect();
+        Device { units, luns, members: Slab::new(), held: 0, ended: Vec::new() }
+    }
+
+    /// A session begins; an older one of the same initiator port ends. Its number.
+    pub fn join(&mut self, initiator: Initiator, port: u16, socket: SocketId) -> usize {
+        let same = |(_, member): &(usize, &Member)| {
+            member.initiator == initiator && !member.nexuses.is_empty()
+        };
+        if let Some(old) = self.members.iter().find(same).map(|(key, _)| key) {
+            self.end(old);
+        }
+        let nexus = Nexus { initiator: initiator.clone(), port };
+        let attach = |unit: &mut Unit| unit.logical.attach(nexus.clone());
+        let nexuses = self.units.iter_mut().map(attach).collect();
+        self.members.insert(Member { initiator, socket, nexuses, notes: Vec::new() })
+    }
+
+    /// A session is over.
+    pub fn leave(&mut self, session: usize) {
+        let member = self.members.remove(session);
+        self.detach(&member.nexuses);
+    }
+
+    /// The session's nexus with a unit; `None` when the session was ended.
+    pub fn nexus(&self, session: usize, unit: usize) -> Option<NexusId> {
+        self.members[session].nexuses.get(unit).copied()
+    }
+
+    /// What happened to the session since it was asked last.
+    pub fn notes(&mut self, session: usize) -> Vec<Note> {
+        std::mem::take(&mut self.members[session].notes)
+    }
+
+    /// What a logical unit says to a command of a session, or to the parameters that it asked for.
+    pub fn ask(
+        &mut self,
+        session: usize,
+        unit: Option<usize>,
+        cdb: Cdb,
+        data_out: u32,
+        list: Option<&[u8]>,
+    ) -> Outcome {
+        let command = Command { cdb, data_out, luns: &self.luns };
+        let Some(unit) = unit else { return Outcome::Done(scsi::absent(&command)) };
+        let Some(nexus) = self.members[session].nexuses.get(unit) else {
+            return Outcome::Done(Response::of(Status::Busy));
+        };
+        let logical = &mut self.units[unit].logical;
+        match list {
+            None => logical.command(*nexus, &command),
+            Some(list) => logical.parameters(*nexus, &command, list),
+        }
+    }
+
+    /// What a logical unit says after work on the medium.
+    pub fn medium_done(
+        &mut self,
+        session: usize,
+        unit: usize,
+        medium: &Medium,
+        done: Done<'_>,
+    ) -> Response {
+        match self.nexus(session, unit) {
+            Some(nexus) => self.units[unit].logical.medium_done(nexus, medium, done),
+            None => Response::of(Status::Busy),
+        }
+    }
+
+    /// The place of a logical unit.
+    pub fn find(&self, lun: [u8; 8]) -> Option<usize> {
+        let lun = Lun::decode(lun)?;
+        self.luns.binary_search(&lun).ok()
+    }
+
+    /// The tasks of all sessions but `by` on a unit are aborted.
+    pub fn abort_others(&mut self, by: usize, unit: usize) {
+        for (key, member) in &mut self.members {
+            if key != by && !member.notes.contains(&Note::Aborted(unit)) {
+                member.notes.push(Note::Aborted(unit));
+            }
+        }
+    }
+
+    /// The tasks of some nexuses of a unit are aborted; true when those of `by` are, which it does itself.
+    pub fn abort_nexuses(&mut self, by: usize, unit: usize, nexuses: &[NexusId]) -> bool {
+        let mut is_hit_itself = false;
+        for (key, member) in &mut self.members {
+            let is_hit = member.nexuses.get(unit).is_some_and(|nexus| nexuses.contains(nexus));
+            if is_hit && key == by {
+                is_hit_itself = true;
+            } else if is_hit && !member.notes.contains(&Note::Aborted(unit)) {
+                member.notes.push(Note::Aborted(unit));
+            }
+        }
+        is_hit_itself
+    }
+
+    /// The other sessions' tasks were cleared: they are told.
+    pub fn clear_others(&mut self, by: usize, unit: usize) {
+        self.abort_others(by, unit);
+        for (key, member) in &self.members {
+            if key != by
+                && let Some(nexus) = member.nexuses.get(unit)
+            {
+                self.units[unit].logical.cleared(*nexus);
+            }
+        }
+    }
+
+    /// Every session but `by` is over.
+    pub fn end_others(&mut self, by: usize) {
+        let others: Vec<usize> =
+            self.members.iter().map(|(key, _)| key).filter(|key| *key != by).collect();
+        others.into_iter().for_each(|key| self.end(key));
+    }
+
+    /// A socket that is to be closed: its session was ended by another, and will notice.
+    pub fn take_ended(&mut self) -> Option<SocketId> {
+        self.ended.pop()
+    }
+
+    /// A session is over: it is told, its nexuses are gone at once.
+    fn end(&mut self, session: usize) {
+        let member = &mut self.members[session];
+        if member.notes.contains(&Note::Ended) || member.nexuses.is_empty() {
+            return;
+        }
+        member.notes.push(Note::Ended);
+        self.ended.push(member.socket);
+        let nexuses = std::mem::take(&mut member.nexuses);
+        self.detach(&nexuses);
+    }
+
+    /// Room for `bytes` of data that wait for memory; false when there is none.
+    pub fn hold(&mut self, bytes: usize) -> bool {
+        let fits = self.held + bytes <= HELD_MAX;
+        self.held += if fits { bytes } else { 0 };
+        fits
+    }
+
+    /// Data that waited have memory, or are gone.
+    pub fn unhold(&mut self, bytes: usize) {
+        self.held -= bytes;
+    }
+
+    /// Who has a session.
+    pub fn sessions(&self) -> impl Iterator<Item = &Initiator> {
+        self.members.iter().map(|(_, member)| &member.initiator)
+    }
+
+    fn detach(&mut self, nexuses: &[NexusId]) {
+        for (unit, nexus) in self.units.iter_mut().zip(nexuses) {
+            unit.logical.detach(*nexus);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The work of tasks on the medium: what the engine is asked, one request of a task at a time.
+//!
+//! | medium | engine |
+//! |---|---|
+//! | Read, Flush, Prefetch, Allocation | the same |
+//! | Write | the same, from the memory into which the data were received |
+//! | Verify, Compare | reads of [`CHUNK`] bytes |
+//! | WriteSame | zeroes: WriteZeroes; otherwise writes of [`CHUNK`] bytes |
+//! | Zero, Unmap | WriteZeroes of each range |
+//!
+//! A task whose request the engine cannot take now stays at the front of those that are ready.
+
+use forebay_core::action::{Reply, ReplyData, Span};
+use forebay_core::geometry::ByteRange;
+use forebay_core::request::{Op, Request};
+use forebay_core::status::IoStatus;
+
+use super::super::device::Device;
+use super::super::task::{Memory, Phase, Sink};
+use super::{Connection, Phase as ConnectionPhase};
+use crate::client::{Answer, Context, DiskId};
+use crate::scsi::{Done, Medium, Response};
+
+/// Bytes of one request of a task that needs many.
+const CHUNK: u64 = 1 << 20;
+
+/// How the next request of a task went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// The engine has it.
+    Yes,
+    /// Not now.
+    Busy,
+    /// There is nothing more to ask.
+    Nothing,
+    /// It cannot be asked.
+    Never,
+}
+
+/// The first `len` bytes of a range.
+pub(super) fn first(range: ByteRange, len: u64) -> ByteRange {
+    ByteRange::at(range.start, len.min(range.len()))
+}
+
+/// Memory for what is expected and what replaces it, if there is any now.
+pub(super) fn compare_memory(
+    cx: &mut Context<'_>,
+    disk: DiskId,
+    range: ByteRange,
+) -> Option<Memory> {
+    let _ = (cx, disk, range);
+    None
+}
+
+impl Connection {
+    /// Carries out tasks that are ready; true when one was begun.
+    pub(super) fn run_ready(&mut self, cx: &mut Context<'_>, device: &mut Device) -> bool {
+        let mut began = false;
+        while let Some(key) = self.session.ready() {
+            if self.phase == ConnectionPhase::Closed || self.outbox.is_sending() {
+                break;
+            }
+            if self.ask(cx, device, key) == Asked::Busy {
+                break;
+            }
+            began = true;
+        }
+        began
+    }
+
+    /// Asks the engine for the next piece of a task's work, or ends the task.
+    fn ask(&mut self, cx: &mut Context<'_>, device: &mut Device, key: u32) -> Asked {
+        let asked = self.ask_engine(cx, device, key);
+        match asked {
+            Asked::Busy => {}
+            Asked::Yes => {
+                if self.session.task(key).phase == Phase::Queued {
+                    self.session.start();
+                }
+            }
+            Asked::Nothing => self.end(device, key, Done::Status(IoStatus::Ok)),
+            Asked::Never => self.end(device, key, Done::Status(IoStatus::Unsupported)),
+        }
+        asked
+    }
+
+    fn ask_engine(&mut self, cx: &mut Context<'_>, device: &Device, key: u32) -> Asked {
+        let task = self.session.task(key);
+        let unit = task.unit.expect("work on the medium is of a unit");
+        let disk = device.units[unit].disk;
+        let (progress, taken, limit) = (task.progress, task.data.wanted, self.read_limit(key));
+        let Some(medium) = &self.session.task(key).medium else { return Asked::Never };
+        let (range, op) = match *medium {
+            Medium::Read { range, no_admit } => {
+                let range = first(range, limit);
+                if range.is_empty() {
+                    return Asked::Nothing;
+                }
+                if !self.session.has_room(range.len()) {
+                    return Asked::Busy;
+                }
+                (range, Op::Read { no_admit })
+            }
+            Medium::Verify { range, no_admit } => {
+                (rest(range, progress, CHUNK), Op::Read { no_admit })
+            }
+            Medium::Compare { range, .. } | Medium::OrWrite { range, .. } => {
+                (rest(range, progress, CHUNK), Op::Read { no_admit: false })
+            }
+            Medium::Write { range, fua } => {
+                let range = first(range, taken.into());
+                return self
+                    .submit_memory(cx, (disk, key), range, |buffer| Op::Write { buffer, fua });
+            }
+            Medium::CompareAndWrite { .. } => return Asked::Never,
+            Medium::WriteSame { range, may_unmap, fua } => {
+                let Sink::Bytes(block) = &task.sink else { return Asked::Never };
+                if block.iter().all(|byte| *byte == 0) {
+                    let range = rest(range, progress, u64::MAX);
+                    (range, Op::WriteZeroes { may_unmap, fast_only: false, fua })
+                } else {
+                    return self.write_same(cx, (disk, key), rest(range, progress, CHUNK), fua);
+                }
+            }
+            Medium::Zero { range, may_unmap, fua } => {
+                let op = Op::WriteZeroes { may_unmap, fast_only: false, fua };
+                (rest(range, progress, u64::MAX), op)
+            }
+            Medium::Unmap { ref ranges, may_unmap, fua } => {
+                let op = Op::WriteZeroes { may_unmap, fast_only: false, fua };
+                let left = ranges.iter().skip(progress as usize);
+                let range = left.copied().find(|range| !range.is_empty());
+                (range.unwrap_or(ByteRange::at(0, 0)), op)
+            }
+            Medium::Flush => match progress {
+                0 => (ByteRange::at(0, 0), Op::Flush),
+                _ => return Asked::Nothing,
+            },
+            Medium::Prefetch { range, .. } => (rest(range, progress, u64::MAX), Op::Prefetch),
+            Medium::Allocation { range, .. } => (range, Op::Allocation),
+        };
+        if range.is_empty() && op != Op::Flush {
+            return Asked::Nothing;
+        }
+        let charge = if matches!(op, Op::Read { .. }) { range.len() } else { 0 };
+        let request = Request { tag: self.tag(key), range, op };
+        match cx.submit(disk, request) {
+            Ok(()) => {
+                self.session.charge(key, charge);
+                Asked::Yes
+            }
+            Err(_) => Asked::Busy,
+        }
+    }
+
+    /// Bytes that are read for a task: what the initiator takes, in whole blocks.
+    fn read_limit(&self, key: u32) -> u64 {
+        let task = self.session.task(key);
+        let expected = if task.reads { u64::from(task.expected_len) } else { 0 };
+        expected.next_multiple_of(super::super::BLOCK.into())
+    }
+
+    /// Hands a task's memory to the engine.
+    fn submit_memory(
+        &mut self,
+        cx: &mut Context<'_>,
+        (disk, key): (DiskId, u32),
+        range: ByteRange,
+        op: impl FnOnce(forebay_core::action::Buffer) -> Op,
+    ) -> Asked {
+        let Sink::Memory(memory) = self.session.task(key).sink else { return Asked::Nothing };
+        let request = Request { tag: self.tag(key), range, op: op(memory.buffer) };
+        if cx.submit(disk, request).is_err() {
+            return Asked::Busy;
+        }
+        self.session.take_buffer(key);
+        Asked::Yes
+    }
+
+    /// Writes one block again and again.
+    fn write_same(
+        &mut self,
+        cx: &mut Context<'_>,
+        (disk, key): (DiskId, u32),
+        range: ByteRange,
+        fua: bool,
+    ) -> Asked {
+        if range.is_empty() {
+            return Asked::Nothing;
+        }
+        let Some(buffer) = cx.write_buffer(disk, range) else { return Asked::Busy };
+        let Sink::Bytes(block) = &self.session.task(key).sink else { return Asked::Never };
+        let span = buffer.at(range);
+        let memory = &cx.port(disk).memory;
+        for at in (0..u64::from(span.len)).step_by(block.len()) {
+            memory.write_at(span.offset + at, block);
+        }
+        let request = Request { tag: self.tag(key), range, op: Op::Write { buffer, fua } };
+        if cx.submit(disk, request).is_err() {
+            cx.release(disk, buffer);
+            return Asked::Busy;
+        }
+        Asked::Yes
+    }
+
+    /// The engine answered a request of a task.
+    pub(super) fn on_engine(
+        &mut self,
+        cx: &mut Context<'_>,
+        device: &mut Device,
+        answer: Answer<'_>,
+    ) {
+        let Answer { disk, reply, slices, extents } = answer;
+        let key = reply.tag.0 as u32;
+        let task = self.session.task(key);
+        if task.phase == Phase::Aborted {
+            release(cx, disk, reply);
+            self.session.retire(device, key);
+            return;
+        }
+        let medium = task.medium.as_ref().expect("the engine has work on the medium");
+        let spans = spans_of(reply, slices);
+        if let (Medium::Read { .. }, true) = (medium, reply.status.is_ok()) {
+            return self.send_read(cx, device, key, (disk, reply), spans);
+        }
+        let outcome = match (medium, reply.data) {
+            (Medium::Compare { .. }, _) if reply.status.is_ok() => {
+                self.compare(cx, disk, key, spans)
+            }
+            _ if reply.status.is_ok() => Ok(()),
+            _ => Err(Done::Status(reply.status)),
+        };
+        let outcome = match (&self.session.task(key).medium, reply.data) {
+            (Some(Medium::Allocation { .. }), ReplyData::Extents { first, count }) => {
+                Err(Done::Extents(&extents[first as usize..][..count as usize]))
+            }
+            (Some(Medium::OrWrite { .. }), _) if outcome.is_ok() => {
+                Err(Done::Status(IoStatus::Unsupported))
+            }
+            _ => outcome,
+        };
+        release(cx, disk, reply);
+        match outcome {
+            Err(done) => self.end(device, key, done),
+            Ok(()) => {
+                self.advance(key);
+                // Not now: it waits among those that are ready.
+                if self.ask(cx, device, key) == Asked::Busy {
+                    self.session.requeue(key);
+                }
+            }
+        }
+    }
+
+    /// The request that was answered is done.
+    fn advance(&mut self, key: u32) {
+        let task = self.session.task_mut(key);
+        let step = match task.medium.as_ref().expect("it had work") {
+            Medium::Verify { range, .. }
+            | Medium::Compare { range, .. }
+            | Medium::OrWrite { range, .. } => rest(*range, task.progress, CHUNK).len(),
+            Medium::WriteSame { range, .. } => match &task.sink {
+                Sink::Bytes(block) if block.iter().any(|byte| *byte != 0) => {
+                    rest(*range, task.progress, CHUNK).len()
+                }
+                Sink::Bytes(_) | Sink::Nowhere | Sink::Memory(_) => range.len(),
+            },
+            Medium::Zero { range, .. } | Medium::Prefetch { range, .. } => range.len(),
+            Medium::Unmap { ranges, .. } => {
+                let empty = |range: &&ByteRange| range.is_empty();
+                let skipped = ranges.iter().skip(task.progress as usize).take_while(empty).count();
+                skipped as u64 + 1
+            }
+            Medium::Read { .. }
+            | Medium::Write { .. }
+            | Medium::CompareAndWrite { .. }
+            | Medium::Flush
+            | Medium::Allocation { .. } => 1,
+        };
+        task.progress += step;
+        self.session.discharge(key);
+    }
+
+    /// Compares what was read with a task's data.
+    fn compare(
+        &mut self,
+        cx: &mut Context<'_>,
+        disk: DiskId,
+        key: u32,
+        spans: impl Iterator<Item = Span>,
+    ) -> Result<(), Done<'static>> {
+        let task = self.session.task(key);
+        let Sink::Bytes(expected) = &task.sink else { return Ok(()) };
+        let is_pattern = matches!(task.medium, Some(Medium::Compare { pattern: true, .. }));
+        let mut at = if is_pattern { 0 } else { task.progress as usize };
+        for span in spans {
+            let mut offset = span.offset;
+            let end = offset + u64::from(span.len);
+            while offset < end {
+                if is_pattern && at == expected.len() {
+                    at = 0;
+                }
+                let len = (end - offset).min((expected.len() - at) as u64).min(64 << 10);
+                self.scratch.resize(len as usize, 0);
+                cx.port(disk).memory.read_at(offset, &mut self.scratch);
+                let expected = &expected[at..at + len as usize];
+                let differs = self.scratch.iter().zip(expected).position(|(a, b)| a != b);
+                if let Some(differs) = differs {
+                    return Err(Done::Miscompare((at + differs) as u64));
+                }
+                at += len as usize;
+                offset += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a task after its work.
+    fn end(&mut self, device: &mut Device, key: u32, done: Done<'_>) {
+        let task = self.session.task(key);
+        let unit = task.unit.expect("work on the medium is of a unit");
+        let member = self.session.member();
+        let medium = task.medium.as_ref().expect("it had work");
+        let response: Response = device.medium_done(member, unit, medium, done);
+        let session = &mut self.session;
+        self.outbox.append(|out| session.answer(device, key, response, out));
+    }
+}
+
+/// What is left of a range, at most `len` bytes.
+fn rest(range: ByteRange, progress: u64, len: u64) -> ByteRange {
+    let start = range.start.saturating_add(progress).min(range.end);
+    ByteRange::at(start, (range.end - start).min(len))
+}
+
+/// The memory that a reply's data lie in.
+fn spans_of<'a>(reply: &Reply, slices: &'a [Span]) -> impl Iterator<Item = Span> + Clone + 'a {
+    let (slices, one) = match reply.data {
+        ReplyData::Slots { first, count } => (&slices[first as usize..][..count as usize], None),
+        ReplyData::Buffer { data, .. } => (&slices[..0], Some(data)),
+        ReplyData::None | ReplyData::Extents { .. } => (&slices[..0], None),
+    };
+    slices.iter().copied().chain(one)
+}
+
+/// Gives the memory of a reply back.
+fn release(cx: &mut Context<'_>, disk: DiskId, reply: &Reply) {
+    if let ReplyData::Buffer { buffer, .. } = reply.data {
+        cx.release(disk, buffer);
+    }
+}

@@ -1,0 +1,708 @@
+//! A session in full feature phase, without I/O: bytes become commands, answers become bytes.
+//!
+//! ```text
+//! initiator ──next──► Command ──► LogicalUnit ──► answer, or Task
+//!                     Data-Out ─► Task ── all there ──► ready ──► driver ──► engine
+//!                     NOP, text, task management, logout: answered here
+//! initiator ◄── out ◄── answer ◄── driver ◄── engine
+//! ```
+//! Numbers: commands come in order (one connection), at most [`WINDOW`] of them are unanswered, and what
+//! is outside of the window is ignored, as the protocol wants. Every answer with a status has the next
+//! StatSN.
+//!
+//! What an initiator does wrong costs the command while the stream can be followed, otherwise the
+//! connection: a header that cannot be, a wrong digest, a PDU longer than was agreed on.
+//!
+//! Limits: [`WINDOW`] commands and [`IMMEDIATE_MAX`] immediate ones, [`BYTES_MAX`] of memory, PDUs of
+//! [`SEGMENT_MAX`] bytes of data.
+//!
+//! Follows RFC 7143 with error recovery level 0.
+
+use std::collections::VecDeque;
+
+use forebay_core::action::{Buffer, Span};
+use forebay_core::ids::Nanos;
+
+use crate::scsi::{Cdb, Code, Key, Medium, Outcome, Response, Sense, Status};
+
+use super::codec::{Answer, Command, DIGEST, HEADER, NO_TAG, Numbers, Pdu, Request, padding};
+use super::device::{Device, Note};
+use super::digest;
+use super::login::Established;
+use super::negotiate::{Rules, SEGMENT_MAX};
+use super::task::{DataOut, Memory, Phase, Sequence, Sink, Task, Verdict};
+use super::text;
+use super::text_exchange::Exchange;
+
+mod answer;
+mod management;
+mod payload;
+
+pub use answer::DataInPiece;
+
+/// Commands in the window.
+pub const WINDOW: u32 = 128;
+/// Immediate commands beside them.
+pub const IMMEDIATE_MAX: u32 = 16;
+/// Bytes of the disks' memory that the tasks of a session have, unless one task alone has more.
+pub const BYTES_MAX: u64 = 16 << 20;
+/// Time for all data of a command.
+pub const DATA_TIME_MAX: Nanos = Nanos::from_millis(30_000);
+
+/// The stream cannot be followed, or must not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(pub &'static str);
+
+/// What [`Session::next`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// So many bytes are needed at the front of the input.
+    NeedMore(usize),
+    /// Something was consumed, or came to its end.
+    Done,
+    /// This task has data and wants memory for them: [`Session::give`] or [`Session::hold`].
+    Memory(u32),
+    /// The next bytes of the input go here: [`Session::arrived`].
+    Payload(u32, Span),
+    /// The initiator leaves; what is queued is still sent.
+    Leave,
+}
+
+/// What a session is made of.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// What the login led to; its leftover is not looked at.
+    pub established: Established,
+    /// The session's number at its [`Device`].
+    pub member: usize,
+    /// What SendTargets is answered with.
+    pub targets: Vec<u8>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Session {
+    member: usize,
+    cid: u16,
+    targets: Vec<u8>,
+    rules: Rules,
+    exp_cmd_sn: u32,
+    stat_sn: u32,
+    tasks: Vec<Option<Task>>,
+    /// The initiators' names of the tasks, in the same places.
+    tags: Vec<u32>,
+    /// Tasks that count in the window, and those that do not.
+    numbered: u32,
+    immediate: u32,
+    incoming: Option<payload::Incoming>,
+    /// Tasks to be carried out, oldest first.
+    ready: VecDeque<u32>,
+    /// Tasks that wait for memory, oldest first.
+    wanting: VecDeque<u32>,
+    /// Memory of tasks that are gone.
+    released: Vec<(usize, Buffer)>,
+    /// A receive goes to memory of the task whose data are arriving.
+    pub is_receiving_direct: bool,
+    exchange: Exchange,
+    transfer_serial: u16,
+    /// When a ping was sent, if nothing was heard since.
+    pinged: Option<Nanos>,
+    is_over: bool,
+    /// Bytes of the disks' memory that tasks have.
+    bytes: u64,
+    /// No task must have its data before.
+    data_deadline: Nanos,
+    now: Nanos,
+}
+
+impl Session {
+    /// A session that begins.
+    pub fn new(start: Start) -> Session {
+        let Established { cid, rules, exp_cmd_sn, stat_sn, .. } = start.established;
+        Session {
+            member: start.member,
+            cid,
+            targets: start.targets,
+            rules,
+            exp_cmd_sn,
+            stat_sn,
+            tasks: Vec::new(),
+            tags: Vec::new(),
+            numbered: 0,
+            immediate: 0,
+            incoming: None,
+            ready: VecDeque::new(),
+            wanting: VecDeque::new(),
+            released: Vec::new(),
+            is_receiving_direct: false,
+            exchange: Exchange::new(rules.segment_max),
+            transfer_serial: 0,
+            pinged: None,
+            is_over: false,
+            bytes: 0,
+            data_deadline: Nanos::NEVER,
+            now: Nanos(0),
+        }
+    }
+
+    /// What was agreed on.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Tasks that are not gone.
+    pub fn in_flight(&self) -> usize {
+        (self.numbered + self.immediate) as usize
+    }
+
+    /// True when every task that has an answer was answered.
+    pub fn is_answered(&self) -> bool {
+        self.tasks.iter().flatten().all(|task| task.phase == Phase::Aborted)
+    }
+
+    /// When a ping was sent, if nothing was heard since.
+    pub fn pinged(&self) -> Option<Nanos> {
+        self.pinged
+    }
+
+    /// The initiator is there.
+    pub fn hear(&mut self) {
+        self.pinged = None;
+    }
+
+    /// True while the data of a PDU are arriving.
+    pub fn is_mid_pdu(&self) -> bool {
+        self.incoming.is_some()
+    }
+
+    /// True when another session took this one's place, or a reset ended it.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// When the first task must have all its data, [`Nanos::NEVER`] when none waits for any.
+    /// It may be too early until [`Session::settle_deadline`].
+    pub fn data_deadline(&self) -> Nanos {
+        self.data_deadline
+    }
+
+    /// Finds out when the first task must have all its data.
+    pub fn settle_deadline(&mut self) {
+        let waiting = self.tasks.iter().flatten().filter(|task| task.phase == Phase::Collecting);
+        let first = waiting.map(|task| task.deadline).min();
+        self.data_deadline = first.unwrap_or(Nanos::NEVER);
+    }
+
+    /// The data of a task must have come in time from now.
+    fn wait_for_data(&mut self, key: u32) {
+        let deadline = self.now.plus(DATA_TIME_MAX);
+        self.task_mut(key).deadline = deadline;
+        self.data_deadline = self.data_deadline.min(deadline);
+    }
+
+    /// Takes what happened to the session from outside; to be called before anything else, each time.
+    pub fn begin(&mut self, now: Nanos, device: &mut Device) {
+        self.now = now;
+        for note in device.notes(self.member) {
+            match note {
+                Note::Aborted(unit) => self.abort_where(device, |task| task.unit == Some(unit)),
+                Note::Ended => {
+                    self.is_over = true;
+                    self.abort_where(device, |_| true);
+                }
+            }
+        }
+    }
+
+    /// Takes one thing off the front of `input`; answers what it is and how many bytes it was.
+    ///
+    /// # Errors
+    /// The connection cannot go on.
+    pub fn next(
+        &mut self,
+        device: &mut Device,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Step), Broken> {
+        if self.incoming.is_some() {
+            return self.take_payload(device, input, out);
+        }
+        let Some(header) = input.first_chunk::<HEADER>() else {
+            return Ok((0, Step::NeedMore(HEADER)));
+        };
+        let pdu = Pdu::decode(header);
+        // Planted: the announced length is believed.
+        if pdu.data_len > SEGMENT_MAX && !cfg!(feature = "planted-bugs") {
+            return Err(Broken("a PDU is longer than was agreed on"));
+        }
+        let covered = HEADER + pdu.ahs_len;
+        let start = covered + if self.rules.header_digest { DIGEST } else { 0 };
+        if input.len() < start {
+            return Ok((0, Step::NeedMore(start)));
+        }
+        if self.rules.header_digest && !digest::is_right(&input[..covered], &input[covered..]) {
+            return Err(Broken("the digest of a header is wrong"));
+        }
+        match pdu.request {
+            Request::Command(command) => {
+                let step = self.on_command(device, &pdu, &command, out)?;
+                Ok((start, step))
+            }
+            Request::DataOut { is_final, transfer_tag, data_sn, offset } => {
+                let len = pdu.data_len as u32;
+                let sequence = Sequence { transfer_tag, data_sn, offset, len, is_final };
+                self.on_data_out(device, &pdu, &sequence, out)?;
+                Ok((start, Step::Done))
+            }
+            _ => self.take_whole(device, &pdu, header, start, input, out),
+        }
+    }
+
+    /// A PDU whose data are looked at as a whole.
+    fn take_whole(
+        &mut self,
+        device: &mut Device,
+        pdu: &Pdu,
+        header: &[u8; HEADER],
+        start: usize,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Step), Broken> {
+        let padded = start + pdu.data_len + padding(pdu.data_len);
+        let has_digest = self.rules.data_digest && pdu.data_len > 0;
+        let end = padded + if has_digest { DIGEST } else { 0 };
+        if input.len() < end {
+            return Ok((0, Step::NeedMore(end)));
+        }
+        if has_digest && !digest::is_right(&input[start..padded], &input[padded..]) {
+            return Err(Broken("the digest of data is wrong"));
+        }
+        let data = &input[start..start + pdu.data_len];
+        let is_numbered = !matches!(pdu.request, Request::Unknown(_) | Request::Login(_));
+        if is_numbered && !self.is_next(pdu)? {
+            return Ok((end, Step::Done));
+        }
+        let mut step = Step::Done;
+        match pdu.request {
+            Request::NopOut { .. } => self.on_nop(pdu, data, out),
+            Request::TaskManagement { function, referenced, .. } => {
+                if self.manage(device, pdu, function, referenced, out) {
+                    step = Step::Leave;
+                }
+            }
+            Request::Text { goes_on, transfer_tag, .. } => {
+                self.on_text(pdu, data, goes_on, transfer_tag, out)?;
+            }
+            Request::Logout { reason, cid } => {
+                if self.on_logout(device, pdu, reason, cid, out) {
+                    step = Step::Leave;
+                }
+            }
+            Request::Login(_) => return Err(Broken("a login within a session")),
+            Request::Unknown(opcode) => {
+                let reason =
+                    if opcode == 0x10 { answer::SNACK_REJECT } else { answer::NOT_SUPPORTED };
+                self.reject(reason, header, out);
+            }
+            Request::Command(_) | Request::DataOut { .. } => unreachable!("taken in pieces"),
+        }
+        Ok((end, step))
+    }
+
+    /// Counts a PDU; false when it is outside of the window, and so ignored.
+    fn is_next(&mut self, pdu: &Pdu) -> Result<bool, Broken> {
+        if pdu.is_immediate {
+            return Ok(true);
+        }
+        let ahead = pdu.cmd_sn.wrapping_sub(self.exp_cmd_sn);
+        let window = self.numbers().max_cmd_sn.wrapping_sub(self.exp_cmd_sn).wrapping_add(1);
+        if ahead >= window {
+            return Ok(false);
+        }
+        if ahead != 0 {
+            return Err(Broken("a command number was left out"));
+        }
+        self.exp_cmd_sn = self.exp_cmd_sn.wrapping_add(1);
+        Ok(true)
+    }
+
+    fn on_command(
+        &mut self,
+        device: &mut Device,
+        pdu: &Pdu,
+        command: &Command,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Broken> {
+        let is_next = self.is_next(pdu)?;
+        let is_open = command.writes && !command.is_final;
+        self.expect(None, pdu.data_len);
+        if !is_next {
+            return Ok(Step::Done);
+        }
+        if pdu.tag == NO_TAG || self.find(pdu.tag).is_some() {
+            self.reject(answer::TASK_IN_PROGRESS, &pdu.encode(), out);
+            return Ok(Step::Done);
+        }
+        if pdu.is_immediate && self.immediate == IMMEDIATE_MAX {
+            self.reject(answer::TOO_MANY_IMMEDIATE, &pdu.encode(), out);
+            return Ok(Step::Done);
+        }
+        let task = Task {
+            tag: pdu.tag,
+            unit: device.find(pdu.lun),
+            lun: pdu.lun,
+            cdb: Cdb(command.cdb),
+            reads: command.reads,
+            writes: command.writes,
+            expected_len: command.expected_len,
+            is_immediate: pdu.is_immediate,
+            phase: Phase::Collecting,
+            data: DataOut::new(0, pdu.data_len as u32, is_open),
+            sink: Sink::Nowhere,
+            medium: None,
+            needed: 0,
+            answer: None,
+            bytes: 0,
+            progress: 0,
+            deadline: Nanos::NEVER,
+        };
+        let key = self.insert(task);
+        if is_open {
+            self.wait_for_data(key);
+        }
+        self.expect(Some(key), pdu.data_len);
+        let unasked = pdu.data_len > self.rules.immediate_max()
+            || pdu.data_len as u64 > u64::from(command.expected_len)
+            || (pdu.data_len > 0 && !command.writes)
+            || (is_open && self.rules.initial_r2t);
+        if unasked {
+            let sense = Sense::new(Key::AbortedCommand, Code(0x0c, 0x0c));
+            self.answer(device, key, Response::check(sense), out);
+            return Ok(Step::Done);
+        }
+        let outcome = self.ask_unit(device, key, None);
+        Ok(self.act(device, key, outcome, out))
+    }
+
+    /// What the logical unit says to a command, or to its parameters.
+    fn ask_unit(&mut self, device: &mut Device, key: u32, list: Option<&[u8]>) -> Outcome {
+        let task = self.task(key);
+        let data_out = if task.writes { task.expected_len } else { 0 };
+        device.ask(self.member, task.unit, task.cdb, data_out, list)
+    }
+
+    /// Does what an outcome says.
+    fn act(&mut self, device: &mut Device, key: u32, outcome: Outcome, out: &mut Vec<u8>) -> Step {
+        match outcome {
+            Outcome::Done(response) => self.answer(device, key, response, out),
+            Outcome::DataOut(len) => {
+                let task = self.task_mut(key);
+                task.needed = len.into();
+                task.data.wanted = if task.writes { len.min(task.expected_len) } else { 0 };
+                task.sink = Sink::Bytes(Vec::new());
+                self.wait_for_data(key);
+                self.go_on(device, key, out);
+            }
+            Outcome::Medium(medium) => return self.act_on_medium(device, key, medium, out),
+            Outcome::Settle { response, store, abort } => {
+                let unit = self.task(key).unit.expect("a unit said so");
+                if store {
+                    // Nothing is stored yet: what must survive a restart is refused.
+                    let response = device.units[unit].logical.not_stored();
+                    self.answer(device, key, response, out);
+                    return Step::Done;
+                }
+                if device.abort_nexuses(self.member, unit, &abort) {
+                    let tag = self.task(key).tag;
+                    self.abort_where(device, |task| task.unit == Some(unit) && task.tag != tag);
+                }
+                self.answer(device, key, response, out);
+            }
+        }
+        Step::Done
+    }
+
+    fn act_on_medium(
+        &mut self,
+        device: &mut Device,
+        key: u32,
+        medium: Medium,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        if matches!(medium, Medium::CompareAndWrite { .. } | Medium::OrWrite { .. }) {
+            // Not before the engine can do both in one instant.
+            let sense = Sense::illegal(Code::INVALID_COMMAND_OPERATION_CODE);
+            self.answer(device, key, Response::check(sense), out);
+            return Step::Done;
+        }
+        let taken = medium.data_out(super::BLOCK);
+        let task = self.task_mut(key);
+        // The unit has cut a write to the blocks that the initiator has data for; the residual is of the command's.
+        let is_cut = taken < task.cdb.write_len()
+            && u64::from(task.expected_len) < task.cdb.write_len()
+            && matches!(medium, Medium::Write { .. } | Medium::OrWrite { .. });
+        let needed = if is_cut { task.cdb.write_len() } else { taken };
+        task.needed = needed;
+        let announced = if task.writes { task.expected_len } else { 0 };
+        let offered = taken.min(announced.into()) as u32;
+        let is_write = matches!(medium, Medium::Write { .. });
+        // A write of less data than blocks writes the blocks for which there are data.
+        let wanted = if is_write { offered - offered % super::BLOCK } else { offered };
+        if u64::from(wanted) < taken && !is_write {
+            let sense = Sense::illegal(Code::INVALID_FIELD_IN_CDB);
+            self.answer(device, key, Response::check(sense), out);
+            return Step::Done;
+        }
+        let wants_memory = matches!(medium, Medium::Write { .. } | Medium::CompareAndWrite { .. });
+        task.data.wanted = wanted;
+        task.medium = Some(medium);
+        if wanted == 0 {
+            self.go_on(device, key, out);
+            return Step::Done;
+        }
+        self.wait_for_data(key);
+        if wants_memory {
+            return Step::Memory(key);
+        }
+        self.task_mut(key).sink = Sink::Bytes(Vec::new());
+        self.go_on(device, key, out);
+        Step::Done
+    }
+
+    fn on_data_out(
+        &mut self,
+        device: &mut Device,
+        pdu: &Pdu,
+        sequence: &Sequence,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Broken> {
+        let key = self.find(pdu.tag);
+        self.expect(None, pdu.data_len);
+        // Data of a task that is gone, aborted for instance, are skipped.
+        let Some(key) = key else { return Ok(()) };
+        let first_burst = self.rules.first_burst;
+        let task = self.task_mut(key);
+        let limit = first_burst.min(task.expected_len);
+        let verdict = task.data.admit(sequence, limit);
+        match verdict {
+            Verdict::Take => self.expect(Some(key), pdu.data_len),
+            Verdict::Skip => {}
+            Verdict::Fail => {
+                task.data.is_open = task.data.is_open && !sequence.is_final;
+                let sense = Sense::new(Key::AbortedCommand, Code(0x0c, 0x0d));
+                self.answer(device, key, Response::check(sense), out);
+            }
+        }
+        // Without data there is no payload whose end would be noticed.
+        if verdict == Verdict::Take && pdu.data_len == 0 {
+            self.incoming = None;
+            self.go_on(device, key, out);
+        }
+        Ok(())
+    }
+
+    /// A task has all its data, or asks for more, or its answer can be sent.
+    fn go_on(&mut self, device: &mut Device, key: u32, out: &mut Vec<u8>) {
+        if self.task(key).answer.is_some() {
+            if !self.task(key).data.is_open {
+                let response = self.task_mut(key).answer.take().expect("there is one");
+                self.answer(device, key, response, out);
+            }
+            return;
+        }
+        if self.wanting.contains(&key) || self.task(key).phase != Phase::Collecting {
+            return;
+        }
+        self.ask_for_data(key, out);
+        if !self.task(key).data.is_complete() || self.is_arriving(key) {
+            return;
+        }
+        let task = self.task_mut(key);
+        task.deadline = Nanos::NEVER;
+        if task.medium.is_some() {
+            task.phase = Phase::Queued;
+            self.ready.push_back(key);
+            return;
+        }
+        let Sink::Bytes(list) = std::mem::replace(&mut task.sink, Sink::Nowhere) else {
+            unreachable!("a task without work on the medium collects parameters");
+        };
+        let outcome = self.ask_unit(device, key, Some(&list));
+        let step = self.act(device, key, outcome, out);
+        debug_assert_eq!(step, Step::Done, "what follows parameters takes no more data");
+    }
+
+    fn ask_for_data(&mut self, key: u32, out: &mut Vec<u8>) {
+        let (burst, outstanding) = (self.rules.max_burst, self.rules.outstanding_r2t);
+        loop {
+            let serial = self.transfer_serial;
+            let task = self.task_mut(key);
+            let name = |_| u32::from(serial) << 16 | key;
+            let Some(ready) = task.data.ask(burst, outstanding, name) else { return };
+            let answer = Answer::ReadyToTransfer {
+                lun: task.lun,
+                transfer_tag: ready.transfer_tag,
+                r2t_sn: ready.r2t_sn,
+                offset: ready.offset,
+                len: ready.len,
+            };
+            let tag = task.tag;
+            self.transfer_serial = self.transfer_serial.wrapping_add(1) & 0x7fff;
+            self.put(&answer, tag, &[], out);
+        }
+    }
+
+    /// Memory for a task that asked for it, or waited. What came for it so far is to be copied there.
+    pub fn give(
+        &mut self,
+        device: &mut Device,
+        key: u32,
+        memory: Memory,
+        bytes: u64,
+        out: &mut Vec<u8>,
+    ) -> Vec<u8> {
+        self.charge(key, bytes);
+        self.wait_for_data(key);
+        let task = self.task_mut(key);
+        let before = std::mem::replace(&mut task.sink, Sink::Memory(memory));
+        let reserved = self.held_bytes(key);
+        let held = match before {
+            Sink::Bytes(held) => {
+                device.unhold(reserved);
+                held
+            }
+            Sink::Nowhere | Sink::Memory(_) => Vec::new(),
+        };
+        self.wanting.retain(|it| *it != key);
+        self.go_on(device, key, out);
+        held
+    }
+
+    /// There is no memory now: what comes unasked waits, as far as there is room for it.
+    pub fn hold(&mut self, device: &mut Device, key: u32, out: &mut Vec<u8>) {
+        let reserved = self.held_bytes(key);
+        if device.hold(reserved) {
+            let task = self.task_mut(key);
+            task.sink = Sink::Bytes(Vec::new());
+            task.deadline = Nanos::NEVER;
+            self.wanting.push_back(key);
+        } else {
+            self.answer(device, key, Response::of(Status::Busy), out);
+        }
+    }
+
+    /// Bytes that are set aside for a task without memory.
+    fn held_bytes(&self, key: u32) -> usize {
+        self.task(key).data.wanted.min(self.rules.first_burst) as usize
+    }
+
+    /// The task that has waited longest for memory.
+    pub fn wanting(&self) -> Option<u32> {
+        self.wanting.front().copied()
+    }
+
+    /// The next task to carry out.
+    pub fn ready(&self) -> Option<u32> {
+        self.ready.front().copied()
+    }
+
+    /// The task at the front of [`Session::ready`] is being carried out.
+    pub fn start(&mut self) {
+        let key = self.ready.pop_front().expect("one is ready");
+        self.task_mut(key).phase = Phase::Running;
+    }
+
+    /// Whether a task may have so many more bytes of memory now. One task alone always may.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.bytes == 0 || self.bytes + bytes <= BYTES_MAX
+    }
+
+    /// A task has memory, or is about to be answered with it.
+    pub fn charge(&mut self, key: u32, bytes: u64) {
+        self.task_mut(key).bytes += bytes;
+        self.bytes += bytes;
+    }
+
+    /// What a task had for one of its requests is free.
+    pub fn discharge(&mut self, key: u32) {
+        let bytes = std::mem::take(&mut self.task_mut(key).bytes);
+        self.bytes -= bytes;
+    }
+
+    /// A task at work waits for the engine to take its next request.
+    pub fn requeue(&mut self, key: u32) {
+        self.task_mut(key).phase = Phase::Queued;
+        self.ready.push_front(key);
+    }
+
+    /// A task. Panics when it is gone.
+    pub fn task(&self, key: u32) -> &Task {
+        self.tasks[key as usize].as_ref().expect("the task is not gone")
+    }
+
+    /// A task. Panics when it is gone.
+    pub fn task_mut(&mut self, key: u32) -> &mut Task {
+        self.tasks[key as usize].as_mut().expect("the task is not gone")
+    }
+
+    /// Memory that tasks no longer use, with the unit whose disk it belongs to.
+    pub fn take_released(&mut self) -> Option<(usize, Buffer)> {
+        self.released.pop()
+    }
+
+    /// The session's number at its device.
+    pub fn member(&self) -> usize {
+        self.member
+    }
+
+    fn find(&self, tag: u32) -> Option<u32> {
+        if tag == NO_TAG {
+            return None;
+        }
+        self.tags.iter().position(|it| *it == tag).map(|at| at as u32)
+    }
+
+    fn insert(&mut self, task: Task) -> u32 {
+        if task.is_immediate {
+            self.immediate += 1;
+        } else {
+            self.numbered += 1;
+        }
+        let at = match self.tasks.iter().position(Option::is_none) {
+            Some(at) => at,
+            None => {
+                self.tasks.push(None);
+                self.tags.push(NO_TAG);
+                self.tasks.len() - 1
+            }
+        };
+        assert!(at < (WINDOW + IMMEDIATE_MAX) as usize, "the window bounds the tasks");
+        self.tags[at] = task.tag;
+        self.tasks[at] = Some(task);
+        at as u32
+    }
+
+    /// A task is gone. Its memory is not looked at.
+    fn remove(&mut self, key: u32) -> Task {
+        let task = self.tasks[key as usize].take().expect("the task is not gone");
+        self.tags[key as usize] = NO_TAG;
+        if task.is_immediate {
+            self.immediate -= 1;
+        } else {
+            self.numbered -= 1;
+        }
+        task
+    }
+
+    fn numbers(&self) -> Numbers {
+        Numbers {
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.exp_cmd_sn.wrapping_add(WINDOW - self.numbered).wrapping_sub(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! Task management and logout: what ends tasks without an answer of their own.
+//!
+//! A function is answered at once. Tasks that the engine has go on unseen: an aborted write is there
+//! before any later command looks, or never, because the engine serialises what overlaps.
+
+use super::super::codec::{Answer, Pdu};
+use super::super::task::{Phase, Task};
+use super::{Device, NO_TAG, Session};
+
+/// Responses (RFC 7143, 11.6.1).
+const COMPLETE: u8 = 0;
+const NO_SUCH_TASK: u8 = 1;
+const NO_SUCH_UNIT: u8 = 2;
+const NO_REASSIGNMENT: u8 = 4;
+const NOT_SUPPORTED: u8 = 5;
+
+/// Responses to a logout (RFC 7143, 11.15.1).
+const CLOSED: u8 = 0;
+const NO_SUCH_CONNECTION: u8 = 1;
+const NO_RECOVERY: u8 = 2;
+
+impl Session {
+    /// Carries out a task management function; true when the session is over with it.
+    pub(super) fn manage(
+        &mut self,
+        device: &mut Device,
+        pdu: &Pdu,
+        function: u8,
+        referenced: u32,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let unit = device.find(pdu.lun);
+        let mut ends = false;
+        let response = match (function, unit) {
+            (1..=5, None) => NO_SUCH_UNIT,
+            (1, Some(unit)) => self.abort_task(device, unit, referenced),
+            (2, Some(unit)) => {
+                self.abort_where(device, |task| task.unit == Some(unit));
+                COMPLETE
+            }
+            (4, Some(unit)) => {
+                self.abort_where(device, |task| task.unit == Some(unit));
+                device.clear_others(self.member, unit);
+                COMPLETE
+            }
+            (5, Some(unit)) => {
+                self.reset(device, unit);
+                COMPLETE
+            }
+            (6 | 7, _) => {
+                for unit in 0..device.units.len() {
+                    self.reset(device, unit);
+                }
+                if function == 7 {
+                    device.end_others(self.member);
+                    ends = true;
+                }
+                COMPLETE
+            }
+            (8, _) => NO_REASSIGNMENT,
+            _ => NOT_SUPPORTED,
+        };
+        self.put(&Answer::TaskManagement { response }, pdu.tag, &[], out);
+        ends
+    }
+
+    fn abort_task(&mut self, device: &mut Device, unit: usize, referenced: u32) -> u8 {
+        match self.find(referenced) {
+            Some(key) if self.task(key).unit == Some(unit) => {
+                self.abort(device, key);
+                COMPLETE
+            }
+            _ => NO_SUCH_TASK,
+        }
+    }
+
+    fn reset(&mut self, device: &mut Device, unit: usize) {
+        self.abort_where(device, |task| task.unit == Some(unit));
+        device.abort_others(self.member, unit);
+        // Who asks for it need not be told of it.
+        match device.nexus(self.member, unit) {
+            Some(nexus) => device.units[unit].logical.reset_by(nexus),
+            None => device.units[unit].logical.reset(),
+        }
+    }
+
+    /// Aborts the tasks that `is_hit` names.
+    pub(super) fn abort_where(&mut self, device: &mut Device, is_hit: impl Fn(&Task) -> bool) {
+        for key in 0..self.tasks.len() as u32 {
+            let task = self.tasks[key as usize].as_ref();
+            if task.is_some_and(|task| task.phase != Phase::Aborted && is_hit(task)) {
+                self.abort(device, key);
+            }
+        }
+    }
+
+    /// A task has no answer any more.
+    fn abort(&mut self, device: &mut Device, key: u32) {
+        let phase = self.task(key).phase;
+        self.tags[key as usize] = NO_TAG;
+        let task = self.task_mut(key);
+        task.tag = NO_TAG;
+        task.phase = Phase::Aborted;
+        // A receive writes to its memory: that is given back when the receive has ended.
+        let is_written_to = self.is_receiving_direct && self.is_arriving(key);
+        if phase != Phase::Running && !is_written_to {
+            self.retire(device, key);
+        }
+    }
+
+    /// The receive that went to memory has ended; a task that was aborted meanwhile is gone now.
+    pub fn receive_ended(&mut self, device: &mut Device) {
+        self.is_receiving_direct = false;
+        let hit = (0..self.tasks.len() as u32)
+            .find(|key| self.is_arriving(*key) && self.task(*key).phase == Phase::Aborted);
+        if let Some(key) = hit {
+            self.retire(device, key);
+        }
+    }
+
+    /// The connection is gone: every task without the engine is, too.
+    pub fn end(&mut self, device: &mut Device) {
+        self.abort_where(device, |_| true);
+    }
+
+    /// Nothing further begins: tasks that the engine does not have are gone.
+    pub fn abort_unstarted(&mut self, device: &mut Device) {
+        self.abort_where(device, |task| task.phase != Phase::Running);
+    }
+
+    /// True when the initiator leaves.
+    pub(super) fn on_logout(
+        &mut self,
+        device: &mut Device,
+        pdu: &Pdu,
+        reason: u8,
+        cid: u16,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let response = match reason {
+            0 => CLOSED,
+            1 if cid == self.cid => CLOSED,
+            1 => NO_SUCH_CONNECTION,
+            _ => NO_RECOVERY,
+        };
+        if response == CLOSED {
+            self.abort_where(device, |_| true);
+        }
+        self.put(&Answer::Logout { response }, pdu.tag, &[], out);
+        response == CLOSED
+    }
+}

@@ -1,0 +1,499 @@
+use forebay_core::geometry::ByteRange;
+use forebay_core::status::IoStatus;
+use forebay_io::reactor::SocketId;
+
+use super::super::device::Unit;
+use super::super::task::Memory;
+use super::*;
+use crate::client::DiskId;
+use crate::scsi::{Done, Export, Initiator, LogicalUnit, Lun, Port};
+
+const SIZE: u64 = 1 << 20;
+const WRITE: u8 = 0x2a;
+const READ: u8 = 0x28;
+
+/// A target with one unit, and sessions of it.
+struct World {
+    device: Device,
+    sessions: Vec<Session>,
+    cmd_sn: u32,
+}
+
+/// One answer: opcode, tag, flags, status byte, data.
+#[derive(Debug)]
+struct Answered {
+    opcode: u8,
+    header: [u8; HEADER],
+    data: Vec<u8>,
+}
+
+impl Answered {
+    fn word(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.header[at..at + 4].try_into().unwrap())
+    }
+
+    fn tag(&self) -> u32 {
+        self.word(16)
+    }
+
+    /// SCSI status, flags of the residual, its count.
+    fn end(&self) -> (u8, u8, u32) {
+        (self.header[3], self.header[1] & 0x06, self.word(44))
+    }
+
+    fn sense(&self) -> (u8, u8, u8) {
+        (self.data[4] & 15, self.data[14], self.data[15])
+    }
+}
+
+impl World {
+    fn new(rules: Rules, sessions: u8) -> World {
+        let port =
+            Port { relative: 1, group: 1, target: "iqn.2026-01.x:a".to_owned(), portal_group: 1 };
+        let export = Export { ports: vec![port], ..Export::new("db", SIZE) };
+        let unit =
+            Unit { lun: Lun::new(0).unwrap(), logical: LogicalUnit::new(export), disk: DiskId(0) };
+        let mut device = Device::new(vec![unit]);
+        let sessions = (0..sessions).map(|isid| begin(&mut device, rules, isid)).collect();
+        let mut world = World { device, sessions, cmd_sn: 0 };
+        for session in 0..world.sessions.len() {
+            // The power on is told once.
+            world.cmd_sn = 0;
+            while world.send(session, command(0, 1, 0, 0), &[])[0].end().0 != 0 {}
+        }
+        world
+    }
+
+    fn one(rules: Rules) -> World {
+        World::new(rules, 1)
+    }
+
+    /// Sends a PDU whole; the answers. Memory is given, ready tasks are left alone.
+    fn send(&mut self, session: usize, mut pdu: Pdu, data: &[u8]) -> Vec<Answered> {
+        pdu.data_len = data.len();
+        if !pdu.is_immediate && !matches!(pdu.request, Request::DataOut { .. }) {
+            pdu.cmd_sn = self.sessions[session].exp_cmd_sn;
+        }
+        let mut bytes = pdu.encode().to_vec();
+        bytes.extend_from_slice(data);
+        bytes.resize(bytes.len() + padding(data.len()), 0);
+        self.feed(session, &bytes).unwrap()
+    }
+
+    fn feed(&mut self, session: usize, bytes: &[u8]) -> Result<Vec<Answered>, Broken> {
+        let mut out = Vec::new();
+        let mut rest = bytes;
+        let device = &mut self.device;
+        let session = &mut self.sessions[session];
+        session.begin(Nanos(0), device);
+        loop {
+            let (consumed, step) = session.next(device, rest, &mut out)?;
+            rest = &rest[consumed..];
+            match step {
+                Step::NeedMore(_) | Step::Leave => break,
+                Step::Done => {}
+                Step::Memory(key) => {
+                    let memory = memory(session.task(key).data.wanted);
+                    session.give(device, key, memory, 512, &mut out);
+                }
+                Step::Payload(_, span) => {
+                    let count = rest.len().min(span.len as usize);
+                    rest = &rest[count..];
+                    session.arrived(count as u32, None);
+                    if count == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(answers(&out))
+    }
+
+    /// Carries out the next ready task of a session.
+    fn work(&mut self, session: usize) -> Vec<Answered> {
+        let session = &mut self.sessions[session];
+        let key = session.ready().expect("a task is ready");
+        session.start();
+        session.take_buffer(key);
+        let medium = session.task(key).medium.clone().unwrap();
+        let mut out = Vec::new();
+        if let Medium::Read { range, .. } = &medium {
+            let mut piece = session.answer_read(&mut self.device, key, range.len(), &mut out);
+            while let Some(len) = session.next_piece(&mut piece, &mut out) {
+                out.resize(out.len() + len as usize, 0);
+            }
+        } else {
+            let member = session.member();
+            let done = Done::Status(IoStatus::Ok);
+            let response = self.device.medium_done(member, 0, &medium, done);
+            session.answer(&mut self.device, key, response, &mut out);
+        }
+        answers(&out)
+    }
+}
+
+fn begin(device: &mut Device, rules: Rules, isid: u8) -> Session {
+    let initiator = Initiator { name: "iqn.2026-01.x:h".to_owned(), isid: [isid; 6] };
+    let member = device.join(initiator, 1, SocketId(isid.into()));
+    let established = Established {
+        target: 0,
+        initiator: String::new(),
+        isid: [isid; 6],
+        tsih: 1,
+        cid: 3,
+        rules,
+        exp_cmd_sn: 0,
+        stat_sn: 0,
+        leftover: Vec::new(),
+    };
+    let targets = b"TargetName=iqn.2026-01.x:a\0".to_vec();
+    Session::new(Start { established, member, targets })
+}
+
+fn memory(len: u32) -> Memory {
+    let span = Span { offset: 0, len };
+    let buffer = Buffer { span, window: ByteRange::at(0, len.into()) };
+    Memory { buffer, first: span, second: Span { offset: 0, len: 0 } }
+}
+
+fn answers(mut out: &[u8]) -> Vec<Answered> {
+    let mut answers = Vec::new();
+    while let Some((header, rest)) = out.split_first_chunk::<HEADER>() {
+        let len = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
+        let data = rest[..len].to_vec();
+        answers.push(Answered { opcode: header[0], header: *header, data });
+        out = &rest[len + padding(len)..];
+    }
+    answers
+}
+
+fn pdu(request: Request, tag: u32) -> Pdu {
+    let is_immediate = false;
+    Pdu { is_immediate, ahs_len: 0, data_len: 0, lun: [0; 8], tag, cmd_sn: 0, request }
+}
+
+/// A command of `blocks` blocks for which the initiator expects `expected_len` bytes.
+fn command(opcode: u8, tag: u32, blocks: u8, expected_len: u32) -> Pdu {
+    let mut cdb = [0; 16];
+    cdb[0] = opcode;
+    cdb[8] = blocks;
+    let (reads, writes) = (opcode == READ, opcode == WRITE);
+    let request = Command { is_final: true, reads, writes, attribute: 1, expected_len, cdb };
+    pdu(Request::Command(request), tag)
+}
+
+fn open(mut pdu: Pdu) -> Pdu {
+    if let Request::Command(command) = &mut pdu.request {
+        command.is_final = false;
+    }
+    pdu
+}
+
+fn data_out(tag: u32, transfer_tag: u32, data_sn: u32, offset: u32, is_final: bool) -> Pdu {
+    pdu(Request::DataOut { is_final, transfer_tag, data_sn, offset }, tag)
+}
+
+fn manage(function: u8, referenced: u32) -> Pdu {
+    let request = Request::TaskManagement { function, referenced, referenced_sn: 0 };
+    Pdu { is_immediate: true, ..pdu(request, 900) }
+}
+
+#[test]
+fn a_read_ends_with_its_last_data() {
+    let rules = Rules { segment_max: 1024, max_burst: 2048, ..Rules::default() };
+    let mut world = World::one(rules);
+    assert!(world.send(0, command(READ, 7, 8, 4096), &[]).is_empty());
+    let answers = world.work(0);
+    let seen: Vec<_> = answers.iter().map(|it| (it.opcode, it.header[1], it.word(40))).collect();
+    // F at the end of each burst, S with the last.
+    let expect = [(0x25, 0, 0), (0x25, 0x80, 1024), (0x25, 0, 2048), (0x25, 0x81, 3072)];
+    assert_eq!(seen, expect);
+    assert_eq!(answers[3].end(), (0, 0, 0));
+    assert_eq!(world.sessions[0].in_flight(), 0);
+}
+
+#[test]
+fn residuals_are_exact() {
+    // opcode, blocks, expected → data, residual
+    let check = |opcode, blocks, expected, len, flags, residual| {
+        let mut world = World::one(Rules::default());
+        let data = vec![0; if opcode == WRITE { expected as usize } else { 0 }];
+        world.send(0, command(opcode, 7, blocks, expected), &data);
+        let answers = world.work(0);
+        let bytes: usize = answers.iter().map(|it| it.data.len()).sum();
+        let last = answers.last().unwrap();
+        assert_eq!(last.end(), (0, flags, residual), "{opcode:x} {blocks} {expected}");
+        assert_eq!(bytes, len, "{opcode:x} {blocks} {expected}");
+    };
+    check(READ, 1, 512, 512, 0, 0);
+    check(READ, 1, 1024, 512, 2, 512);
+    check(READ, 2, 512, 512, 4, 512);
+    check(READ, 1, 100, 100, 4, 412);
+    check(READ, 1, 0, 0, 4, 512);
+    check(WRITE, 1, 512, 0, 0, 0);
+    check(WRITE, 1, 1024, 0, 2, 512);
+    check(WRITE, 2, 512, 0, 4, 512);
+    check(WRITE, 1, 0, 0, 4, 512);
+}
+
+#[test]
+fn data_are_asked_for_when_they_do_not_come_along() {
+    let rules = Rules { max_burst: 1024, outstanding_r2t: 2, ..Rules::default() };
+    let mut world = World::one(rules);
+    let asked = world.send(0, command(WRITE, 7, 6, 3072), &[1; 512]);
+    let seen: Vec<_> = asked.iter().map(|it| (it.opcode, it.word(40), it.word(44))).collect();
+    assert_eq!(seen, [(0x31, 512, 1024), (0x31, 1536, 1024)]);
+    let transfer = |at: usize| asked[at].word(20);
+    assert!(world.send(0, data_out(7, transfer(0), 0, 512, false), &[2; 512]).is_empty());
+    let more = world.send(0, data_out(7, transfer(0), 1, 1024, true), &[2; 512]);
+    assert_eq!((more[0].opcode, more[0].word(40), more[0].word(44)), (0x31, 2560, 512));
+    assert!(world.send(0, data_out(7, transfer(1), 0, 1536, true), &[3; 1024]).is_empty());
+    assert!(world.sessions[0].ready().is_none());
+    assert!(world.send(0, data_out(7, more[0].word(20), 0, 2560, true), &[4; 512]).is_empty());
+    let answers = world.work(0);
+    assert_eq!((answers[0].opcode, answers[0].end(), answers[0].word(36)), (0x21, (0, 0, 0), 3));
+}
+
+#[test]
+fn unsolicited_data_are_taken_where_they_were_agreed_on() {
+    let rules = Rules { initial_r2t: false, ..Rules::default() };
+    let mut world = World::one(rules);
+    assert!(world.send(0, open(command(WRITE, 7, 4, 2048)), &[1; 512]).is_empty());
+    assert!(world.send(0, data_out(7, NO_TAG, 0, 512, false), &[1; 512]).is_empty());
+    let asked = world.send(0, data_out(7, NO_TAG, 1, 1024, true), &[1; 512]);
+    assert_eq!((asked[0].opcode, asked[0].word(40), asked[0].word(44)), (0x31, 1536, 512));
+    // Not agreed on: the command fails when all has come that was announced.
+    let mut world = World::one(Rules::default());
+    assert!(world.send(0, open(command(WRITE, 7, 4, 2048)), &[]).is_empty());
+    let answers = world.send(0, data_out(7, NO_TAG, 0, 0, true), &[1; 512]);
+    assert_eq!((answers[0].opcode, answers[0].end().0), (0x21, 2));
+    assert_eq!(answers[0].sense(), (0x0b, 0x0c, 0x0c));
+}
+
+#[test]
+fn data_out_of_order_fail_the_command_alone() {
+    let mut world = World::one(Rules::default());
+    let asked = world.send(0, command(WRITE, 7, 4, 2048), &[]);
+    let answers = world.send(0, data_out(7, asked[0].word(20), 27, 0, true), &[1; 2048]);
+    assert_eq!((answers[0].end().0, answers[0].sense()), (2, (0x0b, 0x0c, 0x0d)));
+    assert!(world.sessions[0].take_released().is_some(), "its memory is given back");
+    // What still comes for it is skipped.
+    assert!(world.send(0, data_out(7, asked[0].word(20), 1, 512, true), &[1; 512]).is_empty());
+    assert_eq!(world.send(0, command(0, 8, 0, 0), &[])[0].end().0, 0);
+}
+
+#[test]
+fn the_window_closes_and_opens() {
+    let mut world = World::one(Rules::default());
+    let first = world.sessions[0].exp_cmd_sn;
+    for tag in 0..WINDOW {
+        assert!(world.send(0, command(READ, tag, 1, 512), &[]).is_empty());
+    }
+    let numbers = world.sessions[0].numbers();
+    assert_eq!(numbers.max_cmd_sn, numbers.exp_cmd_sn.wrapping_sub(1));
+    assert_eq!(numbers.exp_cmd_sn, first + WINDOW);
+    // Beyond the window: ignored, with its data.
+    assert!(world.send(0, command(WRITE, 500, 1, 512), &[0; 512]).is_empty());
+    assert_eq!(world.sessions[0].in_flight(), WINDOW as usize);
+    let answers = world.work(0);
+    assert_eq!(answers[0].word(32), first + WINDOW);
+    // A task management function is immediate and always taken.
+    assert_eq!(world.send(0, manage(2, 0), &[])[0].header[2], 0);
+    assert_eq!(world.sessions[0].in_flight(), 0);
+}
+
+#[test]
+fn numbers_outside_of_the_window_are_ignored_and_gaps_end_the_connection() {
+    let mut world = World::one(Rules::default());
+    let next = world.sessions[0].exp_cmd_sn;
+    let mut check = |sn: u32, expect: Result<usize, ()>| {
+        let pdu = Pdu { cmd_sn: sn, ..command(0, 5, 0, 0) };
+        let result = world.feed(0, &pdu.encode());
+        assert_eq!(result.map(|it| it.len()).map_err(|_| ()), expect, "{sn}");
+    };
+    check(next.wrapping_sub(1), Ok(0));
+    check(next + WINDOW, Ok(0));
+    check(next + 1, Err(()));
+    check(next, Ok(1));
+}
+
+#[test]
+fn a_tag_in_use_is_rejected() {
+    let mut world = World::one(Rules::default());
+    world.send(0, command(READ, 7, 1, 512), &[]);
+    let answers = world.send(0, command(READ, 7, 1, 512), &[]);
+    assert_eq!((answers[0].opcode, answers[0].header[2]), (0x3f, answer::TASK_IN_PROGRESS));
+    assert_eq!(answers[0].data.len(), HEADER);
+}
+
+#[test]
+fn without_memory_data_wait_and_are_not_asked_for() {
+    let mut world = World::one(Rules::default());
+    let mut command = command(WRITE, 7, 4, 2048);
+    command.data_len = 512;
+    command.cmd_sn = world.sessions[0].exp_cmd_sn;
+    let bytes = [&command.encode()[..], &[9; 512]].concat();
+    let (session, device) = (&mut world.sessions[0], &mut world.device);
+    let mut out = Vec::new();
+    let (consumed, step) = session.next(device, &bytes, &mut out).unwrap();
+    assert_eq!(step, Step::Memory(0));
+    session.hold(device, 0, &mut out);
+    let (taken, _) = session.next(device, &bytes[consumed..], &mut out).unwrap();
+    assert_eq!((taken, session.wanting()), (512, Some(0)));
+    session.next(device, &[], &mut out).unwrap();
+    assert!(out.is_empty());
+    let held = session.give(device, 0, memory(2048), 2048, &mut out);
+    assert_eq!((held, session.wanting()), (vec![9; 512], None));
+    assert_eq!(answers(&out)[0].word(40), 512);
+}
+
+#[test]
+fn aborted_tasks_have_no_answer_and_give_back_what_they_have() {
+    for function in [1, 2, 4, 5, 6] {
+        let mut world = World::one(Rules::default());
+        let asked = world.send(0, command(WRITE, 7, 4, 2048), &[]);
+        let answers = world.send(0, manage(function, 7), &[]);
+        assert_eq!((answers[0].opcode, answers[0].header[2], answers.len()), (0x22, 0, 1));
+        assert!(world.sessions[0].take_released().is_some());
+        assert!(world.send(0, data_out(7, asked[0].word(20), 0, 0, true), &[1; 2048]).is_empty());
+        assert_eq!(world.sessions[0].in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_task_that_the_engine_has_is_gone_when_it_is_answered() {
+    let mut world = World::one(Rules::default());
+    world.send(0, command(READ, 7, 1, 512), &[]);
+    world.sessions[0].start();
+    assert_eq!(world.send(0, manage(1, 7), &[])[0].header[2], 0);
+    assert_eq!(world.send(0, manage(1, 7), &[])[0].header[2], 1, "it is gone for the initiator");
+    // Its tag may be used again at once.
+    assert!(world.send(0, command(READ, 7, 1, 512), &[]).is_empty());
+    let mut out = Vec::new();
+    let piece = world.sessions[0].answer_read(&mut world.device, 0, 512, &mut out);
+    assert_eq!((piece.total(), out.len(), world.sessions[0].in_flight()), (0, 0, 1));
+}
+
+#[test]
+fn what_a_task_management_function_ends_of_other_sessions() {
+    let check = |function: u8, is_hit: bool| {
+        let mut world = World::new(Rules::default(), 2);
+        let theirs = world.send(1, command(WRITE, 7, 1, 512), &[]);
+        assert_eq!(world.send(0, manage(function, 0), &[])[0].header[2], 0);
+        let answers = world.send(1, data_out(7, theirs[0].word(20), 0, 0, true), &[1; 512]);
+        assert!(answers.is_empty());
+        assert_eq!(world.sessions[1].ready().is_none(), is_hit, "function {function}");
+    };
+    check(2, false);
+    check(4, true);
+    check(5, true);
+    check(6, true);
+}
+
+#[test]
+fn functions_that_there_are_not_are_told_so() {
+    let mut world = World::one(Rules::default());
+    let mut check = |pdu: Pdu, expect| assert_eq!(world.send(0, pdu, &[])[0].header[2], expect);
+    check(manage(3, 0), 5);
+    check(manage(8, 0), 4);
+    check(manage(9, 0), 5);
+    check(Pdu { lun: [0, 9, 0, 0, 0, 0, 0, 0], ..manage(5, 0) }, 2);
+    check(manage(1, 4711), 1);
+}
+
+#[test]
+fn a_newer_session_of_the_same_port_ends_the_older() {
+    let mut world = World::one(Rules::default());
+    world.send(0, command(WRITE, 7, 1, 512), &[]);
+    let newer = begin(&mut world.device, Rules::default(), 0);
+    assert_eq!(world.device.take_ended(), Some(SocketId(0)));
+    let device = &mut world.device;
+    world.sessions[0].begin(Nanos(0), device);
+    assert!(world.sessions[0].is_over() && world.sessions[0].in_flight() == 0);
+    device.leave(world.sessions[0].member());
+    // A third finds the second, not what is left of the first.
+    let third = begin(device, Rules::default(), 0);
+    assert_eq!(device.take_ended(), Some(SocketId(0)));
+    assert_eq!(device.sessions().count(), 2);
+    device.leave(newer.member());
+    device.leave(third.member());
+}
+
+#[test]
+fn pings_are_answered_and_counted() {
+    let mut world = World::one(Rules::default());
+    let nop = pdu(Request::NopOut { transfer_tag: NO_TAG }, 5);
+    let before = world.sessions[0].stat_sn;
+    let answers = world.send(0, nop, b"hello");
+    assert_eq!(
+        (answers[0].opcode, answers[0].tag(), &answers[0].data[..]),
+        (0x20, 5, &b"hello"[..])
+    );
+    assert_eq!(world.sessions[0].stat_sn, before + 1);
+    let mut out = Vec::new();
+    world.sessions[0].ping(&mut out);
+    assert!(world.sessions[0].pinged().is_some());
+    let pong = Pdu { is_immediate: true, ..pdu(Request::NopOut { transfer_tag: 0 }, NO_TAG) };
+    assert!(world.send(0, pong, &[]).is_empty());
+    assert_eq!(world.sessions[0].stat_sn, before + 1, "our own pings use up no number");
+}
+
+#[test]
+fn an_initiator_leaves() {
+    let check = |reason, cid, expect, in_flight| {
+        let mut world = World::one(Rules::default());
+        world.send(0, command(READ, 7, 1, 512), &[]);
+        let logout = Pdu { is_immediate: true, ..pdu(Request::Logout { reason, cid }, 9) };
+        let answers = world.send(0, logout, &[]);
+        assert_eq!((answers[0].opcode, answers[0].header[2]), (0x26, expect));
+        assert_eq!(world.sessions[0].in_flight(), in_flight);
+    };
+    check(0, 9, 0, 0);
+    check(1, 3, 0, 0);
+    check(1, 9, 1, 1);
+    check(2, 3, 2, 1);
+}
+
+#[test]
+fn digests_are_made_and_checked() {
+    let rules = Rules { header_digest: true, data_digest: true, ..Rules::default() };
+    let mut device = World::new(Rules::default(), 0).device;
+    let mut session = begin(&mut device, rules, 9);
+    let nop = |spoil: Option<usize>| {
+        let pdu = Pdu {
+            data_len: 5,
+            is_immediate: true,
+            ..pdu(Request::NopOut { transfer_tag: NO_TAG }, 5)
+        };
+        let mut bytes = pdu.encode().to_vec();
+        bytes.extend(digest::sum(&bytes).to_le_bytes());
+        bytes.extend(b"hello\0\0\0");
+        let sum = digest::sum(&bytes[HEADER + DIGEST..]);
+        bytes.extend(sum.to_le_bytes());
+        if let Some(at) = spoil {
+            bytes[at] ^= 1;
+        }
+        bytes
+    };
+    let mut out = Vec::new();
+    let (consumed, _) = session.next(&mut device, &nop(None), &mut out).unwrap();
+    assert_eq!((consumed, out.len()), (64, 64));
+    assert!(digest::is_right(&out[..HEADER], &out[HEADER..]));
+    assert!(digest::is_right(&out[52..60], &out[60..]));
+    for spoiled in [20, 50, 53, 59, 62] {
+        assert!(session.next(&mut device, &nop(Some(spoiled)), &mut out).is_err(), "{spoiled}");
+    }
+}
+
+#[test]
+fn pdus_that_are_not_taken_are_rejected_and_skipped() {
+    let mut world = World::one(Rules::default());
+    for (opcode, reason) in [(0x10, answer::SNACK_REJECT), (0x1c, answer::NOT_SUPPORTED)] {
+        let answers = world.send(0, pdu(Request::Unknown(opcode), 1), b"data");
+        assert_eq!((answers[0].opcode, answers[0].header[2]), (0x3f, reason));
+    }
+    let mut long = pdu(Request::NopOut { transfer_tag: NO_TAG }, 1);
+    long.data_len = SEGMENT_MAX + 1;
+    #[cfg(not(feature = "planted-bugs"))]
+    assert!(world.feed(0, &long.encode()).is_err());
+}

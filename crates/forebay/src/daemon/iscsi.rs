@@ -1,0 +1,247 @@
+//! iSCSI portals: accept initiators, run their login and their discovery, hand sessions to the shard of
+//! the target.
+//!
+//! ```text
+//!   accept ──► room? ──► login (10 s) ──► Newcomer ──mailbox──► shard of the target's disks
+//!                            └─ discovery, until the initiator leaves (60 s)
+//! ```
+//! Targets that name the same address share its portal. A connection counts against the portal's limit
+//! from the accept until it is gone.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use forebay_frontends::client::DiskId;
+use forebay_frontends::iscsi::chap::RANDOM;
+use forebay_frontends::iscsi::device::{Device, Unit};
+use forebay_frontends::iscsi::driver::{Newcomer, SharedDevice};
+use forebay_frontends::iscsi::login::{Established, Login, Outcome};
+use forebay_frontends::iscsi::target::{PORTAL_GROUP, Portal, Target};
+use forebay_frontends::scsi::{self, LogicalUnit, Lun};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, timeout_at};
+
+use super::listener::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, ListenerState, Place};
+use super::pool::host;
+use crate::config::iscsi::IscsiSpec;
+use crate::config::values::Name;
+use crate::shard::DiskHandle;
+
+/// Time for a discovery.
+const DISCOVERY_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A portal that listens, not yet served.
+#[derive(Debug)]
+pub struct IscsiPortal {
+    listener: TcpListener,
+    state: Arc<ListenerState>,
+    served: Arc<Served>,
+}
+
+/// What a portal serves: targets, and what is behind them in the same order.
+#[derive(Debug)]
+struct Served {
+    portal: Arc<Portal>,
+    behind: Vec<Arc<Behind>>,
+}
+
+/// A target on its shard.
+#[derive(Debug)]
+struct Behind {
+    device: SharedDevice,
+    disks: Vec<DiskId>,
+    handle: DiskHandle,
+    /// The number of the target port.
+    port: u16,
+}
+
+/// A disk that is to be a logical unit.
+pub struct UnitDisk {
+    /// What initiators see of it.
+    pub export: scsi::Export,
+    /// Where it lives.
+    pub handle: DiskHandle,
+}
+
+/// Binds every address that targets name. `disk` finds a disk by name, if it is served.
+///
+/// # Errors
+/// An address cannot be had, or a secret cannot be read.
+pub async fn bind(
+    targets: &[IscsiSpec],
+    disk: impl Fn(&Name) -> Option<UnitDisk>,
+) -> Result<Vec<IscsiPortal>> {
+    let mut places: BTreeMap<&str, (u32, Vec<&IscsiSpec>, Served)> = BTreeMap::new();
+    for (spec, port) in targets.iter().zip(1..) {
+        let target = target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
+        let Some(behind) = behind(spec, port, &disk) else { continue };
+        let behind = Arc::new(behind);
+        for place in &spec.portals {
+            let (room, specs, served) = places.entry(&place.0).or_insert_with(|| {
+                (0, Vec::new(), Served { portal: Arc::default(), behind: Vec::new() })
+            });
+            *room = room.saturating_add(spec.connections_max);
+            specs.push(spec);
+            let portal = Arc::get_mut(&mut served.portal).expect("nobody has it yet");
+            portal.targets.push(target.clone());
+            served.behind.push(behind.clone());
+        }
+    }
+    let mut portals = Vec::new();
+    for (address, (room, specs, served)) in places {
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen at {address}; is another server there?"))?;
+        let names = specs.iter().flat_map(|spec| spec.luns.values()).map(ToString::to_string);
+        let bound = listener.local_addr()?.to_string();
+        let state = ListenerState::new(format!("iscsi:{bound}"), names.collect(), room);
+        portals.push(IscsiPortal { listener, state, served: Arc::new(served) });
+    }
+    Ok(portals)
+}
+
+fn target(spec: &IscsiSpec) -> Result<Target> {
+    let load = |chap: &Option<crate::config::iscsi::ChapSpec>| {
+        chap.as_ref().map(crate::config::iscsi::ChapSpec::load).transpose()
+    };
+    let (chap, mutual_chap) = (load(&spec.chap)?, load(&spec.mutual_chap)?);
+    let is_same =
+        chap.as_ref().zip(mutual_chap.as_ref()).is_some_and(|(a, b)| a.secret == b.secret);
+    anyhow::ensure!(
+        !is_same,
+        "the target's CHAP secret is that of the initiators; they must differ"
+    );
+    Ok(Target {
+        initiators: spec.initiators.iter().map(|name| name.0.clone()).collect(),
+        chap,
+        mutual_chap,
+        ..Target::new(&spec.target.0)
+    })
+}
+
+/// The target's logical units; `None` when none of its disks is served.
+fn behind(
+    spec: &IscsiSpec,
+    port: u16,
+    disk: &impl Fn(&Name) -> Option<UnitDisk>,
+) -> Option<Behind> {
+    let mut handle = None;
+    let mut units = Vec::new();
+    for (number, name) in &spec.luns {
+        let Some(mut found) = disk(name) else { continue };
+        found.export.ports = vec![scsi::Port {
+            relative: port,
+            group: PORTAL_GROUP,
+            target: spec.target.0.clone(),
+            portal_group: PORTAL_GROUP,
+        }];
+        units.push(Unit {
+            lun: Lun::new(*number).expect("the configuration was checked"),
+            logical: LogicalUnit::new(found.export),
+            disk: found.handle.id(),
+        });
+        handle.get_or_insert(found.handle);
+    }
+    let disks = units.iter().map(|unit| unit.disk).collect();
+    let device = Arc::new(Mutex::new(Device::new(units)));
+    Some(Behind { device, disks, handle: handle?, port })
+}
+
+impl IscsiPortal {
+    /// What it counts.
+    pub fn state(&self) -> Arc<ListenerState> {
+        self.state.clone()
+    }
+
+    /// Accepts initiators until dropped.
+    pub async fn serve(self) {
+        loop {
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!("{} cannot accept: {error}", self.state.address());
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let Some(place) = Place::take(&self.state) else { continue };
+            let (state, served) = (self.state.clone(), self.served.clone());
+            tokio::spawn(async move {
+                if let Err(error) = log_in(stream, &served, place).await {
+                    state.count_failed();
+                    tracing::debug!("{}: an initiator was closed: {error:#}", state.address());
+                }
+            });
+        }
+    }
+}
+
+/// Runs the login, then hands the session to its shard.
+async fn log_in(mut stream: TcpStream, served: &Served, place: Place) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let address = stream.local_addr()?;
+    let Some(established) = negotiate(&mut stream, served, address).await? else { return Ok(()) };
+    let behind = &served.behind[established.target];
+    let mut targets = Vec::new();
+    let name = &served.portal.targets[established.target].name;
+    served.portal.list(&established.initiator, Some(name), address, &mut targets);
+    let newcomer = Newcomer {
+        socket: OwnedFd::from(stream.into_std()?),
+        device: behind.device.clone(),
+        disks: behind.disks.clone(),
+        established,
+        targets,
+        port: behind.port,
+    };
+    behind.handle.connect(Box::new(newcomer), Box::new(place))?;
+    Ok(())
+}
+
+/// The session that a login led to; `None` when the initiator left as the protocol wants it.
+async fn negotiate(
+    stream: &mut TcpStream,
+    served: &Served,
+    address: SocketAddr,
+) -> Result<Option<Established>> {
+    let random: [u8; RANDOM] = host::random()?;
+    let mut login = Login::start(served.portal.clone(), address, random, new_tsih());
+    let (mut out, mut input) = (Vec::new(), vec![0; 4096]);
+    let begun = Instant::now();
+    loop {
+        let time = if login.is_discovering() { DISCOVERY_TIME_MAX } else { HANDSHAKE_TIME_MAX };
+        let received = timeout_at(begun + time, stream.read(&mut input));
+        let len = received.await.context("no login in time")??;
+        if len == 0 {
+            anyhow::ensure!(login.is_discovering(), "the initiator left during its login");
+            return Ok(None);
+        }
+        out.clear();
+        let outcome = login.feed(&input[..len], &mut out);
+        timeout_at(begun + time, stream.write_all(&out)).await.context("no login in time")??;
+        match outcome {
+            Outcome::Continue => {}
+            Outcome::Session(established) => return Ok(Some(*established)),
+            Outcome::Close(None) => return Ok(None),
+            Outcome::Close(Some(refusal)) => anyhow::bail!("login refused: {refusal:?}"),
+            Outcome::Broken => anyhow::bail!("what it sent is no login"),
+        }
+    }
+}
+
+/// The target's part of a session's name: not 0.
+fn new_tsih() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(1);
+    loop {
+        let tsih = NEXT.fetch_add(1, Ordering::Relaxed);
+        if tsih != 0 {
+            return tsih;
+        }
+    }
+}
