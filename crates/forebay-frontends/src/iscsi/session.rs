@@ -431,7 +431,7 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Step {
         if matches!(medium, Medium::CompareAndWrite { .. } | Medium::OrWrite { .. }) {
-            // Not before the engine can do both in one instant.
+            // Told to be unknown until it is tried with initiators; the work for it is in driver/work.rs.
             let sense = Sense::illegal(Code::INVALID_COMMAND_OPERATION_CODE);
             self.answer(device, key, Response::check(sense), out);
             return Step::Done;

@@ -30,7 +30,10 @@ impl Connection {
         let mut span = Span { offset: 0, len: 0 };
         let buffer = match reply.data {
             ReplyData::Buffer { buffer, .. } => Some(buffer),
-            ReplyData::None | ReplyData::Slots { .. } | ReplyData::Extents { .. } => None,
+            ReplyData::None
+            | ReplyData::Slots { .. }
+            | ReplyData::Extents { .. }
+            | ReplyData::Difference { .. } => None,
         };
         let is_unsent = left_of_all == 0;
         loop {

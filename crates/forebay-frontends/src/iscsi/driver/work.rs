@@ -3,15 +3,16 @@
 //! | medium | engine |
 //! |---|---|
 //! | Read, Flush, Prefetch, Allocation | the same |
-//! | Write | the same, from the memory into which the data were received |
+//! | Write, CompareAndWrite | the same, from the memory into which the data were received |
 //! | Verify, Compare | reads of [`CHUNK`] bytes |
 //! | WriteSame | zeroes: WriteZeroes; otherwise writes of [`CHUNK`] bytes |
+//! | OrWrite | a read, and a compare-and-write of what was read, until nobody came between |
 //! | Zero, Unmap | WriteZeroes of each range |
 //!
 //! A task whose request the engine cannot take now stays at the front of those that are ready.
 
 use forebay_core::action::{Reply, ReplyData, Span};
-use forebay_core::geometry::ByteRange;
+use forebay_core::geometry::{ByteRange, COMPARE_MAX};
 use forebay_core::request::{Op, Request};
 use forebay_core::status::IoStatus;
 
@@ -48,8 +49,8 @@ pub(super) fn compare_memory(
     disk: DiskId,
     range: ByteRange,
 ) -> Option<Memory> {
-    let _ = (cx, disk, range);
-    None
+    let buffer = cx.port(disk).engine.compare_buffer(range)?;
+    Some(Memory { buffer, first: buffer.expected(range), second: buffer.at(range) })
 }
 
 impl Connection {
@@ -104,15 +105,23 @@ impl Connection {
             Medium::Verify { range, no_admit } => {
                 (rest(range, progress, CHUNK), Op::Read { no_admit })
             }
-            Medium::Compare { range, .. } | Medium::OrWrite { range, .. } => {
+            Medium::Compare { range, .. } => {
                 (rest(range, progress, CHUNK), Op::Read { no_admit: false })
+            }
+            Medium::OrWrite { range, .. } => {
+                (rest(range, progress, COMPARE_MAX), Op::Read { no_admit: false })
             }
             Medium::Write { range, fua } => {
                 let range = first(range, taken.into());
                 return self
                     .submit_memory(cx, (disk, key), range, |buffer| Op::Write { buffer, fua });
             }
-            Medium::CompareAndWrite { .. } => return Asked::Never,
+            Medium::CompareAndWrite { range, fua } => {
+                return self.submit_memory(cx, (disk, key), range, |buffer| Op::CompareAndWrite {
+                    buffer,
+                    fua,
+                });
+            }
             Medium::WriteSame { range, may_unmap, fua } => {
                 let Sink::Bytes(block) = &task.sink else { return Asked::Never };
                 if block.iter().all(|byte| *byte == 0) {
@@ -220,30 +229,43 @@ impl Connection {
         }
         let medium = task.medium.as_ref().expect("the engine has work on the medium");
         let spans = spans_of(reply, slices);
-        if let (Medium::Read { .. }, true) = (medium, reply.status.is_ok()) {
-            return self.send_read(cx, device, key, (disk, reply), spans);
+        match medium {
+            Medium::Read { .. } if reply.status.is_ok() => {
+                return self.send_read(cx, device, key, (disk, reply), spans);
+            }
+            Medium::OrWrite { .. } if has_data(reply) => {
+                let asked = self.or_write(cx, disk, key, spans);
+                release(cx, disk, reply);
+                self.session.discharge(key);
+                // Without memory now it begins anew with the read.
+                if asked == Asked::Busy {
+                    self.session.requeue(key);
+                }
+                return;
+            }
+            _ => {}
         }
         let outcome = match (medium, reply.data) {
+            // Somebody came between the read and the write: both again.
+            (Medium::OrWrite { .. }, _) if reply.status == IoStatus::Miscompare => Ok(false),
+            _ if reply.status == IoStatus::Miscompare => Err(difference(reply)),
             (Medium::Compare { .. }, _) if reply.status.is_ok() => {
-                self.compare(cx, disk, key, spans)
+                self.compare(cx, disk, key, spans).map(|()| true)
             }
-            _ if reply.status.is_ok() => Ok(()),
-            _ => Err(Done::Status(reply.status)),
-        };
-        let outcome = match (&self.session.task(key).medium, reply.data) {
-            (Some(Medium::Allocation { .. }), ReplyData::Extents { first, count }) => {
+            (Medium::Allocation { .. }, ReplyData::Extents { first, count }) => {
                 Err(Done::Extents(&extents[first as usize..][..count as usize]))
             }
-            (Some(Medium::OrWrite { .. }), _) if outcome.is_ok() => {
-                Err(Done::Status(IoStatus::Unsupported))
-            }
-            _ => outcome,
+            _ if reply.status.is_ok() => Ok(true),
+            _ => Err(Done::Status(reply.status)),
         };
         release(cx, disk, reply);
         match outcome {
             Err(done) => self.end(device, key, done),
-            Ok(()) => {
-                self.advance(key);
+            Ok(is_done) => {
+                self.session.discharge(key);
+                if is_done {
+                    self.advance(key);
+                }
                 // Not now: it waits among those that are ready.
                 if self.ask(cx, device, key) == Asked::Busy {
                     self.session.requeue(key);
@@ -252,13 +274,46 @@ impl Connection {
         }
     }
 
+    /// Combines what was read with a task's data, to be written if it is still what is there.
+    fn or_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        disk: DiskId,
+        key: u32,
+        spans: impl Iterator<Item = Span>,
+    ) -> Asked {
+        let task = self.session.task(key);
+        let (Some(Medium::OrWrite { range, fua }), Sink::Bytes(data)) = (&task.medium, &task.sink)
+        else {
+            return Asked::Never;
+        };
+        let range = rest(*range, task.progress, COMPARE_MAX);
+        let op = |buffer| Op::CompareAndWrite { buffer, fua: *fua };
+        let Some(memory) = compare_memory(cx, disk, range) else { return Asked::Busy };
+        let found = &mut self.scratch;
+        found.clear();
+        let arena = &cx.port(disk).memory;
+        spans.for_each(|span| arena.append_to(span.offset, span.len, found));
+        arena.write_at(memory.first.offset, found);
+        let data = &data[task.progress as usize..][..found.len()];
+        found.iter_mut().zip(data).for_each(|(byte, more)| *byte |= more);
+        arena.write_at(memory.second.offset, found);
+        let request = Request { tag: self.tag(key), range, op: op(memory.buffer) };
+        if cx.submit(disk, request).is_err() {
+            cx.release(disk, memory.buffer);
+            return Asked::Busy;
+        }
+        Asked::Yes
+    }
+
     /// The request that was answered is done.
     fn advance(&mut self, key: u32) {
         let task = self.session.task_mut(key);
         let step = match task.medium.as_ref().expect("it had work") {
-            Medium::Verify { range, .. }
-            | Medium::Compare { range, .. }
-            | Medium::OrWrite { range, .. } => rest(*range, task.progress, CHUNK).len(),
+            Medium::Verify { range, .. } | Medium::Compare { range, .. } => {
+                rest(*range, task.progress, CHUNK).len()
+            }
+            Medium::OrWrite { range, .. } => rest(*range, task.progress, COMPARE_MAX).len(),
             Medium::WriteSame { range, .. } => match &task.sink {
                 Sink::Bytes(block) if block.iter().any(|byte| *byte != 0) => {
                     rest(*range, task.progress, CHUNK).len()
@@ -278,7 +333,6 @@ impl Connection {
             | Medium::Allocation { .. } => 1,
         };
         task.progress += step;
-        self.session.discharge(key);
     }
 
     /// Compares what was read with a task's data.
@@ -338,9 +392,27 @@ fn spans_of<'a>(reply: &Reply, slices: &'a [Span]) -> impl Iterator<Item = Span>
     let (slices, one) = match reply.data {
         ReplyData::Slots { first, count } => (&slices[first as usize..][..count as usize], None),
         ReplyData::Buffer { data, .. } => (&slices[..0], Some(data)),
-        ReplyData::None | ReplyData::Extents { .. } => (&slices[..0], None),
+        ReplyData::None | ReplyData::Extents { .. } | ReplyData::Difference { .. } => {
+            (&slices[..0], None)
+        }
     };
     slices.iter().copied().chain(one)
+}
+
+/// True when a reply brings bytes of the disk.
+fn has_data(reply: &Reply) -> bool {
+    matches!(reply.data, ReplyData::Slots { .. } | ReplyData::Buffer { .. })
+}
+
+/// Where what was expected and what was found differ.
+fn difference(reply: &Reply) -> Done<'static> {
+    match reply.data {
+        ReplyData::Difference { offset } => Done::Miscompare(offset),
+        ReplyData::None
+        | ReplyData::Slots { .. }
+        | ReplyData::Buffer { .. }
+        | ReplyData::Extents { .. } => Done::Status(IoStatus::IoError),
+    }
 }
 
 /// Gives the memory of a reply back.
