@@ -386,6 +386,7 @@ pub fn shards(asked: Option<usize>, disks: usize) -> Result<usize, ValueError> {
 /// # Errors
 /// What is wrong, and with which setting.
 pub fn check(spec: &DaemonSpec) -> Result<(), ValueError> {
+    iscsi::check(&spec.targets)?;
     for disk in &spec.disks {
         let name = &disk.name;
         let refuse = |why: String| Err(ValueError(format!("disk '{name}': {why}")));
@@ -395,12 +396,12 @@ pub fn check(spec: &DaemonSpec) -> Result<(), ValueError> {
         if !is_found && !is_unit && disk.vhost_user.is_none() {
             return refuse(
                 "nobody could attach to it; give an address, such as --nbd unix:/run/forebay/db.sock, \
-                 --nbd 127.0.0.1:10809 (nbd = [\"127.0.0.1:10809\"] in a file) or --vhost-user /run/forebay/db.vhost"
+                 --nbd 127.0.0.1:10809 (nbd = [\"127.0.0.1:10809\"] in a file), --iscsi 127.0.0.1:3260 or --vhost-user \
+                 /run/forebay/db.vhost"
                     .to_owned(),
             );
         }
     }
-    iscsi::check(&spec.targets)?;
     let mut places: Vec<String> = spec.listeners.iter().map(ListenerSpec::place).collect();
     let mut portals: Vec<String> =
         spec.targets.iter().flat_map(|it| &it.portals).map(ToString::to_string).collect();
