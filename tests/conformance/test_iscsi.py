@@ -234,9 +234,10 @@ def hostile_lengths_cost_the_connection_alone(bed):
     bed.run(["iscsi-inq", url(disk)])
 
 
-# Not held against anybody: it asks for LBA i + 1 and expects to be told of i + the blocks of a physical one, which is the
-# same only where a physical block is a logical one.
-WRONG = {"GetLBAStatus.UnmapSingle"}
+# Not held against anybody: the first asks for LBA i + 1 and expects to be told of i + the blocks of a physical one, which is
+# the same only where a physical block is a logical one; the second sends a block of ones with UNMAP and expects zeroes,
+# while blocks that were deallocated must read as what was sent, or be written.
+WRONG = {"GetLBAStatus.UnmapSingle", "WriteSame10.UnmapUntilEnd"}
 
 
 # What needs a removable or a read-only medium, sanitize or extended copy, or a second path, is skipped by the

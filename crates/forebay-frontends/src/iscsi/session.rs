@@ -430,12 +430,6 @@ impl Session {
         medium: Medium,
         out: &mut Vec<u8>,
     ) -> Step {
-        if matches!(medium, Medium::CompareAndWrite { .. } | Medium::OrWrite { .. }) {
-            // Told to be unknown until it is tried with initiators; the work for it is in driver/work.rs.
-            let sense = Sense::illegal(Code::INVALID_COMMAND_OPERATION_CODE);
-            self.answer(device, key, Response::check(sense), out);
-            return Step::Done;
-        }
         let taken = medium.data_out(super::BLOCK);
         let task = self.task_mut(key);
         // The unit has cut a write to the blocks that the initiator has data for; the residual is of the command's.
