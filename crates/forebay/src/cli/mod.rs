@@ -81,7 +81,8 @@ Examples:
       --block-size 8KiB --nbd unix:/run/forebay/db.sock
   forebay run nbd+unix:///?socket=/run/slow.sock --ram 1GiB --nbd 127.0.0.1:10809
   forebay run mem:1GiB --mode pass-through --nbd 127.0.0.1:0
-  forebay run file:/san/db.raw --ram 1GiB --iscsi 10.0.0.1:3260 --initiator iqn.2026-01.org.example:host1
+  forebay run file:/san/db.raw --ram 1GiB --iscsi 10.0.0.1:3260
+  forebay run file:/san/db.raw --ram 1GiB --vhost-user /run/forebay/db.vhost
 
 It prints 'ready' when clients can attach. SIGTERM or Ctrl-C finishes what is in flight, flushes
 primary storage and removes the sockets, within 30 seconds. To end it at once send the same signal
