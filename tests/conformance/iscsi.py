@@ -189,6 +189,26 @@ class Initiator:
             return header[0] == 0x21 and header[3] == 0
         eventually(is_ready, "the unit is ready")
 
+    def status(self, cdb, **more):
+        """The SCSI status of a command that brings no data back, or none that matter."""
+        tag = self.command(cdb, **more)
+        while True:
+            header, self.sense = self.receive()
+            if header[0] == 0x21 or header[0] == 0x25 and header[1] & 1:
+                assert struct.unpack_from(">I", header, 16)[0] == tag, header.hex()
+                return header[3]
+
+    def write(self, block, data):
+        """WRITE(10), with its data: the status."""
+        cdb = struct.pack(">BBIBHB", 0x2a, 0, block, 0, len(data) // 512, 0)
+        return self.status(cdb, write=len(data), data=data)
+
+    def persistent(self, action, *, kind=0, key=0, new_key=0, flags=0):
+        """PERSISTENT RESERVE OUT: the status. `flags`: 1 APTPL."""
+        data = struct.pack(">QQIBBH", key, new_key, 0, flags, 0, 0)
+        return self.status(struct.pack(">BBBHIB", 0x5f, action, kind, 0, len(data), 0),
+                           write=len(data), data=data)
+
     def read(self, block, count):
         """READ(10): the data."""
         cdb = struct.pack(">BBIBHB", 0x28, 0, block, 0, count, 0)

@@ -21,6 +21,8 @@ pub enum IoStatus {
     ShuttingDown,
     /// A compare-and-write found other bytes than were expected, and wrote nothing. Not an error.
     Miscompare,
+    /// Somebody has reserved the disk. Frontends say so, the engine and its devices never do.
+    Reserved,
 }
 
 impl IoStatus {
@@ -42,6 +44,7 @@ impl std::fmt::Display for IoStatus {
             IoStatus::Invalid => "invalid request",
             IoStatus::ShuttingDown => "shutting down",
             IoStatus::Miscompare => "other bytes than expected",
+            IoStatus::Reserved => "reserved by somebody else",
         })
     }
 }

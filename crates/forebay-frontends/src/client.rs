@@ -7,16 +7,22 @@
 //! ```
 //! A client may use several disks of its shard (an iSCSI session has many logical units), and a disk has any number
 //! of clients, of whatever protocol.
+//!
+//! **Invariant:** what a reservation forbids to others reaches no engine by another protocol: clients that have no part
+//! in reservations submit with [`Context::submit_unreserved`], which looks at [`Port::access`] in the moment of the
+//! submission. All clients of a disk are on its shard, so that nothing comes between. A request that the engine has by
+//! then is done before whatever overlaps it and comes later, as if it had ended before the reservation.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use forebay_core::action::{Actions, Buffer, Extent, Reply, Span};
+use forebay_core::action::{Action, Actions, Buffer, Extent, Reply, ReplyData, Span};
 use forebay_core::engine::{Busy, Engine};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
-use forebay_core::request::Request;
+use forebay_core::request::{Op, Request};
+use forebay_core::status::IoStatus;
 use forebay_io::arena::{Arena, Region};
 use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
 
@@ -35,6 +41,36 @@ pub struct Port {
     pub arena: ArenaId,
     /// Where the engine appends; the shard carries out what is in it after the call.
     pub actions: Actions,
+    /// What a reservation leaves to clients that have no part in it.
+    pub access: Access,
+}
+
+/// What a SCSI reservation leaves to clients of other protocols: what it leaves to an initiator that is not registered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Everything.
+    #[default]
+    All,
+    /// Reading.
+    Reads,
+    /// Neither reading nor writing.
+    Nothing,
+}
+
+impl Access {
+    /// True when a request may be submitted. A flush always may: what it makes durable was acknowledged before.
+    pub fn allows(self, op: &Op) -> bool {
+        match op {
+            Op::Flush => true,
+            Op::Read { .. } | Op::Prefetch | Op::Allocation | Op::CacheState => {
+                self != Access::Nothing
+            }
+            Op::Write { .. }
+            | Op::CompareAndWrite { .. }
+            | Op::Discard { .. }
+            | Op::WriteZeroes { .. } => self == Access::All,
+        }
+    }
 }
 
 /// The disks of a shard.
@@ -153,6 +189,25 @@ impl Context<'_> {
     pub fn submit(&mut self, disk: DiskId, request: Request) -> Result<(), Busy> {
         let port = self.disks.port(disk);
         port.engine.submit(self.now, request, &mut port.actions)
+    }
+
+    /// The same for a client that has no part in reservations. What one forbids is answered with
+    /// [`IoStatus::Reserved`], as the engine answers.
+    ///
+    /// # Errors
+    /// As of [`Context::submit`].
+    pub fn submit_unreserved(&mut self, disk: DiskId, request: Request) -> Result<(), Busy> {
+        let port = self.disks.port(disk);
+        if port.access.allows(&request.op) {
+            return port.engine.submit(self.now, request, &mut port.actions);
+        }
+        if let Some(buffer) = request.op.buffer() {
+            port.engine.release(self.now, buffer, &mut port.actions);
+        }
+        let (tag, submitted) = (request.tag, self.now);
+        let reply = Reply { tag, status: IoStatus::Reserved, submitted, data: ReplyData::None };
+        port.actions.list.push(Action::Reply(reply));
+        Ok(())
     }
 
     /// Gives a request buffer of a disk back.

@@ -8,12 +8,15 @@
 //! does anything else. That is soon enough: what the engine has already is serialised before whatever comes
 //! later, so that an aborted write is there before the next command looks, or never.
 //!
+//! What a reservation leaves to the disk's clients of other protocols is told by [`Device::next_access`], which its
+//! sessions ask after everything that they do, before anything is sent.
+//!
 //! **Invariant:** one session per nexus: a newer login of the same initiator port ends the older session.
 
 use forebay_io::reactor::SocketId;
 use slab::Slab;
 
-use crate::client::DiskId;
+use crate::client::{Access, DiskId};
 use crate::scsi::{
     self, Cdb, Command, Done, Initiator, LogicalUnit, Lun, Medium, Nexus, NexusId, Outcome,
     Response, Status,
@@ -33,6 +36,10 @@ pub struct Device {
     held: usize,
     /// Sockets of sessions that were ended, to be closed.
     ended: Vec<SocketId>,
+    /// What other clients of each unit's disk were told that they may.
+    told: Vec<Access>,
+    /// Reservations may have changed since.
+    is_told_late: bool,
 }
 
 /// A logical unit.
@@ -69,7 +76,9 @@ impl Device {
     pub fn new(mut units: Vec<Unit>) -> Device {
         units.sort_by_key(|unit| unit.lun);
         let luns = units.iter().map(|unit| unit.lun).collect();
-        Device { units, luns, members: Slab::new(), held: 0, ended: Vec::new() }
+        let told = units.iter().map(|unit| unit.logical.access_of_others()).collect();
+        let (members, ended) = (Slab::new(), Vec::new());
+        Device { units, luns, members, held: 0, ended, told, is_told_late: false }
     }
 
     /// A session begins; an older one of the same initiator port ends. Its number.
@@ -117,10 +126,38 @@ impl Device {
             return Outcome::Done(Response::of(Status::Busy));
         };
         let logical = &mut self.units[unit].logical;
-        match list {
+        let outcome = match list {
             None => logical.command(*nexus, &command),
             Some(list) => logical.parameters(*nexus, &command, list),
+        };
+        self.is_told_late |= !matches!(outcome, Outcome::Medium(_));
+        outcome
+    }
+
+    /// A disk whose other clients may from now on what they might not before, or the other way round; `None` when
+    /// nothing is left to be told.
+    pub fn next_access(&mut self) -> Option<(DiskId, Access)> {
+        if !self.is_told_late {
+            return None;
         }
+        for (unit, told) in self.units.iter().zip(&mut self.told) {
+            let access = unit.logical.access_of_others();
+            if std::mem::replace(told, access) != access {
+                return Some((unit.disk, access));
+            }
+        }
+        self.is_told_late = false;
+        None
+    }
+
+    /// A session asked for a reset of a unit: the tasks of all others are aborted. Who asks need not be told of it.
+    pub fn reset(&mut self, by: usize, unit: usize) {
+        self.abort_others(by, unit);
+        match self.nexus(by, unit) {
+            Some(nexus) => self.units[unit].logical.reset_by(nexus),
+            None => self.units[unit].logical.reset(),
+        }
+        self.is_told_late = true;
     }
 
     /// What a logical unit says after work on the medium.
@@ -144,7 +181,7 @@ impl Device {
     }
 
     /// The tasks of all sessions but `by` on a unit are aborted.
-    pub fn abort_others(&mut self, by: usize, unit: usize) {
+    fn abort_others(&mut self, by: usize, unit: usize) {
         for (key, member) in &mut self.members {
             if key != by && !member.notes.contains(&Note::Aborted(unit)) {
                 member.notes.push(Note::Aborted(unit));
@@ -223,5 +260,6 @@ impl Device {
         for (unit, nexus) in self.units.iter_mut().zip(nexuses) {
             unit.logical.detach(*nexus);
         }
+        self.is_told_late = true;
     }
 }

@@ -284,6 +284,9 @@ impl Connection {
             }
         }
         work(self, cx, &mut device);
+        while let Some((disk, access)) = device.next_access() {
+            cx.port(disk).access = access;
+        }
         self.give_back(cx, &mut device);
         close_ended(cx, &mut device);
     }

@@ -10,7 +10,7 @@ pub(crate) fn result_of(status: IoStatus) -> Result<(), Errno> {
         IoStatus::IoError | IoStatus::TimedOut => Err(Errno::Io),
         IoStatus::NoSpace => Err(Errno::NoSpc),
         IoStatus::Unsupported => Err(Errno::NotSup),
-        IoStatus::ReadOnly => Err(Errno::Perm),
+        IoStatus::ReadOnly | IoStatus::Reserved => Err(Errno::Perm),
         IoStatus::Invalid => Err(Errno::Inval),
         IoStatus::ShuttingDown => Err(Errno::Shutdown),
         // NBD cannot ask for what it answers.

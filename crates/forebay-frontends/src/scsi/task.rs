@@ -285,6 +285,7 @@ impl Response {
         let sense = match status {
             IoStatus::Ok => return Response::GOOD,
             IoStatus::TimedOut | IoStatus::ShuttingDown => return Response::of(Status::Busy),
+            IoStatus::Reserved => return Response::CONFLICT,
             IoStatus::IoError => Sense::new(Key::MediumError, error),
             // Where it differs is in the reply's data.
             IoStatus::Miscompare => Sense::new(Key::Miscompare, Code::MISCOMPARE_DURING_VERIFY),

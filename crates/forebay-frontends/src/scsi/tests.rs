@@ -1,6 +1,8 @@
 //! What the unit answers, in tables: a command in bytes on one side, its outcome in words on the other.
 
+use forebay_core::action::{Buffer, Span};
 use forebay_core::geometry::ByteRange;
+use forebay_core::request::Op;
 use forebay_core::status::IoStatus;
 
 use super::*;
@@ -95,6 +97,17 @@ impl World {
     fn check_of(&mut self, from: NexusId, bytes: &[u8], list: &[u8], expect: &str) {
         let outcome = self.send(from, bytes, list);
         assert_eq!(words(&outcome), expect, "{bytes:02x?}");
+    }
+
+    /// Whether clients of other protocols may write, or read.
+    fn allows_others(&self, write: bool) -> bool {
+        let (range, buffer) = (ByteRange::at(0, 512), Span { offset: 0, len: 512 });
+        let buffer = Buffer { span: buffer, window: range };
+        let op = match write {
+            true => Op::Write { buffer, fua: false },
+            false => Op::Read { no_admit: false },
+        };
+        self.unit.access_of_others().allows(&op)
     }
 
     /// The data that A is sent.
@@ -207,6 +220,7 @@ fn an_outcome_of_the_engine_becomes_a_status_in_one_place() {
         (IoStatus::NoSpace, "7/27/07", "7/27/07"),
         (IoStatus::Unsupported, "4/44/00", "4/44/00"),
         (IoStatus::ReadOnly, "7/27/00", "7/27/00"),
+        (IoStatus::Reserved, "conflict", "conflict"),
         (IoStatus::Invalid, "4/44/00", "4/44/00"),
         (IoStatus::ShuttingDown, "Busy", "Busy"),
     ] {

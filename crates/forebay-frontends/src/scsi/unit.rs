@@ -9,6 +9,8 @@
 
 use forebay_core::geometry::SECTOR;
 
+use crate::client::Access;
+
 use super::export::Export;
 use super::identity::Identity;
 use super::lun::Lun;
@@ -203,10 +205,15 @@ impl LogicalUnit {
         self.nexuses.of_mut(nexus).tell(Code::LUNS_CHANGED);
     }
 
-    /// Whether access to the disk is allowed that does not come through here: no reservation is
-    /// against it.
-    pub fn allows_foreign(&self, write: bool) -> bool {
-        self.reserved.is_none() && !self.persistent.forbids_strangers(write)
+    /// What reservations leave to whoever does not come through here.
+    pub fn access_of_others(&self) -> Access {
+        let writes = self.reserved.is_none() && !self.persistent.forbids_strangers(true);
+        let reads = self.reserved.is_none() && !self.persistent.forbids_strangers(false);
+        match (reads, writes) {
+            (true, true) => Access::All,
+            (true, false) => Access::Reads,
+            (false, _) => Access::Nothing,
+        }
     }
 
     fn begin(&mut self, call: &Call) -> Answer {

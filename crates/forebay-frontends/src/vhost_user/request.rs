@@ -45,6 +45,7 @@ impl From<IoStatus> for Status {
             | IoStatus::ReadOnly
             | IoStatus::Invalid
             | IoStatus::Miscompare
+            | IoStatus::Reserved
             | IoStatus::ShuttingDown => Status::Error,
         }
     }

@@ -23,7 +23,7 @@ use forebay_core::config::Mode;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{IoId, Nanos};
 use forebay_core::status::IoStatus;
-use forebay_frontends::client::Port;
+use forebay_frontends::client::{Access, Port};
 use forebay_io::clock;
 use forebay_io::reactor::{ArenaId, Completion, Reactor};
 
@@ -128,7 +128,13 @@ impl Disk {
         let log = log.map(|share| Log::new(share, number, handle, reactor)).transpose()?;
         let mut disk = Disk {
             name,
-            port: Port { engine, memory, arena, actions: Actions::with_capacity(BATCH) },
+            port: Port {
+                engine,
+                memory,
+                arena,
+                actions: Actions::with_capacity(BATCH),
+                access: Access::All,
+            },
             backend,
             backend_events,
             flash: cache,

@@ -76,12 +76,7 @@ impl Session {
 
     fn reset(&mut self, device: &mut Device, unit: usize) {
         self.abort_where(device, |task| task.unit == Some(unit));
-        device.abort_others(self.member, unit);
-        // Who asks for it need not be told of it.
-        match device.nexus(self.member, unit) {
-            Some(nexus) => device.units[unit].logical.reset_by(nexus),
-            None => device.units[unit].logical.reset(),
-        }
+        device.reset(self.member, unit);
     }
 
     /// Aborts the tasks that `is_hit` names.

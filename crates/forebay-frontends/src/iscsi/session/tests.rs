@@ -5,7 +5,7 @@ use forebay_io::reactor::SocketId;
 use super::super::device::Unit;
 use super::super::task::Memory;
 use super::*;
-use crate::client::DiskId;
+use crate::client::{Access, DiskId};
 use crate::scsi::{Done, Export, Initiator, LogicalUnit, Lun, Port};
 
 const SIZE: u64 = 1 << 20;
@@ -388,6 +388,51 @@ fn what_a_task_management_function_ends_of_other_sessions() {
     check(4, true);
     check(5, true);
     check(6, true);
+}
+
+#[test]
+fn clients_of_other_protocols_are_told_whenever_a_reservation_changes() {
+    const RESERVE: u8 = 0x16;
+    const RELEASE: u8 = 0x17;
+    let mut world = World::new(Rules::default(), 2);
+    let told = |world: &mut World| -> Vec<Access> {
+        std::iter::from_fn(|| world.device.next_access()).map(|(_, access)| access).collect()
+    };
+    let reserve = |world: &mut World| {
+        // A reset is told first.
+        while world.send(0, command(0, 1, 0, 0), &[])[0].end().0 != 0 {}
+        assert_eq!(world.send(0, command(RESERVE, 1, 0, 0), &[])[0].end().0, 0);
+        assert_eq!(told(world), [Access::Nothing]);
+    };
+    assert!(told(&mut world).is_empty());
+    reserve(&mut world);
+    world.send(0, command(0, 1, 0, 0), &[]);
+    assert!(told(&mut world).is_empty(), "once");
+    world.send(0, command(RELEASE, 1, 0, 0), &[]);
+    assert_eq!(told(&mut world), [Access::All]);
+    for function in [5, 6] {
+        reserve(&mut world);
+        world.send(1, manage(function, 0), &[]);
+        assert_eq!(told(&mut world), [Access::All], "function {function}");
+    }
+    reserve(&mut world);
+    let newer = begin(&mut world.device, Rules::default(), 0);
+    assert_eq!(told(&mut world), [Access::All], "the older session is over");
+    world.device.leave(newer.member());
+    // Write Exclusive, held by a registrant, who need not stay.
+    let mut world = World::one(Rules::default());
+    for (action, kind, keys) in [(6, 0, [0, 7]), (1, 1, [7, 0])] {
+        let list = [&keys.map(u64::to_be_bytes).concat()[..], &[0; 8]].concat();
+        let mut pdu = command(0x5f, 1, 0, 24);
+        let Request::Command(it) = &mut pdu.request else { unreachable!() };
+        (it.cdb[1], it.cdb[2], it.cdb[8]) = (action, kind, 24);
+        (it.reads, it.writes) = (false, true);
+        assert_eq!(world.send(0, pdu, &list)[0].end().0, 0);
+    }
+    assert_eq!(told(&mut world), [Access::Reads]);
+    let member = world.sessions[0].member();
+    world.device.leave(member);
+    assert!(told(&mut world).is_empty());
 }
 
 #[test]

@@ -4,13 +4,14 @@ mod shard;
 
 use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
+use forebay_nbd::errno::Errno;
 use forebay_nbd::flags::CommandFlags;
 use forebay_nbd::request::{Command, RequestHeader};
 use proptest::prelude::*;
 
 use self::shard::{SIZE, Shard};
 use super::STALL_MAX;
-use crate::client::{Client as _, DiskId};
+use crate::client::{Access, Client as _, DiskId};
 use crate::nbd::session::REQUESTS_MAX;
 use crate::nbd::{Contexts, Negotiated};
 
@@ -116,6 +117,93 @@ fn writes_wait_for_memory_and_then_go_on() {
         assert!(shard.disk.backend.iter().all(|byte| *byte == index as u8));
     }
     assert_eq!(waiting(&shard), 0);
+}
+
+#[test]
+fn what_a_reservation_forbids_is_refused_and_the_rest_is_not() {
+    let reads = [Command::Read, Command::Cache, Command::BlockStatus];
+    let writes = [Command::Write, Command::WriteZeroes, Command::Trim];
+    let mut shard = shard();
+    let mut client = shard.connect(structured());
+    let before = shard.disk.backend.clone();
+    for (access, may_read) in [(Access::Reads, true), (Access::Nothing, false)] {
+        shard.disk.port.access = access;
+        for (command, is_allowed) in
+            reads.map(|it| (it, may_read)).into_iter().chain(writes.map(|it| (it, false)))
+        {
+            client.ask(command, 0, 8192);
+            if command == Command::Write {
+                client.send(&[1; 8192]);
+            }
+            let data = client.answer(&mut shard).data;
+            assert_eq!(data.err(), (!is_allowed).then_some(Errno::Perm), "{command:?}");
+        }
+        assert_eq!(client.call(&mut shard, Command::Flush, 0, 0), []);
+        assert!(shard.disk.backend == before && shard.disk.port.engine.is_idle());
+    }
+    shard.disk.port.access = Access::All;
+    client.write(&mut shard, 0, &[2; 8192]);
+    assert_eq!(client.call(&mut shard, Command::Read, 0, 8192), [2; 8192]);
+}
+
+#[test]
+fn a_write_that_waits_for_memory_or_its_payload_meets_a_reservation_that_comes_meanwhile() {
+    let mut shard = Shard::new(|config| config.buffer_bytes = 36 << 20);
+    let before = shard.disk.backend.clone();
+    let mut clients: Vec<_> = (0..4).map(|_| shard.connect(simple())).collect();
+    for client in &mut clients {
+        client.ask(Command::Write, 0, SIZE as u32);
+    }
+    shard.turn();
+    let waits = |shard: &Shard| shard.connections.iter().filter(|c| c.wants_resume()).count();
+    assert!((1..4).contains(&waits(&shard)), "some wait for memory, some for their payload");
+    shard.disk.port.access = Access::Reads;
+    for client in &mut clients {
+        client.send_all(&mut shard, &vec![0xff; SIZE as usize]);
+        assert_eq!(client.answer(&mut shard).data, Err(Errno::Perm));
+    }
+    assert!(shard.disk.backend == before && shard.disk.port.engine.is_idle());
+}
+
+#[test]
+fn requests_that_wait_for_a_place_meet_a_reservation_that_comes_meanwhile() {
+    let mut shard = Shard::new(|config| config.requests_max = 4);
+    shard.disk.is_holding = true;
+    let mut client = shard.connect(structured());
+    for index in 0..10 {
+        client.ask(Command::BlockStatus, index * 8192, 8192);
+    }
+    shard.run("one waits for a place", |shard| shard.connections[0].wants_resume());
+    shard.disk.port.access = Access::Nothing;
+    shard.disk.is_holding = false;
+    let answers: Vec<_> = (0..10).map(|_| client.answer(&mut shard).data.err()).collect();
+    let refused = answers.iter().filter(|it| **it == Some(Errno::Perm)).count();
+    assert_eq!((refused, answers.iter().flatten().count()), (6, 6), "{answers:?}");
+}
+
+#[test]
+fn what_the_engine_had_before_a_reservation_is_there_before_its_holder_looks() {
+    let mut shard = shard();
+    shard.disk.is_holding = true;
+    let [mut first, mut second, mut holder] = [(); 3].map(|()| shard.connect(simple()));
+    for (client, byte) in [(&mut first, 1), (&mut second, 2)] {
+        client.ask(Command::Write, 0, 4096);
+        client.send(&[byte; 4096]);
+    }
+    shard.run("the second waits for the first", |shard| {
+        shard.connections[..2].iter().all(|connection| connection.in_flight() == 1)
+    });
+    shard.turn();
+    // From here on a reservation is held; what its holder asks for is not refused.
+    holder.ask(Command::Read, 0, 4096);
+    shard.run("it reads", |shard| shard.connections[2].in_flight() == 1);
+    shard.disk.port.access = Access::Nothing;
+    shard.disk.is_holding = false;
+    assert_eq!(holder.answer(&mut shard).data, Ok(vec![2; 4096]));
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.answer(&mut shard).data, Ok(vec![]));
+    }
+    assert_eq!(shard.disk.backend[..4096], [2; 4096]);
 }
 
 #[test]

@@ -338,6 +338,7 @@ fn every_status_has_its_error_number() {
     check(IoStatus::NoSpace, Errno::NoSpc);
     check(IoStatus::Unsupported, Errno::NotSup);
     check(IoStatus::ReadOnly, Errno::Perm);
+    check(IoStatus::Reserved, Errno::Perm);
     check(IoStatus::Invalid, Errno::Inval);
     check(IoStatus::ShuttingDown, Errno::Shutdown);
 }

@@ -349,7 +349,7 @@ impl Pair {
         assert_eq!(reservation(&mut self.world), held);
         assert_eq!(!self.world.unit.persistent().is_empty(), self.model.stored);
         assert_eq!(
-            [false, true].map(|write| self.world.unit.allows_foreign(write)),
+            [false, true].map(|write| self.world.allows_others(write)),
             self.model.allows(("z", 1))
         );
     }

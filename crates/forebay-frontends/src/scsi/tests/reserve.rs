@@ -50,18 +50,18 @@ fn reserve_excludes_all_others_until_it_is_released() {
     for (reserve, release) in [(RESERVE, RELEASE), (&[0x56; 1], &[0x57; 1])] {
         let (reserve, release) = (padded(reserve), padded(release));
         let mut world = World::new();
-        assert!(world.unit.allows_foreign(true));
+        assert!(world.allows_others(true));
         world.check(&reserve, &[], "good");
         world.check(&reserve, &[], "good");
         world.check_of(world.b, &reserve, &[], "conflict");
         world.check_of(world.b, &release, &[], "good");
         assert_eq!(world.conflicts(world.a), [false; 4]);
         assert_eq!(world.conflicts(world.b), [false, true, true, true]);
-        assert!(!world.unit.allows_foreign(false));
+        assert!(!world.allows_others(false));
         world.check_of(world.b, &[0x12, 0, 0, 0, 4, 0], &[], "good 4");
         world.check(&release, &[], "good");
         assert_eq!(world.conflicts(world.b), [false; 4]);
-        assert!(world.unit.allows_foreign(true));
+        assert!(world.allows_others(true));
     }
 }
 
@@ -107,7 +107,7 @@ fn persistent_reservations_forbid_by_type_and_standing() {
         assert_eq!(world.conflicts(world.b), [false, false, read, write], "type {kind}");
         let [read, write] = stranger;
         assert_eq!(world.conflicts(world.c), [false, false, read, write], "type {kind}");
-        assert_eq!([false, true].map(|write| !world.unit.allows_foreign(write)), stranger);
+        assert_eq!([false, true].map(|write| !world.allows_others(write)), stranger);
     }
 }
 

@@ -37,7 +37,7 @@ fn what_was_asked_to_outlive_a_restart_does() {
         assert_eq!(keys(&mut again), keys(&mut world));
         assert_eq!(reservation(&mut again), reservation(&mut world));
         again.check_of(again.c, &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512], "conflict");
-        assert!(!again.unit.allows_foreign(true));
+        assert!(!again.allows_others(true));
     }
 }
 

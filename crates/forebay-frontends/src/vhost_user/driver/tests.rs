@@ -1,5 +1,6 @@
 use super::super::inflight::Region;
 use super::*;
+use crate::client::{Access, Port};
 use guest::{Guest, NEXT, RING, SIZE, Shard, WRITE};
 
 mod guest;
@@ -68,6 +69,45 @@ fn what_the_disk_cannot_do_is_an_error_and_nothing_else() {
     statuses.sort();
     let expect = [(0, 1, 1), (3, 1, 1), (6, 1, 1), (9, 1, 2), (12, 1, 1), (15, 513, 0)];
     assert_eq!(statuses, expect);
+}
+
+#[test]
+fn what_a_reservation_forbids_is_an_error_and_changes_nothing() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, _orders) = one(&mut guest);
+    let before = shard.backend.clone();
+    for (access, read) in [(Access::Reads, (3, 513, 0)), (Access::Nothing, (3, 1, 1))] {
+        shard.port.access = access;
+        guest.ask(0, OUT, 0, 4096, Some(9));
+        guest.ask(3, IN, 0, 512, None);
+        guest.ask(6, FLUSH, 0, 0, None);
+        guest.ask(9, SERIAL, 0, 20, None);
+        guest.kick();
+        let mut answers = shard.answers(&mut guest, 4);
+        answers.sort();
+        assert_eq!(answers, [(0, 1, 1), read, (6, 1, 0), (9, 21, 0)], "{access:?}");
+        assert!(shard.backend == before && shard.port.engine.is_idle());
+    }
+    shard.port.access = Access::All;
+    guest.ask(0, OUT, 0, 4096, Some(9));
+    guest.kick();
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 1, 0)]);
+    assert_eq!(shard.backend[..4096], [9; 4096]);
+}
+
+#[test]
+fn a_write_that_was_in_flight_at_a_kill_meets_the_reservation_that_came_before_it_is_done_again() {
+    let mut guest = Guest::new(0, Some(region()));
+    let (mut shard, orders) = one(&mut guest);
+    shard.is_holding = true;
+    guest.ask(0, OUT, 0, 4096, Some(9));
+    shard.run("the write is under way", |shard| !shard.held.is_empty());
+    drop((shard, orders));
+    let mut shard = Shard::new();
+    shard.port.access = Access::Reads;
+    let _orders = shard.attach(&guest);
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 1, 1)]);
+    assert!(shard.backend[..4096] != [9; 4096]);
 }
 
 #[test]
@@ -313,5 +353,3 @@ fn a_ring_that_is_none_is_refused() {
     assert!(refused(&|ring| ring.queue = 2));
     assert!(!refused(&|_| {}));
 }
-
-use crate::client::Port;

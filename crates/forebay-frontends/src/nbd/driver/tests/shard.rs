@@ -17,7 +17,9 @@ use forebay_nbd::flags::{ChunkFlags, CommandFlags};
 use forebay_nbd::reply::{ChunkKind, ErrorChunk, OffsetData, ReplyHeader};
 use forebay_nbd::request::{Command, RequestHeader};
 
-use crate::client::{Answer as EngineAnswer, Client as _, Context, DiskId, Disks, Port, Tokens};
+use crate::client::{
+    Access, Answer as EngineAnswer, Client as _, Context, DiskId, Disks, Port, Tokens,
+};
 use crate::nbd::session::Session;
 use crate::nbd::{Connection, Export, Negotiated};
 
@@ -131,7 +133,7 @@ impl Shard {
         let arena = reactor.add_arena(memory.clone()).unwrap();
         let backend = (0..SIZE).map(|at| (at / 512 + at % 251) as u8).collect();
         let disk = Disk {
-            port: Port { engine, memory, arena, actions: Actions::default() },
+            port: Port { engine, memory, arena, actions: Actions::default(), access: Access::All },
             reactor,
             running: Actions::default(),
             now: Nanos::from_millis(1000),

@@ -16,7 +16,7 @@ use vm_memory::GuestMemoryMmap;
 use super::super::super::export::example;
 use super::super::super::inflight::Region;
 use super::super::*;
-use crate::client::Port;
+use crate::client::{Access, Port};
 
 pub(super) const SIZE: u64 = 16 << 20;
 pub(super) const RING: u16 = 256;
@@ -194,7 +194,7 @@ impl Shard {
         let mut reactor = Reactor::new(64, None).unwrap();
         let memory = Arc::new(Arena::new(engine.memory_size() as usize).unwrap());
         let arena = reactor.add_arena(memory.clone()).unwrap();
-        let port = Port { engine, memory, arena, actions: Actions::default() };
+        let port = Port { engine, memory, arena, actions: Actions::default(), access: Access::All };
         Shard { port, reactor, backend, is_holding: false, held: Vec::new(), clients: Vec::new() }
     }
 
