@@ -5,13 +5,15 @@
 //! flushes, discards and writes of zeroes, on all queues.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Barrier, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use virtio_driver::{
     EventFd, QueueNotifier, VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport,
@@ -150,10 +152,18 @@ impl Client {
             match self.wait {
                 _ if !into.is_empty() => return Ok(()),
                 Wait::Poll => std::hint::spin_loop(),
-                Wait::Block => {
-                    self.called.read()?;
-                }
+                Wait::Block => self.sleep()?,
             }
+        }
+    }
+
+    /// Sleeps until it is called.
+    fn sleep(&self) -> anyhow::Result<()> {
+        // A device may have made the descriptor that both have one that does not block.
+        poll(&mut [PollFd::from_borrowed_fd(self.called.as_fd(), PollFlags::IN)], None)?;
+        match self.called.read() {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error.into()),
+            _ => Ok(()),
         }
     }
 
