@@ -138,6 +138,8 @@ pub trait Newcomer: Send {
 /// 4. after all clients: `Engine::sent`. From 1 again without waiting while any
 ///    [`wants_resume`](Client::wants_resume) because of room that the flush made.
 ///
+/// A client that [`looks_out`](Client::looks_out) after a flush is asked to [`look`](Client::look) in each turn, and to
+/// [`rest`](Client::rest) before the shard sleeps.
 /// [`tick`](Client::tick) at [`next_deadline`](Client::next_deadline); forget the client when
 /// [`is_done`](Client::is_done). Every call may append actions.
 pub trait Client {
@@ -165,6 +167,22 @@ pub trait Client {
 
     /// Closes after [`Client::close`] without waiting any longer for somebody who does not take the answers.
     fn give_up(&mut self, cx: &mut Context<'_>);
+
+    /// Whether it has to be looked at, since nobody tells it of its next request.
+    fn looks_out(&self) -> bool {
+        false
+    }
+
+    /// Looks whether there is a request; then it [wants to go on](Client::wants_resume).
+    fn look(&mut self) -> bool {
+        false
+    }
+
+    /// The shard is to sleep: there has to be a completion with the next request. True when there is one already,
+    /// as for [`Client::look`].
+    fn rest(&mut self) -> bool {
+        false
+    }
 
     /// When [`Client::tick`] is due, [`Nanos::NEVER`] when nothing is timed.
     fn next_deadline(&self) -> Nanos;

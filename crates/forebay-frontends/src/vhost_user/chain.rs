@@ -14,7 +14,9 @@
 
 use forebay_core::geometry::REQUEST_MAX;
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+
+use super::memory;
 
 /// Descriptors of a chain at most; more than a ring or an indirect table of any guest has.
 pub const DESCRIPTORS_MAX: u32 = 1024;
@@ -131,11 +133,11 @@ pub fn walk(
     Err(Broken::TooLong)
 }
 
-fn read(memory: &GuestMemoryMmap, table: u64, index: u16) -> Result<Descriptor, Broken> {
+fn read(map: &GuestMemoryMmap, table: u64, index: u16) -> Result<Descriptor, Broken> {
     let broken = |address| Broken::Address { address, len: DESCRIPTOR_BYTES };
     let address = table.checked_add(u64::from(index) * DESCRIPTOR_BYTES);
     let address = address.ok_or(broken(table))?;
-    memory.read_obj(GuestAddress(address)).map_err(|_| broken(address))
+    memory::read(map, GuestAddress(address)).ok_or(broken(address))
 }
 
 impl Pieces {
@@ -160,8 +162,9 @@ impl Pieces {
 }
 
 /// Whether all of a piece is the guest's memory.
-fn is_backed(memory: &GuestMemoryMmap, piece: Piece) -> bool {
-    memory.check_range(piece.address, piece.len as usize)
+fn is_backed(map: &GuestMemoryMmap, piece: Piece) -> bool {
+    let len = piece.len as usize;
+    memory::slice(map, piece.address, len).is_some() || map.check_range(piece.address, len)
 }
 
 /// Bytes of all pieces; at most 2³² of a chain.
@@ -169,8 +172,8 @@ pub fn len(pieces: &[Piece]) -> u64 {
     pieces.iter().map(|piece| u64::from(piece.len)).sum()
 }
 
-/// Copies the first bytes of `pieces` into `bytes`, and takes them off. False when there are too few.
-pub fn take_first(memory: &GuestMemoryMmap, pieces: &mut Vec<Piece>, bytes: &mut [u8]) -> bool {
+/// Copies the first bytes of `pieces`, which were checked, into `bytes`, and takes them off. False when there are too few.
+pub fn take_first(map: &GuestMemoryMmap, pieces: &mut Vec<Piece>, bytes: &mut [u8]) -> bool {
     let mut done = 0;
     let mut used = 0;
     for piece in pieces.iter_mut() {
@@ -178,9 +181,8 @@ pub fn take_first(memory: &GuestMemoryMmap, pieces: &mut Vec<Piece>, bytes: &mut
             break;
         }
         let count = (piece.len as usize).min(bytes.len() - done);
-        if memory.read_slice(&mut bytes[done..done + count], piece.address).is_err() {
-            return false;
-        }
+        let part = Piece { len: count as u32, ..*piece };
+        gather(map, &[part], &mut bytes[done..done + count]);
         done += count;
         piece.address.0 += count as u64;
         piece.len -= count as u32;
@@ -203,22 +205,22 @@ pub fn take_last(pieces: &mut Vec<Piece>) -> Option<GuestAddress> {
 
 /// Copies out of guest memory, from `skip` bytes on, until `bytes` is full. The pieces were checked against
 /// this memory, and are long enough.
-pub fn gather(memory: &GuestMemoryMmap, pieces: &[Piece], bytes: &mut [u8]) {
-    each(memory, pieces, bytes.len() as u64, 0, |slice, at| {
+pub fn gather(map: &GuestMemoryMmap, pieces: &[Piece], bytes: &mut [u8]) {
+    each(map, pieces, bytes.len() as u64, 0, |slice, at| {
         slice.copy_to(&mut bytes[at..at + slice.len()]);
     });
 }
 
 /// Copies `bytes` into guest memory, `skip` bytes from its start; as [`gather`].
-pub fn scatter(memory: &GuestMemoryMmap, pieces: &[Piece], skip: u64, bytes: &[u8]) {
-    each(memory, pieces, bytes.len() as u64, skip, |slice, at| {
+pub fn scatter(map: &GuestMemoryMmap, pieces: &[Piece], skip: u64, bytes: &[u8]) {
+    each(map, pieces, bytes.len() as u64, skip, |slice, at| {
         slice.copy_from(&bytes[at..at + slice.len()]);
     });
 }
 
 /// Calls `copy` for `len` bytes of `pieces`, `skip` from the start, with how many came before.
 fn each(
-    memory: &GuestMemoryMmap,
+    map: &GuestMemoryMmap,
     pieces: &[Piece],
     len: u64,
     mut skip: u64,
@@ -238,7 +240,12 @@ fn each(
         let count = (piece_len - skip).min(len - done);
         let address = GuestAddress(piece.address.0 + skip);
         skip = 0;
-        for slice in GuestMemoryBackend::get_slices(memory, address, count as usize) {
+        if let Some(slice) = memory::slice(map, address, count as usize) {
+            copy(slice, done as usize);
+            done += count;
+            continue;
+        }
+        for slice in GuestMemoryBackend::get_slices(map, address, count as usize) {
             let slice = slice.expect("the piece was checked against this memory");
             copy(slice, done as usize);
             done += slice.len() as u64;

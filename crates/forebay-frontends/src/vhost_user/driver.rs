@@ -28,11 +28,11 @@ use forebay_core::request::{Op, Request};
 use forebay_core::status::IoStatus;
 use forebay_io::reactor::{Completion, EventId};
 use rustix::event::{EventfdFlags, eventfd};
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::GuestAddress;
 
 use super::chain::{self, Broken, Piece, Pieces};
 use super::export::{Agreed, SERIAL_BYTES};
-use super::memory::Map;
+use super::memory::{self, Map};
 use super::request::{self, Asked, Status};
 use super::ring::{Ring, RingError, RingSetup};
 use crate::client::{Answer, Client, Context, DiskId, Newcomer, Tokens};
@@ -248,6 +248,8 @@ pub struct Queue {
     in_flight: u32,
     pieces: Pieces,
     waiting: Option<Waiting>,
+    /// The guest kicks when it makes a request available; else it is looked whether it has.
+    is_armed: bool,
     broken: Option<Broken>,
     /// The memory of now is the last one; the first has the number `first_memory`.
     memories: Vec<Held>,
@@ -296,6 +298,7 @@ impl Queue {
             in_flight: 0,
             pieces: Pieces::default(),
             waiting: None,
+            is_armed: false,
             broken: None,
             memories: vec![Held { map, users: 0 }],
             first_memory: 0,
@@ -348,17 +351,16 @@ impl Queue {
 
     /// Takes requests until there is none, something has to be waited for, or it is the turn of others.
     fn take_requests(&mut self, cx: &mut Context<'_>) {
+        if std::mem::take(&mut self.is_armed) {
+            self.ring.disarm();
+        }
         for _ in 0..TURN_MAX {
             if !self.takes() || self.waiting.is_some() {
                 return;
             }
             let taken = match self.ring.next_head() {
                 Ok(Some(head)) => self.take(cx, head),
-                Ok(None) => match self.ring.arm() {
-                    Ok(true) => continue,
-                    Ok(false) => return,
-                    Err(broken) => Err(broken),
-                },
+                Ok(None) => return,
                 Err(broken) => Err(broken),
             };
             if let Err(broken) = taken {
@@ -466,8 +468,8 @@ impl Queue {
     fn answer(&mut self, head: u16, status: Status, written: u32) {
         let slot = &self.slots[usize::from(head)];
         let map = &self.memories[(slot.memory - self.first_memory) as usize].map;
-        let told = map.write_obj(status as u8, slot.status);
-        debug_assert!(told.is_ok(), "the place was checked against this memory");
+        let told = memory::write(map, status as u8, slot.status);
+        debug_assert!(told.is_some(), "the place was checked against this memory");
         let answered = match self.broken {
             // Its memory may be gone.
             Some(Broken::Used) => Ok(()),
@@ -598,6 +600,28 @@ impl Client for Queue {
             self.take_requests(cx);
         }
         goes_on
+    }
+
+    fn looks_out(&self) -> bool {
+        self.takes() && self.waiting.is_none() && !self.is_armed
+    }
+
+    fn look(&mut self) -> bool {
+        if self.looks_out() && self.ring.has_next() {
+            self.waiting = Some(Waiting::Turn);
+        }
+        self.waiting.is_some()
+    }
+
+    fn rest(&mut self) -> bool {
+        if self.looks_out() {
+            match self.ring.arm() {
+                Ok(true) => self.waiting = Some(Waiting::Turn),
+                Ok(false) => self.is_armed = true,
+                Err(broken) => self.break_off(broken),
+            }
+        }
+        self.waiting.is_some()
     }
 
     fn close(&mut self, _cx: &mut Context<'_>) {

@@ -8,12 +8,13 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::FileType;
 use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserSingleMemoryRegion};
 use vm_memory::{
-    FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion, GuestRegionCollection,
-    GuestRegionMmap, MmapRegion,
+    AtomicAccess, ByteValued, Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap,
+    GuestMemoryRegion, GuestRegionCollection, GuestRegionMmap, MmapRegion, VolatileSlice,
 };
 
 /// Regions at most, as it is told to hypervisors; QEMU has 509 slots of hot-plugged memory at most.
@@ -165,6 +166,51 @@ impl Region {
     }
 }
 
+/// `len` bytes at `address`, if they lie in one region, as nearly all do. The library's own access looks at every
+/// region on the way, which takes longer than what is done here with the bytes.
+pub(super) fn slice(
+    map: &GuestMemoryMmap,
+    address: GuestAddress,
+    len: usize,
+) -> Option<VolatileSlice<'_>> {
+    let region = map.find_region(address)?;
+    region.get_slice(region.to_region_addr(address)?, len).ok()
+}
+
+/// Reads an object, which may lie in several regions.
+pub(super) fn read<T: ByteValued>(map: &GuestMemoryMmap, address: GuestAddress) -> Option<T> {
+    match slice(map, address, size_of::<T>()) {
+        Some(slice) => slice.read_obj(0).ok(),
+        None => map.read_obj(address).ok(),
+    }
+}
+
+/// Writes an object, as [`read`].
+pub(super) fn write<T: ByteValued>(
+    map: &GuestMemoryMmap,
+    value: T,
+    address: GuestAddress,
+) -> Option<()> {
+    match slice(map, address, size_of::<T>()) {
+        Some(slice) => slice.write_obj(value, 0).ok(),
+        None => map.write_obj(value, address).ok(),
+    }
+}
+
+/// Loads at once what the guest may store meanwhile; it lies in one region and is aligned.
+pub(super) fn load<T: AtomicAccess>(map: &GuestMemoryMmap, address: GuestAddress) -> Option<T> {
+    slice(map, address, size_of::<T>())?.load(0, Ordering::Acquire).ok()
+}
+
+/// Stores at once, after everything that was stored before; as [`load`].
+pub(super) fn store<T: AtomicAccess>(
+    map: &GuestMemoryMmap,
+    value: T,
+    address: GuestAddress,
+) -> Option<()> {
+    slice(map, address, size_of::<T>())?.store(value, 0, Ordering::Release).ok()
+}
+
 /// Maps a part of a file that is shared with us. The library does not look whether the file has it.
 pub(super) fn map(file: File, offset: u64, len: u64) -> Result<MmapRegion, String> {
     let status = rustix::fs::fstat(&file).map_err(|error| error.to_string())?;
@@ -179,10 +225,8 @@ pub(super) fn map(file: File, offset: u64, len: u64) -> Result<MmapRegion, Strin
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-    use vm_memory::Bytes;
-
     use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     fn file(len: u64) -> File {
         let file = memfd_create("memory", MemfdFlags::CLOEXEC).unwrap();
@@ -238,6 +282,4 @@ mod tests {
         memory.remove(region(0, 0, 0x2000)).unwrap();
         assert_eq!(memory.map().iter().count(), 0);
     }
-
-    use vm_memory::GuestMemoryBackend;
 }

@@ -13,15 +13,18 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{Queue, QueueT};
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::GuestAddress;
 
 use super::chain::{self, Broken, Pieces};
 use super::inflight::{Inflight, Region, RegionError};
-use super::memory::Map;
+use super::memory::{self, Map};
+
+/// An entry of the used ring: which chain, and the bytes that were written to it.
+const USED_BYTES: u64 = 8;
 
 /// Descriptors of a ring at most.
 pub const SIZE_MAX: u16 = 1024;
@@ -99,8 +102,8 @@ pub struct Ring {
     /// Entries of the available ring up to here were seen.
     seen: u16,
     call: Option<OwnedFd>,
-    /// Something was answered since the guest was asked whether it wants to know.
-    has_answered: bool,
+    /// Answers since the guest was asked whether it wants to know.
+    unannounced: u16,
     /// The guest was not woken yet.
     is_new: bool,
 }
@@ -146,8 +149,7 @@ impl Ring {
         }
         queue.set_next_avail(next);
         let (call, replay) = (setup.call, replay.into());
-        let (seen, has_answered, is_new) = (next, true, true);
-        Ok(Ring { queue, memory, inflight, replay, seen, call, has_answered, is_new })
+        Ok(Ring { queue, memory, inflight, replay, seen: next, call, unannounced: 0, is_new: true })
     }
 
     /// Descriptors.
@@ -196,11 +198,8 @@ impl Ring {
         }
         let place = u64::from(next % self.queue.size());
         let address = self.queue.avail_ring() + 4 + 2 * place;
-        let head: u16 = self
-            .memory
-            .load(GuestAddress(address), Ordering::Acquire)
-            .map_err(|_| Broken::Address { address, len: 2 })?;
-        let head = u16::from_le(head);
+        let head = memory::load(&self.memory, GuestAddress(address));
+        let head = u16::from_le(head.ok_or(Broken::Address { address, len: 2 })?);
         if head >= self.queue.size() {
             return Err(Broken::Index(head));
         }
@@ -230,27 +229,28 @@ impl Ring {
         if let Some(inflight) = &self.inflight {
             inflight.answering(head);
         }
-        self.queue.add_used(&*self.memory, head, len).map_err(|_| Broken::Used)?;
+        let next = self.queue.next_used();
+        let place = 4 + USED_BYTES * u64::from(next % self.queue.size());
+        let used = u64::from(head).to_le() | (u64::from(len) << 32).to_le();
+        memory::write(&self.memory, used, GuestAddress(self.queue.used_ring() + place))
+            .ok_or(Broken::Used)?;
+        let next = next.wrapping_add(1);
+        self.queue.set_next_used(next);
+        let index = GuestAddress(self.queue.used_ring() + 2);
+        memory::store(&self.memory, next.to_le(), index).ok_or(Broken::Used)?;
         if let Some(inflight) = &self.inflight {
             inflight.answered(head, self.queue.next_used());
         }
-        self.has_answered = true;
+        self.unannounced = self.unannounced.saturating_add(1);
         Ok(())
-    }
-
-    /// True when there are answers of which the guest was not told.
-    pub fn has_answered(&self) -> bool {
-        self.has_answered
     }
 
     /// Wakes the guest, if there are answers and it wants to know of them. Whether it was woken.
     pub fn notify(&mut self) -> bool {
-        if !std::mem::take(&mut self.has_answered) {
-            return false;
-        }
         // Who answered last may have been killed before it could tell: a guest that nobody wakes waits for ever.
         let is_new = std::mem::take(&mut self.is_new);
-        (self.wants_call() || is_new) && wake(self.call.as_ref())
+        let answers = std::mem::take(&mut self.unannounced);
+        (answers > 0 && self.wants_call(answers) || is_new) && wake(self.call.as_ref())
     }
 
     /// Asks the guest to kick when it makes requests available. True when there are some already.
@@ -261,27 +261,40 @@ impl Ring {
         self.queue.enable_notification(&*self.memory).map_err(|_| Broken::Used)
     }
 
+    /// Spares the guest the kicks, as far as it can be told so: where positions are told, only the next one comes.
+    pub fn disarm(&mut self) {
+        // A ring that cannot be written is found broken elsewhere.
+        let _ = self.queue.disable_notification(&*self.memory);
+    }
+
     /// True when there is a request to be taken, as far as can be told without taking it.
     pub fn has_next(&self) -> bool {
         !self.replay.is_empty() || self.offered().is_ok_and(|at| at != self.queue.next_avail())
     }
 
-    fn wants_call(&mut self) -> bool {
-        if self.queue.event_idx_enabled() {
-            // A ring that cannot be read is found broken elsewhere.
-            return self.queue.needs_notification(&*self.memory).unwrap_or(false);
+    /// Whether the guest wants to hear of the last `answers`. A ring that cannot be read is found broken elsewhere.
+    fn wants_call(&self, answers: u16) -> bool {
+        // What was answered is seen before what the guest wishes is looked at; it does so the other way round.
+        fence(Ordering::SeqCst);
+        let at = match self.queue.event_idx_enabled() {
+            true => 4 + 2 * u64::from(self.queue.size()),
+            false => 0,
+        };
+        let wish = memory::load(&self.memory, GuestAddress(self.queue.avail_ring() + at));
+        match wish.map(u16::from_le) {
+            // It names the answer that it waits for (virtio 1.2, section 2.7.10).
+            Some(event) if self.queue.event_idx_enabled() => {
+                self.queue.next_used().wrapping_sub(event).wrapping_sub(1) < answers
+            }
+            Some(flags) => u32::from(flags) & VRING_AVAIL_F_NO_INTERRUPT == 0,
+            None => false,
         }
-        // The library looks at no flags.
-        std::sync::atomic::fence(Ordering::SeqCst);
-        let flags =
-            self.memory.load::<u16>(GuestAddress(self.queue.avail_ring()), Ordering::Acquire);
-        flags.is_ok_and(|flags| u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT == 0)
     }
 
     fn offered(&self) -> Result<u16, Broken> {
         let address = self.queue.avail_ring();
-        let offered = self.queue.avail_idx(&*self.memory, Ordering::Acquire);
-        offered.map(|at| at.0).map_err(|_| Broken::Address { address, len: 4 })
+        let offered = memory::load(&self.memory, GuestAddress(address + 2));
+        offered.map(u16::from_le).ok_or(Broken::Address { address, len: 4 })
     }
 }
 

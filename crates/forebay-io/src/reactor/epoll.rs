@@ -17,7 +17,7 @@ use rustix::event::{Timespec, epoll};
 use super::call::{Call, retry};
 use super::shared::{Freed, Op, Piece, Shared, Target, Work};
 use super::spin::Spin;
-use super::{Completion, Driver, ReactorKind, Waker, context};
+use super::{Completion, Driver, Lookout, ReactorKind, Waker, context};
 use crate::arena::Arena;
 use crate::clock::{nanos_after, now_nanos};
 use pool::{Job, Outcome, Pool};
@@ -242,14 +242,18 @@ impl Driver for Epoll {
         shared: &mut Shared,
         timeout: Option<Duration>,
         completions: &mut Vec<Completion>,
+        lookout: &mut dyn Lookout,
     ) -> io::Result<()> {
         let deadline = timeout.map(nanos_after);
+        let sleeps = timeout != Some(Duration::ZERO);
         let before = completions.len();
         loop {
             self.attempt_untried(shared, completions);
-            let until = if completions.len() > before { Some(0) } else { deadline };
+            let has_work = sleeps && completions.len() == before && lookout.rest();
+            let until = if has_work || completions.len() > before { Some(0) } else { deadline };
             let polled = self.poll(shared, until, completions)?;
             if completions.len() > before
+                || has_work
                 || polled != Polled::Events
                 || deadline.is_some_and(|deadline| now_nanos() >= deadline)
             {

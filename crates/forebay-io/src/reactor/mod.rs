@@ -33,6 +33,7 @@ use shared::{Event, Freed, Op, Shared, Target, Work};
 
 mod call;
 mod epoll;
+mod lookout;
 mod send_now;
 mod shared;
 mod spin;
@@ -42,6 +43,7 @@ mod tests;
 mod uring;
 mod waker;
 
+pub use lookout::Lookout;
 pub use spin::{SpinStats, WINDOW_NS as SPIN_WINDOW_NS};
 pub use waker::Waker;
 
@@ -116,6 +118,7 @@ trait Driver: Send + Sync + std::fmt::Debug {
         shared: &mut Shared,
         timeout: Option<Duration>,
         completions: &mut Vec<Completion>,
+        lookout: &mut dyn Lookout,
     ) -> io::Result<()>;
     /// Ends everything in flight. False when something would not end.
     fn stop(&mut self, shared: &mut Shared) -> bool;
@@ -172,8 +175,8 @@ impl Reactor {
         self.driver().waker().clone()
     }
 
-    /// Turns spinning in `wait` on or off. By default it is on where there are CPUs to spare, and then
-    /// happens only while it pays.
+    /// Turns spinning in `wait` on or off. By default it is on where there are CPUs to spare, or there is something to be
+    /// looked at, and then happens only while it pays.
     pub fn set_spinning(&mut self, is_enabled: bool) {
         if let Some(spin) = self.driver_mut().spin() {
             spin.enable(is_enabled);
@@ -387,11 +390,24 @@ impl Reactor {
         timeout: Option<Duration>,
         completions: &mut Vec<Completion>,
     ) -> io::Result<()> {
+        self.wait_looking(timeout, completions, &mut ())
+    }
+
+    /// As [`Reactor::wait`], and ends also when `lookout` has work. With a timeout of zero it is not asked.
+    ///
+    /// # Errors
+    /// As for [`Reactor::wait`].
+    pub fn wait_looking(
+        &mut self,
+        timeout: Option<Duration>,
+        completions: &mut Vec<Completion>,
+        lookout: &mut dyn Lookout,
+    ) -> io::Result<()> {
         let has_ended = !self.shared.ended.is_empty();
         completions.append(&mut self.shared.ended);
         let timeout = if has_ended { Some(Duration::ZERO) } else { timeout };
         let (driver, shared) = self.parts();
-        let result = driver.wait(shared, timeout, completions);
+        let result = driver.wait(shared, timeout, completions, lookout);
         self.drop_freed();
         result
     }

@@ -4,7 +4,8 @@
 //! cheaper waited for awake. But a spinning shard takes its CPU from the clients that it waits for, so it
 //! spins only while that has lately paid: a running share of the waits that ended within the window must
 //! be high. Where spins are in vain all the same, since the client cannot run meanwhile, pauses between them
-//! grow. An idle reactor has only long waits and does not spin at all. With few CPUs it is off, as the clients are likely on the same ones.
+//! grow. An idle reactor has only long waits and does not spin at all. With few CPUs it is off, as the clients are likely
+//! on the same ones; but not where there is a place to be looked at: a guest that is looked at is spared the signal too.
 
 /// Nanoseconds that a spin lasts at most, and within which a wait must end to count as short.
 pub const WINDOW_NS: u64 = 20_000;
@@ -34,6 +35,8 @@ pub struct SpinStats {
 #[derive(Clone, Debug)]
 pub(super) struct Spin {
     is_enabled: bool,
+    /// The same, where there is a place to be looked at.
+    looks: bool,
     short_share: u32,
     /// Waits that are still to pass without a spin.
     pause: u32,
@@ -46,6 +49,7 @@ impl Spin {
     pub(super) fn new(cpus: usize) -> Spin {
         Spin {
             is_enabled: cpus >= CPUS_MIN,
+            looks: cpus > 1,
             short_share: 0,
             pause: 0,
             pause_next: PAUSE_MIN,
@@ -54,18 +58,18 @@ impl Spin {
     }
 
     pub(super) fn enable(&mut self, is_enabled: bool) {
-        self.is_enabled = is_enabled;
+        (self.is_enabled, self.looks) = (is_enabled, is_enabled);
         self.short_share = 0;
     }
 
-    /// Whether waits need to be timed at all.
-    pub(super) fn is_enabled(&self) -> bool {
-        self.is_enabled
+    /// Whether waits need to be timed at all. `looks`: there is a place to be looked at.
+    pub(super) fn is_enabled(&self, looks: bool) -> bool {
+        self.is_enabled || looks && self.looks
     }
 
     /// Nanoseconds that the next wait may spin.
-    pub(super) fn budget_ns(&self) -> Option<u64> {
-        let pays = self.is_enabled && self.pause == 0 && self.short_share >= SHARE_MIN;
+    pub(super) fn budget_ns(&self, looks: bool) -> Option<u64> {
+        let pays = self.is_enabled(looks) && self.pause == 0 && self.short_share >= SHARE_MIN;
         pays.then_some(WINDOW_NS)
     }
 
@@ -110,16 +114,16 @@ mod tests {
     #[test]
     fn it_does_not_spin_at_first_nor_when_idle() {
         let mut spin = Spin::new(8);
-        assert_eq!(spin.budget_ns(), None);
+        assert_eq!(spin.budget_ns(false), None);
         waits(&mut spin, 100, 1_000_000);
-        assert_eq!(spin.budget_ns(), None);
+        assert_eq!(spin.budget_ns(false), None);
     }
 
     #[test]
     fn it_spins_once_most_waits_are_short() {
         let mut spin = Spin::new(8);
         waits(&mut spin, 50, 5_000);
-        assert_eq!(spin.budget_ns(), Some(WINDOW_NS));
+        assert_eq!(spin.budget_ns(false), Some(WINDOW_NS));
     }
 
     #[test]
@@ -129,14 +133,14 @@ mod tests {
             spin.on_wait(5_000);
             spin.on_wait(50_000);
         }
-        assert_eq!(spin.budget_ns(), None);
+        assert_eq!(spin.budget_ns(false), None);
     }
 
     #[test]
     fn spins_in_vain_become_rare_although_waits_are_short() {
         let mut spin = Spin::new(8);
         for _ in 0..10_000 {
-            if spin.budget_ns().is_some() {
+            if spin.budget_ns(false).is_some() {
                 spin.on_spin(WINDOW_NS, false);
             }
             spin.on_wait(5_000);
@@ -151,7 +155,7 @@ mod tests {
         let mut spin = Spin::new(8);
         waits(&mut spin, 100, 5_000);
         for _ in 0..100 {
-            assert!(spin.budget_ns().is_some());
+            assert!(spin.budget_ns(false).is_some());
             spin.on_spin(3_000, true);
         }
         assert_eq!(spin.stats().hits, 100);
@@ -161,9 +165,11 @@ mod tests {
     fn few_cpus_turn_it_off_unless_it_is_asked_for() {
         let mut spin = Spin::new(2);
         waits(&mut spin, 100, 5_000);
-        assert_eq!(spin.budget_ns(), None);
+        assert_eq!(spin.budget_ns(false), None);
+        assert!(spin.budget_ns(true).is_some(), "where there is something to be looked at");
+        assert_eq!(Spin::new(1).budget_ns(true), None);
         spin.enable(true);
         waits(&mut spin, 100, 5_000);
-        assert!(spin.budget_ns().is_some());
+        assert!(spin.budget_ns(false).is_some());
     }
 }

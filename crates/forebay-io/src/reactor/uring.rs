@@ -18,7 +18,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use super::shared::{Freed, Op, Piece, Shared, Target, Work};
 use super::spin::Spin;
-use super::{Completion, Driver, ReactorKind, Waker, context};
+use super::{Completion, Driver, Lookout, ReactorKind, Waker, context};
 use crate::arena::Arena;
 use crate::clock::{nanos_after, now_nanos};
 use registered::{Descriptor, Registered};
@@ -248,7 +248,7 @@ impl Uring {
             Err(error) => match error.raw_os_error() {
                 // The time is over; completions must be reaped first; no memory just now.
                 Some(libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(Submitted::Taken),
-                Some(libc::EINTR) => Ok(Submitted::Interrupted),
+                Some(libc::EINTR) => Ok(Submitted::Ended),
                 Some(_) | None => Err(context("io_uring failed", &error)),
             },
         }
@@ -354,8 +354,8 @@ impl Uring {
     }
 
     /// Spins, if that has paid lately. Whether it found something.
-    fn spin(&mut self, deadline: u64) -> io::Result<bool> {
-        let Some(budget) = self.spin.budget_ns() else { return Ok(false) };
+    fn spin(&mut self, deadline: u64, lookout: &mut dyn Lookout) -> io::Result<bool> {
+        let Some(budget) = self.spin.budget_ns(lookout.is_on()) else { return Ok(false) };
         let start = now_nanos();
         let end = deadline.min(start + budget);
         self.submit(None)?;
@@ -364,7 +364,7 @@ impl Uring {
                 self.submit(None)?;
             }
             let now = now_nanos();
-            let has_found = self.has_completions();
+            let has_found = lookout.has_work() || self.has_completions();
             if has_found || now >= end {
                 self.spin.on_spin(now - start, has_found);
                 return Ok(has_found);
@@ -375,18 +375,26 @@ impl Uring {
         }
     }
 
-    /// Submits and waits until there is a completion, or the deadline.
-    fn sleep(&mut self, deadline: u64) -> io::Result<Submitted> {
-        if !self.spin.is_enabled() {
-            return self.submit(Some(deadline));
+    /// Submits and waits until there is a completion or work, or the deadline.
+    fn sleep(&mut self, deadline: u64, lookout: &mut dyn Lookout) -> io::Result<Submitted> {
+        if !self.spin.is_enabled(lookout.is_on()) {
+            let until = (!lookout.rest()).then_some(deadline);
+            return self.submit_until(until);
         }
         let start = now_nanos();
-        if self.spin(deadline)? {
-            return Ok(Submitted::Taken);
+        if self.spin(deadline, lookout)? {
+            return Ok(Submitted::Ended);
         }
-        let submitted = self.submit(Some(deadline))?;
+        let until = (!lookout.rest()).then_some(deadline);
+        let submitted = self.submit_until(until)?;
         self.spin.on_wait(now_nanos() - start);
         Ok(submitted)
+    }
+
+    /// Submits, and waits if there is a deadline; else there is work.
+    fn submit_until(&mut self, deadline: Option<u64>) -> io::Result<Submitted> {
+        let submitted = self.submit(deadline)?;
+        Ok(if deadline.is_none() { Submitted::Ended } else { submitted })
     }
 
     fn cancel(&mut self, user_data: u64) {
@@ -398,7 +406,8 @@ impl Uring {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Submitted {
     Taken,
-    Interrupted,
+    /// There is no need to wait on.
+    Ended,
 }
 
 impl Driver for Uring {
@@ -462,6 +471,7 @@ impl Driver for Uring {
         shared: &mut Shared,
         timeout: Option<Duration>,
         completions: &mut Vec<Completion>,
+        lookout: &mut dyn Lookout,
     ) -> io::Result<()> {
         let deadline = match timeout {
             None => u64::MAX,
@@ -479,14 +489,11 @@ impl Driver for Uring {
                     submitted = self.submit(None)?;
                 }
             } else {
-                submitted = self.sleep(deadline)?;
+                submitted = self.sleep(deadline, lookout)?;
             }
             let is_woken = self.reap(shared, completions);
             let is_over = || deadline != u64::MAX && now_nanos() >= deadline;
-            if completions.len() > before
-                || is_woken
-                || submitted == Submitted::Interrupted
-                || is_over()
+            if completions.len() > before || is_woken || submitted == Submitted::Ended || is_over()
             {
                 return Ok(());
             }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use forebay_core::ids::Nanos;
 use forebay_frontends::client::{Answer, Client, Context, DiskId, Newcomer, Tokens};
-use forebay_io::reactor::Completion;
+use forebay_io::reactor::{Completion, Lookout};
 use slab::Slab;
 
 use super::token::{Class, token};
@@ -16,6 +16,8 @@ pub(crate) struct Clients {
     touched: Vec<usize>,
     /// Those whose next request waits, each once, first come first served.
     waiting: VecDeque<usize>,
+    /// Those that are looked at, each once.
+    looking: Vec<usize>,
     deadline: Nanos,
 }
 
@@ -23,6 +25,7 @@ struct Attached {
     client: Box<dyn Client>,
     is_touched: bool,
     is_waiting: bool,
+    is_looking: bool,
     /// Dropped when the client is gone.
     _guard: Box<dyn Send>,
 }
@@ -33,6 +36,7 @@ impl Clients {
             slots: Slab::new(),
             touched: Vec::new(),
             waiting: VecDeque::new(),
+            looking: Vec::new(),
             deadline: Nanos::NEVER,
         }
     }
@@ -51,7 +55,13 @@ impl Clients {
             send: token(Class::Client, 0, 2 * key as u64 + 1),
         };
         let client = new.start(cx, key as u32, tokens)?;
-        entry.insert(Attached { client, is_touched: false, is_waiting: false, _guard: guard });
+        entry.insert(Attached {
+            client,
+            is_touched: false,
+            is_waiting: false,
+            is_looking: false,
+            _guard: guard,
+        });
         self.touch(key);
         Ok(())
     }
@@ -89,9 +99,15 @@ impl Clients {
             if attached.client.is_done() {
                 // A key that still waits is skipped when its turn comes.
                 self.slots.remove(key);
-            } else if attached.client.wants_resume() && !attached.is_waiting {
+                continue;
+            }
+            if attached.client.wants_resume() && !attached.is_waiting {
                 attached.is_waiting = true;
                 self.waiting.push_back(key);
+            }
+            if attached.client.looks_out() && !attached.is_looking {
+                attached.is_looking = true;
+                self.looking.push(key);
             }
         }
         // Flushing never touches, so the list that was lent out is the only one.
@@ -119,6 +135,22 @@ impl Clients {
                 attached.is_waiting = false;
             }
         }
+    }
+
+    /// Asks each client that is looked at whether there is work; those that have some wait for their turn.
+    fn each_looking(&mut self, mut has_work: impl FnMut(&mut dyn Client) -> bool) -> bool {
+        let before = self.waiting.len();
+        let (slots, waiting) = (&mut self.slots, &mut self.waiting);
+        self.looking.retain(|key| {
+            let Some(attached) = slots.get_mut(*key) else { return false };
+            if has_work(attached.client.as_mut()) && !attached.is_waiting {
+                attached.is_waiting = true;
+                waiting.push_back(*key);
+            }
+            attached.is_looking = attached.client.looks_out();
+            attached.is_looking
+        });
+        self.waiting.len() > before
     }
 
     /// Tells clients whose time has come.
@@ -182,6 +214,20 @@ impl Clients {
             attached.is_touched = true;
             self.touched.push(key);
         }
+    }
+}
+
+impl Lookout for Clients {
+    fn is_on(&self) -> bool {
+        !self.looking.is_empty()
+    }
+
+    fn has_work(&mut self) -> bool {
+        self.each_looking(|client| client.look())
+    }
+
+    fn rest(&mut self) -> bool {
+        self.each_looking(|client| client.rest())
     }
 }
 

@@ -13,7 +13,7 @@ use forebay_core::ids::Nanos;
 use forebay_frontends::client::{Answer, Context, DiskId, Disks, Newcomer, Port};
 use forebay_io::clock;
 use forebay_io::mailbox::Receiver;
-use forebay_io::reactor::{Completion, Reactor};
+use forebay_io::reactor::{Completion, Lookout, Reactor};
 use tokio::sync::oneshot;
 
 use super::client::Clients;
@@ -81,7 +81,8 @@ impl Shard {
     pub(crate) fn run(mut self) -> std::io::Result<()> {
         loop {
             let timeout = self.timeout();
-            self.reactor.wait(timeout, &mut self.completions)?;
+            self.reactor.wait_looking(timeout, &mut self.completions, &mut self.clients)?;
+            self.clients.has_work();
             let now = Nanos(clock::now_nanos());
             for completion in self.completions.drain(..) {
                 let Some((class, disk, index)) = token::split(completion.token) else { continue };

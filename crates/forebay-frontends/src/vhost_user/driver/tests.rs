@@ -2,6 +2,7 @@ use super::super::inflight::Region;
 use super::*;
 use crate::client::{Access, Port};
 use guest::{Guest, NEXT, RING, SIZE, Shard, WRITE};
+use vm_memory::Bytes;
 
 mod guest;
 
@@ -44,6 +45,35 @@ fn what_is_written_is_read_from_primary_storage_and_from_ram() {
     shard.answers(&mut guest, 2);
     assert_eq!(guest.data(0, 4096)[1024..3072], [7; 2048]);
     assert!(guest.was_called());
+}
+
+#[test]
+fn a_guest_has_to_kick_only_when_the_shard_sleeps() {
+    let with = |run: &dyn Fn(&mut dyn Client, &mut Guest)| {
+        let mut guest = Guest::new(0, None);
+        let mut shard = Shard::new();
+        let _orders = shard.attach(&guest);
+        let client = shard.clients[0].as_mut().unwrap();
+        assert!(client.looks_out() && !client.look() && !client.wants_resume());
+        run(client.as_mut(), &mut guest);
+        assert_eq!(shard.answers(&mut guest, 1), [(0, 4097, 0)]);
+    };
+    with(&|client, guest| {
+        guest.ask(0, IN, 8, 4096, None);
+        assert!(client.look() && client.wants_resume() && !client.looks_out());
+    });
+    // What comes between the last look and the sleep is not missed.
+    with(&|client, guest| {
+        guest.ask(0, IN, 8, 4096, None);
+        assert!(client.rest() && client.wants_resume());
+    });
+    with(&|client, guest| {
+        assert!(!client.rest() && !client.looks_out());
+        assert_eq!(guest.wanted_kick(), 0, "the first request");
+        guest.ask(0, IN, 8, 4096, None);
+        assert!(!client.look() && !client.wants_resume(), "its kick is on its way");
+        guest.kick();
+    });
 }
 
 #[test]

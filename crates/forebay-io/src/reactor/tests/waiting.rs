@@ -1,5 +1,6 @@
 use super::*;
 use crate::clock::now_nanos;
+use crate::reactor::Lookout;
 
 #[test]
 fn a_wait_without_anything_ends_at_its_timeout() {
@@ -102,6 +103,64 @@ fn an_idle_reactor_uses_next_to_no_cpu_time() {
         assert!(thread_cpu_nanos() - before < 20_000_000);
         assert_eq!(reactor.spin_stats().spins, 0);
     });
+}
+
+/// A place to be looked at, whose work appears after so many looks.
+struct Place {
+    looks_left: u32,
+    rests: u32,
+    works_at_rest: bool,
+}
+
+impl Lookout for Place {
+    fn is_on(&self) -> bool {
+        true
+    }
+
+    fn has_work(&mut self) -> bool {
+        self.looks_left = self.looks_left.saturating_sub(1);
+        self.looks_left == 0
+    }
+
+    fn rest(&mut self) -> bool {
+        self.rests += 1;
+        self.works_at_rest
+    }
+}
+
+#[test]
+fn whoever_brings_work_is_asked_to_tell_before_the_reactor_sleeps() {
+    on_each_kind(|mut reactor| {
+        reactor.set_spinning(false);
+        let mut place = Place { looks_left: u32::MAX, rests: 0, works_at_rest: true };
+        reactor.wait_looking(None, &mut Vec::new(), &mut place).unwrap();
+        assert_eq!(place.rests, 1, "there was work, so it did not sleep for ever");
+        place.works_at_rest = false;
+        let (start, patience) = (now_nanos(), Duration::from_millis(10));
+        reactor.wait_looking(Some(patience), &mut Vec::new(), &mut place).unwrap();
+        assert!(place.rests > 1 && now_nanos() - start >= 10_000_000);
+        let rests = place.rests;
+        reactor.wait_looking(Some(Duration::ZERO), &mut Vec::new(), &mut place).unwrap();
+        assert_eq!(place.rests, rests, "without a sleep nobody has to tell");
+    });
+}
+
+#[test]
+fn work_that_appears_during_a_spin_ends_it() {
+    let mut reactor = Reactor::new(8, None).unwrap();
+    reactor.set_spinning(true);
+    let mut place = Place { looks_left: 0, rests: 0, works_at_rest: true };
+    // Waits that are short make it spin, and spins that find something make it go on.
+    for _ in 0..100 {
+        place.looks_left = 2;
+        reactor.wait_looking(None, &mut Vec::new(), &mut place).unwrap();
+    }
+    let rests = place.rests;
+    place.looks_left = 3;
+    reactor.wait_looking(None, &mut Vec::new(), &mut place).unwrap();
+    if reactor.kind() == ReactorKind::Uring {
+        assert_eq!((place.looks_left, place.rests), (0, rests));
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use forebay_core::engine::Engine;
 use forebay_io::arena::Arena;
 use forebay_io::reactor::{Reactor, Token};
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::GuestMemoryMmap;
+use vm_memory::{Bytes, GuestMemoryMmap};
 
 use super::super::super::export::example;
 use super::super::super::inflight::Region;
@@ -118,6 +118,12 @@ impl Guest {
         self.memory.store(index, at, Ordering::Release).unwrap();
     }
 
+    /// The request that is to be kicked for.
+    pub(super) fn wanted_kick(&self) -> u16 {
+        let at = GuestAddress(USED + 4 + 8 * u64::from(RING));
+        self.memory.load(at, Ordering::SeqCst).unwrap()
+    }
+
     pub(super) fn kick(&self) {
         rustix::io::write(&self.kick, &1_u64.to_ne_bytes()).unwrap();
     }
@@ -215,7 +221,12 @@ impl Shard {
     /// One turn of the shard's loop.
     pub(super) fn turn(&mut self) {
         let mut completions = Vec::new();
-        self.reactor.wait(Some(Duration::from_millis(2)), &mut completions).unwrap();
+        let has_work = self.clients.iter_mut().flatten().any(|client| client.rest());
+        let patience = if has_work { Duration::ZERO } else { Duration::from_millis(2) };
+        self.reactor.wait(Some(patience), &mut completions).unwrap();
+        for client in self.clients.iter_mut().flatten() {
+            client.look();
+        }
         if !self.is_holding {
             for io in std::mem::take(&mut self.held) {
                 self.perform(io);
