@@ -5,9 +5,10 @@
 //!  else: hold the range ─► buffer ─► choose sources, left to right ─► all there ─► install ─► reply
 //!                                     RAM: copy   flash: read, check   backend: read
 //! ```
-//! The range is held grown to granules when what is fetched will be kept, so nothing changes under the
-//! fetch. At most [`FETCHES_MAX`] I/Os of one request are under way; the cursor goes on as they
-//! complete. A flash error, or bytes whose checksum is wrong, turn into a read of primary storage.
+//! In a mode with a cache the range is held grown to granules, so nothing changes under the fetch; what arrived in a
+//! mode without one holds its logical blocks alone, and looks at no more ([`ReadJob::exact`]). At most
+//! [`FETCHES_MAX`] I/Os of one request are under way; the cursor goes on as they complete. A flash error, or bytes
+//! whose checksum is wrong, turn into a read of primary storage.
 
 use super::inflight::{IoKind, Job, ReadFor, ReadJob};
 use super::{Engine, LatencyOf};
@@ -107,7 +108,8 @@ impl Engine {
             purpose,
             admit,
             use_cache: caches,
-            exact: false,
+            // Should it run in a mode with a cache, it does not hold whole granules.
+            exact: !caches,
             target,
             cursor: target.start,
             source: Source::Ram,

@@ -245,7 +245,8 @@ impl Engine {
             let layers = log.index.layers(page);
             let wanted = grid.sectors(page, bytes);
             let is_whole = layers.single(wanted).is_some();
-            // Others may write to the rest of the page, which puts layers in and takes layers out.
+            // Others may write to the rest of the page, which is not held: that puts layers in and takes layers out, of
+            // which none may be counted.
             let layers = layers.iter().filter(|layer| !layer.sectors.intersect(wanted).is_empty());
             for (n, layer) in layers.enumerate().skip(first).filter(|_| !is_whole) {
                 if !self.lay(now, key, page, layer, bytes, actions) {

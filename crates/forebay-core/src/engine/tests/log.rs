@@ -313,6 +313,36 @@ fn a_read_sees_the_newest_bytes_sector_by_sector() {
     rig.expect_bytes(5 * 4096 + 1024, 3072, 5);
 }
 
+/// It holds its sectors, and no more: the rest of the page may be written while the log's parts of it are read.
+#[test]
+fn a_read_that_came_before_the_log_and_ran_with_it_is_of_the_newest_bytes() {
+    for moment in 0..6 {
+        let mut rig = Rig::new(Config { mode: Mode::PassThrough, ..with_log() });
+        rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+        rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+        rig.run_actions();
+        // All wait for the flush that the log begins with, and the read for the first of them.
+        rig.write_with(1, 3584, 512, 7, true);
+        rig.read(2, 3584, 512);
+        rig.write_with(3, 0, 512, 1, true);
+        rig.write_with(4, 512, 512, 2, true);
+        rig.complete(0, IoStatus::Ok);
+        rig.grant();
+        rig.complete(0, IoStatus::Ok);
+        assert_eq!(rig.engine.mode(), Mode::WriteBack);
+        assert!((3..=4).all(|tag| rig.has_reply(tag)));
+        for step in 0..6 {
+            if step == moment {
+                rig.write(5, 0, 1024, 3);
+            }
+            if !rig.pending.is_empty() {
+                rig.complete(0, IoStatus::Ok);
+            }
+        }
+        assert!(rig.reply(2).2.iter().all(|&byte| byte == 7), "a write after {moment} I/Os");
+    }
+}
+
 #[test]
 fn zeroes_are_read_before_primary_storage_has_them() {
     let mut rig = rig(with_log());
