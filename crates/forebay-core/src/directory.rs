@@ -201,6 +201,11 @@ impl Directory {
         self.index.record_retired()
     }
 
+    /// All of the retired slots are recorded.
+    pub fn record_all_retired(&mut self) {
+        self.index.record_all_retired();
+    }
+
     /// True when a retired slot is not recorded.
     pub fn has_retired(&self) -> bool {
         self.index.has_retired()
@@ -230,15 +235,20 @@ impl Directory {
         valid: GranuleMask,
         referenced: bool,
     ) -> bool {
-        if self.index.block_of(slot).is_some() || self.index.find(block).is_some() {
+        if !self.index.insert_if_new(slot, block) {
             return false;
         }
         self.assert_mask(valid);
-        self.index.insert(slot, block);
         self.valid.set(slot, valid);
         self.policy.on_restore(slot, referenced);
         self.set_referenced(slot, referenced);
         true
+    }
+
+    /// Fetches the memory that [`Directory::restore`] of these needs, for all of them at once: one after the
+    /// other the CPU would wait for each.
+    pub fn expect(&self, coming: &[(SlotId, BlockIndex)]) {
+        std::hint::black_box(self.index.expect(coming));
     }
 
     /// Every block is back: the other slots are free.

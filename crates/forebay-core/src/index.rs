@@ -258,6 +258,21 @@ impl Index {
         Some(slot)
     }
 
+    /// All of the retired slots are recorded from now on.
+    pub fn record_all_retired(&mut self) {
+        let retired = std::mem::replace(&mut self.retired, Chain::EMPTY);
+        if retired.len == 0 {
+            return;
+        }
+        self.recorded = match self.recorded.len {
+            0 => retired,
+            len => {
+                self.entries[self.recorded.last as usize].next = retired.first;
+                Chain { last: retired.last, len: len + retired.len, ..self.recorded }
+            }
+        };
+    }
+
     /// The recorded slots are free.
     pub fn free_recorded(&mut self) {
         let chain = std::mem::replace(&mut self.recorded, Chain::EMPTY);
@@ -281,6 +296,21 @@ impl Index {
         assert!(self.is_empty() && self.retired_len() == 0);
         self.entries.iter_mut().for_each(|entry| entry.next = TAKEN);
         (self.free, self.free_len) = (NONE, 0);
+    }
+
+    /// Reads what a lookup of these blocks, and putting them into these slots, will read: in loops without a
+    /// branch that depends on it, so that the CPU waits for many cache lines at once. The sum is for nothing.
+    pub fn expect(&self, coming: &[(SlotId, BlockIndex)]) -> u32 {
+        let last = self.entries.len() - 1;
+        let next = |slot: u32| self.entries[last.min(slot as usize)].next;
+        let head = |block: BlockIndex| {
+            let bucket = self.bucket_of(block);
+            self.lines[bucket.line].0[bucket.chain]
+        };
+        let slots = coming.iter().fold(0, |sum, &(slot, block)| sum ^ next(slot.0) ^ head(block));
+        // The chain's first two entries; few are longer.
+        let first = coming.iter().fold(slots, |sum, &(_, block)| sum ^ next(head(block)));
+        coming.iter().fold(first, |sum, &(_, block)| sum ^ next(next(head(block))))
     }
 
     /// See [`Index::begin_restore`].
@@ -308,7 +338,16 @@ impl Index {
 
     /// Puts `block`, which must not be in the index, into a taken slot without a block.
     pub fn insert(&mut self, slot: SlotId, block: BlockIndex) {
-        assert!(block.0 != NONE && self.find(block).is_none(), "block {} is there", block.0);
+        assert!(self.entries[slot.0 as usize].key == NONE, "slot {} holds a block", slot.0);
+        assert!(self.insert_if_new(slot, block), "block {} is there", block.0);
+    }
+
+    /// The same, where the block may be in the index or something in the slot: false then.
+    pub fn insert_if_new(&mut self, slot: SlotId, block: BlockIndex) -> bool {
+        assert!(block.0 != NONE);
+        if self.entries[slot.0 as usize].key != NONE || self.find(block).is_some() {
+            return false;
+        }
         let bucket = self.bucket_of(block);
         let line = &mut self.lines[bucket.line].0;
         let way = match self.density {
@@ -324,6 +363,7 @@ impl Index {
         };
         *self.vacant(slot) = Entry { key: block.0, next };
         self.len += 1;
+        true
     }
 
     /// Takes the block out of an occupied slot, which stays taken.

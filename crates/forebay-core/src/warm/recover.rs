@@ -10,7 +10,7 @@
 //!
 //! Memory: a bit per slot, the words of marks, what the reader reads at once ([`READ_PAGES`]).
 
-use crate::ids::{Generation, SlotId};
+use crate::ids::{BlockIndex, Generation, SlotId};
 use crate::sealed::Page;
 
 use super::header::RingHeader;
@@ -23,6 +23,9 @@ pub const READ_PAGES: u32 = 256;
 const SAMPLE: u32 = 256;
 /// Pages around the newest sample that are looked at.
 const AROUND: u64 = 4 * BATCH_PAGES as u64;
+
+/// Records that are looked at together before they are taken in: as many as the CPU's caches of addresses bear.
+const AHEAD: usize = 32;
 
 /// Reads pages of a ring.
 pub trait RingReader {
@@ -41,6 +44,9 @@ pub trait RingReader {
 pub trait Claims {
     /// The grid that claims are of, said once, before them.
     fn on_grid(&mut self, offset: u64) -> bool;
+
+    /// What the next claims are about: memory that they need can be fetched for all of them at once.
+    fn expect(&mut self, coming: &[(SlotId, BlockIndex)]);
 
     /// A slot holds a block; false when that cannot be.
     fn claim(&mut self, claim: &Claim<'_>) -> bool;
@@ -118,6 +124,7 @@ impl RecoverRing<'_> {
             words_seen: vec![0; words.div_ceil(64)],
             marks_done: false,
             grid_offset,
+            coming: Vec::with_capacity(AHEAD),
         };
         let mut found = RecoveredRing {
             last: number,
@@ -230,6 +237,8 @@ struct State {
     words_seen: Vec<u64>,
     marks_done: bool,
     grid_offset: u32,
+    /// The next claims that count, as far as is known before they are taken in.
+    coming: Vec<(SlotId, BlockIndex)>,
 }
 
 impl State {
@@ -246,7 +255,11 @@ impl State {
             // The grid moves only where everything is dropped.
             return None;
         }
-        for record in page::records(page, geometry.granules) {
+        let mut ahead = page::records(page, geometry.granules);
+        for (index, record) in page::records(page, geometry.granules).enumerate() {
+            if index % AHEAD == 0 {
+                self.look_ahead(geometry, &mut ahead, claims);
+            }
             match record.ok()? {
                 Record::Claim(claim) => {
                     if self.sees(geometry, claim.slot)? && !claims.claim(&claim) {
@@ -280,10 +293,36 @@ impl State {
         Some(())
     }
 
+    /// Tells what the next claims are about.
+    fn look_ahead(
+        &mut self,
+        geometry: RingGeometry,
+        records: &mut page::Records<'_>,
+        claims: &mut dyn Claims,
+    ) {
+        if self.slots_done {
+            return;
+        }
+        self.coming.clear();
+        for record in records.take(AHEAD) {
+            if let Ok(Record::Claim(Claim { slot, block, .. })) = record
+                && slot.0 < geometry.slots
+                && !is_set(&self.seen, slot.0)
+            {
+                self.coming.push((slot, block));
+            }
+        }
+        claims.expect(&self.coming);
+    }
+
     /// True when nothing newer was said of the slot; `None` when there is no such slot.
     fn sees(&mut self, geometry: RingGeometry, slot: SlotId) -> Option<bool> {
         (slot.0 < geometry.slots).then(|| !self.slots_done && set(&mut self.seen, slot.0))
     }
+}
+
+fn is_set(bits: &[u64], number: u32) -> bool {
+    bits[number as usize / 64] >> (number % 64) & 1 == 1
 }
 
 /// Sets a bit; true when it was not set.

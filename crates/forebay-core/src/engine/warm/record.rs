@@ -104,7 +104,7 @@ fn first_flags(flash: &mut FlashTier) -> PageFlags {
     if !is_empty {
         return PageFlags::default();
     }
-    while flash.dir.record_retired().is_some() {}
+    flash.dir.record_all_retired();
     PageFlags::EMPTY
 }
 

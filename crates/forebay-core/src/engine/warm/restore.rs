@@ -5,7 +5,7 @@ use super::intent::Turn;
 use crate::config::{Config, GridOffset};
 use crate::engine::flash::FlashTier;
 use crate::geometry::{ByteRange, Grid};
-use crate::ids::SlotId;
+use crate::ids::{BlockIndex, SlotId};
 use crate::warm::header::RingHeader;
 use crate::warm::page::Claim;
 use crate::warm::recover::{Claims, Cold, RecoverRing, RingReader};
@@ -106,6 +106,10 @@ impl Claims for Restoring<'_> {
             self.end = self.grid.block_of(size - 1).0 + 1;
         }
         fits
+    }
+
+    fn expect(&mut self, coming: &[(SlotId, BlockIndex)]) {
+        self.flash.expect(coming);
     }
 
     fn claim(&mut self, claim: &Claim<'_>) -> bool {
