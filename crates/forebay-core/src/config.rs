@@ -40,6 +40,14 @@ impl Mode {
         }
     }
 
+    /// True when the mode keeps what is written in the cache.
+    pub fn keeps_writes(self) -> bool {
+        match self {
+            Mode::WriteThrough | Mode::WriteBack | Mode::WriteOnly => true,
+            Mode::WriteAround | Mode::PassThrough | Mode::Monitor => false,
+        }
+    }
+
     /// True when the mode acknowledges writes from the log.
     pub fn logs(self) -> bool {
         match self {
@@ -61,7 +69,8 @@ pub enum GridOffset {
 /// Which blocks go to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashAdmission {
-    /// Every block that RAM gives up (or that is fetched, without a RAM tier).
+    /// Every block that RAM gives up (or that is fetched, or written to primary storage, without a RAM tier). What is
+    /// destaged goes by its history all the same.
     Always,
     /// Blocks that were used again while in RAM, or that come back not long after they left.
     History,

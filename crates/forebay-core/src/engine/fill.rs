@@ -5,6 +5,9 @@
 //!  fetched or written bytes ──copy──► RAM slot ──evicted──► history? ──copy──► staging ──I/O──► flash slot
 //!                                                              └─ no: remembered only
 //! ```
+//! What is in the log and not on primary storage waits for the destager, which offers it from its own memory
+//! (`destage/keep.rs`).
+//!
 //! **Invariants:** a granule becomes valid only with bytes that are the newest: the caller holds the
 //! range in the overlap table, and a write that completes cancels what is on its way to flash. A
 //! flash granule becomes valid after its write ended well, never before. At most one fill per block
@@ -16,7 +19,8 @@ use super::inflight::{FlashFill, IoKind};
 use crate::action::{Action, Actions, Buffer, Event, IoOp, Target};
 use crate::config::FlashAdmission;
 use crate::geometry::{ByteRange, GranuleMask};
-use crate::ids::{BlockIndex, Nanos, SlotId};
+use crate::ids::{BlockIndex, Nanos, Sequence, SlotId};
+use crate::log::index::LogIndex;
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -136,39 +140,75 @@ impl Engine {
         bytes: BlockBytes,
         actions: &mut Actions,
     ) {
-        let mask = mask.intersect(self.whole_granules(block)).without(self.logged_granules(block));
+        let logged = self.undestaged_granules(block);
+        let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
+            return;
+        };
+        if !mask.is_empty() && logged.contains(mask) {
+            // The destager offers it again.
+            if referenced && !flash.dir.remembers(block) {
+                flash.dir.remember(block);
+            }
+            return;
+        }
+        let wanted = referenced || self.config.flash_admission == FlashAdmission::Always;
+        self.offer_current(now, block, mask.without(logged), wanted, bytes, actions);
+    }
+
+    /// The same for granules of which the log holds nothing that is not on primary storage. `wanted`: whatever the
+    /// history of the block on flash says.
+    pub(super) fn offer_current(
+        &mut self,
+        now: Nanos,
+        block: BlockIndex,
+        mask: GranuleMask,
+        wanted: bool,
+        bytes: BlockBytes,
+        actions: &mut Actions,
+    ) {
+        let mask = mask.intersect(self.whole_granules(block));
         let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
             return;
         };
         let present = flash.find(block);
-        let wanted = mask.without(present.map_or(GranuleMask::NONE, |(_, valid)| valid));
-        if wanted.is_empty() {
+        let missing = mask.without(present.map_or(GranuleMask::NONE, |(_, valid)| valid));
+        if missing.is_empty() {
             return;
         }
-        let known = referenced
-            || present.is_some()
-            || self.config.flash_admission == FlashAdmission::Always
-            || flash.dir.remembers(block);
-        if !known {
+        if !wanted && present.is_none() && !flash.dir.remembers(block) {
             flash.dir.remember(block);
             self.counters.flash_refused += 1;
             return;
         }
-        if !self.start_flash_fill(now, block, present.map(|p| p.0), wanted, bytes, actions) {
+        if !self.start_flash_fill(now, block, present.map(|p| p.0), missing, bytes, actions) {
             self.counters.flash_fills_skipped += 1;
         }
     }
 
-    /// Granules of `block` of which the log holds something: it would be there twice, and a loss of what is
-    /// not durable would leave it on flash alone.
+    /// Granules of `block` of which the log holds something.
     pub(super) fn logged_granules(&self, block: BlockIndex) -> GranuleMask {
+        self.granules_in_log(block, |index, range| index.touches(range))
+    }
+
+    /// Granules of `block` of which the log holds something that primary storage has not: a loss of what is not
+    /// durable would leave it on flash alone, and the rest may be overwritten before it is destaged.
+    fn undestaged_granules(&self, block: BlockIndex) -> GranuleMask {
+        let done = self.destager.as_ref().map_or(Sequence(0), |destager| destager.done());
+        self.granules_in_log(block, |index, range| index.touches_after(range, done))
+    }
+
+    fn granules_in_log(
+        &self,
+        block: BlockIndex,
+        is_in: impl Fn(&LogIndex, ByteRange) -> bool,
+    ) -> GranuleMask {
         let Some(log) = self.log.as_ref().filter(|log| !log.index.is_empty()) else {
             return GranuleMask::NONE;
         };
         let mut mask = GranuleMask::NONE;
         for granule in 0..self.grid.granules_per_block() {
             let range = self.grid.granule_range(block, granule, granule + 1);
-            if log.index.touches(range) {
+            if is_in(&log.index, range) {
                 mask = mask.union(GranuleMask::span(granule, granule + 1));
             }
         }

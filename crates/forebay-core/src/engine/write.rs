@@ -13,7 +13,6 @@ use super::fill::BlockBytes;
 use super::inflight::{IoKind, Job, WriteJob};
 use super::{Engine, LatencyOf};
 use crate::action::{Action, Actions, Buffer, IoOp, ReplyData, Span, Target};
-use crate::config::Mode;
 use crate::geometry::{ByteRange, GranuleMask, PAGE};
 use crate::ids::{BlockIndex, Nanos, SlotId};
 use crate::overlap::Access;
@@ -198,10 +197,7 @@ impl Engine {
         actions: &mut Actions,
     ) {
         let touched = self.grid.touched(block, range);
-        let keeps = match self.mode {
-            Mode::WriteThrough | Mode::WriteBack | Mode::WriteOnly => true,
-            Mode::WriteAround | Mode::PassThrough | Mode::Monitor => false,
-        };
+        let keeps = self.mode.keeps_writes();
         let covered = self.grid.covered(block, range);
         let in_ram = self.ram.as_ref().and_then(|ram| ram.dir.find(block));
         match in_ram {
@@ -218,12 +214,12 @@ impl Engine {
         }
         // After RAM: making room there may just have sent this block's old bytes to flash.
         self.cancel_fills(block, touched);
-        if let Some(flash) = &mut self.flash {
-            flash.invalidate(block, touched);
-        }
+        // What was worth a slot is so with other bytes in it.
+        let was_on_flash =
+            self.flash.as_mut().is_some_and(|flash| flash.invalidate(block, touched));
         if self.ram.is_none() && keeps && !bypass && !covered.is_empty() {
             let bytes = BlockBytes::Buffer(buffer);
-            self.offer_to_flash(now, block, covered, false, bytes, actions);
+            self.offer_to_flash(now, block, covered, was_on_flash, bytes, actions);
         }
     }
 

@@ -407,6 +407,20 @@ impl LogIndex {
         self.zeroes.iter().any(|zero| zero.range.overlaps(range)) || self.entries.iter().any(shows)
     }
 
+    /// True when the log holds something of `range` that a record after `sequence` wrote, or zeroed.
+    pub fn touches_after(&self, range: ByteRange, sequence: Sequence) -> bool {
+        let is_newer = |source| match source {
+            LayerSource::Place(place) => self.entries[place.0 as usize].sequence > sequence,
+            LayerSource::Zero => true,
+        };
+        self.grid.pages(range).any(|page| {
+            let touched = self.grid.sectors(page, range);
+            let layers = self.layers(page);
+            let mut shown = layers.iter().filter(|l| !l.sectors.intersect(touched).is_empty());
+            shown.any(|layer| is_newer(layer.source))
+        })
+    }
+
     /// The sectors of a page that zero records cover, and the newest such record of each.
     fn zeroed(&self, page: PageIndex) -> (SectorMask, [u64; 8]) {
         let mut all = SectorMask::NONE;

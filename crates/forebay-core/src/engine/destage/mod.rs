@@ -24,6 +24,7 @@
 
 mod batch;
 mod finish;
+mod keep;
 mod run;
 
 use std::collections::VecDeque;
@@ -163,6 +164,11 @@ impl Destager {
             paused: false,
             stopped: false,
         }
+    }
+
+    /// Records up to this one are on primary storage, flushed or not.
+    pub(super) fn done(&self) -> Sequence {
+        self.done
     }
 
     /// A read of the guest came back from primary storage.

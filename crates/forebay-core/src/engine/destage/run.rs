@@ -27,16 +27,16 @@ const READ_FAILURES_MAX: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     /// Its first page of the destager's memory, and how many.
-    memory: (u32, u32),
-    page: PageIndex,
+    pub(super) memory: (u32, u32),
+    pub(super) page: PageIndex,
     /// Pages of the disk.
-    pages: u32,
+    pub(super) pages: u32,
     /// Its items: the first one, and how many.
-    items: (usize, u32),
+    pub(super) items: (usize, u32),
     /// The sectors to write, of each page.
     sectors: SectorMask,
     /// Every page is written whole, from one record.
-    is_whole: bool,
+    pub(super) is_whole: bool,
     /// I/Os under way.
     outstanding: u32,
     /// Its bytes are in memory.
@@ -455,9 +455,12 @@ impl Engine {
         if entry.outstanding > 0 {
             return;
         }
-        let Run { failed, started, bytes, items, .. } = *entry;
+        let entry = *entry;
+        let Run { failed, started, bytes, items, .. } = entry;
         match failed {
             None => {
+                self.keep_destaged(now, &entry, actions);
+                let destager = self.destager();
                 destager.window.on_write(now, now.since(started), bytes, under_way);
                 destager.batch.note_done(items);
                 destager.pause = super::RETRY_MIN;
@@ -478,6 +481,6 @@ impl Engine {
 }
 
 /// Where in its page a range begins: not at 0 in a page that the disk's start cuts off.
-fn lead_of(grid: PageGrid, range: ByteRange) -> u64 {
+pub(super) fn lead_of(grid: PageGrid, range: ByteRange) -> u64 {
     (range.start + PAGE - grid.phase()) % PAGE
 }

@@ -1,0 +1,75 @@
+//! What was destaged becomes clean cache, if the policy wants it.
+//!
+//! ```text
+//!   run on primary storage ─► its newest pages ─► in RAM? ─┬─ yes: it goes to flash when RAM evicts it
+//!                                                          └─ no: history? ─copy─► staging ──I/O──► flash
+//! ```
+//! Of a disk without RAM, or whose RAM is small, this is the way by which written data come to flash: before they are
+//! on primary storage they stand in the log and nowhere else. Only what no later record has overwritten is
+//! offered, from the memory of the run; a write that is appended from then on cancels the fill. The record is
+//! durable in the log, so a crash finds it there until it is flushed, and drops the granule.
+//!
+//! The history alone decides, also where everything is admitted ([`FlashAdmission::Always`]): that is meant for what is
+//! read. All that is ever written passes here, most of it to be read by nobody, and would displace the rest.
+//!
+//! [`FlashAdmission::Always`]: crate::config::FlashAdmission::Always
+
+use super::run::{Run, lead_of};
+use crate::action::{Actions, Buffer, Span};
+use crate::engine::Engine;
+use crate::engine::fill::BlockBytes;
+use crate::geometry::{ByteRange, GranuleMask, PAGE};
+use crate::ids::{BlockIndex, Nanos};
+use crate::log::index::{LayerSource, PageIndex};
+
+impl Engine {
+    /// Offers the pages of a run, which primary storage has, to flash.
+    pub(super) fn keep_destaged(&mut self, now: Nanos, run: &Run, actions: &mut Actions) {
+        let destager = self.destager.as_ref().expect("a log has a destager");
+        let is_wanted = run.is_whole && self.flash.is_some() && self.mode.keeps_writes();
+        if !is_wanted || destager.redo || destager.batch.has_failed() {
+            return;
+        }
+        let grid = self.log.as_ref().expect("there is a log").index.grid();
+        let first = grid.range_of(run.page);
+        if lead_of(grid, first) != 0 {
+            // Cut off by the start of the disk: its first granule is not kept on flash.
+            return;
+        }
+        let window = ByteRange::at(first.start, u64::from(run.pages) * PAGE);
+        let offset = destager.base + u64::from(run.memory.0) * PAGE;
+        let buffer = Buffer { span: Span { offset, len: run.pages * PAGE as u32 }, window };
+        let written = window.intersect(self.config.disk());
+        for block in self.grid.blocks(written) {
+            let in_ram = self.ram.as_ref().is_some_and(|ram| ram.dir.find(block).is_some());
+            let mask = self.newest_granules(run, block, written);
+            if !in_ram && !mask.is_empty() {
+                let bytes = BlockBytes::Buffer(buffer);
+                self.offer_current(now, block, mask, false, bytes, actions);
+            }
+        }
+    }
+
+    /// Granules of `block` in `written` whose newest bytes are those of the run.
+    fn newest_granules(&self, run: &Run, block: BlockIndex, written: ByteRange) -> GranuleMask {
+        let index = &self.log.as_ref().expect("there is a log").index;
+        let batch = &self.destager.as_ref().expect("a log has a destager").batch;
+        let grid = index.grid();
+        let is_newest = |page: PageIndex| {
+            let item = batch.item(run.items.0 + (page.0 - run.page.0) as usize);
+            let all = grid.sectors(page, self.config.disk());
+            index.layers(page).single(all) == Some(LayerSource::Place(item.place))
+        };
+        let covered = self.grid.covered(block, written);
+        let mut newest = GranuleMask::NONE;
+        for (first, end) in crate::engine::fill::runs(covered) {
+            for granule in first..end {
+                let range = self.grid.granule_range(block, granule, granule + 1);
+                if grid.pages(range).all(is_newest) {
+                    newest = newest.union(GranuleMask::span(granule, granule + 1));
+                }
+            }
+        }
+        newest
+    }
+}
