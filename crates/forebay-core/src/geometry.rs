@@ -91,6 +91,8 @@ pub struct GranuleMask(pub u64);
 impl GranuleMask {
     /// No granule.
     pub const NONE: GranuleMask = GranuleMask(0);
+    /// Every granule.
+    pub const ALL: GranuleMask = GranuleMask(u64::MAX);
 
     /// Granules `first..end`.
     pub const fn span(first: u32, end: u32) -> GranuleMask {

@@ -130,6 +130,9 @@ impl World<'_> {
         if is_log_write(&io) && self.ios.values().any(|other| is_log_write(&other.pending.io)) {
             self.coverage.log_writes_beside += 1;
         }
+        if io.target == Target::Flash && !data.is_empty() {
+            self.dropped.note_write(io.range.start / self.setup.config.block_size);
+        }
         let device = match io.target {
             Target::Backend => &mut self.backend,
             Target::Flash => &mut self.flash,

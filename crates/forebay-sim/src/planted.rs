@@ -44,6 +44,8 @@ pub enum Planted {
     MisplacedDifference,
     /// What was compared is reported again when the next comparison is asked for.
     StaleComparison,
+    /// The administrator is told at once that the cache is dropped.
+    EarlyDrop,
     /// A run writes its ring under the generation of the one before, so that pages beyond a gap count again.
     RevivedPages,
 }
@@ -81,5 +83,6 @@ impl Planted {
     ];
 
     /// Those that a cache finds that is restarted often.
-    pub const BY_RESTART: [Planted; 2] = [Planted::ForgottenVoid, Planted::VolatileRing];
+    pub const BY_RESTART: [Planted; 3] =
+        [Planted::ForgottenVoid, Planted::VolatileRing, Planted::EarlyDrop];
 }

@@ -6,6 +6,8 @@
 //! acknowledged (flash does both: its granules have checksums). That the ring is void is noted elsewhere, at one
 //! instant, and lost by no crash. Flash that died has what it had when it comes back.
 
+use std::collections::BTreeSet;
+
 use forebay_core::config::{Config, RingConfig};
 use forebay_core::engine::Engine;
 use forebay_core::geometry::{Grid, PAGE};
@@ -45,6 +47,44 @@ impl Ring {
     fn fits(&self, config: &Config) -> Option<RingHeader> {
         let header = header(config, self.header?.nonce, self.header?.generation)?;
         self.header.filter(|found| *found == header)
+    }
+}
+
+/// An administrator's drop of the cache: nothing of before may be there afterwards, after a restart neither.
+#[derive(Debug, Default)]
+pub(crate) struct Dropped {
+    /// He waits.
+    is_awaited: bool,
+    /// He was told that it is done.
+    is_done: bool,
+    /// Slots of flash that were written since he asked.
+    written: BTreeSet<u64>,
+}
+
+impl Dropped {
+    pub(crate) fn ask(&mut self) {
+        *self = Dropped { is_awaited: true, ..Dropped::default() };
+    }
+
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_awaited
+    }
+
+    pub(crate) fn end(&mut self) {
+        (self.is_awaited, self.is_done) = (false, true);
+    }
+
+    pub(crate) fn note_write(&mut self, slot: u64) {
+        if self.is_awaited || self.is_done {
+            self.written.insert(slot);
+        }
+    }
+
+    /// A restart found so many blocks.
+    fn check(&mut self, found: u64) {
+        self.is_awaited = false;
+        let written = self.written.len() as u64;
+        assert!(!self.is_done || found <= written, "a restart found blocks that were dropped");
     }
 }
 
@@ -98,6 +138,7 @@ impl World<'_> {
     /// Makes the engine for the configuration, with the log that was recovered and with the cache that is on flash, if
     /// it may be believed.
     pub(crate) fn make_engine(&mut self, log: Option<(&RecoveredLog, Tail)>) {
+        self.dropped.is_awaited = false;
         if self.planted != Planted::RevivedPages {
             self.ring.generation.0 += 1;
         }
@@ -112,6 +153,7 @@ impl World<'_> {
             match self.engine.restore_cache(&header, &mut reader, logged) {
                 Ok(restored) => {
                     self.log.line(self.now, || format!("warm: {restored:?}"));
+                    self.dropped.check(restored.found);
                     self.coverage.warm_restarts += 1;
                     self.coverage.blocks_kept += restored.kept;
                     self.coverage.blocks_dropped += restored.found - restored.kept;

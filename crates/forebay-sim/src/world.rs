@@ -29,7 +29,7 @@ use crate::rng::Rng;
 use crate::setup::{self, Setup};
 use crate::short::Points;
 use crate::stamp;
-use crate::warm::Ring;
+use crate::warm::{Dropped, Ring};
 use crate::workload::Workload;
 
 /// Events without which a run has lost its way.
@@ -84,6 +84,7 @@ pub(crate) struct World<'a> {
     pub flash: Device,
     pub pool: Pool,
     pub ring: Ring,
+    pub dropped: Dropped,
     pub ios: BTreeMap<u64, InFlight>,
     pub ios_issued: u64,
     pub clients: Clients,
@@ -160,6 +161,7 @@ impl<'a> World<'a> {
             backend,
             flash,
             pool,
+            dropped: Dropped::default(),
             ring: Ring::new(Rng::new(setup.seed).fork()),
             log,
             planted,
@@ -280,17 +282,31 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The cache is empty at once, with requests and fills under way.
+    /// The cache is to be dropped, with requests and fills under way.
     fn on_drop_cache(&mut self) {
-        let dropped = self.engine.drop_cache();
-        self.log.line(self.now, || format!("drop-cache: {dropped} blocks"));
-        let cached = self.engine.statistics().vfrc.num_blocks_currently_cached;
-        assert_eq!(cached, 0, "blocks are cached after the cache was dropped");
-        self.coverage.caches_dropped += u64::from(dropped > 0);
+        self.engine.drop_cache(self.now, &mut self.actions);
+        self.dropped.ask();
+    }
+
+    /// The cache is empty, or not yet.
+    fn look_at_drop(&mut self) {
+        if !self.dropped.is_awaited() {
+            return;
+        }
+        let dropped = match self.planted {
+            Planted::EarlyDrop => Some(1),
+            _ => self.engine.dropped(),
+        };
+        if let Some(blocks) = dropped {
+            self.log.line(self.now, || format!("drop-cache: {blocks} blocks"));
+            self.coverage.caches_dropped += u64::from(blocks > 0);
+            self.dropped.end();
+        }
     }
 
     /// The engine was called: carry out what it wants, now or together with what comes next.
     fn after_call(&mut self) {
+        self.look_at_drop();
         if self.rng.chance(self.setup.load.carry_out) {
             self.carry_out();
             if self.rng.chance(self.setup.load.send) {

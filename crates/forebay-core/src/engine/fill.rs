@@ -45,6 +45,9 @@ impl Engine {
         buffer: Buffer,
         actions: &mut Actions,
     ) {
+        if self.dropping.is_sweeping() {
+            return;
+        }
         for block in self.grid.blocks(range) {
             let covered = self.grid.covered(block, range);
             if covered.is_empty() {
@@ -170,6 +173,9 @@ impl Engine {
         let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
             return;
         };
+        if self.dropping.is_sweeping() {
+            return;
+        }
         let present = flash.find(block);
         let missing = mask.without(present.map_or(GranuleMask::NONE, |(_, valid)| valid));
         if missing.is_empty() {

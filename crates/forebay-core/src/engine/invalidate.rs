@@ -1,25 +1,11 @@
 //! Dropping what became wrong, or may have, from both tiers.
 
 use super::Engine;
-use super::inflight::Job;
 use crate::directory::Directory;
 use crate::geometry::ByteRange;
 use crate::ids::{BlockIndex, SlotId};
 
 impl Engine {
-    /// Drops everything that is cached: requests that arrive from now on are not answered from what was there, nor is it
-    /// kept by those under way. What is dirty stays in the log. Returns how many blocks had something. Takes time for
-    /// every slot of the cache.
-    pub fn drop_cache(&mut self) -> u64 {
-        for request in self.requests.iter_mut() {
-            if let Job::Read(job) = &mut request.job {
-                // It may hold bytes of before.
-                job.admit = false;
-            }
-        }
-        self.invalidate(self.config.disk())
-    }
-
     /// Drops every granule that `range` touches from both tiers; returns how many blocks had one.
     pub(super) fn invalidate(&mut self, range: ByteRange) -> u64 {
         let slots = (self.memory_size() + self.flash_size()) / self.config.block_size;

@@ -33,6 +33,7 @@
 
 mod compare;
 mod destage;
+mod drop_cache;
 mod fill;
 mod flash;
 mod flush;
@@ -69,6 +70,7 @@ use crate::status::IoStatus;
 use crate::table::{Key, Table};
 
 use destage::Destager;
+use drop_cache::Dropping;
 use flash::FlashTier;
 use flush::FlushState;
 use inflight::{FlashFill, InFlight, IoEntry, IoKind, Job, Orphan, ReadFor, Stage};
@@ -115,6 +117,7 @@ pub struct Engine {
     acknowledgeable: VecDeque<Acknowledgeable>,
     /// The time of the last call.
     now: Nanos,
+    dropping: Dropping,
     /// When each request that is not answered has waited too long.
     request_deadlines: Deadlines,
     /// When each flash I/O has taken too long.

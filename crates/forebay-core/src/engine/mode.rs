@@ -121,7 +121,7 @@ impl Engine {
         self.mode = target;
         self.release_owners();
         if !target.caches() {
-            self.invalidate(self.config.disk());
+            self.begin_drop(now);
         }
         if let Some(log) = &mut self.log {
             log.room_changed = true;

@@ -142,6 +142,9 @@ impl Engine {
 
     /// Granules of a block that are in either tier.
     fn cached(&self, block: crate::ids::BlockIndex) -> GranuleMask {
+        if self.dropping.is_sweeping() {
+            return GranuleMask::NONE;
+        }
         let ram = self.ram.as_ref().and_then(|ram| Some(ram.dir.valid(ram.dir.find(block)?)));
         let flash = self.flash.as_ref().and_then(|flash| Some(flash.find(block)?.1));
         ram.unwrap_or_default().union(flash.unwrap_or_default())

@@ -41,7 +41,8 @@ impl Engine {
         actions: &mut Actions,
     ) -> bool {
         let range = request.range;
-        let Some(ram) = self.ram.as_mut().filter(|_| self.mode.caches()) else {
+        let caches = self.mode.caches() && !self.dropping.is_sweeping();
+        let Some(ram) = self.ram.as_mut().filter(|_| caches) else {
             return false;
         };
         if self.overlap.has_writer(range) {
@@ -241,6 +242,9 @@ impl Engine {
 
     /// The slot and the valid granules of `block` in RAM and on flash, as far as a read may use them.
     fn lookup(&self, block: BlockIndex, job: &ReadJob) -> (InTier, InTier) {
+        if self.dropping.is_sweeping() {
+            return (None, None);
+        }
         let ram = self.ram.as_ref().and_then(|ram| {
             let slot = ram.dir.find(block)?;
             Some((slot, ram.dir.valid(slot)))

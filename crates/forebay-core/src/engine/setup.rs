@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::destage::Destager;
+use super::drop_cache::Dropping;
 use super::flash::FlashTier;
 use super::flush::FlushState;
 use super::log::WriteLog;
@@ -106,6 +107,7 @@ impl Engine {
             destager,
             acknowledgeable: VecDeque::with_capacity(requests as usize),
             now: Nanos(0),
+            dropping: Dropping::No,
             request_deadlines: Deadlines::new(requests),
             flash_deadlines: Deadlines::new(ios_max),
             streams: SequentialStreams::default(),

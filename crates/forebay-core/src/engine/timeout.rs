@@ -29,6 +29,7 @@ impl Engine {
                 }
             }
         }
+        self.drop_more(now);
         self.time_out_log(now, actions);
         self.time_out_void(now, actions);
         while let Some(key) = self.request_deadlines.pop_due(now) {
@@ -54,6 +55,7 @@ impl Engine {
             .min(self.destage_deadline())
             .min(self.mode_deadline())
             .min(self.ring_deadline())
+            .min(self.drop_deadline())
     }
 
     fn time_out(&mut self, key: Key, actions: &mut Actions) {

@@ -180,10 +180,15 @@ impl Disk {
         self.port.engine.pause_destaging(now, pause, &mut self.port.actions);
     }
 
-    /// Drops what is cached.
-    pub(crate) fn drop_cache(&mut self) -> Dropped {
-        let blocks = self.port.engine.drop_cache();
-        Dropped { blocks, block_size: self.port.engine.config().block_size }
+    /// Begins to drop what is cached.
+    pub(crate) fn drop_cache(&mut self, now: Nanos) {
+        self.port.engine.drop_cache(now, &mut self.port.actions);
+    }
+
+    /// What was dropped, once, when all of it is.
+    pub(crate) fn dropped(&mut self) -> Option<Dropped> {
+        let blocks = self.port.engine.dropped()?;
+        Some(Dropped { blocks, block_size: self.port.engine.config().block_size })
     }
 
     /// Lets everything be destaged and ends then.

@@ -20,6 +20,7 @@ use super::client::Clients;
 use super::disk::Disk;
 use super::token::Class;
 use super::{Command, DiskHandle, Drained, token};
+use crate::daemon::api::Dropped;
 use crate::daemon::events::{EventSender, Severity};
 
 /// Rounds of a turn at most.
@@ -34,6 +35,7 @@ pub(crate) struct Shard {
     completions: Vec<Completion>,
     draining: Option<oneshot::Sender<Vec<Drained>>>,
     detaching: Vec<(u32, oneshot::Sender<Result<Drained, String>>)>,
+    dropping: Vec<(u32, oneshot::Sender<Dropped>)>,
     events: EventSender,
 }
 
@@ -70,6 +72,7 @@ impl Shard {
             completions: Vec::with_capacity(256),
             draining: None,
             detaching: Vec::new(),
+            dropping: Vec::new(),
             events,
         }
     }
@@ -100,6 +103,7 @@ impl Shard {
             }
             self.turn(now);
             self.answer_detached();
+            self.answer_dropped();
             if self.draining.is_some() && self.answer_drained() {
                 return Ok(());
             }
@@ -253,9 +257,10 @@ impl Shard {
                     let _ = answer.send(());
                 }
             }
-            Command::DropCache(disk, answer) => {
-                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    let _ = answer.send(disk.drop_cache());
+            Command::DropCache(number, answer) => {
+                if let Some(disk) = self.disks.0.get_mut(number as usize) {
+                    disk.drop_cache(now);
+                    self.dropping.push((number, answer));
                 }
             }
             Command::Detach(number, answer) => {
@@ -286,6 +291,30 @@ impl Shard {
             self.detaching.extract_if(.., |(number, _)| is_done(*number).is_some())
         {
             let _ = answer.send(Ok(disks[number as usize].drained().expect("it is done")));
+        }
+    }
+
+    /// Answers those who wait for an empty cache.
+    fn answer_dropped(&mut self) {
+        if self.dropping.is_empty() {
+            return;
+        }
+        for (number, disk) in (0..).zip(&mut self.disks.0) {
+            let dropped = match disk.drained() {
+                // The disk has ended: nobody will know.
+                Some(_) => None,
+                None if self.dropping.iter().all(|(waits, _)| *waits != number) => continue,
+                None => match disk.dropped() {
+                    None => continue,
+                    dropped => dropped,
+                },
+            };
+            let answered = self.dropping.extract_if(.., |(waits, _)| *waits == number);
+            for (_, answer) in answered {
+                if let Some(dropped) = dropped {
+                    let _ = answer.send(dropped);
+                }
+            }
         }
     }
 

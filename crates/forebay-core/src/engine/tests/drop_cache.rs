@@ -13,6 +13,26 @@ fn tiers() -> Config {
     }
 }
 
+impl Rig {
+    fn drop_cache(&mut self) -> u64 {
+        self.engine.drop_cache(self.now, &mut self.actions);
+        self.run_actions();
+        self.sweep()
+    }
+
+    /// Ticks until everything is dropped.
+    fn sweep(&mut self) -> u64 {
+        for _ in 0..100 {
+            if let Some(blocks) = self.engine.dropped() {
+                return blocks;
+            }
+            self.now = self.now.max(self.engine.next_deadline());
+            self.tick(0);
+        }
+        panic!("the cache is not dropped");
+    }
+}
+
 fn blocks_cached(rig: &Rig) -> u64 {
     rig.engine.statistics().vfrc.num_blocks_currently_cached
 }
@@ -26,7 +46,7 @@ fn after_the_cache_was_dropped_reads_find_what_somebody_else_wrote() {
     assert!(blocks_cached(&rig) >= 12);
     rig.backend.fill(0xAB);
     rig.expect_bytes(0, 4096, 0);
-    assert!(rig.engine.drop_cache() >= 12);
+    assert!(rig.drop_cache() >= 12);
     assert_eq!(blocks_cached(&rig), 0);
     for block in 0..12 {
         rig.expect_bytes(block * 4096, 4096, 0xAB);
@@ -51,7 +71,7 @@ fn what_was_under_way_when_the_cache_was_dropped_is_not_kept() {
     rig.read(101, 32768, 4096);
     let fetch = rig.find("R 32768+8192");
     let io = rig.pending[fetch];
-    rig.engine.drop_cache();
+    rig.drop_cache();
     rig.backend.fill(0xAB);
     // The old bytes arrive after all.
     let IoOp::Read { memory } = io.op else { unreachable!("a read") };
@@ -72,7 +92,7 @@ fn a_slot_that_a_reply_refers_to_outlives_the_drop_until_it_is_sent() {
     let mut rig = Rig::new(tiers());
     rig.expect_bytes(0, 4096, 0);
     rig.read(1, 0, 4096);
-    rig.engine.drop_cache();
+    rig.drop_cache();
     rig.write(2, 0, 4096, 0x77);
     rig.settle();
     assert_eq!(rig.reply(1).2, [0; 4096]);
@@ -87,8 +107,49 @@ fn dirty_bytes_are_not_dropped() {
     rig.run_actions();
     rig.write(1, 0, 4096, 0x55);
     rig.settle_log();
-    rig.engine.drop_cache();
+    rig.drop_cache();
     assert_eq!(blocks_cached(&rig), 0);
     rig.expect_bytes(0, 4096, 0x55);
     assert_ne!(rig.backend[0], 0x55);
+}
+
+#[test]
+fn while_the_cache_is_dropped_nothing_of_it_is_read_or_kept() {
+    let mut rig = Rig::new(tiers());
+    for block in 0..12 {
+        rig.expect_bytes(block * 4096, 4096, block as u8);
+    }
+    rig.engine.drop_cache(rig.now, &mut rig.actions);
+    rig.run_actions();
+    let cached = blocks_cached(&rig);
+    assert!(cached >= 12, "it takes several ticks");
+    rig.backend.fill(0xAB);
+    for block in 0..16 {
+        rig.expect_bytes(block * 4096, 4096, 0xAB);
+        rig.write(100 + block, block * 4096, 4096, 0xCD);
+        rig.settle();
+        rig.expect_bytes(block * 4096, 4096, 0xCD);
+    }
+    assert!(rig.engine.dropped().is_none() && blocks_cached(&rig) <= cached);
+    rig.sweep();
+    assert_eq!(blocks_cached(&rig), 0);
+    for block in 0..16 {
+        rig.expect_bytes(block * 4096, 4096, 0xCD);
+    }
+}
+
+#[test]
+fn a_tick_drops_a_part_of_a_large_cache() {
+    let mut rig = Rig::new(Config { ram_bytes: 0, flash_bytes: 1 << 20, ..tiers() });
+    let block = |n: u64| n % 256 * 4096;
+    for n in 0..256 {
+        rig.expect_bytes(block(n), 4096, n as u8);
+    }
+    let all = blocks_cached(&rig);
+    rig.engine.drop_cache(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.tick(0);
+    let left = blocks_cached(&rig);
+    assert!(left < all && left >= all / 2, "{left} of {all}");
+    assert_eq!(rig.sweep(), all);
 }

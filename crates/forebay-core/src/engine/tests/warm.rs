@@ -428,3 +428,24 @@ fn flushed_is_noted_after_the_ring_knows_what_the_log_dropped() {
     }
     panic!("flushed was never noted: {:?}", rig.drawn());
 }
+
+#[test]
+fn a_cache_is_dropped_only_when_a_restart_does_not_find_it_either() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.settle_ring();
+    rig.engine.drop_cache(rig.now, &mut rig.actions);
+    rig.run_actions();
+    while rig.pending.is_empty() {
+        assert_eq!(rig.engine.dropped(), None);
+        rig.now = rig.now.max(rig.engine.next_deadline());
+        rig.tick(0);
+    }
+    // Everything is dropped, and the ring is being told.
+    assert_eq!(rig.engine.statistics().vfrc.num_blocks_currently_cached, 0);
+    assert_eq!(rig.engine.dropped(), None);
+    assert_eq!(rig.restarted().expect("warm").1.found, 8);
+    rig.settle();
+    assert_eq!(rig.engine.dropped(), Some(8));
+    assert_eq!(rig.restarted().expect("warm").1.found, 0);
+}
