@@ -353,6 +353,7 @@ impl World<'_> {
                 self.oracle.settle(arrival, asked.range);
             }
             IoStatus::Invalid | IoStatus::Miscompare => unreachable!("checked before"),
+            IoStatus::Reserved => unreachable!("frontends say so, the engine never"),
         }
     }
 
