@@ -8,9 +8,11 @@
 //! forebay-bench load --target unix:/run/db.sock --depth 32 --block-size 8KiB --seconds 5 --json
 //! forebay-bench vhost --socket /run/db.vhost --depth 32 --wait poll --json
 //! forebay-bench serve unix:/tmp/bare.sock --size 256MiB
+//! forebay-bench serve-vhost /tmp/bare.vhost --size 256MiB
 //! ```
 
 mod bare;
+mod bare_vhost;
 mod connection;
 mod handshake;
 mod load;
@@ -38,6 +40,14 @@ enum Command {
     Vhost(vhost::Options),
     /// Serves memory with nothing between the socket and a copy: what the socket allows at best
     Serve(bare::Options),
+    /// The same as a vhost-user-blk device
+    ServeVhost {
+        /// Path of the socket
+        socket: String,
+        /// Bytes served
+        #[arg(long, default_value = "256MiB", value_parser = size::parse)]
+        size: u64,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -45,6 +55,7 @@ fn main() -> anyhow::Result<()> {
         Command::Load(options) => print(load::run(&options)?, options.json),
         Command::Vhost(options) => print(vhost::run(&options)?, options.json),
         Command::Serve(options) => bare::run(&options),
+        Command::ServeVhost { socket, size } => bare_vhost::run(&socket, size),
     }
 }
 
