@@ -1,6 +1,9 @@
 use super::super::inflight::Region;
+use super::super::ring::RingSetup;
 use super::*;
+use crate::client::Client;
 use crate::client::{Access, Port};
+use forebay_core::ids::Nanos;
 use guest::{Guest, NEXT, RING, SIZE, Shard, WRITE};
 use vm_memory::Bytes;
 

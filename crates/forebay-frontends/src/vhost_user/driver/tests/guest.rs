@@ -8,15 +8,21 @@ use std::time::Duration;
 use forebay_core::action::{Action, Actions, Io, IoOp};
 use forebay_core::config::{BackendTraits, Config, GridOffset};
 use forebay_core::engine::Engine;
+use forebay_core::ids::Nanos;
+use forebay_core::status::IoStatus;
 use forebay_io::arena::Arena;
 use forebay_io::reactor::{Reactor, Token};
+use rustix::event::{EventfdFlags, eventfd};
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestMemoryMmap};
 
 use super::super::super::export::example;
 use super::super::super::inflight::Region;
+use super::super::super::memory::Map;
+use super::super::super::ring::RingSetup;
 use super::super::*;
 use crate::client::{Access, Port};
+use crate::client::{Answer, Client};
 
 pub(super) const SIZE: u64 = 16 << 20;
 pub(super) const RING: u16 = 256;

@@ -1,0 +1,131 @@
+//! A queue as its shard sees it: requests come in, answers go out, and when it has to be looked at.
+
+use std::sync::atomic::Ordering;
+
+use forebay_core::action::{ReplyData, Span};
+use forebay_core::ids::Nanos;
+use forebay_core::status::IoStatus;
+use forebay_io::reactor::Completion;
+
+use super::super::chain;
+use super::{Phase, Queue, Waiting, count};
+use crate::client::{Answer, Client, Context, DiskId};
+
+impl Client for Queue {
+    fn disks(&self) -> &[DiskId] {
+        std::slice::from_ref(&self.disk)
+    }
+
+    /// The guest has kicked, or cannot any more; or there are orders.
+    fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
+        if completion.token == self.tokens.send {
+            while let Ok((order, done)) = self.orders.try_recv() {
+                self.obey(order, done);
+            }
+            return;
+        }
+        count(&self.counters.kicks);
+        if completion.result.is_ok() && self.waiting.is_none() {
+            self.take_requests(cx);
+        }
+    }
+
+    fn on_reply(&mut self, cx: &mut Context<'_>, answer: Answer<'_>) {
+        let Answer { disk, reply, slices, .. } = answer;
+        let head = reply.tag.0 as u16;
+        let port = cx.port(disk);
+        let slot = &self.slots[usize::from(head)];
+        let map = self.memories.of(slot.memory);
+        let mut written = 0;
+        let mut copy = |span: Span| {
+            port.memory.look(span.offset, span.len, |bytes| {
+                chain::scatter(map, &slot.data, written, bytes);
+            });
+            written += u64::from(span.len);
+        };
+        match reply.data {
+            ReplyData::Slots { first, count } => {
+                slices[first as usize..][..count as usize].iter().for_each(|span| copy(*span));
+            }
+            ReplyData::Buffer { data, buffer } => {
+                copy(data);
+                cx.release(disk, buffer);
+            }
+            ReplyData::None | ReplyData::Extents { .. } | ReplyData::Difference { .. } => {}
+        }
+        if reply.status == IoStatus::ShuttingDown && self.ring.survives() {
+            self.forget(head);
+        } else {
+            self.answer(head, reply.status.into(), written as u32);
+        }
+    }
+
+    /// Wakes the guest for what was answered, and whoever waits for the end.
+    fn flush(&mut self, cx: &mut Context<'_>) {
+        if self.ring.notify() {
+            count(&self.counters.calls);
+        }
+        if self.phase == Phase::Draining && self.in_flight == 0 {
+            self.phase = Phase::Closed;
+            cx.reactor.remove_event(self.kick);
+            cx.reactor.remove_event(self.bell);
+            let position = self.ring.position();
+            self.ended_at.store(position.into(), Ordering::Release);
+            for done in self.waits_for_end.drain(..).chain(self.waits_for_memory.drain(..)) {
+                let _ = done.try_send(position);
+            }
+        }
+    }
+
+    fn wants_resume(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    fn resume(&mut self, cx: &mut Context<'_>) -> bool {
+        let goes_on = self.waiting.is_some() && self.retry(cx);
+        if goes_on {
+            self.take_requests(cx);
+        }
+        goes_on
+    }
+
+    fn looks_out(&self) -> bool {
+        self.takes() && self.waiting.is_none() && !self.is_armed
+    }
+
+    fn look(&mut self) -> bool {
+        if self.looks_out() && self.ring.has_next() {
+            self.waiting = Some(Waiting::Turn);
+        }
+        self.waiting.is_some()
+    }
+
+    fn rest(&mut self) -> bool {
+        if self.looks_out() {
+            match self.ring.arm() {
+                Ok(true) => self.waiting = Some(Waiting::Turn),
+                Ok(false) => self.is_armed = true,
+                Err(broken) => self.break_off(broken),
+            }
+        }
+        self.waiting.is_some()
+    }
+
+    fn close(&mut self, _cx: &mut Context<'_>) {
+        self.drain();
+    }
+
+    fn give_up(&mut self, _cx: &mut Context<'_>) {
+        // A guest does not have to take its answers.
+    }
+
+    fn next_deadline(&self) -> Nanos {
+        Nanos::NEVER
+    }
+
+    fn tick(&mut self, _cx: &mut Context<'_>) {}
+
+    fn is_done(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+}

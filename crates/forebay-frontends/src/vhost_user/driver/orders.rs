@@ -1,0 +1,115 @@
+//! How the control socket's thread reaches a queue on its shard: orders through a channel, and a bell that the shard's
+//! reactor watches. Each order is waited for.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::super::memory::Map;
+use super::{Queue, QueueSetup};
+use crate::client::{Client, Context, DiskId, Newcomer, Tokens};
+
+/// What the control socket asks of a queue. Each is answered with the ring's position once it is so.
+#[derive(Debug)]
+pub enum Order {
+    /// Answer what was taken, take nothing more, end.
+    Stop,
+    /// The guest's memory is another one. With `true` it is so only when nothing uses the old one.
+    Memory(Map, bool),
+    /// Somebody else is to be woken.
+    Call(Option<OwnedFd>),
+    /// Whether every write is durable before it is answered.
+    Durable(bool),
+}
+
+/// An order and where its answer goes, which is dropped when the queue is gone.
+pub(super) type Ordered = (Order, SyncSender<u16>);
+
+/// A queue as the control socket has it.
+#[derive(Debug)]
+pub struct Orders {
+    sender: Sender<Ordered>,
+    bell: OwnedFd,
+    ended_at: EndedAt,
+}
+
+/// The position of a ring that was let go of; beyond all positions before.
+pub(super) type EndedAt = Arc<AtomicU32>;
+
+impl Orders {
+    /// Gives an order and waits until it is obeyed, or the queue is gone: the ring's position, if that is known.
+    pub fn give(&self, order: Order) -> Option<u16> {
+        let (done, answer) = std::sync::mpsc::sync_channel(1);
+        let obeyed = match self.sender.send((order, done)) {
+            Ok(()) => {
+                // A bell that is full has rung.
+                let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+                answer.recv().ok()
+            }
+            Err(_) => None,
+        };
+        obeyed.or_else(|| u16::try_from(self.ended_at.load(Ordering::Acquire)).ok())
+    }
+}
+
+/// A queue on its way to the shard.
+#[derive(Debug)]
+pub struct NewQueue {
+    disk: DiskId,
+    setup: QueueSetup,
+    orders: Receiver<Ordered>,
+    bell: OwnedFd,
+    ended_at: EndedAt,
+    started: SyncSender<Result<(), String>>,
+}
+
+/// What tells how a start went; disconnected when the shard did not take the queue.
+pub type Started = Receiver<Result<(), String>>;
+
+/// A queue for the shard of `disk`, and what the control socket keeps of it.
+///
+/// # Errors
+/// The kernel has no eventfd for it.
+pub fn queue(
+    disk: DiskId,
+    setup: QueueSetup,
+) -> std::io::Result<(Box<dyn Newcomer>, Orders, Started)> {
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let ours = bell.try_clone()?;
+    let (sender, orders) = channel();
+    let (started, result) = std::sync::mpsc::sync_channel(1);
+    let ended_at = Arc::new(AtomicU32::new(u32::MAX));
+    let new = NewQueue { disk, setup, orders, bell: ours, ended_at: ended_at.clone(), started };
+    Ok((Box::new(new), Orders { sender, bell, ended_at }, result))
+}
+
+impl Newcomer for NewQueue {
+    fn disks(&self) -> &[DiskId] {
+        std::slice::from_ref(&self.disk)
+    }
+
+    fn start(
+        self: Box<Self>,
+        cx: &mut Context<'_>,
+        id: u32,
+        tokens: Tokens,
+    ) -> std::io::Result<Box<dyn Client>> {
+        let NewQueue { disk, setup, orders, bell, ended_at, started } = *self;
+        let result = Queue::start(cx, disk, setup, (orders, bell, ended_at), id, tokens);
+        // Whoever asked may have given up.
+        let told = |result| drop(started.try_send(result));
+        match result {
+            Ok(queue) => {
+                told(Ok(()));
+                Ok(Box::new(queue))
+            }
+            Err(error) => {
+                told(Err(error.to_string()));
+                Err(std::io::Error::other(error))
+            }
+        }
+    }
+}
