@@ -1,7 +1,8 @@
 //! CPU time of recovery against what is not destaged: logs of random 4 KiB writes, in groups of one (a client that waits
-//! for each write) and of 32, found by the real recovery in a file and taken over by the real engine.
+//! for each write) and of 32, found by the real recovery in a file and taken over by the real engine. Once by the summaries of
+//! the segments, and, for the smallest log, by walking all groups as where there is none.
 //!
-//! The pages of data are holes: recovery passes them by, or copies them with what it reads at once. Prints a line for each log.
+//! The pages of data are holes, and so are groups that are not read. Prints a line for each log.
 
 #![expect(
     clippy::disallowed_methods,
@@ -11,15 +12,17 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::Instant;
 
 use forebay_core::config::{BackendTraits, Config, GridOffset, Mode, WriteLogConfig};
 use forebay_core::engine::Engine;
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
-use forebay_core::log::group::{self, Entry, GroupHeader, RecordKind};
+use forebay_core::log::group::{self, Entry, GroupHeader, GroupView, RecordKind};
 use forebay_core::log::recover::{LeasedSegment, LogReader, ReadError, RecoverInput, recover};
 use forebay_core::log::reopen::Tail;
 use forebay_core::log::segment::SegmentHeader;
+use forebay_core::log::summary;
 use forebay_core::sealed::PAGE_LEN;
 
 /// Segments of 16 MiB.
@@ -32,11 +35,13 @@ struct Log {
     file: File,
     segments: Vec<LeasedSegment>,
     bytes_read: u64,
+    reads: u64,
 }
 
 impl LogReader for Log {
     fn read(&mut self, segment: SegmentId, page: u32, out: &mut [u8]) -> Result<(), ReadError> {
         self.bytes_read += out.len() as u64;
+        self.reads += 1;
         let read = self.file.read_exact_at(out, offset(segment.0, page));
         read.map_err(|error| ReadError(error.to_string()))
     }
@@ -46,18 +51,38 @@ fn offset(segment: u32, page: u32) -> u64 {
     (u64::from(segment) * u64::from(PAGES) + u64::from(page)) * PAGE
 }
 
-/// A log of `writes`, `each` of them in a group.
-fn write(path: &std::path::Path, writes: u64, each: u64) -> Log {
+/// The summary of the segment that is being written.
+struct Gathered {
+    header: SegmentHeader,
+    bytes: Vec<u8>,
+    groups: u32,
+}
+
+impl Gathered {
+    fn put(mut self, file: &File) {
+        let len = self.bytes.len();
+        self.bytes.resize(len.next_multiple_of(PAGE_LEN), 0);
+        summary::seal(&mut self.bytes, &(&self.header).into(), self.groups, len as u32);
+        let place = offset(self.header.segment.0, summary::first_page(PAGES));
+        file.write_all_at(&self.bytes, place).unwrap();
+    }
+}
+
+/// A log of `writes`, `each` of them in a group; only what is read of it, unless groups are to be walked.
+fn write(path: &std::path::Path, writes: u64, each: u64, walk: bool) -> Log {
+    let in_segment = u64::from(summary::first_page(PAGES) - 1) / (1 + each);
+    let walked = if walk { 0 } else { (writes / each - 1) / in_segment };
+    let mut gathered: Option<Gathered> = None;
     let file =
         File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
-    let mut log = Log { file, segments: Vec::new(), bytes_read: 0 };
+    let mut log = Log { file, segments: Vec::new(), bytes_read: 0, reads: 0 };
     let mut state = 1_u64;
     let mut tail = PAGES;
     let mut page = [0; PAGE_LEN];
     for number in 0..writes / each {
         let first_sequence = Sequence(1 + number * each);
         let durable = Sequence(first_sequence.0 - 1);
-        if tail + 1 + each as u32 > PAGES {
+        if tail + 1 + each as u32 > summary::first_page(PAGES) {
             let segment = SegmentId(log.segments.len() as u32);
             let (generation, ordinal) = (Generation(1), u64::from(segment.0));
             log.segments.push(LeasedSegment { segment, generation, ordinal });
@@ -73,6 +98,11 @@ fn write(path: &std::path::Path, writes: u64, each: u64) -> Log {
                 segment,
                 phase: 0,
             };
+            if let Some(summary) = gathered.take() {
+                summary.put(&log.file);
+            }
+            gathered =
+                Some(Gathered { header, bytes: vec![0; summary::GROUPS as usize], groups: 0 });
             header.encode(&mut page);
             log.file.write_all_at(&page, offset(segment.0, 0)).unwrap();
             tail = 1;
@@ -96,7 +126,15 @@ fn write(path: &std::path::Path, writes: u64, each: u64) -> Log {
         }
         group::seal(&mut page, durable);
         let segment = log.segments.len() as u32 - 1;
-        log.file.write_all_at(&page, offset(segment, tail)).unwrap();
+        if u64::from(segment) >= walked {
+            log.file.write_all_at(&page, offset(segment, tail)).unwrap();
+        }
+        let summary = gathered.as_mut().unwrap();
+        let layout = GroupView::sealed(&page).unwrap().layout();
+        let at = summary.bytes.len();
+        summary.bytes.resize(at + summary::group_bytes(layout) as usize, 0);
+        summary::add_group(&mut summary.bytes[at..], &page);
+        summary.groups += 1;
         tail += 1 + each as u32;
     }
     log.file.set_len(offset(log.segments.len() as u32, 0)).unwrap();
@@ -110,9 +148,9 @@ fn cpu() -> f64 {
     (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
 }
 
-fn measure(path: &std::path::Path, mib: u64, each: u64) {
+fn measure(path: &std::path::Path, mib: u64, each: u64, walk: bool) {
     let writes = (mib << 20) / PAGE;
-    let mut log = write(path, writes, each);
+    let mut log = write(path, writes, each, walk);
     let segments = log.segments.clone();
     let input = RecoverInput {
         disk: DISK,
@@ -125,10 +163,11 @@ fn measure(path: &std::path::Path, mib: u64, each: u64) {
         pending: Generation(2),
         staged: &[],
         accept_missing: false,
+        walk_all: walk,
     };
-    let start = cpu();
+    let (start, began) = (cpu(), Instant::now());
     let found = recover(&input, &mut log).unwrap();
-    let walked = cpu();
+    let (recovered, took) = (cpu(), began.elapsed());
     assert_eq!(found.records.len() as u64, writes / each * each);
     let traits = BackendTraits {
         size: DISK_SIZE,
@@ -149,17 +188,20 @@ fn measure(path: &std::path::Path, mib: u64, each: u64) {
         ..Config::for_disk(traits)
     };
     let mut engine = Engine::new(config).unwrap();
-    let made = cpu();
+    let (made, began) = (cpu(), Instant::now());
     engine.restore(&found, Tail { segment: SegmentId(count - 1), page: 1 }).unwrap();
-    let restored = cpu();
+    let (restored, took) = (cpu(), took + began.elapsed());
     let memory = found.records.len() * 56 + found.checksums.len() * 4;
     println!(
-        "{mib} MiB of 4 KiB writes, {each} to a group: log {} MiB, read {} MiB; CPU: recovery {:.2} s, engine {:.2} s; \
-         memory {} MiB",
+        "{mib} MiB of 4 KiB writes, {each} to a group, {}: log {} MiB, read {:.1} MiB in {}; CPU: recovery {:.2} s, \
+         engine {:.2} s; wall {:.2} s; memory {} MiB",
+        if walk { "walked" } else { "summaries" },
         (u64::from(count - 1) * u64::from(PAGES) * PAGE) >> 20,
-        log.bytes_read >> 20,
-        walked - start,
+        log.bytes_read as f64 / 1048576.0,
+        log.reads,
+        recovered - start,
         restored - made,
+        took.as_secs_f64(),
         memory >> 20,
     );
 }
@@ -170,8 +212,9 @@ fn main() {
     let path = std::env::temp_dir().join(format!("forebay-recovery-{}.log", std::process::id()));
     let sizes: &[u64] = if tiny { &[4] } else { &[256, 1024, 4096] };
     for each in [1, 32] {
+        measure(&path, sizes[0], each, true);
         for &mib in sizes {
-            measure(&path, mib, each);
+            measure(&path, mib, each, false);
         }
     }
     std::fs::remove_file(&path).unwrap();

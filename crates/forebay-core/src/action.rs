@@ -292,6 +292,27 @@ pub enum LogAction {
         memory: Span,
         /// Records up to this one are known to be durable.
         durable: Sequence,
+        /// Where the group goes in the summary of its segment; `None`: the segment gets none.
+        summary: Option<Span>,
+    },
+    /// Complete the summary of a segment, whose groups are in it.
+    SealSegment {
+        /// Whole pages, from the summary's start.
+        memory: Span,
+        /// The segment.
+        segment: SegmentId,
+        /// Its place in the log, as it was leased.
+        ordinal: u64,
+        /// The run of the disk that writes it.
+        generation: Generation,
+        /// Its first group.
+        first_group: GroupNumber,
+        /// That group's first record.
+        first_sequence: Sequence,
+        /// Groups that it has.
+        groups: u32,
+        /// Bytes of the summary.
+        bytes: u32,
     },
 }
 

@@ -9,6 +9,7 @@ use crate::log::recover::{
     LeasedSegment, LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, recover,
 };
 use crate::log::segment::SegmentHeader;
+use crate::log::summary;
 use crate::pool::disk::DiskRecord;
 use crate::pool::lease::LeaseTable;
 use crate::pool::progress::Progress;
@@ -29,7 +30,10 @@ pub fn flash_format(data: &[u8]) {
         let target = log.0.get_mut(page).unwrap_or(&mut staged);
         target[usize::from(u16::from_le_bytes([change[1], change[2]])) % PAGE_LEN] = change[3];
         if change[0] & 1 == 1 {
-            sealed::seal(target);
+            match is_summary(page) {
+                true => summary::reseal(target),
+                false => sealed::seal(target),
+            }
         }
     }
     pool(&log.0[1]);
@@ -49,6 +53,7 @@ pub fn flash_format(data: &[u8]) {
         pending: Generation(1),
         staged: &[&staged],
         accept_missing: data.len() % 2 == 1,
+        walk_all: false,
     };
     if let Ok(log) = recover(&input, &mut log) {
         check(&log);
@@ -58,40 +63,61 @@ pub fn flash_format(data: &[u8]) {
 const DISK: Uuid = Uuid([5; 16]);
 const DISK_SIZE: u64 = 1 << 40;
 const SEGMENT_PAGES: u32 = 256;
-/// Of each of the two segments the first pages are kept, the others are zero.
+const SUMMARY: usize = summary::first_page(SEGMENT_PAGES) as usize;
+/// Of each of the two segments the first pages are kept, and the first one of the summary; the others are zero.
 const PAGES: usize = 16;
+
+/// Whether a page that is kept is one of a summary.
+fn is_summary(page: usize) -> bool {
+    page < PAGES && page % (PAGES / 2) == PAGES / 2 - 1
+}
 
 struct Log([Page; PAGES]);
 
 impl LogReader for Log {
     fn read(&mut self, segment: SegmentId, page: u32, out: &mut [u8]) -> Result<(), ReadError> {
         for (index, out) in (page as usize..).zip(out.chunks_mut(PAGE_LEN)) {
-            let at = segment.0 as usize * PAGES / 2 + index;
-            let page = (index < PAGES / 2).then(|| &self.0[at]);
+            let first = segment.0 as usize * PAGES / 2;
+            let at = match index {
+                index if index < PAGES / 2 - 1 => Some(first + index),
+                index if index == SUMMARY => Some(first + PAGES / 2 - 1),
+                _ => None,
+            };
+            let page = at.map(|at| &self.0[at]);
             out.copy_from_slice(page.unwrap_or(&[0; PAGE_LEN]));
         }
         Ok(())
     }
 }
 
-/// Two segments with two groups each, of one record with one page of zeroes each.
+/// Two segments with two groups each, of one record with one page of zeroes each, and summaries.
 fn template(number: usize, page: &mut Page) {
     let (segment, index) = ((number / (PAGES / 2)) as u64, number % (PAGES / 2));
     let group = |index: u64| 1 + 2 * segment + index;
+    let header = SegmentHeader {
+        disk: DISK,
+        generation: Generation(1),
+        ordinal: segment,
+        first_group: GroupNumber(group(0)),
+        first_sequence: Sequence(group(0)),
+        durable: Sequence(2 * segment),
+        epoch: FlushEpoch(1),
+        nonce: 7,
+        segment: SegmentId(segment as u32),
+        phase: 0,
+    };
     if index == 0 {
-        let header = SegmentHeader {
-            disk: DISK,
-            generation: Generation(1),
-            ordinal: segment,
-            first_group: GroupNumber(group(0)),
-            first_sequence: Sequence(group(0)),
-            durable: Sequence(0),
-            epoch: FlushEpoch(1),
-            nonce: 7,
-            segment: SegmentId(segment as u32),
-            phase: 0,
-        };
         header.encode(page);
+    } else if is_summary(number) {
+        let mut at = summary::GROUPS as usize;
+        for group in [1, 3] {
+            let mut of = [0; PAGE_LEN];
+            template(number - index + group, &mut of);
+            let len = summary::GROUP_BYTES_MIN as usize;
+            summary::add_group(&mut page[at..at + len], &of);
+            at += len;
+        }
+        summary::seal(page, &(&header).into(), 2, at as u32);
     } else if index == 1 || index == 3 {
         let number = group(index as u64 / 2);
         let header = GroupHeader {
@@ -161,12 +187,15 @@ mod tests {
         }
     }
 
-    /// The length of a record that no group has room for, sealed again.
-    const LONG: [u8; 4] = [3, 107, 0, 1];
+    /// The length of a record that no group has room for, sealed again; in the last segment, which is walked.
+    const LONG: [u8; 4] = [19, 107, 0, 1];
+    /// The same in the summary of the first one.
+    const LONG_IN_SUMMARY: [u8; 4] = [15, 115, 0, 1];
 
     #[cfg(not(feature = "planted-bugs"))]
     #[test]
     fn a_record_longer_than_its_group_is_refused() {
+        flash_format(&LONG_IN_SUMMARY);
         flash_format(&LONG);
     }
 

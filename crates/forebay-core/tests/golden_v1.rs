@@ -9,11 +9,12 @@ use std::fmt::Write;
 
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
-use forebay_core::log::group::{self, Entry, GroupHeader, RecordKind};
+use forebay_core::log::group::{self, Entry, GroupHeader, GroupView, RecordKind};
 use forebay_core::log::recover::{
     LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, recover,
 };
 use forebay_core::log::segment::SegmentHeader;
+use forebay_core::log::summary;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
 use forebay_core::pool::lease::{Holder, Lease, LeaseTable, Role};
 use forebay_core::pool::progress::Progress;
@@ -215,7 +216,26 @@ fn written() -> Image {
         group::seal(&mut head, Sequence(durable));
         *image.at(at) = head;
     }
+    summarize(&mut image);
     image
+}
+
+/// The summary of the first segment: of its third group, too, which got lost before it was durable.
+fn summarize(image: &mut Image) {
+    let header = SegmentHeader::decode(image.page(4 * SEGMENT)).unwrap();
+    let mut bytes = vec![0; summary::GROUPS as usize];
+    for page in [1, 4, 8] {
+        let page = *image.page(4 * SEGMENT + page * PAGE_LEN as u64);
+        let at = bytes.len();
+        let layout = GroupView::sealed(&page).unwrap().layout();
+        bytes.resize(at + summary::group_bytes(layout) as usize, 0);
+        summary::add_group(&mut bytes[at..], &page);
+    }
+    let len = bytes.len();
+    bytes.resize(PAGE_LEN, 0);
+    summary::seal(&mut bytes, &(&header).into(), 3, len as u32);
+    let first = summary::first_page((SEGMENT / PAGE_LEN as u64) as u32);
+    *image.at(4 * SEGMENT + u64::from(first) * PAGE_LEN as u64) = bytes.try_into().unwrap();
 }
 
 fn data(entry: &Entry, page: u64) -> Page {
@@ -243,6 +263,7 @@ fn recovered(image: &Image) -> RecoveredLog {
         pending: Generation(2),
         staged: &[],
         accept_missing: false,
+        walk_all: false,
     };
     recover(&input, &mut { image }).unwrap()
 }
@@ -261,6 +282,7 @@ fn the_golden_pool_opens() {
     assert_eq!(table, leases());
 
     let log = recovered(&image);
+    assert_eq!((log.report.segments_summarized, log.report.summaries_damaged), (1, 0));
     let found: Vec<_> = log
         .records
         .iter()

@@ -59,6 +59,8 @@ coverage! {
     hosts_lost: "Hosts that died.",
     crash_loops: "Crashes in a row while primary storage was dead.",
     segments_compacted: "Segments that a restart put into another one.",
+    segments_summarized: "Segments that recovery read from their summaries.",
+    summaries_damaged: "Summaries that were torn or rotten.",
     recoveries_cut: "Recoveries that died.",
     flushes_failed: "Flushes that failed.",
     sectors_lost: "Sectors that went back.",

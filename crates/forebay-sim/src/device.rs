@@ -317,6 +317,12 @@ impl Device {
         self.bytes[at] ^= 1 << self.rng.below(8);
     }
 
+    /// Flips a bit in these bytes.
+    pub fn rot_within(&mut self, range: ByteRange) {
+        let at = range.start + self.rng.below(range.len());
+        self.bytes[at as usize] ^= 1 << self.rng.below(8);
+    }
+
     fn make_durable(&mut self, range: ByteRange) {
         if self.durable.is_empty() {
             return;

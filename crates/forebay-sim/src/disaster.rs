@@ -149,6 +149,9 @@ impl World<'_> {
             }
         }
         self.oracle.new_life();
+        if logged {
+            self.pool.rot_a_summary(&mut self.chance);
+        }
         self.begin_anew(staged, host, in_order);
     }
 

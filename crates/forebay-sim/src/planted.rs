@@ -32,6 +32,8 @@ pub enum Planted {
     UnheardError,
     /// A recovery writes the header that voids old segments before what it replaces them with is durable.
     HeaderBeforeGroups,
+    /// A segment's header claims that all before it is durable, which may only be written.
+    EarlyClaim,
     /// That the ring must not be believed is reported without being noted.
     ForgottenVoid,
     /// A durable write of the ring is not durable.
@@ -65,13 +67,14 @@ impl Planted {
     ];
 
     /// Those that a crash at the right instant finds.
-    pub const BY_CRASH: [Planted; 6] = [
+    pub const BY_CRASH: [Planted; 7] = [
         Planted::EarlyFlush,
         Planted::VolatileLog,
         Planted::ForgottenNote,
         Planted::StagingEmptiedEarly,
         Planted::HeaderNotFlushed,
         Planted::HeaderBeforeGroups,
+        Planted::EarlyClaim,
     ];
 
     /// Those that clients find that race with compare-and-writes.

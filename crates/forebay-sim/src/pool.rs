@@ -11,14 +11,16 @@ use std::collections::BTreeMap;
 
 use forebay_core::action::{LogAction, Span};
 use forebay_core::config::FlushSemantics;
-use forebay_core::geometry::PAGE;
-use forebay_core::ids::{Generation, SegmentId, Uuid};
+use forebay_core::geometry::{ByteRange, PAGE};
+use forebay_core::ids::{Generation, SegmentId, Sequence, Uuid};
 use forebay_core::log::group::{self, GroupHeader};
 use forebay_core::log::segment::SegmentHeader;
+use forebay_core::log::summary::{self, Summarized};
 use forebay_core::sealed::Page;
 
 use crate::device::Device;
 use crate::executor::checksums_of;
+use crate::planted::Planted;
 use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::world::World;
@@ -86,6 +88,15 @@ impl Pool {
         Some((segment, ordinal))
     }
 
+    /// Now and then a summary rots; recovery then reads the groups.
+    pub(crate) fn rot_a_summary(&mut self, rng: &mut Rng) {
+        let Some(&segment) = self.held.keys().nth(rng.below(12) as usize) else { return };
+        let first = u64::from(segment.0 * self.segment_pages);
+        let start = first + u64::from(summary::first_page(self.segment_pages));
+        let end = first + u64::from(self.segment_pages);
+        self.device.rot_within(ByteRange::new(start * PAGE, end * PAGE));
+    }
+
     pub(crate) fn give_back(&mut self, segment: SegmentId) {
         assert!(self.held.remove(&segment).is_some(), "{segment:?} was not leased");
         self.free.insert(0, segment);
@@ -112,6 +123,10 @@ impl World<'_> {
                 epoch,
                 phase,
             } => {
+                let durable = match self.planted {
+                    Planted::EarlyClaim => Sequence(first_sequence.0 - 1),
+                    _ => durable,
+                };
                 let header = SegmentHeader {
                     disk: DISK,
                     generation,
@@ -133,7 +148,7 @@ impl World<'_> {
                     generation,
                     number,
                     first_sequence,
-                    durable: forebay_core::ids::Sequence(0),
+                    durable: Sequence(0),
                     nonce: NONCE,
                     phase,
                 };
@@ -146,8 +161,33 @@ impl World<'_> {
                 };
                 group::append(page(self.memory.change(memory)), &record, &checksums);
             }
-            LogAction::SealGroup { memory, durable } => {
+            LogAction::SealGroup { memory, durable, summary } => {
                 group::seal(page(self.memory.change(memory)), durable);
+                if let Some(place) = summary {
+                    let group: Page = self.memory.at(memory).try_into().expect("a page");
+                    summary::add_group(self.memory.change(place), &group);
+                }
+            }
+            LogAction::SealSegment {
+                memory,
+                segment,
+                ordinal,
+                generation,
+                first_group,
+                first_sequence,
+                groups,
+                bytes,
+            } => {
+                let of = Summarized {
+                    disk: DISK,
+                    generation,
+                    ordinal,
+                    first_group,
+                    first_sequence,
+                    nonce: NONCE,
+                    segment,
+                };
+                summary::seal(self.memory.change(memory), &of, groups, bytes);
             }
         }
     }

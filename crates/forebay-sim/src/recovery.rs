@@ -68,7 +68,16 @@ impl Pool {
         Ok(())
     }
 
+    /// What recovery finds; where nothing has rotted the summaries of segments say what their groups do.
     fn recover(&self, staged: &[StagedGroup]) -> RecoveredLog {
+        let found = self.read_back(staged, false);
+        let walked = self.read_back(staged, true);
+        let walked = RecoveredLog { report: found.report.clone(), ..walked };
+        assert!(found == walked, "a summary says something else than the groups");
+        found
+    }
+
+    fn read_back(&self, staged: &[StagedGroup], walk_all: bool) -> RecoveredLog {
         let held = self.held.iter();
         let segments: Vec<_> = held
             .map(|(&segment, &(generation, ordinal))| LeasedSegment {
@@ -90,6 +99,7 @@ impl Pool {
             pending: self.pending,
             staged: &headers,
             accept_missing: false,
+            walk_all,
         };
         let mut reader = Reader { device: &self.device, pages: self.segment_pages };
         recover(&input, &mut reader).unwrap_or_else(|error| panic!("recovery: {error}"))
@@ -260,6 +270,8 @@ impl World<'_> {
         self.coverage.records_recovered += found.records.len() as u64;
         self.coverage.records_staged += found.report.records_staged;
         self.coverage.segments_compacted += compacted;
+        self.coverage.segments_summarized += u64::from(found.report.segments_summarized);
+        self.coverage.summaries_damaged += u64::from(found.report.summaries_damaged);
         log.generation = self.pool.pending;
         log.segments_found = found.segments.len() as u32 + 1;
         let mut config = self.setup.config;

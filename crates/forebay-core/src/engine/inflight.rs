@@ -171,6 +171,8 @@ pub(super) enum IoKind {
     RingWrite,
     /// A group of the log: which of those in memory.
     LogWrite { group: usize },
+    /// The summary of a segment of the log.
+    LogSummary,
     /// A flush of the log.
     LogFlush,
     /// Part of a read, from pages of the log.
@@ -211,6 +213,7 @@ impl IoKind {
             IoKind::Flush | IoKind::FlashFill { .. } | IoKind::Orphan { .. } => None,
             IoKind::RingFlush | IoKind::RingWrite => None,
             IoKind::LogWrite { .. }
+            | IoKind::LogSummary
             | IoKind::LogFlush
             | IoKind::DestageRead { .. }
             | IoKind::DestageBelow { .. }

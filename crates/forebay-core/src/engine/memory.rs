@@ -1,11 +1,11 @@
 //! The disk's memory: how it is laid out, and the request buffers in it.
 //!
 //! ```text
-//!   0                 buffers         RAM slots         ring                destager           groups of the log
-//!   +-----------------+---------------+-----------------+-------------------+--------------------+
-//!   | request buffers | cached blocks | pages to record | runs to destage   | staged records     |
-//!   +-----------------+---------------+-----------------+-------------------+--------------------+
-//!                                                                           staging_start: survives the process
+//!   0                 buffers         RAM slots         ring              destager         summary   groups of the log
+//!   +-----------------+---------------+-----------------+-----------------+----------------+--------------------+
+//!   | request buffers | cached blocks | pages to record | runs to destage | log's summary  | staged records     |
+//!   +-----------------+---------------+-----------------+-----------------+----------------+--------------------+
+//!                                                                                    staging_start: survives the process
 //! ```
 
 use super::destage::Destager;
@@ -21,7 +21,7 @@ use crate::table::Key;
 
 impl Engine {
     /// Bytes of page-aligned memory that the executor provides: request buffers, RAM slots, the
-    /// destager's, and from [`Engine::staging_start`] on the groups of the write log.
+    /// destager's, the log's summary, and from [`Engine::staging_start`] on the groups of the write log.
     pub fn memory_size(&self) -> u64 {
         let groups = self.config.write_log.as_ref().map_or(0, WriteLog::memory_pages);
         self.staging_start() + groups * PAGE
@@ -30,8 +30,9 @@ impl Engine {
     /// Where the memory begins that has to survive the process when the log's configuration says that staged
     /// records do.
     pub fn staging_start(&self) -> u64 {
-        let destager = self.config.write_log.map_or(0, |_| Destager::memory_pages());
-        self.cache_memory_size() + destager * PAGE
+        let log = self.config.write_log.as_ref();
+        let before = log.map_or(0, |log| Destager::memory_pages() + WriteLog::summary_pages(log));
+        self.cache_memory_size() + before * PAGE
     }
 
     /// Memory of the write log's groups, in which staged records survive: a page for the header of

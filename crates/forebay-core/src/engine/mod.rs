@@ -233,6 +233,7 @@ impl Engine {
             IoKind::LogWrite { group } => {
                 self.on_log_written(now, group, status, checksums, actions);
             }
+            IoKind::LogSummary => self.on_log_summarized(status, actions),
             IoKind::LogFlush => self.on_log_flushed(now, status, actions),
             IoKind::LogRead { request, place, pages } => {
                 self.on_log_read(now, request, (place, pages), status, checksums, actions);
@@ -583,6 +584,7 @@ impl Engine {
                 if kind.is_of_ring() { 0 } else { self.grid.granule_size() as u32 }
             }
             Target::Backend => 0,
+            Target::Log if matches!(kind, IoKind::LogSummary) => 0,
             Target::Log if matches!(op, IoOp::Read { .. } | IoOp::Write { .. }) => PAGE as u32,
             Target::Log => 0,
         };

@@ -71,9 +71,9 @@ impl Engine {
         let ram_end =
             base + slots(config.ram_bytes).map_or(0, |n| u64::from(n) * config.block_size);
         let runs = ram_end + Ring::memory_pages(&config) * PAGE;
-        let groups = runs + Destager::memory_pages() * PAGE;
+        let log_base = runs + Destager::memory_pages() * PAGE;
         let pages = PageGrid::new(grid.offset());
-        let log = config.write_log.map(|log| WriteLog::new(log, groups, pages, requests));
+        let log = config.write_log.map(|log| WriteLog::new(log, log_base, pages, requests));
         let destager =
             config.write_log.map(|log| Destager::new(&log, runs, config.backend_timeout));
         let mut flash = slots(config.flash_bytes)

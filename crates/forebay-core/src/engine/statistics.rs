@@ -168,6 +168,7 @@ impl Engine {
                 self.counters.flash_errors += u64::from(!status.is_ok());
             }
             IoKind::LogWrite { .. }
+            | IoKind::LogSummary
             | IoKind::LogFlush
             | IoKind::LogRead { .. }
             | IoKind::LogOverlay { .. }

@@ -38,6 +38,7 @@ struct Rig {
     comparisons: Vec<(IoId, Option<u64>)>,
     /// The engine is told of comparisons at once.
     tells_comparisons: bool,
+    unleased: Vec<crate::ids::SegmentId>,
     /// I/Os that the engine asked for, oldest first.
     pending: Vec<Io>,
     actions: Actions,
@@ -87,6 +88,7 @@ impl Rig {
             leases: (0, 0),
             comparisons: Vec::new(),
             tells_comparisons: true,
+            unleased: Vec::new(),
             pending: Vec::new(),
             actions: Actions::default(),
             replies: Vec::new(),
@@ -161,7 +163,8 @@ impl Rig {
                     }
                     Action::Event(event) => self.events.push(event),
                     // What the bytes of the log say is the business of `log`; here places count.
-                    Action::Log(_) | Action::Unlease(_) => {}
+                    Action::Log(_) => {}
+                    Action::Unlease(segment) => self.unleased.push(segment),
                     Action::Ring { memory } => {
                         let pages = self.engine.ring_pages().concat();
                         self.slice(memory).copy_from_slice(&pages);
@@ -268,6 +271,18 @@ impl Rig {
             }
         }
         self.sent();
+    }
+
+    /// Ends what is pending well until this is.
+    fn settle_until(&mut self, drawn: &str) {
+        while !self.drawn().iter().any(|io| io == drawn) {
+            self.grant();
+            if self.pending.is_empty() {
+                self.tick(1);
+            } else {
+                self.complete(0, IoStatus::Ok);
+            }
+        }
     }
 
     /// The place among the pending I/Os of the first that is drawn so.

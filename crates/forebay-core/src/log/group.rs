@@ -244,10 +244,21 @@ pub fn append(page: &mut Page, entry: &Entry, checksums: &[u32]) -> u32 {
 /// Appends the CRC32C of the group's data pages, as its records were appended, to `out`.
 pub fn checksums(page: &Page, out: &mut Vec<u32>) {
     let (header, _) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
-    for index in 0..usize::from(header.data_pages.get()) {
-        let at = checksum_at(index);
-        out.push(u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes")));
-    }
+    out.extend((0..usize::from(header.data_pages.get())).map(|index| checksum_of(page, index)));
+}
+
+/// What the group in `page` has for a summary: its entries, the number of its data pages, its phase.
+pub(super) fn parts(page: &Page) -> (&[RawEntry], U16, U16) {
+    let (header, rest) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
+    let count = usize::from(header.entries.get());
+    let (entries, _) = <[RawEntry]>::ref_from_prefix_with_elems(rest, count).expect("they fit");
+    (entries, header.data_pages, header.phase)
+}
+
+/// CRC32C of data page `index` of the group in `page`.
+pub(super) fn checksum_of(page: &Page, index: usize) -> u32 {
+    let at = checksum_at(index);
+    u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"))
 }
 
 /// Completes a group for flash: says what is durable and puts the checksum in its place. Nothing may be
@@ -383,8 +394,7 @@ impl<'a> GroupView<'a> {
     /// When the group does not have it.
     pub fn checksum(&self, index: u32) -> u32 {
         assert!(index < self.layout.data_pages);
-        let at = checksum_at(index as usize);
-        u32::from_le_bytes(self.page[at..at + 4].try_into().expect("4 bytes"))
+        checksum_of(self.page, index as usize)
     }
 }
 
@@ -405,9 +415,10 @@ struct RawHeader {
     zero: [u8; 22],
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+/// An entry as it stands on flash.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct RawEntry {
+pub(super) struct RawEntry {
     start: U64,
     len: U64,
     epoch: U64,
@@ -422,7 +433,12 @@ const _: () = assert!(size_of::<RawHeader>() == ENTRIES && size_of::<RawEntry>()
 const _: () = assert!(ENTRIES_MAX < 256);
 
 impl RawEntry {
-    fn decode(&self) -> Result<Entry, &'static str> {
+    /// Its first data page, from 0.
+    pub(super) fn first_page(&self) -> u16 {
+        self.first_page.get()
+    }
+
+    pub(super) fn decode(&self) -> Result<Entry, &'static str> {
         let (start, len) = (self.start.get(), self.len.get());
         let end = start.checked_add(len).filter(|end| *end <= DISK_SIZE_MAX);
         let Some(end) = end else { return Err("range of an entry") };

@@ -114,7 +114,7 @@ impl PageGrid {
     }
 
     /// Pages that `range` touches.
-    pub fn pages(self, range: ByteRange) -> impl Iterator<Item = PageIndex> {
+    pub fn pages(self, range: ByteRange) -> impl Iterator<Item = PageIndex> + Clone {
         let (first, end) = match range.is_empty() {
             true => (0, 0),
             false => (self.page_of(range.start).0, self.page_of(range.end - 1).0 + 1),
@@ -333,6 +333,15 @@ impl LogIndex {
             _ => self.heads[bucket] = place.0,
         }
         self.live += 1;
+    }
+
+    /// These pages are about to be added: what the CPU has to fetch for that it fetches side by side.
+    pub fn expect(&self, pages: impl Iterator<Item = PageIndex> + Clone) {
+        let head = |page| self.heads[self.bucket(page)];
+        let heads = pages.clone().fold(0, |sum: u32, page| sum.wrapping_add(head(page)));
+        let entry = |page| self.entries.get(head(page) as usize).map_or(0, |entry| entry.page.0);
+        let entries = pages.fold(0, |sum: u64, page| sum.wrapping_add(entry(page)));
+        std::hint::black_box((heads, entries));
     }
 
     /// Adds a zero record, newer than everything. Panics when there is no room.

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   segment (leased from the pool)
-//!   +----------------+--------------+-----------+-----------+--------------+------
-//!   | segment header | group header | data page | data page | group header | data …
-//!   +----------------+--------------+-----------+-----------+--------------+------
+//!   +----------------+--------------+-----------+-----------+--------------+--------+---------+
+//!   | segment header | group header | data page | data page | group header | data … | summary |
+//!   +----------------+--------------+-----------+-----------+--------------+--------+---------+
 //!     page 0           page 1         page 2      page 3      page 4
 //! ```
 //! A *group* is what one write puts on flash: a header page with an entry per record, then the data. Groups
-//! follow each other without gaps, and none spans two segments. [`segment`] and [`group`] encode and decode
-//! the two kinds of page; [`recover`] walks them after a restart. `docs/format.md` has every byte and
+//! follow each other without gaps, and none spans two segments. A full segment gets a *summary* of its groups. [`segment`], [`group`]
+//! and [`summary`] encode and decode the three; [`recover`] reads them after a restart. `docs/format.md` has every byte and
 //! argues the protocol failure by failure; what writers owe to it is repeated at the functions here.
 
 pub mod group;
@@ -17,6 +17,7 @@ pub mod index;
 pub mod recover;
 pub mod reopen;
 pub mod segment;
+pub mod summary;
 
 use crate::geometry::{ByteRange, PAGE};
 

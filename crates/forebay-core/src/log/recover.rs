@@ -1,8 +1,9 @@
 //! Reads a disk's log back after a restart.
 //!
 //! ```text
-//!   headers of all leased segments ──► those that count, in order ──► walk them, group by group
-//!      ──► highest claim "durable up to" ──► chain: cut at gaps and torn data ──► staged groups ──► result
+//!   headers of all leased segments ──► those that count, in order ──► from the last one back: walk, group by group, until a
+//!      later header claims that what is before was durable ──► highest claim "durable up to"
+//!      ──► chain: summaries, walked groups, cut at gaps and torn data ──► staged groups ──► result
 //! ```
 //! Rules, argued in `docs/format.md`:
 //! - A segment counts when its header says what its lease says. A header voids, in all segments before it, the groups and
@@ -12,9 +13,11 @@
 //! - The log ends at the first group that does not count. When a claim says that records beyond were durable,
 //!   that is an error instead ([`RecoverError::Missing`]); so that the claims of groups behind a broken one are heard, the rest of
 //!   the segment is searched for them.
+//! - A segment's summary stands for its groups only where a header behind it claims that all of them, up to the first one of the
+//!   next segment, were durable. A walk would find the same; it is done where the summary is missing or damaged.
 //! - A request of which a part is missing at the end is left out.
 //!
-//! Reading goes from header to header in pieces of 256 KiB: the time grows with the part of the log that is
+//! A summary is a hundredth of its segment; a walk reads all of it, in pieces of 256 KiB. The time grows with the records that are
 //! not destaged yet. Memory is bounded by the segments given. Bytes that contradict
 //! themselves under a right checksum are an error, never a shorter log.
 
@@ -126,7 +129,11 @@ pub struct RecoveryReport {
     pub segments_leased: u32,
     /// Those among them with a valid header.
     pub segments_valid: u32,
-    /// Groups that were walked.
+    /// Segments whose summary was enough.
+    pub segments_summarized: u32,
+    /// Segments that were walked because their summary is torn or rotten.
+    pub summaries_damaged: u32,
+    /// Groups that were walked, or found in a summary.
     pub groups: u64,
     /// Data pages that were read to see if they are whole.
     pub pages_verified: u64,
@@ -264,7 +271,7 @@ pub fn recover(
     let leased = input.check()?;
     let mut walker = walk::Walker::new(input, reader);
     let segments = walker.headers(&leased)?;
-    let mut walks = walker.walk(&segments)?;
+    let walks = walker.walk(&segments)?;
     walker.search_unwritten(&segments)?;
-    chain::chain(input, &leased, &mut walker, &mut walks)
+    chain::chain(input, &leased, &mut walker, &segments, walks)
 }

@@ -23,6 +23,7 @@ use super::data_pages;
 use super::group::{self, Entry, GroupHeader, GroupLayout, RecordKind};
 use super::recover::{RecordPlace, RecoveredLog, RecoveredRecord, RecoveredSegment};
 use super::segment::SegmentHeader;
+use super::summary;
 use crate::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
 use crate::sealed::Page;
 
@@ -98,6 +99,7 @@ impl RecoveredRecord {
 /// What to write so that the log can go on: nothing of the staging file is needed any more, and the end of the log,
 /// as far as it fits into half a segment, is in one piece.
 pub fn reopen(found: &RecoveredLog, segment_pages: u32) -> Reopening {
+    let groups_end = summary::first_page(segment_pages);
     let flash = found.records.partition_point(|record| !record.is_staged());
     let mut kept = found.segments.len();
     let mut first_group = found.next_group;
@@ -115,7 +117,7 @@ pub fn reopen(found: &RecoveredLog, segment_pages: u32) -> Reopening {
         (kept, start, first_group) = (index, first, segment.first_group);
     }
     let first_sequence = found.records.get(start).map_or(found.next_sequence, |r| r.sequence);
-    let mut packer = Packer { segment_pages, done: Vec::new(), number: first_group };
+    let mut packer = Packer { groups_end, done: Vec::new(), number: first_group };
     packer.begin_segment(first_sequence);
     for (index, record) in found.records.iter().enumerate().skip(start) {
         let phase = found.records[index.saturating_sub(1)].phase;
@@ -126,7 +128,8 @@ pub fn reopen(found: &RecoveredLog, segment_pages: u32) -> Reopening {
 
 /// Fills groups, and segments with them.
 struct Packer {
-    segment_pages: u32,
+    /// The page of a segment where its groups end.
+    groups_end: u32,
     done: Vec<FreshSegment>,
     /// Of the next group.
     number: GroupNumber,
@@ -147,7 +150,7 @@ impl Packer {
     fn add(&mut self, index: usize, record: &RecoveredRecord, phase: u16) {
         let pages = record.data_pages();
         let segment = self.done.last_mut().expect("one was begun");
-        let room = self.segment_pages - segment.end_page;
+        let room = self.groups_end - segment.end_page;
         if let Some(group) = segment.groups.last_mut()
             && record.phase == phase
             && group.layout.fits(1, pages)
@@ -169,7 +172,7 @@ impl Packer {
         segment.groups.push(FreshGroup { page, records: index..index + 1, number, layout });
         segment.end_page += 1 + pages;
         segment.end_sequence = record.sequence.plus(1);
-        assert!(segment.end_page <= self.segment_pages, "{record:?} is larger than a segment");
+        assert!(segment.end_page <= self.groups_end, "{record:?} is larger than a segment");
         self.number.0 += 1;
     }
 }

@@ -277,6 +277,13 @@ fn describe(log: &OpenedLog) -> Vec<(Severity, String)> {
         );
         notes.push((Severity::Info, text));
     }
+    let damaged = log.found.report.summaries_damaged;
+    if damaged > 0 {
+        let text = format!(
+            "{damaged} segments of the write log were read whole: their summaries are torn or rotten"
+        );
+        notes.push((Severity::Info, text));
+    }
     if log.staging_lost {
         let text = "a former run crashed and its staging file is gone: writes that were acknowledged after the last \
                     flush may be lost";

@@ -9,6 +9,7 @@ use forebay_core::geometry::PAGE;
 use forebay_core::ids::{IoId, SegmentId, Sequence, Uuid};
 use forebay_core::log::group::{self, GroupHeader};
 use forebay_core::log::segment::SegmentHeader;
+use forebay_core::log::summary::{self, Summarized};
 use forebay_core::pool::progress::Progress;
 use forebay_core::pool::{DiskNumber, PairId, PoolGeometry, pair};
 use forebay_core::sealed::{PAGE_LEN, Page};
@@ -124,6 +125,10 @@ impl Log {
                 self.note(io.id, flushed, through, reactor);
                 None
             }
+            // The summary of a segment has its own checksum.
+            IoOp::Write { .. } if io.checksum_piece == 0 => {
+                self.device.start(io, reactor, arena, memory)
+            }
             IoOp::Write { .. } => {
                 let header = self.sealed.take().expect("a group is sealed before it is written");
                 // As its records were staged: what memory did to the data since shows when they are read.
@@ -226,9 +231,35 @@ impl Log {
                 device::checksum(memory, data, PAGE as u32, &mut self.checksums);
                 edit(memory, page, |page| group::append(page, &record, &self.checksums));
             }
-            LogAction::SealGroup { memory: page, durable } => {
+            LogAction::SealGroup { memory: page, durable, summary } => {
                 edit(memory, page, |page| group::seal(page, durable));
                 self.sealed = Some(page);
+                if let Some(place) = summary {
+                    let group = edit(memory, page, |page| *page);
+                    memory.edit(place.offset, place.len, |out| summary::add_group(out, &group));
+                }
+            }
+            LogAction::SealSegment {
+                memory: pages,
+                segment,
+                ordinal,
+                generation,
+                first_group,
+                first_sequence,
+                groups,
+                bytes,
+            } => {
+                let (disk, nonce) = (self.disk, self.nonce);
+                let of = Summarized {
+                    disk,
+                    generation,
+                    ordinal,
+                    first_group,
+                    first_sequence,
+                    nonce,
+                    segment,
+                };
+                memory.edit(pages.offset, pages.len, |out| summary::seal(out, &of, groups, bytes));
             }
         }
     }

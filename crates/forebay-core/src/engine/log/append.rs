@@ -31,7 +31,7 @@ impl WriteLog {
             let first = grid.page_of(start);
             let wanted = (grid.page_of(range.end - 1).0 - first.0 + 1) as u32;
             let room = wanted.min(group.pages_max - group.layout.data_pages);
-            let Some(pages) = (1..=room).rev().find(|&pages| group.layout.fits(1, pages)) else {
+            let Some(pages) = (1..=room).rev().find(|&pages| group.fits(pages)) else {
                 break;
             };
             let last = PageIndex(first.0 + u64::from(pages) - 1);
@@ -68,7 +68,7 @@ impl WriteLog {
             return false;
         }
         let group = self.groups[self.open];
-        if !group.layout.fits(1, 0) {
+        if !group.fits(0) {
             return false;
         }
         let kind = RecordKind::Zero;
@@ -117,8 +117,7 @@ impl WriteLog {
             return false;
         }
         let mut segment = None;
-        // A header and a data page at least.
-        if self.segments.pages_left() < 2 {
+        if self.segment_is_full() {
             self.segments.end_last();
             segment = self.segments.begin();
             if segment.is_none() {
@@ -137,10 +136,11 @@ impl WriteLog {
             state: GroupState::Open,
             number,
             position: self.segments.head(),
-            opens_segment: segment.is_some(),
+            opens_segment: segment,
             layout: GroupLayout::default(),
             opened: now,
             pages_max,
+            summary_max: self.summary_max(segment.is_some()),
             last: Sequence(0),
         };
         // The group takes its pages when it is written; until then it is the only open one.
@@ -173,7 +173,7 @@ impl WriteLog {
 
     /// Memory of the open group that is to be written, and how many pages it is.
     pub(super) fn written_span(group: &Group) -> Span {
-        let skipped = if group.opens_segment { 0 } else { 1 };
+        let skipped = if group.opens_segment.is_some() { 0 } else { 1 };
         let pages = 1 + group.layout.pages() - skipped;
         group.memory.part(u64::from(skipped) * PAGE, u64::from(pages) * PAGE)
     }

@@ -6,6 +6,7 @@
 //!         └─ yes ─┬─ yes ─► durable write ────────────────────────────────────► written, durable
 //!                 └─ no ──► write ─► flush ───────────────────────────────────► durable
 //! ```
+//! A segment that is full gets its summary before the next group is written (`summary.rs`).
 //! A durable write says nothing of the writes before it, hence the second question.
 //!
 //! **Two at a time.** A durable write may go beside another one (`under_way.rs`), so that what comes while a group is on
@@ -59,6 +60,9 @@ impl WriteLog {
 
     /// True when the open group, which has records, is to be written now.
     fn may_write(&self, now: Nanos, two_at_a_time: bool) -> bool {
+        if self.summary_is_due() {
+            return false;
+        }
         if self.under_way.is_none() {
             return !self.gathers(now);
         }
@@ -167,6 +171,8 @@ impl Engine {
             self.counters.log_flushes += 1;
             let nothing = ByteRange::default();
             self.start_io(now, Target::Log, nothing, IoOp::Flush, IoKind::LogFlush, actions);
+        } else if log.under_way.is_none() && log.summary_is_due() {
+            self.write_summary(now, until, actions);
         } else if has_records && log.may_write(now, two_at_a_time) {
             self.write_group(now, until, actions);
         }
@@ -188,10 +194,12 @@ impl Engine {
         log.segments.note_last(group.position, group.last);
         let durable_now = log.durable_sequence;
         let header = group.header();
-        actions.push_log(LogAction::SealGroup { memory: header, durable: durable_now });
+        let summary = log.summarize(&group);
+        actions.push_log(LogAction::SealGroup { memory: header, durable: durable_now, summary });
         let memory = WriteLog::written_span(&group);
         let mut place = log.segments.place(group.position);
-        if group.opens_segment {
+        log.segments.hold(place);
+        if group.opens_segment.is_some() {
             place = Place(place.0 - 1);
         }
         let pages = memory.len / PAGE as u32;
@@ -214,6 +222,8 @@ impl Engine {
     ) {
         let log = self.log.as_mut().expect("its own I/O");
         log.under_way.end_write(number);
+        // Until now its segment could not be given to somebody else.
+        log.segments.unhold(log.segments.place(log.groups[number].position));
         if log.failed.is_some() || !status.is_ok() {
             // What was written stays in memory, whether another one was too late or this one failed.
             while log.under_way.take_ended().is_some() {}
@@ -257,9 +267,10 @@ impl Engine {
     }
 
     /// The log is not written to any more. Whoever waits for it is told; the dirty bytes are drained.
-    fn fail_log(&mut self, status: IoStatus, actions: &mut Actions) {
+    pub(super) fn fail_log(&mut self, status: IoStatus, actions: &mut Actions) {
         let log = self.log.as_mut().expect("its own I/O");
         log.failed = Some(status);
+        log.give_up_summary();
         log.keep_in_memory();
         actions.list.push(Action::Event(Event::LogFailed { status }));
         self.void_ring(self.now, status, actions);

@@ -21,8 +21,8 @@
 //! - The first error of a log write or flush is final: nothing more is appended, what is in the log is
 //!   destaged from flash and from the groups in memory.
 //!
-//! Memory: three groups (two being written, one open) and a scratch page, behind the RAM slots. Where staged records
-//! survive the process, that memory does.
+//! Memory: a segment's summary, three groups (two being written, one open) and a scratch page, behind the RAM slots. Where
+//! staged records survive the process, that of the groups does.
 
 pub(super) mod acknowledge;
 mod age;
@@ -32,6 +32,7 @@ mod read;
 mod restore;
 mod room;
 pub(super) mod segments;
+mod summary;
 mod under_way;
 
 use std::collections::VecDeque;
@@ -39,7 +40,7 @@ use std::collections::VecDeque;
 use crate::action::Span;
 use crate::config::WriteLogConfig;
 use crate::geometry::PAGE;
-use crate::ids::{FlushEpoch, GroupNumber, Nanos, Sequence};
+use crate::ids::{FlushEpoch, GroupNumber, Nanos, SegmentId, Sequence};
 use crate::log::group::GroupLayout;
 use crate::log::index::{LogIndex, PageGrid, Place};
 use crate::log::{GROUP_HEADER_PAGES, GROUPS_IN_MEMORY, group_memory_pages};
@@ -69,13 +70,15 @@ struct Group {
     number: GroupNumber,
     /// Of its header page.
     position: Position,
-    /// It is the first of its segment, and the segment's header is written with it.
-    opens_segment: bool,
+    /// It is the first of this segment with this ordinal, whose header is written with it.
+    opens_segment: Option<(SegmentId, u64)>,
     layout: GroupLayout,
     /// When it was opened.
     opened: Nanos,
     /// Data pages that there is room for in the segment.
     pages_max: u32,
+    /// Bytes that there are for it in the segment's summary.
+    summary_max: u32,
     last: Sequence,
 }
 
@@ -98,6 +101,7 @@ pub(super) struct WriteLog {
     pub config: WriteLogConfig,
     pub index: LogIndex,
     pub segments: Segments,
+    summary: summary::Gathered,
     groups: [Group; GROUPS_IN_MEMORY],
     /// The group that is open, or will be.
     open: usize,
@@ -140,7 +144,7 @@ pub(super) struct WriteLog {
 }
 
 impl WriteLog {
-    /// Pages of memory that a log needs.
+    /// Pages of memory that a log needs for its groups.
     pub(super) fn memory_pages(config: &WriteLogConfig) -> u64 {
         GROUPS_IN_MEMORY as u64 * u64::from(group_memory_pages(config.segment_pages)) + 1
     }
@@ -149,7 +153,7 @@ impl WriteLog {
         group_memory_pages(config.segment_pages) - GROUP_HEADER_PAGES
     }
 
-    /// An empty log whose memory begins at `base`.
+    /// An empty log whose memory begins at `base`, with that of the summary.
     pub(super) fn new(
         config: WriteLogConfig,
         base: u64,
@@ -157,21 +161,25 @@ impl WriteLog {
         requests_max: u32,
     ) -> WriteLog {
         let group_len = u64::from(group_memory_pages(config.segment_pages)) * PAGE;
+        let summary = Span { offset: base, len: (Self::summary_pages(&config) * PAGE) as u32 };
+        let base = base + u64::from(summary.len);
         let group = |n: usize| Group {
             memory: Span { offset: base + n as u64 * group_len, len: group_len as u32 },
             state: GroupState::Empty,
             number: GroupNumber(0),
             position: Position(0),
-            opens_segment: false,
+            opens_segment: None,
             layout: GroupLayout::default(),
             opened: Nanos(0),
             pages_max: 0,
+            summary_max: 0,
             last: Sequence(0),
         };
         let waiting = || VecDeque::with_capacity(requests_max as usize);
         WriteLog {
             index: LogIndex::new(config.segment_pages * config.slots(), grid),
             segments: Segments::new(&config),
+            summary: summary::Gathered::new(summary),
             groups: std::array::from_fn(group),
             open: 0,
             under_way: UnderWay::default(),

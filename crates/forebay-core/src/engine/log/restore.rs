@@ -3,6 +3,7 @@
 use super::super::ConfigError;
 use super::super::Engine;
 use crate::config::Mode;
+use crate::geometry::ByteRange;
 use crate::ids::{GroupNumber, Sequence};
 use crate::log::group::RecordKind;
 use crate::log::index::{LogIndex, PageGrid, Place, ZeroRecord};
@@ -38,9 +39,7 @@ impl Engine {
             let last = Sequence(segment.end_sequence.0 - 1);
             log.segments.restore(segment.segment, last);
         }
-        for record in &found.records {
-            restore_record(&mut log.index, found, record, log.config.segment_pages);
-        }
+        restore_records(&mut log.index, found, log.config.segment_pages);
         if !is_last {
             log.segments.restore(tail.segment, Sequence(found.next_sequence.0 - 1));
         }
@@ -62,25 +61,38 @@ impl Engine {
     }
 }
 
-fn restore_record(
-    index: &mut LogIndex,
-    found: &RecoveredLog,
-    record: &RecoveredRecord,
-    segment_pages: u32,
-) {
-    let RecordPlace::Log { segment, page } = record.place else { return };
+/// Records that are taken in together, so that the CPU waits for their places in the index at the same time.
+const COMPANY: usize = 64;
+
+fn restore_records(index: &mut LogIndex, found: &RecoveredLog, segment_pages: u32) {
+    let grid: PageGrid = index.grid();
+    // Slots are taken in order, so a segment's slot is its place in the list; records are in the same order.
+    let mut slot = 0;
+    for records in found.records.chunks(COMPANY) {
+        index.expect(records.iter().flat_map(|record| match record.kind {
+            RecordKind::Write => grid.pages(record.range).take(COMPANY),
+            RecordKind::Zero => grid.pages(ByteRange::default()).take(COMPANY),
+        }));
+        for record in records {
+            let RecordPlace::Log { segment, page } = record.place else { continue };
+            while found.segments[slot].segment != segment {
+                slot += 1;
+            }
+            restore_record(index, found, record, slot as u32 * segment_pages + page);
+        }
+    }
+}
+
+fn restore_record(index: &mut LogIndex, found: &RecoveredLog, record: &RecoveredRecord, at: u32) {
     let (sequence, epoch, range) = (record.sequence, record.epoch, record.range);
     if record.kind == RecordKind::Zero {
         return index.insert_zero(ZeroRecord { sequence, epoch, range, may_unmap: false });
     }
-    // Slots are taken in order, so a segment's slot is its place in the list.
-    let slot = found.segments.iter().position(|s| s.segment == segment);
-    let slot = slot.expect("a record lies in a segment that was found") as u32;
     let grid: PageGrid = index.grid();
     let first = grid.page_of(range.start).0;
     for (n, disk_page) in grid.pages(range).enumerate() {
         debug_assert_eq!(disk_page.0, first + n as u64);
-        let place = Place(slot * segment_pages + page + n as u32);
+        let place = Place(at + n as u32);
         index.insert(place, disk_page, grid.sectors(disk_page, range), sequence, epoch);
         index.store_checksum(place, found.checksums[record.first_checksum as usize + n]);
     }

@@ -10,6 +10,7 @@ use crate::config::WriteLogConfig;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{Nanos, SegmentId, Sequence};
 use crate::log::index::Place;
+use crate::log::summary;
 
 /// Pause after a lease that was not to be had.
 const LEASE_PAUSE: Nanos = Nanos::from_millis(100);
@@ -36,6 +37,8 @@ struct Segment {
 #[derive(Debug)]
 pub(in crate::engine) struct Segments {
     pages: u32,
+    /// The page where groups end.
+    groups_end: u32,
     /// Segments that it may take.
     max: u32,
     slots: Vec<Segment>,
@@ -60,6 +63,7 @@ impl Segments {
         let none = Segment { id: SegmentId(0), last: Sequence(0), readers: 0 };
         Segments {
             pages,
+            groups_end: summary::first_page(pages),
             max,
             slots: vec![none; slots as usize],
             free_slots: (0..slots).rev().collect(),
@@ -103,6 +107,11 @@ impl Segments {
         Place(self.order[segment as usize] * self.pages + page)
     }
 
+    /// Where the summary of the segment of `place` goes.
+    pub(in crate::engine) fn summary_place(&self, place: Place) -> Place {
+        Place(place.0 - place.0 % self.pages + self.groups_end)
+    }
+
     /// Where `count` pages from `place` on lie on the device.
     pub(in crate::engine) fn bytes(&self, place: Place, count: u32) -> ByteRange {
         let (slot, page) = (place.0 / self.pages, place.0 % self.pages);
@@ -116,15 +125,15 @@ impl Segments {
         a.0 + 1 == b.0 && !b.0.is_multiple_of(self.pages)
     }
 
-    /// Pages left in the last segment.
+    /// Pages left for groups in the last segment.
     pub(in crate::engine) fn pages_left(&self) -> u32 {
-        self.pages - self.next_page
+        self.groups_end.saturating_sub(self.next_page)
     }
 
     /// Takes `count` pages of the last segment; they begin at [`Segments::head`].
     pub(in crate::engine) fn take_pages(&mut self, count: u32) {
         self.next_page += count;
-        assert!(self.next_page <= self.pages);
+        assert!(self.next_page <= self.groups_end);
     }
 
     /// Begins the next segment; which, and its ordinal; `None` when none is leased.

@@ -1,18 +1,20 @@
 //! The log I/Os under way, in the order of the groups that they are about.
 //!
 //! ```text
-//!  nothing ─┬─► a flush, or a write that needs one ─► nothing
+//!  nothing ─┬─► a flush, a write that needs one, or a segment's summary ─► nothing
 //!           └─► a durable write ─► a second one beside it ─► … ─► nothing
 //! ```
 //! A durable write says nothing of the writes before it. So a second one goes beside the first only when all before
 //! the first is durable, and a group counts when its own write and all earlier ones have ended, in whichever order they do.
 
 use crate::ids::{GroupNumber, Nanos};
+use crate::log::index::Place;
 
 /// What an I/O does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogIo {
     Write { group: usize, durable: bool, has_ended: bool },
+    Summary { place: Place },
     Flush { covers: GroupNumber },
 }
 
@@ -59,8 +61,17 @@ impl UnderWay {
     }
 
     pub(super) fn start_flush(&mut self, until: Nanos, covers: GroupNumber) {
+        self.start_alone(until, LogIo::Flush { covers });
+    }
+
+    /// The summary that goes to `place`.
+    pub(super) fn start_summary(&mut self, until: Nanos, place: Place) {
+        self.start_alone(until, LogIo::Summary { place });
+    }
+
+    fn start_alone(&mut self, until: Nanos, io: LogIo) {
         assert!(self.first.is_none(), "beside {self:?}");
-        self.first = Some(Entry { io: LogIo::Flush { covers }, until, pages: 0 });
+        self.first = Some(Entry { io, until, pages: 0 });
     }
 
     /// The write of this group has ended; [`UnderWay::take_ended`] tells when its turn has come.
@@ -68,7 +79,7 @@ impl UnderWay {
         let mut entries = [&mut self.first, &mut self.second].into_iter().flatten();
         let has_ended = entries.find_map(|entry| match &mut entry.io {
             LogIo::Write { group, has_ended, .. } if *group == ended => Some(has_ended),
-            LogIo::Write { .. } | LogIo::Flush { .. } => None,
+            LogIo::Write { .. } | LogIo::Summary { .. } | LogIo::Flush { .. } => None,
         });
         *has_ended.expect("a write under way") = true;
     }
@@ -86,5 +97,13 @@ impl UnderWay {
             unreachable!("a log flush")
         };
         covers
+    }
+
+    /// The summary has ended: where it went.
+    pub(super) fn end_summary(&mut self) -> Place {
+        let Some(Entry { io: LogIo::Summary { place }, .. }) = self.first.take() else {
+            unreachable!("a summary")
+        };
+        place
     }
 }

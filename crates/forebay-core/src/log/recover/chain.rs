@@ -12,9 +12,10 @@ pub(super) fn chain<R: LogReader>(
     input: &RecoverInput<'_>,
     leased: &[LeasedSegment],
     walker: &mut Walker<'_, R>,
-    walks: &mut [Walk],
+    headers: &[SegmentHeader],
+    walks: Vec<Option<Walk>>,
 ) -> Result<RecoveredLog, RecoverError> {
-    let first = walks.first().map(|walk| walk.header);
+    let first = headers.first();
     let mut chain = Chain {
         log: RecoveredLog {
             next_group: first.map(|header| header.first_group).unwrap_or(GroupNumber(1)),
@@ -30,7 +31,13 @@ pub(super) fn chain<R: LogReader>(
         position: leased.first().map_or((SegmentId(0), 0), |lease| (lease.segment, 0)),
         found: None,
     };
-    let end = chain.join(walker, walks)?;
+    // Not more than segments hold, whatever their headers say.
+    let last = headers.last().map_or(0, |last| last.first_sequence.0);
+    let pages = headers.len() as u64 * u64::from(input.segment_pages);
+    let expected = last.saturating_sub(chain.log.next_sequence.0).min(pages) as usize;
+    chain.log.records.reserve(expected);
+    chain.log.checksums.reserve(expected);
+    let end = chain.join(walker, headers, walks)?;
     chain.check_missing(walker.durable)?;
     let Chain { mut log, joined, groups, .. } = chain;
     log.next_sequence = log.next_sequence.max(input.flushed.plus(1));
@@ -42,17 +49,17 @@ pub(super) fn chain<R: LogReader>(
     log.unused = std::mem::take(&mut walker.unused);
     add_staged(input, &mut log)?;
     drop_incomplete(&mut log);
-    for walk in walks[..joined].iter().rev() {
+    for header in headers[..joined].iter().rev() {
         // A segment that holds nothing but what was left out is void, and its group numbers are free.
-        if walk.header.first_sequence < log.next_sequence {
+        if header.first_sequence < log.next_sequence {
             break;
         }
-        log.next_group = walk.header.first_group;
+        log.next_group = header.first_group;
     }
-    let headers = walks.iter().map(|walk| walk.header.epoch);
-    let epoch = headers.chain(log.records.last().map(|record| record.epoch)).max();
+    let epochs = headers.iter().map(|header| header.epoch);
+    let epoch = epochs.chain(log.records.last().map(|record| record.epoch)).max();
     log.next_epoch = FlushEpoch(epoch.map_or(1, |epoch| epoch.0 + 1));
-    log.segments = segments(&log, &walks[..joined]);
+    log.segments = segments(&log, &headers[..joined]);
     Ok(log)
 }
 
@@ -72,17 +79,29 @@ impl Chain<'_> {
     fn join<R: LogReader>(
         &mut self,
         walker: &mut Walker<'_, R>,
-        walks: &mut [Walk],
+        headers: &[SegmentHeader],
+        mut walks: Vec<Option<Walk>>,
     ) -> Result<LogEnd, RecoverError> {
         let mut end = LogEnd::Empty;
         let mut before = None;
-        for walk in walks {
-            let segment = walk.header.segment;
-            if !self.follows(&walk.header, before.as_ref()) {
-                self.found = Some(walk.header.first_sequence);
+        // Walks one after the other, in the same memory.
+        let mut spare = headers.first().map(Walk::new);
+        for (index, header) in headers.iter().enumerate() {
+            let segment = header.segment;
+            if !self.follows(header, before) {
+                self.found = Some(header.first_sequence);
                 return Ok(LogEnd::Gap { segment });
             }
-            self.begin(&walk.header, before.as_ref())?;
+            self.begin(header, before)?;
+            let walked = walks[index].take();
+            let walk = match &walked {
+                Some(walk) => walk,
+                None => {
+                    let spare = spare.as_mut().expect("there is a header");
+                    walker.read_back(header, &headers[index + 1], spare)?;
+                    spare
+                }
+            };
             for (number, group) in walk.groups.iter().enumerate() {
                 let needed = self.input.flushed.max(walker.durable).plus(1);
                 if group.end_sequence > needed
@@ -96,9 +115,7 @@ impl Chain<'_> {
                 self.add(walk, group, end)?;
             }
             end = LogEnd::Tail { segment, page: walk.end_page };
-            before = Some(walk.header);
-            // What was taken over is not kept twice.
-            (walk.records, walk.checksums) = (Vec::new(), Vec::new());
+            before = Some(header);
         }
         Ok(end)
     }
@@ -237,16 +254,16 @@ fn drop_incomplete(log: &mut RecoveredLog) {
 }
 
 /// The segments that hold records of the log.
-fn segments(log: &RecoveredLog, walks: &[Walk]) -> Vec<RecoveredSegment> {
+fn segments(log: &RecoveredLog, headers: &[SegmentHeader]) -> Vec<RecoveredSegment> {
     let mut end = log.next_sequence;
     let mut segments = Vec::new();
-    for walk in walks.iter().rev() {
-        let first = walk.header.first_sequence;
+    for header in headers.iter().rev() {
+        let first = header.first_sequence;
         if end > first.max(log.flushed.plus(1)) {
             segments.push(RecoveredSegment {
-                segment: walk.header.segment,
-                ordinal: walk.header.ordinal,
-                first_group: walk.header.first_group,
+                segment: header.segment,
+                ordinal: header.ordinal,
+                first_group: header.first_group,
                 first_sequence: first,
                 end_sequence: end,
             });

@@ -55,6 +55,8 @@ pub struct RecoverInput<'a> {
     pub staged: &'a [&'a Page],
     /// Set when an administrator has decided to go on without records that were durable and are missing.
     pub accept_missing: bool,
+    /// Read the groups of every segment, whatever its summary says.
+    pub walk_all: bool,
 }
 
 impl RecoverInput<'_> {

@@ -1,12 +1,13 @@
 mod failures;
 mod random;
 mod staged;
+mod summaries;
 mod world;
 
 use super::*;
 use crate::ids::{Generation, Uuid};
 use crate::sealed::PAGE_LEN;
-use world::{PAGES, World, write, zero};
+use world::{GROUPS_END, PAGES, World, write, zero};
 
 /// Recovers and checks that the records are those numbered `expect`, as they were written.
 #[track_caller]
@@ -82,7 +83,7 @@ fn what_was_flushed_is_left_out_and_its_segments_are_free() {
 fn a_group_may_end_with_its_segment() {
     let mut world = World::new();
     world.open();
-    world.group(&[write(0, u64::from(PAGES - 2) * 4096)], 0);
+    world.group(&[write(0, u64::from(GROUPS_END - 2) * 4096)], 0);
     world.open();
     world.group(&[write(0, 512)], 1);
     check(&mut world, 1..3);
@@ -141,7 +142,7 @@ use crate::log::segment;
 #[test]
 fn recovery_reads_what_is_dirty_not_the_whole_log() {
     let mut world = World::new();
-    let (segments, groups) = (40, u64::from((PAGES - 1) / 2));
+    let (segments, groups) = (40, u64::from((GROUPS_END - 1) / 2));
     for _ in 0..segments {
         world.open();
         for _ in 0..groups {

@@ -1,10 +1,12 @@
-//! Reading: segment headers, groups from header to header, claims behind an end, data.
+//! Reading: segment headers, summaries, groups from header to header, claims behind an end, data.
 
 use super::input::{LeasedSegment, LogReader, RecoverInput};
 use super::{RecordPlace, RecoverError, RecoveredRecord, RecoveryReport};
-use crate::ids::{GroupNumber, SegmentId, Sequence};
-use crate::log::group::{self, GroupHeader, GroupInvalid, GroupLayout, GroupView};
+use crate::ids::{FlushEpoch, GroupNumber, SegmentId, Sequence};
+use crate::log::COUNT_MAX;
+use crate::log::group::{self, Entry, GroupHeader, GroupInvalid, GroupLayout, GroupView};
 use crate::log::segment::{SegmentHeader, SegmentInvalid};
+use crate::log::summary::{self, Summary, SummaryInvalid};
 use crate::sealed::{self, PAGE_LEN, Page, crc32c};
 
 /// Pages read at once.
@@ -17,6 +19,9 @@ pub(super) struct Walker<'a, R> {
     window: Vec<u8>,
     /// What is in `window`: segment, first page, number of pages.
     window_at: (SegmentId, u32, u32),
+    /// A summary, and pages that the last one had.
+    summary: Vec<u8>,
+    summary_pages: u32,
     /// Records up to this one were durable, says some header.
     pub durable: Sequence,
     /// Leased segments without a header, void by a later one, or with nothing that is needed.
@@ -48,6 +53,31 @@ pub(super) struct Walk {
     pub checksums: Vec<u32>,
     /// The page where the walk ended.
     pub end_page: u32,
+    /// Records up to this one were durable, says a header in it.
+    claimed: Sequence,
+}
+
+impl Walk {
+    pub(super) fn new(header: &SegmentHeader) -> Walk {
+        Walk {
+            header: *header,
+            groups: Vec::new(),
+            records: Vec::new(),
+            checksums: Vec::new(),
+            end_page: 1,
+            claimed: header.durable,
+        }
+    }
+
+    /// Begins anew with another segment, in the same memory.
+    fn renew(&mut self, header: &SegmentHeader) {
+        let Walk { mut groups, mut records, mut checksums, .. } =
+            std::mem::replace(self, Walk::new(header));
+        groups.clear();
+        records.clear();
+        checksums.clear();
+        (self.groups, self.records, self.checksums) = (groups, records, checksums);
+    }
 }
 
 impl<'a, R: LogReader> Walker<'a, R> {
@@ -57,6 +87,8 @@ impl<'a, R: LogReader> Walker<'a, R> {
             reader,
             window: vec![0; WINDOW as usize * PAGE_LEN],
             window_at: (SegmentId(0), 0, 0),
+            summary: Vec::new(),
+            summary_pages: 1,
             durable: Sequence(0),
             unused: Vec::new(),
             unwritten: Vec::new(),
@@ -120,60 +152,138 @@ impl<'a, R: LogReader> Walker<'a, R> {
         }
     }
 
-    /// Walks the groups of all segments.
-    pub(super) fn walk(&mut self, live: &[SegmentHeader]) -> Result<Vec<Walk>, RecoverError> {
-        let mut walks = Vec::with_capacity(live.len());
+    /// Walks the segments whose groups no later one claims, all of them, to be durable; `None` for the others, whose
+    /// summaries will do. From the last one on, because claims come from behind.
+    pub(super) fn walk(
+        &mut self,
+        live: &[SegmentHeader],
+    ) -> Result<Vec<Option<Walk>>, RecoverError> {
+        let mut walks: Vec<Option<Walk>> = live.iter().map(|_| None).collect();
+        let mut claimed = Sequence(0);
+        for (index, header) in live.iter().enumerate().rev() {
+            let next = live.get(index + 1);
+            let is_claimed = next.is_some_and(|next| claimed.plus(1) >= next.first_sequence);
+            if !is_claimed || self.input.walk_all {
+                let mut walk = Walk::new(header);
+                self.walk_segment(&mut walk, next.map(|next| next.first_group))?;
+                claimed = claimed.max(walk.claimed);
+                walks[index] = Some(walk);
+            }
+            claimed = claimed.max(header.durable);
+        }
+        self.hear(live, &walks);
+        Ok(walks)
+    }
+
+    /// What was claimed, in order of the log.
+    fn hear(&mut self, live: &[SegmentHeader], walks: &[Option<Walk>]) {
         for (index, header) in live.iter().enumerate() {
             if index > 0 && live[index - 1].generation < header.generation {
                 // What a restart left out, incomplete requests, is void whatever was claimed of it.
                 self.durable = self.durable.min(Sequence(header.first_sequence.0 - 1));
             }
-            self.durable = self.durable.max(header.durable);
-            let stop = live.get(index + 1).map(|next| next.first_group);
-            walks.push(self.walk_segment(header, stop)?);
+            let claimed = walks[index].as_ref().map_or(header.durable, |walk| walk.claimed);
+            self.durable = self.durable.max(claimed);
         }
-        Ok(walks)
+    }
+
+    /// What a segment before `next` holds, all of which is claimed: from its summary, or by walking it.
+    pub(super) fn read_back(
+        &mut self,
+        header: &SegmentHeader,
+        next: &SegmentHeader,
+        walk: &mut Walk,
+    ) -> Result<(), RecoverError> {
+        walk.renew(header);
+        let Err(why) = self.summarized(walk, next)? else {
+            self.report.segments_summarized += 1;
+            self.report.groups += walk.groups.len() as u64;
+            return Ok(());
+        };
+        self.report.summaries_damaged += u32::from(why == SummaryInvalid::Damaged);
+        walk.renew(header);
+        self.walk_segment(walk, Some(next.first_group))
+    }
+
+    /// Takes over from the summary of a segment what its groups before `next` hold.
+    fn summarized(
+        &mut self,
+        walk: &mut Walk,
+        next: &SegmentHeader,
+    ) -> Result<Result<(), SummaryInvalid>, RecoverError> {
+        let input = self.input;
+        let bytes = self.summary(&walk.header)?;
+        Ok(Summary::decode(bytes, &walk.header)
+            .and_then(|summary| take_summary(input, walk, summary, next)))
+    }
+
+    /// The bytes of a segment's summary, as far as there is one.
+    fn summary(&mut self, header: &SegmentHeader) -> Result<&[u8], RecoverError> {
+        let (segment, pages) = (header.segment, self.input.segment_pages);
+        let (first, max) = (summary::first_page(pages), summary::pages(pages));
+        self.summary.resize(max as usize * PAGE_LEN, 0);
+        // As long as the one before, as a rule.
+        let mut count = self.summary_pages.clamp(1, max);
+        self.read_summary(segment, first, 0..count)?;
+        if let Ok(len) = summary::length(&self.summary, header) {
+            self.summary_pages = len.div_ceil(PAGE_LEN as u32).clamp(1, max);
+            if self.summary_pages > count {
+                self.read_summary(segment, first, count..self.summary_pages)?;
+                count = self.summary_pages;
+            }
+        }
+        Ok(&self.summary[..count as usize * PAGE_LEN])
+    }
+
+    fn read_summary(
+        &mut self,
+        segment: SegmentId,
+        first: u32,
+        pages: std::ops::Range<u32>,
+    ) -> Result<(), RecoverError> {
+        let page = first + pages.start;
+        let out = &mut self.summary[pages.start as usize * PAGE_LEN..pages.end as usize * PAGE_LEN];
+        self.reader.read(segment, page, out).map_err(|error| RecoverError::Read {
+            segment,
+            page,
+            error,
+        })
     }
 
     /// Walks one segment as far as groups follow each other, at most to group `stop`; where it ends before, the
     /// rest is searched for claims.
     fn walk_segment(
         &mut self,
-        header: &SegmentHeader,
+        walk: &mut Walk,
         stop: Option<GroupNumber>,
-    ) -> Result<Walk, RecoverError> {
-        let mut walk = Walk {
-            header: *header,
-            groups: Vec::new(),
-            records: Vec::new(),
-            checksums: Vec::new(),
-            end_page: 1,
-        };
+    ) -> Result<(), RecoverError> {
+        let header = walk.header;
         let mut number = header.first_group;
         let mut sequence = header.first_sequence;
-        while walk.end_page < self.input.segment_pages && Some(number) != stop {
+        while walk.end_page < self.groups_end() && Some(number) != stop {
             let page = *self.page(header.segment, walk.end_page)?;
             let is_next = sealed::has_seal(&page, group::MAGIC)
-                && is_of(header, &GroupHeader::read(&page))
+                && is_of(&header, &GroupHeader::read(&page))
                 && GroupHeader::read(&page).number == number;
             if !is_next {
                 break;
             }
             let at = walk.end_page;
-            let layout = take(self.input, &mut walk, &page, sequence)
+            let layout = take(self.input, walk, &page, sequence)
                 .map_err(|why| RecoverError::Group { segment: header.segment, page: at, why })?;
-            self.durable = self.durable.max(GroupHeader::read(&page).durable);
+            walk.claimed = walk.claimed.max(GroupHeader::read(&page).durable);
             sequence = sequence.plus(u64::from(layout.entries));
             number.0 += 1;
         }
         self.report.groups += walk.groups.len() as u64;
         if Some(number) != stop {
             let from = walk.end_page + 1;
-            self.search(header.segment, from, |group| {
-                is_of(header, group) && group.number > number
+            let claimed = self.search(header.segment, from, |group| {
+                is_of(&header, group) && group.number > number
             })?;
+            walk.claimed = walk.claimed.max(claimed);
         }
-        Ok(walk)
+        Ok(())
     }
 
     /// Searches leased segments without a valid header for claims: a header may have rotted. What older
@@ -185,21 +295,23 @@ impl<'a, R: LogReader> Walker<'a, R> {
                 continue;
             }
             let disk = self.input.disk;
-            self.search(lease.segment, 1, |group| {
+            let claimed = self.search(lease.segment, 1, |group| {
                 group.disk == disk && group.generation == lease.generation
             })?;
+            self.durable = self.durable.max(claimed);
         }
         Ok(())
     }
 
-    /// Hears the claims of all groups from page `from` on that are `ours`.
+    /// The highest claim of all groups from page `from` on that are `ours`.
     fn search(
         &mut self,
         segment: SegmentId,
         from: u32,
         ours: impl Fn(&GroupHeader) -> bool,
-    ) -> Result<(), RecoverError> {
-        for number in from..self.input.segment_pages {
+    ) -> Result<Sequence, RecoverError> {
+        let mut claimed = Sequence(0);
+        for number in from..self.groups_end() {
             self.report.pages_searched += 1;
             let page = self.page(segment, number)?;
             if !sealed::has_seal(page, group::MAGIC) {
@@ -208,10 +320,10 @@ impl<'a, R: LogReader> Walker<'a, R> {
             let Ok(group) = GroupView::sealed(page) else { continue };
             let group = *group.header();
             if ours(&group) {
-                self.durable = self.durable.max(group.durable);
+                claimed = claimed.max(group.durable);
             }
         }
-        Ok(())
+        Ok(claimed)
     }
 
     /// The first data page of `group` whose checksum is wrong.
@@ -231,6 +343,11 @@ impl<'a, R: LogReader> Walker<'a, R> {
             }
         }
         Ok(None)
+    }
+
+    /// The page of a segment where its groups end.
+    fn groups_end(&self) -> u32 {
+        summary::first_page(self.input.segment_pages)
     }
 
     /// A page, read with those that follow it when it is not at hand.
@@ -269,46 +386,111 @@ fn take(
     sequence: Sequence,
 ) -> Result<GroupLayout, GroupInvalid> {
     let view = GroupView::sealed(page)?;
-    let layout = view.layout();
     if view.header().first_sequence != sequence {
         return Err(GroupInvalid::Field("first sequence"));
     }
-    if layout.pages() > input.segment_pages - walk.end_page {
+    let layout = view.layout();
+    if !begin_group(input, walk, sequence, layout) {
         return Err(GroupInvalid::Field("length"));
     }
-    let end_sequence = sequence.plus(u64::from(layout.entries));
-    let first_checksum = walk.checksums.len();
-    walk.groups.push(WalkedGroup {
-        page: walk.end_page,
-        end_sequence,
-        data_pages: layout.data_pages,
-        first_record: walk.records.len(),
-        first_checksum,
-    });
-    if end_sequence > input.flushed.plus(1) {
+    if needs(input, sequence, layout) {
         walk.checksums.extend((0..layout.data_pages).map(|index| view.checksum(index)));
     }
     for (sequence, first_page, entry) in view.entries() {
-        if sequence <= input.flushed {
-            continue;
-        }
-        if !input.has(entry.range) {
+        if !add_record(input, walk, sequence, (first_page, entry), view.header().phase) {
             return Err(GroupInvalid::Field("range of an entry: beyond the disk's end"));
         }
-        walk.records.push(RecoveredRecord {
-            sequence,
-            epoch: entry.epoch,
-            kind: entry.kind,
-            more: entry.more,
-            range: entry.range,
-            phase: view.header().phase,
-            place: RecordPlace::Log {
-                segment: walk.header.segment,
-                page: walk.end_page + 1 + first_page,
-            },
-            first_checksum: first_checksum as u32 + first_page,
-        });
     }
     walk.end_page += layout.pages();
     Ok(layout)
+}
+
+/// Adds the groups of a summary that are before `next` to the walk.
+fn take_summary(
+    input: &RecoverInput<'_>,
+    walk: &mut Walk,
+    mut summary: Summary<'_>,
+    next: &SegmentHeader,
+) -> Result<(), SummaryInvalid> {
+    let wrong = Err(SummaryInvalid::Damaged);
+    let count = next.first_group.0 - walk.header.first_group.0;
+    if count > u64::from(summary.groups()) {
+        return wrong;
+    }
+    let mut sequence = walk.header.first_sequence;
+    let mut epoch = FlushEpoch(0);
+    for _ in 0..count {
+        let group = summary.next_group()?;
+        if !begin_group(input, walk, sequence, group.layout) {
+            return wrong;
+        }
+        if needs(input, sequence, group.layout) {
+            walk.checksums.extend(group.checksums());
+        }
+        for record in group.entries() {
+            let Some((first_page, entry)) = record else { return wrong };
+            let is_in_order = entry.epoch >= epoch && entry.epoch.0 <= COUNT_MAX;
+            if !is_in_order || !add_record(input, walk, sequence, (first_page, entry), group.phase)
+            {
+                return wrong;
+            }
+            epoch = entry.epoch;
+            sequence = sequence.plus(1);
+        }
+        walk.end_page += group.layout.pages();
+    }
+    // A restart may have left out its last records, a session never does.
+    let is_same = next.generation == walk.header.generation;
+    let is_whole = sequence == next.first_sequence || !is_same && sequence > next.first_sequence;
+    if is_whole { Ok(()) } else { wrong }
+}
+
+/// Whether a group has records that are not destaged, so that its checksums are wanted.
+fn needs(input: &RecoverInput<'_>, first: Sequence, layout: GroupLayout) -> bool {
+    first.plus(u64::from(layout.entries)) > input.flushed.plus(1)
+}
+
+/// Begins a group at the end of the walk; false when it does not fit into the segment.
+fn begin_group(
+    input: &RecoverInput<'_>,
+    walk: &mut Walk,
+    sequence: Sequence,
+    layout: GroupLayout,
+) -> bool {
+    walk.groups.push(WalkedGroup {
+        page: walk.end_page,
+        end_sequence: sequence.plus(u64::from(layout.entries)),
+        data_pages: layout.data_pages,
+        first_record: walk.records.len(),
+        first_checksum: walk.checksums.len(),
+    });
+    layout.pages() <= summary::first_page(input.segment_pages) - walk.end_page
+}
+
+/// Adds a record of the group that was begun last, unless it is destaged; false when it is not on the disk.
+fn add_record(
+    input: &RecoverInput<'_>,
+    walk: &mut Walk,
+    sequence: Sequence,
+    (first_page, entry): (u32, Entry),
+    phase: u16,
+) -> bool {
+    if sequence <= input.flushed {
+        return true;
+    }
+    let group = walk.groups.last().expect("it was begun");
+    walk.records.push(RecoveredRecord {
+        sequence,
+        epoch: entry.epoch,
+        kind: entry.kind,
+        more: entry.more,
+        range: entry.range,
+        phase,
+        place: RecordPlace::Log {
+            segment: walk.header.segment,
+            page: walk.end_page + 1 + first_page,
+        },
+        first_checksum: group.first_checksum as u32 + first_page,
+    });
+    input.has(entry.range)
 }

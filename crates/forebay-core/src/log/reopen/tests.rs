@@ -116,6 +116,7 @@ impl Flash {
             pending: Generation(self.generation),
             staged: &[],
             accept_missing: false,
+            walk_all: false,
         };
         recover(&input, self).unwrap()
     }
@@ -172,7 +173,7 @@ impl Flash {
         sizes: &[u32],
     ) -> Result<(), Died> {
         let pages = 1 + sizes.iter().sum::<u32>();
-        if tail.page + pages > PAGES {
+        if tail.page + pages > summary::first_page(PAGES) {
             return Ok(());
         }
         let mut page = [0; PAGE_LEN];

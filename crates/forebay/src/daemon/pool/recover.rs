@@ -230,16 +230,25 @@ pub(super) fn find(
 ) -> Result<RecoveredLog, RecoverError> {
     let record = tables.disk(number).expect("there is such a disk");
     let accept_missing = record.flags.has(DiskFlags::ACCEPT_MISSING);
-    find_accepting(file, tables, number, staged, accept_missing)
+    find_by(file, tables, number, staged, Reading { accept_missing, walk_all: false })
 }
 
-/// As [`find`]; with `accept_missing` as far as the log goes, although durable records are missing.
-pub(super) fn find_accepting(
+/// How a log is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    /// As far as it goes, although durable records are missing.
+    pub accept_missing: bool,
+    /// The groups of all segments, also of those with a summary.
+    pub walk_all: bool,
+}
+
+/// As [`find`], read in this way.
+pub(super) fn find_by(
     file: &PoolFile,
     tables: &Tables,
     number: DiskNumber,
     staged: &StagedGroups,
-    accept_missing: bool,
+    Reading { accept_missing, walk_all }: Reading,
 ) -> Result<RecoveredLog, RecoverError> {
     let record = tables.disk(number).expect("there is such a disk");
     let segments: Vec<LeasedSegment> = tables.leases.log_of(number).collect();
@@ -255,6 +264,7 @@ pub(super) fn find_accepting(
         pending: record.pending,
         staged: &staged.headers(),
         accept_missing,
+        walk_all,
     };
     recover(&input, &mut Reader::new(file, tables.geometry()))
 }

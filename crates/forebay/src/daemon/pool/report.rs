@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::{self, Contents};
 use super::file::{PoolFile, PoolPage};
+use super::recover::Reading;
 use super::staging::StagedGroups;
 use super::tables::Tables;
 use super::{Dirty, host, page_offset, recover};
@@ -145,6 +146,7 @@ pub fn check(path: &Path) -> Result<CheckReport> {
                         .map(|why| format!("the log of disk '{}' ends at {why}", record.name)),
                 );
                 check_log(&file, &tables, record, &log, &mut report);
+                check_summaries(&file, &tables, number, &log, &mut report);
             }
             Err(why) => report.errors.push(format!("the log of disk '{}': {why}", record.name)),
         }
@@ -268,6 +270,35 @@ fn describe_end(report: &RecoveryReport) -> Option<String> {
         LogEnd::Gap { segment } => Some(format!(
             "a gap before segment {}: what is missing was not known to be durable",
             segment.0
+        )),
+    }
+}
+
+/// Compares what the summaries of segments say with their groups.
+fn check_summaries(
+    file: &PoolFile,
+    tables: &Tables,
+    number: DiskNumber,
+    log: &RecoveredLog,
+    report: &mut CheckReport,
+) {
+    let record = tables.disk(number).expect("there is such a disk");
+    let name = &record.name;
+    let damaged = log.report.summaries_damaged;
+    if damaged > 0 {
+        report.warnings.push(format!(
+            "the log of disk '{name}': {damaged} damaged summaries; their segments are read whole"
+        ));
+    }
+    let accept_missing = record.flags.has(DiskFlags::ACCEPT_MISSING);
+    let reading = Reading { accept_missing, walk_all: true };
+    match recover::find_by(file, tables, number, &staged(tables, record), reading) {
+        Ok(walked) if walked.records == log.records && walked.checksums == log.checksums => {}
+        Ok(_) => report.errors.push(format!(
+            "the log of disk '{name}': the summaries of its segments say something else than their groups"
+        )),
+        Err(why) => report.warnings.push(format!(
+            "the log of disk '{name}' can only be read by the summaries of its segments: {why}"
         )),
     }
 }

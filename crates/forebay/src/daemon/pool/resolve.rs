@@ -9,6 +9,7 @@ use forebay_core::pool::disk::{DiskFlags, Evidence, SessionEnd};
 use forebay_core::pool::lease::Holder;
 use forebay_core::pool::progress::Progress;
 
+use super::recover::Reading;
 use super::{Dirty, Pool, host, recover, report, staging};
 use forebay_core::geometry::PAGE;
 
@@ -39,8 +40,10 @@ impl Pool {
     /// What the log of a disk holds, as far as it goes.
     pub fn undecided(&self, number: DiskNumber) -> Undecided {
         let staged = report::staged(&self.tables, &self.record(number));
-        let read =
-            |accept| recover::find_accepting(&self.file, &self.tables, number, &staged, accept);
+        let read = |accept_missing| {
+            let reading = Reading { accept_missing, walk_all: false };
+            recover::find_by(&self.file, &self.tables, number, &staged, reading)
+        };
         let mut undecided =
             Undecided { last: self.tables.progress(number).through, ..Default::default() };
         let found = match read(false) {

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use super::super::*;
 use crate::ids::{Generation, Uuid};
-use crate::log::group::{self, Entry, GroupHeader, GroupLayout};
+use crate::log::group::{self, Entry, GroupHeader, GroupLayout, GroupView};
 use crate::log::segment::SegmentHeader;
+use crate::log::summary;
 use crate::sealed::{PAGE_LEN, Page, crc32c};
 
 /// Pages of a segment.
 pub const PAGES: u32 = 256;
+/// Where its groups end.
+pub const GROUPS_END: u32 = summary::first_page(PAGES);
 
 pub fn write(start: u64, len: u64) -> Entry {
     let range = ByteRange::at(start, len);
@@ -36,6 +39,7 @@ pub struct World {
     pub leased: Vec<LeasedSegment>,
     pub staged: Vec<Page>,
     pub accept_missing: bool,
+    pub walk_all: bool,
     /// A segment that cannot be read.
     pub broken: Option<u32>,
     /// Bytes that recovery read.
@@ -50,6 +54,8 @@ pub struct World {
     next_ordinal: u64,
     /// Segment and page where the next group goes.
     tail: (u32, u32),
+    /// Where the groups of the last segment begin.
+    groups: Vec<u32>,
 }
 
 impl World {
@@ -65,6 +71,7 @@ impl World {
             leased: Vec::new(),
             staged: Vec::new(),
             accept_missing: false,
+            walk_all: false,
             broken: None,
             header_durable: 0,
             bytes_read: 0,
@@ -74,6 +81,7 @@ impl World {
             next_sequence: 1,
             next_ordinal: 0,
             tail: (0, 0),
+            groups: Vec::new(),
         }
     }
 
@@ -125,6 +133,52 @@ impl World {
         };
         header.encode(self.page(segment, 0));
         self.tail = (segment, 1);
+        self.groups.clear();
+    }
+
+    /// Bytes of the summary of a segment.
+    pub fn summary_len(&mut self, segment: u32) -> usize {
+        let at = GROUPS_END as usize * PAGE_LEN + 76;
+        u32::from_le_bytes(self.image(segment)[at..at + 4].try_into().unwrap()) as usize
+    }
+
+    /// Makes the summary of a segment one of the segment as its header is now, with a right checksum.
+    pub fn reseal_summary(&mut self, segment: u32) {
+        let header = SegmentHeader::decode(self.page(segment, 0)).unwrap();
+        let len = self.summary_len(segment) as u32;
+        let at = GROUPS_END as usize * PAGE_LEN;
+        let summary = &mut self.image(segment)[at..];
+        let groups = u32::from_le_bytes(summary[80..84].try_into().unwrap());
+        summary::seal(summary, &(&header).into(), groups, len);
+    }
+
+    /// Writes the summary of the last segment, if there is one.
+    pub fn summarize_if_open(&mut self) {
+        if !self.leased.is_empty() {
+            self.summarize();
+        }
+    }
+
+    /// Writes the summary of the last segment.
+    pub fn summarize(&mut self) {
+        let (segment, _) = self.tail;
+        let mut bytes = vec![0; summary::GROUPS as usize];
+        for page in self.groups.clone() {
+            let (page, at) = (*self.page(segment, page), bytes.len());
+            let layout = GroupView::sealed(&page).unwrap().layout();
+            bytes.resize(at + summary::group_bytes(layout) as usize, 0);
+            summary::add_group(&mut bytes[at..], &page);
+        }
+        let len = bytes.len();
+        bytes.resize(len.next_multiple_of(PAGE_LEN), 0);
+        let header = SegmentHeader::decode(self.page(segment, 0)).unwrap();
+        let count = self.groups.len() as u32;
+        summary::seal(&mut bytes, &(&header).into(), count, len as u32);
+        let at = GROUPS_END as usize * PAGE_LEN;
+        let room = &mut self.image(segment)[at..];
+        if bytes.len() <= room.len() {
+            room[..bytes.len()].copy_from_slice(&bytes);
+        }
     }
 
     pub fn change_header(&mut self, segment: u32, change: impl Fn(&mut SegmentHeader)) {
@@ -180,6 +234,7 @@ impl World {
     /// Writes these bytes at the tail.
     pub fn put(&mut self, bytes: &[u8]) -> (u32, u32) {
         let (segment, page) = self.tail;
+        self.groups.push(page);
         let at = page as usize * PAGE_LEN;
         self.image(segment)[at..at + bytes.len()].copy_from_slice(bytes);
         self.tail.1 += (bytes.len() / PAGE_LEN) as u32;
@@ -208,6 +263,7 @@ impl World {
             pending: Generation(self.generation),
             staged: &staged,
             accept_missing: self.accept_missing,
+            walk_all: self.walk_all,
         };
         recover(&input, self)
     }
