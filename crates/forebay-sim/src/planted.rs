@@ -34,6 +34,8 @@ pub enum Planted {
     HeaderBeforeGroups,
     /// A segment's header claims that all before it is durable, which may only be written.
     EarlyClaim,
+    /// Recovery believes a segment's summary although nothing claims its groups to be durable.
+    UnclaimedSummary,
     /// That the ring must not be believed is reported without being noted.
     ForgottenVoid,
     /// A durable write of the ring is not durable.
@@ -67,7 +69,7 @@ impl Planted {
     ];
 
     /// Those that a crash at the right instant finds.
-    pub const BY_CRASH: [Planted; 7] = [
+    pub const BY_CRASH: [Planted; 8] = [
         Planted::EarlyFlush,
         Planted::VolatileLog,
         Planted::ForgottenNote,
@@ -75,6 +77,7 @@ impl Planted {
         Planted::HeaderNotFlushed,
         Planted::HeaderBeforeGroups,
         Planted::EarlyClaim,
+        Planted::UnclaimedSummary,
     ];
 
     /// Those that clients find that race with compare-and-writes.

@@ -42,6 +42,7 @@ pub(crate) struct Pool {
     pub committed: Generation,
     pub pending: Generation,
     pub disk_size: u64,
+    pub planted: Planted,
     /// Steps of the last recovery so far.
     pub steps: u64,
     /// Steps until the recovery under way dies.
@@ -52,7 +53,7 @@ pub(crate) struct Pool {
 pub(crate) type StagedGroup = (Box<Page>, Vec<u8>);
 
 impl Pool {
-    pub(crate) fn new(setup: &Setup, rng: Rng) -> Pool {
+    pub(crate) fn new(setup: &Setup, planted: Planted, rng: Rng) -> Pool {
         let (pages, segments) = setup
             .config
             .write_log
@@ -72,6 +73,7 @@ impl Pool {
             pending: Generation(0),
             steps: 0,
             dies_after: None,
+            planted,
             disk_size: setup.config.backend.size,
         }
     }

@@ -12,16 +12,17 @@ use std::collections::VecDeque;
 
 use forebay_core::config::GridOffset;
 use forebay_core::geometry::{PAGE, SECTOR};
-use forebay_core::ids::{Generation, SegmentId};
+use forebay_core::ids::{Generation, SegmentId, Sequence};
 use forebay_core::log::group::{GroupView, RecordKind};
 use forebay_core::log::recover::{
     LeasedSegment, LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, RecoveredRecord,
     recover,
 };
 use forebay_core::log::reopen::{FreshGroup, FreshSegment, Session, Tail, reopen};
+use forebay_core::log::segment::SegmentHeader;
+use forebay_core::log::summary::{self, Summary};
 use forebay_core::sealed::Page;
 
-use crate::device::Device;
 use crate::memory::Memory;
 use crate::planted::Planted;
 use crate::pool::{DISK, NONCE, Pool, StagedGroup};
@@ -101,7 +102,8 @@ impl Pool {
             accept_missing: false,
             walk_all,
         };
-        let mut reader = Reader { device: &self.device, pages: self.segment_pages };
+        let believes = !walk_all && self.planted == Planted::UnclaimedSummary;
+        let mut reader = Reader { pool: self, believes };
         recover(&input, &mut reader).unwrap_or_else(|error| panic!("recovery: {error}"))
     }
 
@@ -234,15 +236,42 @@ impl Pool {
 }
 
 struct Reader<'a> {
-    device: &'a Device,
-    pages: u32,
+    pool: &'a Pool,
+    /// Every summary is claimed by the header of the next segment.
+    believes: bool,
 }
 
 impl LogReader for Reader<'_> {
     fn read(&mut self, segment: SegmentId, page: u32, out: &mut [u8]) -> Result<(), ReadError> {
-        let start = (u64::from(segment.0 * self.pages) + u64::from(page)) * PAGE;
-        out.copy_from_slice(&self.device.bytes()[start as usize..][..out.len()]);
+        out.copy_from_slice(&self.bytes(segment, page)[..out.len()]);
+        if self.believes && page == 0 {
+            self.claim(out.first_chunk_mut().expect("a page"));
+        }
         Ok(())
+    }
+}
+
+impl Reader<'_> {
+    /// What the device has from this page on.
+    fn bytes(&self, segment: SegmentId, page: u32) -> &[u8] {
+        let start = (u64::from(segment.0 * self.pool.segment_pages) + u64::from(page)) * PAGE;
+        &self.pool.device.bytes()[start as usize..]
+    }
+
+    /// Makes a segment's header claim what the summary of the segment before says.
+    fn claim(&self, page: &mut Page) {
+        let Ok(mut header) = SegmentHeader::decode(page) else { return };
+        let held = self.pool.held.iter().map(|(&segment, &(_, ordinal))| (ordinal, segment));
+        let before = held.filter(|&(ordinal, _)| ordinal < header.ordinal).max();
+        let Some((_, segment)) = before else { return };
+        let page_0 = self.bytes(segment, 0).first_chunk().expect("a page");
+        let first = summary::first_page(self.pool.segment_pages);
+        let room = u64::from(summary::pages(self.pool.segment_pages)) * PAGE;
+        let bytes = &self.bytes(segment, first)[..room as usize];
+        if SegmentHeader::decode(page_0).is_ok_and(|of| Summary::decode(bytes, &of).is_ok()) {
+            header.durable = Sequence(header.first_sequence.0 - 1);
+            header.encode(page);
+        }
     }
 }
 

@@ -215,6 +215,13 @@ pub(crate) fn setup(seed: u64, rng: &mut Rng) -> Setup {
         (load.hot, load.length_max, load.pause_max) = (0, PAGE, Nanos::from_micros(50));
         setup.config.requests_max = 32;
     }
+    if seed % 16 == 8 {
+        // Writers that never flush: segments fill, and others begin behind them, before anything is durable.
+        (load.fua, load.weights) = (0, [3, 40, 0, 0, 3, 0, 0, 0, 0]);
+        load.length_max = 8 * PAGE;
+        let log = setup.config.write_log.as_mut().expect("a log");
+        log.destage_delay = Nanos::from_millis(1_000);
+    }
     if load.compares > 0 {
         (load.hot, load.sequential) = (1000, 0);
     }

@@ -140,7 +140,7 @@ impl<'a> World<'a> {
         backend.faults = setup.backend;
         backend.timeout = setup.config.backend_timeout;
         let flash = flash(&setup, &engine, rng.fork());
-        let pool = Pool::new(&setup, rng.fork());
+        let pool = Pool::new(&setup, planted, rng.fork());
         let version = if setup.stamped { stamp::INITIAL } else { stamp::ZEROES };
         World {
             now: Nanos(1),
