@@ -133,6 +133,8 @@ pub struct RecoveryReport {
     pub segments_summarized: u32,
     /// Segments that were walked because their summary is torn or rotten.
     pub summaries_damaged: u32,
+    /// Segments that were walked because their summary cannot be read.
+    pub summaries_unreadable: u32,
     /// Groups that were walked, or found in a summary.
     pub groups: u64,
     /// Data pages that were read to see if they are whole.

@@ -156,6 +156,8 @@ pub enum SummaryInvalid {
     Absent,
     /// Torn, rotten, or impossible.
     Damaged,
+    /// Flash does not read it.
+    Unreadable,
 }
 
 /// Bytes of the summary of the segment of `header`, whose first page is `page`.

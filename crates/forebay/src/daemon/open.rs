@@ -284,6 +284,13 @@ fn describe(log: &OpenedLog) -> Vec<(Severity, String)> {
         );
         notes.push((Severity::Info, text));
     }
+    let unreadable = log.found.report.summaries_unreadable;
+    if unreadable > 0 {
+        let text = format!(
+            "{unreadable} segments of the write log were read whole: flash does not read their summaries"
+        );
+        notes.push((Severity::Warning, text));
+    }
     if log.staging_lost {
         let text = "a former run crashed and its staging file is gone: writes that were acknowledged after the last \
                     flush may be lost";

@@ -195,30 +195,29 @@ impl<'a, R: LogReader> Walker<'a, R> {
         walk: &mut Walk,
     ) -> Result<(), RecoverError> {
         walk.renew(header);
-        let Err(why) = self.summarized(walk, next)? else {
-            self.report.segments_summarized += 1;
-            self.report.groups += walk.groups.len() as u64;
-            return Ok(());
-        };
-        self.report.summaries_damaged += u32::from(why == SummaryInvalid::Damaged);
+        match self.summarized(walk, next) {
+            Ok(()) => {
+                self.report.segments_summarized += 1;
+                self.report.groups += walk.groups.len() as u64;
+                return Ok(());
+            }
+            Err(SummaryInvalid::Absent) => {}
+            Err(SummaryInvalid::Damaged) => self.report.summaries_damaged += 1,
+            Err(SummaryInvalid::Unreadable) => self.report.summaries_unreadable += 1,
+        }
         walk.renew(header);
         self.walk_segment(walk, Some(next.first_group))
     }
 
     /// Takes over from the summary of a segment what its groups before `next` hold.
-    fn summarized(
-        &mut self,
-        walk: &mut Walk,
-        next: &SegmentHeader,
-    ) -> Result<Result<(), SummaryInvalid>, RecoverError> {
+    fn summarized(&mut self, walk: &mut Walk, next: &SegmentHeader) -> Result<(), SummaryInvalid> {
         let input = self.input;
         let bytes = self.summary(&walk.header)?;
-        Ok(Summary::decode(bytes, &walk.header)
-            .and_then(|summary| take_summary(input, walk, summary, next)))
+        take_summary(input, walk, Summary::decode(bytes, &walk.header)?, next)
     }
 
     /// The bytes of a segment's summary, as far as there is one.
-    fn summary(&mut self, header: &SegmentHeader) -> Result<&[u8], RecoverError> {
+    fn summary(&mut self, header: &SegmentHeader) -> Result<&[u8], SummaryInvalid> {
         let (segment, pages) = (header.segment, self.input.segment_pages);
         let (first, max) = (summary::first_page(pages), summary::pages(pages));
         self.summary.resize(max as usize * PAGE_LEN, 0);
@@ -240,14 +239,10 @@ impl<'a, R: LogReader> Walker<'a, R> {
         segment: SegmentId,
         first: u32,
         pages: std::ops::Range<u32>,
-    ) -> Result<(), RecoverError> {
+    ) -> Result<(), SummaryInvalid> {
         let page = first + pages.start;
         let out = &mut self.summary[pages.start as usize * PAGE_LEN..pages.end as usize * PAGE_LEN];
-        self.reader.read(segment, page, out).map_err(|error| RecoverError::Read {
-            segment,
-            page,
-            error,
-        })
+        self.reader.read(segment, page, out).map_err(|_| SummaryInvalid::Unreadable)
     }
 
     /// Walks one segment as far as groups follow each other, at most to group `stop`; where it ends before, the
@@ -355,7 +350,7 @@ impl<'a, R: LogReader> Walker<'a, R> {
         let (at, first, count) = self.window_at;
         let is_here = at == segment && (first..first + count).contains(&page);
         if !is_here {
-            let count = WINDOW.min(self.input.segment_pages - page);
+            let count = WINDOW.min(self.groups_end() - page);
             // Whatever a failed read leaves is not to be taken for a page.
             self.window_at = (segment, page, 0);
             let out = &mut self.window[..count as usize * PAGE_LEN];

@@ -290,6 +290,12 @@ fn check_summaries(
             "the log of disk '{name}': {damaged} damaged summaries; their segments are read whole"
         ));
     }
+    let unreadable = log.report.summaries_unreadable;
+    if unreadable > 0 {
+        report
+            .errors
+            .push(format!("the log of disk '{name}': {unreadable} summaries cannot be read"));
+    }
     let accept_missing = record.flags.has(DiskFlags::ACCEPT_MISSING);
     let reading = Reading { accept_missing, walk_all: true };
     match recover::find_by(file, tables, number, &staged(tables, record), reading) {
@@ -297,7 +303,7 @@ fn check_summaries(
         Ok(_) => report.errors.push(format!(
             "the log of disk '{name}': the summaries of its segments say something else than their groups"
         )),
-        Err(why) => report.warnings.push(format!(
+        Err(why) => report.errors.push(format!(
             "the log of disk '{name}' can only be read by the summaries of its segments: {why}"
         )),
     }

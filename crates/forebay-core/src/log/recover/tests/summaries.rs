@@ -91,6 +91,18 @@ fn a_summary_that_is_torn_or_rotten_is_walked_instead_and_counted() {
 }
 
 #[test]
+fn a_summary_that_cannot_be_read_is_walked_instead() {
+    let mut world = summarized();
+    world.broken_summary = Some(0);
+    let log = check(&mut world, 1..10);
+    summaries(&log, 1, 0);
+    assert_eq!(log.report.summaries_unreadable, 1);
+    // Nor is what nobody asked for read with the groups of the last segment.
+    world.broken_summary = Some(2);
+    check(&mut world, 1..10);
+}
+
+#[test]
 fn the_summary_of_an_earlier_use_of_the_segment_is_none() {
     for change in [
         |h: &mut segment::SegmentHeader| h.ordinal = 7,

@@ -42,6 +42,8 @@ pub struct World {
     pub walk_all: bool,
     /// A segment that cannot be read.
     pub broken: Option<u32>,
+    /// A segment whose summary cannot be read, and what is read with it.
+    pub broken_summary: Option<u32>,
     /// Bytes that recovery read.
     pub bytes_read: usize,
     /// A segment beginning was claimed durable up to here.
@@ -73,6 +75,7 @@ impl World {
             accept_missing: false,
             walk_all: false,
             broken: None,
+            broken_summary: None,
             header_durable: 0,
             bytes_read: 0,
             images: BTreeMap::new(),
@@ -310,6 +313,10 @@ impl World {
 impl LogReader for World {
     fn read(&mut self, segment: SegmentId, page: u32, out: &mut [u8]) -> Result<(), ReadError> {
         if self.broken == Some(segment.0) {
+            return Err(ReadError("broken".into()));
+        }
+        let end = page + (out.len() / PAGE_LEN) as u32;
+        if self.broken_summary == Some(segment.0) && end > GROUPS_END {
             return Err(ReadError("broken".into()));
         }
         self.bytes_read += out.len();
