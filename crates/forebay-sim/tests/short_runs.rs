@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_sim::setup::COMPARING;
 use forebay_sim::{Coverage, Planted, short};
 
 /// Writers that never flush, and durable ones whose groups go two at a time.
@@ -26,6 +27,16 @@ fn a_crash_at_every_point_of_short_runs_loses_nothing() {
     }
     assert!(coverage.hosts_lost > 0 && coverage.recoveries_cut > 0 && coverage.records_staged > 0);
     assert!(coverage.log_writes_beside > 0 && coverage.segments_summarized > 1000);
+}
+
+#[test]
+fn a_crash_at_every_point_of_compare_and_writes_loses_and_misjudges_nothing() {
+    let mut coverage = Coverage::default();
+    for seed in (COMPARING..).take(4) {
+        let found = short::sweep(seed, 2, 32, Planted::Nothing);
+        coverage.add(&found.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+    assert!(coverage.compares_written > 100 && coverage.miscompares > 100, "{coverage:?}");
 }
 
 #[test]

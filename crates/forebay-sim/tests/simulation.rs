@@ -97,6 +97,7 @@ fn seeds_that_found_bugs_pass() {
     let flushed_beside_the_log_too_late = [1653];
     let change_of_mode_and_epochs = [252, 279, 639, 715];
     let flush_of_an_earlier_session_fails_late = [920_387];
+    let comparison_that_raced = [2_199_023_255_669];
     let all = segment_freed_under_a_group_in_flight
         .into_iter()
         .chain(old_bytes_below_a_page_in_parts)
@@ -108,7 +109,8 @@ fn seeds_that_found_bugs_pass() {
         .chain(batch_that_never_ends_under_errors)
         .chain(flushed_beside_the_log_too_late)
         .chain(change_of_mode_and_epochs)
-        .chain(flush_of_an_earlier_session_fails_late);
+        .chain(flush_of_an_earlier_session_fails_late)
+        .chain(comparison_that_raced);
     for seed in all {
         pass(seed);
     }
