@@ -14,13 +14,13 @@ TARGET = "iqn.2026-11.local.forebay:disk"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
-def portal(server):
-    """HOST:PORT of the portal, as the start-up summary tells it."""
-    return re.search(r"iscsi://([^/\s]+)/", server.said).group(1)
+def portal(server, number=0):
+    """HOST:PORT of a portal, as the start-up summary tells it."""
+    return re.findall(r"iscsi://([^/\s]+)/", server.said)[number]
 
 
-def url(server, lun=0, target=TARGET, user=None):
-    return "iscsi://%s%s/%s/%d" % (user + "@" if user else "", portal(server), target, lun)
+def url(server, lun=0, target=TARGET, user=None, number=0):
+    return "iscsi://%s%s/%s/%d" % (user + "@" if user else "", portal(server, number), target, lun)
 
 
 def start(bed, backend="mem:100MiB", extra=(), **more):

@@ -1,6 +1,7 @@
-"""A reservation of a SCSI initiator holds on every way to the disk."""
+"""A reservation of a SCSI initiator holds on every way to the disk, and outlives what it was asked to outlive."""
 import errno
 import os
+import struct
 import threading
 
 import iscsi
@@ -11,7 +12,10 @@ from test_vhost import client as vhost_client
 
 GOOD, CONFLICT = 0x00, 0x18
 RESERVE, RELEASE = [0x16, 0, 0, 0, 0, 0], [0x17, 0, 0, 0, 0, 0]
+BUSY, CHECK = 0x08, 0x02
 REGISTER, TAKE, GIVE = 6, 1, 2  # REGISTER AND IGNORE, RESERVE, RELEASE
+APTPL = 1
+PAIR, TABLE = 4096, 256 * 4096  # a page of the pool's tables, and where they begin
 # Type: whether others may read.
 TYPES = {1: True, 3: False, 5: True, 6: False, 7: True, 8: False}
 
@@ -152,3 +156,158 @@ def virtual_machines_are_refused_what_an_initiator_has_reserved(bed):
         assert said.returncode != 0, "it was not refused"
         assert one.persistent(GIVE, kind=kind, key=7) == GOOD
     vhost_client(bed, "--check", "--queues", "2", "--wait", "block")
+
+
+def in_keys(one, action=0):
+    """PERSISTENT RESERVE IN: keys, or key and type of the reservation."""
+    assert one.status(struct.pack(">BBIBHB", 0x5e, action, 0, 0, 255, 0), read=255) == GOOD
+    length = int.from_bytes(one.sense[4:8], "big")
+    body = one.sense[8:8 + length]
+    if action == 0:
+        return [int.from_bytes(body[at:at + 8], "big") for at in range(0, length, 8)]
+    return (int.from_bytes(body[:8], "big"), body[13]) if body else None
+
+
+def capabilities(one):
+    """PTPL_C and PTPL_A of REPORT CAPABILITIES."""
+    assert one.status(struct.pack(">BBIBHB", 0x5e, 2, 0, 0, 8, 0), read=8) == GOOD
+    return bool(one.sense[2] & 1), bool(one.sense[3] & 1)
+
+
+def flash(bed):
+    return {"flash": bed.path("flash") + ":64MiB"}
+
+
+@test(forebay_only=True)
+def reservations_outlive_a_kill_and_a_stop_where_that_was_asked_for(bed):
+    disk = iscsi.start(bed, "file:" + bed.image("disk.raw", 16 * MIB), **flash(bed))
+    one = initiator(disk)
+    assert capabilities(one) == (True, False)
+    assert one.persistent(REGISTER, new_key=7, flags=APTPL) == GOOD
+    assert capabilities(one) == (True, True)
+    for kind, may_read in TYPES.items():
+        assert one.persistent(TAKE, kind=kind, key=7) == GOOD
+        disk.restart() if kind % 2 else (disk.stop(), disk.start())
+        check(attach(disk), may_read, False)  # before any initiator has come
+        other, one = initiator(disk, isid=2), initiator(disk)
+        assert other.write(0, b"O" * 512) == CONFLICT
+        assert one.write(0, b"I" * 512) == GOOD
+        assert in_keys(other) == [7] and in_keys(other, 1)[1] == kind
+        assert one.persistent(GIVE, kind=kind, key=7) == GOOD
+        check(attach(disk), True, True)
+    # The last registration says that they need not.
+    assert one.persistent(REGISTER, new_key=8) == GOOD
+    assert one.persistent(TAKE, kind=3, key=8) == GOOD
+    disk.restart()
+    check(attach(disk), True, True)
+    assert in_keys(initiator(disk)) == []
+
+
+@test(forebay_only=True)
+def a_kill_anywhere_leaves_the_last_reservation_that_was_answered_or_the_one_under_way(bed):
+    disk = iscsi.start(bed, "file:" + bed.image("disk.raw", 16 * MIB), **flash(bed))
+    one, key = initiator(disk), 1
+    assert one.persistent(REGISTER, new_key=key, flags=APTPL) == GOOD
+    answered = 0
+    for turn in range(25):
+        kills = threading.Timer(bed.random.uniform(0.0, 0.05), disk.kill)
+        kills.start()
+        try:
+            while True:
+                assert one.persistent(REGISTER, new_key=key + 1, flags=APTPL) == GOOD
+                key += 1
+                answered += 1
+        except (EOFError, ConnectionError):
+            pass
+        kills.join()
+        disk.start()
+        one = initiator(disk)
+        found = in_keys(one)
+        assert found in ([key], [key + 1]), (turn, found, key)
+        key = found[0]
+    print("%d answered" % answered)
+    assert answered > 25
+
+
+@test(forebay_only=True)
+def a_disk_without_flash_promises_nothing(bed):
+    disk = iscsi.start(bed)
+    one = initiator(disk)
+    assert capabilities(one) == (False, False)
+    assert one.persistent(REGISTER, new_key=7, flags=APTPL) == CHECK
+    assert one.sense[2 + 2] & 15 == 5 and one.sense[2 + 12] == 0x26, one.sense.hex()
+    assert one.persistent(REGISTER, new_key=7) == GOOD
+
+
+@test(forebay_only=True)
+def reservations_that_rot_are_not_taken_for_none(bed):
+    path = bed.path("flash")
+    disk = iscsi.start(bed, "file:" + bed.image("disk.raw", 16 * MIB), **flash(bed))
+    one = initiator(disk)
+    assert one.persistent(REGISTER, new_key=7, flags=APTPL) == GOOD
+    assert one.persistent(TAKE, kind=3, key=7) == GOOD
+
+    def copies():
+        with open(path, "rb") as f:
+            f.seek(TABLE)
+            table = f.read(4 * MIB)
+        is_it = lambda page: page[:8] == b"FBMETAPG" and page[14] == 4 and page[32:36] == b"\x80\0\0\0"
+        return [TABLE + at for at in range(0, len(table), PAIR) if is_it(table[at:at + PAIR])]
+
+    def rot(at):
+        with open(path, "r+b") as f:
+            f.seek(at + 100)
+            byte = f.read(1)
+            f.seek(at + 100)
+            f.write(bytes([byte[0] ^ 1]))
+
+    both = copies()
+    assert len(both) == 2
+    for at in both:
+        disk.kill()
+        rot(at)
+        disk.start()
+        check(attach(disk), False, False)
+        disk.kill()
+        rot(at)  # as it was
+    for at in both:
+        rot(at)
+    said = bed.run(disk.command, code=None, timeout=30)
+    assert said.returncode == 1 and "--discard-reservations" in said.stderr, said.stderr
+    said = bed.run([bed.program, "pool", "check", path], code=None)
+    assert "reservations of disk 'disk'" in said.stdout + said.stderr
+    bed.run([bed.program, "disk", "resolve", "disk", "--pool", path, "--discard-reservations"])
+    disk.start()
+    check(attach(disk), True, True)
+    assert in_keys(initiator(disk)) == []
+
+
+@test(forebay_only=True)
+def an_initiator_in_the_middle_of_its_login_does_not_hold_up_the_end(bed):
+    disk = iscsi.start(bed, "file:" + bed.image("disk.raw", 16 * MIB), **flash(bed))
+    one, silent, slow = initiator(disk), Initiator(disk, isid=2), Initiator(disk, isid=3)
+    slow.send(iscsi.LOGIN, 0x87, tag=0, data=b"InitiatorName=iqn.2026-01.org.example:raw\0", cut=60)
+    assert one.persistent(REGISTER, new_key=7, flags=APTPL) == GOOD
+    assert disk.stop(timeout=20) == 0
+    silent.close()
+    disk.start()
+    assert in_keys(initiator(disk)) == [7]
+
+
+@test(forebay_only=True)
+def reservations_hold_where_no_initiator_is_let_in_any_more(bed):
+    disk = iscsi.start(bed, "file:" + bed.image("disk.raw", 16 * MIB), **flash(bed))
+    one = initiator(disk)
+    assert one.persistent(REGISTER, new_key=7, flags=APTPL) == GOOD
+    assert one.persistent(TAKE, kind=1, key=7) == GOOD
+    disk.stop()
+    at = disk.command.index("--iscsi")
+    iscsi_options, disk.command[at:at + 2] = disk.command[at:at + 2], []
+    disk.start()
+    check(attach(disk), True, False)
+    disk.stop()
+    disk.command[at:at] = iscsi_options
+    disk.start()
+    one = initiator(disk)
+    assert one.persistent(3, key=7) == GOOD
+    check(attach(disk), True, True)

@@ -13,6 +13,7 @@ use crate::log::summary;
 use crate::pool::disk::DiskRecord;
 use crate::pool::lease::LeaseTable;
 use crate::pool::progress::Progress;
+use crate::pool::reservations::Reservations;
 use crate::pool::superblock::Superblock;
 use crate::pool::{DiskNumber, PoolGeometry};
 use crate::sealed::{self, PAGE_LEN, Page};
@@ -164,6 +165,7 @@ fn pool(page: &Page) {
     let number = DiskNumber(0);
     let _ = DiskRecord::decode(DISK, number, [&blank, page]);
     let _ = Progress::decode(DISK, number, [&blank, page]);
+    let _ = Reservations::decode(DISK, number, [&blank, page]);
     let geometry = PoolGeometry::new(1 << 20, 1 << 30).expect("sane");
     let _ = LeaseTable::new(geometry).decode(DISK, 0, [&blank, page]);
 }

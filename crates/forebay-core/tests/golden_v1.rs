@@ -18,6 +18,7 @@ use forebay_core::log::summary;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
 use forebay_core::pool::lease::{Holder, Lease, LeaseTable, Role};
 use forebay_core::pool::progress::Progress;
+use forebay_core::pool::reservations::Reservations;
 use forebay_core::pool::superblock::Superblock;
 use forebay_core::pool::{DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
 use forebay_core::sealed::{PAGE_LEN, Page, crc32c};
@@ -162,6 +163,10 @@ fn groups() -> [Group; 4] {
     ]
 }
 
+fn reservations() -> Reservations {
+    Reservations { disk: DISK, state: b"what a frontend wrote".to_vec() }
+}
+
 fn written() -> Image {
     let mut image = Image::default();
     for offset in SUPERBLOCKS {
@@ -176,6 +181,12 @@ fn written() -> Image {
     let progress = Progress { disk: DISK, flushed: Sequence(1), through: Sequence(100) };
     let pair = PairId::Progress(NUMBER);
     progress.encode(POOL, NUMBER, 9, image.at(geometry.pair_offset(pair, 1)));
+    reservations().encode(
+        POOL,
+        NUMBER,
+        3,
+        image.at(geometry.pair_offset(PairId::Reservations(NUMBER), 1)),
+    );
     leases().encode(POOL, 0, 4, image.at(geometry.pair_offset(PairId::Leases(0), 0)));
     for (segment, generation, ordinal, group, sequence) in [(4, 1, 0, 1, 1), (6, 2, 1, 3, 4)] {
         let header = SegmentHeader {
@@ -276,6 +287,8 @@ fn the_golden_pool_opens() {
     let geometry = geometry();
     let pair = image.pair(&geometry, PairId::Disk(NUMBER));
     assert_eq!(DiskRecord::decode(POOL, NUMBER, pair), Ok((6, Some(record()))));
+    let pair = image.pair(&geometry, PairId::Reservations(NUMBER));
+    assert_eq!(Reservations::decode(POOL, NUMBER, pair), Ok((3, reservations())));
     let mut table = LeaseTable::new(geometry);
     let pair = image.pair(&geometry, PairId::Leases(0));
     assert_eq!(table.decode(POOL, 0, pair), Ok(4));

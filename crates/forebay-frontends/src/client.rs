@@ -162,6 +162,9 @@ pub trait Client {
     /// before something completes.
     fn resume(&mut self, cx: &mut Context<'_>) -> bool;
 
+    /// Something that it may have waited for has happened beside the shard.
+    fn wake(&mut self, _cx: &mut Context<'_>) {}
+
     /// Takes no further request, finishes and answers those in flight, then closes.
     fn close(&mut self, cx: &mut Context<'_>);
 

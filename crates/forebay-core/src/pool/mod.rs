@@ -10,8 +10,8 @@
 //! ```
 //! [`superblock`]s are written once, when the pool is made, the first one last. Every other page of
 //! metadata exists twice, is written alternately and carries a version ([`pair`]), so that a torn write
-//! leaves what was there before. The table of pairs holds a [`disk`] record and a [`progress`] page per disk and
-//! the [`lease`] of every segment; [`PoolGeometry`] says where.
+//! leaves what was there before. The table of pairs holds a [`disk`] record, a [`progress`] page and a page of
+//! [`reservations`] per disk and the [`lease`] of every segment; [`PoolGeometry`] says where.
 //!
 //! What segments of the roles *cache* and *index* hold inside (the index snapshot, its journal, the
 //! write-intent map) is no part of this format yet: whoever does not know it gives them back.
@@ -21,6 +21,7 @@ pub mod fence;
 pub mod lease;
 pub mod pair;
 pub mod progress;
+pub mod reservations;
 pub mod sample;
 pub mod sidecar;
 pub mod superblock;
@@ -54,6 +55,8 @@ pub enum PairId {
     Disk(DiskNumber),
     /// The progress of a disk.
     Progress(DiskNumber),
+    /// The reservations of a disk that outlive a restart.
+    Reservations(DiskNumber),
     /// Leases of the segments from `168 × n` on.
     Leases(u32),
 }
@@ -65,7 +68,8 @@ impl PairId {
         match self {
             PairId::Disk(DiskNumber(number)) => u32::from(number),
             PairId::Progress(DiskNumber(number)) => disks + u32::from(number),
-            PairId::Leases(number) => 2 * disks + number,
+            PairId::Reservations(DiskNumber(number)) => 2 * disks + u32::from(number),
+            PairId::Leases(number) => 3 * disks + number,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! | 0 | 8 | magic `FBMETAPG` |
 //! | 8 | 4 | CRC32C of the page |
 //! | 12 | 2 | format version, 1 |
-//! | 14 | 2 | kind: 1 disk record, 2 progress, 3 leases |
+//! | 14 | 2 | kind: 1 disk record, 2 progress, 3 leases, 4 reservations |
 //! | 16 | 16 | UUID of the pool |
 //! | 32 | 4 | place in the table, from 0 |
 //! | 36 | 4 | zero |
@@ -87,7 +87,7 @@ pub(super) fn encode(
     pool: Uuid,
     pair: PairId,
     version: u64,
-    contents: &impl ContentsBytes,
+    contents: &(impl ContentsBytes + ?Sized),
     page: &mut Page,
 ) {
     assert!((1..=VERSION_MAX).contains(&version));
@@ -139,5 +139,6 @@ fn kind(pair: PairId) -> u16 {
         PairId::Disk(_) => 1,
         PairId::Progress(_) => 2,
         PairId::Leases(_) => 3,
+        PairId::Reservations(_) => 4,
     }
 }

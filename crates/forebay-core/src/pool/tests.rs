@@ -4,6 +4,7 @@ use super::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
 use super::lease::{Holder, Lease, LeaseTable, Role};
 use super::pair::PairInvalid;
 use super::progress::Progress;
+use super::reservations::{Reservations, STATE_MAX};
 use super::superblock::{Superblock, SuperblockInvalid};
 use super::*;
 use crate::ids::{Generation, Sequence, Uuid};
@@ -70,7 +71,8 @@ fn places_do_not_overlap_and_fit_the_metadata() {
         let pairs = disks
             .clone()
             .map(PairId::Disk)
-            .chain(disks.map(PairId::Progress))
+            .chain(disks.clone().map(PairId::Progress))
+            .chain(disks.map(PairId::Reservations))
             .chain((0..geometry.lease_pages()).map(PairId::Leases));
         for pair in pairs {
             places.extend([0, 1].map(|copy| geometry.pair_offset(pair, copy)));
@@ -99,12 +101,36 @@ fn sizes_outside_the_limits_are_refused() {
         "a segment of 32768 bytes: it must be a power of two from 64 KiB to 1 GiB",
     );
     check(1 << 20, 3 << 20, "room for 3 segments, at least 4 are needed");
-    check(1 << 20, 0, "room for 0 segments, at least 3 are needed");
+    check(1 << 20, 0, "room for 0 segments, at least 4 are needed");
     check(
         1 << 20,
         u64::MAX,
         "17592186044415 segments, at most 1048576 are possible: choose larger segments",
     );
+}
+
+#[test]
+fn reservations_are_read_back_or_refused() {
+    let number = DiskNumber(3);
+    let decode = |page: &Page| Reservations::decode(POOL, number, [&BLANK, page]);
+    for len in [0, 1, 1000, STATE_MAX] {
+        let reservations = Reservations { disk: Uuid([2; 16]), state: vec![7; len] };
+        let mut page = BLANK;
+        reservations.encode(POOL, number, 5, &mut page);
+        assert_eq!(decode(&page), Ok((5, reservations)));
+        for (at, byte) in [(80, 0xff), (82, 1), (88 + len.min(STATE_MAX - 1), 9)] {
+            let mut changed = page;
+            changed[at] = byte;
+            assert_eq!(decode(&changed), Err(PairInvalid::Damaged));
+            sealed::seal(&mut changed);
+            let expect = Err(PairInvalid::Field("length of its state"));
+            // A byte of a state that fills the page is a byte of the state.
+            assert!(decode(&changed) == expect || len == STATE_MAX && at > 87, "{len} {at}");
+        }
+    }
+    let mut page = BLANK;
+    progress(1).encode(POOL, number, 5, &mut page);
+    assert_eq!(decode(&page), Err(PairInvalid::Damaged), "another kind of page");
 }
 
 #[test]

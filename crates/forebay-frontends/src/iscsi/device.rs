@@ -8,10 +8,19 @@
 //! does anything else. That is soon enough: what the engine has already is serialised before whatever comes
 //! later, so that an aborted write is there before the next command looks, or never.
 //!
+//! ```text
+//! Session ──Outcome::Store──► Device ──► Keeper … ──answer──► Device, at the next call of any session ──note──► Session
+//! ```
+//! Reservations that are to outlive a restart are stored by a [`Keeper`], who may take his time. A session that waits for
+//! its answer is woken by whoever the keeper tells.
+//!
 //! What a reservation leaves to the disk's clients of other protocols is told by [`Device::next_access`], which its
 //! sessions ask after everything that they do, before anything is sent.
 //!
 //! **Invariant:** one session per nexus: a newer login of the same initiator port ends the older session.
+
+use std::fmt;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use forebay_io::reactor::SocketId;
 use slab::Slab;
@@ -40,6 +49,22 @@ pub struct Device {
     told: Vec<Access>,
     /// Reservations may have changed since.
     is_told_late: bool,
+    /// Answers of keepers.
+    stored: (Sender<Stored>, Receiver<Stored>),
+    /// For each unit the session that waits for its keeper's answer, which may be gone.
+    waits: Vec<Option<usize>>,
+    /// Answers that keepers owe.
+    owed: usize,
+}
+
+/// A unit, and whether its reservations are stored.
+type Stored = (usize, bool);
+
+/// Stores a unit's reservations where they outlive a restart.
+pub trait Keeper: Send + fmt::Debug {
+    /// Stores `state` durably, in place of what was stored before. `answer` takes whether that was done; then the sessions
+    /// of the unit are to be called. Must not wait.
+    fn keep(&mut self, state: Vec<u8>, answer: Box<dyn FnOnce(bool) + Send>);
 }
 
 /// A logical unit.
@@ -51,6 +76,8 @@ pub struct Unit {
     pub logical: LogicalUnit,
     /// The disk behind it.
     pub disk: DiskId,
+    /// Who stores its reservations; one whose export has `store_max` needs one.
+    pub keeper: Option<Box<dyn Keeper>>,
 }
 
 /// A session, as the others know it.
@@ -63,12 +90,14 @@ struct Member {
 }
 
 /// What became of a session's tasks from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     /// Those of a logical unit are aborted.
     Aborted(usize),
     /// The session is over.
     Ended,
+    /// What one of them on a logical unit wanted stored is, or not: its answer.
+    Stored(usize, Response),
 }
 
 impl Device {
@@ -77,8 +106,18 @@ impl Device {
         units.sort_by_key(|unit| unit.lun);
         let luns = units.iter().map(|unit| unit.lun).collect();
         let told = units.iter().map(|unit| unit.logical.access_of_others()).collect();
-        let (members, ended) = (Slab::new(), Vec::new());
-        Device { units, luns, members, held: 0, ended, told, is_told_late: false }
+        Device {
+            luns,
+            members: Slab::new(),
+            held: 0,
+            ended: Vec::new(),
+            told,
+            is_told_late: false,
+            stored: channel(),
+            waits: units.iter().map(|_| None).collect(),
+            owed: 0,
+            units,
+        }
     }
 
     /// A session begins; an older one of the same initiator port ends. Its number.
@@ -108,6 +147,9 @@ impl Device {
 
     /// What happened to the session since it was asked last.
     pub fn notes(&mut self, session: usize) -> Vec<Note> {
+        if self.owed > 0 {
+            self.take_stored();
+        }
         std::mem::take(&mut self.members[session].notes)
     }
 
@@ -132,6 +174,40 @@ impl Device {
         };
         self.is_told_late |= !matches!(outcome, Outcome::Medium(_));
         outcome
+    }
+
+    /// A unit's keeper is to store `state`; a note tells the session what to answer.
+    pub fn store(&mut self, session: usize, unit: usize, state: Vec<u8>) {
+        self.owed += 1;
+        self.waits[unit] = Some(session);
+        let sender = self.stored.0.clone();
+        // Without the target there is nobody who would wait.
+        let answer = move |is_stored| {
+            let _ = sender.send((unit, is_stored));
+        };
+        match &mut self.units[unit].keeper {
+            Some(keeper) => keeper.keep(state, Box::new(answer)),
+            None => answer(false),
+        }
+    }
+
+    /// Lets what keepers have stored come into force.
+    fn take_stored(&mut self) {
+        while let Ok((unit, is_stored)) = self.stored.1.try_recv() {
+            self.owed -= 1;
+            let (response, abort) = self.units[unit].logical.stored(is_stored);
+            self.is_told_late = true;
+            for (_, member) in &mut self.members {
+                let is_hit = member.nexuses.get(unit).is_some_and(|nexus| abort.contains(nexus));
+                if is_hit && !member.notes.contains(&Note::Aborted(unit)) {
+                    member.notes.push(Note::Aborted(unit));
+                }
+            }
+            // Whoever has that place by now waits for nothing of this unit.
+            if let Some(member) = self.waits[unit].take().and_then(|it| self.members.get_mut(it)) {
+                member.notes.push(Note::Stored(unit, response));
+            }
+        }
     }
 
     /// A disk whose other clients may from now on what they might not before, or the other way round; `None` when

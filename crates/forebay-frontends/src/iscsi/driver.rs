@@ -228,6 +228,10 @@ impl Client for Connection {
         });
     }
 
+    fn wake(&mut self, cx: &mut Context<'_>) {
+        self.with(cx, |_, _, _| {});
+    }
+
     fn give_up(&mut self, cx: &mut Context<'_>) {
         self.with(cx, |connection, cx, device| {
             if connection.phase == Phase::Draining && connection.session.is_answered() {
@@ -279,6 +283,10 @@ impl Connection {
         let mut device = lock(&device);
         if self.phase != Phase::Closed {
             self.session.begin(cx.now, &mut device);
+            if self.session.has_stored() {
+                let session = &mut self.session;
+                self.outbox.append(|out| session.answer_stored(&mut device, out));
+            }
             if self.session.is_over() {
                 self.close_socket(cx, &mut device);
             }

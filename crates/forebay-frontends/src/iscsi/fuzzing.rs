@@ -104,6 +104,7 @@ impl World {
             lun: Lun::new(0).expect("a number"),
             logical: LogicalUnit::new(export),
             disk: DiskId(0),
+            keeper: None,
         };
         let mut device = Device::new(vec![unit]);
         let initiator = Initiator { name: "iqn.2026-01.x:host".to_owned(), isid: [1; 6] };

@@ -109,6 +109,8 @@ pub struct Session {
     /// When a ping was sent, if nothing was heard since.
     pinged: Option<Nanos>,
     is_over: bool,
+    /// Answers to tasks whose unit waited for something to be stored.
+    stored: Vec<(u32, Response)>,
     /// Bytes of the disks' memory that tasks have.
     bytes: u64,
     /// No task must have its data before.
@@ -140,6 +142,7 @@ impl Session {
             transfer_serial: 0,
             pinged: None,
             is_over: false,
+            stored: Vec::new(),
             bytes: 0,
             data_deadline: Nanos::NEVER,
             now: Nanos(0),
@@ -207,10 +210,32 @@ impl Session {
         for note in device.notes(self.member) {
             match note {
                 Note::Aborted(unit) => self.abort_where(device, |task| task.unit == Some(unit)),
+                Note::Stored(unit, response) => {
+                    let waits =
+                        |task: &Task| task.phase == Phase::Storing && task.unit == Some(unit);
+                    let at = self.tasks.iter().position(|task| task.as_ref().is_some_and(waits));
+                    self.stored.extend(at.map(|key| (key as u32, response)));
+                }
                 Note::Ended => {
                     self.is_over = true;
                     self.abort_where(device, |_| true);
                 }
+            }
+        }
+    }
+
+    /// True when [`Session::answer_stored`] has something to say.
+    pub fn has_stored(&self) -> bool {
+        !self.stored.is_empty()
+    }
+
+    /// Answers tasks whose unit waited for something to be stored.
+    pub fn answer_stored(&mut self, device: &mut Device, out: &mut Vec<u8>) {
+        for (key, response) in std::mem::take(&mut self.stored) {
+            // It may have been aborted at the same time.
+            let task = self.tasks[key as usize].as_ref();
+            if task.is_some_and(|task| task.phase == Phase::Storing) {
+                self.answer(device, key, response, out);
             }
         }
     }
@@ -405,14 +430,13 @@ impl Session {
                 self.go_on(device, key, out);
             }
             Outcome::Medium(medium) => return self.act_on_medium(device, key, medium, out),
-            Outcome::Settle { response, store, abort } => {
+            Outcome::Store(state) => {
                 let unit = self.task(key).unit.expect("a unit said so");
-                if store {
-                    // Nothing is stored yet: what must survive a restart is refused.
-                    let response = device.units[unit].logical.not_stored();
-                    self.answer(device, key, response, out);
-                    return Step::Done;
-                }
+                self.task_mut(key).phase = Phase::Storing;
+                device.store(self.member, unit, state);
+            }
+            Outcome::Settle { response, abort } => {
+                let unit = self.task(key).unit.expect("a unit said so");
                 if device.abort_nexuses(self.member, unit, &abort) {
                     let tag = self.task(key).tag;
                     self.abort_where(device, |task| task.unit == Some(unit) && task.tag != tag);

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Collecting ──all data──► Queued ──► Running ──engine──► answered
-//!     └────── aborted ───────┴──► gone      └─ aborted ──► Aborted ──engine──► gone
+//!     ├────── aborted ───────┴──► gone      └─ aborted ──► Aborted ──engine──► gone
+//!     └──all parameters──► Storing ──stored──► answered, or aborted: gone
 //! ```
 //! Data come in order (DataPDUInOrder, DataSequenceInOrder): with the command, then unsolicited until a
 //! PDU says that it was the last, then as R2Ts ask for them. What does not fit that order fails the
@@ -29,6 +30,8 @@ pub enum Phase {
     Queued,
     /// The engine has it.
     Running,
+    /// Its unit waits for something to be stored.
+    Storing,
     /// It has no answer; the engine still has it, or data are on their way to its memory.
     Aborted,
 }

@@ -18,8 +18,9 @@ pub struct Export {
     pub read_only: bool,
     /// True: a volatile write cache, which initiators flush; they can change it.
     pub write_cache: bool,
-    /// `LogicalUnit::persistent` can be stored: reservations may be asked to outlive a restart.
-    pub stores: bool,
+    /// Bytes of reservations that can be stored for it, so that they outlive a restart where that is asked for; 0: it
+    /// is refused.
+    pub store_max: usize,
     /// Bytes of the longest write that loss of power leaves whole or undone; 0: not promised. A
     /// multiple of 512.
     pub atomic_write_max: u32,
@@ -50,7 +51,7 @@ impl Export {
             physical_block: 4096,
             read_only: false,
             write_cache: true,
-            stores: false,
+            store_max: 0,
             atomic_write_max: 0,
             ports: Vec::new(),
         }

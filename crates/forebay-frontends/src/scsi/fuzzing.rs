@@ -22,6 +22,7 @@ pub fn scsi_commands(data: &[u8]) {
         initiator: Initiator { name: name.to_owned(), isid: [0; 6] },
         port,
     };
+    let mut state = Vec::new();
     let mut ids = [unit.attach(nexus("iqn.a", 1)), unit.attach(nexus("iqn.b", 2))];
     while let Some((head, tail)) = rest.split_first_chunk::<19>() {
         let len = usize::from(u16::from_be_bytes([head[1], head[2]])) % 2048;
@@ -34,10 +35,12 @@ pub fn scsi_commands(data: &[u8]) {
                 unit.detach(id);
                 ids[usize::from(head[0] & 1)] = unit.attach(nexus("iqn.c", 1));
             }
-            2 => restart(&unit),
+            2 => restart(&unit, &state),
             _ => {
                 let cdb = Cdb(*head[3..].first_chunk().expect("sixteen bytes"));
-                run(&mut unit, id, cdb, list, head[0]);
+                if let Some(stored) = run(&mut unit, id, cdb, list, head[0]) {
+                    state = stored;
+                }
             }
         }
     }
@@ -48,14 +51,15 @@ fn export(setup: u8) -> Export {
     Export {
         read_only: setup & 7 == 7,
         write_cache: setup & 8 == 0,
-        stores: setup & 16 == 0,
+        store_max: [4008, 0, 100][usize::from(setup >> 4) % 3],
         atomic_write_max: u32::from(setup >> 6) * 4096,
         ports: vec![port(1), port(2)],
         ..Export::new("fuzz", SIZE)
     }
 }
 
-fn run(unit: &mut LogicalUnit, id: NexusId, cdb: Cdb, list: &[u8], how: u8) {
+/// What it wants stored, if that succeeds.
+fn run(unit: &mut LogicalUnit, id: NexusId, cdb: Cdb, list: &[u8], how: u8) -> Option<Vec<u8>> {
     let command = Command { cdb, data_out: list.len() as u32, luns: &[Lun::ZERO] };
     let outcome = match unit.command(id, &command) {
         Outcome::DataOut(len) => {
@@ -67,11 +71,21 @@ fn run(unit: &mut LogicalUnit, id: NexusId, cdb: Cdb, list: &[u8], how: u8) {
     match outcome {
         Outcome::Done(response) => check_response(&response),
         Outcome::DataOut(_) => panic!("a parameter list is asked for once"),
-        Outcome::Settle { response, store, abort } => {
+        Outcome::Store(state) => {
+            assert!(state.len() <= unit.export().store_max);
+            let is_stored = how & 8 != 0;
+            // Others are told to come again.
+            let (again, _) = (unit.command(id, &command), unit.access_of_others());
+            assert!(matches!(again, Outcome::Done(_)));
+            let (response, abort) = unit.stored(is_stored);
             check_response(&response);
-            check_response(&unit.not_stored());
-            assert!(store || !abort.is_empty());
+            assert!(is_stored == (response.status == Status::Good));
             assert!(!abort.contains(&id), "its own tasks go on");
+            return is_stored.then_some(state);
+        }
+        Outcome::Settle { response, abort } => {
+            check_response(&response);
+            assert!(!abort.is_empty() && !abort.contains(&id), "its own tasks go on");
         }
         Outcome::Medium(medium) => {
             check_medium(unit, &medium, command.data_out);
@@ -85,6 +99,7 @@ fn run(unit: &mut LogicalUnit, id: NexusId, cdb: Cdb, list: &[u8], how: u8) {
             check_response(&unit.medium_done(id, &medium, done));
         }
     }
+    None
 }
 
 fn check_response(response: &Response) {
@@ -140,18 +155,51 @@ fn check_medium(unit: &LogicalUnit, medium: &Medium, data_out: u32) {
     }
 }
 
-/// What a unit wants stored is what another one understands, and says again.
-fn restart(unit: &LogicalUnit) {
+/// What a unit wants stored is what another one understands; damaged it is refused, or makes sense.
+fn restart(unit: &LogicalUnit, state: &[u8]) {
     let mut again = LogicalUnit::new(unit.export().clone());
-    again.restore(&unit.persistent()).expect("what it said itself");
-    assert_eq!(again.persistent(), unit.persistent());
+    again.restore(state).expect("what it said itself");
+    let (after, before) = (&again.persistent, &unit.persistent);
+    assert_eq!(state.is_empty(), !before.outlives_restart);
+    if !state.is_empty() {
+        assert_eq!(after.registrations, before.registrations);
+        assert_eq!(after.reservation, before.reservation);
+    }
+}
+
+/// What may be found where reservations were stored, behind its checksum. With the feature `planted-bugs` this must
+/// fail soon.
+pub fn scsi_stored(data: &[u8]) {
+    let checksum = forebay_core::sealed::crc32c(data).to_le_bytes();
+    let state = [b"FBSCSIPR", &checksum[..], data].concat();
+    let mut unit = LogicalUnit::new(export(0));
+    if unit.restore(&state).is_err() {
+        assert!(!unit.persistent.has_registrations(), "nothing was taken");
+        return;
+    }
+    let held = unit.persistent.reservation.clone();
+    let is_registered =
+        |nexus: &Nexus| unit.persistent.registrations.iter().any(|it| it.nexus == *nexus);
+    if let Some(held) = held {
+        assert!(
+            unit.persistent.has_registrations() && held.holder.as_ref().is_none_or(is_registered)
+        );
+    }
+    assert_eq!(unit.persistent.encode(), state, "one form for each state");
+    let id = unit
+        .attach(Nexus { initiator: Initiator { name: "iqn.a".to_owned(), isid: [0; 6] }, port: 1 });
+    for action in 0..4 {
+        let mut cdb = [0; CDB_LEN];
+        (cdb[0], cdb[1], cdb[7]) = (0x5e, action, 0xff);
+        run(&mut unit, id, Cdb(cdb), &[], 0);
+    }
 }
 
 #[cfg(all(test, not(feature = "planted-bugs")))]
 mod tests {
     use proptest::prelude::*;
 
-    use super::scsi_commands;
+    use super::{scsi_commands, scsi_stored};
 
     /// Operation codes that there are, more often than others.
     const CODES: &[u8] = &[
@@ -193,6 +241,14 @@ mod tests {
         }
 
         #[test]
+        fn no_stored_bytes_break_a_promise(
+            head in prop::collection::vec(byte(), 8),
+            registrations in prop::collection::vec(prop::collection::vec(byte(), 17..24), 0..4),
+        ) {
+            scsi_stored(&[vec![1, 0], head[2..].to_vec(), registrations.concat()].concat());
+        }
+
+        #[test]
         fn no_bytes_break_a_promise(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
             scsi_commands(&bytes);
         }
@@ -201,7 +257,13 @@ mod tests {
 
 #[cfg(all(test, feature = "planted-bugs"))]
 mod planted {
-    use super::scsi_commands;
+    use super::{scsi_commands, scsi_stored};
+
+    #[test]
+    #[should_panic(expected = "index out of bounds")]
+    fn a_holder_beyond_the_registrations_is_noticed() {
+        scsi_stored(&[1, 0, 0, 0, 1, 0, 7, 0]);
+    }
 
     #[test]
     #[should_panic(expected = "Unmap")]

@@ -6,7 +6,8 @@
 //!   command(nexus, CDB) ──────────────► Done(answer)
 //!                                       DataOut(len) ── parameters(list) ──► Done | Medium | Settle
 //!                                       Medium(reads, writes, flushes) ── medium_done ──► answer
-//!                                       Settle(store, abort, then the answer)
+//!                                       Settle(abort, then the answer)
+//!                                       Store(reservations) ── stored ──► answer
 //! ```
 //!
 //! It does no I/O: the transport moves data between the initiator and the disk's engine as

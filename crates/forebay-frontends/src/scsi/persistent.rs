@@ -10,7 +10,8 @@
 //! ```
 //! This file is the state and its rules, without commands: an operation changes the state, and says in
 //! [`Effects`] who is to be told what and whose tasks are to be aborted. `output.rs` reads PERSISTENT
-//! RESERVE OUT, `input.rs` answers PERSISTENT RESERVE IN, `stored.rs` is the form that outlives a restart.
+//! RESERVE OUT, `settle.rs` lets what it changes come into force, `input.rs` answers PERSISTENT RESERVE IN, `stored.rs` is
+//! the form that outlives a restart.
 //!
 //! A registration belongs to a nexus: initiator port and target port. With ALL_TG_PT one is made for
 //! each port of the disk. **Invariants:** a holder is registered; a nexus is registered once; at most
@@ -24,11 +25,13 @@ mod input;
 mod output;
 mod preempt;
 mod register;
+mod settle;
 mod stored;
 mod transport_id;
 
 pub(super) use input::{read_full_status, read_keys, read_reservation, report_capabilities};
 pub(super) use output::{out, take};
+pub(super) use settle::Pending;
 pub use stored::InvalidState;
 
 /// Registrations of one disk.

@@ -40,6 +40,7 @@ impl LogicalUnit {
 
     /// True when `nexus` is exempt from registrations (CRH); a conflict when there are some and it is not.
     fn is_compatible(&self, nexus: NexusId) -> Result<bool, Refusal> {
+        self.check_pending()?;
         if !self.persistent.has_registrations() {
             return Ok(false);
         }

@@ -70,13 +70,12 @@ pub enum Outcome {
     DataOut(u32),
     /// Work on the medium, then call `LogicalUnit::medium_done`.
     Medium(Medium),
+    /// These bytes are to be stored durably, in place of those before, then call `LogicalUnit::stored`.
+    Store(Vec<u8>),
     /// The answer, after other things were done.
     Settle {
         /// The answer.
         response: Response,
-        /// `LogicalUnit::persistent` has to be stored durably first; `LogicalUnit::not_stored` is the
-        /// answer when that fails.
-        store: bool,
         /// All tasks of these nexuses on this logical unit are aborted first, without answers.
         abort: Vec<super::NexusId>,
     },

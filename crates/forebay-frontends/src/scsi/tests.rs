@@ -27,6 +27,10 @@ struct World {
     a: NexusId,
     b: NexusId,
     c: NexusId,
+    /// What is stored.
+    flash: Vec<u8>,
+    /// Nothing more can be.
+    flash_fails: bool,
 }
 
 fn export() -> Export {
@@ -38,7 +42,7 @@ fn export() -> Export {
     };
     let uuid = Some(*b"0123456789abcdef");
     let ports = vec![port(1, 1), port(2, 1), port(7, 2)];
-    Export { uuid, stores: true, ports, ..Export::new("db", BLOCKS * 512) }
+    Export { uuid, store_max: 4008, ports, ..Export::new("db", BLOCKS * 512) }
 }
 
 fn nexus(name: &str, port: u16) -> Nexus {
@@ -66,7 +70,11 @@ impl World {
             id
         };
         let (a, b, c) = (attach("a", 1), attach("b", 1), attach("c", 2));
-        World { unit, a, b, c }
+        World::with(unit, [a, b, c], Vec::new())
+    }
+
+    fn with(unit: LogicalUnit, [a, b, c]: [NexusId; 3], flash: Vec<u8>) -> World {
+        World { unit, a, b, c, flash, flash_fails: false }
     }
 
     /// Sends a command of A with `list` as Data-Out.
@@ -74,9 +82,26 @@ impl World {
         self.send(self.a, bytes, list)
     }
 
-    /// Sends a command, with a parameter list if it wants one. Data-Out of a medium command: zeroes of
-    /// the length of `list`.
+    /// Sends a command, with a parameter list if it wants one, and stores what it wants stored. Data-Out of a
+    /// medium command: zeroes of the length of `list`.
     fn send(&mut self, from: NexusId, bytes: &[u8], list: &[u8]) -> Outcome {
+        match self.begin(from, bytes, list) {
+            Outcome::Store(_) if self.flash_fails => {
+                let (response, abort) = self.unit.stored(false);
+                assert!(abort.is_empty());
+                Outcome::Done(response)
+            }
+            Outcome::Store(state) => {
+                self.flash = state;
+                let (response, abort) = self.unit.stored(true);
+                Outcome::Settle { response, abort }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The same, without storing.
+    fn begin(&mut self, from: NexusId, bytes: &[u8], list: &[u8]) -> Outcome {
         let command = command(bytes, list.len() as u32);
         match self.unit.command(from, &command) {
             Outcome::DataOut(len) => {
@@ -134,9 +159,9 @@ fn words(outcome: &Outcome) -> String {
         Outcome::Done(response) => response_words(response),
         Outcome::DataOut(len) => format!("wants {len}"),
         Outcome::Medium(medium) => medium_words(medium),
-        Outcome::Settle { response, store, abort } => {
-            let store = if *store { " store" } else { "" };
-            format!("{}{store} abort {}", response_words(response), abort.len())
+        Outcome::Store(state) => format!("store {}", state.len()),
+        Outcome::Settle { response, abort } => {
+            format!("{} abort {}", response_words(response), abort.len())
         }
     }
 }

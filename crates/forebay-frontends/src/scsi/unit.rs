@@ -17,9 +17,9 @@ use super::lun::Lun;
 use super::mode::Settings;
 use super::nexus::{Nexus, NexusId, Nexuses};
 use super::opcodes::{self, Class};
-use super::persistent::{InvalidState, Persistent};
+use super::persistent::{InvalidState, Pending, Persistent};
 use super::sense::{Code, Key, Sense};
-use super::task::{Cdb, Command, Done, Medium, Outcome, Response};
+use super::task::{Cdb, Command, Done, Medium, Outcome, Response, Status};
 use super::{capacity, report};
 
 /// Bytes of a logical block.
@@ -35,6 +35,8 @@ pub struct LogicalUnit {
     /// Who holds RESERVE.
     pub(super) reserved: Option<NexusId>,
     pub(super) persistent: Persistent,
+    /// What becomes of that when it is stored.
+    pub(super) pending: Option<Pending>,
 }
 
 /// A command at work: what the functions of the table get.
@@ -53,6 +55,8 @@ pub(super) enum Refusal {
     Check(Sense),
     /// RESERVATION CONFLICT.
     Conflict,
+    /// BUSY.
+    Busy,
 }
 
 /// What the functions of the table answer.
@@ -77,6 +81,7 @@ impl LogicalUnit {
             nexuses: Nexuses::default(),
             reserved: None,
             persistent: Persistent::default(),
+            pending: None,
         }
     }
 
@@ -147,13 +152,7 @@ impl LogicalUnit {
         self.check(sense)
     }
 
-    /// What is to be stored durably, to be given to [`LogicalUnit::restore`] at the next start; empty
-    /// when nothing is.
-    pub fn persistent(&self) -> Vec<u8> {
-        self.persistent.encode()
-    }
-
-    /// Takes what [`LogicalUnit::persistent`] said before a restart; before any nexus is attached.
+    /// Takes what [`Outcome::Store`] had stored last before a restart; before any nexus is attached.
     ///
     /// # Errors
     /// The bytes are not what it said; nothing was taken.
@@ -161,11 +160,6 @@ impl LogicalUnit {
         assert!(self.nexuses.iter().next().is_none(), "before any nexus is attached");
         self.persistent = Persistent::decode(state)?;
         Ok(())
-    }
-
-    /// The answer to a command when what it wanted stored could not be.
-    pub fn not_stored(&self) -> Response {
-        self.check(Sense::new(Key::HardwareError, Code::INTERNAL_TARGET_FAILURE))
     }
 
     /// The disk has another size; initiators are told.
@@ -237,11 +231,12 @@ impl LogicalUnit {
             Ok(outcome) => outcome,
             Err(Refusal::Check(sense)) => Outcome::Done(self.check(sense)),
             Err(Refusal::Conflict) => Outcome::Done(Response::CONFLICT),
+            Err(Refusal::Busy) => Outcome::Done(Response::of(Status::Busy)),
         }
     }
 
     /// CHECK CONDITION in the format that initiators chose.
-    fn check(&self, sense: Sense) -> Response {
+    pub(super) fn check(&self, sense: Sense) -> Response {
         Response::check(sense.in_format(self.settings.descriptor_sense))
     }
 

@@ -50,7 +50,8 @@ Without a choice nothing is changed.
 Examples:
   forebay disk resolve db --pool /nvme/pool
   forebay disk resolve db --pool /nvme/pool --use-log
-  forebay disk resolve db --pool /nvme/pool --discard-log 1.3GiB")]
+  forebay disk resolve db --pool /nvme/pool --discard-log 1.3GiB
+  forebay disk resolve db --pool /nvme/pool --discard-reservations")]
     Resolve(ResolveArgs),
 }
 
@@ -127,6 +128,9 @@ pub struct ResolveArgs {
     /// Give up what is in the log: AMOUNT is how much, as it is shown
     #[arg(long, value_name = "AMOUNT")]
     pub discard_log: Option<String>,
+    /// Give up the persistent reservations of SCSI initiators that are stored for it
+    #[arg(long, conflicts_with_all = ["use_log", "discard_log"])]
+    pub discard_reservations: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -1,4 +1,5 @@
-//! `forebay disk resolve`: decides about the log of a disk that was refused, with its pool and primary storage locked.
+//! `forebay disk resolve`: decides about the log or the reservations of a disk that was refused, with its pool and primary
+//! storage locked.
 
 use std::io::Write as _;
 
@@ -9,7 +10,7 @@ use crate::daemon::fence::resolve::Sides;
 
 /// Shows both sides, or carries out what was decided.
 pub(super) fn resolve(args: &ResolveArgs) -> Result<()> {
-    let sides = Sides::open(&args.pool, &args.disk.0)?;
+    let mut sides = Sides::open(&args.pool, &args.disk.0)?;
     let shown = serde_json::to_value(sides.shown())?;
     let (text, decided) = match (&args.discard_log, args.use_log) {
         (Some(amount), _) => {
@@ -19,6 +20,10 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<()> {
         (None, true) => {
             sides.use_log()?;
             ("the log goes on when the disk is started", "use-log")
+        }
+        (None, false) if args.discard_reservations => {
+            sides.discard_reservations()?;
+            ("its persistent reservations are given up", "discard-reservations")
         }
         (None, false) if args.json => ("", "nothing"),
         (None, false) => {

@@ -30,10 +30,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::listener::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, ListenerState, Place};
 use super::pool::host;
+use super::reservations::Kept;
 use crate::config::iscsi::IscsiSpec;
 use crate::config::values::Name;
 use crate::shard::DiskHandle;
 
+/// The relative target port identifier of each target's one port. A disk is a unit of one target only, and stored
+/// reservations name the port: it must not depend on what other targets there are.
+const PORT: u16 = 1;
 /// Time for a discovery.
 const DISCOVERY_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -58,14 +62,14 @@ struct Behind {
     device: SharedDevice,
     disks: Vec<DiskId>,
     handle: DiskHandle,
-    /// The number of the target port.
-    port: u16,
 }
 
 /// A disk that is to be a logical unit.
 pub struct UnitDisk {
     /// What initiators see of it.
     pub export: scsi::Export,
+    /// The reservations that it had, where they are kept over a restart.
+    pub(super) kept: Option<Kept>,
     /// Where it lives.
     pub handle: DiskHandle,
 }
@@ -79,9 +83,9 @@ pub async fn bind(
     disk: impl Fn(&Name) -> Option<UnitDisk>,
 ) -> Result<Vec<IscsiPortal>> {
     let mut places: BTreeMap<&str, (u32, Vec<&IscsiSpec>, Served)> = BTreeMap::new();
-    for (spec, port) in targets.iter().zip(1..) {
+    for spec in targets {
         let target = target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
-        let Some(behind) = behind(spec, port, &disk) else { continue };
+        let Some(behind) = behind(spec, &disk) else { continue };
         let behind = Arc::new(behind);
         for place in &spec.portals {
             let (room, specs, served) = places.entry(&place.0).or_insert_with(|| {
@@ -127,31 +131,37 @@ fn target(spec: &IscsiSpec) -> Result<Target> {
 }
 
 /// The target's logical units; `None` when none of its disks is served.
-fn behind(
-    spec: &IscsiSpec,
-    port: u16,
-    disk: &impl Fn(&Name) -> Option<UnitDisk>,
-) -> Option<Behind> {
+fn behind(spec: &IscsiSpec, disk: &impl Fn(&Name) -> Option<UnitDisk>) -> Option<Behind> {
     let mut handle = None;
     let mut units = Vec::new();
     for (number, name) in &spec.luns {
         let Some(mut found) = disk(name) else { continue };
         found.export.ports = vec![scsi::Port {
-            relative: port,
+            relative: PORT,
             group: PORTAL_GROUP,
             target: spec.target.0.clone(),
             portal_group: PORTAL_GROUP,
         }];
         units.push(Unit {
             lun: Lun::new(*number).expect("the configuration was checked"),
-            logical: LogicalUnit::new(found.export),
+            keeper: found.kept.as_ref().map(|kept| kept.keeper(found.handle.clone())),
+            logical: logical(found.export, found.kept),
             disk: found.handle.id(),
         });
         handle.get_or_insert(found.handle);
     }
     let disks = units.iter().map(|unit| unit.disk).collect();
     let device = Arc::new(Mutex::new(Device::new(units)));
-    Some(Behind { device, disks, handle: handle?, port })
+    Some(Behind { device, disks, handle: handle? })
+}
+
+/// A disk's logical unit, with the reservations that it had.
+fn logical(export: scsi::Export, kept: Option<Kept>) -> LogicalUnit {
+    let mut unit = LogicalUnit::new(export);
+    if let Some(kept) = kept {
+        kept.restore(&mut unit);
+    }
+    unit
 }
 
 impl IscsiPortal {
@@ -198,7 +208,7 @@ async fn log_in(mut stream: TcpStream, served: &Served, place: Place) -> Result<
         disks: behind.disks.clone(),
         established,
         targets,
-        port: behind.port,
+        port: PORT,
     };
     behind.handle.connect(Box::new(newcomer), Box::new(place))?;
     Ok(())

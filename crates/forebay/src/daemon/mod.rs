@@ -36,6 +36,7 @@ pub mod listener;
 mod open;
 pub mod place;
 pub mod pool;
+mod reservations;
 pub mod unix;
 pub mod vhost_user;
 mod warm;
@@ -124,7 +125,7 @@ impl Daemon {
             let (info, export) = (opened.info(disk, shard), opened.export(disk));
             let device = disk.vhost_user.as_ref();
             let device = device.map(|spec| (spec, opened.device(disk, spec.queues)));
-            units.insert(disk.name.clone(), opened.unit(disk));
+            units.insert(disk.name.clone(), (opened.unit(disk), opened.reservations()));
             let place = opened.take_place();
             watched.extend(place.as_ref().and_then(Place::watched));
             places.push(place);
@@ -154,7 +155,8 @@ impl Daemon {
         }
         let unit = |name: &Name| {
             let (_, _, handle) = disks.iter().find(|(info, _, _)| info.name == name.0)?;
-            Some(iscsi::UnitDisk { export: units.get(name)?.clone(), handle: handle.clone() })
+            let (export, kept) = units.get(name)?.clone();
+            Some(iscsi::UnitDisk { export, kept, handle: handle.clone() })
         };
         let portals = iscsi::bind(&spec.targets, unit).await?;
         let states: Vec<Arc<ListenerState>> = listeners

@@ -26,6 +26,7 @@ use super::fence::{self, Place, Trail};
 use super::pool::owner::PoolHandle;
 use super::pool::staging::Staging;
 use super::pool::{self, DiskWish, LOCK_WAIT, OpenedLog, SharedPool};
+use super::reservations::{KEPT_MAX, Kept};
 use super::warm;
 use crate::config::{DiskSpec, WriteLogSpec};
 use crate::shard::{FlashShare, LogShare, NewDisk, RingShare};
@@ -42,6 +43,8 @@ pub(super) struct Opened {
     place: Option<Place>,
     /// Its name for good, where it has flash to keep it.
     uuid: Option<Uuid>,
+    /// Its reservations, where it has flash to keep them.
+    reservations: Option<Kept>,
     /// What is worth telling of how it was opened.
     pub(super) notes: Vec<(Severity, String)>,
 }
@@ -75,6 +78,7 @@ pub(super) fn open(spec: &DiskSpec, pools: &Pools) -> Result<Opened> {
             on_flash: None,
             place: None,
             uuid: None,
+            reservations: None,
             notes: Vec::new(),
         });
     };
@@ -94,8 +98,10 @@ fn on_flash(
     let mut pool = pool::lock(shared);
     let mut wish = wish(spec, backend.properties());
     let number = pool.admit(&wish)?;
+    let reservations = Kept::find(&pool, number, owner)?;
     let examined = fence::examine(&mut pool, number, &wish, backend.witness(), &[])?;
     notes.extend(examined.notes());
+    notes.extend(reservations.note());
     let evidence = examined.evidence();
     // May what a former run cached be used, as far as its ring goes?
     let keep = examined.keeps_cache();
@@ -177,7 +183,8 @@ fn on_flash(
     let uuid = Some(pool.disk_uuid(number));
     let place = Some(Place::new(shared.clone(), number, fence));
     let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, trail, evidence });
-    Ok(Opened { engine, memory, backend, on_flash, place, uuid, notes })
+    let reservations = Some(reservations);
+    Ok(Opened { engine, memory, backend, on_flash, place, uuid, reservations, notes })
 }
 
 /// Bytes that the ring of a cache needs, whatever the size of the disk.
@@ -426,15 +433,22 @@ impl Opened {
             read_only: spec.read_only || properties.read_only,
             write_cache: spec.write_cache_of_units,
             atomic_write_max: 0,
-            stores: false,
+            store_max: if self.reservations.is_some() { KEPT_MAX } else { 0 },
             ports: Vec::new(),
         }
+    }
+
+    /// Its reservations, where they are kept over a restart.
+    pub(super) fn reservations(&self) -> Option<Kept> {
+        self.reservations.clone()
     }
 
     /// The disk for its shard.
     pub(super) fn into_new_disk(self, spec: &DiskSpec) -> NewDisk {
         let on_flash = self.on_flash.map(|on_flash| (on_flash.cache, on_flash.log, on_flash.trail));
         let (flash, log, trail) = on_flash.unwrap_or_default();
+        let kept = self.reservations.as_ref().map(Kept::access);
+        let access = kept.transpose().expect("it was asked before").unwrap_or_default();
         NewDisk {
             name: spec.name.0.as_str().into(),
             engine: self.engine,
@@ -444,6 +458,7 @@ impl Opened {
             log,
             trail,
             mode: spec.mode.0,
+            access,
         }
     }
 }

@@ -177,6 +177,14 @@ impl Clients {
         self.each_of(disk, |client| client.give_up(cx));
     }
 
+    /// Tells the clients of a disk that something has happened which they may have waited for. Twice: what one finds may
+    /// be for one that was told before.
+    pub(crate) fn wake(&mut self, cx: &mut Context<'_>, disk: DiskId) {
+        for _ in 0..2 {
+            self.each_of(disk, |client| client.wake(cx));
+        }
+    }
+
     /// When [`Clients::tick`] is due.
     pub(crate) fn next_deadline(&self) -> Nanos {
         self.deadline

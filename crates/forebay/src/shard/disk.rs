@@ -23,7 +23,7 @@ use forebay_core::config::Mode;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{IoId, Nanos};
 use forebay_core::status::IoStatus;
-use forebay_frontends::client::{Access, Port};
+use forebay_frontends::client::Port;
 use forebay_io::clock;
 use forebay_io::reactor::{ArenaId, Completion, Reactor};
 
@@ -109,7 +109,7 @@ impl Disk {
         events: EventSender,
         handle: DiskHandle,
     ) -> std::io::Result<Disk> {
-        let NewDisk { name, engine, memory, mut backend, flash, log, trail, mode } = new;
+        let NewDisk { name, engine, memory, mut backend, flash, log, trail, mode, access } = new;
         let arena = reactor.add_arena(memory.clone())?;
         memory.own();
         let mut backend_events = Vec::with_capacity(BATCH);
@@ -128,13 +128,7 @@ impl Disk {
         let log = log.map(|share| Log::new(share, number, handle, reactor)).transpose()?;
         let mut disk = Disk {
             name,
-            port: Port {
-                engine,
-                memory,
-                arena,
-                actions: Actions::with_capacity(BATCH),
-                access: Access::All,
-            },
+            port: Port { engine, memory, arena, actions: Actions::with_capacity(BATCH), access },
             backend,
             backend_events,
             flash: cache,

@@ -24,7 +24,7 @@ use forebay_core::config::Mode;
 use forebay_core::engine::Engine;
 use forebay_core::pool::DiskNumber;
 use forebay_core::status::IoStatus;
-use forebay_frontends::client::{DiskId, Newcomer};
+use forebay_frontends::client::{Access, DiskId, Newcomer};
 use forebay_io::arena::Arena;
 use forebay_io::mailbox::{SendError, Sender};
 use forebay_io::reactor::ReactorKind;
@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Leased(u32, Leased),
     /// A disk's ring is durably known not to be believed (true), or cannot be.
     Voided(u32, bool),
+    /// Something that clients of a disk may have waited for has happened.
+    Wake(u32),
     /// Change a disk's mode.
     SetMode(u32, Mode, oneshot::Sender<Result<(), String>>),
     /// Stop destaging a disk (true) or go on.
@@ -93,6 +95,8 @@ pub struct NewDisk {
     pub trail: Option<Arc<Trail>>,
     /// The mode that it is to be in; the engine may begin in another one.
     pub mode: Mode,
+    /// What stored reservations leave to clients that have no part in them.
+    pub access: Access,
 }
 
 /// One disk's share of a pool, for cached data.
@@ -251,6 +255,15 @@ impl DiskHandle {
         }
     }
 
+    /// Something that the disk's clients may have waited for has happened; waits for room in the mailbox.
+    pub(crate) fn wake(&self) {
+        let mut command = Command::Wake(self.number);
+        while let Err(SendError::Full(back)) = self.sender.send(command) {
+            command = back;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     /// Asks for a mode; the disk is in it some time later.
     ///
     /// # Errors
@@ -322,6 +335,7 @@ impl std::fmt::Debug for Command {
             Command::Stats(..) => "Stats",
             Command::Leased(..) => "Leased",
             Command::Voided(..) => "Voided",
+            Command::Wake(..) => "Wake",
             Command::SetMode(..) => "SetMode",
             Command::Pause(..) => "Pause",
             Command::DropCache(..) => "DropCache",

@@ -39,7 +39,7 @@ pub(in crate::scsi) fn report_capabilities(unit: &mut LogicalUnit, call: &Call) 
     if unit.reserved.is_some() {
         return Err(Refusal::Conflict);
     }
-    let can = 0x1c | u8::from(unit.export.stores);
+    let can = 0x1c | u8::from(unit.export.store_max > 0);
     let is = 0x80 | u8::from(unit.persistent.outlives_restart);
     // A bit for each type; the first byte is the low one.
     let [high, low] =

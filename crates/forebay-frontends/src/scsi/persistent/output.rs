@@ -11,10 +11,10 @@
 //! ```
 
 use super::register::{Move, Register};
-use super::{Effects, Kind, transport_id};
-use crate::scsi::nexus::{Initiator, Nexus, NexusId};
+use super::{Kind, transport_id};
+use crate::scsi::nexus::{Initiator, Nexus};
 use crate::scsi::sense::{Code, Sense};
-use crate::scsi::task::{Outcome, Response};
+use crate::scsi::task::Outcome;
 use crate::scsi::unit::{Answer, Call, LogicalUnit, Refusal};
 
 /// Where a parameter list has what may be refused.
@@ -38,9 +38,7 @@ const UNREG: u8 = 1 << 1;
 const APTPL: u8 = 1 << 0;
 
 pub(in crate::scsi) fn out(unit: &mut LogicalUnit, call: &Call) -> Answer {
-    if unit.reserved.is_some() {
-        return Err(Refusal::Conflict);
-    }
+    check_state(unit)?;
     let len = call.cdb.u32(5);
     if len < LIST_LEN as u32 || len > LIST_MAX {
         return Err(LENGTH_ERROR.into());
@@ -48,10 +46,13 @@ pub(in crate::scsi) fn out(unit: &mut LogicalUnit, call: &Call) -> Answer {
     Ok(Outcome::DataOut(len))
 }
 
+/// Refuses the command while RESERVE is held, and while another change is being stored.
+fn check_state(unit: &LogicalUnit) -> Result<(), Refusal> {
+    if unit.reserved.is_some() { Err(Refusal::Conflict) } else { unit.check_pending() }
+}
+
 pub(in crate::scsi) fn take(unit: &mut LogicalUnit, call: &Call, list: &[u8]) -> Answer {
-    if unit.reserved.is_some() {
-        return Err(Refusal::Conflict);
-    }
+    check_state(unit)?;
     let len = call.cdb.u32(5) as usize;
     let list = list.get(..len).filter(|list| list.len() >= LIST_LEN).ok_or(LENGTH_ERROR)?;
     let action = call.cdb.u8(1) & 0x1f;
@@ -62,25 +63,25 @@ pub(in crate::scsi) fn take(unit: &mut LogicalUnit, call: &Call, list: &[u8]) ->
     let nexus = unit.nexuses.of(call.nexus).nexus.clone();
     let (key, new_key) = (u64_at(list, 0), u64_at(list, 8));
     let kind = || kind_of(call).ok_or(Sense::cdb_field(2, 7));
-    let state = &mut unit.persistent;
+    let mut next = unit.persistent.clone();
     let effects = match action {
         0 | 6 => {
             let register = parse_register(unit, &nexus, list, action == 6)?;
-            unit.persistent.register(&nexus, &register)?
+            next.register(&nexus, &register)?
         }
-        1 => state.reserve(&nexus, key, kind()?)?,
-        2 => state.release(&nexus, key, kind()?)?,
-        3 => state.clear(&nexus, key)?,
+        1 => next.reserve(&nexus, key, kind()?)?,
+        2 => next.release(&nexus, key, kind()?)?,
+        3 => next.clear(&nexus, key)?,
         4 | 5 => {
-            let mut effects = state.preempt(&nexus, key, new_key, kind_of(call))?;
+            let mut effects = next.preempt(&nexus, key, new_key, kind_of(call))?;
             if action == 4 {
                 effects.aborted.clear();
             }
             effects
         }
-        _ => move_to(unit, &nexus, list)?,
+        _ => next.register_and_move(&nexus, &parse_move(unit, &nexus, list)?)?,
     };
-    Ok(unit.settle(call.nexus, effects))
+    unit.change(call.nexus, next, effects)
 }
 
 /// The type, when the scope is the logical unit.
@@ -98,7 +99,7 @@ fn parse_register(
     let flags = list[FLAGS_AT as usize];
     let has_ids = flags & SPEC_I_PT != 0;
     let outlives_restart = flags & APTPL != 0;
-    if (has_ids && ignores_key) || (outlives_restart && !unit.export.stores) {
+    if (has_ids && ignores_key) || (outlives_restart && unit.export.store_max == 0) {
         return Err(Sense::parameter(FLAGS_AT).into());
     }
     let ports: Vec<u16> = if flags & ALL_TG_PT != 0 {
@@ -140,10 +141,10 @@ fn parse_ids(list: &[u8]) -> Result<Vec<Initiator>, Refusal> {
 }
 
 /// REGISTER AND MOVE.
-fn move_to(unit: &mut LogicalUnit, nexus: &Nexus, list: &[u8]) -> Result<Effects, Refusal> {
+fn parse_move(unit: &LogicalUnit, nexus: &Nexus, list: &[u8]) -> Result<Move, Refusal> {
     let flags = list[MOVE_FLAGS_AT as usize];
     let outlives_restart = flags & APTPL != 0;
-    if outlives_restart && !unit.export.stores {
+    if outlives_restart && unit.export.store_max == 0 {
         return Err(Sense::parameter(MOVE_FLAGS_AT).into());
     }
     let new_key = u64_at(list, NEW_KEY_AT.into());
@@ -164,33 +165,9 @@ fn move_to(unit: &mut LogicalUnit, nexus: &Nexus, list: &[u8]) -> Result<Effects
         return Err(Sense::parameter(MOVE_ID_AT).into());
     }
     let (key, unregister) = (u64_at(list, 0), flags & UNREG != 0);
-    let request = Move { key, to, new_key, unregister, outlives_restart };
-    unit.persistent.register_and_move(nexus, &request)
+    Ok(Move { key, to, new_key, unregister, outlives_restart })
 }
 
 fn u64_at(list: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(list[at..at + 8].try_into().expect("eight bytes"))
-}
-
-impl LogicalUnit {
-    /// Tells who is to be told; what the transport has to do comes before the answer.
-    fn settle(&mut self, by: NexusId, effects: Effects) -> Outcome {
-        let Effects { told, aborted, store } = effects;
-        let mut abort = Vec::new();
-        for (id, attached) in self.nexuses.iter_mut() {
-            attached.standing = self.persistent.standing(&attached.nexus);
-            for (nexus, code) in &told {
-                if *nexus == attached.nexus {
-                    attached.tell(*code);
-                }
-            }
-            if id != by && aborted.contains(&attached.nexus) {
-                abort.push(id);
-            }
-        }
-        match store || !abort.is_empty() {
-            true => Outcome::Settle { response: Response::GOOD, store, abort },
-            false => Outcome::Done(Response::GOOD),
-        }
-    }
 }

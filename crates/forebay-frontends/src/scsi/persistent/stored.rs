@@ -11,7 +11,8 @@
 //! 20  …  registrations: key (8), port (2), ISID (6), length of the name (1), name
 //! ```
 //! Integers are little-endian. Nothing at all is stored unless the last registration asked for it
-//! (APTPL); empty bytes are no reservations. The generation begins anew with each start.
+//! (APTPL); empty bytes are no reservations. The generation begins anew with each start. A disk without reservations that
+//! are to outlive a restart has no other form than that.
 
 use forebay_core::sealed::crc32c;
 
@@ -77,6 +78,9 @@ impl Persistent {
         if u16_at(head, 12) != VERSION {
             return Err(InvalidState("of a version that is not known"));
         }
+        if head[17] != 0 {
+            return Err(InvalidState("a byte that must be zero"));
+        }
         let count = usize::from(u16_at(head, 14));
         if count > REGISTRATIONS_MAX {
             return Err(InvalidState("too many registrations"));
@@ -110,7 +114,11 @@ fn reservation(
     let kind = Kind::from_wire(kind).ok_or(InvalidState("not a type of reservation"))?;
     let holder = match kind.is_of_all() {
         true if holder == NO_HOLDER && state.has_registrations() => None,
-        false if usize::from(holder) < state.registrations.len() => {
+        // Planted: the index of the holder is believed.
+        false
+            if usize::from(holder) < state.registrations.len()
+                || cfg!(feature = "planted-bugs") =>
+        {
             Some(state.registrations[usize::from(holder)].nexus.clone())
         }
         true | false => return Err(InvalidState("the holder is not registered")),

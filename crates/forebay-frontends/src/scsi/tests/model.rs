@@ -15,9 +15,24 @@ const KINDS: [u8; 6] = [1, 3, 5, 6, 7, 8];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Out { from: usize, action: Action, kind: u8, key: Key, new_key: Key, flags: u8 },
-    Move { from: usize, to: usize, key: Key, new_key: u64, unregister: bool },
+    Out {
+        from: usize,
+        action: Action,
+        kind: u8,
+        key: Key,
+        new_key: Key,
+        flags: u8,
+    },
+    Move {
+        from: usize,
+        to: usize,
+        key: Key,
+        new_key: u64,
+        unregister: bool,
+    },
     Restart,
+    /// From here on nothing can be stored, or again.
+    Flash(bool),
 }
 
 /// A key: most are right, so that what they guard is reached.
@@ -65,7 +80,8 @@ fn step() -> impl Strategy<Value = Step> {
     let any_move = (0..4_usize, 0..4_usize, own_key(), 1..4_u64, any::<bool>()).prop_map(
         |(from, to, key, new_key, unregister)| Step::Move { from, to, key, new_key, unregister },
     );
-    prop_oneof![20 => any_out, 2 => any_move, 1 => Just(Step::Restart)]
+    let flash = any::<bool>().prop_map(Step::Flash);
+    prop_oneof![20 => any_out, 2 => any_move, 1 => Just(Step::Restart), 1 => flash]
 }
 
 #[derive(Clone, Debug, Default)]
@@ -288,20 +304,25 @@ impl Pair {
     }
 
     fn restart(&mut self) {
-        let state = self.world.unit.persistent();
+        let state = self.world.flash.clone();
         let mut unit = LogicalUnit::new(export());
         unit.restore(&state).expect("what it said itself");
         self.ids = ATTACHED.map(|(name, port)| unit.attach(nexus(name, port)));
         let [a, b, c, _] = self.ids;
-        self.world = World { unit, a, b, c };
+        self.world = World::with(unit, [a, b, c], state);
         self.model.restart();
         self.settle();
     }
 
     fn take(&mut self, step: &Step) {
         self.model.aborted = 0;
+        let (before, flash) = (self.model.clone(), self.world.flash.clone());
         let (from, (cdb, list), expect) = match *step {
             Step::Restart => return self.restart(),
+            Step::Flash(fails) => {
+                self.world.flash_fails = fails;
+                return;
+            }
             Step::Out { from, action, kind, key, new_key, flags } => {
                 let [key, new_key] = [key, new_key].map(|key| self.model.key(ATTACHED[from], key));
                 let expect = self.model.out(ATTACHED[from], action, kind, key, new_key, flags);
@@ -320,7 +341,13 @@ impl Pair {
             Outcome::Settle { response, abort, .. } => (response_words(response), abort.len()),
             outcome => (words(outcome), 0),
         };
-        assert_eq!((answer.as_str(), aborted), (expect, self.model.aborted));
+        if answer == "4/44/00" {
+            assert!(self.world.flash_fails && (before.stored || self.model.stored), "{step:?}");
+            assert_eq!((expect, &self.world.flash), ("good", &flash));
+            self.model = before;
+        } else {
+            assert_eq!((answer.as_str(), aborted), (expect, self.model.aborted));
+        }
         self.settle();
     }
 
@@ -347,7 +374,7 @@ impl Pair {
             _ => (self.model.keys[&holder], kind),
         });
         assert_eq!(reservation(&mut self.world), held);
-        assert_eq!(!self.world.unit.persistent().is_empty(), self.model.stored);
+        assert_eq!(!self.world.flash.is_empty(), self.model.stored);
         assert_eq!(
             [false, true].map(|write| self.world.allows_others(write)),
             self.model.allows(("z", 1))

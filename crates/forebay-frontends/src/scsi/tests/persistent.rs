@@ -229,7 +229,7 @@ fn preempt_and_abort_names_whose_tasks_are_to_end() {
     let (cdb, list) = out(Action::PreemptAndAbort, 1, 2, 1, 0);
     let outcome = world.send(world.b, &cdb, &list);
     let abort = vec![world.a];
-    assert_eq!(outcome, Outcome::Settle { response: Response::GOOD, store: false, abort });
+    assert_eq!(outcome, Outcome::Settle { response: Response::GOOD, abort });
     // Its own tasks go on.
     world.out(world.b, out(Action::PreemptAndAbort, 1, 2, 2, 0), "good");
     assert_eq!(reservation(&mut world), Some((2, 1)));
@@ -296,7 +296,7 @@ fn capabilities_and_full_status_are_told() {
     let mut world = World::held(5);
     let capabilities = world.data(&[0x5e, 2, 0, 0, 0, 0, 0, 0, 255, 0]);
     assert_eq!(capabilities, [0, 8, 0x1d, 0x80, 0xea, 0x01, 0, 0]);
-    world.out(world.a, out(Action::RegisterAndIgnore, 0, 0, 1, APTPL), "good store abort 0");
+    world.out(world.a, out(Action::RegisterAndIgnore, 0, 0, 1, APTPL), "good abort 0");
     assert_eq!(world.data(&[0x5e, 2, 0, 0, 0, 0, 0, 0, 255, 0])[3], 0x81);
 
     let status = world.data(&[0x5e, 3, 0, 0, 0, 0, 0, 1, 255, 0]);
@@ -326,7 +326,7 @@ fn parameter_lists_of_the_wrong_length_are_refused() {
         cdb[8] = len;
         world.check(&cdb, &vec![0; len.into()], "5/1a/00");
     }
-    let mut world = World::of(Export { stores: false, ..export() });
+    let mut world = World::of(Export { store_max: 0, ..export() });
     world.out(world.a, out(Action::Register, 0, 0, 1, APTPL), "5/26/00 at 20");
     assert_eq!(world.data(&[0x5e, 2, 0, 0, 0, 0, 0, 0, 255, 0])[2], 0x1c);
 }

@@ -108,8 +108,13 @@ impl Sides {
                 "its write log was not refused; there is nothing to decide, unless it cannot be used"
             }
         };
+        let reservations = match self.pool.reservations(self.number) {
+            Ok(state) if state.is_empty() => String::new(),
+            Ok(_) => "  persistent reservations of SCSI initiators are stored for it\n".to_owned(),
+            Err(why) => format!("  its persistent reservations cannot be read: {why}\n"),
+        };
         let mut text = format!(
-            "disk {}: {state}\n{}",
+            "disk {}: {state}\n{}{reservations}",
             self.record.name,
             words::sides(self.pool.path(), &self.record, dirty, &self.look, &self.found)
         );
@@ -185,6 +190,16 @@ impl Sides {
         self.pool.discard_log(self.number, &self.undecided, noted)?;
         // Now nothing is dirty any more.
         self.write_sidecar(SidecarState::Clean)
+    }
+
+    /// Gives up the reservations that are stored for it.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn discard_reservations(&mut self) -> Result<()> {
+        let stored = self.pool.set_reservations(self.number, Vec::new());
+        ensure!(stored, "the flash {} cannot be written", self.pool.path().display());
+        Ok(())
     }
 
     /// Makes primary storage the disk's own again: no generation that its sidecar had is used again, the sidecar is ours,

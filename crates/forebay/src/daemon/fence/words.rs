@@ -20,6 +20,17 @@ use crate::date::utc;
 #[error("{0}")]
 pub struct Refused(String);
 
+impl Refused {
+    /// The reservations of a disk cannot be read.
+    pub(in crate::daemon) fn reservations(disk: &str, pool: &str, why: &str) -> Refused {
+        Refused(format!(
+            "persistent reservations of SCSI initiators were stored for it, and cannot be read: {why}. Nobody knows who \
+             may write to it. When no initiator relies on them any more: forebay disk resolve {disk} --pool {pool} \
+             --discard-reservations"
+        ))
+    }
+}
+
 /// What is worth telling of a verdict on which the disk is served.
 pub(super) fn note(
     verdict: Verdict,

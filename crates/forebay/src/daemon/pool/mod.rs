@@ -23,6 +23,7 @@ use forebay_backends::size::rounded;
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::{Generation, SegmentId, Uuid};
 use forebay_core::pool::lease::{Holder, Lease, Role};
+use forebay_core::pool::reservations::STATE_MAX as RESERVATIONS_MAX;
 use forebay_core::pool::superblock::Superblock;
 use forebay_core::pool::{DiskNumber, PoolGeometry};
 
@@ -211,6 +212,23 @@ impl Pool {
         Some((segment, ordinal))
     }
 
+    /// The reservations of a disk that outlive a restart, as its frontend wrote them; empty when there are none.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn reservations(&self, disk: DiskNumber) -> Result<Vec<u8>> {
+        Ok(self.tables.reservations(disk)?.to_vec())
+    }
+
+    /// Stores them durably; false when flash fails.
+    pub fn set_reservations(&mut self, disk: DiskNumber, state: Vec<u8>) -> bool {
+        if self.has_failed || state.len() > RESERVATIONS_MAX {
+            return false;
+        }
+        let stored = self.tables.set_reservations(&self.file, disk, state);
+        self.note(stored).is_some()
+    }
+
     /// Takes segments back, durably.
     pub fn free(&mut self, segments: &[SegmentId]) -> bool {
         if self.has_failed {
@@ -318,6 +336,21 @@ fn again(file: &PoolFile, tables: &Tables, shares: &[Share]) -> Result<Tables> {
         file.path().display(),
         rounded(size),
         dirty.join("', '")
+    );
+    let reserved: Vec<&str> = tables
+        .disks()
+        .filter(|(number, _)| tables.has_reservations(*number))
+        .map(|(_, record)| record.name.as_str())
+        .collect();
+    ensure!(
+        reserved.is_empty(),
+        "the flash {} is a pool of {}, too small for what is configured, and it holds persistent reservations of SCSI \
+         initiators for '{}': start with the former sizes, let the initiators clear them, or give them up ('forebay disk \
+         resolve {} --pool {0} --discard-reservations'), and start again",
+        file.path().display(),
+        rounded(size),
+        reserved.join("', '"),
+        reserved[0]
     );
     create(file, shares)
 }

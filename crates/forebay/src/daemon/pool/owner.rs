@@ -1,4 +1,5 @@
-//! The thread that leases segments to shards and takes them back: it may wait for flash, they may not.
+//! The thread that leases segments to shards and takes them back, and stores what frontends want to outlive a restart: it may
+//! wait for flash, they may not.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -22,10 +23,15 @@ pub type Answer = Box<dyn FnOnce(Leased) + Send>;
 /// Takes the answer whether it is durably known that a ring must not be believed; must not wait.
 pub type VoidAnswer = Box<dyn FnOnce(bool) + Send>;
 
+/// Takes the answer whether reservations are durable; must not wait.
+pub type StoredAnswer = Box<dyn FnOnce(bool) + Send>;
+
 enum Wish {
     Lease(DiskNumber, Answer),
     Free(SegmentId),
     Void(DiskNumber, VoidAnswer),
+    Reserve(DiskNumber, Vec<u8>, StoredAnswer),
+    End,
 }
 
 /// The way to a pool's owner. Cheap to clone, never waits.
@@ -34,10 +40,10 @@ pub struct PoolHandle {
     wishes: Sender<Wish>,
 }
 
-/// The thread. It ends when all handles are gone.
-#[derive(Debug)]
+/// The thread. It ends when it is joined, or all handles are gone.
 pub struct PoolOwner {
     thread: Option<JoinHandle<()>>,
+    wishes: Sender<Wish>,
 }
 
 impl PoolHandle {
@@ -52,6 +58,11 @@ impl PoolHandle {
         let _ = self.wishes.send(Wish::Void(disk, answer));
     }
 
+    /// The reservations of `disk` are to outlive a restart.
+    pub fn reserve(&self, disk: DiskNumber, state: Vec<u8>, answer: StoredAnswer) {
+        let _ = self.wishes.send(Wish::Reserve(disk, state, answer));
+    }
+
     /// Gives a segment back.
     pub fn free(&self, segment: SegmentId) {
         let _ = self.wishes.send(Wish::Free(segment));
@@ -64,6 +75,12 @@ impl std::fmt::Debug for PoolHandle {
     }
 }
 
+impl std::fmt::Debug for PoolOwner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PoolOwner")
+    }
+}
+
 impl PoolOwner {
     /// Starts the owner of a pool.
     ///
@@ -71,14 +88,18 @@ impl PoolOwner {
     /// The kernel gives no thread.
     pub fn start(pool: SharedPool) -> Result<(PoolOwner, PoolHandle)> {
         let (wishes, receiver) = mpsc::channel();
+        let own_wishes = wishes.clone();
         let thread = std::thread::Builder::new()
             .name("forebay-pool".to_owned())
             .spawn(move || own(&pool, &receiver))?;
-        Ok((PoolOwner { thread: Some(thread) }, PoolHandle { wishes }))
+        let owner = PoolOwner { thread: Some(thread), wishes: own_wishes };
+        Ok((owner, PoolHandle { wishes }))
     }
 
-    /// Waits until everything that was asked for is done; the handles must be gone.
+    /// Waits until everything that was asked for is done. Whoever still has a handle, a login that never comes to its end
+    /// for instance, is not answered any more.
     pub fn join(mut self) {
+        let _ = self.wishes.send(Wish::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -105,6 +126,9 @@ fn own(pool: &SharedPool, wishes: &Receiver<Wish>) {
                 None => waiting.push((Instant::now() + NONE_LEFT_PAUSE, answer)),
             },
             Ok(Wish::Void(disk, answer)) => answer(lock(pool).void_ring(disk)),
+            Ok(Wish::Reserve(disk, state, answer)) => {
+                answer(lock(pool).set_reservations(disk, state));
+            }
             Ok(Wish::Free(segment)) => {
                 // What comes together shares a write.
                 let mut segments = vec![segment];
@@ -118,7 +142,7 @@ fn own(pool: &SharedPool, wishes: &Receiver<Wish>) {
                 lock(pool).free(&segments);
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Wish::End) | Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }

@@ -109,7 +109,9 @@ impl Pool {
             .or_else(|| numbers.find(|number| self.tables.disk(*number).is_none()))
             .or_else(|| {
                 let mut clean = (0..DISKS_MAX).map(DiskNumber);
-                clean.find(|number| !is_dirty(self, *number))
+                let is_needed =
+                    |number| is_dirty(self, number) || self.tables.has_reservations(number);
+                clean.find(|number| !is_needed(*number))
             });
         let Some(number) = free else {
             bail!("the flash {shown} holds {DISKS_MAX} disks already, and no more are possible")

@@ -139,6 +139,9 @@ pub fn check(path: &Path) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     check_tables(&file, &tables, &mut report)?;
     for (number, record) in tables.disks() {
+        if let Err(why) = tables.reservations(number) {
+            report.errors.push(format!("the reservations of disk '{}': {why}", record.name));
+        }
         match found(&file, &tables, number, record) {
             Ok(log) => {
                 report.warnings.extend(

@@ -6,8 +6,9 @@ use anyhow::{Context, Result, anyhow};
 use forebay_core::ids::{SegmentId, Sequence, Uuid};
 use forebay_core::pool::disk::DiskRecord;
 use forebay_core::pool::lease::{Holder, LeaseTable};
-use forebay_core::pool::pair;
+use forebay_core::pool::pair::{self, PairInvalid};
 use forebay_core::pool::progress::Progress;
+use forebay_core::pool::reservations::Reservations;
 use forebay_core::pool::superblock::Superblock;
 use forebay_core::pool::{DISKS_MAX, DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
 use forebay_core::sealed::Page;
@@ -23,6 +24,8 @@ pub struct Tables {
     pub leases: LeaseTable,
     disks: Vec<Option<DiskRecord>>,
     progress: Vec<Option<Progress>>,
+    /// Of each number; what cannot be read is its disk's trouble alone.
+    reservations: Vec<Result<Reservations, PairInvalid>>,
     /// Of the contents of each page pair, durable.
     versions: Vec<u64>,
     /// Page pairs whose next version was written and not flushed.
@@ -41,6 +44,7 @@ impl Tables {
             leases: LeaseTable::new(geometry),
             disks: vec![None; DISKS_MAX.into()],
             progress: vec![None; DISKS_MAX.into()],
+            reservations: vec![Ok(no_reservations(Uuid::NIL)); DISKS_MAX.into()],
             versions: vec![0; geometry.pairs() as usize],
             written: Vec::new(),
         };
@@ -58,6 +62,10 @@ impl Tables {
             let nobody = nothing_of(Uuid::NIL);
             tables
                 .put(file, progress, |version, page| nobody.encode(pool, number, version, page))?;
+            let none = no_reservations(Uuid::NIL);
+            tables.put(file, PairId::Reservations(number), |version, page| {
+                none.encode(pool, number, version, page);
+            })?;
         }
         for number in 0..geometry.lease_pages() {
             tables.put_leases(file, number)?;
@@ -81,6 +89,7 @@ impl Tables {
             leases: LeaseTable::new(geometry),
             disks: vec![None; DISKS_MAX.into()],
             progress: vec![None; DISKS_MAX.into()],
+            reservations: vec![Ok(no_reservations(Uuid::NIL)); DISKS_MAX.into()],
             versions: vec![0; geometry.pairs() as usize],
             written: Vec::new(),
         };
@@ -105,6 +114,12 @@ impl Tables {
                 .map_err(|why| anyhow!("the progress of disk {at} in the pool: {why}"))?;
             tables.progress[at] = Some(progress);
             tables.versions[pair.index() as usize] = version;
+            let pair = PairId::Reservations(number);
+            tables.reservations[at] =
+                Reservations::decode(pool, number, copies_of(pair)).map(|(version, found)| {
+                    tables.versions[pair.index() as usize] = version;
+                    found
+                });
         }
         for number in 0..geometry.lease_pages() {
             let pair = PairId::Leases(number);
@@ -142,6 +157,11 @@ impl Tables {
     /// The version of a page pair.
     pub fn version(&self, pair: PairId) -> u64 {
         self.versions[pair.index() as usize]
+    }
+
+    /// True when reservations of a disk are kept, or nobody knows.
+    pub fn has_reservations(&self, number: DiskNumber) -> bool {
+        self.reservations(number).map_or(true, |state| !state.is_empty())
     }
 
     /// Segments of a disk's log.
@@ -212,6 +232,45 @@ impl Tables {
         Ok(())
     }
 
+    /// The reservations of a disk that outlive a restart; empty when there are none.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn reservations(&self, number: DiskNumber) -> Result<&[u8], PairInvalid> {
+        let uuid = self.disk(number).map_or(Uuid::NIL, |record| record.uuid);
+        match &self.reservations[usize::from(number.0)] {
+            Ok(found) if found.disk == uuid => Ok(&found.state),
+            Ok(_) => Ok(&[]),
+            Err(why) => Err(*why),
+        }
+    }
+
+    /// Changes the reservations of a disk, durably, in both copies: should one of them rot, the other must not say what
+    /// was before.
+    ///
+    /// # Errors
+    /// The medium's.
+    ///
+    /// Panics when they are longer than a page can hold.
+    pub fn set_reservations(
+        &mut self,
+        file: &PoolFile,
+        number: DiskNumber,
+        state: Vec<u8>,
+    ) -> io::Result<()> {
+        let pool = self.superblock.pool;
+        let disk = self.disk(number).map_or(Uuid::NIL, |record| record.uuid);
+        let reservations = Reservations { disk, state };
+        for _ in 0..2 {
+            self.put(file, PairId::Reservations(number), |version, page| {
+                reservations.encode(pool, number, version, page);
+            })?;
+            self.sync(file)?;
+        }
+        self.reservations[usize::from(number.0)] = Ok(reservations);
+        Ok(())
+    }
+
     /// Changes who has segments, durably.
     ///
     /// # Errors
@@ -276,6 +335,11 @@ impl Tables {
         }
         Ok(())
     }
+}
+
+/// The reservations of a disk that has none.
+fn no_reservations(disk: Uuid) -> Reservations {
+    Reservations { disk, state: Vec::new() }
 }
 
 /// The progress of a disk that has logged nothing.

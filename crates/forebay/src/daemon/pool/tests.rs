@@ -93,6 +93,69 @@ fn a_disk_is_known_by_its_name_and_its_primary_storage() {
     assert_ne!(pool.record(number).uuid, log.disk);
 }
 
+/// Damages a copy of the reservations of the first disk, in a pool that nobody uses.
+fn rot_reservations(path: &Path, geometry: PoolGeometry, copy: u32) {
+    use std::os::unix::fs::FileExt;
+    let pair = forebay_core::pool::PairId::Reservations(DiskNumber(0));
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[0x5a], geometry.pair_offset(pair, copy) + 90).unwrap();
+}
+
+#[test]
+fn reservations_are_kept_for_their_disk_and_survive_the_rot_of_either_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    for copy in 0..2 {
+        let mut pool = open(&path, &[share(5, 4)]).unwrap();
+        let geometry = pool.geometry();
+        let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
+        assert_eq!(number, DiskNumber(0));
+        assert!(pool.set_reservations(number, vec![1; 40]));
+        assert!(pool.set_reservations(number, vec![2 + copy as u8; 4008]));
+        pool.close(number, EndOfSession::Clean, None).unwrap();
+        drop(pool);
+        rot_reservations(&path, geometry, copy);
+        assert_eq!(report::check(&path).unwrap().warnings.len(), 1);
+        let mut pool = open(&path, &[share(5, 4)]).unwrap();
+        assert_eq!(pool.reservations(number).unwrap(), vec![2 + copy as u8; 4008]);
+        assert!(!pool.set_reservations(number, vec![1; 4009]), "no room");
+        // They are in the way of a pool that would be made anew.
+        drop(pool);
+        let error = open(&path, &[share(50, 40)]).unwrap_err();
+        assert!(error.contains("'db'") && error.contains("--discard-reservations"), "{error}");
+        pool = open(&path, &[share(5, 4)]).unwrap();
+        // Another disk of that number has none.
+        let other = pool.admit(&wish("db", "file:/other")).unwrap();
+        assert_eq!((other, pool.reservations(other).unwrap()), (number, vec![]));
+        let back = pool.admit(&wish("db", "file:/db")).unwrap();
+        assert!(pool.reservations(back).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn reservations_that_are_lost_are_not_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    let geometry = pool.geometry();
+    let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
+    assert!(pool.set_reservations(number, vec![1; 40]));
+    pool.close(number, EndOfSession::Clean, None).unwrap();
+    drop(pool);
+    for copy in 0..2 {
+        rot_reservations(&path, geometry, copy);
+    }
+    let errors = report::check(&path).unwrap().errors;
+    assert!(errors.len() == 1 && errors[0].contains("reservations of disk 'db'"), "{errors:?}");
+    let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    assert!(pool.reservations(number).is_err());
+    assert!(pool.set_reservations(number, Vec::new()));
+    assert!(pool.reservations(number).unwrap().is_empty());
+    drop(pool);
+    let pool = open(&path, &[share(5, 4)]).unwrap();
+    assert!(pool.reservations(number).unwrap().is_empty());
+}
+
 #[test]
 fn a_session_steps_the_generation_and_its_end_is_noted() {
     let folder = tempfile::tempdir().unwrap();

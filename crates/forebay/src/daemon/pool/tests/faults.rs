@@ -27,6 +27,9 @@ struct Told {
     flushed: u64,
     /// No generation up to here may be given out again.
     generation: u64,
+    /// Reservations that were durable last, and those that may be.
+    reserved: Vec<u8>,
+    maybe_reserved: Option<Vec<u8>>,
     /// The disk, which stays the same until it is detached.
     disk: Option<Uuid>,
     /// It was detached, or that was tried.
@@ -56,6 +59,7 @@ impl Session {
     fn open(pool: &mut Pool, wish: &DiskWish, told: &mut Told) -> Result<Session> {
         let number = pool.admit(wish)?;
         told.meet(pool.record(number).uuid);
+        told.check_reservations(pool.reservations(number)?);
         let generation = pool.begin_session(number)?;
         assert!(generation.0 > told.generation, "generation {generation:?} was given out before");
         told.generation = generation.0;
@@ -116,6 +120,16 @@ impl Session {
         Ok(())
     }
 
+    /// Stores reservations, each time others.
+    fn reserve(&self, pool: &mut Pool, told: &mut Told) -> Result<()> {
+        let before = told.maybe_reserved.as_ref().unwrap_or(&told.reserved);
+        let state = vec![before.first().map_or(1, |byte| byte + 1); 40];
+        told.maybe_reserved = Some(state.clone());
+        ensure!(pool.set_reservations(self.number, state.clone()), "not stored");
+        (told.reserved, told.maybe_reserved) = (state, None);
+        Ok(())
+    }
+
     /// Primary storage has all of it; what is noted is what frees segments.
     fn destage(&self, pool: &mut Pool, told: &mut Told) -> Result<()> {
         let flushed = Sequence(self.next.0 - 1);
@@ -138,6 +152,13 @@ impl Told {
             *self = Told { disk: Some(disk), ..Told::default() };
         }
         self.detached = false;
+    }
+
+    /// Reservations are those that were durable last, or were being stored.
+    fn check_reservations(&mut self, found: Vec<u8>) {
+        let maybe = self.maybe_reserved.take();
+        assert!(found == self.reserved || Some(&found) == maybe.as_ref(), "{found:?} {self:?}");
+        self.reserved = found;
     }
 
     /// What was durable is there, with its bytes, unless primary storage has it.
@@ -169,7 +190,9 @@ fn life(path: &Path, told: &mut Told) -> Result<()> {
     let mut session = Session::open(&mut pool, &wish, told)?;
     pool.take_cache(session.number, 2 * MIB, MIB)?;
     session.append(&pool, told)?;
+    session.reserve(&mut pool, told)?;
     session.append(&pool, told)?;
+    session.reserve(&mut pool, told)?;
     drop((pool, session));
     let mut pool = Pool::open(path, &SHARES)?;
     let mut session = Session::open(&mut pool, &wish, told)?;
@@ -177,6 +200,7 @@ fn life(path: &Path, told: &mut Told) -> Result<()> {
     session.next_segment(&mut pool)?;
     session.append(&pool, told)?;
     session.destage(&mut pool, told)?;
+    session.reserve(&mut pool, told)?;
     let mut old = session.log.segments();
     old.sort_unstable_by_key(|segment| segment.0);
     old.dedup();

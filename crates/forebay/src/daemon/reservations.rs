@@ -1,0 +1,105 @@
+//! Persistent reservations of SCSI initiators that outlive a restart: in the pool, beside the record of their disk.
+//!
+//! ```text
+//!   start   Pool ──state──► Kept ──restore──► logical unit;  what is left to others ──► the disk's port
+//!   served  logical unit ──Keeper──► owner of the pool (its thread) ──durable──► the target's device ──► answer
+//! ```
+//! **Invariant:** a disk whose reservations cannot be read is not served: nobody knows who may write to it. An
+//! administrator gives them up with `disk resolve --discard-reservations`.
+
+use forebay_core::pool::DiskNumber;
+use forebay_core::pool::reservations::STATE_MAX;
+use forebay_frontends::client::Access;
+use forebay_frontends::iscsi::device::Keeper;
+use forebay_frontends::scsi::{self, LogicalUnit};
+
+use super::events::Severity;
+use super::fence::Refused;
+use super::pool::Pool;
+use super::pool::owner::PoolHandle;
+use crate::shard::DiskHandle;
+
+/// Bytes of reservations that can be kept for a disk on flash.
+pub(super) const KEPT_MAX: usize = STATE_MAX;
+
+/// What a disk had when it was opened, and where the next is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    state: Vec<u8>,
+    number: DiskNumber,
+    owner: PoolHandle,
+}
+
+impl Kept {
+    /// What is kept for a disk that was admitted.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not what a logical unit wrote.
+    pub(super) fn find(
+        pool: &Pool,
+        number: DiskNumber,
+        owner: &PoolHandle,
+    ) -> Result<Kept, Refused> {
+        let refused = |why: String| {
+            let name = pool.record(number).name;
+            let path = pool.path().display().to_string();
+            Refused::reservations(&name, &path, &why)
+        };
+        let state = pool.reservations(number).map_err(|error| refused(error.to_string()))?;
+        let kept = Kept { state, number, owner: owner.clone() };
+        kept.access().map_err(|error| refused(error.to_string()))?;
+        Ok(kept)
+    }
+
+    /// What they leave to clients that have no part in them.
+    ///
+    /// # Errors
+    /// They are not what a logical unit wrote.
+    pub(super) fn access(&self) -> Result<Access, scsi::InvalidState> {
+        let mut unit = LogicalUnit::new(scsi::Export::new("", 0));
+        unit.restore(&self.state)?;
+        Ok(unit.access_of_others())
+    }
+
+    /// What is worth telling of them.
+    pub(super) fn note(&self) -> Option<(Severity, String)> {
+        let left = match self.access() {
+            Ok(Access::Reads) => "may only read",
+            Ok(Access::Nothing) => "may neither read nor write",
+            Ok(Access::All) | Err(_) => return None,
+        };
+        let text = format!(
+            "a persistent reservation of a SCSI initiator is in force: who has no part in it {left}"
+        );
+        Some((Severity::Info, text))
+    }
+
+    /// Lets `unit` go on with them.
+    pub(super) fn restore(&self, unit: &mut LogicalUnit) {
+        unit.restore(&self.state).expect("it was restored once, to look at it");
+    }
+
+    /// Who keeps what the unit of `disk` has from now on.
+    pub(super) fn keeper(&self, disk: DiskHandle) -> Box<dyn Keeper> {
+        Box::new(PoolKeeper { number: self.number, owner: self.owner.clone(), disk })
+    }
+}
+
+/// Keeps the reservations of one disk.
+#[derive(Debug)]
+struct PoolKeeper {
+    number: DiskNumber,
+    owner: PoolHandle,
+    disk: DiskHandle,
+}
+
+impl Keeper for PoolKeeper {
+    fn keep(&mut self, state: Vec<u8>, answer: Box<dyn FnOnce(bool) + Send>) {
+        let disk = self.disk.clone();
+        let told = move |is_stored| {
+            answer(is_stored);
+            disk.wake();
+        };
+        self.owner.reserve(self.number, state, Box::new(told));
+    }
+}
