@@ -240,20 +240,26 @@ def hostile_lengths_cost_the_connection_alone(bed):
 WRONG = {"GetLBAStatus.UnmapSingle", "WriteSame10.UnmapUntilEnd"}
 
 
-# What needs a removable or a read-only medium, sanitize or extended copy, or a second path, is skipped by the
-# suites themselves; no test may fail or hang.
+# Suites that skip tests: they need a removable or a read-only medium, SANITIZE, EXTENDED COPY, or a promise that a long
+# write is never torn by a loss of power.
+MAY_SKIP = {"PreventAllow", "StartStopUnit", "ReadOnly", "Sanitize", "ExtendedCopy", "ReceiveCopyResults",
+            "WriteAtomic16"}
+
+
+# Each suite with a second path, over another portal of the same target: no test may fail or hang.
 @test(forebay_only=True, timeout=900)
-def libiscsis_suites_pass(bed):
-    disk = iscsi.start(bed)
+def libiscsis_suites_pass_over_two_portals(bed):
+    disk = iscsi.start(bed, extra=["--iscsi", "127.0.0.2:0"])
     failed, counts = [], {}
     for suite in iscsi.suites():
-        results, said = iscsi.run_suite(suite, [url(disk)])
+        results, said = iscsi.run_suite(suite, [url(disk), url(disk, number=1)])
         for name, (result, why) in results.items():
             counts[result] = counts.get(result, 0) + 1
             print("%-8s %s.%s %s" % (result, suite, name, why), flush=True)
-            if result not in (iscsi.PASSED, iscsi.SKIPPED) and suite + "." + name not in WRONG:
+            may_skip = result == iscsi.SKIPPED and suite in MAY_SKIP
+            if result != iscsi.PASSED and not may_skip and suite + "." + name not in WRONG:
                 failed.append("%s.%s %s" % (suite, name, why))
                 print(said)
     print(counts)
-    assert counts.get(iscsi.PASSED, 0) > 180, counts
+    assert counts.get(iscsi.PASSED, 0) >= 193, counts
     assert not failed, failed

@@ -226,13 +226,10 @@ impl Device {
         None
     }
 
-    /// A session asked for a reset of a unit: the tasks of all others are aborted. Who asks need not be told of it.
+    /// A session asked for a reset of a unit: the tasks of all others are aborted.
     pub fn reset(&mut self, by: usize, unit: usize) {
         self.abort_others(by, unit);
-        match self.nexus(by, unit) {
-            Some(nexus) => self.units[unit].logical.reset_by(nexus),
-            None => self.units[unit].logical.reset(),
-        }
+        self.units[unit].logical.reset();
         self.is_told_late = true;
     }
 

@@ -66,10 +66,8 @@ impl Code {
     pub const WRITE_PROTECTED: Code = Code(0x27, 0x00);
     /// Primary storage is full.
     pub const SPACE_ALLOCATION_FAILED: Code = Code(0x27, 0x07);
-    /// The target started.
+    /// The target started, or the logical unit was reset.
     pub const POWER_ON: Code = Code(0x29, 0x00);
-    /// The logical unit was reset.
-    pub const BUS_DEVICE_RESET: Code = Code(0x29, 0x03);
     /// The nexus was lost.
     pub const NEXUS_LOSS: Code = Code(0x29, 0x07);
     /// Mode parameters are not what they were.

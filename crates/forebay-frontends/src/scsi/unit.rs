@@ -175,18 +175,10 @@ impl LogicalUnit {
     /// settings are what they were at first (but for the write cache: a change back would have to
     /// flush), registrations stay.
     pub fn reset(&mut self) {
-        self.reset_for(None);
-    }
-
-    /// The same, asked for by `nexus`, which is not told of it.
-    pub fn reset_by(&mut self, nexus: NexusId) {
-        self.reset_for(Some(nexus));
-    }
-
-    fn reset_for(&mut self, by: Option<NexusId>) {
         self.reserved = None;
         self.settings.reset(&self.export);
-        self.nexuses.tell_others(by, Code::BUS_DEVICE_RESET);
+        // Of the codes that SAM-5 allows the one that initiators retry without a word: who asked for it is told, too.
+        self.nexuses.tell_others(None, Code::POWER_ON);
     }
 
     /// The tasks of `nexus` were aborted on behalf of another (CLEAR TASK SET).

@@ -91,7 +91,7 @@ fn write_protection_and_the_format_of_sense_data_can_be_chosen() {
     response.sense.expect("sense data").write_to(&mut bytes);
     assert_eq!(bytes, [0x72, 5, 0x24, 0, 0, 0, 0, 8, 2, 6, 0, 0, 0xcd, 0, 1, 0]);
     world.unit.reset();
-    world.check(&[0; 6], &[], "6/29/03");
+    world.check(&[0; 6], &[], "6/29/00");
     assert_eq!(world.data(&sense_6(0x0a))[4..], CONTROL);
 }
 
