@@ -1,6 +1,7 @@
 """iSCSI: libiscsi's tools and suites, qemu, CHAP, who may log in, aborts, initiators that break off."""
 import glob
 import os
+import resource
 import struct
 
 import iscsi
@@ -221,6 +222,120 @@ def an_initiator_that_breaks_off_anywhere_harms_nobody(bed):
     assert good.read(0, 128) == bytes(65536), "a write that broke off was written"
     one.close()
     eventually(lambda: disk.stats()["connections"] == 1, "only the good one is left")
+
+
+@test(forebay_only=True)
+def an_initiator_that_dies_at_any_step_of_its_login_harms_nobody(bed):
+    options = ["--chap-user", "user", "--chap-secret-file", secret_file(bed, "s", "twelve bytes or more")]
+    disk = iscsi.start(bed, extra=options)
+    good = Initiator(disk)
+    assert good.chap("user", b"twelve bytes or more") == 0
+    good.ready()
+    for steps in range(5):
+        one = Initiator(disk, isid=3)
+        if steps > 0:
+            assert one.login_step(0, None, {**one.names(), "AuthMethod": "CHAP"})[0] == 0
+        if steps > 1:
+            assert one.login_step(0, None, {"CHAP_A": "7"})[0] == 0
+        if steps > 2:
+            assert one.login_step(0, 1, {"CHAP_N": "user", "CHAP_R": "0x" + "00" * 32})[0] == 0x0201
+        if steps > 3:
+            one = Initiator(disk, isid=3)
+            assert one.chap("user", b"twelve bytes or more") == 0  # through, and gone at once
+        one.close()
+    for taken in (0, 1, 47, 48, 49, 4096, 60000):
+        one = Initiator(disk, isid=3)
+        assert one.chap("user", b"twelve bytes or more") == 0
+        one.ready()
+        one.command(struct.pack(">BBIBHB", 0x28, 0, 0, 0, 2048, 0), read=MIB)
+        one.exactly(taken)  # of the data that it asked for
+        one.close()
+    assert good.read(0, 128) == bytes(65536)
+    eventually(lambda: disk.stats()["connections"] == 1, "only the good one is left")
+
+
+def many(bed, count):
+    return bed.serve(CONFIG % (bed.path("serve.control"), iscsi.TARGET, count), ["unix:" + bed.path("none")])
+
+
+CONFIG = """
+control = "%s"
+[[disk]]
+name = "disk"
+backend = "mem:16MiB"
+ram = "16MiB"
+[[iscsi]]
+listen = ["127.0.0.1:0"]
+target = "%s"
+connections-max = %d
+"""
+
+
+@test(forebay_only=True)
+def initiators_beyond_the_limit_are_told_so_and_may_come_again(bed):
+    disk = many(bed, 3)
+    inside = [Initiator(disk, isid=n) for n in range(3)]
+    assert [one.login() for one in inside] == [0, 0, 0]
+    assert Initiator(disk, isid=9).login() == 0x0302
+    flood = [Initiator(disk, isid=9) for _ in range(200)]  # they say nothing
+    inside[0].ready()
+    for one in flood:
+        one.close()
+    inside[0].close()
+    eventually(lambda: Initiator(disk, isid=9).login() == 0, "there is room again")
+
+
+@test(forebay_only=True, timeout=300)
+def ten_thousand_connections_take_bounded_memory(bed):
+    count, hard = 10000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard < count + 1000:
+        raise Skip("only %d files may be open" % hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    disk = many(bed, count)
+
+    def resident():
+        with open("/proc/%d/status" % disk.process.pid) as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) * 1024
+
+    one = Initiator(disk, name="iqn.2026-01.org.example:0")
+    assert one.login() == 0
+    one.ready()
+    one.read(0, 128)
+    before = resident()
+    others = []
+    for n in range(1, count):
+        others.append(Initiator(disk, name="iqn.2026-01.org.example:%d" % n))
+        assert others[-1].login() == 0, n
+    each = (resident() - before) / len(others)
+    print("%d bytes a connection" % each)
+    assert each < 24 << 10, each
+    for other in others[::500]:
+        other.ready()
+    assert one.read(0, 128) == bytes(65536)
+    assert Initiator(disk).login() == 0x0302, "one more"
+    for other in others:
+        other.close()
+    one.ready()
+    eventually(lambda: Initiator(disk).login() == 0, "there is room again")
+
+
+@test(forebay_only=True)
+def pdus_are_logged_without_their_data(bed):
+    path = bed.path("pdus")
+    disk = iscsi.start(bed, extra=["--iscsi-log", path])
+    one = Initiator(disk)
+    assert one.login(ImmediateData="Yes") == 0
+    one.ready()
+    assert one.write(8, b"\xa5" * 4096) == 0 and one.read(8, 8) == b"\xa5" * 4096
+    assert disk.stop() == 0
+    with open(path) as f:
+        lines = f.read().splitlines()
+    words = [line.split()[1:4] for line in lines]
+    assert ["iqn.2026-01.org.example:raw,800000000001", ">", "Command"] in words, words
+    for what in ("Response", "Data-In"):
+        assert ["iqn.2026-01.org.example:raw,800000000001", "<", what] in words, words
+    assert not any("a5a5" in line or "Login" in line for line in lines), "what is none of its business"
+    assert os.stat(path).st_mode & 0o777 == 0o600
 
 
 @test(forebay_only=True)

@@ -25,6 +25,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use forebay_io::reactor::SocketId;
 use slab::Slab;
 
+use super::order::{Order, Stage};
 use crate::client::{Access, DiskId};
 use crate::scsi::{
     self, Cdb, Command, Done, Initiator, LogicalUnit, Lun, Medium, Nexus, NexusId, Outcome,
@@ -55,6 +56,8 @@ pub struct Device {
     waits: Vec<Option<usize>>,
     /// Answers that keepers owe.
     owed: usize,
+    /// Of each unit's tasks.
+    orders: Vec<Order>,
 }
 
 /// A unit, and whether its reservations are stored.
@@ -92,12 +95,23 @@ struct Member {
 /// What became of a session's tasks from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// Those of a logical unit are aborted.
-    Aborted(usize),
+    /// Those of a logical unit are aborted, and why.
+    Aborted(usize, Cause),
     /// The session is over.
     Ended,
     /// What one of them on a logical unit wanted stored is, or not: its answer.
     Stored(usize, Response),
+}
+
+/// Why tasks are aborted from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Another session cleared the task set: whose tasks were hit is told.
+    Cleared,
+    /// Another session preempted the registration: that is told.
+    Preempted,
+    /// A reset, which is told.
+    Reset,
 }
 
 impl Device {
@@ -116,6 +130,7 @@ impl Device {
             stored: channel(),
             waits: units.iter().map(|_| None).collect(),
             owed: 0,
+            orders: units.iter().map(|_| Order::new()).collect(),
             units,
         }
     }
@@ -199,8 +214,8 @@ impl Device {
             self.is_told_late = true;
             for (_, member) in &mut self.members {
                 let is_hit = member.nexuses.get(unit).is_some_and(|nexus| abort.contains(nexus));
-                if is_hit && !member.notes.contains(&Note::Aborted(unit)) {
-                    member.notes.push(Note::Aborted(unit));
+                if is_hit {
+                    member.note(Note::Aborted(unit, Cause::Preempted));
                 }
             }
             // Whoever has that place by now waits for nothing of this unit.
@@ -228,7 +243,7 @@ impl Device {
 
     /// A session asked for a reset of a unit: the tasks of all others are aborted.
     pub fn reset(&mut self, by: usize, unit: usize) {
-        self.abort_others(by, unit);
+        self.abort_others(by, unit, Cause::Reset);
         self.units[unit].logical.reset();
         self.is_told_late = true;
     }
@@ -254,11 +269,39 @@ impl Device {
     }
 
     /// The tasks of all sessions but `by` on a unit are aborted.
-    fn abort_others(&mut self, by: usize, unit: usize) {
-        for (key, member) in &mut self.members {
-            if key != by && !member.notes.contains(&Note::Aborted(unit)) {
-                member.notes.push(Note::Aborted(unit));
-            }
+    pub fn abort_others(&mut self, by: usize, unit: usize, cause: Cause) {
+        let others = self.members.iter_mut().filter(|(key, _)| *key != by);
+        others.for_each(|(_, member)| member.note(Note::Aborted(unit, cause)));
+    }
+
+    /// Tasks of a session were cleared by another one; true when each of them is to be answered so (TAS), otherwise
+    /// the nexus is told of it.
+    pub fn tell_cleared(&mut self, session: usize, unit: usize, cause: Cause) -> bool {
+        let logical = &mut self.units[unit].logical;
+        let answers = logical.answers_aborted() && cause != Cause::Reset;
+        if cause == Cause::Cleared
+            && !answers
+            && let Some(nexus) = self.members[session].nexuses.get(unit)
+        {
+            logical.cleared(*nexus);
+        }
+        answers
+    }
+
+    /// A task of a unit comes.
+    pub fn enter(&mut self, unit: usize, attribute: u8) -> Stage {
+        self.orders[unit].enter(attribute)
+    }
+
+    /// Whether it may begin.
+    pub fn may_begin(&self, unit: Option<usize>, stage: Stage) -> bool {
+        unit.is_none_or(|unit| self.orders[unit].may_begin(stage))
+    }
+
+    /// It is gone.
+    pub fn leave_order(&mut self, unit: Option<usize>, stage: Stage) {
+        if let Some(unit) = unit {
+            self.orders[unit].leave(stage);
         }
     }
 
@@ -269,23 +312,11 @@ impl Device {
             let is_hit = member.nexuses.get(unit).is_some_and(|nexus| nexuses.contains(nexus));
             if is_hit && key == by {
                 is_hit_itself = true;
-            } else if is_hit && !member.notes.contains(&Note::Aborted(unit)) {
-                member.notes.push(Note::Aborted(unit));
+            } else if is_hit {
+                member.note(Note::Aborted(unit, Cause::Preempted));
             }
         }
         is_hit_itself
-    }
-
-    /// The other sessions' tasks were cleared: they are told.
-    pub fn clear_others(&mut self, by: usize, unit: usize) {
-        self.abort_others(by, unit);
-        for (key, member) in &self.members {
-            if key != by
-                && let Some(nexus) = member.nexuses.get(unit)
-            {
-                self.units[unit].logical.cleared(*nexus);
-            }
-        }
     }
 
     /// Every session but `by` is over.
@@ -334,5 +365,14 @@ impl Device {
             unit.logical.detach(*nexus);
         }
         self.is_told_late = true;
+    }
+}
+
+impl Member {
+    /// Once, however often it happened.
+    fn note(&mut self, note: Note) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 }

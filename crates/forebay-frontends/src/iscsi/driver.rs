@@ -34,6 +34,7 @@ use crate::scsi::{Initiator, Medium};
 use super::device::Device;
 use super::login::Established;
 use super::negotiate::SEGMENT_MAX;
+use super::pdu_log::{Lines, PduLog};
 use super::session::{Session, Start, Step};
 use super::task::Memory;
 
@@ -69,6 +70,8 @@ pub struct Newcomer {
     pub targets: Vec<u8>,
     /// The relative identifier of the target port.
     pub port: u16,
+    /// Where PDUs are logged.
+    pub log: Option<Arc<dyn Lines>>,
 }
 
 impl client::Newcomer for Newcomer {
@@ -86,13 +89,14 @@ impl client::Newcomer for Newcomer {
         let mut established = self.established;
         let input = std::mem::take(&mut established.leftover);
         let initiator = Initiator { name: established.initiator.clone(), isid: established.isid };
+        let log = self.log.map(|lines| PduLog::new(lines, &initiator));
         let member = {
             let mut device = lock(&self.device);
             let member = device.join(initiator, self.port, socket);
             close_ended(cx, &mut device);
             member
         };
-        let session = Session::new(Start { established, member, targets: self.targets });
+        let session = Session::new(Start { established, member, targets: self.targets, log });
         let mut connection = Connection {
             id,
             socket,
@@ -199,7 +203,7 @@ impl Client for Connection {
         if self.phase == Phase::Closed || self.outbox.is_sending() {
             return false;
         }
-        self.is_blocked || self.session.ready().is_some() || self.session.wanting().is_some()
+        self.is_blocked || self.session.has_waiting()
     }
 
     fn resume(&mut self, cx: &mut Context<'_>) -> bool {
@@ -283,9 +287,9 @@ impl Connection {
         let mut device = lock(&device);
         if self.phase != Phase::Closed {
             self.session.begin(cx.now, &mut device);
-            if self.session.has_stored() {
+            if self.session.has_late() {
                 let session = &mut self.session;
-                self.outbox.append(|out| session.answer_stored(&mut device, out));
+                self.outbox.append(|out| session.answer_late(&mut device, out));
             }
             if self.session.is_over() {
                 self.close_socket(cx, &mut device);
@@ -408,7 +412,7 @@ impl Connection {
         let task = self.session.task(key);
         let (wanted, unit) = (task.data.wanted, task.unit.expect("it has data for a unit"));
         let disk = device.units[unit].disk;
-        if !self.session.has_room(wanted.into()) {
+        if !self.session.has_room(wanted.into()) || !self.session.may_begin(device, key) {
             return false;
         }
         let memory = match self.session.task(key).medium {
@@ -439,7 +443,7 @@ impl Connection {
     /// Memory for tasks that wait for it, oldest first; true when one got some.
     fn find_memory(&mut self, cx: &mut Context<'_>, device: &mut Device) -> bool {
         let mut found = false;
-        while let Some(key) = self.session.wanting() {
+        while let Some(key) = self.session.wanting(device) {
             if !self.give_memory(cx, device, key) {
                 break;
             }

@@ -129,7 +129,7 @@ impl World {
         };
         let mut targets = Vec::new();
         text::put(&mut targets, "TargetName", TARGET);
-        let session = Session::new(Start { established, member, targets });
+        let session = Session::new(Start { established, member, targets, log: None });
         let (input, out) = (Vec::new(), Vec::new());
         World { session, device, input, out, is_short: bit(4), given: 0, stat_sn: 0 }
     }
@@ -186,7 +186,7 @@ impl World {
 
     /// Does what is ready, and looks at the answers.
     fn work(&mut self) {
-        while let Some(key) = self.session.ready() {
+        while let Some(key) = self.session.ready(&self.device) {
             self.session.start();
             let task = self.session.task(key);
             let medium = task.medium.clone().expect("it has work");

@@ -47,6 +47,8 @@ pub enum Refusal {
     SessionType = 0x0209,
     /// A session has one connection.
     NoSuchSession = 0x020a,
+    /// There is no room for another one; it may come again.
+    OutOfResources = 0x0302,
 }
 
 /// What a login led to.
@@ -108,6 +110,8 @@ pub struct Login {
     exp_cmd_sn: u32,
     stat_sn: u32,
     discovering: Option<Exchange>,
+    /// Whoever comes is turned away.
+    is_full: bool,
 }
 
 /// What the first PDU said, and the others must repeat.
@@ -154,7 +158,13 @@ impl Login {
             exp_cmd_sn: 0,
             stat_sn: 0,
             discovering: None,
+            is_full: false,
         }
+    }
+
+    /// A connection for which there is no room: its first PDU is answered so.
+    pub fn turn_away(address: SocketAddr) -> Login {
+        Login { is_full: true, ..Login::start(Arc::default(), address, [0; RANDOM], 0) }
     }
 
     /// The initiator sent `bytes`; answers are appended to `out`.
@@ -241,6 +251,7 @@ impl Login {
 
     fn check_first(&self, login: &LoginRequest) -> Result<(), Refusal> {
         match login {
+            _ if self.is_full => Err(Refusal::OutOfResources),
             LoginRequest { version_min: 1.., .. } => Err(Refusal::Version),
             LoginRequest { tsih: 1.., .. } => Err(Refusal::NoSuchSession),
             _ => Ok(()),

@@ -14,7 +14,7 @@
 //! the worst it can do is to lose its own connection.
 //!
 //! Not here: more than one connection in a session (paths are for multipath), error recovery above
-//! level 0, bidirectional commands, ordered tasks (all are simple ones), redirection.
+//! level 0, bidirectional commands, ACA, redirection.
 
 pub mod chap;
 pub mod codec;
@@ -25,6 +25,8 @@ pub mod driver;
 pub mod fuzzing;
 pub mod login;
 pub mod negotiate;
+mod order;
+pub mod pdu_log;
 pub mod session;
 pub mod target;
 pub mod task;

@@ -30,9 +30,11 @@ use super::device::{Device, Note};
 use super::digest;
 use super::login::Established;
 use super::negotiate::{Rules, SEGMENT_MAX};
+use super::pdu_log::PduLog;
 use super::task::{DataOut, Memory, Phase, Sequence, Sink, Task, Verdict};
 use super::text;
 use super::text_exchange::Exchange;
+use management::Late;
 
 mod answer;
 mod management;
@@ -78,6 +80,8 @@ pub struct Start {
     pub member: usize,
     /// What SendTargets is answered with.
     pub targets: Vec<u8>,
+    /// Where its PDUs are logged.
+    pub log: Option<PduLog>,
 }
 
 /// See the module.
@@ -86,6 +90,7 @@ pub struct Session {
     member: usize,
     cid: u16,
     targets: Vec<u8>,
+    log: Option<PduLog>,
     rules: Rules,
     exp_cmd_sn: u32,
     stat_sn: u32,
@@ -109,8 +114,8 @@ pub struct Session {
     /// When a ping was sent, if nothing was heard since.
     pinged: Option<Nanos>,
     is_over: bool,
-    /// Answers to tasks whose unit waited for something to be stored.
-    stored: Vec<(u32, Response)>,
+    /// What is to be said of what happened from outside.
+    late: Vec<Late>,
     /// Bytes of the disks' memory that tasks have.
     bytes: u64,
     /// No task must have its data before.
@@ -126,6 +131,7 @@ impl Session {
             member: start.member,
             cid,
             targets: start.targets,
+            log: start.log,
             rules,
             exp_cmd_sn,
             stat_sn,
@@ -142,7 +148,7 @@ impl Session {
             transfer_serial: 0,
             pinged: None,
             is_over: false,
-            stored: Vec::new(),
+            late: Vec::new(),
             bytes: 0,
             data_deadline: Nanos::NEVER,
             now: Nanos(0),
@@ -209,12 +215,12 @@ impl Session {
         self.now = now;
         for note in device.notes(self.member) {
             match note {
-                Note::Aborted(unit) => self.abort_where(device, |task| task.unit == Some(unit)),
+                Note::Aborted(unit, cause) => self.abort_by_another(device, unit, cause),
                 Note::Stored(unit, response) => {
                     let waits =
                         |task: &Task| task.phase == Phase::Storing && task.unit == Some(unit);
                     let at = self.tasks.iter().position(|task| task.as_ref().is_some_and(waits));
-                    self.stored.extend(at.map(|key| (key as u32, response)));
+                    self.late.extend(at.map(|key| Late::Stored(key as u32, response)));
                 }
                 Note::Ended => {
                     self.is_over = true;
@@ -224,20 +230,9 @@ impl Session {
         }
     }
 
-    /// True when [`Session::answer_stored`] has something to say.
-    pub fn has_stored(&self) -> bool {
-        !self.stored.is_empty()
-    }
-
-    /// Answers tasks whose unit waited for something to be stored.
-    pub fn answer_stored(&mut self, device: &mut Device, out: &mut Vec<u8>) {
-        for (key, response) in std::mem::take(&mut self.stored) {
-            // It may have been aborted at the same time.
-            let task = self.tasks[key as usize].as_ref();
-            if task.is_some_and(|task| task.phase == Phase::Storing) {
-                self.answer(device, key, response, out);
-            }
-        }
+    /// True when [`Session::answer_late`] has something to say.
+    pub fn has_late(&self) -> bool {
+        !self.late.is_empty()
     }
 
     /// Takes one thing off the front of `input`; answers what it is and how many bytes it was.
@@ -269,6 +264,13 @@ impl Session {
         if self.rules.header_digest && !digest::is_right(&input[..covered], &input[covered..]) {
             return Err(Broken("the digest of a header is wrong"));
         }
+        if let Some(log) = &self.log {
+            let is_whole = !matches!(pdu.request, Request::Command(_) | Request::DataOut { .. });
+            // What is looked at as a whole comes here again until it is there.
+            if !is_whole || input.len() >= self.whole_len(&pdu, start) {
+                log.received(&pdu, header);
+            }
+        }
         match pdu.request {
             Request::Command(command) => {
                 let step = self.on_command(device, &pdu, &command, out)?;
@@ -284,6 +286,12 @@ impl Session {
         }
     }
 
+    /// Bytes of a PDU whose data begin at `start`.
+    fn whole_len(&self, pdu: &Pdu, start: usize) -> usize {
+        let has_digest = self.rules.data_digest && pdu.data_len > 0;
+        start + pdu.data_len + padding(pdu.data_len) + if has_digest { DIGEST } else { 0 }
+    }
+
     /// A PDU whose data are looked at as a whole.
     fn take_whole(
         &mut self,
@@ -296,7 +304,7 @@ impl Session {
     ) -> Result<(usize, Step), Broken> {
         let padded = start + pdu.data_len + padding(pdu.data_len);
         let has_digest = self.rules.data_digest && pdu.data_len > 0;
-        let end = padded + if has_digest { DIGEST } else { 0 };
+        let end = self.whole_len(pdu, start);
         if input.len() < end {
             return Ok((0, Step::NeedMore(end)));
         }
@@ -373,9 +381,10 @@ impl Session {
             self.reject(answer::TOO_MANY_IMMEDIATE, &pdu.encode(), out);
             return Ok(Step::Done);
         }
+        let unit = device.find(pdu.lun);
         let task = Task {
             tag: pdu.tag,
-            unit: device.find(pdu.lun),
+            unit,
             lun: pdu.lun,
             cdb: Cdb(command.cdb),
             reads: command.reads,
@@ -391,6 +400,7 @@ impl Session {
             bytes: 0,
             progress: 0,
             deadline: Nanos::NEVER,
+            stage: unit.and_then(|unit| device.enter(unit, command.attribute)),
         };
         let key = self.insert(task);
         if is_open {
@@ -540,7 +550,10 @@ impl Session {
         task.deadline = Nanos::NEVER;
         if task.medium.is_some() {
             task.phase = Phase::Queued;
-            self.ready.push_back(key);
+            match task.stage {
+                Some(_) => self.ready.push_back(key),
+                None => self.ready.push_front(key),
+            }
             return;
         }
         let Sink::Bytes(list) = std::mem::replace(&mut task.sink, Sink::Nowhere) else {
@@ -615,17 +628,34 @@ impl Session {
         self.task(key).data.wanted.min(self.rules.first_burst) as usize
     }
 
-    /// The task that has waited longest for memory.
-    pub fn wanting(&self) -> Option<u32> {
-        self.wanting.front().copied()
+    /// True when a task waits for memory, or to be carried out.
+    pub fn has_waiting(&self) -> bool {
+        !self.wanting.is_empty() || !self.ready.is_empty()
     }
 
-    /// The next task to carry out.
-    pub fn ready(&self) -> Option<u32> {
+    /// The task that has waited longest for memory, of those that may begin.
+    pub fn wanting(&self, device: &Device) -> Option<u32> {
+        self.wanting.iter().copied().find(|key| self.may_begin(device, *key))
+    }
+
+    /// The next task to carry out, of those that may begin: it is at the front.
+    pub fn ready(&mut self, device: &Device) -> Option<u32> {
+        let at = self.ready.iter().position(|key| self.may_begin(device, *key))?;
+        if at > 0
+            && let Some(key) = self.ready.remove(at)
+        {
+            self.ready.push_front(key);
+        }
         self.ready.front().copied()
     }
 
-    /// The task at the front of [`Session::ready`] is being carried out.
+    /// Whether all tasks that are to be done before have ended.
+    pub fn may_begin(&self, device: &Device, key: u32) -> bool {
+        let task = self.task(key);
+        device.may_begin(task.unit, task.stage)
+    }
+
+    /// The task at the front, as [`Session::ready`] said, is being carried out.
     pub fn start(&mut self) {
         let key = self.ready.pop_front().expect("one is ready");
         self.task_mut(key).phase = Phase::Running;

@@ -20,6 +20,7 @@ use forebay_core::ids::Nanos;
 use crate::scsi::{Cdb, Medium, Response};
 
 use super::codec::{NO_TAG, Residual};
+use super::order::Stage;
 
 /// Where a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub struct Task {
     pub progress: u64,
     /// When all its data must have come.
     pub deadline: Nanos,
+    /// When it may begin.
+    pub stage: Stage,
 }
 
 /// Where the data of a command go.

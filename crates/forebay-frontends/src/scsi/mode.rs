@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 08 Caching                   WCE, changeable unless the disk is read-only
-//! 0A Control                   D_SENSE, SWP, changeable
+//! 0A Control                   D_SENSE, SWP, TAS, changeable
 //! 1C Informational Exceptions  none are reported
 //! ```
 //! All nexuses share them; nothing is saved. Who turns the write cache off is answered after a flush,
@@ -27,6 +27,8 @@ pub(super) struct Settings {
     pub descriptor_sense: bool,
     /// SWP.
     pub write_protect: bool,
+    /// TAS: who has tasks that another nexus aborts is answered, instead of being told once.
+    pub answers_aborted: bool,
 }
 
 const CACHING: u8 = 0x08;
@@ -39,12 +41,18 @@ const ALL_SUBPAGES: u8 = 0xff;
 const WCE: u8 = 1 << 2;
 const D_SENSE: u8 = 1 << 2;
 const SWP: u8 = 1 << 3;
+const TAS: u8 = 1 << 6;
 
 impl Settings {
     /// What they are at first.
     pub fn defaults(export: &Export) -> Settings {
         let write_cache = export.write_cache && !export.read_only;
-        Settings { write_cache, descriptor_sense: false, write_protect: false }
+        Settings {
+            write_cache,
+            descriptor_sense: false,
+            write_protect: false,
+            answers_aborted: false,
+        }
     }
 
     /// After a reset. The write cache stays as it is.
@@ -55,14 +63,15 @@ impl Settings {
     /// A page as it stands, with its two bytes of header.
     fn page(&self, code: u8) -> Option<Vec<u8>> {
         let (len, bytes) = match code {
-            CACHING => (20, [u8::from(self.write_cache) * WCE, 0, 0]),
+            CACHING => (20, [u8::from(self.write_cache) * WCE, 0, 0, 0]),
             CONTROL => {
                 // GLTSD: log parameters are not saved. Commands may be reordered.
                 let bits = 0x02 | (u8::from(self.descriptor_sense) * D_SENSE);
-                (12, [bits, 0x10, u8::from(self.write_protect) * SWP])
+                let (swp, tas) = (self.write_protect, self.answers_aborted);
+                (12, [bits, 0x10, u8::from(swp) * SWP, u8::from(tas) * TAS])
             }
             // DEXCPT.
-            EXCEPTIONS => (12, [0x08, 0, 0]),
+            EXCEPTIONS => (12, [0x08, 0, 0, 0]),
             _ => return None,
         };
         let mut page = vec![code, len - 2];
@@ -78,7 +87,7 @@ fn changeable(export: &Export, code: u8) -> Option<Vec<u8>> {
     page[2..].fill(0);
     match code {
         CACHING if !export.read_only => page[2] = WCE,
-        CONTROL => (page[2], page[4]) = (D_SENSE, SWP),
+        CONTROL => (page[2], page[4], page[5]) = (D_SENSE, SWP, TAS),
         _ => {}
     }
     Some(page)

@@ -186,6 +186,11 @@ impl LogicalUnit {
         self.nexuses.of_mut(nexus).tell(Code::COMMANDS_CLEARED);
     }
 
+    /// Whether tasks that another nexus aborts are to be answered with TASK ABORTED (TAS).
+    pub fn answers_aborted(&self) -> bool {
+        self.settings.answers_aborted
+    }
+
     /// The target of `nexus` has other logical units than before.
     pub fn luns_changed(&mut self, nexus: NexusId) {
         self.nexuses.of_mut(nexus).tell(Code::LUNS_CHANGED);

@@ -46,6 +46,9 @@ pub struct IscsiOptions {
     /// File with the target's secret, which must differ from the initiators'
     #[arg(long, value_name = "FILE", help_heading = "iSCSI", requires = "mutual_chap_user")]
     pub mutual_chap_secret_file: Option<PathBuf>,
+    /// File to log the headers of PDUs to, for field reports: never a byte of data
+    #[arg(long, value_name = "FILE", help_heading = "iSCSI", requires = "iscsi")]
+    pub iscsi_log: Option<PathBuf>,
 }
 
 /// A `[[iscsi]]` table.
@@ -63,6 +66,7 @@ pub struct IscsiTable {
     mutual_chap_user: Option<String>,
     mutual_chap_secret_file: Option<PathBuf>,
     connections_max: Option<u32>,
+    log: Option<PathBuf>,
 }
 
 /// One target.
@@ -82,6 +86,8 @@ pub struct IscsiSpec {
     pub mutual_chap: Option<ChapSpec>,
     /// Connections that may be open at a time at each portal.
     pub connections_max: u32,
+    /// Where PDUs are logged.
+    pub log: Option<PathBuf>,
 }
 
 /// A user and where its secret is.
@@ -120,6 +126,7 @@ impl IscsiOptions {
             chap: chap(self.chap_user, self.chap_secret_file),
             mutual_chap: chap(self.mutual_chap_user, self.mutual_chap_secret_file),
             connections_max: CONNECTIONS_MAX,
+            log: self.iscsi_log,
         })
     }
 }
@@ -166,6 +173,7 @@ impl IscsiTable {
             chap: chap(self.chap_user, self.chap_secret_file),
             mutual_chap: chap(self.mutual_chap_user, self.mutual_chap_secret_file),
             connections_max: self.connections_max.unwrap_or(CONNECTIONS_MAX).max(1),
+            log: self.log,
             target,
         })
     }

@@ -6,7 +6,7 @@
 //!                            └─ discovery, until the initiator leaves (60 s)
 //! ```
 //! Targets that name the same address share its portal. A connection counts against the portal's limit
-//! from the accept until it is gone.
+//! from the accept until it is gone; who comes beyond is told so at its login (0302h, out of resources).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,13 +22,16 @@ use forebay_frontends::iscsi::chap::RANDOM;
 use forebay_frontends::iscsi::device::{Device, Unit};
 use forebay_frontends::iscsi::driver::{Newcomer, SharedDevice};
 use forebay_frontends::iscsi::login::{Established, Login, Outcome};
+use forebay_frontends::iscsi::pdu_log::Lines;
 use forebay_frontends::iscsi::target::{PORTAL_GROUP, Portal, Target};
 use forebay_frontends::scsi::{self, LogicalUnit, Lun};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::listener::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, ListenerState, Place};
+use super::pdu_log::PduFile;
 use super::pool::host;
 use super::reservations::Kept;
 use crate::config::iscsi::IscsiSpec;
@@ -38,6 +41,10 @@ use crate::shard::DiskHandle;
 /// The relative target port identifier of each target's one port. A disk is a unit of one target only, and stored
 /// reservations name the port: it must not depend on what other targets there are.
 const PORT: u16 = 1;
+/// Connections beyond the limit that are told so at a time; more are just closed.
+const TURNED_AWAY_MAX: usize = 32;
+/// Time that each of them has to begin its login.
+const TURN_AWAY_TIME_MAX: Duration = Duration::from_secs(2);
 /// Time for a discovery.
 const DISCOVERY_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -47,6 +54,8 @@ pub struct IscsiPortal {
     listener: TcpListener,
     state: Arc<ListenerState>,
     served: Arc<Served>,
+    /// Room for those who are told that there is none.
+    turning: Arc<Semaphore>,
 }
 
 /// What a portal serves: targets, and what is behind them in the same order.
@@ -62,6 +71,8 @@ struct Behind {
     device: SharedDevice,
     disks: Vec<DiskId>,
     handle: DiskHandle,
+    /// Where PDUs are logged.
+    log: Option<Arc<PduFile>>,
 }
 
 /// A disk that is to be a logical unit.
@@ -85,7 +96,8 @@ pub async fn bind(
     let mut places: BTreeMap<&str, (u32, Vec<&IscsiSpec>, Served)> = BTreeMap::new();
     for spec in targets {
         let target = target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
-        let Some(behind) = behind(spec, &disk) else { continue };
+        let Some(mut behind) = behind(spec, &disk) else { continue };
+        behind.log = spec.log.as_deref().map(PduFile::open).transpose()?;
         let behind = Arc::new(behind);
         for place in &spec.portals {
             let (room, specs, served) = places.entry(&place.0).or_insert_with(|| {
@@ -106,7 +118,8 @@ pub async fn bind(
         let names = specs.iter().flat_map(|spec| spec.luns.values()).map(ToString::to_string);
         let bound = listener.local_addr()?.to_string();
         let state = ListenerState::new(format!("iscsi:{bound}"), names.collect(), room);
-        portals.push(IscsiPortal { listener, state, served: Arc::new(served) });
+        let (served, turning) = (Arc::new(served), Arc::new(Semaphore::new(TURNED_AWAY_MAX)));
+        portals.push(IscsiPortal { listener, state, served, turning });
     }
     Ok(portals)
 }
@@ -152,7 +165,7 @@ fn behind(spec: &IscsiSpec, disk: &impl Fn(&Name) -> Option<UnitDisk>) -> Option
     }
     let disks = units.iter().map(|unit| unit.disk).collect();
     let device = Arc::new(Mutex::new(Device::new(units)));
-    Some(Behind { device, disks, handle: handle? })
+    Some(Behind { device, disks, handle: handle?, log: None })
 }
 
 /// A disk's logical unit, with the reservations that it had.
@@ -181,7 +194,10 @@ impl IscsiPortal {
                     continue;
                 }
             };
-            let Some(place) = Place::take(&self.state) else { continue };
+            let Some(place) = Place::take(&self.state) else {
+                turn_away(stream, &self.turning);
+                continue;
+            };
             let (state, served) = (self.state.clone(), self.served.clone());
             tokio::spawn(async move {
                 if let Err(error) = log_in(stream, &served, place).await {
@@ -191,6 +207,27 @@ impl IscsiPortal {
             });
         }
     }
+}
+
+/// Tells an initiator for which there is no room that there is none; just closes its connection when many are being told.
+fn turn_away(mut stream: TcpStream, turning: &Arc<Semaphore>) {
+    let Ok(room) = turning.clone().try_acquire_owned() else { return };
+    tokio::spawn(async move {
+        let told = async {
+            let mut login = Login::turn_away(stream.local_addr()?);
+            let (mut out, mut input) = (Vec::new(), vec![0; 1024]);
+            while out.is_empty() {
+                let len = stream.read(&mut input).await?;
+                let outcome = login.feed(&input[..len], &mut out);
+                if len == 0 || matches!(outcome, Outcome::Broken) {
+                    break;
+                }
+            }
+            stream.write_all(&out).await
+        };
+        let _ = timeout_at(Instant::now() + TURN_AWAY_TIME_MAX, told).await;
+        drop(room);
+    });
 }
 
 /// Runs the login, then hands the session to its shard.
@@ -209,6 +246,7 @@ async fn log_in(mut stream: TcpStream, served: &Served, place: Place) -> Result<
         established,
         targets,
         port: PORT,
+        log: behind.log.clone().map(|log| log as Arc<dyn Lines>),
     };
     behind.handle.connect(Box::new(newcomer), Box::new(place))?;
     Ok(())

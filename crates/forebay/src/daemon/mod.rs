@@ -34,6 +34,7 @@ pub mod fence;
 pub mod iscsi;
 pub mod listener;
 mod open;
+mod pdu_log;
 pub mod place;
 pub mod pool;
 mod reservations;
@@ -78,6 +79,7 @@ impl Daemon {
     /// # Errors
     /// The step that failed, and why; everything before it is undone.
     pub async fn start(spec: DaemonSpec) -> Result<Daemon> {
+        allow_many_files();
         let socket_path = match &spec.control {
             Some(path) => path.clone(),
             None => place::default_socket(&spec.name)?,
@@ -323,6 +325,13 @@ impl Drop for Daemon {
             task.abort();
         }
     }
+}
+
+/// Each connection is a file: as many as the administrator allows at all. A refusal costs connections, nothing else.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Whether every disk of a shard ended well.

@@ -57,7 +57,7 @@ impl Connection {
     /// Carries out tasks that are ready; true when one was begun.
     pub(super) fn run_ready(&mut self, cx: &mut Context<'_>, device: &mut Device) -> bool {
         let mut began = false;
-        while let Some(key) = self.session.ready() {
+        while let Some(key) = self.session.ready(device) {
             if self.phase == ConnectionPhase::Closed || self.outbox.is_sending() {
                 break;
             }

@@ -99,6 +99,15 @@ fn names() -> Vec<(&'static str, &'static str)> {
 }
 
 #[test]
+fn for_whom_there_is_no_room_is_told_so() {
+    let mut world = World::new(vec![target()]);
+    world.login = Login::turn_away("127.0.0.1:3260".parse().unwrap());
+    let (answer, outcome) = world.step(OPERATIONAL, Some(FULL_FEATURE), &names());
+    assert_eq!((answer.status, answer.transits, answer.keys.len()), (0x0302, false, 0));
+    assert!(matches!(outcome, Outcome::Close(Some(Refusal::OutOfResources))));
+}
+
+#[test]
 fn an_initiator_without_secrets_is_through_in_two_steps() {
     let mut world = World::new(vec![target()]);
     let keys = [names(), vec![("AuthMethod", "CHAP,None")]].concat();

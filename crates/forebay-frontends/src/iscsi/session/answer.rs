@@ -163,7 +163,9 @@ impl Session {
     /// A task is gone.
     pub fn retire(&mut self, device: &mut Device, key: u32) -> Task {
         self.let_go(device, key);
-        self.remove(key)
+        let task = self.remove(key);
+        device.leave_order(task.unit, task.stage);
+        task
     }
 
     /// The memory of the disk that a task has: whoever takes it gives it back.
@@ -249,6 +251,9 @@ impl Session {
         let start = out.len();
         let numbers: Numbers = self.numbers();
         answer.encode(tag, numbers, data_len, out);
+        if let (Some(log), Some(header)) = (&self.log, out[start..].first_chunk()) {
+            log.sent(header);
+        }
         if self.rules.header_digest {
             let sum = digest::sum(&out[start..]);
             out.extend_from_slice(&sum.to_le_bytes());

@@ -3,9 +3,10 @@
 //! A function is answered at once. Tasks that the engine has go on unseen: an aborted write is there
 //! before any later command looks, or never, because the engine serialises what overlaps.
 
-use super::super::codec::{Answer, Pdu};
+use super::super::codec::{Answer, Pdu, Residual};
+use super::super::device::Cause;
 use super::super::task::{Phase, Task};
-use super::{Device, NO_TAG, Session};
+use super::{Device, NO_TAG, Response, Session, Status};
 
 /// Responses (RFC 7143, 11.6.1).
 const COMPLETE: u8 = 0;
@@ -18,6 +19,15 @@ const NOT_SUPPORTED: u8 = 5;
 const CLOSED: u8 = 0;
 const NO_SUCH_CONNECTION: u8 = 1;
 const NO_RECOVERY: u8 = 2;
+
+/// What is to be said of what happened from outside.
+#[derive(Debug)]
+pub(super) enum Late {
+    /// The answer to a task whose unit waited for something to be stored.
+    Stored(u32, Response),
+    /// A task was aborted: its tag, what it did not transfer, its R2Ts.
+    Aborted((u32, Residual, u32)),
+}
 
 impl Session {
     /// Carries out a task management function; true when the session is over with it.
@@ -40,7 +50,7 @@ impl Session {
             }
             (4, Some(unit)) => {
                 self.abort_where(device, |task| task.unit == Some(unit));
-                device.clear_others(self.member, unit);
+                device.abort_others(self.member, unit, Cause::Cleared);
                 COMPLETE
             }
             (5, Some(unit)) => {
@@ -85,6 +95,46 @@ impl Session {
             let task = self.tasks[key as usize].as_ref();
             if task.is_some_and(|task| task.phase != Phase::Aborted && is_hit(task)) {
                 self.abort(device, key);
+            }
+        }
+    }
+
+    /// The tasks of a unit were aborted by another session.
+    pub(super) fn abort_by_another(&mut self, device: &mut Device, unit: usize, cause: Cause) {
+        let is_hit = |task: &Task| task.unit == Some(unit) && task.phase != Phase::Aborted;
+        let tasks = (0..).zip(&self.tasks);
+        let hit = tasks.filter(|(_, task)| task.as_ref().is_some_and(is_hit)).map(|(key, _)| key);
+        let hit: Vec<u32> = hit.collect();
+        if hit.is_empty() {
+            return;
+        }
+        let answers = device.tell_cleared(self.member, unit, cause);
+        for key in hit {
+            if answers {
+                let task = self.task(key);
+                let told = (task.tag, task.residual(task.needed), task.data.r2t_sn);
+                self.late.push(Late::Aborted(told));
+            }
+            self.abort(device, key);
+        }
+    }
+
+    /// Appends what is to be said of what happened from outside.
+    pub fn answer_late(&mut self, device: &mut Device, out: &mut Vec<u8>) {
+        for late in std::mem::take(&mut self.late) {
+            match late {
+                Late::Stored(key, response) => {
+                    // It may have been aborted at the same time.
+                    let task = self.tasks[key as usize].as_ref();
+                    if task.is_some_and(|task| task.phase == Phase::Storing) {
+                        self.answer(device, key, response, out);
+                    }
+                }
+                Late::Aborted((tag, residual, exp_data_sn)) => {
+                    let status = Status::TaskAborted as u8;
+                    let answer = Answer::Response { response: 0, status, residual, exp_data_sn };
+                    self.put(&answer, tag, &[], out);
+                }
             }
         }
     }

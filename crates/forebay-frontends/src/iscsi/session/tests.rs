@@ -9,6 +9,7 @@ use super::super::task::Memory;
 use super::*;
 use crate::client::{Access, DiskId};
 use crate::iscsi::device::Keeper;
+use crate::iscsi::pdu_log::Lines;
 use crate::scsi::{Done, Export, Initiator, LogicalUnit, Lun, Port};
 
 const SIZE: u64 = 1 << 20;
@@ -119,7 +120,7 @@ impl World {
     /// Carries out the next ready task of a session.
     fn work(&mut self, session: usize) -> Vec<Answered> {
         let session = &mut self.sessions[session];
-        let key = session.ready().expect("a task is ready");
+        let key = session.ready(&self.device).expect("a task is ready");
         session.start();
         session.take_buffer(key);
         let medium = session.task(key).medium.clone().unwrap();
@@ -154,7 +155,7 @@ fn begin(device: &mut Device, rules: Rules, isid: u8) -> Session {
         leftover: Vec::new(),
     };
     let targets = b"TargetName=iqn.2026-01.x:a\0".to_vec();
-    Session::new(Start { established, member, targets })
+    Session::new(Start { established, member, targets, log: None })
 }
 
 fn memory(len: u32) -> Memory {
@@ -255,7 +256,7 @@ fn data_are_asked_for_when_they_do_not_come_along() {
     let more = world.send(0, data_out(7, transfer(0), 1, 1024, true), &[2; 512]);
     assert_eq!((more[0].opcode, more[0].word(40), more[0].word(44)), (0x31, 2560, 512));
     assert!(world.send(0, data_out(7, transfer(1), 0, 1536, true), &[3; 1024]).is_empty());
-    assert!(world.sessions[0].ready().is_none());
+    assert!(world.sessions[0].ready(&world.device).is_none());
     assert!(world.send(0, data_out(7, more[0].word(20), 0, 2560, true), &[4; 512]).is_empty());
     let answers = world.work(0);
     assert_eq!((answers[0].opcode, answers[0].end(), answers[0].word(36)), (0x21, (0, 0, 0), 3));
@@ -346,11 +347,11 @@ fn without_memory_data_wait_and_are_not_asked_for() {
     assert_eq!(step, Step::Memory(0));
     session.hold(device, 0, &mut out);
     let (taken, _) = session.next(device, &bytes[consumed..], &mut out).unwrap();
-    assert_eq!((taken, session.wanting()), (512, Some(0)));
+    assert_eq!((taken, session.wanting(device)), (512, Some(0)));
     session.next(device, &[], &mut out).unwrap();
     assert!(out.is_empty());
     let held = session.give(device, 0, memory(2048), 2048, &mut out);
-    assert_eq!((held, session.wanting()), (vec![9; 512], None));
+    assert_eq!((held, session.wanting(device)), (vec![9; 512], None));
     assert_eq!(answers(&out)[0].word(40), 512);
 }
 
@@ -389,7 +390,7 @@ fn what_a_task_management_function_ends_of_other_sessions() {
         assert_eq!(world.send(0, manage(function, 0), &[])[0].header[2], 0);
         let answers = world.send(1, data_out(7, theirs[0].word(20), 0, 0, true), &[1; 512]);
         assert!(answers.is_empty());
-        assert_eq!(world.sessions[1].ready().is_none(), is_hit, "function {function}");
+        assert_eq!(world.sessions[1].ready(&world.device).is_none(), is_hit, "function {function}");
     };
     check(2, false);
     check(4, true);
@@ -440,6 +441,109 @@ fn clients_of_other_protocols_are_told_whenever_a_reservation_changes() {
     let member = world.sessions[0].member();
     world.device.leave(member);
     assert!(told(&mut world).is_empty());
+}
+
+/// A command with a task attribute.
+fn attributed(pdu: Pdu, value: u8) -> Pdu {
+    let Request::Command(it) = pdu.request else { unreachable!() };
+    Pdu { request: Request::Command(Command { attribute: value, ..it }), ..pdu }
+}
+
+const ORDERED: u8 = 2;
+const HEAD_OF_QUEUE: u8 = 3;
+
+#[test]
+fn an_ordered_task_waits_for_all_before_and_holds_up_all_after_of_any_session() {
+    let mut world = World::new(Rules::default(), 2);
+    let asked = world.send(1, command(WRITE, 1, 1, 512), &[]);
+    assert!(world.send(0, attributed(command(READ, 2, 1, 512), ORDERED), &[]).is_empty());
+    assert!(world.send(1, command(READ, 3, 1, 512), &[]).is_empty());
+    let ready = |world: &mut World| {
+        let World { sessions, device, .. } = world;
+        let tag =
+            |session: &mut Session| Some(session.ready(device)?).map(|key| session.task(key).tag);
+        [tag(&mut sessions[0]), tag(&mut sessions[1])]
+    };
+    assert_eq!(ready(&mut world), [None, None], "the first has no data yet");
+    world.send(1, data_out(1, asked[0].word(20), 0, 0, true), &[1; 512]);
+    assert_eq!(ready(&mut world), [None, Some(1)]);
+    assert!(world.send(0, attributed(command(READ, 4, 1, 512), HEAD_OF_QUEUE), &[]).is_empty());
+    assert_eq!(ready(&mut world), [Some(4), Some(1)]);
+    world.work(0);
+    assert_eq!(ready(&mut world), [None, Some(1)]);
+    world.work(1);
+    assert_eq!(ready(&mut world), [Some(2), None]);
+    world.sessions[0].start();
+    assert_eq!(ready(&mut world), [None, None], "while it is at work");
+    // Also one that is aborted has to end first.
+    world.send(0, manage(1, 2), &[]);
+    assert_eq!(ready(&mut world), [None, None]);
+    let key = (0..4).find(|key| world.sessions[0].tasks[*key].is_some()).unwrap();
+    world.sessions[0].retire(&mut world.device, key as u32);
+    assert_eq!(ready(&mut world), [None, Some(3)]);
+    world.work(1);
+    assert_eq!(world.sessions[0].in_flight() + world.sessions[1].in_flight(), 0);
+}
+
+#[test]
+fn a_task_that_waits_for_its_turn_takes_no_memory_from_those_before() {
+    let mut world = World::new(Rules::default(), 2);
+    world.send(0, attributed(command(READ, 1, 1, 512), ORDERED), &[]);
+    let (session, device) = (&mut world.sessions[1], &mut world.device);
+    let bytes = Pdu { cmd_sn: session.exp_cmd_sn, ..command(WRITE, 2, 1, 512) }.encode();
+    let mut out = Vec::new();
+    let Ok((_, Step::Memory(key))) = session.next(device, &bytes, &mut out) else { panic!() };
+    assert!(!session.may_begin(device, key));
+    session.hold(device, key, &mut out);
+    assert_eq!((session.wanting(device), session.has_waiting()), (None, true));
+    world.work(0);
+    let (session, device) = (&mut world.sessions[1], &mut world.device);
+    assert_eq!(session.wanting(device), Some(key));
+    // One that is aborted before its turn is in nobody's way.
+    session.end(device);
+    world.send(0, command(READ, 3, 1, 512), &[]);
+    assert!(world.sessions[0].ready(&world.device).is_some());
+}
+
+#[test]
+fn who_has_tasks_that_another_session_clears_is_told_or_answered_and_nobody_else() {
+    const CLEARED: (u8, u8, u8) = (6, 0x2f, 0);
+    for answers in [false, true] {
+        let mut world = World::new(Rules::default(), 3);
+        if answers {
+            let list = [&[0, 0, 0, 0, 0x0a, 10, 2, 16, 0, 0x40][..], &[0; 6]].concat();
+            let mut pdu = command(0x15, 1, 0, list.len() as u32);
+            let Request::Command(it) = &mut pdu.request else { unreachable!() };
+            (it.cdb[1], it.cdb[4], it.writes) = (0x10, list.len() as u8, true);
+            assert_eq!(world.send(0, pdu, &list)[0].end().0, 0);
+            // That it was changed is told.
+            for session in [1, 2] {
+                assert_eq!(world.send(session, command(0, 1, 0, 0), &[])[0].end().0, 2);
+            }
+        }
+        world.send(1, command(WRITE, 7, 1, 512), &[]);
+        world.send(1, command(READ, 8, 1, 512), &[]);
+        world.sessions[1].start();
+        world.send(0, command(READ, 9, 1, 512), &[]);
+        assert_eq!(world.send(0, manage(4, 0), &[])[0].header[2], 0);
+        assert_eq!(world.sessions[0].in_flight(), 0, "one's own go unseen");
+        let told = called(&mut world, 1);
+        let tags: Vec<(u32, u8)> = told.iter().map(|it| (it.tag(), it.end().0)).collect();
+        assert_eq!(tags, if answers { vec![(7, 0x40), (8, 0x40)] } else { vec![] });
+        let first = &world.send(1, command(0, 1, 0, 0), &[])[0];
+        assert_eq!(first.end().0 == 2, !answers);
+        assert!(answers || first.sense() == CLEARED);
+        for session in [0, 2] {
+            assert_eq!(world.send(session, command(0, 1, 0, 0), &[])[0].end().0, 0, "{session}");
+        }
+        // A reset is told to all, and answered to nobody.
+        world.send(1, command(READ, 10, 1, 512), &[]);
+        world.send(0, manage(5, 0), &[]);
+        assert!(called(&mut world, 1).is_empty());
+        for session in 0..3 {
+            assert_eq!(world.send(session, command(0, 1, 0, 0), &[])[0].sense(), (6, 0x29, 0));
+        }
+    }
 }
 
 /// Keeps what it is given until it is asked.
@@ -509,7 +613,7 @@ fn called(world: &mut World, session: usize) -> Vec<Answered> {
     let (session, device) = (&mut world.sessions[session], &mut world.device);
     session.begin(Nanos(0), device);
     let mut out = Vec::new();
-    session.answer_stored(device, &mut out);
+    session.answer_late(device, &mut out);
     answers(&out)
 }
 
@@ -624,6 +728,40 @@ fn an_initiator_leaves() {
     check(1, 3, 0, 0);
     check(1, 9, 1, 1);
     check(2, 3, 2, 1);
+}
+
+#[derive(Debug, Default)]
+struct Said(Mutex<Vec<String>>);
+
+impl Lines for Said {
+    fn line(&self, line: String) {
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+#[test]
+fn the_log_has_each_header_once_and_no_data() {
+    let said = Arc::new(Said::default());
+    let mut world = World::one(Rules::default());
+    let initiator = Initiator { name: "iqn.2026-01.x:h".to_owned(), isid: [1; 6] };
+    world.sessions[0].log = Some(PduLog::new(said.clone(), &initiator));
+    let asked = world.send(0, command(WRITE, 7, 2, 1024), &[0xa5; 512]);
+    world.send(0, data_out(7, asked[0].word(20), 0, 512, true), &[0xa5; 512]);
+    world.work(0);
+    // In pieces: it is taken when it is whole.
+    let nop = pdu(Request::NopOut { transfer_tag: NO_TAG }, 5);
+    let nop = Pdu { data_len: 8, is_immediate: true, ..nop };
+    let bytes = [&nop.encode()[..], &[0xa5; 8]].concat();
+    let mut out = Vec::new();
+    for len in [48, 50, 56] {
+        world.sessions[0].next(&mut world.device, &bytes[..len], &mut out).unwrap();
+    }
+    let said = said.0.lock().unwrap();
+    let words: Vec<&str> = said.iter().map(|line| line.split(' ').nth(2).unwrap()).collect();
+    assert_eq!(words, ["Command", "R2T", "Data-Out", "Response", "NOP-Out", "NOP-In"]);
+    let first = "iqn.2026-01.x:h,010101010101 > Command tag 7 lun 0 data 512 01a1";
+    assert!(said[0].starts_with(first), "{}", said[0]);
+    assert!(said.iter().all(|line| !line.contains("a5a5") && line.len() < 200), "{said:?}");
 }
 
 #[test]

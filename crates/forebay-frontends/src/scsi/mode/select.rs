@@ -1,6 +1,6 @@
 //! MODE SELECT: a list of pages is checked whole before any of it counts.
 
-use super::{CACHING, CONTROL, D_SENSE, SWP, Settings, WCE, changeable};
+use super::{CACHING, CONTROL, D_SENSE, SWP, Settings, TAS, WCE, changeable};
 use crate::scsi::sense::{Code, Sense};
 use crate::scsi::task::{Medium, Outcome, Response};
 use crate::scsi::unit::{Answer, BLOCK, Call, LogicalUnit};
@@ -105,6 +105,7 @@ fn take_page(
         CONTROL => {
             settings.descriptor_sense = page[2] & D_SENSE != 0;
             settings.write_protect = page[4] & SWP != 0;
+            settings.answers_aborted = page[5] & TAS != 0;
         }
         _ => {}
     }

@@ -39,7 +39,7 @@ fn pages_are_shown_as_they_are_as_they_could_be_and_as_they_were_at_first() {
     assert_eq!(longer, [&[0, 42, 0, 0x10, 1, 0, 0, 16][..], &blocks, &CACHING].concat());
 
     assert_eq!(world.data(&sense_6(0x48))[4..8], [8, 18, 4, 0]);
-    assert_eq!(world.data(&sense_6(0x4a))[4..10], [10, 10, 4, 0, 8, 0]);
+    assert_eq!(world.data(&sense_6(0x4a))[4..10], [10, 10, 4, 0, 8, 0x40]);
     assert_eq!(world.data(&sense_6(0x5c))[4..8], [28, 10, 0, 0]);
     assert_eq!(world.data(&sense_6(0x88))[4..], CACHING);
     world.check(&sense_6(0xc8), &[], "5/39/00");
