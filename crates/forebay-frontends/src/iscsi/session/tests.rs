@@ -4,13 +4,14 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::status::IoStatus;
 use forebay_io::reactor::SocketId;
 
+use super::super::codec::Command;
 use super::super::device::Unit;
 use super::super::task::Memory;
 use super::*;
 use crate::client::{Access, DiskId};
 use crate::iscsi::device::Keeper;
 use crate::iscsi::pdu_log::Lines;
-use crate::scsi::{Done, Export, Initiator, LogicalUnit, Lun, Port};
+use crate::scsi::{Done, Export, Initiator, LogicalUnit, Lun, Medium, Port};
 
 const SIZE: u64 = 1 << 20;
 const WRITE: u8 = 0x2a;

@@ -1,0 +1,115 @@
+//! Tasks that wait: for memory, or to be carried out, oldest first; and what the tasks of a session have of the disks'
+//! memory.
+
+use forebay_core::action::Buffer;
+use forebay_core::ids::Nanos;
+
+use super::super::task::{Memory, Phase, Sink};
+use super::{BYTES_MAX, Device, Response, Session, Status};
+
+impl Session {
+    /// Memory for a task that asked for it, or waited. What came for it so far is to be copied there.
+    pub fn give(
+        &mut self,
+        device: &mut Device,
+        key: u32,
+        memory: Memory,
+        bytes: u64,
+        out: &mut Vec<u8>,
+    ) -> Vec<u8> {
+        self.charge(key, bytes);
+        self.wait_for_data(key);
+        let task = self.task_mut(key);
+        let before = std::mem::replace(&mut task.sink, Sink::Memory(memory));
+        let reserved = self.held_bytes(key);
+        let held = match before {
+            Sink::Bytes(held) => {
+                device.unhold(reserved);
+                held
+            }
+            Sink::Nowhere | Sink::Memory(_) => Vec::new(),
+        };
+        self.wanting.retain(|it| *it != key);
+        self.go_on(device, key, out);
+        held
+    }
+
+    /// There is no memory now: what comes unasked waits, as far as there is room for it.
+    pub fn hold(&mut self, device: &mut Device, key: u32, out: &mut Vec<u8>) {
+        let reserved = self.held_bytes(key);
+        if device.hold(reserved) {
+            let task = self.task_mut(key);
+            task.sink = Sink::Bytes(Vec::new());
+            task.deadline = Nanos::NEVER;
+            self.wanting.push_back(key);
+        } else {
+            self.answer(device, key, Response::of(Status::Busy), out);
+        }
+    }
+
+    /// Bytes that are set aside for a task without memory.
+    pub(super) fn held_bytes(&self, key: u32) -> usize {
+        self.task(key).data.wanted.min(self.rules.first_burst) as usize
+    }
+
+    /// True when a task waits for memory, or to be carried out.
+    pub fn has_waiting(&self) -> bool {
+        !self.wanting.is_empty() || !self.ready.is_empty()
+    }
+
+    /// The task that has waited longest for memory, of those that may begin.
+    pub fn wanting(&self, device: &Device) -> Option<u32> {
+        self.wanting.iter().copied().find(|key| self.may_begin(device, *key))
+    }
+
+    /// The next task to carry out, of those that may begin: it is at the front.
+    pub fn ready(&mut self, device: &Device) -> Option<u32> {
+        let at = self.ready.iter().position(|key| self.may_begin(device, *key))?;
+        if at > 0
+            && let Some(key) = self.ready.remove(at)
+        {
+            self.ready.push_front(key);
+        }
+        self.ready.front().copied()
+    }
+
+    /// Whether all tasks that are to be done before have ended.
+    pub fn may_begin(&self, device: &Device, key: u32) -> bool {
+        let task = self.task(key);
+        device.may_begin(task.unit, task.stage)
+    }
+
+    /// The task at the front, as [`Session::ready`] said, is being carried out.
+    pub fn start(&mut self) {
+        let key = self.ready.pop_front().expect("one is ready");
+        self.task_mut(key).phase = Phase::Running;
+    }
+
+    /// Whether a task may have so many more bytes of memory now. One task alone always may.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.bytes == 0 || self.bytes + bytes <= BYTES_MAX
+    }
+
+    /// A task has memory, or is about to be answered with it.
+    pub fn charge(&mut self, key: u32, bytes: u64) {
+        self.task_mut(key).bytes += bytes;
+        self.bytes += bytes;
+    }
+
+    /// What a task had for one of its requests is free.
+    pub fn discharge(&mut self, key: u32) {
+        let bytes = std::mem::take(&mut self.task_mut(key).bytes);
+        self.bytes -= bytes;
+    }
+
+    /// A task at work waits for the engine to take its next request.
+    pub fn requeue(&mut self, key: u32) {
+        self.task_mut(key).phase = Phase::Queued;
+        self.ready.push_front(key);
+    }
+
+    /// Memory that tasks no longer use, with the unit whose disk it belongs to.
+    pub fn take_released(&mut self) -> Option<(usize, Buffer)> {
+        self.released.pop()
+    }
+}
