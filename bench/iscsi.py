@@ -74,8 +74,8 @@ def tgt(run, backing):
     return Iscsi("tgt " + backing, "iscsi://%s/%s/1" % (portal, name), server)
 
 
-@scenario("RAM hits over iSCSI, 8 KiB, one session, QD32: >= 1.5 x tgt with its aio backing on tmpfs, at <= 1/3 of its CPU "
-          "per I/O")
+@scenario("RAM hits over iSCSI, 8 KiB, one session, QD32: >= 1.5 x tgt with its aio backing on tmpfs, at <= 1/3 of its "
+          "CPU per I/O")
 def iscsi_ram_hits(run):
     portal = "127.0.0.1:%d" % free_port()
     ours = run.bed.disk("mem:%dMiB" % DISK_MIB, name="iscsi", ram="%dMiB" % (DISK_MIB + 64), extra=[

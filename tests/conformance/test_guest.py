@@ -1,8 +1,6 @@
 """A Linux guest: the kernel's own NBD client and a file system on it."""
-import os
-
-import vm
-from bed import MIB, Skip, eventually, free_port, need_program, test
+import guest
+from bed import MIB, eventually, free_port, test
 
 ATTACH = """
 set -e
@@ -123,21 +121,9 @@ nbd-client -d /dev/nbd0
 """
 
 
-def run(bed, script, disk, sectors, on_sync=None, timeout=280, **settings):
-    for program in ("qemu-system-x86_64", "nbd-client", "fio", "depmod", "mkfs.xfs"):
-        need_program(program)
-    if not os.path.exists("/bin/busybox"):
-        raise Skip("busybox-static is not installed")
+def run(script, disk, size, on_sync=None, timeout=280, **settings):
     port = disk.listen.rsplit(":", 1)[1]
-    with open("guest-log", "w+") as log:
-        try:
-            set_up = "PORT=%s SECTORS=%d\n" % (port, sectors)
-            set_up += "".join("%s='%s'\n" % setting for setting in settings.items())
-            code = vm.run(set_up + script, on_sync, timeout, log)
-        finally:
-            log.seek(0)
-            print(log.read(), flush=True)
-    assert code == 0, "exit code %d in the guest" % code
+    guest.run(script, on_sync, timeout, PORT=port, SECTORS=size // 512, **settings)
 
 
 def tcp_disk(bed, size):
@@ -150,7 +136,7 @@ def tcp_disk(bed, size):
 @test(timeout=300)
 def ext4_on_the_kernels_client_verifies_and_passes_fsck(bed):
     image, disk = tcp_disk(bed, 96 * MIB)
-    run(bed, VERIFY, disk, 96 * MIB // 512)
+    run(VERIFY, disk, 96 * MIB)
     disk.stop()
     bed.run(["e2fsck", "-f", "-n", image])
 
@@ -163,7 +149,7 @@ def what_a_guest_synced_is_there_after_a_kill_under_load(bed):
         disk.kill() if word == "killed" else disk.start()
         return "done"
 
-    run(bed, CRASH, disk, 96 * MIB // 512, on_sync)
+    run(CRASH, disk, 96 * MIB, on_sync)
 
 
 def kills(bed, file_system, size, write_cache):
@@ -185,20 +171,16 @@ def kills(bed, file_system, size, write_cache):
         return "done"
 
     cache = "write back" if write_cache == "on" else "write through"
-    run(bed, KILLS, disk, size // 512, on_sync, 840, FS=file_system, CACHE=cache,
-        ROUNDS=os.environ.get("FOREBAY_GUEST_KILLS", "10"))
-    bed.run([bed.program, "disk", "detach", "disk", "--control", bed.path("disk.control")])
-    disk.was_ended = True
-    assert disk.process.wait(60) == 0
-    fsck = ["xfs_repair", "-n", "-f"] if file_system == "xfs" else ["e2fsck", "-f", "-n"]
-    bed.run(fsck + [image])
+    run(KILLS, disk, size, on_sync, guest.PATIENCE, FS=file_system, CACHE=cache, ROUNDS=guest.kills())
+    guest.detach(bed, disk)
+    guest.check(bed, file_system, image)
 
 
-@test(forebay_only=True, timeout=900)
+@test(forebay_only=True, timeout=guest.PATIENCE + 60)
 def ext4_on_write_back_outlives_kills_under_load(bed):
     kills(bed, "ext4", 96 * MIB, "on")
 
 
-@test(forebay_only=True, timeout=900)
+@test(forebay_only=True, timeout=guest.PATIENCE + 60)
 def xfs_on_write_back_outlives_kills_under_load(bed):
     kills(bed, "xfs", 320 * MIB, "on")

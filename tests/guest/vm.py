@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """A small Linux guest under QEMU that runs one shell script.
 
-The guest is an initramfs of the host's busybox, nbd-client, fio, e2fsprogs and xfsprogs with the modules of
-Debian's cloud kernel. The kernel package is downloaded and unpacked into .cache/guest, never
+The guest is an initramfs of the host's busybox, nbd-client, open-iscsi, fio, e2fsprogs and xfsprogs with the
+modules of Debian's cloud kernel. The kernel package is downloaded and unpacked into .cache/guest, never
 installed; kernel and initramfs are made once. QEMU emulates the CPU (a run takes seconds, not
 minutes): the guest shows what a real kernel's NBD client does, not how fast it is.
 
@@ -27,10 +27,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 CACHE = os.path.join(ROOT, ".cache", "guest")
 KERNEL = "linux-image-cloud-amd64"
 PROGRAMS = ["/bin/busybox", "nbd-client", "fio", "mke2fs", "e2fsck", "debugfs", "mkfs.xfs",
-            "xfs_repair"]
+            "xfs_repair", "iscsid", "iscsiadm"]
 LINKS = {"mkfs.ext4": "mke2fs", "fsck.ext4": "e2fsck"}
 BOOT_MODULES = ["virtio_pci", "virtio_mmio", "virtio_console", "virtio_net"]
-MODULES = BOOT_MODULES + ["nbd", "virtio_blk", "ext4", "xfs", "crc32c_generic", "crc32c_intel"]
+MODULES = BOOT_MODULES + ["nbd", "virtio_blk", "iscsi_tcp", "sd_mod", "ext4", "xfs", "crc32c_generic",
+                          "crc32c_intel"]
 
 INIT = """#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /run /tmp /mnt /var/lock
