@@ -18,7 +18,7 @@ class Vhost:
             del options[at:at + 2]
         command = [LOAD, "vhost", "--json", "--socket", self.socket, "--server-pid",
                    str(self.process.pid), "--region", "%dMiB" % DISK_MIB]
-        result = subprocess.run(command + list(map(str, options)), capture_output=True, text=True)
+        result = subprocess.run(command + list(map(str, options)), capture_output=True, text=True, timeout=60)
         if result.returncode:
             raise RuntimeError("%s: %s" % (self.name, result.stderr.strip()))
         return json.loads(result.stdout)

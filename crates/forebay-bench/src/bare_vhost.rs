@@ -115,10 +115,8 @@ impl VhostUserBackend for Device {
         let mut state = ring.get_mut();
         let mut last = Instant::now();
         loop {
-            // The client may have given more of it meanwhile.
-            let memory = self.memory.memory();
             let failed = std::io::Error::other::<virtio_queue::Error>;
-            let served = self.serve(state.get_queue_mut(), &memory);
+            let served = self.serve(state.get_queue_mut());
             match served
                 .inspect_err(|error| eprintln!("{error:#}"))
                 .map_err(std::io::Error::other)?
@@ -150,10 +148,15 @@ enum Served {
 
 impl Device {
     /// Answers what is available.
-    fn serve(&self, queue: &mut Queue, memory: &GuestMemoryMmap) -> anyhow::Result<Served> {
+    fn serve(&self, queue: &mut Queue) -> anyhow::Result<Served> {
         let slot = |next: u16| u64::from(next % queue.size());
-        let offered = load(memory, queue.avail_ring() + 2)?;
         let first = queue.next_avail();
+        let offered = load(&self.memory.memory(), queue.avail_ring() + 2)?;
+        if offered == first {
+            return Ok(Served::Nothing);
+        }
+        // The client gives memory before it uses it, so that it is there by now.
+        let memory = &*self.memory.memory();
         let mut next = first;
         let mut used = queue.next_used();
         while next != offered {
@@ -164,9 +167,6 @@ impl Device {
             (next, used) = (next.wrapping_add(1), used.wrapping_add(1));
         }
         let count = next.wrapping_sub(first);
-        if count == 0 {
-            return Ok(Served::Nothing);
-        }
         queue.set_next_avail(next);
         queue.set_next_used(used);
         at(memory, queue.used_ring() + 2, 2)?.store(used, 0, Ordering::Release)?;
