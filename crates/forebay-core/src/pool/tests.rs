@@ -118,7 +118,8 @@ fn reservations_are_read_back_or_refused() {
         let mut page = BLANK;
         reservations.encode(POOL, number, 5, &mut page);
         assert_eq!(decode(&page), Ok((5, reservations)));
-        for (at, byte) in [(80, 0xff), (82, 1), (88 + len.min(STATE_MAX - 1), 9)] {
+        // Longer than the page, and bytes behind its end; a length between is for the state itself to find out.
+        for (at, byte) in [(81, 0xff), (82, 1), (88 + len.min(STATE_MAX - 1), 9)] {
             let mut changed = page;
             changed[at] = byte;
             assert_eq!(decode(&changed), Err(PairInvalid::Damaged));
