@@ -145,9 +145,13 @@ impl World {
             };
             assert!(consumed <= self.input.len());
             self.input.drain(..consumed);
+            if consumed > 0 {
+                idle = 0;
+            }
             match step {
+                Step::Done if consumed > 0 => {}
                 Step::Done => {
-                    idle = if consumed == 0 { idle + 1 } else { 0 };
+                    idle += 1;
                     assert!(idle < 2, "nothing happens");
                 }
                 Step::NeedMore(bytes) => {
@@ -163,6 +167,7 @@ impl World {
                     }
                     self.input.drain(..count);
                     self.session.arrived(count as u32, None);
+                    idle = 0;
                 }
                 Step::Leave => return false,
             }
