@@ -1,4 +1,7 @@
 """The cache on flash over restarts: it is there again, without a read of primary storage, and never older than it."""
+import json
+import struct
+
 from bed import MIB, eventually, pattern, test
 from test_write_back import attach
 
@@ -137,3 +140,66 @@ def another_size_or_block_starts_empty(bed):
 
 def events(bed, disk):
     return bed.run([bed.program, "events", disk.name, "--control", bed.path(disk.name + ".control")])
+
+
+def told(bed, mode):
+    """What the pool says of the ring, with nobody using it."""
+    shown = json.loads(bed.run([bed.program, "pool", "show", bed.path(mode), "--json"]))
+    return shown["disks"][0]["ring"]
+
+
+@test(forebay_only=True)
+def a_pool_that_nobody_uses_tells_what_a_restart_will_find(bed):
+    for mode in MODES:
+        disk = start(bed, mode)
+        h = attach(disk)
+        fill(disk, h)
+        recorded(disk)
+        h.shutdown()
+        assert disk.stop() == 0
+        stopped = told(bed, mode)
+        assert stopped["cold"] is None and stopped["closed"], stopped
+        assert stopped["blocks"] == stopped["kept"] >= CACHED // BLOCK, stopped
+        assert "0 errors, 0 warnings" in bed.run([bed.program, "pool", "check", bed.path(mode)])
+        disk.start()
+        h = attach(disk)
+        h.pwrite(pattern(0, BLOCK, 1), 0)
+        disk.kill()
+        killed = told(bed, mode)
+        assert killed["cold"] is None and not killed["closed"], killed
+        assert killed["generation"] >= stopped["generation"] and (killed["kept"] < killed["blocks"] or mode == "write-back"), killed
+        text = bed.run([bed.program, "pool", "show", bed.path(mode)])
+        assert "blocks recorded by generation %d, not ended in order" % killed["generation"] in text, text
+        disk.start()
+        found = ring(disk)
+        assert (found["blocks_found"], found["blocks_kept"]) == (killed["blocks"], killed["kept"]), (found, killed)
+        assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_check_of_the_pool_finds_a_damaged_index(bed):
+    disk = start(bed, "write-through")
+    h = attach(disk)
+    fill(disk, h)
+    recorded(disk)
+    h.shutdown()
+    assert disk.stop() == 0
+    with open(bed.path("write-through"), "r+b") as f:
+        data = f.read()
+        pages = {}
+        for at in range(0, len(data), 4096):
+            if data[at:at + 8] == b"FBRINGPG":
+                number, durable, tail = struct.unpack_from("<QQQ", data, at + 48)
+                pages[number] = (at, durable, tail)
+        _, durable, tail = pages[max(pages)]
+        # One that the last page claims, and that counts.
+        f.seek(pages[(durable + tail) // 2][0] + 2000)
+        f.write(b"rot")
+    shown = told(bed, "write-through")
+    assert "is missing or damaged" in shown["cold"] and shown["is_damaged"], shown
+    checked = bed.run([bed.program, "pool", "check", bed.path("write-through")], code=1)
+    assert "error: the cache of disk 'write-through' starts empty: page" in checked, checked
+    disk.start()
+    assert not ring(disk)["is_warm"]
+    expect(attach(disk), lambda at: 0)
+    assert disk.stop() == 0

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use forebay_core::config::{Config, RingConfig};
-use forebay_core::engine::Engine;
+use forebay_core::engine::{Engine, RestoredCache};
 use forebay_core::geometry::{Grid, PAGE};
 use forebay_core::ids::{Generation, Nanos, Uuid};
 use forebay_core::log::recover::RecoveredLog;
@@ -18,6 +18,7 @@ use forebay_core::sealed::Page;
 use forebay_core::warm::RingGeometry;
 use forebay_core::warm::header::RingHeader;
 use forebay_core::warm::recover::RingReader;
+use forebay_core::warm::survey::survey;
 
 use crate::device::Device;
 use crate::memory::Memory;
@@ -150,8 +151,12 @@ impl World<'_> {
             let mut reader = Reader { device: &self.ring.device, first: 0 };
             let records = log.iter().flat_map(|(log, _)| log.records.iter());
             let logged = records.map(|record| record.range);
+            let seen = survey(&header, self.ring.generation, &mut reader, logged.clone());
             match self.engine.restore_cache(&header, &mut reader, logged) {
                 Ok(restored) => {
+                    let seen = seen.expect("what a restart believes, an operator is told of");
+                    let RestoredCache { found, kept, closed, .. } = restored;
+                    assert_eq!((seen.found, seen.kept, seen.closed), (found, kept, closed));
                     self.log.line(self.now, || format!("warm: {restored:?}"));
                     self.dropped.check(restored.found);
                     self.coverage.warm_restarts += 1;

@@ -30,6 +30,7 @@ pub mod header;
 pub mod marks;
 pub mod page;
 pub mod recover;
+pub mod survey;
 pub mod walk;
 
 /// Pages that one write has at most. The next batch begins when the one before is durable.

@@ -29,6 +29,7 @@
 
 use crate::geometry::GranuleMask;
 use crate::ids::{BlockIndex, Generation, SlotId, Uuid};
+use crate::log::COUNT_MAX;
 use crate::sealed::{PAGE_LEN, Page, has_seal, seal};
 
 use super::header::VERSION;
@@ -243,6 +244,9 @@ pub fn decode(page: &Page, disk: Uuid, nonce: u64) -> Option<PageHeader> {
     // Cheap questions first: most of a ring may be of another time.
     let is_ours = page[16..32] == disk.0 && u64_at(40) == nonce;
     if !is_ours || !has_seal(page, MAGIC) || page[12..14] != VERSION.to_le_bytes() {
+        return None;
+    }
+    if !(1..=COUNT_MAX).contains(&u64_at(48)) {
         return None;
     }
     Some(PageHeader {

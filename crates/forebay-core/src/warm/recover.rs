@@ -64,6 +64,9 @@ pub enum Cold {
     /// A page says what cannot be.
     #[error("page {0} of its index contradicts itself")]
     Contradiction(u64),
+    /// The page before it is damaged, or of a cache that cannot be.
+    #[error("the header of its index makes no sense")]
+    Header,
     /// Flash cannot be read.
     #[error("its index cannot be read: {0}")]
     Unreadable(String),
@@ -72,6 +75,8 @@ pub enum Cold {
 /// What a former run left, claims aside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredRing {
+    /// The run that wrote the last page.
+    pub generation: Generation,
     /// The number of the last page.
     pub last: u64,
     /// Its tail.
@@ -127,6 +132,7 @@ impl RecoverRing<'_> {
             coming: Vec::with_capacity(AHEAD),
         };
         let mut found = RecoveredRing {
+            generation: last.generation,
             last: number,
             tail,
             walk: walk.1,

@@ -9,6 +9,7 @@ use forebay_backends::size::rounded;
 use super::table::count;
 use crate::cli::disk::{PoolArgs, PoolCommand};
 use crate::daemon::pool::report::{self, DiskReport, PoolReport};
+use crate::daemon::pool::survey::RingReport;
 use crate::date::utc;
 
 /// Carries out a command.
@@ -94,6 +95,23 @@ fn describe_disk(disk: &DiskReport, text: &mut String) {
             );
         }
     }
+    if let Some(ring) = &disk.ring {
+        let _ = writeln!(text, "  cache on flash   {}", describe_ring(ring));
+    }
+}
+
+fn describe_ring(ring: &RingReport) -> String {
+    if let Some(why) = &ring.cold {
+        return format!("starts empty: {why}");
+    }
+    let share = (ring.kept * 100).checked_div(ring.blocks).unwrap_or(100);
+    let end = if ring.closed { "ended in order" } else { "not ended in order" };
+    format!(
+        "{} blocks recorded by generation {}, {end}; a start on unchanged primary storage keeps {} ({share} %)",
+        count(ring.blocks),
+        ring.generation,
+        count(ring.kept)
+    )
 }
 
 fn check(args: &PoolArgs) -> Result<()> {
@@ -110,9 +128,10 @@ fn check(args: &PoolArgs) -> Result<()> {
         }
         let _ = writeln!(
             text,
-            "{} pages of tables and {} pages of data checked: {} errors, {} warnings",
+            "{} pages of tables, {} of data and {} of cache indices checked: {} errors, {} warnings",
             count(report.table_pages),
             count(report.data_pages),
+            count(report.ring_pages),
             report.errors.len(),
             report.warnings.len()
         );

@@ -13,16 +13,13 @@
 use anyhow::{Context, Result, ensure};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::SegmentId;
-use forebay_core::log::COUNT_MAX;
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::lease::{Holder, Lease, Role};
 use forebay_core::warm::header::RingHeader;
 
 use super::file::PoolPage;
+use super::tables::VOID;
 use super::{Area, Pool};
-
-/// The ordinal of the leases of a ring that must not be believed.
-const VOID: u64 = COUNT_MAX;
 
 /// Parts of the pool for a disk's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +47,12 @@ impl Pool {
         let size = self.geometry().segment_size();
         let wanted = bytes.div_ceil(size) as usize;
         let ring_wanted = ring_bytes.div_ceil(size) as usize;
-        let slots = self.held(disk, Role::Cache);
-        let ring = self.held(disk, Role::Index);
+        let slots = self.tables.held(disk, Role::Cache);
+        let ring = self.tables.held(disk, Role::Index);
         let is_as_asked = |held: &[SegmentId], wanted: usize| {
             held.len() == wanted && held.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0)
         };
-        let is_void = self.is_void(disk) || self.has_failed;
+        let is_void = self.tables.has_void_ring(disk) || self.has_failed;
         if is_as_asked(&slots, wanted) && is_as_asked(&ring, ring_wanted) && !is_void {
             self.taken[usize::from(disk.0)] = true;
             return Ok(CacheArea {
@@ -95,8 +92,8 @@ impl Pool {
     /// # Errors
     /// The medium's.
     pub fn drop_cache(&mut self, disk: DiskNumber) -> Result<()> {
-        let mut held = self.held(disk, Role::Index);
-        held.extend(self.held(disk, Role::Cache));
+        let mut held = self.tables.held(disk, Role::Index);
+        held.extend(self.tables.held(disk, Role::Cache));
         self.tables
             .set_holders(&self.file, &held, Holder::Free)
             .context("cannot write the tables of the pool")
@@ -107,7 +104,7 @@ impl Pool {
         if self.has_failed {
             return false;
         }
-        let Some(&first) = self.held(disk, Role::Index).first() else { return true };
+        let Some(&first) = self.tables.held(disk, Role::Index).first() else { return true };
         let generation = self.generation(disk);
         let lease = Lease { disk, role: Role::Index, generation, ordinal: VOID };
         let noted = self.tables.set_holders(&self.file, &[first], Holder::Leased(lease));
@@ -147,24 +144,6 @@ impl Pool {
         let Some(disk) = holder else { return false };
         let dropped = self.drop_cache(disk);
         dropped.is_ok()
-    }
-
-    /// Segments that a disk has in a role, in order of place.
-    fn held(&self, disk: DiskNumber, role: Role) -> Vec<SegmentId> {
-        let of_disk = |(segment, holder)| match holder {
-            Holder::Leased(lease) if lease.disk == disk && lease.role == role => Some(segment),
-            Holder::Leased(_) | Holder::Free | Holder::Metadata => None,
-        };
-        self.tables.leases.iter().filter_map(of_disk).collect()
-    }
-
-    fn is_void(&self, disk: DiskNumber) -> bool {
-        self.tables.leases.iter().any(|(_, holder)| match holder {
-            Holder::Leased(lease) => {
-                lease.disk == disk && lease.role == Role::Index && lease.ordinal == VOID
-            }
-            Holder::Free | Holder::Metadata => false,
-        })
     }
 
     /// The first `wanted` free segments in a row, or the longest row.

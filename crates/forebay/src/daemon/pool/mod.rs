@@ -38,7 +38,8 @@ pub mod report;
 pub mod resolve;
 mod ring;
 pub mod staging;
-pub mod tables;
+pub mod survey;
+mod tables;
 #[cfg(test)]
 mod tests;
 

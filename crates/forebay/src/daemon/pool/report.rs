@@ -16,6 +16,7 @@ use super::contents::{self, Contents};
 use super::file::{PoolFile, PoolPage};
 use super::recover::Reading;
 use super::staging::StagedGroups;
+use super::survey::{self, RingReport};
 use super::tables::Tables;
 use super::{Dirty, host, page_offset, recover};
 
@@ -47,7 +48,7 @@ pub struct SegmentCounts {
     pub free: u32,
     /// Of logs.
     pub log: u32,
-    /// Of caches; they are given up at the next start.
+    /// Of caches, and of what keeps them over a restart.
     pub cache: u32,
 }
 
@@ -89,6 +90,9 @@ pub struct DiskReport {
     pub staged_records: u64,
     /// Why its log cannot be used.
     pub error: Option<String>,
+    /// What a start would find of its cache on flash; none: nothing is recorded of one.
+    #[serde(default)]
+    pub ring: Option<RingReport>,
 }
 
 /// What a check found.
@@ -98,6 +102,9 @@ pub struct CheckReport {
     pub table_pages: u64,
     /// Pages of data in logs whose checksum was compared.
     pub data_pages: u64,
+    /// Pages of the indices of caches that were looked at.
+    #[serde(default)]
+    pub ring_pages: u64,
     /// What does not matter yet: one of two copies.
     pub warnings: Vec<String>,
     /// What is lost or must not be used.
@@ -142,7 +149,9 @@ pub fn check(path: &Path) -> Result<CheckReport> {
         if let Err(why) = tables.reservations(number) {
             report.errors.push(format!("the reservations of disk '{}': {why}", record.name));
         }
-        match found(&file, &tables, number, record) {
+        let log = found(&file, &tables, number, record);
+        check_ring(&file, &tables, (number, record), log.as_ref().ok(), &mut report);
+        match log {
             Ok(log) => {
                 report.warnings.extend(
                     describe_end(&log.report)
@@ -202,7 +211,9 @@ pub(super) fn dirty(file: &PoolFile, tables: &Tables, number: DiskNumber) -> Dir
 }
 
 fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecord) -> DiskReport {
-    let (log, error) = match found(file, tables, number, record) {
+    let found = found(file, tables, number, record);
+    let ring = survey::ring(file, tables, number, found.as_ref().ok());
+    let (log, error) = match found {
         Ok(log) => (log, None),
         Err(why) => (RecoveredLog::default(), Some(why)),
     };
@@ -232,6 +243,7 @@ fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecor
         dirty_bytes: log.checksums.len() as u64 * PAGE,
         staged_records: log.report.records_staged,
         error,
+        ring,
     }
 }
 
@@ -260,6 +272,23 @@ fn check_tables(file: &PoolFile, tables: &Tables, report: &mut CheckReport) -> R
         }
     }
     Ok(())
+}
+
+/// Reads the index of a disk's cache as a start would.
+fn check_ring(
+    file: &PoolFile,
+    tables: &Tables,
+    (number, record): (DiskNumber, &DiskRecord),
+    log: Option<&RecoveredLog>,
+    report: &mut CheckReport,
+) {
+    let Some(ring) = survey::ring(file, tables, number, log) else { return };
+    report.ring_pages += ring.pages;
+    if let Some(why) = &ring.cold {
+        let text = format!("the cache of disk '{}' starts empty: {why}", record.name);
+        let place = if ring.is_damaged { &mut report.errors } else { &mut report.warnings };
+        place.push(text);
+    }
 }
 
 /// What is odd about where a log ends. A crash leaves that behind, and rot in what was not known to be durable.

@@ -4,8 +4,9 @@ use std::io;
 
 use anyhow::{Context, Result, anyhow};
 use forebay_core::ids::{SegmentId, Sequence, Uuid};
+use forebay_core::log::COUNT_MAX;
 use forebay_core::pool::disk::DiskRecord;
-use forebay_core::pool::lease::{Holder, LeaseTable};
+use forebay_core::pool::lease::{Holder, LeaseTable, Role};
 use forebay_core::pool::pair::{self, PairInvalid};
 use forebay_core::pool::progress::Progress;
 use forebay_core::pool::reservations::Reservations;
@@ -14,6 +15,9 @@ use forebay_core::pool::{DISKS_MAX, DiskNumber, PairId, PoolGeometry, SUPERBLOCK
 use forebay_core::sealed::Page;
 
 use super::file::{PoolFile, PoolPage};
+
+/// The ordinal of the leases of a ring that must not be believed.
+pub const VOID: u64 = COUNT_MAX;
 
 /// See the module.
 #[derive(Debug)]
@@ -167,6 +171,25 @@ impl Tables {
     /// Segments of a disk's log.
     pub fn log_segments(&self, number: DiskNumber) -> usize {
         self.leases.log_of(number).count()
+    }
+
+    /// Segments that a disk has in a role, in order of place.
+    pub fn held(&self, disk: DiskNumber, role: Role) -> Vec<SegmentId> {
+        let of_disk = |(segment, holder)| match holder {
+            Holder::Leased(lease) if lease.disk == disk && lease.role == role => Some(segment),
+            Holder::Leased(_) | Holder::Free | Holder::Metadata => None,
+        };
+        self.leases.iter().filter_map(of_disk).collect()
+    }
+
+    /// True when the ring of a disk's cache must not be believed.
+    pub fn has_void_ring(&self, disk: DiskNumber) -> bool {
+        self.leases.iter().any(|(_, holder)| match holder {
+            Holder::Leased(lease) => {
+                lease.disk == disk && lease.role == Role::Index && lease.ordinal == VOID
+            }
+            Holder::Free | Holder::Metadata => false,
+        })
     }
 
     /// Changes the record of a disk, durably.
