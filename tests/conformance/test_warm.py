@@ -166,10 +166,13 @@ def a_pool_that_nobody_uses_tells_what_a_restart_will_find(bed):
         h.pwrite(pattern(0, BLOCK, 1), 0)
         disk.kill()
         killed = told(bed, mode)
-        assert killed["cold"] is None and not killed["closed"], killed
-        assert killed["generation"] >= stopped["generation"] and (killed["kept"] < killed["blocks"] or mode == "write-back"), killed
+        assert killed["cold"] is None and killed["generation"] >= stopped["generation"], killed
+        # In write-back the ring may hear of a write later than the log, which a start looks at as well.
+        assert mode == "write-back" or not killed["closed"], killed
+        assert killed["kept"] < killed["blocks"], killed
         text = bed.run([bed.program, "pool", "show", bed.path(mode)])
-        assert "blocks recorded by generation %d, not ended in order" % killed["generation"] in text, text
+        assert "blocks recorded by generation %d, " % killed["generation"] in text, text
+        assert killed["closed"] != ("not ended in order" in text), text
         disk.start()
         found = ring(disk)
         assert (found["blocks_found"], found["blocks_kept"]) == (killed["blocks"], killed["kept"]), (found, killed)

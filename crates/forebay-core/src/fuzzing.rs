@@ -1,6 +1,12 @@
-//! Body of the fuzz target: hostile pages in, promises checked. The target in `fuzz/` feeds it what
-//! libFuzzer finds; the tests feed it random bytes on the stable toolchain. With the feature
-//! `planted-bugs` it must fail soon.
+//! Bodies of the fuzz targets: hostile pages and texts in, promises checked. The targets in `fuzz/` feed them what
+//! libFuzzer finds; the tests feed them random bytes on the stable toolchain. With the feature
+//! `planted-bugs` each must fail soon.
+
+mod ring;
+mod sidecar;
+
+pub use ring::ring_format;
+pub use sidecar::sidecar;
 
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};

@@ -1,11 +1,10 @@
 //! A pool as version 1 wrote it: it must always open, and the encoder must go on writing the same bytes.
 //!
-//! `golden/pool-v1.hex` lists the pages that are not zero, each as `page NUMBER` and rows of 32 bytes with
-//! their offset; rows of zeroes are left out. It is never generated again: a change of the format
-//! is a new version with a new image.
+//! `golden/pool-v1.hex` is its image (`common/image.rs`), `golden/sidecar-v1.txt` the file beside primary storage. They are never
+//! generated again: a change of the format is a new version with a new image.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
+#[path = "common/image.rs"]
+mod image;
 
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
@@ -19,9 +18,11 @@ use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
 use forebay_core::pool::lease::{Holder, Lease, LeaseTable, Role};
 use forebay_core::pool::progress::Progress;
 use forebay_core::pool::reservations::Reservations;
+use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::pool::superblock::Superblock;
 use forebay_core::pool::{DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
 use forebay_core::sealed::{PAGE_LEN, Page, crc32c};
+use image::Image;
 
 const GOLDEN: &str = include_str!("golden/pool-v1.hex");
 const POOL: Uuid = Uuid(*b"pool-uuid-golden");
@@ -31,53 +32,9 @@ const BLANK: Page = [0; PAGE_LEN];
 const SEGMENT: u64 = 1 << 20;
 const DISK_SIZE: u64 = 1 << 30;
 
-/// Pages by number; the others are zero.
-#[derive(Default, PartialEq, Debug)]
-struct Image(BTreeMap<u64, Page>);
-
 impl Image {
-    fn at(&mut self, offset: u64) -> &mut Page {
-        self.0.entry(offset / PAGE_LEN as u64).or_insert(BLANK)
-    }
-
-    fn page(&self, offset: u64) -> &Page {
-        self.0.get(&(offset / PAGE_LEN as u64)).unwrap_or(&BLANK)
-    }
-
     fn pair(&self, geometry: &PoolGeometry, pair: PairId) -> [&Page; 2] {
         [0, 1].map(|copy| self.page(geometry.pair_offset(pair, copy)))
-    }
-
-    fn parse(text: &str) -> Image {
-        let mut image = Image::default();
-        let mut page = 0;
-        for line in text.lines() {
-            let (first, second) = line.split_once(' ').unwrap();
-            if first == "page" {
-                page = second.parse().unwrap();
-                continue;
-            }
-            let at = usize::from_str_radix(first, 16).unwrap();
-            for index in 0..second.len() / 2 {
-                let byte = u8::from_str_radix(&second[2 * index..2 * index + 2], 16).unwrap();
-                image.0.entry(page).or_insert(BLANK)[at + index] = byte;
-            }
-        }
-        image
-    }
-
-    fn text(&self) -> String {
-        let mut text = String::new();
-        for (number, page) in self.0.iter().filter(|(_, page)| **page != BLANK) {
-            writeln!(text, "page {number}").unwrap();
-            let rows = page.chunks(32).enumerate();
-            for (row, bytes) in rows.filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)) {
-                write!(text, "{:03x} ", row * 32).unwrap();
-                bytes.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
-                text.push('\n');
-            }
-        }
-        text
     }
 }
 
@@ -327,4 +284,20 @@ fn the_golden_pool_opens() {
 #[test]
 fn the_same_bytes_are_written_today() {
     assert_eq!(written().text(), GOLDEN, "the format changed without a new version");
+}
+
+#[test]
+fn the_golden_sidecar_is_read_and_written() {
+    const SIDECAR: &[u8] = include_bytes!("golden/sidecar-v1.txt");
+    let sidecar = Sidecar {
+        disk: DISK,
+        pool: POOL,
+        generation: Generation(7),
+        state: SidecarState::OpenWithLog,
+        date: 1_700_000_000,
+        host: "host.example".into(),
+        name: "golden".into(),
+    };
+    assert_eq!(Sidecar::decode(SIDECAR).as_ref(), Ok(&sidecar));
+    assert_eq!(sidecar.encode(), SIDECAR, "the format changed without a new version");
 }

@@ -74,6 +74,9 @@ pub enum SidecarInvalid {
     /// Makes no sense although its checksum is right.
     #[error("its line '{0}' makes no sense")]
     Line(&'static str),
+    /// Not as this program writes it, although it can be read: something else has.
+    #[error("another program wrote it")]
+    Form,
 }
 
 impl SidecarState {
@@ -158,6 +161,10 @@ impl Sidecar {
         match lines.next() {
             None if sidecar.generation.0 > crate::log::COUNT_MAX => {
                 Err(SidecarInvalid::Line("generation"))
+            }
+            // What it says is shown to people: nothing in it is for their terminals.
+            None if sidecar.encode() != bytes && !cfg!(feature = "planted-bugs") => {
+                Err(SidecarInvalid::Form)
             }
             None => Ok(sidecar),
             Some(_) => Err(SidecarInvalid::Line("after the last one")),
@@ -249,6 +256,8 @@ mod tests {
             "generation 18446744073709551615",
             SidecarInvalid::Line("generation"),
         );
+        check("generation 7", "generation 07", SidecarInvalid::Form);
+        check("name db 1", "name db\u{1b}[2J1", SidecarInvalid::Form);
         check("name db 1\n", "", SidecarInvalid::Line("name"));
         check("name db 1\n", "name db 1\nmore\n", SidecarInvalid::Line("after the last one"));
     }
