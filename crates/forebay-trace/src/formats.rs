@@ -1,7 +1,8 @@
-//! Readers for the trace formats of several tools.
+//! The trace formats of several tools, and one of our own.
 //!
 //! ```text
-//! file ─► source (zstd or plain, by content) ─► detect (first 64 KiB) ─► Reader ─► Record …
+//! file ─► source (plain, zstd, gzip, xz: by content) ─► detect (first 64 KiB) ─► Reader ─► Record …
+//! Record … ─► Writer ─► plain or compressed, by the file's name
 //! ```
 //! A reader streams: it holds one line or one binary record at a time, whatever the file's size.
 //! A record that makes no sense is an error that names its line (or number) and what is wrong; with
@@ -10,19 +11,29 @@
 //! panic.
 //!
 //! A new format is a file with a decoder, a variant of [`Format`], and lines in [`Format::ALL`],
-//! [`detect`] and [`Decoder::new`].
+//! [`detect`] and [`Decoder::new`]; one that is written has an encoder in [`write`] besides.
 
 mod arc;
+mod binary;
+mod blkparse;
+mod blktrace;
+mod cloud;
 mod detect;
+mod devices;
+mod fbt;
 mod fields;
+mod fio;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod lines;
 mod msr;
+mod pairing;
 mod source;
+mod spc;
 mod ssdsim;
 mod vscsi;
 mod vscsi_csv;
+mod write;
 
 use std::fmt;
 use std::io::{BufRead, Read};
@@ -32,8 +43,9 @@ use std::str::FromStr;
 use crate::error::{Error, ErrorKind};
 use crate::record::{END_MAX, LEN_MAX, Op, Record};
 use source::Source;
+pub use write::Writer;
 
-/// The formats that are read.
+/// The formats that are read; [`Format::is_written`] tells which are written, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// VMware's vscsiStats binary, version 1 (32-byte records).
@@ -48,11 +60,28 @@ pub enum Format {
     Ssdsim,
     /// The ARC paper's `.lis`: pages of 512 bytes, no time, reads only.
     Arc,
+    /// The Storage Performance Council's, of the UMass repository.
+    Spc,
+    /// What blkparse prints.
+    Blkparse,
+    /// blktrace's binary.
+    Blktrace,
+    /// I/O log of fio, version 2.
+    Fio2,
+    /// I/O log of fio, version 3.
+    Fio3,
+    /// Block traces of Alibaba's cloud.
+    Alibaba,
+    /// Block traces of Tencent's cloud.
+    Tencent,
+    /// Forebay's own: compact, checked, read as a stream.
+    Fbt,
 }
 
 impl Format {
     /// All formats with their names, for parsing and help.
-    pub const ALL: [(Format, &'static str); 8] = [
+    pub const ALL: [(Format, &'static str); 16] = [
+        (Format::Fbt, "fbt"),
         (Format::VscsiV1, "vscsi1"),
         (Format::VscsiV2, "vscsi2"),
         (Format::VscsiCsv, "vscsi-csv"),
@@ -61,6 +90,13 @@ impl Format {
         (Format::Ssdsim, "mqsim"),
         (Format::Ssdsim, "disksim"),
         (Format::Arc, "arc"),
+        (Format::Spc, "spc"),
+        (Format::Blkparse, "blkparse"),
+        (Format::Blktrace, "blktrace"),
+        (Format::Fio2, "fio2"),
+        (Format::Fio3, "fio3"),
+        (Format::Alibaba, "alibaba"),
+        (Format::Tencent, "tencent"),
     ];
 }
 
@@ -166,6 +202,18 @@ struct Raw {
     offset: u64,
     len: u64,
     device: u32,
+    latency_ns: Option<u64>,
+}
+
+/// What a decoder found.
+#[derive(Debug)]
+enum Item {
+    /// A read or a write.
+    Request(Raw),
+    /// Something else, to be counted.
+    PassedOver,
+    /// A part of a request that comes later.
+    Nothing,
 }
 
 /// Why a decoder has no request.
@@ -177,13 +225,15 @@ enum Failure {
     Bad(String),
 }
 
-/// One step of a decoder: a request, `Ok(None)` for something that is passed over.
-type Step = Result<Option<Raw>, Failure>;
+/// One step of a decoder.
+type Step = Result<Item, Failure>;
 
 /// Decodes one record at a time.
 #[derive(Debug)]
 enum Decoder {
     Vscsi(vscsi::Vscsi),
+    Blktrace(blktrace::Blktrace),
+    Fbt(fbt::Fbt),
     Lines(lines::Lines),
 }
 
@@ -196,6 +246,14 @@ impl Decoder {
             Format::Msr => Box::new(msr::Msr::default()),
             Format::Ssdsim => Box::new(ssdsim::Ssdsim::new(sample, options)),
             Format::Arc => Box::new(arc::Arc),
+            Format::Spc => Box::new(spc::Spc),
+            Format::Blkparse => Box::new(blkparse::Blkparse::new(sample)),
+            Format::Blktrace => return Decoder::Blktrace(blktrace::Blktrace::new(sample)),
+            Format::Fio2 => Box::new(fio::Fio::new(false)),
+            Format::Fio3 => Box::new(fio::Fio::new(true)),
+            Format::Alibaba => Box::new(cloud::Alibaba),
+            Format::Tencent => Box::new(cloud::Tencent),
+            Format::Fbt => return Decoder::Fbt(fbt::Fbt::default()),
         };
         Decoder::Lines(lines::Lines::new(parser))
     }
@@ -204,6 +262,8 @@ impl Decoder {
     fn step(&mut self, input: &mut dyn BufRead) -> Option<Step> {
         match self {
             Decoder::Vscsi(vscsi) => vscsi.step(input),
+            Decoder::Blktrace(blktrace) => blktrace.step(input),
+            Decoder::Fbt(fbt) => fbt.step(input),
             Decoder::Lines(lines) => lines.step(input),
         }
     }
@@ -212,6 +272,8 @@ impl Decoder {
     fn position(&self) -> String {
         match self {
             Decoder::Vscsi(vscsi) => format!("record {}", vscsi.number()),
+            Decoder::Blktrace(blktrace) => format!("event {}", blktrace.number()),
+            Decoder::Fbt(fbt) => format!("block {}", fbt.number()),
             Decoder::Lines(lines) => format!("line {}", lines.number()),
         }
     }
@@ -280,7 +342,7 @@ impl Reader {
 
     /// Checks a decoded request and sets its time to the trace's own.
     fn check(&mut self, raw: Raw) -> Result<Record, String> {
-        let Raw { time_ns, op, offset, len, device } = raw;
+        let Raw { time_ns, op, offset, len, device, latency_ns } = raw;
         if len > LEN_MAX {
             return Err(format!("length {len} is beyond {LEN_MAX} bytes"));
         }
@@ -289,7 +351,7 @@ impl Reader {
         }
         let first = *self.first_time_ns.get_or_insert(time_ns);
         let time_ns = time_ns.saturating_sub(first);
-        Ok(Record { time_ns, op, offset, len: len as u32, device })
+        Ok(Record { time_ns, op, offset, len: len as u32, device, latency_ns })
     }
 }
 
@@ -303,14 +365,16 @@ impl Iterator for Reader {
                 break;
             };
             let bad = match step {
-                Ok(Some(raw)) if raw.len > 0 && self.is_wanted(raw.device) => match self.check(raw)
-                {
-                    Ok(record) => {
-                        self.counts.records += 1;
-                        return Some(Ok(record));
+                Ok(Item::Nothing) => continue,
+                Ok(Item::Request(raw)) if raw.len > 0 && self.is_wanted(raw.device) => {
+                    match self.check(raw) {
+                        Ok(record) => {
+                            self.counts.records += 1;
+                            return Some(Ok(record));
+                        }
+                        Err(what) => what,
                     }
-                    Err(what) => what,
-                },
+                }
                 Ok(_) => {
                     self.counts.ignored += 1;
                     continue;
@@ -334,5 +398,7 @@ impl Iterator for Reader {
     }
 }
 
+#[cfg(test)]
+mod round_trips;
 #[cfg(test)]
 mod tests;

@@ -33,6 +33,8 @@ pub struct Record {
     pub len: u32,
     /// Which disk: the trace's own number, or one given in order of appearance where it has names.
     pub device: u32,
+    /// Nanoseconds until it was answered; `None`: the trace does not say.
+    pub latency_ns: Option<u64>,
 }
 
 impl Record {

@@ -118,7 +118,14 @@ impl Iterator for Workload {
             80..88 => self.next_in_scan(),
             _ => self.anywhere_cold(),
         };
-        Some(Record { time_ns: self.time_ns, op, offset, len: len as u32, device: 0 })
+        Some(Record {
+            time_ns: self.time_ns,
+            op,
+            offset,
+            len: len as u32,
+            device: 0,
+            latency_ns: None,
+        })
     }
 }
 

@@ -34,6 +34,39 @@ fn simulate_counts_hits_of_a_cache_that_holds_everything() {
 }
 
 #[test]
+fn convert_writes_what_the_name_says_and_it_means_the_same() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let outcome_of = |file: &str| {
+        let args = ["trace", "simulate", file, "--cache-size", "64KiB", "--json"];
+        String::from_utf8(forebay(&args).stdout).unwrap()
+    };
+    let expect = outcome_of(&file);
+    let mut from = file.clone();
+    for name in ["a.fbt", "b.vscsi.xz", "c.vscsi2.gz", "d.msr.zst", "e.iolog", "f.fio2", "g.fbt"] {
+        let to = folder.text("", name);
+        let output = forebay(&["trace", "convert", &from, &to, "--json"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&error);
+        assert_eq!((&told["requests"], &told["bad"]), (&96.into(), &0.into()));
+        assert_eq!(outcome_of(&to), expect, "{name}");
+        from = to;
+    }
+    let error_of = |args: &[&str]| {
+        let output = forebay(&[&["trace", "convert", &file][..], args].concat());
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = error_of(&[&folder.text("", "a.csv")]);
+    assert!(error.contains("does not tell the format to write: name it"), "{error}");
+    let error = error_of(&[&file, "--to", "msr"]);
+    assert!(error.contains("is the trace that is read"), "{error}");
+    assert_eq!(outcome_of(&file), expect, "it was not touched");
+    let error = error_of(&[&folder.text("", "no/a.fbt")]);
+    assert!(error.contains("cannot make the trace"), "{error}");
+}
+
+#[test]
 fn replay_writes_what_the_trace_writes_and_reports() {
     let folder = Folder::new();
     let file = trace(&folder);

@@ -4,7 +4,8 @@
 //! the columns of the first lines. A file of a known tool whose format is not read is named in the
 //! error.
 
-use super::{Format, msr, vscsi, vscsi_csv};
+use super::fields::op;
+use super::{Format, blkparse, blktrace, fbt, fio, msr, vscsi, vscsi_csv};
 use crate::error::{Error, ErrorKind};
 
 /// Binary records that must agree.
@@ -41,18 +42,22 @@ fn unknown(why: &str) -> Error {
 
 /// A well-known format that is not among ours.
 fn other_tool(sample: &[u8]) -> Option<&'static str> {
-    let begins: [(&[u8], &str); 6] = [
-        (&[0x1F, 0x8B], "a gzip file"),
-        (b"fio version", "an iolog of fio"),
+    let begins: [(&[u8], &str); 4] = [
         (b"Histogram:", "histograms of vscsiStats"),
         (b"#DUMP_OFFSET", "a NetApp trace"),
-        (&[0x07, 0x74, 0x61, 0x65], "a binary trace of blktrace"),
+        (&[0x65, 0x61, 0x74, 0x07], "a trace that blktrace wrote on a big-endian machine"),
         (b"PK\x03\x04", "a zip file"),
     ];
     begins.iter().find(|(begin, _)| sample.starts_with(begin)).map(|&(_, what)| what)
 }
 
 fn detect_binary(sample: &[u8]) -> Option<Format> {
+    if fbt::is_of(sample) {
+        return Some(Format::Fbt);
+    }
+    if blktrace::is_of(sample) {
+        return Some(Format::Blktrace);
+    }
     let all = |version: vscsi::Version| {
         let records = sample.chunks_exact(version.record_len()).take(RECORDS_SAMPLED);
         records.len() > 0 && records.into_iter().all(|record| version.is_of(record))
@@ -77,6 +82,12 @@ fn detect_line(line: &str) -> Option<Format> {
     if msr::is_header(line) {
         return Some(Format::Msr);
     }
+    if let Some(version) = fio::TITLES.iter().position(|title| *title == line) {
+        return Some([Format::Fio2, Format::Fio3][version]);
+    }
+    if blkparse::is_event(line) {
+        return Some(Format::Blkparse);
+    }
     let is_whole = |field: &&str| {
         let field = field.trim();
         !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit())
@@ -90,6 +101,19 @@ fn detect_line(line: &str) -> Option<Format> {
         [_, _, _, kind, _, _, _] if is_word(kind) => return Some(Format::Msr),
         [a, b, c, _, e, f] if [a, b, c, e, f].iter().all(is_whole) => {
             return Some(Format::VscsiCsv);
+        }
+        [a, kind, b, c, d] if op(kind).is_some() && [a, b, c, d].iter().all(is_whole) => {
+            return Some(Format::Alibaba);
+        }
+        [a, b, c, "0" | "1", d] if [a, b, c, d].iter().all(is_whole) => {
+            return Some(Format::Tencent);
+        }
+        [a, b, c, kind, time, ..]
+            if op(kind).is_some()
+                && [a, b, c].iter().all(is_whole)
+                && time.trim().parse::<f64>().is_ok() =>
+        {
+            return Some(Format::Spc);
         }
         _ => {}
     }

@@ -1,5 +1,7 @@
 //! Numbers in the columns of text traces, with errors that name the column.
 
+use crate::record::Op;
+
 /// Bytes of a sector, the unit of most addresses.
 pub(super) const SECTOR: u64 = 512;
 /// How much of a bad field an error shows.
@@ -53,6 +55,15 @@ pub(super) fn decimal_ns(field: &str, unit_ns: u64, column: &str) -> Result<u64,
     let parts: u64 = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| bad())? };
     let part_ns = parts * unit_ns / 10u64.pow(fraction.len() as u32);
     whole.checked_mul(unit_ns).and_then(|ns| ns.checked_add(part_ns)).ok_or_else(bad)
+}
+
+/// `R` or `W`, in any case.
+pub(super) fn op(field: &str) -> Option<Op> {
+    match field {
+        "R" | "r" => Some(Op::Read),
+        "W" | "w" => Some(Op::Write),
+        _ => None,
+    }
 }
 
 /// The start of a field, for an error.

@@ -3,15 +3,20 @@
 use std::fmt;
 use std::io::BufRead;
 
-use super::{Failure, Step};
+use super::{Failure, Item, Raw, Step};
 
 /// Longest line that is taken for one.
 const LINE_MAX: usize = 4096;
 
 /// Parses the lines of one format.
 pub(super) trait Parser: fmt::Debug + Send {
-    /// A line without its end, neither empty nor a `#` comment. `Ok(None)`: not a request.
-    fn parse(&mut self, line: &str) -> Result<Option<super::Raw>, String>;
+    /// A line without its end, neither empty nor a `#` comment.
+    fn parse(&mut self, line: &str) -> Result<Item, String>;
+
+    /// The input has ended: a request that was kept back, one at a time.
+    fn kept_back(&mut self) -> Option<Raw> {
+        None
+    }
 }
 
 /// Cuts the input into lines and numbers them.
@@ -42,7 +47,7 @@ impl Lines {
                         return Some(Err(Failure::Bad(what)));
                     }
                 }
-                Ok(None) => return None,
+                Ok(None) => return self.parser.kept_back().map(|raw| Ok(Item::Request(raw))),
                 Err(error) => return Some(Err(Failure::Io(error))),
             }
             let Ok(text) = str::from_utf8(&self.line) else {

@@ -1,12 +1,14 @@
-//! The bytes of a trace: plain or zstd-compressed, found by content.
+//! The bytes of a trace: plain, or compressed with zstd, gzip or xz, found by content.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 /// How much is looked at to find the format.
 const SAMPLE_LEN: u64 = 64 << 10;
-/// First bytes of a zstd frame.
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+/// First bytes of a compressed file.
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xB5, 0x2F, 0xFD];
+const GZIP_MAGIC: &[u8] = &[0x1F, 0x8B];
+const XZ_MAGIC: &[u8] = &[0xFD, b'7', b'z', b'X', b'Z', 0];
 
 /// Decompressed bytes, with a look at the first of them.
 pub(super) struct Source {
@@ -17,11 +19,16 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn new(mut input: impl Read + Send + 'static) -> io::Result<Source> {
         let mut magic = Vec::new();
-        (&mut input).take(ZSTD_MAGIC.len() as u64).read_to_end(&mut magic)?;
-        let compressed = magic == ZSTD_MAGIC;
+        (&mut input).take(XZ_MAGIC.len() as u64).read_to_end(&mut magic)?;
+        let is = |begin: &[u8]| magic.starts_with(begin);
+        let (zstd, gzip, xz) = (is(ZSTD_MAGIC), is(GZIP_MAGIC), is(XZ_MAGIC));
         let input = Cursor::new(magic).chain(input);
-        let mut rest: Box<dyn BufRead + Send> = if compressed {
+        let mut rest: Box<dyn BufRead + Send> = if zstd {
             Box::new(BufReader::new(zstd::Decoder::new(input)?))
+        } else if gzip {
+            Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(input)))
+        } else if xz {
+            Box::new(BufReader::new(liblzma::read::XzDecoder::new_multi_decoder(input)))
         } else {
             Box::new(BufReader::new(input))
         };

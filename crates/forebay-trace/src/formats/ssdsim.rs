@@ -5,7 +5,7 @@
 
 use super::fields::{SECTOR, bytes, decimal_ns, exactly, number, shown};
 use super::lines::Parser;
-use super::{Options, Raw, TimeUnit};
+use super::{Item, Options, Raw, TimeUnit};
 use crate::record::Op;
 
 /// The columns, for errors.
@@ -35,10 +35,10 @@ impl Ssdsim {
 }
 
 impl Parser for Ssdsim {
-    fn parse(&mut self, line: &str) -> Result<Option<Raw>, String> {
+    fn parse(&mut self, line: &str) -> Result<Item, String> {
         let [time, device, sector, len, kind] = exactly(line.split_ascii_whitespace(), COLUMNS)?;
         let device_number = number(device, "device")?;
-        Ok(Some(Raw {
+        Ok(Item::Request(Raw {
             time_ns: decimal_ns(time, self.time_unit_ns, "time")?,
             op: match kind {
                 "1" => Op::Read,
@@ -49,6 +49,7 @@ impl Parser for Ssdsim {
             len: bytes(len, self.len_unit, "length")?,
             device: u32::try_from(device_number)
                 .map_err(|_| format!("device {device_number} is too large"))?,
+            latency_ns: None,
         }))
     }
 }

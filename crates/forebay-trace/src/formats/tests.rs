@@ -27,6 +27,48 @@ const DISKSIM: &str = "26.214000\t0\t303574\t1\t0\n26.5\t0\t240840\t2\t1\n";
 
 const ARC: &str = "230027 8 0 0\n1842745 64 0 1\n";
 
+const SPC: &str = "0,20941264,8192,W,0.551706\n1,20939840,8192,r,0.554041,more\n";
+
+const ALIBABA: &str = "419,W,8792731648,16384,1577808144360767\n419,R,512,4096,1577808144360790\n";
+
+const TENCENT: &str = "1538323199,202471424,8,1,1283\n1538323200,42983424,16,0,1360\n";
+
+const FIO2: &str = "\
+fio version 2 iolog
+/dev/a add
+/dev/a open
+/dev/a read 61440 4096
+/dev/a wait 1500 0
+/dev/b write 512 1024
+/dev/a sync 0 0
+/dev/a close
+";
+
+const FIO3: &str = "\
+fio version 3 iolog
+38 a add
+178 a open
+186 a read 61440 4096
+208 a datasync 0 0
+1686 b write 512 1024
+1900 a close
+";
+
+/// A read that completes after one that was issued later, a discard, a flush, what was merged, and one without an end.
+const BLKPARSE: &str = "\
+259,2    0        1     0.000000000  4020  Q   R 282624 + 8 [java]
+259,2    0        4     0.000003858  4020  I  RS 282624 + 8 [java]
+259,2    0        5     0.000005462  4020  D  RS 282624 + 8 [java]
+259,0    1        1     0.000009000  4020  D  WS 16 + 16 [kworker/u8:1]
+259,0    1        2     0.000019000     0  C  WS 16 + 16 [0]
+259,2    0        6     0.013163464     0  C  RS 282624 + 8 [0]
+259,2    0        7     0.013200000  4020  D  DS 4096 + 8 [fstrim]
+259,2    0        8     0.013300000  4020  D  FN [fsync]
+259,2    0        9     0.013400000  4020  D  WFS 24 + 8 [fsync]
+CPU0 (259,2):
+ Reads Queued:           1,        4KiB\t Writes Queued:           0,        0KiB
+";
+
 fn open(bytes: impl Into<Vec<u8>>, options: Options) -> Result<Reader, Error> {
     Reader::new(Cursor::new(bytes.into()), "x.trace", &options)
 }
@@ -36,7 +78,12 @@ fn records(bytes: impl Into<Vec<u8>>, options: Options) -> Vec<Record> {
 }
 
 fn record(time_ns: u64, op: Op, offset: u64, len: u32, device: u32) -> Record {
-    Record { time_ns, op, offset, len, device }
+    Record { time_ns, op, offset, len, device, latency_ns: None }
+}
+
+/// With its latency.
+fn timed(record: Record, latency_ns: u64) -> Record {
+    Record { latency_ns: Some(latency_ns), ..record }
 }
 
 /// One record of the binary format: opcode, length, sector, µs.
@@ -72,7 +119,56 @@ fn samples() -> Vec<(Format, Vec<u8>)> {
         (Format::Ssdsim, SSDSIM.into()),
         (Format::Ssdsim, DISKSIM.into()),
         (Format::Arc, ARC.into()),
+        (Format::Spc, SPC.into()),
+        (Format::Alibaba, ALIBABA.into()),
+        (Format::Tencent, TENCENT.into()),
+        (Format::Fio2, FIO2.into()),
+        (Format::Fio3, FIO3.into()),
+        (Format::Blkparse, BLKPARSE.into()),
+        (Format::Blktrace, blktrace_file()),
+        (Format::Fbt, fbt_file()),
     ]
+}
+
+/// One event of blktrace: time, sector, length, action and kind, device, what follows.
+fn blktrace(ns: u64, sector: u64, len: u32, action: u32, device: u32, follows: &[u8]) -> Vec<u8> {
+    let numbers = [ns.to_le_bytes(), sector.to_le_bytes()].concat();
+    let tail = [len, action, 4020, device, 0].map(u32::to_le_bytes).concat();
+    let ends = [[0, 0], (follows.len() as u16).to_le_bytes()].concat();
+    [&0x6561_7407u32.to_le_bytes()[..], &[0; 4], &numbers, &tail, &ends, follows].concat()
+}
+
+const READ: u32 = 1 << 16;
+const WRITE: u32 = 2 << 16;
+
+fn blktrace_file() -> Vec<u8> {
+    [
+        blktrace(9, 0, 0, 1 << 26, 0, b"jbd2/xvda1-8\0\0\0\0"), // the name of a process
+        blktrace(1000, 8, 4096, READ | 1, 7, b""),
+        blktrace(1500, 8, 4096, READ | 7, 7, b""),
+        blktrace(1700, 16, 512, WRITE | 7, 9, b"remap"),
+        blktrace(1800, 64, 512, 1 << 29 | WRITE | 7, 9, b""), // a discard
+        blktrace(2000, 16, 512, WRITE | 8, 9, b""),
+        blktrace(9500, 8, 4096, READ | 8, 7, b""),
+        blktrace(9900, 24, 1024, WRITE | 7, 7, b""),
+    ]
+    .concat()
+}
+
+/// What a writer makes of records.
+pub(super) fn written(format: Format, records: &[Record]) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut writer = Writer::new(file.reopen().unwrap(), "x.trace", format).unwrap();
+    for record in records {
+        writer.write(record).unwrap();
+    }
+    writer.finish().unwrap();
+    std::fs::read(file.path()).unwrap()
+}
+
+fn fbt_file() -> Vec<u8> {
+    let first = timed(record(0, Op::Write, 4096, 512, 3), 90_000);
+    written(Format::Fbt, &[first, record(1500, Op::Read, 4608, 8192, 3)])
 }
 
 #[test]
@@ -84,15 +180,61 @@ fn both_binary_versions_read_the_same() {
             record(0, Op::Write, 4096, 512, 0),
             record(10_000, Op::Read, 63 * 512, 4096, 0),
             record(20_000, Op::Read, 1 << 42, 69_632, 0),
-        ];
+        ]
+        .map(|record| match version {
+            vscsi::Version::V1 => record,
+            vscsi::Version::V2 => timed(record, 99_000),
+        });
         assert_eq!(found, expect, "{version:?}");
         assert_eq!((reader.counts().records, reader.counts().ignored), (3, 1));
     }
 }
 
 #[test]
+fn a_binary_trace_of_the_block_layer_pairs_issues_with_completions() {
+    let expect = [
+        timed(record(0, Op::Read, 4096, 4096, 0), 8000),
+        timed(record(200, Op::Write, 8192, 512, 1), 300),
+        record(8400, Op::Write, 12_288, 1024, 0),
+    ];
+    let mut reader = open(blktrace_file(), Options::default()).unwrap();
+    let found: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
+    assert_eq!(found, expect);
+    // The process, what was queued, the discard.
+    assert_eq!((reader.counts().records, reader.counts().ignored), (3, 3));
+}
+
+#[test]
+fn a_trace_without_issues_has_the_requests_that_were_queued_or_that_completed() {
+    let queued: String =
+        BLKPARSE.lines().filter(|line| !line.contains("  D  ")).map(|l| format!("{l}\n")).collect();
+    let found = records(queued.clone(), Options::default());
+    assert_eq!(found, [timed(record(0, Op::Read, 282_624 * 512, 4096, 0), 13_163_464)]);
+    let completed: String =
+        queued.lines().filter(|line| !line.contains("  Q  ")).map(|l| format!("{l}\n")).collect();
+    let found = records(completed, Options::default());
+    let expect =
+        [record(0, Op::Write, 8192, 8192, 0), record(13_144_464, Op::Read, 282_624 * 512, 4096, 1)];
+    assert_eq!(found, expect);
+}
+
+#[test]
+fn requests_that_never_complete_are_not_kept_for_ever() {
+    let line = |n: u64, action| format!("8,0 0 {n} 0.{n:09} 1 {action} R {} + 8 [x]\n", n * 8);
+    let lines: String = (0..10_000).map(|n| line(n, "D")).collect();
+    let mut reader = open(lines, Options::default()).unwrap();
+    let mut early = 0;
+    while reader.decoder.position() != "line 9999" {
+        assert!(reader.next().unwrap().is_ok());
+        early += 1;
+    }
+    assert!(early >= 9999 - 4096 - 1, "{early}");
+    assert_eq!(early + reader.count(), 10_000);
+}
+
+#[test]
 fn text_formats_read_times_places_and_devices() {
-    let cases: [(&str, &[Record]); 5] = [
+    let cases: [(&str, &[Record]); 11] = [
         (
             VSCSI_CSV,
             &[
@@ -104,10 +246,10 @@ fn text_formats_read_times_places_and_devices() {
         (
             MSR,
             &[
-                record(0, Op::Write, 7_014_912, 4096, 0),
-                record(1000, Op::Read, 512, 1024, 1),
-                record(1100, Op::Read, 0, 512, 2),
-                record(1200, Op::Read, 8192, 4096, 0),
+                timed(record(0, Op::Write, 7_014_912, 4096, 0), 2600),
+                timed(record(1000, Op::Read, 512, 1024, 1), 3000),
+                timed(record(1100, Op::Read, 0, 512, 2), 3000),
+                timed(record(1200, Op::Read, 8192, 4096, 0), 100),
             ],
         ),
         (
@@ -131,6 +273,37 @@ fn text_formats_read_times_places_and_devices() {
                 record(0, Op::Read, 1_842_745 * 512, 32_768, 0),
             ],
         ),
+        (
+            SPC,
+            &[
+                record(0, Op::Write, 20_941_264 * 512, 8192, 0),
+                record(2_335_000, Op::Read, 20_939_840 * 512, 8192, 1),
+            ],
+        ),
+        (
+            ALIBABA,
+            &[
+                record(0, Op::Write, 8_792_731_648, 16_384, 419),
+                record(23_000, Op::Read, 512, 4096, 419),
+            ],
+        ),
+        (
+            TENCENT,
+            &[
+                record(0, Op::Write, 202_471_424 * 512, 4096, 1283),
+                record(1_000_000_000, Op::Read, 42_983_424 * 512, 8192, 1360),
+            ],
+        ),
+        (FIO2, &[record(0, Op::Read, 61_440, 4096, 0), record(1_500_000, Op::Write, 512, 1024, 1)]),
+        (FIO3, &[record(0, Op::Read, 61_440, 4096, 0), record(1_500_000, Op::Write, 512, 1024, 1)]),
+        (
+            BLKPARSE,
+            &[
+                timed(record(0, Op::Read, 282_624 * 512, 4096, 0), 13_158_002),
+                timed(record(3538, Op::Write, 8192, 8192, 1), 10_000),
+                record(13_394_538, Op::Write, 12_288, 4096, 0),
+            ],
+        ),
     ];
     for (text, expect) in cases {
         assert_eq!(records(text, Options::default()), expect, "{text}");
@@ -143,11 +316,32 @@ fn text_formats_read_times_places_and_devices() {
 fn the_format_is_found_by_content_plain_and_compressed() {
     for (format, bytes) in samples() {
         assert_eq!(open(bytes.clone(), Options::default()).unwrap().format(), format);
-        let packed = zstd::encode_all(&bytes[..], 3).unwrap();
-        let mut reader = open(packed, Options::default()).unwrap();
-        assert_eq!(reader.format(), format);
-        let unpacked: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
-        assert_eq!(unpacked, records(bytes, Options::default()));
+        for packing in 1..4 {
+            let mut reader = open(packed(&bytes, packing), Options::default()).unwrap();
+            assert_eq!(reader.format(), format);
+            let unpacked: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
+            assert_eq!(unpacked, records(bytes.clone(), Options::default()));
+        }
+    }
+}
+
+/// Plain, or as zstd, gzip or xz make it.
+fn packed(bytes: &[u8], packing: u8) -> Vec<u8> {
+    match packing {
+        0 => bytes.to_vec(),
+        1 => zstd::encode_all(bytes, 3).unwrap(),
+        2 => {
+            let mut packed = Vec::new();
+            flate2::read::GzEncoder::new(bytes, flate2::Compression::fast())
+                .read_to_end(&mut packed)
+                .unwrap();
+            packed
+        }
+        _ => {
+            let mut packed = Vec::new();
+            liblzma::read::XzEncoder::new(bytes, 1).read_to_end(&mut packed).unwrap();
+            packed
+        }
     }
 }
 
@@ -163,16 +357,14 @@ fn files_longer_than_the_sample_read_to_their_end() {
 
 #[test]
 fn unknown_content_is_refused_with_what_it_looks_like_or_the_formats() {
-    let cases: [(&[u8], &str); 11] = [
+    let cases: [(&[u8], &str); 9] = [
         (b"", "it is empty"),
         (b" \n\n", "it is empty"),
         (b"hello world\n", "it starts with \"hello world\""),
-        (b"hello world\n", "vscsi1, vscsi2, vscsi-csv, msr, ssdsim, mqsim, disksim, arc"),
+        (b"hello world\n", "fbt, vscsi1, vscsi2, vscsi-csv, msr, ssdsim, mqsim, disksim, arc"),
         (b"\0\x01\x02\x03", "it is binary and starts with the bytes 00 01 02 03."),
         (&[0; 4096][..], "starts with the bytes 00 00 00 00 00 00 00 00."),
-        (b"\x1f\x8b\x08\0", "gzip"),
-        (b"fio version 2 iolog\n", "iolog of fio"),
-        (b"\x07\x74\x61\x65\0\0\0\0", "blktrace"),
+        (b"\x65\x61\x74\x07\0\0\0\0", "big-endian"),
         (b"Histogram: IO lengths,x", "histograms"),
         (b"1 2 3\n", "it starts with \"1 2 3\""),
     ];
@@ -207,6 +399,15 @@ fn a_bad_record_is_named_with_its_place_and_what_is_wrong() {
         (b"0 0 8 8 1\n\xff\xfe\n".to_vec(), "line 2: not text"),
         (text(&format!("0 0 8 8 1\n{}", "9".repeat(9000))), "line 2: longer than 4096 bytes"),
         (v1[..v1.len() - 1].to_vec(), "record 4: the file ends after 31 of its 32 bytes"),
+        (
+            text(&FIO3.replace("a datasync", "a frob")),
+            "line 5: \"208 a frob 0 0\" is no line of an iolog",
+        ),
+        (text(&FIO2.replace("wait 1500", "wait x")), "line 5: wait \"x\" is not a whole number"),
+        (text(&SPC.replace(",r,", ",t,")), "line 2: opcode \"t\" is neither r nor w"),
+        (text(&ALIBABA.replace(",R,", ",T,")), "line 2: opcode \"T\" is neither R nor W"),
+        (text(&TENCENT.replace(",0,", ",2,")), "line 2: type \"2\" is neither 0 nor 1"),
+        (blktrace_file()[..404].to_vec(), "event 8: the file ends after 47 of its 48 bytes"),
     ];
     for (bytes, expect) in cases {
         let mut reader = open(bytes.clone(), Options::default()).unwrap();
@@ -272,8 +473,8 @@ fn names_parse_and_others_name_the_choices() {
         assert_eq!(name.parse::<Format>().unwrap(), format);
         assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
     }
-    let error = "blktrace".parse::<Format>().unwrap_err().to_string();
-    assert!(error.contains("use one of vscsi1, vscsi2, vscsi-csv, msr"), "{error}");
+    let error = "netapp".parse::<Format>().unwrap_err().to_string();
+    assert!(error.contains("use one of fbt, vscsi1, vscsi2, vscsi-csv, msr"), "{error}");
     let error = "min".parse::<TimeUnit>().unwrap_err().to_string();
     assert!(error.contains("use one of ns, us, ms, s"), "{error}");
 }
@@ -319,12 +520,10 @@ proptest! {
         which in any::<prop::sample::Index>(),
         wrong in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<prop::sample::Index>(),
-        packed in any::<bool>(),
+        packing in 0..4u8,
     ) {
-        let (format, mut bytes) = which.get(&samples()).clone();
-        if packed {
-            bytes = zstd::encode_all(&bytes[..], 1).unwrap();
-        }
+        let (format, bytes) = which.get(&samples()).clone();
+        let mut bytes = packed(&bytes, packing);
         for (at, byte) in wrong {
             *at.get_mut(&mut bytes) = byte;
         }

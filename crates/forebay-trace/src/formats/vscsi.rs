@@ -9,14 +9,15 @@
 //! | 14..16 | 2..4 | version, in the upper byte |
 //! | 16..24 | 16..24 | first sector of 512 bytes |
 //! | 24..32 | 24..32 | time in µs since an unknown origin |
-//! | – | 32..40 | response time |
+//! | – | 32..40 | response time in µs, 0: unknown |
 //!
 //! Commands that neither read nor write are passed over.
 
-use std::io::{self, BufRead};
+use std::io::BufRead;
 
+use super::binary::{fill, u16_at, u32_at, u64_at};
 use super::fields::SECTOR;
-use super::{Failure, Raw, Step};
+use super::{Failure, Item, Raw, Step};
 use crate::record::Op;
 
 /// Length of the longest record.
@@ -35,6 +36,14 @@ impl Version {
         match self {
             Version::V1 => 32,
             Version::V2 => RECORD_MAX,
+        }
+    }
+
+    /// The field with the version in it.
+    pub(super) fn number(self) -> u16 {
+        match self {
+            Version::V1 => 1 << 8,
+            Version::V2 => 2 << 8,
         }
     }
 
@@ -86,7 +95,7 @@ impl Vscsi {
         }
     }
 
-    fn decode(&self, record: &[u8]) -> Result<Option<Raw>, String> {
+    fn decode(&self, record: &[u8]) -> Result<Item, String> {
         let wanted = self.version.record_len();
         if record.len() < wanted {
             return Err(format!("the file ends after {} of its {wanted} bytes", record.len()));
@@ -98,38 +107,17 @@ impl Vscsi {
             Version::V1 => (u32_at(record, 4), u16_at(record, 12)),
             Version::V2 => (u32_at(record, 8), u16_at(record, 0)),
         };
-        let Some(op) = op_of(opcode) else { return Ok(None) };
+        let Some(op) = op_of(opcode) else { return Ok(Item::PassedOver) };
         let (sector, micros) = (u64_at(record, 16), u64_at(record, 24));
         let offset = sector.checked_mul(SECTOR);
         let offset = offset.ok_or_else(|| format!("sector {sector} is beyond any disk"))?;
         let time_ns = micros.checked_mul(1000);
         let time_ns = time_ns.ok_or_else(|| format!("time {micros} µs is too large"))?;
-        Ok(Some(Raw { time_ns, op, offset, len: u64::from(len), device: 0 }))
+        let response = match self.version {
+            Version::V1 => 0,
+            Version::V2 => u64_at(record, 32),
+        };
+        let latency_ns = (response > 0).then(|| response.saturating_mul(1000));
+        Ok(Item::Request(Raw { time_ns, op, offset, len: u64::from(len), device: 0, latency_ns }))
     }
-}
-
-/// Reads until `record` is full or the input ends; returns how much there was.
-fn fill(input: &mut dyn BufRead, record: &mut [u8]) -> io::Result<usize> {
-    let mut len = 0;
-    while len < record.len() {
-        match input.read(&mut record[len..]) {
-            Ok(0) => break,
-            Ok(read) => len += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(len)
-}
-
-fn u16_at(record: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([record[at], record[at + 1]])
-}
-
-fn u32_at(record: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(record, at)) | u32::from(u16_at(record, at + 2)) << 16
-}
-
-fn u64_at(record: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(record, at)) | u64::from(u32_at(record, at + 4)) << 32
 }

@@ -2,10 +2,10 @@
 //! 512 bytes, time in µs. Header lines come with or without a leading `#`; the command is a word
 //! (`read`, `write`) or the SCSI opcode as a number.
 
-use super::Raw;
 use super::fields::{SECTOR, bytes, exactly, number, shown};
 use super::lines::Parser;
 use super::vscsi::op_of;
+use super::{Item, Raw};
 use crate::record::Op;
 
 /// The columns, for errors.
@@ -22,19 +22,20 @@ pub(super) fn is_header(line: &str) -> bool {
 }
 
 impl Parser for VscsiCsv {
-    fn parse(&mut self, line: &str) -> Result<Option<Raw>, String> {
+    fn parse(&mut self, line: &str) -> Result<Item, String> {
         if is_header(line) {
-            return Ok(None);
+            return Ok(Item::PassedOver);
         }
         let [serial, len, _entries, command, sector, micros] = exactly(line.split(','), COLUMNS)?;
         number(serial, "serial number")?;
-        let Some(op) = op(command)? else { return Ok(None) };
-        Ok(Some(Raw {
+        let Some(op) = op(command)? else { return Ok(Item::PassedOver) };
+        Ok(Item::Request(Raw {
             time_ns: bytes(micros, 1000, "time")?,
             op,
             offset: bytes(sector, SECTOR, "LBN")?,
             len: number(len, "length")?,
             device: 0,
+            latency_ns: None,
         }))
     }
 }

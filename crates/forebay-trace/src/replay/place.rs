@@ -46,7 +46,7 @@ mod tests {
     use crate::record::Op;
 
     fn record(offset: u64, len: u32) -> Record {
-        Record { time_ns: 0, op: Op::Read, offset, len, device: 0 }
+        Record { time_ns: 0, op: Op::Read, offset, len, device: 0, latency_ns: None }
     }
 
     #[test]

@@ -27,7 +27,7 @@ fn run(
 }
 
 fn record(time_ns: u64, op: Op, offset: u64, len: u32) -> Record {
-    Record { time_ns, op, offset, len, device: 0 }
+    Record { time_ns, op, offset, len, device: 0, latency_ns: None }
 }
 
 const CLOSED: Pace = Pace::Closed { queue_depth: 8 };

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn record(op: Op, offset: u64, len: u32) -> Record {
-    Record { time_ns: 0, op, offset, len, device: 0 }
+    Record { time_ns: 0, op, offset, len, device: 0, latency_ns: None }
 }
 
 fn settings(cache_size: u64, block_size: u64, policy: &str) -> Settings {

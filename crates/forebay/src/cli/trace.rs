@@ -17,6 +17,8 @@ pub enum TraceCommand {
     Simulate(SimulateArgs),
     /// Replay a trace on a target and measure it
     Replay(ReplayArgs),
+    /// Write a trace in another format
+    Convert(ConvertArgs),
 }
 
 /// The trace to read, and how.
@@ -24,8 +26,8 @@ pub enum TraceCommand {
 pub struct TraceInput {
     /// The trace
     pub file: PathBuf,
-    /// Format of the trace: vscsi1, vscsi2, vscsi-csv, msr, ssdsim, mqsim, disksim or arc [default: found by its content]
-    #[arg(long, value_name = "NAME", help_heading = "Trace")]
+    /// Format of the trace, for example vscsi1 or blkparse [default: found by its content]
+    #[arg(long, visible_alias = "from", value_name = "NAME", help_heading = "Trace")]
     pub format: Option<Format>,
     /// Unit of the time column of SSDsim, MQSim and DiskSim text [default: by its look]
     #[arg(long, value_name = "UNIT", help_heading = "Trace")]
@@ -41,12 +43,40 @@ pub struct TraceInput {
     pub skip_bad: bool,
 }
 
+/// `forebay trace convert`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Formats, found by content, plain or compressed with zstd, gzip or xz; those with a + are also written:
+  fbt+                Forebay's own: a few bytes per request, checked
+  vscsi1+, vscsi2+    vscsiStats, binary           vscsi-csv+          vscsiStats -e
+  msr+                MSR Cambridge CSV            spc                 SPC, UMass repository
+  ssdsim, mqsim, disksim   text of five columns    arc                 the ARC paper's .lis
+  blktrace, blkparse  the Linux block layer's      fio2+, fio3+        fio's I/O log
+  alibaba, tencent    block traces of their clouds
+
+By name: .fbt, .vscsi, .vscsi2, .msr, .iolog (fio3), .fio2; with .zst, .gz or .xz behind, compressed.
+
+Examples:
+  forebay trace convert vm.vscsi vm.fbt
+  forebay trace convert --device 1 rack.blkparse.zst disk1.csv.gz --to vscsi-csv")]
+pub struct ConvertArgs {
+    /// The trace.
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// The file to write; it is replaced
+    pub output: PathBuf,
+    /// Format to write [default: by the file's name]
+    #[arg(long, value_name = "NAME")]
+    pub to: Option<Format>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `forebay trace simulate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Formats, found by content, also compressed with zstd: vscsi1 and vscsi2 (vscsiStats, binary), vscsi-csv
-(vscsiStats -e), msr (MSR Cambridge CSV), ssdsim, mqsim and disksim (text of five columns), arc (the ARC
-paper's .lis).
+'forebay trace convert --help' lists the formats of traces.
 
 Example:
   forebay trace simulate vm.vscsi --cache-size 512MiB --block-size 4KiB --policy lru --json")]

@@ -1,23 +1,25 @@
-//! `forebay trace`: simulate a cache on a trace, replay a trace on a target.
+//! `forebay trace`: simulate a cache on a trace, replay a trace on a target, write it in another format.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use forebay_backends::OpenOptions;
 use forebay_backends::size::rounded;
 use forebay_core::ids::Nanos;
 use forebay_io::clock;
 use forebay_io::reactor::Reactor;
-use forebay_trace::formats::{Options, Reader};
+use forebay_trace::formats::{Format, Options, Reader, Writer};
 use forebay_trace::record::Summary;
 use forebay_trace::replay::{self, Latency, Pace, Progress};
 use forebay_trace::simulate::{self, Uses};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
 use super::create;
 use super::table::{Table, count, percent, time};
-use crate::cli::trace::{ReplayArgs, SimulateArgs, TraceCommand, TraceInput};
+use crate::cli::trace::{ConvertArgs, ReplayArgs, SimulateArgs, TraceCommand, TraceInput};
 
 /// Operations that a replay's reactor has room for.
 const REACTOR_ENTRIES: u32 = 1024;
@@ -29,6 +31,7 @@ pub(crate) fn trace(command: TraceCommand) -> Result<()> {
     match command {
         TraceCommand::Simulate(args) => simulate(args),
         TraceCommand::Replay(args) => replay(args),
+        TraceCommand::Convert(args) => convert(&args),
     }
 }
 
@@ -135,6 +138,72 @@ fn replay(args: ReplayArgs) -> Result<()> {
         outcome.first_error.as_deref().unwrap_or("unknown")
     );
     Ok(())
+}
+
+/// What a conversion did.
+#[derive(Debug, Serialize)]
+struct Converted {
+    from: String,
+    to: String,
+    requests: u64,
+    /// Other commands, empty requests and header lines.
+    passed_over: u64,
+    /// Bad records passed over (`--skip-bad`), and what was wrong with the first.
+    bad: u64,
+    first_bad: Option<String>,
+    bytes: u64,
+}
+
+fn convert(args: &ConvertArgs) -> Result<()> {
+    let mut reader = open(&args.input)?;
+    let to = args.to.map_or_else(|| Format::of_name(&args.output), Ok)?;
+    ensure!(
+        !is_same_file(&args.input.file, &args.output),
+        "{} is the trace that is read: write to another file",
+        args.output.display()
+    );
+    let mut writer = Writer::create(&args.output, to)?;
+    let spinner = ProgressBar::new_spinner().with_message("converting");
+    for record in reader.by_ref() {
+        writer.write(&record?)?;
+        spinner.inc(1);
+    }
+    spinner.finish_and_clear();
+    let requests = writer.records();
+    writer.finish()?;
+    let counts = reader.counts();
+    let converted = Converted {
+        from: reader.format().to_string(),
+        to: to.to_string(),
+        requests,
+        passed_over: counts.ignored,
+        bad: counts.bad,
+        first_bad: counts.first_bad.clone(),
+        bytes: std::fs::metadata(&args.output).map_or(0, |data| data.len()),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&converted)?);
+        return Ok(());
+    }
+    let each = converted.bytes as f64 / requests.max(1) as f64;
+    println!(
+        "{}: {} requests of {} as {}, {each:.1} bytes each; {} other commands and lines passed over",
+        args.output.display(),
+        count(requests),
+        converted.from,
+        converted.to,
+        count(converted.passed_over)
+    );
+    if let Some(first) = &converted.first_bad {
+        println!("  {} bad records passed over; the first: {first}", count(converted.bad));
+    }
+    Ok(())
+}
+
+/// True when two names are of one file.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| std::fs::metadata(path).map(|data| (data.dev(), data.ino()));
+    matches!((place(one), place(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// A bar over a known number of requests.
