@@ -55,7 +55,7 @@ impl Engine {
     pub fn log_statistics(&self) -> Option<LogStatistics> {
         let (log, destager) = (self.log.as_ref()?, self.destager.as_ref()?);
         let state = if log.is_lost {
-            "lost: dirty data cannot be read".to_owned()
+            "lost: dirty data cannot be read, or not noted as destaged".to_owned()
         } else if let Some(status) = log.failed {
             format!("failed: {status}")
         } else if self.is_draining() {

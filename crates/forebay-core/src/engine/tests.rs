@@ -7,6 +7,7 @@ mod drop_cache;
 mod faults;
 mod grid;
 mod log;
+mod lost;
 mod order;
 mod reads;
 mod warm;

@@ -8,7 +8,7 @@ use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::status::IoStatus;
 
-/// Notes that fail in a row before the dirty bytes of a log that failed count as lost.
+/// Notes that fail in a row before the log counts as failed; the dirty bytes of one that did count as lost.
 const NOTE_FAILURES_MAX: u32 = 8;
 
 impl Engine {
@@ -128,8 +128,12 @@ impl Engine {
         let destager = self.destager();
         destager.retry_at = now.plus(destager.pause);
         destager.pause = Nanos(destager.pause.0 * 2).min(super::RETRY_MAX);
-        if is_hopeless && self.log.as_ref().is_some_and(|log| log.failed.is_some()) {
-            self.lose_log(actions);
+        if is_hopeless {
+            // Nothing is freed, and the mode does not change: writers would wait for ever.
+            match self.log.as_ref().expect("there is a log").failed {
+                Some(_) => self.lose_log(actions),
+                None => self.fail_log(status, actions),
+            }
         }
     }
 

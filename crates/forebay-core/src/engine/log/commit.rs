@@ -19,7 +19,7 @@
 //! destager or the end of the disk wants it durable, or a write finds no room in it.
 
 use super::super::Engine;
-use super::super::inflight::{IoKind, Job, Stage};
+use super::super::inflight::{IoKind, Job};
 use super::{GroupState, WriteLog};
 use crate::action::{Action, Actions, Event, IoOp, LogAction, ReplyData, Target};
 use crate::config::{DestageOrder, FlushSemantics};
@@ -27,7 +27,6 @@ use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{GroupNumber, Nanos};
 use crate::log::index::Place;
 use crate::status::IoStatus;
-use crate::table::Key;
 
 /// How long a group that nobody waits for stays open. Not longer, because nothing of it is destaged meanwhile.
 const GATHER_MAX: Nanos = Nanos::from_millis(1);
@@ -267,7 +266,7 @@ impl Engine {
     }
 
     /// The log is not written to any more. Whoever waits for it is told; the dirty bytes are drained.
-    pub(super) fn fail_log(&mut self, status: IoStatus, actions: &mut Actions) {
+    pub(in crate::engine) fn fail_log(&mut self, status: IoStatus, actions: &mut Actions) {
         let log = self.log.as_mut().expect("its own I/O");
         log.failed = Some(status);
         log.give_up_summary();
@@ -298,59 +297,6 @@ impl Engine {
         let hangs = |log: &WriteLog| log.under_way.until() <= now;
         if self.log.as_ref().is_some_and(|log| hangs(log) && log.failed.is_none()) {
             self.fail_log(IoStatus::TimedOut, actions);
-        }
-    }
-
-    /// Answers what waits for room in the log, and lets it go.
-    pub(in crate::engine) fn refuse_waiting(&mut self, status: IoStatus, actions: &mut Actions) {
-        let Some(log) = &mut self.log else { return };
-        for key in std::mem::take(&mut log.wait_room) {
-            if !self.requests[key].answered {
-                self.answer(key, status, ReplyData::None, None, actions);
-            }
-            self.forget(key);
-        }
-    }
-
-    /// The disk ends, and destages nothing any more: refuses what waits for room in the log, and what waits behind
-    /// bytes that only the memory of a log that failed has. True when something did.
-    pub(in crate::engine) fn refuse_at_the_end(&mut self, actions: &mut Actions) -> bool {
-        let Some(log) = self.log.as_ref().filter(|log| log.closing) else { return false };
-        let waits_for_owners = log.failed.is_some() && !log.owners.is_empty();
-        if log.wait_room.is_empty() && !waits_for_owners {
-            return false;
-        }
-        if waits_for_owners {
-            while let Some(key) = self.first_that_overlaps() {
-                self.answer(key, IoStatus::ShuttingDown, ReplyData::None, None, actions);
-                self.forget(key);
-            }
-            self.release_owners();
-        }
-        self.refuse_waiting(IoStatus::ShuttingDown, actions);
-        true
-    }
-
-    fn first_that_overlaps(&self) -> Option<Key> {
-        let mut requests = self.requests.iter();
-        requests.find(|(_, request)| request.stage == Stage::Overlap).map(|(key, _)| key)
-    }
-
-    /// Dirty bytes cannot be saved any more: nothing is served until an administrator decides.
-    pub(in crate::engine) fn lose_log(&mut self, actions: &mut Actions) {
-        let Some(log) = &mut self.log else { return };
-        log.is_lost = true;
-        self.refuses.get_or_insert(IoStatus::IoError);
-        self.destager().stop();
-        self.refuse_waiting(IoStatus::IoError, actions);
-        self.release_owners();
-    }
-
-    /// A log that failed is empty: its last writes let their ranges go.
-    pub(in crate::engine) fn release_owners(&mut self) {
-        let Some(log) = &mut self.log else { return };
-        for key in std::mem::take(&mut log.owners) {
-            self.forget(key);
         }
     }
 }

@@ -29,6 +29,7 @@ mod age;
 mod append;
 mod commit;
 mod read;
+mod refuse;
 mod restore;
 mod room;
 pub(super) mod segments;

@@ -1,7 +1,7 @@
 //! Requests that go into the log, one after the other in the order of their turn, as there is room.
 //!
 //! They hold their range meanwhile. When the mode changes to one without a log, those that wait go on in
-//! the new mode, from their beginning.
+//! the new mode, from their beginning; one whose time was over ends, with what of it was in the log.
 
 use super::super::Engine;
 use super::super::inflight::{Job, Stage, ZeroKind};
@@ -36,7 +36,10 @@ impl Engine {
             }
             self.log.as_mut().expect("there is a log").wait_room.pop_front();
             if !self.mode.logs() {
-                self.ready.push_back(key);
+                match self.requests[key].answered {
+                    true => self.forget(key),
+                    false => self.ready.push_back(key),
+                }
             }
             moved = true;
         }

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::{DestageOrder, FlashAdmission, FlushSemantics};
 
 /// A rig whose first segment is leased.
-fn rig(config: Config) -> Rig {
+pub(super) fn rig(config: Config) -> Rig {
     let mut rig = Rig::new(config);
     // Primary storage is flushed before the log answers for it.
     rig.tick(0);

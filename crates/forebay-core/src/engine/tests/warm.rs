@@ -12,7 +12,7 @@ const DISK: Uuid = Uuid(*b"a disk with ring");
 const NONCE: u64 = 77;
 
 /// A disk of 1 MiB with a flash tier of `slots` blocks of 4 KiB, and nothing in RAM.
-fn with_ring(slots: u64) -> Config {
+pub(super) fn with_ring(slots: u64) -> Config {
     let pages = RingGeometry::new(slots as u32, 1, 4 * KIB, 1 << 20).pages();
     let mut ring = RingConfig::new(DISK, Generation(1), NONCE, pages);
     ring.mark_delay = Nanos::from_millis(1_000);
