@@ -29,6 +29,8 @@ pub(crate) struct Asked {
     mark: u64,
     /// What a compare-and-write expects.
     expected: Vec<u8>,
+    /// A discard that is done, and not only advice that nobody follows, in the mode that it came in.
+    is_followed: bool,
 }
 
 /// See the module.
@@ -157,7 +159,10 @@ impl World<'_> {
             }
         }
         let mark = self.oracle.flush_mark();
-        self.submit(Asked { kind, range, op, mark, expected }, version)
+        let backend = self.setup.config.backend;
+        let logs = self.engine.mode().logs();
+        let is_followed = if logs { backend.write_zeroes } else { backend.discard };
+        self.submit(Asked { kind, range, op, mark, expected, is_followed }, version)
     }
 
     /// What a client thinks that `range` reads as: rightly, from before somebody else's write, or with a byte
@@ -258,8 +263,10 @@ impl World<'_> {
                 self.oracle.withdraw(arrival, asked.range);
             }
             Kind::Discard
+                // One that is not followed waits for nothing that was not acknowledged before it.
                 if reply.status.is_ok()
                     && asked.op == (Op::Discard { fua: true })
+                    && asked.is_followed
                     && !self.defers_flushes() =>
             {
                 self.oracle.discarded_durably(arrival, self.discarded(asked.range));
@@ -292,6 +299,8 @@ impl World<'_> {
         let fast_only = matches!(asked.op, Op::WriteZeroes { fast_only: true, .. });
         let quiet = self.setup.quiet;
         let may = match asked.kind {
+            // A disk that has lost dirty bytes answers nothing.
+            Kind::Nonsense | Kind::CacheState if self.setup.log_dies && is_fault(status) => true,
             Kind::Nonsense => status == IoStatus::Invalid,
             Kind::Write | Kind::Compare | Kind::Zeroes | Kind::Discard if read_only => {
                 status == IoStatus::ReadOnly
@@ -455,7 +464,8 @@ impl World<'_> {
     /// Reads `range` and waits for the reply.
     pub(crate) fn read_now(&mut self, range: ByteRange) {
         let op = Op::Read { no_admit: false };
-        let asked = Asked { kind: Kind::Read, range, op, mark: 0, expected: Vec::new() };
+        let (kind, mark, expected) = (Kind::Read, 0, Vec::new());
+        let asked = Asked { kind, range, op, mark, expected, is_followed: false };
         assert!(self.submit(asked, 0), "an idle engine is not busy");
         self.carry_out();
         while !self.clients.asked.is_empty() {

@@ -68,6 +68,8 @@ coverage! {
     modes_changed: "Changes of the mode that came to their end.",
     caches_dropped: "Caches dropped with something in them.",
     log_failed: "Logs that failed.",
+    logs_died: "Crashes while the flash of the log was gone.",
+    logs_lost: "Disks that had stopped by then, because dirty bytes could not be read or noted.",
     records_recovered: "Records that recovery found.",
     records_staged: "Records that recovery took from memory.",
     log_writes: "Groups written.",

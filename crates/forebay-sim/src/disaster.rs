@@ -16,6 +16,14 @@ impl World<'_> {
         if self.crashes_left > 0 {
             return self.crash_again();
         }
+        if self.setup.log_dies {
+            return match self.pool.device.dead {
+                // Not while everything has to come to its end.
+                _ if self.clients.made >= self.setup.load.requests => {}
+                false => self.let_log_die(),
+                true => self.crash_and_revive(),
+            };
+        }
         let has_log = self.setup.config.write_log.is_some();
         if has_log && self.chance.chance(100) {
             self.log.line(self.now, || "primary storage dies, crashes begin".into());
@@ -40,6 +48,24 @@ impl World<'_> {
             }
             _ => {}
         }
+    }
+
+    /// The log's flash is gone, perhaps with what else is on it, until the process or the host has died.
+    fn let_log_die(&mut self) {
+        self.log.line(self.now, || "the log's flash dies".into());
+        self.pool.device.dead = true;
+        if self.chance.chance(500) {
+            (self.flash.dead, self.ring.device.dead) = (true, true);
+        }
+    }
+
+    /// A crash, and the log's flash is back if it was gone.
+    pub(crate) fn crash_and_revive(&mut self) {
+        let log = self.engine.statistics().log.expect("there is a log");
+        self.coverage.logs_lost += u64::from(log.state.starts_with("lost"));
+        self.coverage.logs_died += 1;
+        let host = self.chance.chance(500);
+        self.crash(host);
     }
 
     /// One more crash while primary storage is dead; after the last one it is back.
@@ -179,6 +205,7 @@ impl World<'_> {
             warm::ring(&mut self.chance, &mut self.setup.config);
         }
         (self.flash.dead, self.ring.device.dead) = (false, false);
+        self.pool.device.dead = false;
         if self.setup.config.write_log.is_some() {
             if self.recover_in_the_end(staged, host) {
                 self.compare_after_power_loss(in_order);

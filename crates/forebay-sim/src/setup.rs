@@ -33,6 +33,8 @@ pub struct Setup {
     pub quiet: bool,
     /// Faults of the write log's flash.
     pub log: Faults,
+    /// Disasters are deaths of that flash, each followed by a crash, after which it is back.
+    pub log_dies: bool,
     /// How often an administrator changes the mode.
     pub mode_changes: u32,
     /// The clients.
@@ -82,17 +84,36 @@ pub const RESTARTING: u64 = 1 << 40;
 /// Seeds from here on are of clients that race for a few sectors with compare-and-writes.
 pub const COMPARING: u64 = 1 << 41;
 
+/// Seeds from here on are of write-back disks whose flash with the log dies while they run.
+pub const DYING: u64 = 1 << 42;
+
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);
     let mut setup = setup(&mut rng);
-    if seed >= COMPARING {
+    if seed >= DYING {
+        let_log_die(&mut rng, &mut setup);
+    } else if seed >= COMPARING {
         race(&mut rng, &mut setup.load);
         setup.config.backend.read_only = false;
     } else if seed >= RESTARTING {
         restart_often(&mut rng, &mut setup);
     }
     (setup, rng)
+}
+
+/// A log whose flash dies, over and over.
+fn let_log_die(rng: &mut Rng, setup: &mut Setup) {
+    let config = &mut setup.config;
+    config.backend.read_only = false;
+    write_log(rng, config);
+    config.mode = rng.pick(&[Mode::WriteBack, Mode::WriteBack, Mode::WriteOnly]);
+    setup.quiet = false;
+    setup.log_dies = true;
+    setup.disasters = rng.between(2, 10) as u32;
+    setup.mode_changes = rng.below(3) as u32;
+    let load = &mut setup.load;
+    load.weights[1] = load.weights[1].max(10);
 }
 
 /// Many small blocks on flash, many regions, a few places read and written again, and crashes.
@@ -208,6 +229,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
         quiet,
         log,
         mode_changes,
+        log_dies: false,
         stamped: rng.chance(700),
         disasters: if quiet { 0 } else { rng.skewed(6) as u32 },
         load,

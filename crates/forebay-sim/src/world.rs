@@ -121,6 +121,9 @@ impl<'a> World<'a> {
     /// The whole run.
     pub(crate) fn run_through(&mut self) {
         self.live();
+        if self.setup.log_dies {
+            self.crash_and_revive();
+        }
         self.drain();
         self.points.are_over = true;
         if self.chance.chance(500) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_sim::setup::{COMPARING, RESTARTING};
+use forebay_sim::setup::{COMPARING, DYING, RESTARTING};
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 
 /// Seeds that must pass however slow the machine is.
@@ -34,8 +34,9 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
     let mut coverage = pass_every_second(0, began);
     coverage.add(&other.join().expect("no seed fails"));
     // Actions with a fault in their way have runs of their own: `actions.rs`.
-    // And clients that compare and write: seeds from `COMPARING` on.
-    let elsewhere = ["trials", "compares_written", "miscompares", "compares_late"];
+    // And clients that compare and write: seeds from `COMPARING` on, and logs that die: from `DYING` on.
+    let elsewhere =
+        ["trials", "compares_written", "miscompares", "compares_late", "logs_died", "logs_lost"];
     for (name, count) in coverage.rows().into_iter().filter(|(name, _)| !elsewhere.contains(name)) {
         assert!(count > 0, "no run had any {name}");
     }
@@ -69,6 +70,15 @@ fn of_compare_and_writes_that_race_none_loses_an_update_or_misjudges() {
 }
 
 #[test]
+fn a_log_whose_flash_dies_and_comes_back_has_lost_nothing() {
+    let mut coverage = Coverage::default();
+    for seed in (DYING..).take(250) {
+        coverage.add(&pass(seed).coverage);
+    }
+    assert!(coverage.logs_died > 400 && coverage.logs_lost > 5, "{coverage:?}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..40 {
         assert_eq!(pass(seed), pass(seed));
@@ -98,6 +108,10 @@ fn seeds_that_found_bugs_pass() {
     let change_of_mode_and_epochs = [252, 279, 639, 715];
     let flush_of_an_earlier_session_fails_late = [920_387];
     let comparison_that_raced = [2_199_023_255_669];
+    let seen_after_the_log_was_lost = [DYING + 580];
+    let forgotten_half_in_the_log = [DYING + 671];
+    let frozen_without_notes = [DYING + 899];
+    let discard_that_nobody_follows = [DYING + 1396];
     let all = segment_freed_under_a_group_in_flight
         .into_iter()
         .chain(old_bytes_below_a_page_in_parts)
@@ -110,7 +124,11 @@ fn seeds_that_found_bugs_pass() {
         .chain(flushed_beside_the_log_too_late)
         .chain(change_of_mode_and_epochs)
         .chain(flush_of_an_earlier_session_fails_late)
-        .chain(comparison_that_raced);
+        .chain(comparison_that_raced)
+        .chain(seen_after_the_log_was_lost)
+        .chain(forgotten_half_in_the_log)
+        .chain(frozen_without_notes)
+        .chain(discard_that_nobody_follows);
     for seed in all {
         pass(seed);
     }

@@ -1,5 +1,5 @@
-//! Runs seeds: `soak` without end, `soak --seeds A..B` these (from 2⁴⁰ on: of caches that restart often, from 2⁴¹ on: of clients that compare and write), `soak --seed N
-//! --verbose` one in full;
+//! Runs seeds: `soak` without end, `soak --seeds A..B` these (from 2⁴⁰ on: of caches that restart often, from 2⁴¹ on: of
+//! clients that compare and write, from 2⁴² on: of logs whose flash dies), `soak --seed N --verbose` one in full;
 //! `soak --short --seeds A..B` short runs, each crashed at every point, `--short --seed N` one of them;
 //! `soak --actions --seeds A..B` what an administrator does, with each I/O failing.
 
