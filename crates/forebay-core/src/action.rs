@@ -230,6 +230,9 @@ pub enum Action {
     /// The ring on flash must not be believed any more: note that durably, elsewhere than in the ring; answered
     /// with `Engine::voided`.
     Void,
+    /// Flash is dead: no later start may go on with the log that is there. Note that durably, elsewhere than on flash;
+    /// answered with `Engine::revoked`.
+    Revoke,
     /// Answer a request.
     Reply(Reply),
     /// Something an operator wants to know happened.
@@ -339,6 +342,10 @@ pub enum Event {
         /// The error.
         status: IoStatus,
     },
+    /// The flash of a log that failed is dead; what memory has is destaged, and no later start goes on with the log.
+    LogRevoked,
+    /// The same, but it cannot be noted that no later start may go on with the log.
+    LogNotRevoked,
     /// Nor can it be noted that the ring must not be believed.
     RingNotVoided,
     /// A flash slot failed a write and is not used any more.

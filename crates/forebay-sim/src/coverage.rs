@@ -69,6 +69,7 @@ coverage! {
     caches_dropped: "Caches dropped with something in them.",
     log_failed: "Logs that failed.",
     logs_died: "Crashes while the flash of the log was gone.",
+    logs_revoked: "Logs on dead flash that nobody will believe any more.",
     logs_lost: "Disks that had stopped by then, because dirty bytes could not be read or noted.",
     records_recovered: "Records that recovery found.",
     records_staged: "Records that recovery took from memory.",
@@ -99,6 +100,8 @@ impl Coverage {
             Event::LogFailed { .. } => self.log_failed += 1,
             Event::DestageFailed { .. } => self.destage_errors += 1,
             Event::RingNotVoided
+            | Event::LogRevoked
+            | Event::LogNotRevoked
             | Event::RingFailed { .. }
             | Event::GridAdvice { .. }
             | Event::LogCorrupt { .. }

@@ -21,6 +21,7 @@ impl World<'_> {
                 // Not while everything has to come to its end.
                 _ if self.clients.made >= self.setup.load.requests => {}
                 false => self.let_log_die(),
+                true if self.is_saving() => {}
                 true => self.crash_and_revive(),
             };
         }
@@ -192,11 +193,12 @@ impl World<'_> {
     }
 
     /// A new engine on what the one before left.
-    fn begin_anew(&mut self, staged: Vec<StagedGroup>, host: bool, in_order: bool) {
+    fn begin_anew(&mut self, mut staged: Vec<StagedGroup>, host: bool, in_order: bool) {
+        self.replace_revoked(&mut staged);
         self.queue.retain(|event| match event {
             Event::Clients | Event::Disaster | Event::Mode | Event::DropCache => true,
             Event::Execute(..) | Event::Complete(..) | Event::Release(_) => false,
-            Event::Lease | Event::Void | Event::Compared(..) => false,
+            Event::Lease | Event::Void | Event::Revoke | Event::Compared(..) => false,
         });
         self.actions.clear();
         // Another cache than before: a ring of the former one is not to be believed.

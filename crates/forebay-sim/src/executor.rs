@@ -61,6 +61,7 @@ impl World<'_> {
                     self.memory.change(memory).copy_from_slice(&pages);
                 }
                 Action::Void => self.start_void(),
+                Action::Revoke => self.start_revocation(),
             }
         }
         actions.clear();

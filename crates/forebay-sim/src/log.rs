@@ -77,6 +77,7 @@ fn hash_action(action: &Action, hasher: &mut TraceHasher) {
         Action::Unlease(segment) => segment.hash(hasher),
         Action::Ring { memory } => memory.hash(hasher),
         Action::Void => 2u8.hash(hasher),
+        Action::Revoke => 3u8.hash(hasher),
         // These follow from the rest.
         Action::Event(_) | Action::Log(_) | Action::Lease => 1u8.hash(hasher),
     }

@@ -38,6 +38,8 @@ pub enum Planted {
     UnclaimedSummary,
     /// That the ring must not be believed is reported without being noted.
     ForgottenVoid,
+    /// That nobody may believe the log on dead flash is reported without being noted.
+    ForgottenRevocation,
     /// A durable write of the ring is not durable.
     VolatileRing,
     /// Memory is compared before the copies are made that come before the comparison.
@@ -87,6 +89,9 @@ impl Planted {
         Planted::MisplacedDifference,
         Planted::StaleComparison,
     ];
+
+    /// Those that a log finds whose flash dies.
+    pub const BY_DEATH: [Planted; 1] = [Planted::ForgottenRevocation];
 
     /// Those that a cache finds that is restarted often.
     pub const BY_RESTART: [Planted; 3] =

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use forebay_core::action::{LogAction, Span};
 use forebay_core::config::FlushSemantics;
 use forebay_core::geometry::{ByteRange, PAGE};
-use forebay_core::ids::{Generation, SegmentId, Sequence, Uuid};
+use forebay_core::ids::{Generation, Nanos, SegmentId, Sequence, Uuid};
 use forebay_core::log::group::{self, GroupHeader};
 use forebay_core::log::segment::SegmentHeader;
 use forebay_core::log::summary::{self, Summarized};
@@ -23,7 +23,7 @@ use crate::executor::checksums_of;
 use crate::planted::Planted;
 use crate::rng::Rng;
 use crate::setup::Setup;
-use crate::world::World;
+use crate::world::{Event, World};
 
 pub(crate) const DISK: Uuid = Uuid(*b"a simulated disk");
 pub(crate) const NONCE: u64 = 0x5eed;
@@ -43,6 +43,8 @@ pub(crate) struct Pool {
     pub pending: Generation,
     pub disk_size: u64,
     pub planted: Planted,
+    /// It is known elsewhere that nothing of it is to be believed.
+    pub revoked: bool,
     /// Steps of the last recovery so far.
     pub steps: u64,
     /// Steps until the recovery under way dies.
@@ -71,6 +73,7 @@ impl Pool {
             next_ordinal: 1,
             committed: Generation(0),
             pending: Generation(0),
+            revoked: false,
             steps: 0,
             dies_after: None,
             planted,
@@ -200,6 +203,40 @@ impl World<'_> {
         let leased = if self.rng.chance(50) { None } else { self.pool.lease() };
         self.log.line(self.now, || format!("leased {leased:?}"));
         self.engine.leased(self.now, leased, &mut self.actions);
+    }
+
+    /// Somebody is asked to note that nothing of the pool is to be believed.
+    pub(crate) fn start_revocation(&mut self) {
+        let when = self.now.plus(Nanos(self.chance.skewed(5_000_000)));
+        self.queue.plan(when, Event::Revoke);
+    }
+
+    /// It is noted, or cannot be.
+    pub(crate) fn on_revocation(&mut self) {
+        let known = self.chance.chance(700);
+        self.pool.revoked = known && self.planted != Planted::ForgottenRevocation;
+        self.coverage.logs_revoked += u64::from(known);
+        self.engine.revoked(self.now, known, &mut self.actions);
+    }
+
+    /// True while memory alone has what was acknowledged: the process must not die, or it is lost.
+    pub(crate) fn is_saving(&self) -> bool {
+        let log = self.engine.statistics().log.expect("there is a log");
+        self.pool.revoked && self.engine.mode().logs() && !log.state.starts_with("lost")
+    }
+
+    /// A pool that nobody believes is replaced by an empty one; but an administrator has the log of a disk that stopped go on.
+    pub(crate) fn replace_revoked(&mut self, staged: &mut Vec<StagedGroup>) {
+        if !self.pool.revoked {
+            return;
+        }
+        self.epochs.holds = false;
+        self.pool.revoked = false;
+        if !self.engine.mode().logs() {
+            self.log.line(self.now, || "another pool".into());
+            self.pool = Pool::new(&self.setup, self.planted, self.chance.fork());
+            staged.clear();
+        }
     }
 
     /// An administrator changes the mode.

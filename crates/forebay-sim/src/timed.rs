@@ -205,7 +205,9 @@ impl Timed {
                         self.events.plan(at, Event::Lease);
                     }
                     Action::Unlease(segment) => self.free_segments.push(segment),
-                    Action::Ring { .. } | Action::Void => unreachable!("a disk without a ring"),
+                    Action::Ring { .. } | Action::Void | Action::Revoke => {
+                        unreachable!("a disk without a ring, on flash that works")
+                    }
                     Action::Compare { id, .. } => {
                         self.engine.compared(self.now, id, None, &mut self.actions);
                     }

@@ -57,6 +57,8 @@ pub(crate) enum Event {
     Lease,
     /// That the ring must not be believed is noted.
     Void,
+    /// That nothing on the log's flash is to be believed is noted, or cannot be.
+    Revoke,
     /// An administrator wants another mode.
     Mode,
     /// An administrator drops the cache.
@@ -122,6 +124,7 @@ impl<'a> World<'a> {
     pub(crate) fn run_through(&mut self) {
         self.live();
         if self.setup.log_dies {
+            while self.is_saving() && self.step() {}
             self.crash_and_revive();
         }
         self.drain();
@@ -280,6 +283,7 @@ impl<'a> World<'a> {
             Event::Release(number) => self.on_release(number),
             Event::Lease => self.on_lease(),
             Event::Void => self.on_void(),
+            Event::Revoke => self.on_revocation(),
             Event::Mode => self.on_mode(),
             Event::DropCache => self.on_drop_cache(),
         }

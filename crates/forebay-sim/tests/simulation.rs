@@ -35,8 +35,15 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
     coverage.add(&other.join().expect("no seed fails"));
     // Actions with a fault in their way have runs of their own: `actions.rs`.
     // And clients that compare and write: seeds from `COMPARING` on, and logs that die: from `DYING` on.
-    let elsewhere =
-        ["trials", "compares_written", "miscompares", "compares_late", "logs_died", "logs_lost"];
+    let elsewhere = [
+        "trials",
+        "compares_written",
+        "miscompares",
+        "compares_late",
+        "logs_died",
+        "logs_lost",
+        "logs_revoked",
+    ];
     for (name, count) in coverage.rows().into_iter().filter(|(name, _)| !elsewhere.contains(name)) {
         assert!(count > 0, "no run had any {name}");
     }
@@ -76,6 +83,11 @@ fn a_log_whose_flash_dies_and_comes_back_has_lost_nothing() {
         coverage.add(&pass(seed).coverage);
     }
     assert!(coverage.logs_died > 400 && coverage.logs_lost > 5, "{coverage:?}");
+    assert!(coverage.logs_revoked > 25, "{coverage:?}");
+    for planted in Planted::BY_DEATH {
+        let found = (DYING..).take(250).find(|&seed| run_seed(seed, planted).is_err());
+        assert!(found.is_some(), "{planted:?} was not found");
+    }
 }
 
 #[test]

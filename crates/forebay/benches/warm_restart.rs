@@ -161,7 +161,10 @@ impl Filling {
                 }
                 Action::Event(event) => panic!("{event:?}"),
                 Action::Copy { .. } | Action::Zero { .. } | Action::Ring { .. } => {}
-                Action::Log(_) | Action::Lease | Action::Unlease(_) | Action::Void => {
+                Action::Log(_) | Action::Lease | Action::Unlease(_) => {
+                    unreachable!("a disk without a log")
+                }
+                Action::Void | Action::Revoke => {
                     unreachable!("a disk without a log, on flash that works")
                 }
                 Action::Compare { .. } => {

@@ -10,6 +10,7 @@ mod log;
 mod lost;
 mod order;
 mod reads;
+mod revoke;
 mod warm;
 mod writes;
 
@@ -31,6 +32,7 @@ struct Rig {
     ring: Vec<u8>,
     /// How often the ring was to be voided.
     voids: u32,
+    revocations: u32,
     /// Where the log's segments are.
     pool: Vec<u8>,
     /// Leases asked for, and segments leased so far.
@@ -85,6 +87,7 @@ impl Rig {
             flash: vec![0; engine.flash_size() as usize],
             ring: vec![0; config.ring.map_or(0, |ring| ring.pages as usize * 4096)],
             voids: 0,
+            revocations: 0,
             pool: vec![0; POOL_SEGMENTS as usize * SEGMENT_PAGES as usize * 4096],
             leases: (0, 0),
             comparisons: Vec::new(),
@@ -171,6 +174,7 @@ impl Rig {
                         self.slice(memory).copy_from_slice(&pages);
                     }
                     Action::Void => self.voids += 1,
+                    Action::Revoke => self.revocations += 1,
                     Action::Lease => self.leases.0 += 1,
                     Action::Reply(reply) => {
                         let bytes = match reply.data {

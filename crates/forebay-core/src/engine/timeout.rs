@@ -1,7 +1,7 @@
 //! Time: what happens to a request, or to flash, that takes too long.
 //!
 //! A request's time starts anew with every I/O of it that ends. When it is over, the client is
-//! answered (or waits, by setting), but nothing is taken from the I/O: its buffer stays owned until
+//! answered (or waits, by setting, and for room in the write log in any case), but nothing is taken from the I/O: its buffer stays owned until
 //! it ends, and the range of a write stays held, so that a newer write to it cannot be overtaken by
 //! the old one; so does a write that is in the log and not safe there yet. A read's range is let go: its
 //! bytes will not be installed.
@@ -32,7 +32,13 @@ impl Engine {
         self.drop_more(now);
         self.time_out_log(now, actions);
         self.time_out_void(now, actions);
+        self.time_out_note(now, actions);
         while let Some(key) = self.request_deadlines.pop_due(now) {
+            if self.requests[key].stage == Stage::Room && self.mode.logs() {
+                // Backpressure, however long it takes: nothing was asked of primary storage for it.
+                self.request_deadlines.push(key, now.plus(self.config.backend_timeout));
+                continue;
+            }
             self.counters.requests_timed_out += 1;
             let range = self.requests[key].range;
             actions.list.push(Action::Event(Event::BackendTimedOut { range }));

@@ -163,7 +163,7 @@ pub enum Change {
     Content,
     /// Another disk was served from it meanwhile.
     OtherDisk,
-    /// This disk was served from it by a newer state of the pool: an old copy of the flash was put back.
+    /// This disk was served from it by a newer state of the pool, or went on without its flash, which had died.
     FlashRolledBack {
         /// Of the sidecar.
         sidecar: Generation,

@@ -67,7 +67,7 @@ pub fn settle(engine: &mut Engine, actions: &mut Actions) -> u64 {
             // Nothing has bytes here: all is the same.
             Action::Compare { id, .. } => engine.compared(Nanos(0), id, None, actions),
             Action::Copy { .. } | Action::Zero { .. } | Action::Event(_) => {}
-            Action::Log(_) | Action::Lease | Action::Unlease(_) => {
+            Action::Log(_) | Action::Lease | Action::Unlease(_) | Action::Revoke => {
                 unreachable!("a disk without a log")
             }
             Action::Ring { .. } | Action::Void => {

@@ -110,7 +110,7 @@ pub(super) fn end_of_session(disk: &Drained) -> EndOfSession {
     use forebay_core::status::IoStatus;
     let is_flushed = matches!(disk.status, IoStatus::Ok | IoStatus::Unsupported);
     match disk.log {
-        Some(log) if !log.is_durable => EndOfSession::Failed,
+        Some(log) if !log.is_clean && !log.is_durable => EndOfSession::Failed,
         Some(log) if !log.is_clean => EndOfSession::Dirty,
         Some(_) | None if is_flushed => EndOfSession::Clean,
         Some(_) | None => EndOfSession::Failed,

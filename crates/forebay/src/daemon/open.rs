@@ -143,6 +143,7 @@ fn on_flash(
             offset: ring.offset + PAGE,
             number,
             owner: owner.clone(),
+            revoker: fence.revoker(),
         });
         cache =
             Some(FlashShare { file: pool.share_file()?, offset: area.slots.offset, ring: share });
@@ -178,6 +179,7 @@ fn on_flash(
             progress_version: log.progress_version,
             owner: owner.clone(),
             staging,
+            revoker: fence.revoker(),
         }),
     };
     let uuid = Some(pool.disk_uuid(number));

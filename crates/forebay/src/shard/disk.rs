@@ -213,6 +213,13 @@ impl Disk {
         }
     }
 
+    /// No later start goes on with the log, whose flash is dead; or nobody can know.
+    pub(crate) fn revoked(&mut self, now: Nanos, known: bool) {
+        if !matches!(self.ending, Ending::Done(_)) {
+            self.port.engine.revoked(now, known, &mut self.port.actions);
+        }
+    }
+
     /// True when clients may come.
     pub(crate) fn takes_clients(&self) -> bool {
         self.ending == Ending::Serving && !self.is_detaching
@@ -433,6 +440,11 @@ impl Disk {
             }
             Action::Ring { memory } => {
                 Ring::copy(self.port.engine.ring_pages(), memory, &self.port.memory);
+            }
+            Action::Revoke => {
+                if !self.log.as_ref().expect("as above").revoke() {
+                    self.revoked(now, false);
+                }
             }
             Action::Void => {
                 self.ring.as_ref().expect("the engine has a ring only with one").void();

@@ -32,6 +32,18 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
                 "what the cache on flash holds is not recorded any more ({status:?}): it starts empty the next time"
             ),
         ),
+        Event::LogRevoked => (
+            Severity::Error,
+            "flash is dead: what memory has is written to primary storage, and the log on that flash will not be used \
+             again. Replace the flash device when the disk is in another mode"
+                .to_owned(),
+        ),
+        Event::LogNotRevoked => (
+            Severity::Error,
+            "flash is dead, and it cannot be noted beside primary storage that the log on it must not be used again: \
+             what memory has is kept back"
+                .to_owned(),
+        ),
         Event::RingNotVoided => (
             Severity::Error,
             "flash cannot note that its cache must not be used again: before this disk is started on this flash \

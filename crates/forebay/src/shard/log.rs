@@ -22,6 +22,7 @@ use std::sync::Arc;
 use super::DiskHandle;
 use super::device::{self, Device};
 use super::token::{Class, token};
+use crate::daemon::fence::Revoker;
 use crate::daemon::pool::owner::PoolHandle;
 use crate::daemon::pool::staging::Staging;
 
@@ -46,6 +47,8 @@ pub struct LogShare {
     pub owner: PoolHandle,
     /// The staging file, locked while the disk lives.
     pub staging: Option<Staging>,
+    /// Who can note that flash is dead.
+    pub revoker: Option<Arc<Revoker>>,
 }
 
 /// See the module.
@@ -63,6 +66,7 @@ pub(super) struct Log {
     /// Where answers of the owner go.
     handle: DiskHandle,
     _staging: Option<Staging>,
+    revoker: Option<Arc<Revoker>>,
     progress: ProgressPage,
     /// Checksums of a record's pages.
     checksums: Vec<u32>,
@@ -101,6 +105,7 @@ impl Log {
             owner: share.owner,
             handle,
             _staging: share.staging,
+            revoker: share.revoker,
             progress: ProgressPage {
                 memory,
                 arena,
@@ -182,6 +187,15 @@ impl Log {
     /// Gives a segment back.
     pub(super) fn unlease(&self, segment: SegmentId) {
         self.owner.free(segment);
+    }
+
+    /// Has it noted that no later start may go on with the log; false when nothing can. The answer comes with
+    /// [`DiskHandle::revoked`], from a thread that may wait for primary storage's folder.
+    pub(super) fn revoke(&self) -> bool {
+        let Some(revoker) = self.revoker.clone() else { return false };
+        let handle = self.handle.clone();
+        let revoke = move || handle.revoked(revoker.revoke());
+        std::thread::Builder::new().name("forebay-revoke".to_owned()).spawn(revoke).is_ok()
     }
 
     /// Builds a piece of the log in memory.

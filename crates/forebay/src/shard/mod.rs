@@ -32,6 +32,7 @@ use tokio::sync::oneshot;
 
 use crate::daemon::api::{DiskStats, Dropped};
 use crate::daemon::events::EventSender;
+use crate::daemon::fence::Revoker;
 use crate::daemon::fence::Trail;
 use crate::daemon::pool::owner::{Leased, PoolHandle};
 pub use log::LogShare;
@@ -61,6 +62,7 @@ pub(crate) enum Command {
     Leased(u32, Leased),
     /// A disk's ring is durably known not to be believed (true), or cannot be.
     Voided(u32, bool),
+    Revoked(u32, bool),
     /// Something that clients of a disk may have waited for has happened.
     Wake(u32),
     /// Change a disk's mode.
@@ -119,6 +121,8 @@ pub struct RingShare {
     pub number: DiskNumber,
     /// Who can note that it must not be believed.
     pub owner: PoolHandle,
+    /// Who can when flash is dead.
+    pub revoker: Option<Arc<Revoker>>,
 }
 
 /// How a disk ended.
@@ -255,6 +259,15 @@ impl DiskHandle {
         }
     }
 
+    /// The answer to a disk whose flash is dead; waits for room in the mailbox.
+    pub(crate) fn revoked(&self, known: bool) {
+        let mut command = Command::Revoked(self.number, known);
+        while let Err(SendError::Full(back)) = self.sender.send(command) {
+            command = back;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     /// Something that the disk's clients may have waited for has happened; waits for room in the mailbox.
     pub(crate) fn wake(&self) {
         let mut command = Command::Wake(self.number);
@@ -335,6 +348,7 @@ impl std::fmt::Debug for Command {
             Command::Stats(..) => "Stats",
             Command::Leased(..) => "Leased",
             Command::Voided(..) => "Voided",
+            Command::Revoked(..) => "Revoked",
             Command::Wake(..) => "Wake",
             Command::SetMode(..) => "SetMode",
             Command::Pause(..) => "Pause",

@@ -246,6 +246,11 @@ impl Shard {
                     disk.voided(now, known);
                 }
             }
+            Command::Revoked(disk, known) => {
+                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
+                    disk.revoked(now, known);
+                }
+            }
             Command::Wake(disk) => self.clients.wake(&mut context!(self, now), DiskId(disk)),
             Command::SetMode(disk, mode, answer) => {
                 if let Some(disk) = self.disks.0.get_mut(disk as usize) {

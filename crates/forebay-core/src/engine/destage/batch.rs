@@ -346,8 +346,12 @@ impl Engine {
 
     /// Makes sure that the batch's records are noted as perhaps on primary storage.
     pub(super) fn note_progress(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+        let is_revoked = self.is_revoked();
         let destager = self.destager();
         let limit = destager.batch.limit();
+        if is_revoked {
+            destager.noted.through = destager.noted.through.max(limit);
+        }
         if destager.noted.through >= limit {
             return true;
         }

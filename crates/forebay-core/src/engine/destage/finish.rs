@@ -1,6 +1,7 @@
 //! What follows a batch: the flush of primary storage, the note of it, and the log that becomes free.
 
 use super::Progress;
+use super::revoke::Revocation;
 use crate::action::{Action, Actions, Event, IoOp, Target};
 use crate::engine::Engine;
 use crate::engine::inflight::IoKind;
@@ -85,7 +86,12 @@ impl Engine {
 
     /// Notes what was flushed, when no batch is about to.
     pub(super) fn note_flushed_progress(&mut self, now: Nanos, actions: &mut Actions) {
+        let is_revoked = self.is_revoked();
         let destager = self.destager();
+        if is_revoked {
+            destager.noted.flushed = destager.flushed;
+            return;
+        }
         let behind = destager.noted.flushed < destager.flushed;
         let waits = destager.noting.is_some() || now < destager.retry_at;
         let changes = destager.flushed_changes;
@@ -100,7 +106,9 @@ impl Engine {
 
     pub(super) fn note(&mut self, now: Nanos, progress: Progress, actions: &mut Actions) {
         let Progress { flushed, through } = progress;
-        self.destager().noting = Some(progress);
+        let until = now.plus(self.config.flash_timeout);
+        let destager = self.destager();
+        (destager.noting, destager.noting_until) = (Some(progress), until);
         let nothing = ByteRange::default();
         let op = IoOp::Progress { flushed, through };
         self.start_io(now, Target::Log, nothing, op, IoKind::DestageNote, actions);
@@ -115,6 +123,10 @@ impl Engine {
     ) {
         let destager = self.destager();
         let noting = destager.noting.take().expect("its own I/O");
+        if self.is_revoked() {
+            return;
+        }
+        let destager = self.destager();
         if status.is_ok() {
             destager.noted = noting;
             destager.note_failures = 0;
@@ -128,23 +140,28 @@ impl Engine {
         let destager = self.destager();
         destager.retry_at = now.plus(destager.pause);
         destager.pause = Nanos(destager.pause.0 * 2).min(super::RETRY_MAX);
-        if is_hopeless {
+        let has_failed = self.log.as_ref().expect("there is a log").failed.is_some();
+        if is_hopeless && !has_failed {
             // Nothing is freed, and the mode does not change: writers would wait for ever.
-            match self.log.as_ref().expect("there is a log").failed {
-                Some(_) => self.lose_log(actions),
-                None => self.fail_log(status, actions),
-            }
+            self.fail_log(status, actions);
+        } else if is_hopeless && self.destager().revocation == Revocation::Kept {
+            self.lose_log(actions);
         }
+        self.ask_to_revoke(actions);
     }
 
     /// Frees segments whose records are flushed, and that is noted.
     pub(in crate::engine) fn free_log(&mut self, actions: &mut Actions) {
+        let is_revoked = self.is_revoked();
         let flushed = self.destager().noted.flushed;
         let log = self.log.as_mut().expect("there is a log");
         while let Some(last) = log.segments.oldest_is_free(flushed) {
             log.forget_segment(last);
             let id = log.segments.free_oldest();
-            actions.list.push(Action::Unlease(id));
+            // What is on dead flash stays as it is, for whoever has to save something.
+            if !is_revoked {
+                actions.list.push(Action::Unlease(id));
+            }
         }
         let forgets = log.index.has_zeroes() || log.forgets_when_clean;
         let is_clean = flushed >= log.last_sequence() && log.is_quiet();

@@ -20,11 +20,12 @@
 //! while, so that its overwrites meet in the log.
 //!
 //! **Failure.** After an error of primary storage the batch pauses, then goes on with what is not done. Nothing
-//! is ever given up. Memory for runs is the destager's own: writers that wait for the log hold theirs.
+//! is ever given up, nor when flash is dead, as long as memory has it (`revoke.rs`). Memory for runs is the destager's own: writers that wait for the log hold theirs.
 
 mod batch;
 mod finish;
 mod keep;
+mod revoke;
 mod run;
 
 use std::collections::VecDeque;
@@ -44,6 +45,7 @@ use crate::status::IoStatus;
 use crate::table::{Key, Table};
 
 use batch::Batch;
+use revoke::Revocation;
 use run::Run;
 
 /// Memory for runs.
@@ -89,6 +91,9 @@ pub(super) struct Destager {
     flushed_changes: u64,
     noted: Progress,
     noting: Option<Progress>,
+    /// The note under way takes too long after this, or the question whether the log is revoked.
+    noting_until: Nanos,
+    revocation: Revocation,
     /// A flush of primary storage is under way for records up to this one.
     flushing: Option<(Sequence, Position)>,
     /// Sessions of primary storage lost so far.
@@ -151,6 +156,8 @@ impl Destager {
             flushed_changes: 0,
             noted: Progress::default(),
             noting: None,
+            noting_until: Nanos::NEVER,
+            revocation: Revocation::None,
             flushing: None,
             session: 0,
             redo: false,
@@ -255,12 +262,14 @@ impl Engine {
             return Nanos::NEVER;
         };
         let has_dirty = destager.noted.flushed < log.written_sequence;
+        let note = self.note_deadline();
         if destager.stopped || destager.paused || !has_dirty {
-            return Nanos::NEVER;
+            return note;
         }
         let later = |time: Nanos| if time > self.now { time } else { Nanos::NEVER };
         let delayed = destager.oldest.plus(log.config.destage_delay);
-        later(destager.retry_at).min(later(destager.window.next_allowed())).min(later(delayed))
+        let start = later(destager.retry_at).min(later(destager.window.next_allowed()));
+        start.min(later(delayed)).min(note)
     }
 
     /// The session of primary storage ended: what was not flushed is written again.

@@ -28,7 +28,7 @@ impl Rig {
     }
 
     /// Lets the log's own I/O end, and nothing else.
-    fn commit(&mut self) {
+    pub(super) fn commit(&mut self) {
         self.grant();
         while let Some(at) = self.drawn().iter().position(|io| io.starts_with("log")) {
             self.complete(at, IoStatus::Ok);
@@ -246,6 +246,7 @@ fn it_waits_for_the_commit_in_flight_and_its_own_and_for_nothing_else() {
         rig.complete(0, IoStatus::Ok);
     }
     rig.sent();
+    rig.commit();
     rig.tick(20_000);
     rig.commit();
     assert_eq!(rig.drawn(), ["W 65536+4096"], "the destager waits for primary storage");

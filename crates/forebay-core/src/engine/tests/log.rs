@@ -493,6 +493,25 @@ fn a_request_longer_than_the_log_goes_through_it() {
 }
 
 #[test]
+fn a_writer_that_waits_for_room_waits_as_long_as_primary_storage_is_away() {
+    let mut rig = rig(with_log());
+    let mut tag = 0;
+    while rig.engine.statistics().log.expect("a log").writes_waiting == 0 {
+        rig.write(tag, tag % 200 * 4096, 4096, tag as u8);
+        rig.commit();
+        tag += 1;
+    }
+    assert!(!rig.has_reply(tag - 1));
+    for _ in 0..10 {
+        rig.tick(60_000);
+        rig.commit();
+    }
+    assert!(!rig.has_reply(tag - 1), "it is told nothing while nothing is wrong with it");
+    rig.settle_log();
+    assert_eq!(rig.reply(tag - 1).1, IoStatus::Ok);
+}
+
+#[test]
 fn a_log_that_fails_tells_who_waits_and_is_drained_from_memory() {
     let mut rig = rig(with_log());
     rig.write(1, 0, 4096, 7);

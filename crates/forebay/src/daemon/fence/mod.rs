@@ -30,6 +30,7 @@ use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 
 mod place;
 pub mod resolve;
+mod revoke;
 mod sample;
 mod sidecar;
 mod trail;
@@ -37,6 +38,7 @@ pub(super) mod watch;
 mod words;
 
 pub(super) use place::Place;
+pub use revoke::Revoker;
 pub use sample::Fact;
 pub use trail::Trail;
 pub use words::Refused;
@@ -73,6 +75,8 @@ pub(super) struct Fence {
     ahead_ns: i64,
     is_weak: bool,
     trail: Option<Arc<Trail>>,
+    /// For whoever finds that flash is dead.
+    revoker: Option<Arc<Revoker>>,
 }
 
 /// Refuses primary storage that belongs to another disk, whose log may hold newer data. For a disk without flash.
@@ -201,7 +205,10 @@ impl Examined {
             ahead_ns: 0,
             is_weak,
             trail: None,
+            revoker: None,
         };
+        let sidecar = fence.sidecar(SidecarState::Open);
+        fence.revoker = fence.place().map(|path| Arc::new(Revoker::new(path, sidecar)));
         let state =
             if pool.has_log(number) { SidecarState::OpenWithLog } else { SidecarState::Open };
         if let Err(error) = fence.write_sidecar(state) {
@@ -245,6 +252,11 @@ impl Fence {
         Ok(self.trail.clone())
     }
 
+    /// For whoever finds that flash is dead, where the sidecar can say so.
+    pub(super) fn revoker(&self) -> Option<Arc<Revoker>> {
+        self.revoker.clone()
+    }
+
     /// The disk is served no more, nothing of it is under way: a last look, for the next start.
     fn last_look(&self) -> Option<Evidence> {
         let session = (self.disk, self.generation);
@@ -280,18 +292,22 @@ impl Fence {
 
     fn write_sidecar(&mut self, state: SidecarState) -> std::io::Result<()> {
         let Some(path) = self.place() else { return Ok(()) };
-        let sidecar = Sidecar {
+        self.ahead_ns = sidecar::write(&path, &self.sidecar(state))?;
+        self.sidecar = Some(state);
+        Ok(())
+    }
+
+    fn sidecar(&self, state: SidecarState) -> Sidecar {
+        let revoker = self.revoker.as_ref();
+        Sidecar {
             disk: self.disk,
             pool: self.pool,
-            generation: self.generation,
+            generation: revoker.map_or(self.generation, |revoker| revoker.generation().0),
             state,
             date: host::now(),
             host: host::name(),
             name: self.name.clone(),
-        };
-        self.ahead_ns = sidecar::write(&path, &sidecar)?;
-        self.sidecar = Some(state);
-        Ok(())
+        }
     }
 }
 

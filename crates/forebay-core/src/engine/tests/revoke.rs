@@ -1,0 +1,128 @@
+//! Flash that dies under a write log.
+
+use super::*;
+use crate::config::Mode;
+
+/// A disk in write-back with a write that is acknowledged, and one that flash died under.
+fn dead() -> Rig {
+    let mut rig = Rig::new(with_log());
+    rig.tick(0);
+    rig.settle_log();
+    rig.write(1, 0, 4096, 7);
+    assert!(rig.has_reply(1));
+    rig.write_with(2, 8192, 4096, 8, true);
+    settle(&mut rig);
+    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    rig
+}
+
+/// Ends everything under way: what is of flash fails.
+fn settle(rig: &mut Rig) {
+    while let Some(io) = rig.pending.first() {
+        let works = io.target == Target::Backend;
+        rig.complete(0, if works { IoStatus::Ok } else { IoStatus::IoError });
+    }
+}
+
+/// Lets time pass, and everything end that is under way.
+fn wait(rig: &mut Rig, times: u32) {
+    for _ in 0..times {
+        rig.now = rig.now.plus(Nanos::from_millis(11_000));
+        rig.tick(0);
+        settle(rig);
+    }
+}
+
+fn answer(rig: &mut Rig, known: bool) {
+    rig.engine.revoked(rig.now, known, &mut rig.actions);
+    rig.run_actions();
+}
+
+fn is_served(rig: &mut Rig) {
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    rig.write(20, 4096, 4096, 9);
+    settle(rig);
+    assert_eq!(rig.reply(20).1, IoStatus::Ok);
+    rig.expect_bytes(0, 4096, 7);
+}
+
+#[test]
+fn what_memory_has_is_destaged_once_no_later_start_can_go_on_with_the_log() {
+    let mut rig = dead();
+    assert_eq!(rig.revocations, 1);
+    assert!(rig.backend[..4096].iter().all(|&byte| byte == 0), "not before that is known");
+    answer(&mut rig, true);
+    settle(&mut rig);
+    wait(&mut rig, 2);
+    assert!(rig.backend[..4096].iter().all(|&byte| byte == 7));
+    assert!(rig.events.contains(&Event::LogRevoked));
+    is_served(&mut rig);
+    assert_eq!(rig.revocations, 1, "asked once");
+}
+
+#[test]
+fn dirty_bytes_whose_log_may_come_back_to_life_are_not_destaged_without_notes() {
+    let mut rig = dead();
+    answer(&mut rig, false);
+    assert!(rig.events.contains(&Event::LogNotRevoked));
+    wait(&mut rig, 20);
+    assert!(rig.backend[..4096].iter().all(|&byte| byte == 0));
+    rig.read(3, 0, 4096);
+    assert_eq!(rig.reply(3).1, IoStatus::IoError, "until an administrator decides");
+}
+
+#[test]
+fn notes_that_work_again_go_on_although_nothing_else_can_know() {
+    let mut rig = dead();
+    answer(&mut rig, false);
+    rig.tick(11_000);
+    while !rig.pending.is_empty() {
+        rig.complete(0, IoStatus::Ok);
+    }
+    rig.tick(11_000);
+    while !rig.pending.is_empty() {
+        rig.complete(0, IoStatus::Ok);
+    }
+    assert!(rig.backend[..4096].iter().all(|&byte| byte == 7));
+    is_served(&mut rig);
+}
+
+#[test]
+fn flash_that_hangs_is_as_dead_as_flash_that_fails() {
+    let mut rig = Rig::new(with_log());
+    rig.tick(0);
+    rig.settle_log();
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.complete(0, IoStatus::Ok);
+    // The note of it hangs.
+    assert_eq!(rig.drawn(), ["log P 0+0"]);
+    let has_failed = |rig: &Rig| rig.events.iter().any(|e| matches!(e, Event::LogFailed { .. }));
+    let latest = rig.now.plus(rig.engine.config().flash_timeout);
+    while !has_failed(&rig) {
+        rig.now = rig.engine.next_deadline();
+        assert!(rig.now <= latest, "the time of flash is over");
+        rig.tick(0);
+    }
+    assert_eq!(rig.revocations, 1);
+    answer(&mut rig, true);
+    let is_note = |io: &Io| matches!(io.op, IoOp::Progress { .. });
+    while let Some(io) = rig.pending.iter().position(|io| !is_note(io)) {
+        rig.complete(io, IoStatus::Ok);
+    }
+    assert!(rig.backend[..4096].iter().all(|&byte| byte == 7));
+    // It ends after all, and changes nothing.
+    rig.complete(0, IoStatus::Ok);
+    is_served(&mut rig);
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_is_none() {
+    let mut rig = Rig::new(with_log());
+    rig.tick(0);
+    rig.settle_log();
+    answer(&mut rig, true);
+    assert!(!rig.events.contains(&Event::LogRevoked));
+    rig.write(1, 0, 4096, 7);
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+}

@@ -1,0 +1,98 @@
+"""Flash that dies wholly, under a write log: every I/O on it fails from one moment on."""
+import contextlib
+import os
+
+from bed import MIB, eventually, pattern, test
+import nbd
+from test_block import loop_device
+from test_mount import fuse, unmount
+from test_primary import nbdkit
+from test_warm import events
+from test_write_back import attach, disk_command, read_file, write_back, write_blocks
+
+BLOCKS = 40
+
+
+@contextlib.contextmanager
+def mortal_flash(bed):
+    """A device, and the file whose presence makes all I/O on it fail."""
+    trigger = bed.path("dead")
+    image = bed.image("pool.raw", 40 * MIB, "holes")
+    server = nbdkit(bed, "--filter=error", "file", image, "error=EIO", "error-rate=100%", "error-file=" + trigger,
+                    name="flash")
+    process, path = fuse(bed, server)
+    with loop_device(path) as device:
+        yield device, trigger
+    if os.path.exists(trigger):
+        os.unlink(trigger)
+    unmount(bed, process, path)
+
+
+def die(trigger):
+    open(trigger, "w").close()
+
+
+@test(forebay_only=True)
+def what_memory_has_reaches_primary_storage_and_the_log_is_never_used_again(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    with mortal_flash(bed) as (device, trigger):
+        disk = bed.disk("file:" + image, ram="2MiB", flash=device + ":16MiB", mode="write-back",
+                        extra=["--write-log", "4MiB"])
+        disk_command(bed, disk, "pause", "disk")
+        h = attach(disk)
+        write_blocks(h, range(BLOCKS // 2))
+        h.flush()
+        die(trigger)
+        write_blocks(h, range(BLOCKS // 2, BLOCKS))
+        try:
+            h.flush()
+            raise AssertionError("a flush that the log could not make durable was acknowledged")
+        except nbd.Error as error:
+            assert error.errno == "EIO", error
+        disk_command(bed, disk, "resume", "disk")
+        eventually(lambda: disk.stats()["mode_actual"] == "write-through", "the log is drained from memory")
+        assert "flash is dead: what memory has is written" in events(bed, disk)
+        h.flush()
+        read = read_file(image)
+        for n in range(BLOCKS):
+            assert read(n * 8192, 4096) == pattern(n * 8192, 4096, n + 1), "block %d" % n
+        # The disk is served without its flash, and ends in order.
+        h.pwrite(pattern(0, 4096, 99), 0)
+        h.flush()
+        h.shutdown()
+        assert disk.stop() == 0
+        before = read_file(image)(0, 16 * MIB)
+        assert before[:4096] == pattern(0, 4096, 99)
+        # It comes back to life: what it holds is of the past.
+        os.unlink(trigger)
+        result = bed.run(disk.command, code=None, timeout=30)
+        assert result.returncode == 1, result.stderr
+        assert "the pool knows none above 1" in result.stderr, result.stderr
+        assert read_file(image)(0, 16 * MIB) == before
+    # Another flash: there is nothing to take over.
+    fresh = write_back(bed, "file:" + image, name="again")
+    h = attach(fresh)
+    for n in range(1, BLOCKS):
+        assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), "block %d" % n
+    h.shutdown()
+    assert fresh.stop() == 0
+
+
+@test(forebay_only=True)
+def writes_that_were_not_acknowledged_stop_no_disk(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    with mortal_flash(bed) as (device, trigger):
+        disk = bed.disk("file:" + image, ram="2MiB", flash=device + ":16MiB", mode="write-back",
+                        extra=["--write-log", "4MiB", "--write-cache", "off"])
+        h = attach(disk)
+        die(trigger)
+        try:
+            h.pwrite(pattern(0, 4096, 1), 0)
+            raise AssertionError("acknowledged without being durable")
+        except nbd.Error as error:
+            assert error.errno == "EIO", error
+        eventually(lambda: disk.stats()["mode_actual"] == "write-through", "the log is given up")
+        h.pwrite(pattern(8192, 4096, 2), 8192)
+        assert read_file(image)(8192, 4096) == pattern(8192, 4096, 2)
+        h.shutdown()
+        assert disk.stop() == 0
