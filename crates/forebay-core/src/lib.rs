@@ -9,6 +9,7 @@
 pub mod action;
 pub mod alignment;
 mod buffers;
+pub mod characteristics;
 pub mod config;
 mod deadlines;
 pub mod destage;

@@ -6,6 +6,7 @@
 //! [`replay`] sends them to a backend and measures it.
 
 pub mod belady;
+pub mod characterise;
 mod error;
 pub mod formats;
 pub mod record;

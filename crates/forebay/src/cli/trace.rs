@@ -19,6 +19,8 @@ pub enum TraceCommand {
     Replay(ReplayArgs),
     /// Write a trace in another format
     Convert(ConvertArgs),
+    /// Show what a trace's disks were asked, as vscsiStats counts it
+    Histogram(HistogramArgs),
 }
 
 /// The trace to read, and how.
@@ -68,6 +70,27 @@ pub struct ConvertArgs {
     /// Format to write [default: by the file's name]
     #[arg(long, value_name = "NAME")]
     pub to: Option<Format>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay trace histogram`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The sixteen histograms of vscsiStats, of each device: length, distance from the request before (1: sequential), from the closest of
+the last 16, latency, outstanding requests and time since the one before; of all requests, reads and writes. A bucket's bound is in it.
+
+Examples:
+  forebay trace histogram vm.vscsi
+  forebay trace histogram rack.blktrace --device 0 --csv > disk0.csv")]
+pub struct HistogramArgs {
+    /// The trace.
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// Print CSV in the layout of 'vscsiStats -p all -c'
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -1,4 +1,4 @@
-//! `forebay trace`: simulate a cache on a trace, replay a trace on a target, write it in another format.
+//! `forebay trace`: simulate a cache on a trace, replay a trace on a target, write it in another format, characterise it.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +10,7 @@ use forebay_backends::size::rounded;
 use forebay_core::ids::Nanos;
 use forebay_io::clock;
 use forebay_io::reactor::Reactor;
+use forebay_trace::characterise::{self, Device, Named};
 use forebay_trace::formats::{Format, Options, Reader, Writer};
 use forebay_trace::record::Summary;
 use forebay_trace::replay::{self, Latency, Pace, Progress};
@@ -19,12 +20,16 @@ use serde::Serialize;
 
 use super::create;
 use super::table::{Table, count, percent, time};
-use crate::cli::trace::{ConvertArgs, ReplayArgs, SimulateArgs, TraceCommand, TraceInput};
+use crate::cli::trace::{
+    ConvertArgs, HistogramArgs, ReplayArgs, SimulateArgs, TraceCommand, TraceInput,
+};
 
 /// Operations that a replay's reactor has room for.
 const REACTOR_ENTRIES: u32 = 1024;
 /// I/Os that a replay as fast as possible keeps outstanding, unless told otherwise.
 const QUEUE_DEPTH: u32 = 32;
+/// Length of the bar of a bucket that has everything.
+const BAR_LENGTH: u64 = 40;
 
 /// Carries out a command on traces.
 pub(crate) fn trace(command: TraceCommand) -> Result<()> {
@@ -32,6 +37,7 @@ pub(crate) fn trace(command: TraceCommand) -> Result<()> {
         TraceCommand::Simulate(args) => simulate(args),
         TraceCommand::Replay(args) => replay(args),
         TraceCommand::Convert(args) => convert(&args),
+        TraceCommand::Histogram(args) => histogram(&args),
     }
 }
 
@@ -198,6 +204,44 @@ fn convert(args: &ConvertArgs) -> Result<()> {
         println!("  {} bad records passed over; the first: {first}", count(converted.bad));
     }
     Ok(())
+}
+
+fn histogram(args: &HistogramArgs) -> Result<()> {
+    let spinner = ProgressBar::new_spinner().with_message("counting");
+    let counted = open(&args.input)?.inspect(|_| spinner.inc(1));
+    let devices = characterise::characterise(counted)?;
+    spinner.finish_and_clear();
+    if args.json {
+        println!("{}", serde_json::to_string(&devices)?);
+    } else if args.csv {
+        print!("{}", characterise::csv(&devices));
+    } else {
+        print!("{}", describe_histograms(&devices));
+    }
+    Ok(())
+}
+
+fn describe_histograms(devices: &[Device]) -> String {
+    let mut text = String::new();
+    for Device { device, histograms } in devices {
+        text += &format!("device {device}\n");
+        for Named { name, min, max, mean, count: numbers, buckets } in histograms {
+            let (Some(min), Some(max), Some(mean)) = (min, max, mean) else {
+                text += &format!("  {name}: none\n");
+                continue;
+            };
+            text += &format!("  {name}: {}, {min} to {max}, mean {mean}\n", count(*numbers));
+            let beyond = buckets.len() - 1;
+            let filled = buckets.iter().enumerate().filter(|(_, (_, numbers))| *numbers > 0);
+            for (place, (limit, in_it)) in filled {
+                let sign = if place == beyond { '>' } else { '≤' };
+                let bar = "#".repeat((in_it * BAR_LENGTH / numbers) as usize);
+                let share = percent(*in_it, *numbers);
+                text += &format!("    {sign} {limit:>8} {:>12} {share:>7} {bar}\n", count(*in_it));
+            }
+        }
+    }
+    text
 }
 
 /// True when two names are of one file.
