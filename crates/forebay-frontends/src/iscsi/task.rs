@@ -242,9 +242,15 @@ impl DataOut {
         Some(Ready { transfer_tag, r2t_sn, offset, len })
     }
 
+    /// True when the initiator still owes data: it has not said which are the last that come unsolicited, or an R2T
+    /// is not answered.
+    pub fn is_owed(&self) -> bool {
+        self.is_open || !self.asked_for.is_empty()
+    }
+
     /// True when nothing more comes.
     pub fn is_complete(&self) -> bool {
-        !self.is_open && self.asked_for.is_empty() && self.arrived >= self.wanted
+        !self.is_owed() && self.arrived >= self.wanted
     }
 
     /// Nothing more is taken or asked for; what is unsolicited still comes.

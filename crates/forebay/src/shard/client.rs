@@ -98,7 +98,9 @@ impl Clients {
             attached.client.flush(cx);
             if attached.client.is_done() {
                 // A key that still waits is skipped when its turn comes.
-                self.slots.remove(key);
+                if self.slots.remove(key).is_looking {
+                    self.looking.retain(|it| *it != key);
+                }
                 continue;
             }
             if attached.client.wants_resume() && !attached.is_waiting {

@@ -144,6 +144,11 @@ impl Session {
     /// What a task has that others may use: memory, room for what waits, its places in the queues.
     pub(super) fn let_go(&mut self, device: &mut Device, key: u32) {
         self.skip_rest(key);
+        self.free(device, key);
+    }
+
+    /// The same, while data that come for it are still counted.
+    pub(super) fn free(&mut self, device: &mut Device, key: u32) {
         let was_wanting = self.wanting.contains(&key);
         if was_wanting {
             self.wanting.retain(|it| *it != key);

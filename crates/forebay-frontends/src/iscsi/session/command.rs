@@ -199,7 +199,7 @@ impl Session {
     /// A task has all its data, or asks for more, or its answer can be sent.
     pub(super) fn go_on(&mut self, device: &mut Device, key: u32, out: &mut Vec<u8>) {
         if self.task(key).answer.is_some() {
-            if !self.task(key).data.is_open {
+            if !self.task(key).data.is_owed() && !self.is_arriving(key) {
                 let response = self.task_mut(key).answer.take().expect("there is one");
                 self.answer(device, key, response, out);
             }

@@ -110,12 +110,25 @@ impl Session {
         }
         let answers = device.tell_cleared(self.member, unit, cause);
         for key in hit {
+            if answers && (self.task(key).data.is_owed() || self.is_arriving(key)) {
+                self.abort_after_data(device, key);
+                continue;
+            }
             if answers {
                 let task = self.task(key);
                 let told = (task.tag, task.residual(task.needed), task.data.r2t_sn);
                 self.late.push(Late::Aborted(told));
             }
             self.abort(device, key);
+        }
+    }
+
+    /// A task is to be answered as aborted when the data have come that the initiator owes: a status must not overtake
+    /// them (RFC 7143, 11.4). Nothing is kept of them.
+    fn abort_after_data(&mut self, device: &mut Device, key: u32) {
+        self.task_mut(key).answer = Some(Response::of(Status::TaskAborted));
+        if !self.is_written_to(key) {
+            self.free(device, key);
         }
     }
 
@@ -146,11 +159,14 @@ impl Session {
         let task = self.task_mut(key);
         task.tag = NO_TAG;
         task.phase = Phase::Aborted;
-        // A receive writes to its memory: that is given back when the receive has ended.
-        let is_written_to = self.is_receiving_direct && self.is_arriving(key);
-        if phase != Phase::Running && !is_written_to {
+        if phase != Phase::Running && !self.is_written_to(key) {
             self.retire(device, key);
         }
+    }
+
+    /// True while a receive writes to a task's memory, which is given back when the receive has ended.
+    fn is_written_to(&self, key: u32) -> bool {
+        self.is_receiving_direct && self.is_arriving(key)
     }
 
     /// The receive that went to memory has ended; a task that was aborted meanwhile is gone now.

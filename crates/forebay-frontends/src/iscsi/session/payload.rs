@@ -105,7 +105,11 @@ impl Session {
                     task.data.arrived += count as u32;
                     count
                 }
-                Sink::Nowhere => here,
+                Sink::Nowhere => {
+                    let count = here.min(room as usize);
+                    task.data.arrived += count as u32;
+                    count
+                }
             },
             _ => here,
         };
