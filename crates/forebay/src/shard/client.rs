@@ -246,3 +246,6 @@ impl Attached {
         self.client.disks().contains(&disk)
     }
 }
+
+#[cfg(test)]
+mod tests;
