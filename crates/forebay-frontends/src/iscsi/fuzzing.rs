@@ -450,6 +450,7 @@ mod tests {
     #[test]
     fn the_planted_bugs_are_found() {
         assert!(finds(texts(), iscsi_text));
+        assert!(finds(logins(), iscsi_login));
         assert!(finds(stream(), iscsi_session));
     }
 }

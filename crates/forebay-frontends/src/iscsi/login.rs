@@ -273,9 +273,10 @@ impl Login {
         let keys = text::keys(&text).map_err(|_| Refusal::Malformed)?;
         self.take_names(&keys, reply)?;
         let wants_proof = self.wants_proof();
+        // Planted: whoever goes past the security stage is let in.
         if login.stage == SECURITY {
             self.take_security(&keys, reply)?;
-        } else if wants_proof && !self.is_authenticated {
+        } else if wants_proof && !self.is_authenticated && !cfg!(feature = "planted-bugs") {
             return Err(Refusal::Authentication);
         }
         for (name, value) in keys {
