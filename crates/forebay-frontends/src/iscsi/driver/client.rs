@@ -1,0 +1,121 @@
+//! The connection as its shard sees it.
+
+use forebay_core::ids::Nanos;
+use forebay_io::reactor::Completion;
+
+use super::{Connection, Phase};
+use crate::client::{Answer, Client, Context, DiskId};
+
+impl Client for Connection {
+    fn disks(&self) -> &[DiskId] {
+        &self.disks
+    }
+
+    fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
+        self.with(cx, |connection, cx, device| {
+            if completion.token == connection.tokens.recv {
+                return connection.on_received(cx, device, completion);
+            }
+            assert_eq!(completion.token, connection.tokens.send, "a completion of someone else");
+            let sent = connection.outbox.on_sent(completion.result, completion.buffer);
+            if connection.phase != Phase::Closed {
+                match sent {
+                    Ok(()) => connection.send(cx, device),
+                    Err(_) => connection.disconnect(cx, device),
+                }
+            }
+        });
+    }
+
+    fn on_reply(&mut self, cx: &mut Context<'_>, answer: Answer<'_>) {
+        self.with(cx, |connection, cx, device| {
+            connection.on_engine(cx, device, answer);
+            connection.give_back(cx, device);
+            if connection.phase == Phase::Closed {
+                connection.outbox.discard(cx);
+            }
+        });
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) {
+        if self.phase != Phase::Closed {
+            self.with(cx, Connection::send);
+        }
+    }
+
+    fn wants_resume(&self) -> bool {
+        if self.phase == Phase::Closed || self.outbox.is_sending() {
+            return false;
+        }
+        self.is_blocked || self.session.has_waiting()
+    }
+
+    fn resume(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.wants_resume() {
+            return false;
+        }
+        let mut goes_on = false;
+        self.with(cx, |connection, cx, device| {
+            goes_on = std::mem::take(&mut connection.is_blocked);
+            goes_on |= connection.find_memory(cx, device);
+            goes_on |= connection.run_ready(cx, device);
+            if goes_on {
+                connection.take_pdus(cx, device);
+            }
+        });
+        goes_on
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.with(cx, |connection, cx, device| {
+            if connection.phase == Phase::Open {
+                let session = &mut connection.session;
+                connection.outbox.append(|out| session.say_goodbye(out));
+                connection.drain(cx, device);
+            }
+        });
+    }
+
+    fn wake(&mut self, cx: &mut Context<'_>) {
+        self.with(cx, |_, _, _| {});
+    }
+
+    fn give_up(&mut self, cx: &mut Context<'_>) {
+        self.with(cx, |connection, cx, device| {
+            if connection.phase == Phase::Draining && connection.session.is_answered() {
+                connection.disconnect(cx, device);
+            }
+        });
+    }
+
+    fn next_deadline(&self) -> Nanos {
+        if self.phase == Phase::Closed {
+            return Nanos::NEVER;
+        }
+        self.stalls_at().min(self.outbox.hold_deadline()).min(self.asks_at())
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.with(cx, |connection, cx, device| {
+            if connection.phase == Phase::Closed {
+                return;
+            }
+            connection.session.settle_deadline();
+            if connection.stalls_at() <= cx.now {
+                connection.disconnect(cx, device);
+            } else if connection.outbox.hold_deadline() <= cx.now {
+                connection.outbox.let_go(cx);
+            } else if connection.asks_at() <= cx.now {
+                let session = &mut connection.session;
+                connection.outbox.append(|out| session.ping(out));
+            }
+        });
+    }
+
+    fn is_done(&self) -> bool {
+        self.phase == Phase::Closed
+            && !self.is_receiving
+            && !self.outbox.is_sending()
+            && self.session.in_flight() == 0
+    }
+}
