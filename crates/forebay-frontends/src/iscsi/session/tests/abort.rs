@@ -1,0 +1,176 @@
+use super::*;
+
+#[test]
+fn aborted_tasks_have_no_answer_and_give_back_what_they_have() {
+    for function in [1, 2, 4, 5, 6] {
+        let mut world = World::one(Rules::default());
+        let asked = world.send(0, command(WRITE, 7, 4, 2048), &[]);
+        let answers = world.send(0, manage(function, 7), &[]);
+        assert_eq!((answers[0].opcode, answers[0].header[2], answers.len()), (0x22, 0, 1));
+        assert!(world.sessions[0].take_released().is_some());
+        assert!(world.send(0, data_out(7, asked[0].word(20), 0, 0, true), &[1; 2048]).is_empty());
+        assert_eq!(world.sessions[0].in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_task_that_the_engine_has_is_gone_when_it_is_answered() {
+    let mut world = World::one(Rules::default());
+    world.send(0, command(READ, 7, 1, 512), &[]);
+    world.sessions[0].start();
+    assert_eq!(world.send(0, manage(1, 7), &[])[0].header[2], 0);
+    assert_eq!(world.send(0, manage(1, 7), &[])[0].header[2], 1, "it is gone for the initiator");
+    // Its tag may be used again at once.
+    assert!(world.send(0, command(READ, 7, 1, 512), &[]).is_empty());
+    let mut out = Vec::new();
+    let piece = world.sessions[0].answer_read(&mut world.device, 0, 512, &mut out);
+    assert_eq!((piece.total(), out.len(), world.sessions[0].in_flight()), (0, 0, 1));
+}
+
+#[test]
+fn what_a_task_management_function_ends_of_other_sessions() {
+    let check = |function: u8, is_hit: bool| {
+        let mut world = World::new(Rules::default(), 2);
+        let theirs = world.send(1, command(WRITE, 7, 1, 512), &[]);
+        assert_eq!(world.send(0, manage(function, 0), &[])[0].header[2], 0);
+        let answers = world.send(1, data_out(7, theirs[0].word(20), 0, 0, true), &[1; 512]);
+        assert!(answers.is_empty());
+        assert_eq!(world.sessions[1].ready(&world.device).is_none(), is_hit, "function {function}");
+    };
+    check(2, false);
+    check(4, true);
+    check(5, true);
+    check(6, true);
+}
+
+/// Tasks that another session aborts are answered (TAS), as every session knows.
+fn answer_aborted(world: &mut World) {
+    let list = [&[0, 0, 0, 0, 0x0a, 10, 2, 16, 0, 0x40][..], &[0; 6]].concat();
+    let mut pdu = command(0x15, 1, 0, list.len() as u32);
+    let Request::Command(it) = &mut pdu.request else { unreachable!() };
+    (it.cdb[1], it.cdb[4], it.writes) = (0x10, list.len() as u8, true);
+    assert_eq!(world.send(0, pdu, &list)[0].end().0, 0);
+    for session in 1..world.sessions.len() {
+        assert_eq!(world.send(session, command(0, 1, 0, 0), &[])[0].end().0, 2);
+    }
+}
+
+#[test]
+fn who_has_tasks_that_another_session_clears_is_told_or_answered_and_nobody_else() {
+    const CLEARED: (u8, u8, u8) = (6, 0x2f, 0);
+    for answers in [false, true] {
+        let mut world = World::new(Rules::default(), 3);
+        if answers {
+            answer_aborted(&mut world);
+        }
+        world.send(1, command(READ, 7, 1, 512), &[]);
+        world.sessions[1].start();
+        world.send(1, command(WRITE, 8, 1, 512), &[1; 512]);
+        world.send(0, command(READ, 9, 1, 512), &[]);
+        assert_eq!(world.send(0, manage(4, 0), &[])[0].header[2], 0);
+        assert_eq!(world.sessions[0].in_flight(), 0, "one's own go unseen");
+        let told = called(&mut world, 1);
+        let tags: Vec<(u32, u8)> = told.iter().map(|it| (it.tag(), it.end().0)).collect();
+        assert_eq!(tags, if answers { vec![(7, 0x40), (8, 0x40)] } else { vec![] });
+        let first = &world.send(1, command(0, 1, 0, 0), &[])[0];
+        assert_eq!(first.end().0 == 2, !answers);
+        assert!(answers || first.sense() == CLEARED);
+        for session in [0, 2] {
+            assert_eq!(world.send(session, command(0, 1, 0, 0), &[])[0].end().0, 0, "{session}");
+        }
+        // A reset is told to all, and answered to nobody.
+        world.send(1, command(READ, 10, 1, 512), &[]);
+        world.send(0, manage(5, 0), &[]);
+        assert!(called(&mut world, 1).is_empty());
+        for session in 0..3 {
+            assert_eq!(world.send(session, command(0, 1, 0, 0), &[])[0].sense(), (6, 0x29, 0));
+        }
+    }
+}
+
+#[test]
+fn a_task_is_answered_as_aborted_after_the_data_that_its_initiator_owes() {
+    let rules =
+        Rules { initial_r2t: false, max_burst: 1024, outstanding_r2t: 2, ..Rules::default() };
+    let begun = || {
+        let mut world = World::new(rules, 2);
+        answer_aborted(&mut world);
+        world
+    };
+    let clear = |world: &mut World| {
+        assert_eq!(world.send(0, manage(4, 0), &[])[0].header[2], 0);
+        assert!(called(world, 1).is_empty(), "not yet");
+        assert!(world.sessions[1].take_released().is_some(), "its memory is free at once");
+    };
+    let is_aborted = |world: &World, answers: &[Answered], residual: u32| {
+        let seen: Vec<_> = answers.iter().map(|it| (it.opcode, it.tag(), it.end())).collect();
+        assert_eq!(seen, [(0x21, 7, (0x40, 4, residual))]);
+        assert_eq!(world.sessions[1].in_flight(), 0);
+    };
+    // The last PDU has begun.
+    let mut world = begun();
+    let asked = world.send(1, command(WRITE, 7, 2, 512), &[]);
+    let last = Pdu { data_len: 512, ..data_out(7, asked[0].word(20), 0, 0, true) };
+    assert!(world.feed(1, &last.encode()).unwrap().is_empty());
+    clear(&mut world);
+    let answers = world.feed(1, &[1; 512]).unwrap();
+    is_aborted(&world, &answers, 512);
+    // Data that come unsolicited, in the middle of a PDU and before the last one.
+    for cut in [HEADER, HEADER + 100, HEADER + 512] {
+        let mut world = begun();
+        assert!(world.send(1, open(command(WRITE, 7, 4, 1536)), &[1; 512]).is_empty());
+        let first = Pdu { data_len: 512, ..data_out(7, NO_TAG, 0, 512, false) };
+        let first = [&first.encode()[..], &[1; 512]].concat();
+        assert!(world.feed(1, &first[..cut]).unwrap().is_empty());
+        clear(&mut world);
+        assert!(world.feed(1, &first[cut..]).unwrap().is_empty());
+        // Its tag is in use until then.
+        assert_eq!(world.send(1, command(READ, 7, 1, 512), &[])[0].opcode, 0x3f);
+        let answers = world.send(1, data_out(7, NO_TAG, 1, 1024, true), &[1; 512]);
+        is_aborted(&world, &answers, 512);
+    }
+    // Two R2Ts that are not answered: nothing more is asked for.
+    let mut world = begun();
+    let asked = world.send(1, command(WRITE, 7, 6, 2560), &[]);
+    clear(&mut world);
+    assert!(world.send(1, data_out(7, asked[0].word(20), 0, 0, false), &[1; 512]).is_empty());
+    assert!(world.send(1, data_out(7, asked[0].word(20), 1, 512, true), &[1; 512]).is_empty());
+    let answers = world.send(1, data_out(7, asked[1].word(20), 0, 1024, true), &[1; 1024]);
+    is_aborted(&world, &answers, 512);
+    // It may still be aborted by its own session, without an answer.
+    let mut world = begun();
+    world.send(1, command(WRITE, 7, 1, 512), &[]);
+    clear(&mut world);
+    let answers = world.send(1, manage(1, 7), &[]);
+    assert_eq!((answers[0].opcode, answers[0].header[2], answers.len()), (0x22, 0, 1));
+    assert_eq!(world.sessions[1].in_flight(), 0);
+}
+
+#[test]
+fn data_of_an_aborted_task_that_are_being_received_go_to_memory_that_is_not_given_back_yet() {
+    let mut world = World::new(Rules { initial_r2t: false, ..Rules::default() }, 2);
+    answer_aborted(&mut world);
+    let asked = world.send(1, command(WRITE, 7, 1, 512), &[]);
+    let data = Pdu { data_len: 512, ..data_out(7, asked[0].word(20), 0, 0, true) };
+    assert!(world.feed(1, &data.encode()).unwrap().is_empty());
+    world.sessions[1].is_receiving_direct = true;
+    assert_eq!(world.send(0, manage(4, 0), &[])[0].header[2], 0);
+    assert!(called(&mut world, 1).is_empty());
+    assert!(world.sessions[1].take_released().is_none());
+    world.sessions[1].arrived(512, None);
+    world.sessions[1].receive_ended(&mut world.device);
+    let answers = world.feed(1, &[]).unwrap();
+    assert_eq!((answers[0].tag(), answers[0].end().0), (7, 0x40));
+    assert!(world.sessions[1].take_released().is_some());
+}
+
+#[test]
+fn functions_that_there_are_not_are_told_so() {
+    let mut world = World::one(Rules::default());
+    let mut check = |pdu: Pdu, expect| assert_eq!(world.send(0, pdu, &[])[0].header[2], expect);
+    check(manage(3, 0), 5);
+    check(manage(8, 0), 4);
+    check(manage(9, 0), 5);
+    check(Pdu { lun: [0, 9, 0, 0, 0, 0, 0, 0], ..manage(5, 0) }, 2);
+    check(manage(1, 4711), 1);
+}

@@ -1,0 +1,63 @@
+use super::*;
+
+/// A command with a task attribute.
+fn attributed(pdu: Pdu, value: u8) -> Pdu {
+    let Request::Command(it) = pdu.request else { unreachable!() };
+    Pdu { request: Request::Command(Command { attribute: value, ..it }), ..pdu }
+}
+
+const ORDERED: u8 = 2;
+const HEAD_OF_QUEUE: u8 = 3;
+
+#[test]
+fn an_ordered_task_waits_for_all_before_and_holds_up_all_after_of_any_session() {
+    let mut world = World::new(Rules::default(), 2);
+    let asked = world.send(1, command(WRITE, 1, 1, 512), &[]);
+    assert!(world.send(0, attributed(command(READ, 2, 1, 512), ORDERED), &[]).is_empty());
+    assert!(world.send(1, command(READ, 3, 1, 512), &[]).is_empty());
+    let ready = |world: &mut World| {
+        let World { sessions, device, .. } = world;
+        let tag =
+            |session: &mut Session| Some(session.ready(device)?).map(|key| session.task(key).tag);
+        [tag(&mut sessions[0]), tag(&mut sessions[1])]
+    };
+    assert_eq!(ready(&mut world), [None, None], "the first has no data yet");
+    world.send(1, data_out(1, asked[0].word(20), 0, 0, true), &[1; 512]);
+    assert_eq!(ready(&mut world), [None, Some(1)]);
+    assert!(world.send(0, attributed(command(READ, 4, 1, 512), HEAD_OF_QUEUE), &[]).is_empty());
+    assert_eq!(ready(&mut world), [Some(4), Some(1)]);
+    world.work(0);
+    assert_eq!(ready(&mut world), [None, Some(1)]);
+    world.work(1);
+    assert_eq!(ready(&mut world), [Some(2), None]);
+    world.sessions[0].start();
+    assert_eq!(ready(&mut world), [None, None], "while it is at work");
+    // Also one that is aborted has to end first.
+    world.send(0, manage(1, 2), &[]);
+    assert_eq!(ready(&mut world), [None, None]);
+    let key = (0..4).find(|key| world.sessions[0].tasks[*key].is_some()).unwrap();
+    world.sessions[0].retire(&mut world.device, key as u32);
+    assert_eq!(ready(&mut world), [None, Some(3)]);
+    world.work(1);
+    assert_eq!(world.sessions[0].in_flight() + world.sessions[1].in_flight(), 0);
+}
+
+#[test]
+fn a_task_that_waits_for_its_turn_takes_no_memory_from_those_before() {
+    let mut world = World::new(Rules::default(), 2);
+    world.send(0, attributed(command(READ, 1, 1, 512), ORDERED), &[]);
+    let (session, device) = (&mut world.sessions[1], &mut world.device);
+    let bytes = Pdu { cmd_sn: session.exp_cmd_sn, ..command(WRITE, 2, 1, 512) }.encode();
+    let mut out = Vec::new();
+    let Ok((_, Step::Memory(key))) = session.next(device, &bytes, &mut out) else { panic!() };
+    assert!(!session.may_begin(device, key));
+    session.hold(device, key, &mut out);
+    assert_eq!((session.wanting(device), session.has_waiting()), (None, true));
+    world.work(0);
+    let (session, device) = (&mut world.sessions[1], &mut world.device);
+    assert_eq!(session.wanting(device), Some(key));
+    // One that is aborted before its turn is in nobody's way.
+    session.end(device);
+    world.send(0, command(READ, 3, 1, 512), &[]);
+    assert!(world.sessions[0].ready(&world.device).is_some());
+}

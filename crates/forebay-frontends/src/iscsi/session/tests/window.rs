@@ -1,0 +1,58 @@
+use super::*;
+
+#[test]
+fn the_window_closes_and_opens() {
+    let mut world = World::one(Rules::default());
+    let first = world.sessions[0].exp_cmd_sn;
+    for tag in 0..WINDOW {
+        assert!(world.send(0, command(READ, tag, 1, 512), &[]).is_empty());
+    }
+    let numbers = world.sessions[0].numbers();
+    assert_eq!(numbers.max_cmd_sn, numbers.exp_cmd_sn.wrapping_sub(1));
+    assert_eq!(numbers.exp_cmd_sn, first + WINDOW);
+    // Beyond the window: ignored, with its data.
+    assert!(world.send(0, command(WRITE, 500, 1, 512), &[0; 512]).is_empty());
+    assert_eq!(world.sessions[0].in_flight(), WINDOW as usize);
+    let answers = world.work(0);
+    assert_eq!(answers[0].word(32), first + WINDOW);
+    // A task management function is immediate and always taken.
+    assert_eq!(world.send(0, manage(2, 0), &[])[0].header[2], 0);
+    assert_eq!(world.sessions[0].in_flight(), 0);
+}
+
+#[test]
+fn numbers_outside_of_the_window_are_ignored_and_gaps_end_the_connection() {
+    let mut world = World::one(Rules::default());
+    let next = world.sessions[0].exp_cmd_sn;
+    let mut check = |sn: u32, expect: Result<usize, ()>| {
+        let pdu = Pdu { cmd_sn: sn, ..command(0, 5, 0, 0) };
+        let result = world.feed(0, &pdu.encode());
+        assert_eq!(result.map(|it| it.len()).map_err(|_| ()), expect, "{sn}");
+    };
+    check(next.wrapping_sub(1), Ok(0));
+    check(next + WINDOW, Ok(0));
+    check(next + 1, Err(()));
+    check(next, Ok(1));
+}
+
+#[test]
+fn a_tag_in_use_is_rejected() {
+    let mut world = World::one(Rules::default());
+    world.send(0, command(READ, 7, 1, 512), &[]);
+    let answers = world.send(0, command(READ, 7, 1, 512), &[]);
+    assert_eq!((answers[0].opcode, answers[0].header[2]), (0x3f, answer::TASK_IN_PROGRESS));
+    assert_eq!(answers[0].data.len(), HEADER);
+}
+
+#[test]
+fn pdus_that_are_not_taken_are_rejected_and_skipped() {
+    let mut world = World::one(Rules::default());
+    for (opcode, reason) in [(0x10, answer::SNACK_REJECT), (0x1c, answer::NOT_SUPPORTED)] {
+        let answers = world.send(0, pdu(Request::Unknown(opcode), 1), b"data");
+        assert_eq!((answers[0].opcode, answers[0].header[2]), (0x3f, reason));
+    }
+    let mut long = pdu(Request::NopOut { transfer_tag: NO_TAG }, 1);
+    long.data_len = SEGMENT_MAX + 1;
+    #[cfg(not(feature = "planted-bugs"))]
+    assert!(world.feed(0, &long.encode()).is_err());
+}
