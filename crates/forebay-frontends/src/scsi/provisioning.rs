@@ -7,6 +7,9 @@
 //!  8  …  descriptors of 16 bytes: LBA (8), blocks (4), reserved (4)
 //! ```
 //! With ANCHOR the zeroes are written instead, so that the space stays allocated.
+//!
+//! A WRITE SAME of no blocks, which would go up to the end of the disk, is not taken, and page B0 says so (WSNZ): nobody
+//! means that. With UNMAP a block that is not all zeroes is written, since unmapped blocks read as zeroes.
 
 use forebay_core::geometry::ByteRange;
 
@@ -74,17 +77,15 @@ pub(super) fn write_same(unit: &mut LogicalUnit, call: &Call) -> Answer {
         return Err(Sense::cdb_field(1, 4).into());
     }
     let extent = Extent::of(&call.cdb);
-    let range = extent.to_end_on(unit)?;
-    if range.len() > u64::from(SAME_MAX) * BLOCK {
+    let range = extent.on(unit)?;
+    if extent.blocks == 0 {
         return Err(extent.wrong_length().into());
     }
+    extent.at_most(SAME_MAX)?;
     let (may_unmap, fua) = (unmap && !anchor, unit.fua(false));
     let has_data = !(call.cdb.opcode() == 0x93 && call.cdb.has(1, 0));
     if has_data && u64::from(call.data_out) != BLOCK {
         return Err(Sense::illegal(Code::INVALID_FIELD_IN_CDB).into());
-    }
-    if range.is_empty() {
-        return Ok(Outcome::Done(Response::GOOD));
     }
     Ok(Outcome::Medium(match has_data {
         true => Medium::WriteSame { range, may_unmap, fua },

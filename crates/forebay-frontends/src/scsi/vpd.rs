@@ -103,8 +103,8 @@ fn scsi_port(port: &Port) -> Vec<u8> {
 fn block_limits(export: &Export) -> Vec<u8> {
     let atomic = export.atomic_write_max / BLOCK as u32;
     let physical = export.blocks_per_physical();
-    // Not WSNZ: the length 0 of WRITE SAME is up to the end.
-    let mut body = vec![0, COMPARE_MAX];
+    // WSNZ.
+    let mut body = vec![1, COMPARE_MAX];
     body.extend_from_slice(&(u16::try_from(physical).unwrap_or(0)).to_be_bytes());
     for limit in [
         TRANSFER_MAX,

@@ -58,7 +58,7 @@ fn block_limits_are_those_that_commands_are_held_to() {
     let page = vpd(&mut world, 0xb0);
     assert_eq!(page.len(), 0x3c);
     let number = |at: usize| u32::from_be_bytes(page[at - 4..at].try_into().expect("four bytes"));
-    assert_eq!(page[..4], [0, 128, 0, 8]);
+    assert_eq!(page[..4], [1, 128, 0, 8]);
     let limits: Vec<u32> = (8..=60).step_by(4).map(number).collect();
     let (max, unmap) = (65536, 1 << 20);
     assert_eq!(limits, [max, 2048, max, unmap, 256, 8, 1 << 31, 0, 8 << 20, 0, 0, 0, 0, 0]);
