@@ -198,6 +198,13 @@ class Initiator:
                 assert struct.unpack_from(">I", header, 16)[0] == tag, header.hex()
                 return header[3]
 
+    def inquiry(self, page):
+        """A page of vital product data."""
+        self.command([0x12, 1, page, 0, 255, 0], read=255)
+        header, data = self.receive()
+        assert header[0] == 0x25 and header[3] == 0, header.hex()
+        return data
+
     def write(self, block, data):
         """WRITE(10), with its data: the status."""
         cdb = struct.pack(">BBIBHB", 0x2a, 0, block, 0, len(data) // 512, 0)

@@ -91,6 +91,14 @@ pub struct DiskOptions {
     /// Use primary storage although the write log of the disk with this UUID may hold newer data, which are given up
     #[arg(long, value_name = "UUID", help_heading = "Disk")]
     pub take_over: Option<DiskId>,
+    /// What iSCSI initiators take the disk for: its NAA name and serial number are made of this UUID [default: the one
+    /// that the disk has in its flash pool; without flash they are made of its name]
+    #[arg(long, value_name = "UUID", help_heading = "Disk")]
+    pub unit_id: Option<DiskId>,
+    /// Physical block that iSCSI initiators are told of; 512B for those that refuse disks with 4 KiB ones, such as ESXi
+    /// before 6.5 [default: 4KiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Disk")]
+    pub physical_block: Option<Size>,
     /// Time that primary storage has for one I/O [default: 30s]
     #[arg(long, value_name = "TIME", help_heading = "Disk")]
     pub backend_timeout: Option<Span>,
@@ -146,6 +154,10 @@ pub struct DiskSpec {
     pub backend_exclusive: bool,
     /// The disk whose claim on primary storage is given up.
     pub take_over: Option<DiskId>,
+    /// What a logical unit is named after, in place of what it would be otherwise.
+    pub unit_id: Option<DiskId>,
+    /// Bytes of a physical block that initiators are told of, where primary storage has none that are larger.
+    pub physical_block: u64,
     /// Time for one I/O on primary storage.
     pub backend_timeout: Duration,
     /// What the client gets after that time.
@@ -253,6 +265,8 @@ impl DiskOptions {
             read_only: self.read_only,
             backend_exclusive: self.backend_exclusive,
             take_over: self.take_over,
+            unit_id: self.unit_id,
+            physical_block: self.physical_block.map_or(4 << 10, |size| size.0),
             backend_timeout: self.backend_timeout.map_or(Duration::from_secs(30), |span| span.0),
             on_timeout: self.on_timeout.unwrap_or(OnTimeout(forebay_core::config::OnTimeout::Fail)),
             vhost_user: self
@@ -402,6 +416,14 @@ pub fn check(spec: &DaemonSpec) -> Result<(), ValueError> {
             );
         }
     }
+    let mut unit_ids: Vec<DiskId> = spec.disks.iter().filter_map(|disk| disk.unit_id).collect();
+    unit_ids.sort_by_key(|id| id.0);
+    if let Some(pair) = unit_ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(ValueError(format!(
+            "two disks have the unit-id {}: initiators would take them for one; give each its own",
+            pair[0]
+        )));
+    }
     let mut places: Vec<String> = spec.listeners.iter().map(ListenerSpec::place).collect();
     let mut portals: Vec<String> =
         spec.targets.iter().flat_map(|it| &it.portals).map(ToString::to_string).collect();
@@ -449,6 +471,10 @@ fn check_disk(disk: &DiskSpec) -> Result<(), String> {
         && !(1..=QUEUES_MAX).contains(&device.queues)
     {
         return Err(format!("{} queues cannot work; 1 to {QUEUES_MAX} are allowed", device.queues));
+    }
+    if ![512, 4096].contains(&disk.physical_block) {
+        let block = Size(disk.physical_block);
+        return Err(format!("physical-block {block} cannot work; 512B or 4KiB is allowed"));
     }
     if disk.backend_timeout < Duration::from_millis(1) {
         return Err("backend-timeout is below 1ms".to_owned());

@@ -429,9 +429,9 @@ impl Opened {
         let properties = self.backend.properties();
         scsi::Export {
             name: spec.name.0.clone(),
-            uuid: self.uuid.map(|uuid| uuid.0),
+            uuid: spec.unit_id.map(|disk| disk.0).or(self.uuid).map(|uuid| uuid.0),
             size: properties.size - properties.size % SECTOR,
-            physical_block: properties.logical_block.max(4096),
+            physical_block: properties.logical_block.max(spec.physical_block as u32),
             read_only: spec.read_only || properties.read_only,
             write_cache: spec.write_cache_of_units,
             atomic_write_max: 0,

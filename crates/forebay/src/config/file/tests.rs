@@ -48,6 +48,8 @@ fn mistakes_are_named() {
         ("[[disk]]\nbackend = \"http://x\"".to_owned(), "http"),
         (format!("{disk}{at}\nblock-size = \"5KiB\""), "power of two"),
         (format!("{disk}{at}\ngrid-offset = \"100\""), "multiple of 512"),
+        (format!("{disk}{at}\nphysical-block = \"1KiB\""), "512B or 4KiB"),
+        (format!("{disk}{at}\nunit-id = \"5\""), "unit-id"),
         (format!("{disk}{disk}"), "two disks are called"),
         (format!("shards = 0\n{disk}"), "1 to 64"),
         (format!("{disk}[[nbd]]\nlisten = \"h:1\"\ndisks = [\"y\"]"), "not configured"),
@@ -110,6 +112,21 @@ fn iscsi_targets_are_read() {
     assert_eq!(spec.targets[0].portals.len(), 2);
     assert_eq!(spec.targets[1].chap.as_ref().unwrap().user, "u");
     assert!(!spec.disks[0].write_cache_of_units && spec.disks[1].write_cache_of_units);
+}
+
+#[test]
+fn what_initiators_take_a_disk_for_can_be_said() {
+    let id = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
+    let disk = |name: &str, more: &str| {
+        format!("[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\nnbd = [\"h:0\"]\n{more}\n")
+    };
+    let named = format!("unit-id = \"{id}\"");
+    let spec = read(&format!("{}{}", disk("a", &named), disk("b", "physical-block = \"512B\"")));
+    let disks = spec.unwrap().disks;
+    assert_eq!(disks[0].unit_id.unwrap().to_string(), id);
+    assert_eq!((disks[0].physical_block, disks[1].physical_block), (4096, 512));
+    let error = read(&format!("{}{}", disk("a", &named), disk("b", &named))).unwrap_err();
+    assert!(error.contains("would take them for one"), "{error}");
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub(super) struct Examined {
     verdict: Verdict,
     follows: Follows,
     is_dirty: bool,
+    /// What primary storage was served as before, of a disk that is new.
+    former: Option<Uuid>,
 }
 
 /// A disk's fence while it is served.
@@ -140,7 +142,11 @@ pub(super) fn examine(
         pool.set_unresolved(number)?;
         return Err(words::refused(pool, number, verdict, &look, &found).into());
     }
-    Ok(Examined { witness, look, verdict, follows, is_dirty })
+    let former = match &found {
+        Found::There(there) if verdict == Verdict::New => Some(there.disk),
+        _ => None,
+    };
+    Ok(Examined { witness, look, verdict, follows, is_dirty, former })
 }
 
 /// What the pool knows of the disk, and tmpfs.
@@ -182,7 +188,8 @@ impl Examined {
 
     /// What is worth telling of it.
     pub(super) fn notes(&self) -> Option<(Severity, String)> {
-        words::note(self.verdict, self.is_dirty, self.keeps_cache())
+        let former = self.former.map(words::former);
+        former.or_else(|| words::note(self.verdict, self.is_dirty, self.keeps_cache()))
     }
 
     /// The session begins, whose generation is durable as pending in the pool: the sidecar says so from now on.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use forebay_backends::Look;
 use forebay_backends::size::{exact, rounded};
+use forebay_core::ids::Uuid;
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::DiskRecord;
 use forebay_core::pool::fence::{Change, Doubt, Timestamp, Verdict};
@@ -65,6 +66,15 @@ pub(super) fn note(
             Some((Severity::Warning, text))
         }
     }
+}
+
+/// A disk is new whose primary storage was served as another one before.
+pub(super) fn former(disk: Uuid) -> (Severity, String) {
+    let text = format!(
+        "primary storage was served as disk {disk} before: iSCSI initiators see another logical unit than then, unless \
+         unit-id = \"{disk}\" (--unit-id) says that it is the same"
+    );
+    (Severity::Info, text)
 }
 
 /// A verdict on which the disk is served, in few words.
