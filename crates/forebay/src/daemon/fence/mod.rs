@@ -142,8 +142,10 @@ pub(super) fn examine(
         pool.set_unresolved(number)?;
         return Err(words::refused(pool, number, verdict, &look, &found).into());
     }
+    // A start that died before it was committed has left a sidecar of this very disk.
+    let is_other = |there: &Sidecar| verdict == Verdict::New && there.disk != record.uuid;
     let former = match &found {
-        Found::There(there) if verdict == Verdict::New => Some(there.disk),
+        Found::There(there) if is_other(there) => Some(there.disk),
         _ => None,
     };
     Ok(Examined { witness, look, verdict, follows, is_dirty, former })
