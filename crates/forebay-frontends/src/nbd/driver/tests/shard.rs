@@ -96,7 +96,9 @@ impl Disk {
                 Action::Log(_) | Action::Lease | Action::Unlease(_) => {
                     unreachable!("there is no log here")
                 }
-                Action::Ring { .. } | Action::Void => unreachable!("there is no flash here"),
+                Action::Ring { .. } | Action::Void | Action::Revoke => {
+                    unreachable!("there is no flash here")
+                }
             }
         }
         running.clear();

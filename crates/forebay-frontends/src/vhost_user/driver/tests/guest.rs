@@ -308,7 +308,7 @@ impl Shard {
                 Action::Event(_) => {}
                 Action::Compare { .. } => unreachable!("no compare-and-write"),
                 Action::Log(_) | Action::Lease | Action::Unlease(_) => unreachable!("no log"),
-                Action::Ring { .. } | Action::Void => unreachable!("no flash"),
+                Action::Ring { .. } | Action::Void | Action::Revoke => unreachable!("no flash"),
             }
         }
         did_something
