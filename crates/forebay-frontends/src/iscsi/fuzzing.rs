@@ -12,7 +12,7 @@ use forebay_io::reactor::SocketId;
 
 use super::chap::RANDOM;
 use super::codec::{HEADER, NO_TAG, padding};
-use super::device::{Device, Unit};
+use super::device::{Cause, Device, Unit};
 use super::login::{Established, Login, Outcome};
 use super::negotiate::{Rules, SEGMENT_MAX};
 use super::session::{IMMEDIATE_MAX, Session, Start, Step, WINDOW};
@@ -20,7 +20,7 @@ use super::target::{Credentials, Portal, Target};
 use super::task::Memory;
 use super::text::{self, KEYS_MAX};
 use crate::client::DiskId;
-use crate::scsi::{Done, Export, Initiator, LogicalUnit, Lun, Medium, Port};
+use crate::scsi::{self, Cdb, Done, Export, Initiator, LogicalUnit, Lun, Medium, Port, Response};
 
 const SIZE: u64 = 1 << 20;
 const TARGET: &str = "iqn.2026-01.x:db";
@@ -93,6 +93,9 @@ struct World {
     is_short: bool,
     given: u32,
     stat_sn: u32,
+    /// Another session, which clears the task set now and then; who has tasks there is answered (TAS).
+    clears: Option<usize>,
+    steps: u32,
 }
 
 impl World {
@@ -131,15 +134,22 @@ impl World {
         text::put(&mut targets, "TargetName", TARGET);
         let session = Session::new(Start { established, member, targets, log: None });
         let (input, out) = (Vec::new(), Vec::new());
-        World { session, device, input, out, is_short: bit(4), given: 0, stat_sn: 0 }
+        let clears = bit(5).then(|| join_another(&mut device));
+        let (given, stat_sn, steps) = (0, 0, 0);
+        World { session, device, input, out, is_short: bit(4), given, stat_sn, clears, steps }
     }
 
     /// Goes through the input; false when the connection is to be closed.
     fn take_pdus(&mut self) -> bool {
         let mut idle = 0;
         loop {
+            self.steps += 1;
+            if let Some(other) = self.clears.filter(|_| self.steps.is_multiple_of(5)) {
+                self.device.abort_others(other, 0, Cause::Cleared);
+            }
             self.session.begin(Nanos(0), &mut self.device);
             let (device, out) = (&mut self.device, &mut self.out);
+            self.session.answer_late(device, out);
             let Ok((consumed, step)) = self.session.next(device, &self.input, out) else {
                 return false;
             };
@@ -221,6 +231,21 @@ impl World {
     fn settle_aborted(&mut self) {
         while self.session.take_released().is_some() {}
     }
+}
+
+/// A second session, after which tasks that it aborts are answered.
+fn join_another(device: &mut Device) -> usize {
+    let initiator = Initiator { name: "iqn.2026-01.x:other".to_owned(), isid: [2; 6] };
+    let other = device.join(initiator, 1, SocketId(1));
+    // The power on is told once.
+    device.ask(other, Some(0), Cdb([0; 16]), 0, None);
+    let list = [&[0, 0, 0, 0, 0x0a, 10, 2, 16, 0, 0x40][..], &[0; 6]].concat();
+    let select = Cdb([0x15, 0x10, 0, 0, list.len() as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let len = list.len() as u32;
+    device.ask(other, Some(0), select, len, None);
+    let outcome = device.ask(other, Some(0), select, len, Some(&list));
+    assert_eq!(outcome, scsi::Outcome::Done(Response::GOOD));
+    other
 }
 
 /// Answers are whole PDUs; those with a status have the next number.
