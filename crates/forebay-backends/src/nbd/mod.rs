@@ -22,15 +22,15 @@
 //!
 //!   | the connection ended by | proves | |
 //!   |---|---|---|
-//!   | end of stream | the server let go of it | nbdkit closes when the last request has ended, Forebay keeps the order of overlapping writes itself; a process that dies closes after its last system call |
-//!   | reset, unix socket | the same | closed with requests unread, and only the server can |
-//!   | reset, TCP | nothing | a firewall or a proxy may have sent it |
-//!   | garbage | nothing | it is shut down for sending (between two requests), and read until its end |
+//!   | end or reset, unix socket | the server let go of it | nbdkit closes when the last request has ended, Forebay keeps the order of overlapping writes itself; a process that dies closes after its last system call |
+//!   | end or reset, TCP | nothing | a proxy that dies ends its streams, too, while the server behind it goes on; a firewall resets |
+//!   | garbage | nothing | it is shut down for sending (between two requests), and read until its end, which proves what it does above |
 //!   | silence | nothing | the network is cut, or the server hangs |
 //!
 //!   What proves nothing is waited for until [`fence`](NbdUri::fence) after the loss; then the server
 //!   counts as dead, and what our kernel has not delivered is dropped with the socket.
-//! - **Limits** of the fence: QEMU closes a connection when it cannot send an answer, and as nbdkit
+//! - **Limits** of the fence: whoever forwards a unix socket to another host (`socat`, `ssh -L`) ends it when he dies,
+//!   as the server would. QEMU closes a connection when it cannot send an answer, and as nbdkit
 //!   does when its client broke the protocol, while other requests of it still run. A server that hangs for longer than `timeout` and
 //!   `fence` together and then goes on carries out what it has in its socket.
 //! - **Replay**: an I/O that was answered is never sent again; one that was not is sent on the next

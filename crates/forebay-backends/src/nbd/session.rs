@@ -48,10 +48,17 @@ enum Peer {
     There,
     /// What comes from it has no meaning; its end is waited for.
     Garbled,
-    /// It closed the connection.
+    /// It closed the connection, on this host.
     LetGo,
     /// The connection broke; what the server knows of that is not known.
     Unknown,
+}
+
+impl Peer {
+    /// What the end of a connection tells: something in between may have ended it, unless there is nothing.
+    fn at_end(is_local: bool) -> Peer {
+        if is_local { Peer::LetGo } else { Peer::Unknown }
+    }
 }
 
 #[derive(Debug)]
@@ -212,12 +219,12 @@ impl Session {
         }
         let count = match completion.result {
             Ok(0) => {
-                connection.peer = Peer::LetGo;
+                connection.peer = Peer::at_end(self.is_local);
                 return Err("the server closed the connection".to_owned());
             }
             Ok(count) => count,
             Err(error) => {
-                connection.peer = if self.is_local { Peer::LetGo } else { Peer::Unknown };
+                connection.peer = Peer::at_end(self.is_local);
                 return Err(format!("the connection broke: {error}"));
             }
         };

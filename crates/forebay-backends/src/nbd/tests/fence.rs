@@ -110,3 +110,23 @@ fn a_reset_over_tcp_may_come_from_in_between_and_waits_for_the_fence() {
     }));
     takes_the_fence(&server, "&connections=1&fence=150ms");
 }
+
+#[test]
+fn an_end_of_stream_over_tcp_may_be_a_proxys_and_waits_for_the_fence() {
+    let server = Server::start_tcp(Script::bad(|connection, _, _| match connection {
+        0 => Misdeed::CloseAfter,
+        _ => Misdeed::None,
+    }));
+    takes_the_fence(&server, "&connections=1&fence=150ms");
+}
+
+#[test]
+fn an_end_of_stream_on_a_unix_socket_waits_for_nothing() {
+    let server = Server::start(Script::bad(|connection, _, _| match connection {
+        0 => Misdeed::CloseAfter,
+        _ => Misdeed::None,
+    }));
+    let mut bench = server.bench("&connections=1&fence=10m");
+    assert_eq!(bench.write(RANGE, 1), IoStatus::Ok);
+    assert_eq!(bench.sessions, "-+");
+}
