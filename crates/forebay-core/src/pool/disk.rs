@@ -14,7 +14,7 @@
 //! | 136 | 8 | log: bytes that it may have |
 //! | 144 | 8 | last opened, seconds since 1970 |
 //! | 152 | 8 | last closed, seconds since 1970; 0: not since |
-//! | 160 | 4 | flags: 1 read-only, 2 backend exclusive, 4 needs `resolve`, 8 deferred flushes agreed to, 16 log accepted as far as it goes, 32 log went on on weak evidence |
+//! | 160 | 4 | flags: 1 read-only, 2 backend exclusive, 4 needs `resolve`, 8 deferred flushes agreed to, 16 log accepted as far as it goes, 32 log went on on weak evidence, 64 the session has a staging file |
 //! | 164 | 1 | how the last session ended: 0 clean, 1 it runs or crashed |
 //! | 165 | 3 | zero |
 //! | 168 | 8 | evidence: size of primary storage in bytes |
@@ -77,7 +77,9 @@ impl DiskFlags {
     pub const ACCEPT_MISSING: DiskFlags = DiskFlags(16);
     /// The dirty log went on although nothing proves that primary storage was not changed.
     pub const WEAK: DiskFlags = DiskFlags(32);
-    const ALL: u32 = 63;
+    /// The session acknowledges writes that only its staging file has: after a kill it must be found.
+    pub const STAGED: DiskFlags = DiskFlags(64);
+    const ALL: u32 = 127;
 
     /// True when all of `flags` are set.
     pub fn has(self, flags: DiskFlags) -> bool {

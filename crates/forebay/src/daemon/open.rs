@@ -112,6 +112,7 @@ fn on_flash(
         let mut opened = pool.open_log(number, generation, wish.grid_offset)?;
         notes.extend(describe(&opened));
         prepare_staging(&mut opened, &mut notes);
+        wish.is_staged = opened.staging.is_some();
         config.write_log = Some(log_config(spec.write_log.as_ref(), &opened));
         config.grid_offset = GridOffset::Fixed(opened.grid_offset);
         wish.grid_offset = Some(opened.grid_offset);
@@ -227,6 +228,7 @@ fn wish(spec: &DiskSpec, properties: &Properties) -> DiskWish {
         log_bytes: spec.write_log.as_ref().map_or(0, |log| log.bytes),
         read_only: spec.read_only,
         is_deferred: spec.write_log.as_ref().is_some_and(|log| log.flush.0),
+        is_staged: false,
         is_exclusive: spec.backend_exclusive,
         takes_over: spec.take_over.map(|disk| disk.0),
     }
@@ -301,8 +303,8 @@ fn describe(log: &OpenedLog) -> Vec<(Severity, String)> {
         notes.push((Severity::Warning, text));
     }
     if log.staging_lost {
-        let text = "a former run crashed and its staging file is gone: writes that were acknowledged after the last \
-                    flush may be lost";
+        let text = "a former run crashed and its staging file is gone, or is where this one does not look (another mount \
+                    of /dev/shm, another user's folder): writes that were acknowledged after the last flush may be lost";
         notes.push((Severity::Error, text.to_owned()));
     }
     notes

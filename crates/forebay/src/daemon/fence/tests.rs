@@ -47,6 +47,7 @@ impl Bed {
             log_bytes: 4 * MIB,
             read_only: false,
             is_deferred: false,
+            is_staged: false,
             is_exclusive: false,
             takes_over: None,
         };

@@ -30,6 +30,8 @@ pub struct DiskWish {
     pub read_only: bool,
     /// Flushes are acknowledged before they are durable, and that was agreed to.
     pub is_deferred: bool,
+    /// Writes are acknowledged that only the staging file has.
+    pub is_staged: bool,
     /// Nobody else writes to primary storage: said by the administrator.
     pub is_exclusive: bool,
     /// The disk whose claim on primary storage the administrator gives up.
@@ -256,6 +258,9 @@ fn flags(wish: &DiskWish) -> DiskFlags {
     }
     if wish.is_deferred {
         flags.0 |= DiskFlags::DEFERRED.0;
+    }
+    if wish.is_staged {
+        flags.0 |= DiskFlags::STAGED.0;
     }
     if wish.is_exclusive {
         flags.0 |= DiskFlags::EXCLUSIVE.0;

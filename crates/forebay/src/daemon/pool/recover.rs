@@ -21,7 +21,7 @@ use forebay_core::pool::{DiskNumber, PairId, PoolGeometry};
 use forebay_core::sealed::PAGE_LEN;
 
 use super::file::{PoolFile, PoolPage};
-use super::staging::{StagedGroups, Staging};
+use super::staging::{self, StagedGroups, Staging};
 use super::tables::Tables;
 use super::{Pool, host, page_offset};
 
@@ -80,15 +80,28 @@ impl Pool {
         generation: Generation,
         grid_offset: Option<u64>,
     ) -> Result<OpenedLog> {
+        self.open_log_in(staging::folder().as_deref(), number, generation, grid_offset)
+    }
+
+    /// The same with the staging file in `folder`, where there is one.
+    pub(super) fn open_log_in(
+        &mut self,
+        folder: Option<&Path>,
+        number: DiskNumber,
+        generation: Generation,
+        grid_offset: Option<u64>,
+    ) -> Result<OpenedLog> {
         let record = self.record(number);
         let nonce = host::new_nonce().context("no random numbers")?;
         if !self.has_log(number) {
             self.settle(number)?;
         }
-        let staging = Staging::open(record.uuid)?;
+        let staging = folder.map(|folder| Staging::open(folder, record.uuid)).transpose()?;
         let same_boot = record.boot == host::boot() && record.session == SessionEnd::Running;
         let mut staged = StagedGroups::default();
-        let mut staging_lost = same_boot && self.has_log(number) && staging.is_some();
+        // Also where this start has no folder for one: in another mount namespace it may still be there.
+        let was_staged = record.flags.has(DiskFlags::STAGED);
+        let mut staging_lost = same_boot && self.has_log(number) && was_staged;
         if let Some((staging, was_there)) = &staging
             && same_boot
             && *was_there

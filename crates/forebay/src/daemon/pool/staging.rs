@@ -43,14 +43,12 @@ struct StagedGroup {
 }
 
 impl Staging {
-    /// Opens or makes the staging file of a disk; whether it was there. `None` where no file outlives the process
-    /// without being written to a device.
+    /// Opens or makes the staging file of a disk in [`folder`]; whether it was there.
     ///
     /// # Errors
     /// It is in use, belongs to somebody else, or cannot be opened.
-    pub fn open(disk: Uuid) -> Result<Option<(Staging, bool)>> {
-        let Some(folder) = folder() else { return Ok(None) };
-        let path = path_in(&folder, disk);
+    pub fn open(folder: &Path, disk: Uuid) -> Result<(Staging, bool)> {
+        let path = path_in(folder, disk);
         let was_there = path.exists();
         let options = Options {
             buffered: true,
@@ -65,7 +63,7 @@ impl Staging {
             "the staging file {} is not ours: remove it",
             path.display()
         );
-        Ok(Some((Staging { path, file }, was_there)))
+        Ok((Staging { path, file }, was_there))
     }
 
     /// The groups in it, for segments of this many pages.
@@ -148,7 +146,8 @@ fn path_in(folder: &Path, disk: Uuid) -> PathBuf {
     folder.join(format!("forebay-{disk}.staging"))
 }
 
-/// A folder on tmpfs: the shared memory of the host, or this user's runtime folder.
+/// A folder on tmpfs: the shared memory of the host, or this user's runtime folder. `None` where no file outlives the
+/// process without being written to a device.
 pub(in crate::daemon) fn folder() -> Option<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     [Some(PathBuf::from("/dev/shm")), runtime].into_iter().flatten().find(|folder| {
