@@ -15,7 +15,7 @@ use forebay_core::log::recover::{
 use forebay_core::log::segment::SegmentHeader;
 use forebay_core::log::summary;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
-use forebay_core::pool::lease::{Holder, Lease, LeaseTable, Role};
+use forebay_core::pool::lease::{Lease, LeaseTable, Role};
 use forebay_core::pool::progress::Progress;
 use forebay_core::pool::reservations::Reservations;
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
@@ -86,12 +86,12 @@ fn record() -> DiskRecord {
 fn leases() -> LeaseTable {
     let mut table = LeaseTable::new(geometry());
     let lease = |role, generation, ordinal| {
-        Holder::Leased(Lease { disk: NUMBER, role, generation: Generation(generation), ordinal })
+        Lease { disk: NUMBER, role, generation: Generation(generation), ordinal }
     };
-    table.set(SegmentId(4), lease(Role::Log, 1, 0));
-    table.set(SegmentId(6), lease(Role::Log, 2, 1));
-    table.set(SegmentId(3), lease(Role::Cache, 2, 0));
-    table.set(SegmentId(7), lease(Role::Index, 2, 0));
+    table.lease(SegmentId(4), lease(Role::Log, 1, 0));
+    table.lease(SegmentId(6), lease(Role::Log, 2, 1));
+    table.lease(SegmentId(3), lease(Role::Cache, 2, 0));
+    table.lease(SegmentId(7), lease(Role::Index, 2, 0));
     table
 }
 

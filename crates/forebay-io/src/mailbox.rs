@@ -2,6 +2,9 @@
 //!
 //! A sender wakes the shard's reactor after each command, so that a shard which sleeps in `wait` sees it.
 //! Nobody ever blocks: a full mailbox gives the command back, which is the sender's backpressure.
+//!
+//! Answers to what the shard has asked for always find room: it bounds them by how much it asks for. They come before
+//! commands that wait.
 
 use std::sync::mpsc::{self, TrySendError};
 
@@ -10,13 +13,15 @@ use crate::reactor::Waker;
 /// A mailbox for at most `waiting_max` commands, whose arrival wakes `waker`'s reactor.
 pub fn channel<T>(waiting_max: usize, waker: Waker) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::sync_channel(waiting_max.max(1));
-    (Sender { sender, waker }, Receiver { receiver })
+    let (answerer, answers) = mpsc::channel();
+    (Sender { sender, answerer, waker }, Receiver { receiver, answers })
 }
 
 /// The senders' end. Cheap to clone.
 #[derive(Debug)]
 pub struct Sender<T> {
     sender: mpsc::SyncSender<T>,
+    answerer: mpsc::Sender<T>,
     waker: Waker,
 }
 
@@ -24,6 +29,7 @@ pub struct Sender<T> {
 #[derive(Debug)]
 pub struct Receiver<T> {
     receiver: mpsc::Receiver<T>,
+    answers: mpsc::Receiver<T>,
 }
 
 /// A command that was not taken, given back.
@@ -52,18 +58,29 @@ impl<T> Sender<T> {
             Err(TrySendError::Disconnected(command)) => Err(SendError::Closed(command)),
         }
     }
+
+    /// Puts in the answer to something that the shard has asked for, and wakes it. A shard that has ended hears nothing.
+    pub fn answer(&self, command: T) {
+        if self.answerer.send(command).is_ok() {
+            self.waker.wake();
+        }
+    }
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
-        Sender { sender: self.sender.clone(), waker: self.waker.clone() }
+        Sender {
+            sender: self.sender.clone(),
+            answerer: self.answerer.clone(),
+            waker: self.waker.clone(),
+        }
     }
 }
 
 impl<T> Receiver<T> {
     /// Takes the next command, if one waits.
     pub fn receive(&self) -> Option<T> {
-        self.receiver.try_recv().ok()
+        self.answers.try_recv().or_else(|_| self.receiver.try_recv()).ok()
     }
 }
 
@@ -103,6 +120,18 @@ mod tests {
         assert_eq!(sender.send(3), Err(SendError::Full(3)));
         assert_eq!(receiver.receive(), Some(1));
         assert_eq!(sender.send(3), Ok(()));
+    }
+
+    #[test]
+    fn an_answer_finds_room_in_a_full_mailbox_and_comes_first() {
+        let reactor = Reactor::new(8, None).unwrap();
+        let (sender, receiver) = channel(1, reactor.waker());
+        assert_eq!(sender.send("command"), Ok(()));
+        sender.answer("answer");
+        sender.answer("another");
+        assert_eq!(sender.send("too many"), Err(SendError::Full("too many")));
+        let taken: Vec<_> = std::iter::from_fn(|| receiver.receive()).collect();
+        assert_eq!(taken, ["answer", "another", "command"]);
     }
 
     #[test]

@@ -62,6 +62,11 @@ pub enum Holder {
     Leased(Lease),
 }
 
+/// A segment is not held under the lease that was to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the segment is not held under this lease")]
+pub struct NotHeld;
+
 /// All leases of a pool, in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseTable {
@@ -82,18 +87,34 @@ impl LeaseTable {
         self.holders[segment.0 as usize]
     }
 
-    /// Changes who has `segment`; its page ([`PoolGeometry::lease_pair`]) is to be written then.
+    /// Leases `segment`, or changes the lease of the disk that has it; its page ([`PoolGeometry::lease_pair`]) is to be
+    /// written then.
     ///
     /// # Panics
-    /// When a segment of the metadata changes hands, or one goes from a disk to another without being free.
-    pub fn set(&mut self, segment: SegmentId, holder: Holder) {
+    /// When it is another disk's, or the pool's own.
+    pub fn lease(&mut self, segment: SegmentId, lease: Lease) {
         let place = &mut self.holders[segment.0 as usize];
-        match (*place, holder) {
-            (Holder::Free, Holder::Leased(_)) | (Holder::Leased(_), Holder::Free) => {}
-            (Holder::Leased(old), Holder::Leased(new)) if old.disk == new.disk => {}
-            (old, new) => panic!("{segment:?} from {old:?} to {new:?}"),
+        match *place {
+            Holder::Free => {}
+            Holder::Leased(old) if old.disk == lease.disk => {}
+            old => panic!("{segment:?} from {old:?} to {lease:?}"),
         }
-        *place = holder;
+        *place = Holder::Leased(lease);
+    }
+
+    /// Frees `segment` if it is held under exactly this lease; its page is to be written then. A lease that was ended
+    /// already ends nobody else's.
+    ///
+    /// # Errors
+    /// It is not; nothing was changed.
+    pub fn free(&mut self, segment: SegmentId, lease: Lease) -> Result<(), NotHeld> {
+        match self.holders.get_mut(segment.0 as usize) {
+            Some(place) if *place == Holder::Leased(lease) => {
+                *place = Holder::Free;
+                Ok(())
+            }
+            Some(_) | None => Err(NotHeld),
+        }
     }
 
     /// Every segment with its holder.
@@ -101,15 +122,27 @@ impl LeaseTable {
         (0..).map(SegmentId).zip(self.holders.iter().copied())
     }
 
-    /// The segments of a disk's log, as recovery wants them.
-    pub fn log_of(&self, disk: DiskNumber) -> impl Iterator<Item = LeasedSegment> + '_ {
+    /// The segments that a disk has in a role, in order of place, with their leases.
+    pub fn of(
+        &self,
+        disk: DiskNumber,
+        role: Role,
+    ) -> impl Iterator<Item = (SegmentId, Lease)> + '_ {
         self.iter().filter_map(move |(segment, holder)| match holder {
-            Holder::Leased(Lease { disk: owner, role: Role::Log, generation, ordinal })
-                if owner == disk =>
-            {
-                Some(LeasedSegment { segment, generation, ordinal })
+            Holder::Leased(lease) if lease.disk == disk && lease.role == role => {
+                Some((segment, lease))
             }
             Holder::Free | Holder::Metadata | Holder::Leased(_) => None,
+        })
+    }
+
+    /// The segments of a disk's log, as recovery wants them.
+    pub fn log_of(&self, disk: DiskNumber) -> impl Iterator<Item = LeasedSegment> + '_ {
+        let leased = self.of(disk, Role::Log);
+        leased.map(|(segment, Lease { generation, ordinal, .. })| LeasedSegment {
+            segment,
+            generation,
+            ordinal,
         })
     }
 

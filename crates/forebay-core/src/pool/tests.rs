@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
-use super::lease::{Holder, Lease, LeaseTable, Role};
+use super::lease::{Holder, Lease, LeaseTable, NotHeld, Role};
 use super::pair::PairInvalid;
 use super::progress::Progress;
 use super::reservations::{Reservations, STATE_MAX};
@@ -257,15 +257,15 @@ fn a_disk_record_reads_back_within_its_limits() {
 fn leases_read_back_page_by_page() {
     let lease = |disk, role, ordinal| {
         let (disk, generation) = (DiskNumber(disk), Generation(7));
-        Holder::Leased(Lease { disk, role, generation, ordinal })
+        Lease { disk, role, generation, ordinal }
     };
     let mut table = LeaseTable::new(geometry());
     assert_eq!(geometry().metadata_segments(), 3);
     assert_eq!(table.holder(SegmentId(2)), Holder::Metadata);
-    table.set(SegmentId(3), lease(1, Role::Log, 5));
-    table.set(SegmentId(200), lease(1, Role::Log, 4));
-    table.set(SegmentId(167), lease(2, Role::Cache, 0));
-    table.set(SegmentId(299), lease(63, Role::Index, 0));
+    table.lease(SegmentId(3), lease(1, Role::Log, 5));
+    table.lease(SegmentId(200), lease(1, Role::Log, 4));
+    table.lease(SegmentId(167), lease(2, Role::Cache, 0));
+    table.lease(SegmentId(299), lease(63, Role::Index, 0));
     let pages: Vec<Page> = (0..geometry().lease_pages())
         .map(|number| {
             let mut page = BLANK;
@@ -301,11 +301,39 @@ fn leases_read_back_page_by_page() {
 fn a_segment_does_not_go_from_disk_to_disk() {
     let lease = |disk| {
         let (disk, generation) = (DiskNumber(disk), Generation(7));
-        Holder::Leased(Lease { disk, role: Role::Log, generation, ordinal: 0 })
+        Lease { disk, role: Role::Log, generation, ordinal: 0 }
     };
     let mut table = LeaseTable::new(geometry());
-    table.set(SegmentId(5), lease(1));
-    table.set(SegmentId(5), lease(2));
+    table.lease(SegmentId(5), lease(1));
+    table.lease(SegmentId(5), lease(2));
+}
+
+#[test]
+fn a_segment_is_freed_only_under_the_lease_that_it_is_held_under() {
+    let lease = |disk, role, generation, ordinal| Lease {
+        disk: DiskNumber(disk),
+        role,
+        generation: Generation(generation),
+        ordinal,
+    };
+    let held = lease(1, Role::Log, 7, 3);
+    let mut table = LeaseTable::new(geometry());
+    table.lease(SegmentId(5), held);
+    for other in [
+        lease(2, Role::Log, 7, 3),
+        lease(1, Role::Index, 7, 3),
+        lease(1, Role::Log, 8, 3),
+        lease(1, Role::Log, 7, 4),
+    ] {
+        assert_eq!(table.free(SegmentId(5), other), Err(NotHeld));
+        assert_eq!(table.holder(SegmentId(5)), Holder::Leased(held));
+    }
+    assert_eq!(table.free(SegmentId(5), held), Ok(()));
+    for segment in [5, 0, 300, u32::MAX] {
+        let before = table.clone();
+        assert_eq!(table.free(SegmentId(segment), held), Err(NotHeld), "segment {segment}");
+        assert_eq!(table, before);
+    }
 }
 
 proptest! {

@@ -51,6 +51,13 @@ pub struct EventSender {
 }
 
 impl EventSender {
+    /// A sender whose events a test reads.
+    #[cfg(test)]
+    pub(crate) fn for_test() -> (EventSender, mpsc::Receiver<EventLine>) {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        (EventSender { sender, dropped: Arc::default() }, receiver)
+    }
+
     /// Reports an event; when too many wait already it is only counted.
     pub fn report(&self, disk: Option<&str>, severity: Severity, text: String) {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -146,9 +153,8 @@ mod tests {
 
     #[test]
     fn reporting_to_a_full_log_only_counts() {
-        let (sender, _receiver) = mpsc::channel(1);
-        let events = EventSender { sender, dropped: Arc::default() };
-        for _ in 0..3 {
+        let (events, _receiver) = EventSender::for_test();
+        for _ in 0..WAITING_MAX + 2 {
             events.report(None, Severity::Info, "x".into());
         }
         assert_eq!(events.dropped.load(Ordering::Relaxed), 2);

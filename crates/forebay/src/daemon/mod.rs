@@ -91,7 +91,7 @@ impl Daemon {
         let mut handles = open::Pools::new();
         for (path, pool) in open_pools(&spec)? {
             let pool: SharedPool = Arc::new(Mutex::new(pool));
-            let (owner, handle) = PoolOwner::start(pool.clone())?;
+            let (owner, handle) = PoolOwner::start(pool.clone(), events.clone())?;
             handles.insert(path.clone(), (pool.clone(), handle));
             pools.insert(path, (pool, owner));
         }
@@ -222,16 +222,19 @@ impl Daemon {
         self.control.emptied.clone()
     }
 
-    /// Waits until a shard fails; a daemon that works never gets here.
+    /// Waits until a shard or the owner of a pool fails; a daemon that works never gets here.
     pub async fn failed(&mut self) -> String {
-        let mut waits: Vec<_> = self
-            .shards
-            .iter_mut()
-            .enumerate()
-            .map(|(index, shard)| {
-                Box::pin(async move { format!("shard {index} ended: {}", shard.failed().await) })
+        type Wait<'a> = std::pin::Pin<Box<dyn Future<Output = String> + Send + 'a>>;
+        let shards = self.shards.iter_mut().enumerate().map(|(index, shard)| -> Wait<'_> {
+            Box::pin(async move { format!("shard {index} ended: {}", shard.failed().await) })
+        });
+        let owners = self.pools.iter_mut().map(|(path, (_, owner))| -> Wait<'_> {
+            Box::pin(async move {
+                owner.failed().await;
+                format!("the thread that owns the flash {} panicked", path.display())
             })
-            .collect();
+        });
+        let mut waits: Vec<Wait<'_>> = shards.chain(owners).collect();
         std::future::poll_fn(|cx| {
             for wait in &mut waits {
                 if let std::task::Poll::Ready(why) = wait.as_mut().poll(cx) {

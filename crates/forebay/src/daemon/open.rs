@@ -178,13 +178,14 @@ fn on_flash(
             disk: log.disk,
             nonce: log.nonce,
             progress_version: log.progress_version,
+            leases: pool.log_leases(number),
             owner: owner.clone(),
             staging,
             revoker: fence.revoker(),
         }),
     };
     let uuid = Some(pool.disk_uuid(number));
-    let place = Some(Place::new(shared.clone(), number, fence));
+    let place = Some(Place::new(owner.clone(), number, fence));
     let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, trail, evidence });
     let reservations = Some(reservations);
     Ok(Opened { engine, memory, backend, on_flash, place, uuid, reservations, notes })

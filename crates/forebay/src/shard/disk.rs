@@ -201,7 +201,9 @@ impl Disk {
 
     /// A segment that was asked for came, or not.
     pub(crate) fn leased(&mut self, now: Nanos, leased: Leased) {
-        if !matches!(self.ending, Ending::Done(_)) {
+        // What comes to a disk that has ended is given back when its record is closed.
+        if !self.is_done() {
+            let leased = self.log.as_mut().expect("it asked for a lease").leased(leased);
             self.port.engine.leased(now, leased, &mut self.port.actions);
         }
     }
@@ -436,7 +438,10 @@ impl Disk {
             }
             Action::Lease => self.log.as_ref().expect("as above").lease(),
             Action::Unlease(segment) => {
-                self.log.as_ref().expect("as above").unlease(segment);
+                if !self.log.as_mut().expect("as above").unlease(segment) {
+                    let text = format!("it gave back segment {} of the flash twice", segment.0);
+                    self.report(Severity::Error, text);
+                }
             }
             Action::Ring { memory } => {
                 Ring::copy(self.port.engine.ring_pages(), memory, &self.port.memory);

@@ -10,12 +10,14 @@ use forebay_core::ids::{IoId, SegmentId, Sequence, Uuid};
 use forebay_core::log::group::{self, GroupHeader};
 use forebay_core::log::segment::SegmentHeader;
 use forebay_core::log::summary::{self, Summarized};
+use forebay_core::pool::lease::Lease;
 use forebay_core::pool::progress::Progress;
 use forebay_core::pool::{DiskNumber, PairId, PoolGeometry, pair};
 use forebay_core::sealed::{PAGE_LEN, Page};
 use forebay_core::status::IoStatus;
 use forebay_io::arena::{Arena, Region};
 use forebay_io::reactor::{ArenaId, Completion, FileId, Reactor};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -23,7 +25,8 @@ use super::DiskHandle;
 use super::device::{self, Device};
 use super::token::{Class, token};
 use crate::daemon::fence::Revoker;
-use crate::daemon::pool::owner::PoolHandle;
+use crate::daemon::pool::Held;
+use crate::daemon::pool::owner::{Leased, PoolHandle};
 use crate::daemon::pool::staging::Staging;
 
 /// A disk's part in a pool, for its log.
@@ -43,6 +46,8 @@ pub struct LogShare {
     pub nonce: u64,
     /// The version of the progress page.
     pub progress_version: u64,
+    /// The segments that it has.
+    pub leases: Vec<Held>,
     /// Who leases segments.
     pub owner: PoolHandle,
     /// The staging file, locked while the disk lives.
@@ -63,6 +68,8 @@ pub(super) struct Log {
     disk: Uuid,
     nonce: u64,
     owner: PoolHandle,
+    /// Under which lease each segment is held: it is given back under that one.
+    leases: BTreeMap<SegmentId, Lease>,
     /// Where answers of the owner go.
     handle: DiskHandle,
     _staging: Option<Staging>,
@@ -103,6 +110,7 @@ impl Log {
             disk: share.disk,
             nonce: share.nonce,
             owner: share.owner,
+            leases: share.leases.into_iter().collect(),
             handle,
             _staging: share.staging,
             revoker: share.revoker,
@@ -184,9 +192,20 @@ impl Log {
         self.owner.lease(self.number, Box::new(move |leased| handle.leased(leased)));
     }
 
-    /// Gives a segment back.
-    pub(super) fn unlease(&self, segment: SegmentId) {
-        self.owner.free(segment);
+    /// What was asked for came: the segment and its ordinal, for the engine.
+    pub(super) fn leased(&mut self, leased: Leased) -> Option<(SegmentId, u64)> {
+        let (segment, lease) = leased?;
+        self.leases.insert(segment, lease);
+        Some((segment, lease.ordinal))
+    }
+
+    /// Gives a segment back; false when it is not the disk's.
+    pub(super) fn unlease(&mut self, segment: SegmentId) -> bool {
+        let lease = self.leases.remove(&segment);
+        if let Some(lease) = lease {
+            self.owner.free((segment, lease));
+        }
+        lease.is_some()
     }
 
     /// Has it noted that no later start may go on with the log; false when nothing can. The answer comes with

@@ -14,7 +14,8 @@
 //! thread only. The shard never waits but in the reactor. Nothing is allocated per I/O once the lists
 //! have grown to the largest batch.
 //!
-//! Limits: [`MAILBOX_MAX`] commands may wait; a full mailbox refuses the connection that wanted in.
+//! Limits: [`MAILBOX_MAX`] commands may wait; a full mailbox refuses the connection that wanted in. Answers of a pool's
+//! owner are beside them, as many as the disks have asked for: a segment and a void ring for each, and its reservations.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -26,7 +27,7 @@ use forebay_core::pool::DiskNumber;
 use forebay_core::status::IoStatus;
 use forebay_frontends::client::{Access, DiskId, Newcomer};
 use forebay_io::arena::Arena;
-use forebay_io::mailbox::{SendError, Sender};
+use forebay_io::mailbox::Sender;
 use forebay_io::reactor::ReactorKind;
 use tokio::sync::oneshot;
 
@@ -241,40 +242,24 @@ impl DiskHandle {
         self.send(Command::Connect(client, guard))
     }
 
-    /// The answer to a disk that asked for a segment; waits for room in the mailbox.
+    /// The answer to a disk that asked for a segment.
     pub(crate) fn leased(&self, leased: Leased) {
-        let mut command = Command::Leased(self.number, leased);
-        while let Err(SendError::Full(back)) = self.sender.send(command) {
-            command = back;
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        self.sender.answer(Command::Leased(self.number, leased));
     }
 
-    /// The answer to a disk whose ring must not be believed; waits for room in the mailbox.
+    /// The answer to a disk whose ring must not be believed.
     pub(crate) fn voided(&self, known: bool) {
-        let mut command = Command::Voided(self.number, known);
-        while let Err(SendError::Full(back)) = self.sender.send(command) {
-            command = back;
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        self.sender.answer(Command::Voided(self.number, known));
     }
 
-    /// The answer to a disk whose flash is dead; waits for room in the mailbox.
+    /// The answer to a disk whose flash is dead.
     pub(crate) fn revoked(&self, known: bool) {
-        let mut command = Command::Revoked(self.number, known);
-        while let Err(SendError::Full(back)) = self.sender.send(command) {
-            command = back;
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        self.sender.answer(Command::Revoked(self.number, known));
     }
 
-    /// Something that the disk's clients may have waited for has happened; waits for room in the mailbox.
+    /// Something that the disk's clients have waited for has happened.
     pub(crate) fn wake(&self) {
-        let mut command = Command::Wake(self.number);
-        while let Err(SendError::Full(back)) = self.sender.send(command) {
-            command = back;
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        self.sender.answer(Command::Wake(self.number));
     }
 
     /// Asks for a mode; the disk is in it some time later.

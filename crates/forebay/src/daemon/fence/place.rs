@@ -2,46 +2,69 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use forebay_core::pool::DiskNumber;
 
 use super::Fence;
 use super::watch::Watched;
-use crate::daemon::pool::{self, EndOfSession, SharedPool};
+use crate::daemon::pool::EndOfSession;
+use crate::daemon::pool::owner::PoolHandle;
 
 /// See the module.
 #[derive(Debug)]
 pub(in crate::daemon) struct Place {
-    pool: SharedPool,
+    pool: PoolHandle,
     number: DiskNumber,
-    /// Until it is left.
-    fence: Mutex<Option<Fence>>,
+    stay: Mutex<Stay>,
+}
+
+#[derive(Debug)]
+enum Stay {
+    Served(Box<Fence>),
+    /// It was left, or what kept that from being noted.
+    Left(Option<String>),
 }
 
 impl Place {
-    pub(in crate::daemon) fn new(pool: SharedPool, number: DiskNumber, fence: Fence) -> Place {
-        Place { pool, number, fence: Mutex::new(Some(fence)) }
+    pub(in crate::daemon) fn new(pool: PoolHandle, number: DiskNumber, fence: Fence) -> Place {
+        Place { pool, number, stay: Mutex::new(Stay::Served(Box::new(fence))) }
     }
 
     /// What watches the disk's primary storage, where that tells anything.
     pub(in crate::daemon) fn watched(&self) -> Option<Watched> {
-        self.fence.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.watched()
+        match &*self.stay.lock().unwrap_or_else(PoisonError::into_inner) {
+            Stay::Served(fence) => fence.watched(),
+            Stay::Left(_) => None,
+        }
     }
 
     /// The disk is served no more and left so; `is_quiet` when nothing of it is under way on primary storage. Lets go of
-    /// primary storage.
+    /// primary storage. Who comes second, as a detach and the daemon's end may, waits for the first and is told the same.
     ///
     /// # Errors
     /// The medium's.
     pub(in crate::daemon) fn leave(&self, end: EndOfSession, is_quiet: bool) -> Result<()> {
-        let fence = self.fence.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let can_look = is_quiet && matches!(end, EndOfSession::Clean | EndOfSession::Dirty);
-        let last = fence.as_ref().filter(|_| can_look).and_then(Fence::last_look);
-        let looked = last.is_some();
-        pool::lock(&self.pool).close(self.number, end, last)?;
-        match fence {
-            None => Ok(()),
-            Some(mut fence) => fence.leave(end, looked).context("cannot write its sidecar"),
+        let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = match std::mem::replace(&mut *stay, Stay::Left(None)) {
+            Stay::Served(fence) => self.note(fence, end, is_quiet),
+            Stay::Left(None) => Ok(()),
+            Stay::Left(Some(why)) => {
+                *stay = Stay::Left(Some(why.clone()));
+                bail!(why)
+            }
+        };
+        if let Err(error) = &left {
+            *stay = Stay::Left(Some(format!("{error:#}")));
         }
+        left
+    }
+
+    /// Notes how it was left: in the pool, then in the sidecar.
+    fn note(&self, mut fence: Box<Fence>, end: EndOfSession, is_quiet: bool) -> Result<()> {
+        let can_look = is_quiet && matches!(end, EndOfSession::Clean | EndOfSession::Dirty);
+        let last = if can_look { fence.last_look() } else { None };
+        let looked = last.is_some();
+        self.pool.close(self.number, end, last)?;
+        fence.leave(end, looked).context("cannot write its sidecar")
     }
 }

@@ -19,7 +19,7 @@ use forebay_core::warm::header::RingHeader;
 
 use super::file::PoolPage;
 use super::tables::VOID;
-use super::{Area, Pool};
+use super::{Area, Held, Pool};
 
 /// Parts of the pool for a disk's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +92,11 @@ impl Pool {
     /// # Errors
     /// The medium's.
     pub fn drop_cache(&mut self, disk: DiskNumber) -> Result<()> {
-        let mut held = self.tables.held(disk, Role::Index);
-        held.extend(self.tables.held(disk, Role::Cache));
-        self.tables
-            .set_holders(&self.file, &held, Holder::Free)
-            .context("cannot write the tables of the pool")
+        let leases = &self.tables.leases;
+        let held: Vec<Held> =
+            leases.of(disk, Role::Index).chain(leases.of(disk, Role::Cache)).collect();
+        self.tables.free(&self.file, &held).context("cannot write the tables of the pool")?;
+        Ok(())
     }
 
     /// The ring of a disk must not be believed any more, whatever is in it; durably. False when that cannot be noted.
@@ -107,7 +107,7 @@ impl Pool {
         let Some(&first) = self.tables.held(disk, Role::Index).first() else { return true };
         let generation = self.generation(disk);
         let lease = Lease { disk, role: Role::Index, generation, ordinal: VOID };
-        let noted = self.tables.set_holders(&self.file, &[first], Holder::Leased(lease));
+        let noted = self.tables.lease(&self.file, &[first], lease);
         self.note(noted).is_some()
     }
 
@@ -164,7 +164,7 @@ impl Pool {
     fn lease_area(&mut self, disk: DiskNumber, role: Role, segments: &[SegmentId]) -> Result<()> {
         let generation = self.generation(disk);
         let lease = Lease { disk, role, generation, ordinal: 0 };
-        let leased = self.tables.set_holders(&self.file, segments, Holder::Leased(lease));
+        let leased = self.tables.lease(&self.file, segments, lease);
         self.has_failed |= leased.is_err();
         leased.context("cannot lease flash for the cache")
     }

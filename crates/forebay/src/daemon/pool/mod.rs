@@ -49,6 +49,7 @@ pub(super) use file::LOCK_WAIT;
 use file::PoolFile;
 pub use record::{Dirty, DiskWish, EndOfSession};
 pub use recover::OpenedLog;
+pub use tables::Held;
 use tables::Tables;
 
 /// Segments beyond those that a log may have, so that what a crash left behind can be put in order when it is full: three
@@ -194,9 +195,9 @@ impl Pool {
         self.file.share()
     }
 
-    /// Leases a segment to a disk's log, durably; `None` when there is none, or flash fails.
-    pub fn lease_log(&mut self, disk: DiskNumber) -> Option<(SegmentId, u64)> {
-        if self.has_failed {
+    /// Leases a segment to a disk's log, durably; `None` when there is none, flash fails, or the disk was detached.
+    pub fn lease_log(&mut self, disk: DiskNumber) -> Option<Held> {
+        if self.has_failed || self.tables.disk(disk).is_none() {
             return None;
         }
         let mut segment = self.free_segments().last();
@@ -207,10 +208,15 @@ impl Pool {
         let ordinal = self.next_ordinals[usize::from(disk.0)];
         let generation = self.generation(disk);
         let lease = Lease { disk, role: Role::Log, generation, ordinal };
-        let leased = self.tables.set_holders(&self.file, &[segment], Holder::Leased(lease));
+        let leased = self.tables.lease(&self.file, &[segment], lease);
         self.note(leased)?;
         self.next_ordinals[usize::from(disk.0)] += 1;
-        Some((segment, ordinal))
+        Some((segment, lease))
+    }
+
+    /// The segments of a disk's log, with their leases.
+    pub fn log_leases(&self, disk: DiskNumber) -> Vec<Held> {
+        self.tables.leases.of(disk, Role::Log).collect()
     }
 
     /// The reservations of a disk that outlive a restart, as its frontend wrote them; empty when there are none.
@@ -221,22 +227,35 @@ impl Pool {
         Ok(self.tables.reservations(disk)?.to_vec())
     }
 
-    /// Stores them durably; false when flash fails.
+    /// Stores them durably; false when flash fails, or the disk was detached.
     pub fn set_reservations(&mut self, disk: DiskNumber, state: Vec<u8>) -> bool {
-        if self.has_failed || state.len() > RESERVATIONS_MAX {
+        let is_there = self.tables.disk(disk).is_some();
+        if self.has_failed || !is_there || state.len() > RESERVATIONS_MAX {
             return false;
         }
         let stored = self.tables.set_reservations(&self.file, disk, state);
         self.note(stored).is_some()
     }
 
-    /// Takes segments back, durably.
-    pub fn free(&mut self, segments: &[SegmentId]) -> bool {
+    /// Takes back what is held under exactly these leases, durably; `None` when flash fails. Segments that are not held so
+    /// stay whose they are, and are returned.
+    pub fn free(&mut self, leases: &[Held]) -> Option<Vec<SegmentId>> {
         if self.has_failed {
-            return false;
+            return None;
         }
-        let freed = self.tables.set_holders(&self.file, segments, Holder::Free);
-        self.note(freed).is_some()
+        let freed = self.tables.free(&self.file, leases);
+        self.note(freed)
+    }
+
+    /// Takes back the segments of a disk's log that are `unneeded`, durably.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn free_log(&mut self, disk: DiskNumber, unneeded: impl Fn(SegmentId) -> bool) -> Result<()> {
+        let mut log = self.log_leases(disk);
+        log.retain(|(segment, _)| unneeded(*segment));
+        ensure!(self.free(&log).is_some(), "cannot write the tables of the pool");
+        Ok(())
     }
 
     /// Remembers that the tables could not be written.

@@ -1,21 +1,37 @@
-//! The thread that leases segments to shards and takes them back, and stores what frontends want to outlive a restart: it may
-//! wait for flash, they may not.
+//! The thread that changes who has the segments of a pool while its disks are served: it leases them to shards and takes
+//! them back, stores what frontends want to outlive a restart, and closes the records of disks that have ended. It may wait
+//! for flash, shards may not.
+//!
+//! ```text
+//!   shard ── lease, free, void, reserve ──┐
+//!                                         ├──► one queue ──► Pool (locked) ──► durable ──► answer (not locked)
+//!   control plane ── close ───────────────┘
+//! ```
+//! **Invariants**
+//! - One queue: a disk's record is closed behind everything that its shard asked for before it told that the disk has ended.
+//! - A segment is freed only under the lease that it was given out with. A lease that has ended already frees nothing and
+//!   ends nobody else's; that is reported.
+//! - Answers are given without the lock, and giving one does not wait.
+//!
+//! When the thread dies the daemon ends ([`PoolOwner::failed`]): its disks would wait for segments for ever.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use forebay_core::ids::SegmentId;
+use anyhow::{Context, Result};
 use forebay_core::pool::DiskNumber;
+use forebay_core::pool::disk::Evidence;
+use tokio::sync::oneshot;
 
-use super::{SharedPool, lock};
+use super::{EndOfSession, Held, SharedPool, lock};
+use crate::daemon::events::{EventSender, Severity};
 
 /// How long a disk waits that asked for a segment when there was none.
 const NONE_LEFT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a disk gets: a segment with its ordinal, or none now.
-pub type Leased = Option<(SegmentId, u64)>;
+/// What a disk gets: a segment with its lease, or none now.
+pub type Leased = Option<Held>;
 
 /// Takes the answer to a request for a segment; must not wait.
 pub type Answer = Box<dyn FnOnce(Leased) + Send>;
@@ -28,10 +44,19 @@ pub type StoredAnswer = Box<dyn FnOnce(bool) + Send>;
 
 enum Wish {
     Lease(DiskNumber, Answer),
-    Free(SegmentId),
+    Free(Held),
     Void(DiskNumber, VoidAnswer),
     Reserve(DiskNumber, Vec<u8>, StoredAnswer),
+    Close(Close, Sender<Result<()>>),
     End,
+}
+
+/// A disk has ended so.
+struct Close {
+    disk: DiskNumber,
+    end: EndOfSession,
+    /// The last look at its primary storage.
+    last: Option<Evidence>,
 }
 
 /// The way to a pool's owner. Cheap to clone, never waits.
@@ -44,6 +69,7 @@ pub struct PoolHandle {
 pub struct PoolOwner {
     thread: Option<JoinHandle<()>>,
     wishes: Sender<Wish>,
+    ended: Option<oneshot::Receiver<()>>,
 }
 
 impl PoolHandle {
@@ -64,8 +90,24 @@ impl PoolHandle {
     }
 
     /// Gives a segment back.
-    pub fn free(&self, segment: SegmentId) {
-        let _ = self.wishes.send(Wish::Free(segment));
+    pub fn free(&self, held: Held) {
+        let _ = self.wishes.send(Wish::Free(held));
+    }
+
+    /// The disk has ended so; `last` is the last look at its primary storage. Waits until that is noted, behind everything
+    /// that was asked for before.
+    ///
+    /// # Errors
+    /// The medium's, or the owner has ended.
+    pub fn close(
+        &self,
+        disk: DiskNumber,
+        end: EndOfSession,
+        last: Option<Evidence>,
+    ) -> Result<()> {
+        let (answer, closed) = mpsc::channel();
+        let _ = self.wishes.send(Wish::Close(Close { disk, end, last }, answer));
+        closed.recv().context("the thread that owns the pool has ended")?
     }
 }
 
@@ -86,14 +128,25 @@ impl PoolOwner {
     ///
     /// # Errors
     /// The kernel gives no thread.
-    pub fn start(pool: SharedPool) -> Result<(PoolOwner, PoolHandle)> {
+    pub fn start(pool: SharedPool, events: EventSender) -> Result<(PoolOwner, PoolHandle)> {
         let (wishes, receiver) = mpsc::channel();
-        let own_wishes = wishes.clone();
-        let thread = std::thread::Builder::new()
-            .name("forebay-pool".to_owned())
-            .spawn(move || own(&pool, &receiver))?;
-        let owner = PoolOwner { thread: Some(thread), wishes: own_wishes };
-        Ok((owner, PoolHandle { wishes }))
+        let (end, ended) = oneshot::channel();
+        let thread =
+            std::thread::Builder::new().name("forebay-pool".to_owned()).spawn(move || {
+                Owner { pool, events, wishes: receiver, next: None, waiting: Vec::new() }.run();
+                // Dropped without a word when the thread panics.
+                let _ = end.send(());
+            })?;
+        let handle = PoolHandle { wishes: wishes.clone() };
+        Ok((PoolOwner { thread: Some(thread), wishes, ended: Some(ended) }, handle))
+    }
+
+    /// Waits for the thread to end by itself, which it only does when it panics.
+    pub async fn failed(&mut self) {
+        match &mut self.ended {
+            Some(ended) => drop((&mut *ended).await),
+            None => std::future::pending().await,
+        }
     }
 
     /// Waits until everything that was asked for is done. Whoever still has a handle, a login that never comes to its end
@@ -106,43 +159,83 @@ impl PoolOwner {
     }
 }
 
-fn own(pool: &SharedPool, wishes: &Receiver<Wish>) {
-    let mut waiting: Vec<(Instant, Answer)> = Vec::new();
-    let mut next = None;
-    loop {
-        let now = Instant::now();
-        for (_, answer) in waiting.extract_if(.., |(due, _)| *due <= now) {
-            answer(None);
+/// What the thread has.
+struct Owner {
+    pool: SharedPool,
+    events: EventSender,
+    wishes: Receiver<Wish>,
+    /// Was taken from the queue, and comes next.
+    next: Option<Wish>,
+    /// Disks for which there was no segment, until when they wait.
+    waiting: Vec<(Instant, Answer)>,
+}
+
+impl Owner {
+    fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            for (_, answer) in self.waiting.extract_if(.., |(due, _)| *due <= now) {
+                answer(None);
+            }
+            let due = self.waiting.iter().map(|(due, _)| *due).min();
+            let pause =
+                due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(now));
+            let wish = match self.next.take() {
+                Some(wish) => Ok(wish),
+                None => self.wishes.recv_timeout(pause),
+            };
+            match wish {
+                Ok(Wish::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(wish) => self.carry_out(wish),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
         }
-        let due = waiting.iter().map(|(due, _)| *due).min();
-        let pause = due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(now));
-        let wish = match next.take() {
-            Some(wish) => Ok(wish),
-            None => wishes.recv_timeout(pause),
-        };
+    }
+
+    /// Each statement that locks the pool lets go of it before the answer is given.
+    fn carry_out(&mut self, wish: Wish) {
         match wish {
-            Ok(Wish::Lease(disk, answer)) => match lock(pool).lease_log(disk) {
-                Some(leased) => answer(Some(leased)),
-                None => waiting.push((Instant::now() + NONE_LEFT_PAUSE, answer)),
-            },
-            Ok(Wish::Void(disk, answer)) => answer(lock(pool).void_ring(disk)),
-            Ok(Wish::Reserve(disk, state, answer)) => {
-                answer(lock(pool).set_reservations(disk, state));
-            }
-            Ok(Wish::Free(segment)) => {
-                // What comes together shares a write.
-                let mut segments = vec![segment];
-                while let Ok(wish) = wishes.try_recv() {
-                    let Wish::Free(segment) = wish else {
-                        next = Some(wish);
-                        break;
-                    };
-                    segments.push(segment);
+            Wish::Lease(disk, answer) => {
+                let leased = lock(&self.pool).lease_log(disk);
+                match leased {
+                    Some(_) => answer(leased),
+                    None => self.waiting.push((Instant::now() + NONE_LEFT_PAUSE, answer)),
                 }
-                lock(pool).free(&segments);
             }
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(Wish::End) | Err(RecvTimeoutError::Disconnected) => return,
+            Wish::Void(disk, answer) => {
+                let is_noted = lock(&self.pool).void_ring(disk);
+                answer(is_noted);
+            }
+            Wish::Reserve(disk, state, answer) => {
+                let is_stored = lock(&self.pool).set_reservations(disk, state);
+                answer(is_stored);
+            }
+            Wish::Free(held) => self.free(held),
+            Wish::Close(Close { disk, end, last }, answer) => {
+                let closed = lock(&self.pool).close(disk, end, last);
+                let _ = answer.send(closed);
+            }
+            Wish::End => unreachable!("the loop ends with it"),
+        }
+    }
+
+    /// Frees a segment, with all that are given back with it: they share a write.
+    fn free(&mut self, held: Held) {
+        let mut leases = vec![held];
+        while let Ok(wish) = self.wishes.try_recv() {
+            let Wish::Free(held) = wish else {
+                self.next = Some(wish);
+                break;
+            };
+            leases.push(held);
+        }
+        let refused = lock(&self.pool).free(&leases).unwrap_or_default();
+        for segment in refused {
+            let text = format!(
+                "segment {} of the flash was given back by who does not have it; it stays whose it is",
+                segment.0
+            );
+            self.events.report(None, Severity::Error, text);
         }
     }
 }

@@ -174,16 +174,7 @@ impl Pool {
         }
         (record.opened, record.closed) = (host::now(), 0);
         self.tables.set_disk(&self.file, number, Some(record))?;
-        let unneeded: Vec<SegmentId> = self
-            .tables
-            .leases
-            .log_of(number)
-            .map(|leased| leased.segment)
-            .filter(|segment| !log.contains(segment))
-            .collect();
-        self.tables
-            .set_holders(&self.file, &unneeded, forebay_core::pool::lease::Holder::Free)
-            .context("cannot write the tables of the pool")
+        self.free_log(number, |segment| !log.contains(&segment))
     }
 
     /// The disk is not served any more; `last` is the last look at primary storage, when nothing of it was under way.
@@ -203,8 +194,7 @@ impl Pool {
         if end != EndOfSession::Dirty {
             self.tables.reload_progress(&self.file, number)?;
             self.settle(number)?;
-            let log: Vec<_> = self.tables.leases.log_of(number).map(|l| l.segment).collect();
-            ensure!(self.free(&log), "cannot write the tables of the pool");
+            self.free_log(number, |_| true)?;
         }
         // The log is durable, or empty.
         staging::remove_of(record.uuid);

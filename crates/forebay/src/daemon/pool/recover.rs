@@ -159,9 +159,7 @@ impl Pool {
     ) -> Result<Tail> {
         // A restart that did not come to its end left them.
         let unused = std::mem::take(&mut found.unused);
-        if !self.free(&unused) {
-            bail!("cannot write the tables of the pool");
-        }
+        self.free_log(number, |segment| unused.contains(&segment))?;
         let plan = reopen(found, self.geometry().segment_pages());
         let mut places = Vec::new();
         for fresh in &plan.segments {
@@ -171,6 +169,7 @@ impl Pool {
                     self.file.path().display()
                 )
             };
+            let place = (place.0, place.1.ordinal);
             self.write_fresh(place, session, found, fresh, staged)?;
             places.push(place);
         }

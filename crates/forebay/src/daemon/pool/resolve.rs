@@ -6,7 +6,6 @@ use forebay_core::ids::{Generation, Sequence};
 use forebay_core::log::recover::{RecoverError, RecoveredLog};
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::{DiskFlags, Evidence, SessionEnd};
-use forebay_core::pool::lease::Holder;
 use forebay_core::pool::progress::Progress;
 
 use super::recover::Reading;
@@ -99,10 +98,7 @@ impl Pool {
         self.tables
             .set_progress(&self.file, number, progress)
             .context("cannot write the disk's progress")?;
-        let log: Vec<_> = self.tables.leases.log_of(number).map(|leased| leased.segment).collect();
-        self.tables
-            .set_holders(&self.file, &log, Holder::Free)
-            .context("cannot write the tables of the pool")?;
+        self.free_log(number, |_| true)?;
         staging::remove_of(disk);
         let decided = DiskFlags::UNRESOLVED.0 | DiskFlags::ACCEPT_MISSING.0 | DiskFlags::WEAK.0;
         record.flags.0 &= !decided;

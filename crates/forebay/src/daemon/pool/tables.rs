@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use forebay_core::ids::{SegmentId, Sequence, Uuid};
 use forebay_core::log::COUNT_MAX;
 use forebay_core::pool::disk::DiskRecord;
-use forebay_core::pool::lease::{Holder, LeaseTable, Role};
+use forebay_core::pool::lease::{Holder, Lease, LeaseTable, NotHeld, Role};
 use forebay_core::pool::pair::{self, PairInvalid};
 use forebay_core::pool::progress::Progress;
 use forebay_core::pool::reservations::Reservations;
@@ -18,6 +18,9 @@ use super::file::{PoolFile, PoolPage};
 
 /// The ordinal of the leases of a ring that must not be believed.
 pub const VOID: u64 = COUNT_MAX;
+
+/// A segment with the lease that it is held under.
+pub type Held = (SegmentId, Lease);
 
 /// See the module.
 #[derive(Debug)]
@@ -175,11 +178,7 @@ impl Tables {
 
     /// Segments that a disk has in a role, in order of place.
     pub fn held(&self, disk: DiskNumber, role: Role) -> Vec<SegmentId> {
-        let of_disk = |(segment, holder)| match holder {
-            Holder::Leased(lease) if lease.disk == disk && lease.role == role => Some(segment),
-            Holder::Leased(_) | Holder::Free | Holder::Metadata => None,
-        };
-        self.leases.iter().filter_map(of_disk).collect()
+        self.leases.of(disk, role).map(|(segment, _)| segment).collect()
     }
 
     /// True when the ring of a disk's cache must not be believed.
@@ -294,24 +293,46 @@ impl Tables {
         Ok(())
     }
 
-    /// Changes who has segments, durably.
+    /// Leases segments, durably.
     ///
     /// # Errors
     /// The medium's; in memory they have changed hands then, and nobody may use them.
-    pub fn set_holders(
+    pub fn lease(
         &mut self,
         file: &PoolFile,
         segments: &[SegmentId],
-        holder: Holder,
+        lease: Lease,
     ) -> io::Result<()> {
-        let mut pages: Vec<u32> = Vec::new();
         for &segment in segments {
-            self.leases.set(segment, holder);
-            let PairId::Leases(page) = self.geometry().lease_pair(segment) else {
-                unreachable!("a lease is in a page of leases");
-            };
-            pages.push(page);
+            self.leases.lease(segment, lease);
         }
+        self.write_leases(file, segments)
+    }
+
+    /// Frees what is held under exactly these leases, durably. Segments that are not held so stay whose they are, and are
+    /// returned.
+    ///
+    /// # Errors
+    /// The medium's; in memory they have changed hands then, and nobody may use them.
+    pub fn free(&mut self, file: &PoolFile, leases: &[Held]) -> io::Result<Vec<SegmentId>> {
+        let (mut freed, mut refused) = (Vec::with_capacity(leases.len()), Vec::new());
+        for &(segment, lease) in leases {
+            match self.leases.free(segment, lease) {
+                Ok(()) => freed.push(segment),
+                Err(NotHeld) => refused.push(segment),
+            }
+        }
+        self.write_leases(file, &freed)?;
+        Ok(refused)
+    }
+
+    /// Writes the pages of the leases of these segments, durably.
+    fn write_leases(&mut self, file: &PoolFile, segments: &[SegmentId]) -> io::Result<()> {
+        let page_of = |&segment: &SegmentId| match self.geometry().lease_pair(segment) {
+            PairId::Leases(page) => page,
+            pair => unreachable!("a lease is in a page of leases, not in {pair:?}"),
+        };
+        let mut pages: Vec<u32> = segments.iter().map(page_of).collect();
         pages.sort_unstable();
         pages.dedup();
         for &page in &pages {

@@ -3,6 +3,7 @@ use forebay_core::pool::disk::SessionEnd;
 use super::*;
 
 mod faults;
+mod owner;
 
 const MIB: u64 = 1 << 20;
 
@@ -219,12 +220,13 @@ fn segments_are_leased_from_the_end_and_caches_are_in_one_piece_at_the_start() {
     let slots = Area { offset: metadata, len: 5 * MIB };
     assert_eq!(cache, CacheArea { slots, ring: None, is_kept: false });
     let mut ordinals = Vec::new();
-    while let Some((_, ordinal)) = pool.lease_log(number) {
-        ordinals.push(ordinal);
+    while let Some((_, lease)) = pool.lease_log(number) {
+        ordinals.push(lease.ordinal);
     }
     assert!(ordinals.windows(2).all(|pair| pair[0] < pair[1]), "{ordinals:?}");
     assert_eq!(ordinals.len() as u64, 3 + SPARE_SEGMENTS);
-    assert!(pool.free(&[log.tail.segment]) && pool.lease_log(number).is_some());
+    pool.free_log(number, |segment| segment == log.tail.segment).unwrap();
+    assert!(pool.lease_log(number).is_some());
     drop(pool);
     // In the next run the cache is kept, until a log needs room.
     let mut pool = open(&path, &[share(5, 4)]).unwrap();

@@ -99,11 +99,11 @@ impl Session {
 
     /// Goes on in another segment.
     fn next_segment(&mut self, pool: &mut Pool) -> Result<()> {
-        let (segment, ordinal) = pool.lease_log(self.number).context("no lease")?;
+        let (segment, lease) = pool.lease_log(self.number).context("no lease")?;
         let header = SegmentHeader {
             disk: self.log.disk,
             generation: self.log.generation,
-            ordinal,
+            ordinal: lease.ordinal,
             first_group: self.group,
             first_sequence: self.next,
             durable: Sequence(self.next.0 - 1),
@@ -201,10 +201,8 @@ fn life(path: &Path, told: &mut Told) -> Result<()> {
     session.append(&pool, told)?;
     session.destage(&mut pool, told)?;
     session.reserve(&mut pool, told)?;
-    let mut old = session.log.segments();
-    old.sort_unstable_by_key(|segment| segment.0);
-    old.dedup();
-    ensure!(pool.free(&old), "not freed");
+    let old = session.log.segments();
+    pool.free_log(session.number, |segment| old.contains(&segment))?;
     session.append(&pool, told)?;
     pool.close(session.number, EndOfSession::Dirty, None)?;
     drop((pool, session));
