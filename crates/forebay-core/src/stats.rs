@@ -302,6 +302,8 @@ pub struct LogStatistics {
     pub is_durable: bool,
     /// Everything is on primary storage, flushed there.
     pub is_clean: bool,
+    /// Dirty data cannot be read any more.
+    pub is_lost: bool,
     /// Destage writes under way, and how many may be.
     pub outstanding: u32,
     /// How many destage writes may be under way.

@@ -85,8 +85,11 @@ fn record() -> DiskRecord {
 
 fn leases() -> LeaseTable {
     let mut table = LeaseTable::new(geometry());
-    let lease = |role, generation, ordinal| {
-        Lease { disk: NUMBER, role, generation: Generation(generation), ordinal }
+    let lease = |role, generation, ordinal| Lease {
+        disk: NUMBER,
+        role,
+        generation: Generation(generation),
+        ordinal,
     };
     table.lease(SegmentId(4), lease(Role::Log, 1, 0));
     table.lease(SegmentId(6), lease(Role::Log, 2, 1));

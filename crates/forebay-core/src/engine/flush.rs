@@ -12,7 +12,8 @@
 //! later: only a good flush ends that.
 //!
 //! A new engine does not know what was written before its time: until the first good flush everything
-//! counts as not flushed, as far as the cache is concerned.
+//! counts as not flushed, as far as the cache is concerned. Its executor flushes primary storage at the start; when that
+//! fails, what a former run acknowledged may be lost, and the guest that lived on hears of it as after a lost session.
 
 use super::inflight::{IoKind, Job, Stage};
 use super::{Engine, LatencyOf};
@@ -77,6 +78,11 @@ impl FlushState {
     /// Acknowledged writes may be lost, and nobody was told so far: now somebody is.
     pub(super) fn take_untold(&mut self) -> bool {
         std::mem::take(&mut self.untold)
+    }
+
+    /// Acknowledged writes may be lost, and nobody was told so far.
+    pub(super) fn is_untold(&self) -> bool {
+        self.untold
     }
 
     /// When a flush that nobody waits for may be tried again.
@@ -240,6 +246,21 @@ impl Engine {
             self.lose_unflushed(IoStatus::IoError, actions);
         }
         self.run(now, actions);
+    }
+
+    /// The flush of primary storage that its executor began the disk with has failed: what a former run acknowledged may
+    /// be lost. Whoever waits for a flush is told; if nobody does, the next flush fails.
+    pub fn on_first_flush_failed(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
+        assert!(!status.is_ok());
+        self.destage_session_lost();
+        self.flush.pending = true;
+        self.lose_unflushed(status, actions);
+        self.run(now, actions);
+    }
+
+    /// True when acknowledged writes may be lost and no flush has told so yet: the next one fails.
+    pub fn has_untold_loss(&self) -> bool {
+        self.flush.is_untold()
     }
 
     /// What was not flushed may be lost: drops it from the cache, and tells who waits for a flush, or

@@ -51,6 +51,11 @@ impl Engine {
         }
     }
 
+    /// True when dirty data of the log cannot be read any more.
+    pub fn log_is_lost(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_lost)
+    }
+
     /// The write log and its destaging, as they are now; `None` without a log.
     pub fn log_statistics(&self) -> Option<LogStatistics> {
         let (log, destager) = (self.log.as_ref()?, self.destager.as_ref()?);
@@ -98,6 +103,7 @@ impl Engine {
             epoch: log.epoch().0,
             is_durable: log.is_durable(),
             is_clean,
+            is_lost: log.is_lost,
             outstanding: destager.outstanding,
             outstanding_limit: destager.window.limit(),
             destage_bytes_per_second: (PAGE * 1_000_000_000).checked_div(speed).unwrap_or(0),

@@ -36,7 +36,11 @@ Example:
     DropCache(NamedArgs),
     /// Destage everything, then serve the disk no more and forget it
     #[command(after_help = "\
-No client may be attached. Primary storage has everything then, and the pool knows nothing of the disk.
+No client may be attached, nor attach meanwhile. Primary storage has everything then, and the pool knows nothing of the disk;
+when that is not so in the end, the command fails and says what is left where.
+
+Ctrl-C ends this command, not the detach. A disk that is being detached goes back into service with 'forebay disk resume', or
+when its mode is set or its destaging paused.
 
 Example:
   forebay disk detach db")]

@@ -50,19 +50,13 @@ async fn list(args: ListArgs) -> Result<()> {
     for found in all {
         let path = format!("/v1/disks/{}", found.disk);
         let info: DiskInfo = client::ask(&found.control, &path).await?;
-        let _ = match args.common.json {
-            true => writeln!(out, "{}", serde_json::to_string(&info)?),
-            false => {
-                writeln!(
-                    out,
-                    "{}  {}  {}  {}",
-                    info.name,
-                    rounded(info.size),
-                    info.mode,
-                    info.backend
-                )
-            }
-        };
+        if args.common.json {
+            let _ = writeln!(out, "{}", serde_json::to_string(&info)?);
+            continue;
+        }
+        let (name, size, mode) = (&info.name, rounded(info.size), &info.mode);
+        let detaching = if stats(&found).await?.is_detaching { " (DETACHING)" } else { "" };
+        let _ = writeln!(out, "{name}  {size}  {mode}{detaching}  {}", info.backend);
     }
     for disk in refused {
         let _ = match args.common.json {
@@ -91,6 +85,14 @@ fn describe(stats: &DiskStats, evidence: Option<&str>) -> String {
         let _ = write!(text, " ({} was asked for)", engine.mode);
     }
     let _ = writeln!(text, ", {}", rounded(engine.disk_size));
+    if stats.is_detaching {
+        let _ = writeln!(
+            text,
+            "  DETACHING         no client may attach, and it ends when everything is destaged; 'forebay disk resume {}' \
+             cancels that",
+            stats.name
+        );
+    }
     let _ = writeln!(text, "  primary storage   {}", stats.primary_storage);
     if let Some(evidence) = evidence {
         let _ = writeln!(text, "  evidence at start {evidence}");
@@ -300,6 +302,14 @@ async fn detach(args: NamedArgs) -> Result<()> {
                 bar.finish_and_clear();
                 answer?;
                 return report(&args.common, "detached: primary storage has everything", dirty, began);
+            }
+            _ = tokio::signal::ctrl_c() => {
+                bar.abandon();
+                bail!(
+                    "the detach of '{0}' goes on without this command: 'forebay disk show {0}' tells how far it is, \
+                     'forebay disk resume {0}' cancels it",
+                    found.disk
+                );
             }
             () = tokio::time::sleep(LOOK_EVERY) => {
                 if let Ok(DiskStats { engine, .. }) = stats(&found).await

@@ -152,6 +152,9 @@ pub struct DiskStats {
     pub primary_storage: String,
     /// Sessions with primary storage that were lost so far.
     pub sessions_lost: u64,
+    /// It is being detached: it is destaged, no client may attach, and it ends then.
+    #[serde(default)]
+    pub is_detaching: bool,
     /// Its vhost-user-blk device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<VhostUserInfo>,

@@ -4,17 +4,17 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use forebay_backends::size::rounded;
 
 use super::control::{ControlState, refuse};
+use super::ending::{self, Left};
 use super::events::Severity;
-use super::pool::EndOfSession;
 use crate::config::values::Mode;
-use crate::shard::Drained;
 
 #[derive(Debug, serde::Deserialize)]
 pub(super) struct ModeQuery {
@@ -35,7 +35,7 @@ pub(super) async fn pause(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    change(&state, &name, async |index| Ok(state.disks[index].pause(true).await?)).await
+    change(&state, &name, async |index| state.disks[index].pause(true).await).await
 }
 
 /// Goes on with destaging.
@@ -43,7 +43,7 @@ pub(super) async fn resume(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    change(&state, &name, async |index| Ok(state.disks[index].pause(false).await?)).await
+    change(&state, &name, async |index| state.disks[index].pause(false).await).await
 }
 
 /// Drops what is cached.
@@ -84,37 +84,36 @@ pub(super) async fn detach(
 }
 
 async fn end(state: &Arc<ControlState>, name: &str, index: usize) -> Result<()> {
-    let drained = state.disks[index].detach().await?;
-    let disk = || format!("disk '{name}'");
-    if state.places[index].is_some() {
-        let end = match end_of_session(&drained) {
-            EndOfSession::Clean => EndOfSession::Detached,
-            other => other,
-        };
-        // It looks at primary storage once more, and may wait for it.
-        let (state, is_quiet) = (state.clone(), drained.is_quiet);
-        let leave = move || state.places[index].as_ref().map(|place| place.leave(end, is_quiet));
-        tokio::task::spawn_blocking(leave).await?.transpose().with_context(disk)?;
-    }
-    state.note_detached(name);
-    state.report(
-        Some(name),
-        Severity::Info,
-        "the disk was detached: primary storage has everything",
-    );
-    Ok(())
-}
-
-/// How a disk that has ended leaves its pool.
-pub(super) fn end_of_session(disk: &Drained) -> EndOfSession {
-    use forebay_core::status::IoStatus;
-    let is_flushed = matches!(disk.status, IoStatus::Ok | IoStatus::Unsupported);
-    match disk.log {
-        Some(log) if !log.is_clean && !log.is_durable => EndOfSession::Failed,
-        Some(log) if !log.is_clean => EndOfSession::Dirty,
-        Some(_) | None if is_flushed => EndOfSession::Clean,
-        Some(_) | None => EndOfSession::Failed,
-    }
+    let drained = match state.disks[index].detach().await {
+        Ok(drained) => drained,
+        Err(why) => bail!("disk '{name}': {why:#}"),
+    };
+    let left = ending::left(&drained);
+    let (noting, ended) = (state.clone(), drained.clone());
+    // It looks at primary storage once more, and may wait for it.
+    let noted = tokio::task::spawn_blocking(move || noting.leave(index, &ended)).await?;
+    let trouble = match (left, noted) {
+        (Left::NotSafe(why), _) => why,
+        (Left::InLog(bytes), _) => format!(
+            "it ended before all was destaged: {} that primary storage does not have are durable in its write log; \
+             start it again to go on",
+            rounded(bytes)
+        ),
+        (Left::OnPrimaryStorage, Err(error)) => format!(
+            "primary storage has everything, but the flash still has the disk's record: {error:#}"
+        ),
+        (Left::OnPrimaryStorage, Ok(())) => {
+            state.note_ended(name, None);
+            let text = "the disk was detached: primary storage has everything";
+            state.report(Some(name), Severity::Info, text);
+            return Ok(());
+        }
+    };
+    let trouble =
+        format!("it was not detached as it should be, and is not served any more: {trouble}");
+    state.report(Some(name), Severity::Error, &trouble);
+    state.note_ended(name, Some(trouble.clone()));
+    bail!("disk '{name}': {trouble}")
 }
 
 async fn change(

@@ -1,7 +1,7 @@
 //! The control socket: HTTP with JSON over a unix socket, answered from shards by mailbox.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -10,13 +10,16 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use tokio::sync::Notify;
 
-use super::api::{ApiError, DaemonInfo, DiskInfo, DiskStats};
+use anyhow::Result;
+
+use super::api::{ApiError, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
 use super::change;
+use super::ending;
 use super::events::{EventLine, EventLog, EventSender, Severity};
 use super::fence::Place;
 use super::listener::ListenerState;
 use super::vhost_user::VhostUserState;
-use crate::shard::{DiskHandle, Gone};
+use crate::shard::{DiskHandle, Drained, Gone};
 
 /// What the control socket can tell.
 #[derive(Debug)]
@@ -27,8 +30,8 @@ pub struct ControlState {
     pub disks: Vec<DiskHandle>,
     /// Where they have their flash, in the same order.
     pub(super) places: Vec<Option<Place>>,
-    /// Names of those that were detached.
-    pub detached: Mutex<BTreeSet<String>>,
+    /// Names of those that have ended: detached, or why it was not as it should be.
+    pub ended: Mutex<BTreeMap<String, Option<String>>>,
     /// The listeners.
     pub listeners: Vec<Arc<ListenerState>>,
     /// vhost-user-blk devices, by the names of their disks.
@@ -37,7 +40,7 @@ pub struct ControlState {
     pub events: Arc<EventLog>,
     /// Takes what happens.
     pub sender: EventSender,
-    /// Told when the last disk was detached.
+    /// Told when the last disk has ended.
     pub emptied: Arc<Notify>,
 }
 
@@ -60,7 +63,8 @@ pub fn router(state: Arc<ControlState>) -> Router {
 
 async fn daemon(State(state): State<Arc<ControlState>>) -> Json<DaemonInfo> {
     let listeners = state.listeners.iter().map(|listener| listener.info()).collect();
-    Json(DaemonInfo { listeners, disks: state.present(), ..state.daemon.clone() })
+    let refused = state.refused();
+    Json(DaemonInfo { listeners, refused, disks: state.present(), ..state.daemon.clone() })
 }
 
 async fn disks(State(state): State<Arc<ControlState>>) -> Json<Vec<DiskInfo>> {
@@ -95,17 +99,38 @@ async fn events(
 }
 
 impl ControlState {
-    /// True when the disk was detached.
-    pub fn is_detached(&self, name: &str) -> bool {
-        self.detached.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
-    }
-
-    /// The disk was detached.
-    pub(super) fn note_detached(&self, name: &str) {
-        self.detached.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+    /// The disk has ended: was detached, or why it was not as it should be.
+    pub(super) fn note_ended(&self, name: &str, trouble: Option<String>) {
+        self.ended().insert(name.to_owned(), trouble);
         if self.present().is_empty() {
             self.emptied.notify_one();
         }
+    }
+
+    fn ended(&self) -> MutexGuard<'_, BTreeMap<String, Option<String>>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes in its pool how a disk was left; once, whoever asks.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(super) fn leave(&self, index: usize, disk: &Drained) -> Result<()> {
+        match &self.places[index] {
+            Some(place) => place.leave(ending::end_of_session(disk), disk.is_quiet),
+            None => Ok(()),
+        }
+    }
+
+    /// The disks that are configured and not served.
+    fn refused(&self) -> Vec<RefusedDisk> {
+        let ended = self.ended();
+        let in_trouble = self.daemon.disks.iter().filter_map(|disk| {
+            let reason = ended.get(&disk.name)?.clone()?;
+            let (name, backend) = (disk.name.clone(), disk.backend.clone());
+            Some(RefusedDisk { name, backend, reason })
+        });
+        self.daemon.refused.iter().cloned().chain(in_trouble).collect()
     }
 
     /// Reports an event.
@@ -113,10 +138,11 @@ impl ControlState {
         self.sender.report(disk, severity, text.to_owned());
     }
 
-    /// The disks that were not detached.
+    /// The disks that have not ended.
     fn present(&self) -> Vec<DiskInfo> {
+        let ended = self.ended();
         let disks = self.daemon.disks.iter();
-        disks.filter(|disk| !self.is_detached(&disk.name)).cloned().collect()
+        disks.filter(|disk| !ended.contains_key(&disk.name)).cloned().collect()
     }
 
     /// The statistics of a disk, as an answer.
@@ -135,7 +161,7 @@ impl ControlState {
 
     /// The index of a disk, or the answer that there is none.
     pub(super) fn find(&self, name: &str) -> Result<usize, Box<Response>> {
-        let is_it = |disk: &DiskInfo| disk.name == name && !self.is_detached(name);
+        let is_it = |disk: &DiskInfo| disk.name == name && !self.ended().contains_key(name);
         self.daemon.disks.iter().position(is_it).ok_or_else(|| {
             let present = self.present();
             let names: Vec<&str> = present.iter().map(|disk| disk.name.as_str()).collect();

@@ -13,22 +13,24 @@
 //! | bind the sockets of vhost-user devices | [`vhost_user::VhostUser`] |
 //!
 //! The end, [`Daemon::shut_down`]: listeners close, disks finish what is in flight and flush primary
-//! storage within [`DRAIN_TIME_MAX`], shards end, sockets go.
+//! storage within [`DRAIN_TIME_MAX`], pools note how they were left, shards end, sockets go. Where everything is then, and
+//! whether it is safe, says `ending.rs`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
-use forebay_core::status::IoStatus;
+use anyhow::{Context, Result, bail};
 use forebay_io::reactor::ReactorKind;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 pub mod api;
 mod change;
 pub mod control;
+mod ending;
 pub mod events;
 pub mod fence;
 pub mod iscsi;
@@ -47,6 +49,7 @@ use crate::config::{DaemonSpec, ListenerSpec};
 use crate::shard::{DiskHandle, Drained, ShardHandle};
 use api::{DaemonInfo, DiskInfo, RefusedDisk};
 use control::ControlState;
+use ending::Left;
 use events::{EventLog, EventSender, Severity};
 use fence::{Place, watch::Watch};
 use listener::{Listener, ListenerState, Served};
@@ -57,6 +60,8 @@ use vhost_user::VhostUser;
 
 /// Time that disks have to finish what is in flight when the daemon ends.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
+/// Time that the control socket has to send its last answers.
+const LAST_ANSWERS_MAX: Duration = Duration::from_secs(1);
 
 /// A running daemon. Its fields are dropped in this order: nobody comes in, then disks end, then
 /// locks and sockets go.
@@ -67,6 +72,8 @@ pub struct Daemon {
     /// Their sessions end after the disks have: what is in flight is answered in their rings.
     vhost_users: Vec<VhostUser>,
     control: Arc<ControlState>,
+    /// Ends the control socket when it is dropped.
+    control_end: Option<oneshot::Sender<()>>,
     events: EventSender,
     pools: BTreeMap<PathBuf, (SharedPool, PoolOwner)>,
     _watch: Watch,
@@ -173,7 +180,7 @@ impl Daemon {
             daemon: info,
             disks: handles,
             places,
-            detached: Mutex::default(),
+            ended: Mutex::default(),
             listeners: states,
             vhost_users: device_states,
             events: log,
@@ -192,7 +199,8 @@ impl Daemon {
             tasks.push(tokio::spawn(listener.serve(served)));
         }
         tasks.extend(portals.into_iter().map(|portal| tokio::spawn(portal.serve())));
-        tasks.push(serve_control(control_listener, state.clone())?);
+        let (control_end, control_ends) = oneshot::channel();
+        tasks.push(serve_control(control_listener, state.clone(), control_ends)?);
         let watch =
             Watch::start(watched, events.clone()).context("no thread to watch primary storage")?;
         Ok(Daemon {
@@ -200,6 +208,7 @@ impl Daemon {
             shards,
             vhost_users,
             control: state,
+            control_end: Some(control_end),
             events,
             pools,
             _watch: watch,
@@ -217,7 +226,7 @@ impl Daemon {
         &self.control.disks
     }
 
-    /// Told when every disk was detached.
+    /// Told when every disk has ended: was detached, or should have been.
     pub fn emptied(&self) -> Arc<tokio::sync::Notify> {
         self.control.emptied.clone()
     }
@@ -250,7 +259,7 @@ impl Daemon {
     /// names of disks whose log holds what is not on primary storage.
     ///
     /// # Errors
-    /// Not all of that succeeded; the daemon has ended nevertheless.
+    /// Not all of that succeeded: on which disks, and what is not safe. The daemon has ended nevertheless.
     pub async fn shut_down(mut self) -> Result<Vec<String>> {
         // The control socket answers until the end; only the listeners close.
         let control = self.tasks.pop();
@@ -261,22 +270,31 @@ impl Daemon {
         // All shards at once: one that hangs does not keep the others from ending well.
         let draining: Vec<_> = self.shards.iter().map(ShardHandle::drain).collect();
         let limit = Instant::now() + DRAIN_TIME_MAX;
-        let mut outcome = Ok(());
+        let mut trouble = Vec::new();
         let mut ended = Vec::new();
         for (shard, answer) in draining.into_iter().enumerate() {
-            let drained = match answer {
-                Ok(answer) => timeout_at(limit, answer).await.map_err(|_| self.late(shard)),
-                Err(gone) => Err(gone.into()),
-            };
-            let judged = drained.and_then(|answer| {
-                let disks = answer.context("a shard ended early")?;
-                ended.extend_from_slice(&disks);
-                judge(disks)
-            });
-            outcome = outcome.and(judged);
+            match answer {
+                Ok(answer) => match timeout_at(limit, answer).await {
+                    Ok(Ok(disks)) => ended.extend(disks),
+                    Ok(Err(_)) => trouble.push(format!("shard {shard} ended early")),
+                    Err(_) => trouble.push(self.late(shard)),
+                },
+                Err(gone) => trouble.push(format!("shard {shard}: {gone}")),
+            }
         }
-        if let Some(control) = control {
-            control.abort();
+        let mut dirty = Vec::new();
+        for disk in &ended {
+            match ending::left(disk) {
+                Left::OnPrimaryStorage => {}
+                Left::InLog(_) => dirty.push(disk.name.clone()),
+                Left::NotSafe(why) => trouble.push(format!("disk '{}': {why}", disk.name)),
+            }
+        }
+        trouble.extend(self.leave_places(&ended));
+        if let (Some(control), Some(end)) = (control, self.control_end.take()) {
+            // Who waits for the end of a disk hears of it.
+            drop(end);
+            let _ = tokio::time::timeout(LAST_ANSWERS_MAX, control).await;
         }
         // Shards end now: nobody asks the owners of pools for anything any more.
         self.shards.clear();
@@ -284,36 +302,32 @@ impl Daemon {
         for (_, (_, owner)) in std::mem::take(&mut self.pools) {
             owner.join();
         }
-        outcome.and(self.close_pools(&ended))?;
-        let is_dirty = |disk: &Drained| disk.log.is_some_and(|log| !log.is_clean);
-        Ok(ended.into_iter().filter(is_dirty).map(|disk| disk.name).collect())
+        match &trouble[..] {
+            [] => Ok(dirty),
+            trouble => bail!("it did not end well: {}", trouble.join("; ")),
+        }
     }
 
     /// The disks of a shard took too long to end.
-    fn late(&self, shard: usize) -> anyhow::Error {
+    fn late(&self, shard: usize) -> String {
         let disks = self.info().disks.iter().filter(|disk| disk.shard == shard);
         let names: Vec<&str> = disks.map(|disk| disk.name.as_str()).collect();
-        anyhow!(
+        format!(
             "not everything in flight finished within {}s on disk {}; what was not acknowledged may be lost",
             DRAIN_TIME_MAX.as_secs(),
             names.join(", ")
         )
     }
 
-    /// Notes in the pools how each disk was left.
-    fn close_pools(&self, drained: &[Drained]) -> Result<()> {
-        for disk in drained {
-            let index = self.control.daemon.disks.iter().position(|info| info.name == disk.name);
-            let place = index.and_then(|index| self.control.places[index].as_ref());
-            if let Some(place) = place
-                && !self.control.is_detached(&disk.name)
-            {
-                place
-                    .leave(change::end_of_session(disk), disk.is_quiet)
-                    .with_context(|| format!("disk '{}'", disk.name))?;
-            }
-        }
-        Ok(())
+    /// Notes in the pools how each disk was left; what went wrong.
+    fn leave_places(&self, ended: &[Drained]) -> Vec<String> {
+        let leave = |disk: &Drained| {
+            let disks = &self.control.daemon.disks;
+            let index = disks.iter().position(|info| info.name == disk.name)?;
+            let error = self.control.leave(index, disk).err()?;
+            Some(format!("disk '{}': {error:#}", disk.name))
+        };
+        ended.iter().filter_map(leave).collect()
     }
 
     /// Reports an event of the daemon itself.
@@ -337,18 +351,6 @@ fn allow_many_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Whether every disk of a shard ended well.
-fn judge(drained: Vec<Drained>) -> Result<()> {
-    let failed = |status| !matches!(status, IoStatus::Ok | IoStatus::Unsupported);
-    match drained.into_iter().find(|disk| failed(disk.status)) {
-        None => Ok(()),
-        Some(Drained { name, status, .. }) => Err(anyhow!(
-            "disk '{name}': the last flush of primary storage failed ({status:?}); writes since the flush \
-             before may be lost"
-        )),
-    }
-}
-
 /// Opens each flash file or device once, for the shares of all disks on it.
 fn open_pools(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, Pool>> {
     let mut shares: BTreeMap<PathBuf, Vec<Share>> = BTreeMap::new();
@@ -370,10 +372,13 @@ fn open_pools(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, Pool>> {
 fn serve_control(
     listener: std::os::unix::net::UnixListener,
     state: Arc<ControlState>,
+    ends: oneshot::Receiver<()>,
 ) -> Result<JoinHandle<()>> {
     let listener = tokio::net::UnixListener::from_std(listener)?;
     Ok(tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, control::router(state)).await {
+        let ended = async move { drop(ends.await) };
+        let served = axum::serve(listener, control::router(state)).with_graceful_shutdown(ended);
+        if let Err(error) = served.await {
             tracing::error!("the control socket failed: {error}");
         }
     }))

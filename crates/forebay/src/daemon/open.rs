@@ -109,7 +109,8 @@ fn on_flash(
     let mut fence = examined.begin(&pool, number, &mut notes);
     let mut log = None;
     if spec.write_log.is_some() || pool.has_log(number) {
-        let mut opened = pool.open_log(number, generation, wish.grid_offset)?;
+        let opened = pool.open_log(number, generation, wish.grid_offset);
+        let mut opened = opened.map_err(|why| fence::Refused::log(&why))?;
         notes.extend(describe(&opened));
         prepare_staging(&mut opened, &mut notes);
         wish.is_staged = opened.staging.is_some();
@@ -154,7 +155,8 @@ fn on_flash(
     let make = |config: Config| -> Result<Engine> {
         let mut engine = engine(config)?;
         if let Some(log) = &log {
-            engine.restore(&log.found, log.tail).map_err(anyhow::Error::new)?;
+            let restored = engine.restore(&log.found, log.tail).map_err(anyhow::Error::new);
+            restored.map_err(|why| fence::Refused::log(&why))?;
         }
         Ok(engine)
     };

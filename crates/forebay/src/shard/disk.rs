@@ -27,6 +27,7 @@ use forebay_frontends::client::Port;
 use forebay_io::clock;
 use forebay_io::reactor::{ArenaId, Completion, Reactor};
 
+use super::detach::Detaching;
 use super::device::Device;
 use super::log::Log;
 use super::ring::Ring;
@@ -52,7 +53,7 @@ const FIRST_FLUSH: IoId = IoId(u32::MAX as u64 - 1);
 
 /// See the module.
 pub(crate) struct Disk {
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     /// What its clients use: engine, memory, and what the engine appends to.
     pub(super) port: Port,
     backend: Box<dyn Backend>,
@@ -75,8 +76,8 @@ pub(crate) struct Disk {
     /// Sessions with primary storage that were lost.
     sessions_lost: u64,
     ending: Ending,
-    /// Ends when nothing is dirty any more.
-    is_detaching: bool,
+    /// Whether it ends when nothing is dirty any more.
+    pub(super) detaching: Detaching,
     /// When draining gives up on clients that do not take their answers.
     leave_by: Nanos,
     /// It was waited for once that long.
@@ -142,7 +143,7 @@ impl Disk {
             wrote_log: false,
             sessions_lost: 0,
             ending: Ending::Serving,
-            is_detaching: false,
+            detaching: Detaching::No("nobody asked for it"),
             leave_by: Nanos::NEVER,
             has_waited: false,
             destage_by: Nanos::NEVER,
@@ -159,7 +160,7 @@ impl Disk {
     ///
     /// # Errors
     /// What it lacks.
-    pub(crate) fn set_mode(&mut self, now: Nanos, mode: Mode) -> Result<(), String> {
+    pub(super) fn set_mode(&mut self, now: Nanos, mode: Mode) -> Result<(), String> {
         if self.port.engine.config().mode == mode {
             return Ok(());
         }
@@ -170,7 +171,7 @@ impl Disk {
     }
 
     /// Stops destaging, or goes on.
-    pub(crate) fn pause(&mut self, now: Nanos, pause: bool) {
+    pub(super) fn pause(&mut self, now: Nanos, pause: bool) {
         self.port.engine.pause_destaging(now, pause, &mut self.port.actions);
     }
 
@@ -183,20 +184,6 @@ impl Disk {
     pub(crate) fn dropped(&mut self) -> Option<Dropped> {
         let blocks = self.port.engine.dropped()?;
         Some(Dropped { blocks, block_size: self.port.engine.config().block_size })
-    }
-
-    /// Lets everything be destaged and ends then.
-    ///
-    /// # Errors
-    /// One of `clients` is attached.
-    pub(crate) fn detach(&mut self, now: Nanos, clients: usize) -> Result<(), String> {
-        if clients > 0 {
-            return Err(format!("{clients} clients are attached: detach them from the disk first"));
-        }
-        self.pause(now, false);
-        self.set_mode(now, Mode::WriteThrough)?;
-        self.is_detaching = true;
-        Ok(())
     }
 
     /// A segment that was asked for came, or not.
@@ -224,7 +211,7 @@ impl Disk {
 
     /// True when clients may come.
     pub(crate) fn takes_clients(&self) -> bool {
-        self.ending == Ending::Serving && !self.is_detaching
+        !self.is_ending() && !self.is_detaching()
     }
 
     /// An operation of this disk has finished.
@@ -330,7 +317,7 @@ impl Disk {
         self.limit_destaging(now);
         self.has_more = self.has_something_to_do();
         self.advance_ending(now, reactor, clients);
-        self.is_detaching && !self.port.engine.mode().logs()
+        self.advance_detach(now)
     }
 
     /// When the next turn is due at the latest.
@@ -381,11 +368,22 @@ impl Disk {
     pub(crate) fn drained(&self) -> Option<Drained> {
         match self.ending {
             Ending::Done(status) => {
-                let is_quiet = self.port.engine.is_idle();
-                let log = self.port.engine.statistics().log;
-                let log =
-                    log.map(|log| LogEnd { is_durable: log.is_durable, is_clean: log.is_clean });
-                Some(Drained { name: self.name.to_string(), status, log, is_quiet })
+                let statistics = self.port.engine.statistics();
+                let log = statistics.log.map(|log| LogEnd {
+                    is_durable: log.is_durable,
+                    is_clean: log.is_clean,
+                    is_lost: log.is_lost,
+                    dirty_bytes: log.dirty_bytes,
+                });
+                Some(Drained {
+                    name: self.name.to_string(),
+                    status,
+                    unflushed_bytes: statistics.unflushed_bytes,
+                    has_untold_loss: self.port.engine.has_untold_loss(),
+                    log,
+                    is_detaching: self.is_detaching(),
+                    is_quiet: self.port.engine.is_idle(),
+                })
             }
             Ending::Serving | Ending::Draining | Ending::Flushing => None,
             Ending::Flushed(_) | Ending::Recording(_) => None,
@@ -408,6 +406,7 @@ impl Disk {
             connections_waiting: waiting as u32,
             primary_storage,
             sessions_lost: self.sessions_lost,
+            is_detaching: self.is_detaching(),
             vhost_user: None,
             engine: self.port.engine.statistics(),
         }
@@ -513,7 +512,10 @@ impl Disk {
                     self.ending = Ending::Flushed(status);
                 }
                 BackendEvent::Done { id: FIRST_FLUSH, status } if !status.is_ok() => {
-                    let text = "primary storage failed the first flush: what a former run wrote may be lost";
+                    let Port { engine, actions, .. } = &mut self.port;
+                    engine.on_first_flush_failed(now, status, actions);
+                    let text = "primary storage failed the first flush: what a former run wrote may be lost; the next \
+                                flush fails";
                     self.report(Severity::Error, text.to_owned());
                 }
                 BackendEvent::Done { id: FIRST_FLUSH, .. } => {}
@@ -579,7 +581,7 @@ impl Disk {
         self.port.engine.mode().logs() && is_durable && statistics.requests_in_flight == 0
     }
 
-    fn report(&self, severity: Severity, text: String) {
+    pub(super) fn report(&self, severity: Severity, text: String) {
         self.events.report(Some(&self.name), severity, text);
     }
 }

@@ -39,6 +39,7 @@ use crate::daemon::pool::owner::{Leased, PoolHandle};
 pub use log::LogShare;
 
 mod client;
+mod detach;
 mod device;
 mod disk;
 mod event;
@@ -69,7 +70,7 @@ pub(crate) enum Command {
     /// Change a disk's mode.
     SetMode(u32, Mode, oneshot::Sender<Result<(), String>>),
     /// Stop destaging a disk (true) or go on.
-    Pause(u32, bool, oneshot::Sender<()>),
+    Pause(u32, bool, oneshot::Sender<Result<(), String>>),
     /// Drop what a disk has cached.
     DropCache(u32, oneshot::Sender<Dropped>),
     /// Let a disk be destaged, and end it; answered when it has ended.
@@ -133,8 +134,14 @@ pub struct Drained {
     pub name: String,
     /// How the last flush of primary storage ended.
     pub status: IoStatus,
+    /// Bytes that were written to primary storage since the guest's last flush of it ended well, about.
+    pub unflushed_bytes: u64,
+    /// Primary storage may have lost acknowledged writes, and no flush has told a guest.
+    pub has_untold_loss: bool,
     /// How its write log was left.
     pub log: Option<LogEnd>,
+    /// It was being detached.
+    pub is_detaching: bool,
     /// Nothing of it is under way on primary storage.
     pub is_quiet: bool,
 }
@@ -146,6 +153,10 @@ pub struct LogEnd {
     pub is_durable: bool,
     /// Primary storage has all of it.
     pub is_clean: bool,
+    /// What primary storage does not have cannot be read any more.
+    pub is_lost: bool,
+    /// Bytes that primary storage does not have, about.
+    pub dirty_bytes: u64,
 }
 
 /// The shard has ended, or its mailbox is full.
@@ -275,11 +286,11 @@ impl DiskHandle {
     /// Stops destaging, or goes on.
     ///
     /// # Errors
-    /// The shard has ended.
-    pub async fn pause(&self, pause: bool) -> Result<(), Gone> {
+    /// The disk is ending, or the shard has ended.
+    pub async fn pause(&self, pause: bool) -> anyhow::Result<()> {
         let (answer, receiver) = oneshot::channel();
         self.send(Command::Pause(self.number, pause, answer))?;
-        receiver.await.map_err(|_| Gone)
+        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
     }
 
     /// Drops what is cached of the disk.
@@ -295,7 +306,7 @@ impl DiskHandle {
     /// Destages everything and ends the disk; returns when it has ended.
     ///
     /// # Errors
-    /// A client is attached, or the shard has ended.
+    /// A client is attached, the write log is lost, the disk was told something else meanwhile, or the shard has ended.
     pub async fn detach(&self) -> anyhow::Result<Drained> {
         let (answer, receiver) = oneshot::channel();
         self.send(Command::Detach(self.number, answer))?;

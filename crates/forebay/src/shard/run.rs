@@ -254,13 +254,12 @@ impl Shard {
             Command::Wake(disk) => self.clients.wake(&mut context!(self, now), DiskId(disk)),
             Command::SetMode(disk, mode, answer) => {
                 if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    let _ = answer.send(disk.set_mode(now, mode));
+                    let _ = answer.send(disk.change_mode(now, mode));
                 }
             }
             Command::Pause(disk, pause, answer) => {
                 if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    disk.pause(now, pause);
-                    let _ = answer.send(());
+                    let _ = answer.send(disk.change_pause(now, pause));
                 }
             }
             Command::DropCache(number, answer) => {
@@ -289,14 +288,19 @@ impl Shard {
         Next::Go
     }
 
-    /// Answers those who wait for a disk's end.
+    /// Answers those who wait for a disk's end, once it has ended or will not.
     fn answer_detached(&mut self) {
-        let disks = &self.disks.0;
-        let is_done = |number: u32| disks[number as usize].drained();
-        for (number, answer) in
-            self.detaching.extract_if(.., |(number, _)| is_done(*number).is_some())
-        {
-            let _ = answer.send(Ok(disks[number as usize].drained().expect("it is done")));
+        let outcome = |disk: &Disk| match disk.drained() {
+            Some(drained) => Some(Ok(drained)),
+            None if disk.is_ending() => None,
+            None => disk.not_detached().map(Err),
+        };
+        let waiting = std::mem::take(&mut self.detaching);
+        for (number, answer) in waiting {
+            match outcome(&self.disks.0[number as usize]) {
+                Some(outcome) => drop(answer.send(outcome)),
+                None => self.detaching.push((number, answer)),
+            }
         }
     }
 

@@ -188,6 +188,50 @@ fn a_lost_session_fails_the_flush_in_flight_and_those_behind_it() {
     assert_eq!(rig.reply(4).1, IoStatus::Ok);
 }
 
+/// A former run acknowledged writes that were not flushed, and was killed; its guest lives on.
+#[test]
+fn a_first_flush_that_fails_fails_the_next_flush_of_the_guest_once() {
+    let mut rig = Rig::new(config());
+    assert!(!rig.engine.has_untold_loss());
+    rig.engine.on_first_flush_failed(rig.now, IoStatus::IoError, &mut rig.actions);
+    rig.run_actions();
+    assert!(rig.engine.has_untold_loss());
+    rig.submit(1, 0, 0, Op::Flush);
+    rig.settle();
+    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    assert!(!rig.engine.has_untold_loss());
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.settle();
+    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+}
+
+#[test]
+fn a_first_flush_that_fails_is_told_to_who_waits_for_a_flush() {
+    let mut rig = Rig::new(config());
+    rig.submit(1, 0, 0, Op::Flush);
+    rig.engine.on_first_flush_failed(rig.now, IoStatus::IoError, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    assert!(!rig.engine.has_untold_loss());
+    rig.settle();
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.settle();
+    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+}
+
+#[test]
+fn a_loss_that_no_flush_has_told_is_known_until_one_does() {
+    let mut rig = Rig::new(config());
+    rig.write(1, 0, 4096, 77);
+    rig.settle();
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert!(rig.engine.has_untold_loss());
+    rig.submit(2, 0, 0, Op::Flush);
+    rig.settle();
+    assert!(!rig.engine.has_untold_loss());
+}
+
 #[test]
 fn a_session_lost_with_everything_flushed_is_no_error() {
     let mut rig = Rig::new(config());

@@ -22,6 +22,11 @@ use crate::date::utc;
 pub struct Refused(String);
 
 impl Refused {
+    /// The write log of a disk cannot be used.
+    pub(in crate::daemon) fn log(why: &anyhow::Error) -> Refused {
+        Refused(format!("{why:#}"))
+    }
+
     /// The reservations of a disk cannot be read.
     pub(in crate::daemon) fn reservations(disk: &str, pool: &str, why: &str) -> Refused {
         Refused(format!(

@@ -3,8 +3,8 @@
 //! ```text
 //!   Pool::open ─► find or make a disk's record ─► recover its log ─► leases ─► committed ─► served
 //!   (locked)      (record.rs)                     (recover.rs)                             │
-//!                                 shard ──Lease, Unlease──► owner thread ──answer──► shard │ (owner.rs)
-//!   Pool::close ◄──────────────────────────────────────────────────────────────────────────┘
+//!              shard ──Lease, Unlease──► owner thread ──answer──► shard                    │ (owner.rs)
+//!   Pool::close ◄─── owner thread ◄────────────────────────────────────────────────────────┘
 //! ```
 //! `forebay_core::pool` has the format; this has its I/O. Cache segments are taken from the low end, contiguous for each
 //! disk (cache.rs), log segments from the high end. Those of an earlier run are kept for their disk while there is room.
@@ -14,6 +14,8 @@
 //! - A segment with records that are not on primary storage is given to nobody: not by another size, another
 //!   mode or another disk.
 //! - After a failed write of the tables nothing is leased any more.
+//! - While disks are served, their leases and records are changed by the owner thread alone, in the order in which that was
+//!   asked for; a segment is freed only under the lease that it is held under.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -99,12 +99,7 @@ impl PoolHandle {
     ///
     /// # Errors
     /// The medium's, or the owner has ended.
-    pub fn close(
-        &self,
-        disk: DiskNumber,
-        end: EndOfSession,
-        last: Option<Evidence>,
-    ) -> Result<()> {
+    pub fn close(&self, disk: DiskNumber, end: EndOfSession, last: Option<Evidence>) -> Result<()> {
         let (answer, closed) = mpsc::channel();
         let _ = self.wishes.send(Wish::Close(Close { disk, end, last }, answer));
         closed.recv().context("the thread that owns the pool has ended")?

@@ -187,6 +187,11 @@ impl Pool {
         end: EndOfSession,
         last: Option<Evidence>,
     ) -> Result<()> {
+        ensure!(
+            end != EndOfSession::Detached || !self.has_failed,
+            "the flash {} cannot be written, and still has the disk",
+            self.file.path().display()
+        );
         if end == EndOfSession::Failed || self.has_failed {
             return Ok(());
         }

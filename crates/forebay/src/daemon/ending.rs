@@ -1,0 +1,126 @@
+//! How a disk has ended: where everything is that was acknowledged, whether it is safe there, and what its pool is told.
+//!
+//! | write log | primary storage | |
+//! |---|---|---|
+//! | clean, or none | last flush ended well | everything is on primary storage |
+//! | dirty, durable | not asked | the rest is in the log, and the next start goes on |
+//! | dirty, not durable or not to be read | | not safe |
+//! | any | last flush failed, or a session was lost and no flush told the guest | not safe |
+
+use forebay_backends::size::rounded;
+use forebay_core::status::IoStatus;
+
+use super::pool::EndOfSession;
+use crate::shard::{Drained, LogEnd};
+
+/// Where everything is that was acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// There, flushed.
+    OnPrimaryStorage,
+    /// So many bytes are in the write log only, durable.
+    InLog(u64),
+    /// Some may be lost: what, and what to do.
+    NotSafe(String),
+}
+
+/// Where a disk that has ended left everything.
+pub(super) fn left(disk: &Drained) -> Left {
+    let dirty = disk.log.filter(|log| !log.is_clean);
+    match dirty {
+        Some(LogEnd { is_lost: true, dirty_bytes, .. }) => Left::NotSafe(format!(
+            "its write log cannot be read back, and up to {} that were acknowledged are not on primary storage. The log \
+             is kept: copy the flash, then see what can be done: forebay disk resolve {} --pool PATH",
+            rounded(dirty_bytes),
+            disk.name
+        )),
+        Some(LogEnd { is_durable: false, dirty_bytes, .. }) => Left::NotSafe(format!(
+            "its write log failed, and up to {} that were acknowledged are neither durable there nor on primary storage. \
+             Start the disk again before this host is: the staging file in memory may have them",
+            rounded(dirty_bytes)
+        )),
+        Some(_) | None if disk.has_untold_loss => Left::NotSafe(format!(
+            "primary storage may have lost acknowledged writes that were not flushed (up to {}), and no flush of the \
+             guest has reported that",
+            rounded(disk.unflushed_bytes)
+        )),
+        Some(_) | None if !is_flushed(disk) => Left::NotSafe(format!(
+            "the last flush of primary storage failed ({:?}); writes since the flush before (up to {}) may be lost",
+            disk.status,
+            rounded(disk.unflushed_bytes)
+        )),
+        Some(log) => Left::InLog(log.dirty_bytes),
+        None => Left::OnPrimaryStorage,
+    }
+}
+
+/// How a disk that has ended leaves its pool.
+pub(super) fn end_of_session(disk: &Drained) -> EndOfSession {
+    let is_safe = left(disk) == Left::OnPrimaryStorage;
+    match disk.log {
+        _ if disk.is_detaching && is_safe => EndOfSession::Detached,
+        Some(log) if !log.is_clean && (!log.is_durable || log.is_lost) => EndOfSession::Failed,
+        Some(log) if !log.is_clean => EndOfSession::Dirty,
+        Some(_) | None if is_flushed(disk) => EndOfSession::Clean,
+        Some(_) | None => EndOfSession::Failed,
+    }
+}
+
+fn is_flushed(disk: &Drained) -> bool {
+    matches!(disk.status, IoStatus::Ok | IoStatus::Unsupported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLEAN: LogEnd =
+        LogEnd { is_durable: true, is_clean: true, is_lost: false, dirty_bytes: 0 };
+    const DIRTY: LogEnd = LogEnd { is_clean: false, dirty_bytes: 1 << 20, ..CLEAN };
+
+    fn disk(log: Option<LogEnd>) -> Drained {
+        Drained {
+            name: "db".to_owned(),
+            status: IoStatus::Ok,
+            unflushed_bytes: 8192,
+            has_untold_loss: false,
+            log,
+            is_detaching: false,
+            is_quiet: true,
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_told_as_it_is() {
+        let check = |disk: Drained, expect: Result<Left, &str>, end, end_of_detach| {
+            let found = left(&disk);
+            match (expect, &found) {
+                (Ok(expect), _) => assert_eq!(found, expect, "{disk:?}"),
+                (Err(words), Left::NotSafe(text)) => assert!(text.contains(words), "{text}"),
+                (Err(_), _) => panic!("{disk:?} is {found:?}"),
+            }
+            assert_eq!(end_of_session(&disk), end, "{disk:?}");
+            let detaching = Drained { is_detaching: true, ..disk };
+            assert_eq!(end_of_session(&detaching), end_of_detach, "{detaching:?}");
+        };
+        use EndOfSession::{Clean, Detached, Dirty, Failed};
+        check(disk(None), Ok(Left::OnPrimaryStorage), Clean, Detached);
+        check(disk(Some(CLEAN)), Ok(Left::OnPrimaryStorage), Clean, Detached);
+        check(disk(Some(DIRTY)), Ok(Left::InLog(1 << 20)), Dirty, Dirty);
+        let lost = LogEnd { is_lost: true, ..DIRTY };
+        check(disk(Some(lost)), Err("up to 1 MiB that were acknowledged"), Failed, Failed);
+        let failed = LogEnd { is_durable: false, ..DIRTY };
+        check(disk(Some(failed)), Err("up to 1 MiB that were acknowledged"), Failed, Failed);
+        // A log that failed and was destaged from memory.
+        let drained = LogEnd { is_durable: false, ..CLEAN };
+        check(disk(Some(drained)), Ok(Left::OnPrimaryStorage), Clean, Detached);
+        for log in [None, Some(CLEAN)] {
+            let unflushed = Drained { status: IoStatus::IoError, ..disk(log) };
+            check(unflushed, Err("last flush of primary storage failed (IoError)"), Failed, Failed);
+            let untold = Drained { has_untold_loss: true, ..disk(log) };
+            check(untold, Err("not flushed (up to 8 KiB)"), Clean, Clean);
+        }
+        let untold = Drained { has_untold_loss: true, ..disk(Some(DIRTY)) };
+        check(untold, Err("no flush of the guest has reported"), Dirty, Dirty);
+    }
+}
