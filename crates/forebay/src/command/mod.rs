@@ -44,10 +44,11 @@ pub fn execute(cli: Cli) -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read our output has seen enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough. What serves was not there for its output.
+        Err(error) if is_broken_pipe(&error) && !is_daemon => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("forebay: {error:#}");
+            // Not eprintln!, which panics when nobody reads.
+            let _ = writeln!(std::io::stderr(), "forebay: {error:#}");
             if is_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }
@@ -81,7 +82,7 @@ fn create(path: &Path) -> Result<File> {
     }
 }
 
-/// Logs from `level` up, or as FOREBAY_LOG says.
+/// Logs from `level` up, or as FOREBAY_LOG says. Where nobody reads standard error, lines are lost and nothing else.
 fn log_to_stderr(level: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
@@ -90,6 +91,8 @@ fn log_to_stderr(level: &str) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_target(false)
+        // It would tell of its errors on standard error, and panic where that is closed.
+        .log_internal_errors(false)
         .try_init();
 }
 

@@ -42,11 +42,9 @@ pub(crate) fn serve(args: ServeArgs) -> Result<()> {
     let spec = config::file::load(&args.config)?;
     if args.check {
         let disks = spec.disks.len();
-        println!(
-            "{} is fine: {disks} disks, {} listeners",
-            args.config.display(),
-            spec.listeners.len()
-        );
+        let (path, listeners) = (args.config.display(), spec.listeners.len());
+        // Whether anybody reads it or not, the answer is the exit code.
+        let _ = writeln!(std::io::stdout(), "{path} is fine: {disks} disks, {listeners} listeners");
         return Ok(());
     }
     client::block_on(serve_until_signal(spec, args.json))
@@ -66,7 +64,10 @@ async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
         started = Daemon::start(spec) => started?,
         _ = signals.next() => bail!("ended by a signal before it was ready"),
     };
-    announce(daemon.info(), json)?;
+    if let Err(error) = announce(daemon.info(), json) {
+        // Clients can attach all the same.
+        tracing::warn!("serving, but standard output did not take the start-up summary: {error}");
+    }
     let emptied = daemon.emptied();
     let detached = emptied.notified();
     let first = tokio::select! {
@@ -138,7 +139,7 @@ fn means_now(first: &str, second: &str, after: Duration) -> bool {
 }
 
 /// Says on standard output what is served, and last: `ready`.
-fn announce(info: &DaemonInfo, json: bool) -> Result<()> {
+fn announce(info: &DaemonInfo, json: bool) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
         writeln!(out, "{}", serde_json::to_string(info)?)?;

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -90,9 +90,6 @@ impl EventLog {
         tokio::spawn(async move {
             while let Some(line) = receiver.recv().await {
                 let gap = missed.swap(0, Ordering::Relaxed);
-                if gap > 0 {
-                    tracing::warn!("{gap} events were not recorded: too many at once");
-                }
                 kept.keep(line, gap);
             }
         });
@@ -101,25 +98,30 @@ impl EventLog {
 
     /// The kept events, oldest first; only those of `disk` when given.
     pub fn lines(&self, disk: Option<&str>) -> Vec<EventLine> {
-        let ring = self.ring.lock().expect("no panic while locked");
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = |line: &&EventLine| disk.is_none() || line.disk.as_deref() == disk;
         ring.1.iter().filter(wanted).cloned().collect()
     }
 
+    /// Keeps a line, and only then logs it: the log goes to somebody else's file or pipe.
     fn keep(&self, mut line: EventLine, gap: u64) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.0 += gap + 1;
+        line.number = ring.0;
+        if ring.1.len() == KEPT {
+            ring.1.pop_front();
+        }
+        ring.1.push_back(line.clone());
+        drop(ring);
+        if gap > 0 {
+            tracing::warn!("{gap} events were not recorded: too many at once");
+        }
         let disk = line.disk.as_deref().unwrap_or("-");
         match line.severity {
             Severity::Info => tracing::info!(disk, "{}", line.text),
             Severity::Warning => tracing::warn!(disk, "{}", line.text),
             Severity::Error => tracing::error!(disk, "{}", line.text),
         }
-        let mut ring = self.ring.lock().expect("no panic while locked");
-        ring.0 += gap + 1;
-        line.number = ring.0;
-        if ring.1.len() == KEPT {
-            ring.1.pop_front();
-        }
-        ring.1.push_back(line);
     }
 }
 
