@@ -319,6 +319,17 @@ pub enum LogAction {
     },
 }
 
+/// What destaging needed and could not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DestageFault {
+    /// Write or flush primary storage, or read it around a write.
+    PrimaryStorage,
+    /// Read the log.
+    LogRead,
+    /// Note in the pool how far it is.
+    Note,
+}
+
 /// A change of state that is worth a line in the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -373,11 +384,21 @@ pub enum Event {
         /// Which bytes of the disk.
         range: ByteRange,
     },
-    /// Destaging met an error of primary storage; it is tried again.
+    /// Destaging met an error; it is tried again.
     DestageFailed {
+        /// What failed.
+        fault: DestageFault,
         /// The error.
         status: IoStatus,
     },
+    /// Destaging was paused, and goes on because a change of mode needs it.
+    DestagingResumed,
+    /// The log fills: writers are slowed from now on, to the speed of destaging at most.
+    LogThrottles,
+    /// The log is full: writers wait for room in it.
+    LogFull,
+    /// After that, the log is emptied so far that writers are not slowed.
+    LogHasRoom,
     /// The disk's mode is now what was asked for.
     ModeChanged {
         /// The mode.

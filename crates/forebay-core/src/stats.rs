@@ -274,7 +274,8 @@ pub struct LatencyStatistics {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogStatistics {
-    /// `active`, `unused` (a mode without log), `draining`, `paused`; `waiting: `, `failed: ` or `lost: ` and the reason.
+    /// `active`, `unused` (a mode without log), `draining`, `paused`; `full: `, `waiting: `, `failed: ` or `lost: ` and the
+    /// reason.
     pub state: String,
     /// Order of destaging by its name.
     pub order: String,
@@ -304,11 +305,14 @@ pub struct LogStatistics {
     pub is_clean: bool,
     /// Dirty data cannot be read any more.
     pub is_lost: bool,
+    /// An administrator paused destaging.
+    #[serde(default)]
+    pub is_paused: bool,
     /// Destage writes under way, and how many may be.
     pub outstanding: u32,
     /// How many destage writes may be under way.
     pub outstanding_limit: u32,
-    /// What destaging achieves when it has work, in bytes per second; 0: not known.
+    /// What destaging achieves when it has work, in bytes per second; 0: not known, or nothing was destaged lately.
     pub destage_bytes_per_second: u64,
     /// Mean latency of the latest destage writes.
     pub destage_latency_ns: u64,
@@ -316,7 +320,8 @@ pub struct LogStatistics {
     pub epochs_per_second: u64,
     /// Mean time that one took.
     pub epoch_ns: u64,
-    /// Destage writes per second if no epoch waited for another, as far as known.
+    /// Destage writes per second if no epoch waited for another, as far as known; 0: it is not known that they would be
+    /// clearly more than now.
     pub without_order_writes_per_second: u64,
     /// It may be more: primary storage was never given as much as it can take.
     pub without_order_is_at_least: bool,
@@ -326,6 +331,21 @@ pub struct LogStatistics {
     pub injected_latency_ns: u64,
     /// Writes that wait for room in the log.
     pub writes_waiting: u64,
+}
+
+impl LogStatistics {
+    /// Primary storage is not there, as those know who talk to it: that is what limits destaging, unless something
+    /// else keeps it from the start.
+    pub fn note_primary_storage_lost(&mut self) {
+        let by_itself = self.is_paused || self.limited_by == "the log is lost";
+        if self.is_clean || by_itself {
+            return;
+        }
+        self.limited_by = "primary storage is lost".into();
+        if self.state.starts_with("full: ") {
+            self.state = format!("full: writers wait, {}", self.limited_by);
+        }
+    }
 }
 
 /// The ring that keeps the cache on flash over a restart.

@@ -243,7 +243,7 @@ impl World<'_> {
     }
 
     fn log_statistics(&self) -> forebay_core::stats::LogStatistics {
-        self.engine.statistics().log.expect("there is a log")
+        self.engine.statistics(self.now).log.expect("there is a log")
     }
 
     fn live_until(&mut self, requests: u64) {

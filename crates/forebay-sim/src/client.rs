@@ -440,7 +440,7 @@ impl World<'_> {
         }
         self.carry_out();
         let disk = self.setup.config.backend.size;
-        let mut pages = self.engine.statistics().buffer_bytes_free / PAGE;
+        let mut pages = self.engine.statistics(self.now).buffer_bytes_free / PAGE;
         while pages > left {
             let wanted = ((pages - left) * PAGE).min(disk / PAGE * PAGE).min(32 << 20);
             let range = ByteRange::at(0, wanted.max(SECTOR));

@@ -2,6 +2,7 @@
 
 use forebay_core::action::{Event, Io, IoOp, Target};
 use forebay_core::engine::Engine;
+use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
 
 macro_rules! coverage {
@@ -99,7 +100,11 @@ impl Coverage {
             Event::ModeChanged { .. } => self.modes_changed += 1,
             Event::LogFailed { .. } => self.log_failed += 1,
             Event::DestageFailed { .. } => self.destage_errors += 1,
-            Event::RingNotVoided
+            Event::DestagingResumed
+            | Event::LogThrottles
+            | Event::LogFull
+            | Event::LogHasRoom
+            | Event::RingNotVoided
             | Event::LogRevoked
             | Event::LogNotRevoked
             | Event::RingFailed { .. }
@@ -120,7 +125,7 @@ impl Coverage {
 
     /// Takes over what an engine counted, at the end of its life.
     pub(crate) fn note_engine(&mut self, engine: &Engine) {
-        let counters = engine.statistics().counters;
+        let counters = engine.statistics(Nanos(0)).counters;
         self.reads_from_slots += counters.read_hits_ram;
         self.reads_from_flash += counters.read_hits_flash;
         self.reads_partial += counters.read_hits_partial;

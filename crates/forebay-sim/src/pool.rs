@@ -221,7 +221,7 @@ impl World<'_> {
 
     /// True while memory alone has what was acknowledged: the process must not die, or it is lost.
     pub(crate) fn is_saving(&self) -> bool {
-        let log = self.engine.statistics().log.expect("there is a log");
+        let log = self.engine.statistics(self.now).log.expect("there is a log");
         self.pool.revoked && self.engine.mode().logs() && !log.state.starts_with("lost")
     }
 

@@ -70,10 +70,10 @@ pub fn measure(block_size: u64, requests: u64) -> Point {
     let mut run = Run::new(block_size);
     run.warm();
     run.go(requests / 2);
-    let before = run.timed.engine.statistics().counters;
+    let before = run.timed.engine.statistics(run.timed.now).counters;
     (run.latency_ns, run.answered) = (0, 0);
     run.go(requests);
-    let after = run.timed.engine.statistics().counters;
+    let after = run.timed.engine.statistics(run.timed.now).counters;
     let hits = after.read_hits_flash - before.read_hits_flash;
     Point {
         block_size,

@@ -219,7 +219,7 @@ impl<'a> World<'a> {
         assert!(self.ios.is_empty(), "I/Os without end: {:?}", self.ios);
         assert!(self.engine.is_idle(), "the engine is not idle: {:?}", self.engine);
         assert_eq!(self.memory.claims(), [], "memory is still claimed");
-        let statistics = self.engine.statistics();
+        let statistics = self.engine.statistics(self.now);
         assert_eq!(statistics.buffer_bytes, statistics.buffer_bytes_free, "buffers leaked");
         self.engine.check_invariants();
     }

@@ -41,10 +41,10 @@ fn hits(mode: Mode, block_size: u64) -> (f64, u64) {
     };
     let mut timed = Timed::new(config(mode, block_size), storage, flash());
     let mut rng = Rng::new(1);
-    let mut before = timed.engine.statistics().counters;
+    let mut before = timed.engine.statistics(timed.now).counters;
     for n in 0..400_000_u64 {
         if n == 200_000 {
-            before = timed.engine.statistics().counters;
+            before = timed.engine.statistics(timed.now).counters;
         }
         let blocks = if rng.chance(100) { DISK } else { HOT } / block_size;
         let range = ByteRange::at(rng.below(blocks) * block_size, block_size);
@@ -56,7 +56,7 @@ fn hits(mode: Mode, block_size: u64) -> (f64, u64) {
         timed.answers.clear();
         timed.done.clear();
     }
-    let after = timed.engine.statistics().counters;
+    let after = timed.engine.statistics(timed.now).counters;
     let misses = after.read_misses - before.read_misses;
     let reads = after.reads - before.reads;
     let written = (after.flash_write_bytes - before.flash_write_bytes) >> 20;

@@ -1,8 +1,9 @@
 //! How many flush epochs are destaged, how long each takes, and what destaging without their order would achieve.
 //!
 //! In `strict` order an epoch starts when the one before has completed, so primary storage gets no more at
-//! once than an epoch has. How fast it would be with more is known as far as the destage window has tried
-//! ([`super::window`]): the outstanding writes that it allows, over the latency of a write (Little's law).
+//! once than an epoch has. How fast it would be with more is known as far as it had more: the writes that were
+//! outstanding over the latency of one (Little's law). What the window would allow proves nothing, since storage that is
+//! limited by operations answers the later the more it has. So little is promised: where all epochs are small, nothing.
 
 use super::window::DestageWindow;
 use crate::ids::Nanos;
@@ -10,6 +11,8 @@ use crate::ids::Nanos;
 /// Epochs over which is averaged.
 const EPOCHS: u64 = 16;
 const SECOND: u64 = 1_000_000_000;
+/// Less than this much faster, in percent, is no reason to give up the order.
+const WORTH_PERCENT: u64 = 130;
 
 /// Measures epochs, while there are any.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,11 +54,12 @@ pub struct WithoutOrder {
 }
 
 impl WithoutOrder {
-    /// As far as the window has found out; nothing before the first write.
+    /// As far as is known; nothing where that is not clearly more than what is achieved with order.
     pub fn estimate(window: &DestageWindow) -> WithoutOrder {
-        let (latency, limit) = (window.latency(), u64::from(window.limit()));
+        let (without, with) = (window.writes_per_second_while_busy(), window.writes_per_second());
+        let is_worth_it = with > 0 && without >= with.saturating_mul(WORTH_PERCENT) / 100;
         WithoutOrder {
-            writes_per_second: (limit * SECOND).checked_div(latency.0).unwrap_or(0),
+            writes_per_second: if is_worth_it { without } else { 0 },
             is_at_least: !window.has_found_the_knee(),
         }
     }

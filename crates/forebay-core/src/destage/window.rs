@@ -149,6 +149,8 @@ impl DestageWindow {
         self.errors.on_success();
         let is_held = self.guests.is_binding(now) || self.rate.is_some_and(|r| r.is_binding(now));
         self.meter.on_write(now, latency, bytes, is_held);
+        self.meter.outstanding =
+            averaged(self.meter.outstanding, u64::from(outstanding) << 16, LATENCY_WRITES);
         self.knee.be_careful(self.guests.is_present());
         self.knee.on_write(now, latency, work(bytes), outstanding);
         self.guests.on_write(now, self.meter.bears);
@@ -193,6 +195,23 @@ impl DestageWindow {
     /// True when more outstanding writes than [`DestageWindow::limit`] were tried, and gained nothing.
     pub fn has_found_the_knee(&self) -> bool {
         self.knee.has_climbed()
+    }
+
+    /// True when a write completed at that time or later.
+    pub fn has_written_since(&self, time: u64) -> bool {
+        self.meter.last_write.is_some_and(|last| last.0 >= time)
+    }
+
+    /// Writes per second that primary storage takes while it has writes: those outstanding over the latency of one, as
+    /// both were lately (Little's law); zero before the first.
+    pub fn writes_per_second_while_busy(&self) -> u64 {
+        let outstanding = (u128::from(self.meter.outstanding) * 1_000_000_000) >> 16;
+        outstanding.checked_div(u128::from(self.meter.latency_ns)).unwrap_or(0) as u64
+    }
+
+    /// Writes per second that destaging achieves, pauses between epochs included; zero before it was measured.
+    pub fn writes_per_second(&self) -> u64 {
+        self.meter.writes_per_second
     }
 
     /// What destaging achieves, for the throttle.
@@ -277,8 +296,13 @@ struct Meter {
     began: Nanos,
     bytes: u64,
     work: u64,
+    writes: u64,
     ns_per_page: u64,
+    writes_per_second: u64,
     latency_ns: u64,
+    /// Writes outstanding when one completes, itself included; 16 bits behind the point.
+    outstanding: u64,
+    last_write: Option<Nanos>,
     /// Work per second when neither a rate limit nor reads held destaging back.
     bears: u64,
 }
@@ -286,7 +310,7 @@ struct Meter {
 impl Meter {
     fn on_start(&mut self, now: Nanos) {
         if !self.is_busy {
-            *self = Meter { is_busy: true, began: now, bytes: 0, work: 0, ..*self };
+            *self = Meter { is_busy: true, began: now, bytes: 0, work: 0, writes: 0, ..*self };
         }
     }
 
@@ -296,6 +320,8 @@ impl Meter {
 
     fn on_write(&mut self, now: Nanos, latency: Nanos, bytes: u64, is_held: bool) {
         self.latency_ns = averaged(self.latency_ns, latency.0, LATENCY_WRITES);
+        self.last_write = Some(now);
+        self.writes += 1;
         self.bytes = self.bytes.saturating_add(bytes);
         self.work = self.work.saturating_add(work(bytes));
         let elapsed = now.since(self.began);
@@ -305,11 +331,13 @@ impl Meter {
         }
         let ns_per_page = u128::from(elapsed.0) * u128::from(PAGE) / u128::from(self.bytes);
         self.ns_per_page = averaged(self.ns_per_page, ns_per_page as u64, SAMPLES);
+        let writes = u128::from(self.writes) * 1_000_000_000 / u128::from(elapsed.0);
+        self.writes_per_second = averaged(self.writes_per_second, writes as u64, SAMPLES);
         if !is_held || self.bears == 0 {
             let per_second = u128::from(self.work) * 1_000_000_000 / u128::from(elapsed.0);
             self.bears = averaged(self.bears, per_second as u64, SAMPLES);
         }
-        *self = Meter { began: now, bytes: 0, work: 0, ..*self };
+        *self = Meter { began: now, bytes: 0, work: 0, writes: 0, ..*self };
     }
 }
 

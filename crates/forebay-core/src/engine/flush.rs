@@ -38,6 +38,8 @@ pub(super) struct FlushState {
     /// Flushes that were started, and the number of the last one that succeeded.
     starts: u64,
     succeeded: u64,
+    /// The number of the last flush that failed, or covered what a lost session may have taken.
+    failed: u64,
     /// Acknowledged writes may be lost, and no flush has failed since: the next one has to.
     untold: bool,
     /// A write was acknowledged since the last flush was asked for.
@@ -64,6 +66,7 @@ impl FlushState {
             in_flight: false,
             starts: 0,
             succeeded: 0,
+            failed: 0,
             untold: false,
             fresh: false,
             pending: false,
@@ -186,6 +189,25 @@ impl Engine {
         self.start_io(now, Target::Backend, nothing, IoOp::Flush, IoKind::Flush, actions);
     }
 
+    /// Flushes primary storage for an administrator; which flush covers everything acknowledged before. `None`: what
+    /// is acknowledged is the log's, which flushes what it destages.
+    pub fn flush_primary_storage(&mut self, now: Nanos, actions: &mut Actions) -> Option<u64> {
+        if self.mode.logs() {
+            return None;
+        }
+        let number = self.flush.starts + 1;
+        self.flush.wanted = true;
+        self.start_flush(now, actions);
+        self.run(now, actions);
+        Some(number)
+    }
+
+    /// Whether the flush of that number ended well; `None`: it has not ended.
+    pub fn flushed_primary_storage(&self, number: u64) -> Option<bool> {
+        let FlushState { failed, succeeded, .. } = self.flush;
+        if failed >= number { Some(false) } else { (succeeded >= number).then_some(true) }
+    }
+
     /// True when nothing that was written beside the log is at risk; flushes otherwise.
     pub(super) fn is_flushed_for_log(&mut self, now: Nanos, actions: &mut Actions) -> bool {
         if !self.flush.is_at_risk() {
@@ -214,6 +236,7 @@ impl Engine {
             self.flush.succeeded = self.flush.starts;
         } else {
             self.flush.retry_at = now.plus(RETRY);
+            self.flush.failed = self.flush.starts;
             if let Some(log) = &mut self.log {
                 // Writes that were held for a change of mode go on meanwhile.
                 log.room_changed = true;
@@ -243,6 +266,8 @@ impl Engine {
     pub fn on_session_lost(&mut self, now: Nanos, actions: &mut Actions) {
         self.destage_session_lost();
         if self.flush.is_at_risk() {
+            // Whoever asked for a flush asked for those writes, too, and it may end well without them.
+            self.flush.failed = self.flush.starts + u64::from(self.flush.wanted);
             self.lose_unflushed(IoStatus::IoError, actions);
         }
         self.run(now, actions);

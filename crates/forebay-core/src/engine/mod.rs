@@ -55,7 +55,9 @@ mod zero;
 
 use std::collections::VecDeque;
 
-use crate::action::{Action, Actions, Extent, Io, IoOp, Reply, ReplyData, Source, Target};
+use crate::action::{
+    Action, Actions, DestageFault, Extent, Io, IoOp, Reply, ReplyData, Source, Target,
+};
 use crate::alignment::AlignmentDetector;
 use crate::buffers::BufferPool;
 use crate::config::{Config, FlushSemantics, Mode};
@@ -244,9 +246,11 @@ impl Engine {
             IoKind::DestageRead { run, place, pages } => {
                 let status = self.check_log_pages(place, pages, status, checksums, actions);
                 self.note_destage_read(status, actions);
-                self.on_destage_read(now, run, status, actions);
+                self.on_destage_read(now, run, (DestageFault::LogRead, status), actions);
             }
-            IoKind::DestageBelow { run } => self.on_destage_read(now, run, status, actions),
+            IoKind::DestageBelow { run } => {
+                self.on_destage_read(now, run, (DestageFault::PrimaryStorage, status), actions);
+            }
             IoKind::DestageWrite { run } => self.on_destage_write(now, run, status, actions),
             IoKind::DestageZero { end, memory } => {
                 self.on_destage_zero(now, end, memory, status, actions);
@@ -503,7 +507,7 @@ impl Engine {
             self.advance_ring(now, actions);
             let moved = self.append_waiting(now, actions) || changed || !self.ready.is_empty();
             if !moved && !self.refuse_at_the_end(actions) {
-                return;
+                return self.note_fullness(actions);
             }
             self.run_ready(now, actions);
         }

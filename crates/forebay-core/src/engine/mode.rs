@@ -20,7 +20,8 @@ use crate::ids::Nanos;
 const HOLD_PART: u64 = 64;
 
 impl Engine {
-    /// Asks for a mode; [`Engine::mode`] is it some time later.
+    /// Asks for a mode; [`Engine::mode`] is it some time later. One without log needs everything destaged: if that
+    /// was paused, it goes on.
     ///
     /// # Errors
     /// The mode needs a write log and the disk has none.
@@ -31,10 +32,17 @@ impl Engine {
         actions: &mut Actions,
     ) -> Result<(), super::ConfigError> {
         if mode.logs() && self.log.is_none() {
-            let text = "this mode needs a write log, and the disk has none: give it flash";
+            let text = "this mode needs a write log, and the disk was started without one: start it with \
+                        --write-log SIZE (which needs --flash)";
             return Err(super::ConfigError(text.to_owned()));
         }
         self.config.mode = mode;
+        if self.is_draining()
+            && let Some(destager) = self.destager.as_mut().filter(|destager| destager.paused)
+        {
+            destager.paused = false;
+            actions.list.push(Action::Event(Event::DestagingResumed));
+        }
         if let Some(log) = &mut self.log {
             // What was held for a change that is not wanted any more goes on.
             log.room_changed = true;

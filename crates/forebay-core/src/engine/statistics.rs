@@ -5,15 +5,17 @@ use super::inflight::{IoEntry, IoKind};
 use crate::action::Actions;
 use crate::config::{DestageOrder, FlushSemantics, Mode};
 use crate::destage::epochs::WithoutOrder;
-use crate::destage::window::Limit;
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
 use crate::stats::{LogStatistics, Statistics, TierStatistics, VfrcStatistics};
 use crate::status::IoStatus;
 
+/// A rate that was measured longer ago is not shown as one.
+const LATELY: Nanos = Nanos::from_millis(3_000);
+
 impl Engine {
-    /// A snapshot of everything that is shown of the disk.
-    pub fn statistics(&self) -> Statistics {
+    /// A snapshot of everything that is shown of the disk, as it is `now`: that may be long after the last call.
+    pub fn statistics(&self, now: Nanos) -> Statistics {
         let ram = self.ram.as_ref().map(|ram| TierStatistics {
             state: "active".into(),
             slots: ram.dir.slots().into(),
@@ -31,7 +33,7 @@ impl Engine {
         Statistics {
             mode: name_of(self.config.mode).into(),
             mode_actual: name_of(self.mode).into(),
-            log: self.log_statistics(),
+            log: self.log_statistics(now),
             ring: self.ring_statistics(),
             block_size: self.config.block_size,
             granule_size: self.grid.granule_size(),
@@ -56,21 +58,23 @@ impl Engine {
         self.log.as_ref().is_some_and(|log| log.is_lost)
     }
 
-    /// The write log and its destaging, as they are now; `None` without a log.
-    pub fn log_statistics(&self) -> Option<LogStatistics> {
+    /// The write log and its destaging, as they are `now`; `None` without a log.
+    pub fn log_statistics(&self, now: Nanos) -> Option<LogStatistics> {
         let (log, destager) = (self.log.as_ref()?, self.destager.as_ref()?);
         let state = if log.is_lost {
             "lost: dirty data cannot be read, or not noted as destaged".to_owned()
         } else if let Some(status) = log.failed {
             format!("failed: {status}")
+        } else if self.mode.logs() && destager.paused {
+            "paused".to_owned()
         } else if self.is_draining() {
             "draining".to_owned()
         } else if self.is_kept_from_log() {
             "waiting: primary storage fails its flushes".to_owned()
         } else if !self.mode.logs() {
             "unused".to_owned()
-        } else if destager.paused {
-            "paused".to_owned()
+        } else if self.waits_for_room() {
+            self.full_state(now)
         } else {
             "active".to_owned()
         };
@@ -81,10 +85,11 @@ impl Engine {
             FlushSemantics::Deferred { dirty_age_max } => dirty_age_max,
         };
         let segment = u64::from(config.segment_pages) * PAGE;
+        let is_lately = destager.window.has_written_since(now.0.saturating_sub(LATELY.0));
         let speed = destager.window.destaging().ns_per_page;
+        let speed = if is_lately { speed } else { 0 };
         let without_order = WithoutOrder::estimate(&destager.window);
         let is_clean = self.log_is_clean();
-        let limit = destager.window.limited_by(self.now, self.destage_supply());
         Some(LogStatistics {
             state,
             order: order.map_or("", |(_, name)| name).into(),
@@ -94,7 +99,7 @@ impl Engine {
             used_bytes: if is_clean { 0 } else { u64::from(segments.in_use()) * segment },
             dirty_bytes: self.dirty_bytes(),
             primary_age_ns: match log.ages.oldest() {
-                Some(oldest) if !is_clean => self.now.since(oldest).0,
+                Some(oldest) if !is_clean => now.since(oldest).0,
                 Some(_) | None => 0,
             },
             last_sequence: log.last_sequence().0,
@@ -104,16 +109,17 @@ impl Engine {
             is_durable: log.is_durable(),
             is_clean,
             is_lost: log.is_lost,
+            is_paused: destager.paused,
             outstanding: destager.outstanding,
             outstanding_limit: destager.window.limit(),
             destage_bytes_per_second: (PAGE * 1_000_000_000).checked_div(speed).unwrap_or(0),
             destage_latency_ns: destager.window.latency().0,
-            epochs_per_second: destager.epochs.per_second(),
+            epochs_per_second: if is_lately { destager.epochs.per_second() } else { 0 },
             epoch_ns: destager.epochs.took().0,
             without_order_writes_per_second: without_order.writes_per_second,
             without_order_is_at_least: without_order.is_at_least,
-            limited_by: limit_name(limit).into(),
-            injected_latency_ns: self.throttle_due(self.now, PAGE).since(self.now).0,
+            limited_by: self.destage_limited_by(now).into(),
+            injected_latency_ns: self.throttle_due(now, PAGE).since(now).0,
             writes_waiting: log.wait_room.len() as u64,
         })
     }
@@ -189,16 +195,4 @@ impl Engine {
 
 fn name_of(mode: Mode) -> &'static str {
     Mode::ALL.iter().find(|(known, _)| *known == mode).map_or("", |(_, name)| name)
-}
-
-/// What limits destaging, in a word.
-fn limit_name(limit: Limit) -> &'static str {
-    match limit {
-        Limit::Idle => "nothing to destage",
-        Limit::EpochBound => "epoch-bound",
-        Limit::Storage => "primary storage",
-        Limit::GuestReads => "guest reads",
-        Limit::RateLimit => "max-destage-rate",
-        Limit::Errors => "errors of primary storage",
-    }
 }

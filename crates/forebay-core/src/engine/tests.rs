@@ -11,6 +11,7 @@ mod lost;
 mod order;
 mod reads;
 mod revoke;
+mod shown;
 mod warm;
 mod writes;
 
@@ -349,7 +350,7 @@ impl Rig {
     }
 
     fn counters(&self) -> Counters {
-        self.engine.statistics().counters
+        self.engine.statistics(self.now).counters
     }
 }
 

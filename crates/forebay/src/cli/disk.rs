@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::config::values::{Mode, Name};
+use crate::config::values::{Mode, Name, Span};
 
 /// The commands of `forebay disk`.
 #[derive(Debug, Subcommand)]
@@ -15,11 +15,13 @@ pub enum DiskCommand {
     Show(NamedArgs),
     /// Wait until everything written so far is on primary storage
     #[command(after_help = "\
-The disk destages by itself; this waits for it and shows how far it is. Ctrl-C ends the waiting, nothing else.
+The disk destages by itself; this waits for it and shows how far it is, on standard error: a bar on a terminal, else a line
+every ten seconds. In a mode without log primary storage is flushed. Ctrl-C or --timeout end the waiting, nothing else.
 
-Example:
-  forebay disk flush db")]
-    Flush(NamedArgs),
+Examples:
+  forebay disk flush db
+  forebay disk flush db --timeout 5m --json")]
+    Flush(FlushArgs),
     /// Change settings of a running disk
     Set(SetArgs),
     /// Destage nothing until resumed; writes go on until the write log is full
@@ -96,10 +98,24 @@ pub struct NamedArgs {
     pub common: ControlArgs,
 }
 
+/// `forebay disk flush`.
+#[derive(Debug, Args)]
+pub struct FlushArgs {
+    /// The disk
+    pub disk: Name,
+    /// Wait no longer than this; the exit code is 1 then [default: as long as it takes]
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Span>,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
 /// `forebay disk set`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A change from write-back drains the log first, with the guest at work; 'disk show' tells how far it is.
+A change from write-back drains the log first, with the guest at work; 'disk show' tells how far it is. If destaging is
+paused, it goes on. The next start has the mode of its command line or file again.
 
 Examples:
   forebay disk set db --mode write-through
@@ -110,9 +126,12 @@ pub struct SetArgs {
     /// Use of the cache
     #[arg(long)]
     pub mode: Mode,
-    /// Wait until the disk is in that mode
+    /// Wait until the disk is in that mode, as 'disk flush' does
     #[arg(long)]
     pub wait: bool,
+    /// With --wait: no longer than this; the exit code is 1 then [default: as long as it takes]
+    #[arg(long, value_name = "TIME", requires = "wait")]
+    pub timeout: Option<Span>,
     /// Options of all.
     #[command(flatten)]
     pub common: ControlArgs,

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
 use forebay_core::stats::LogStatistics;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::client::{self, Found};
+use super::progress::Progress;
 use super::table::{count, percent, time};
-use crate::cli::disk::{ControlArgs, DiskCommand, ListArgs, NamedArgs, SetArgs};
-use crate::config::values::Name;
+use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, ListArgs, NamedArgs, SetArgs};
+use crate::config::values::{Name, Span};
 use crate::daemon::api::{DiskInfo, DiskStats, Dropped, VhostUserInfo};
 
 /// Pause between two looks at how far something is.
@@ -50,13 +50,11 @@ async fn list(args: ListArgs) -> Result<()> {
     for found in all {
         let path = format!("/v1/disks/{}", found.disk);
         let info: DiskInfo = client::ask(&found.control, &path).await?;
-        if args.common.json {
-            let _ = writeln!(out, "{}", serde_json::to_string(&info)?);
-            continue;
-        }
-        let (name, size, mode) = (&info.name, rounded(info.size), &info.mode);
-        let detaching = if stats(&found).await?.is_detaching { " (DETACHING)" } else { "" };
-        let _ = writeln!(out, "{name}  {size}  {mode}{detaching}  {}", info.backend);
+        let stats = stats(&found).await?;
+        let _ = match args.common.json {
+            true => writeln!(out, "{}", listed_for_programs(&info, &stats)?),
+            false => writeln!(out, "{}", listed(&info, &stats)),
+        };
     }
     for disk in refused {
         let _ = match args.common.json {
@@ -67,18 +65,52 @@ async fn list(args: ListArgs) -> Result<()> {
     print(&out)
 }
 
+/// A disk in a line: what it is now, and what about it is not as it should be.
+fn listed(info: &DiskInfo, stats: &DiskStats) -> String {
+    let engine = &stats.engine;
+    let mut line = format!("{}  {}  {}", info.name, rounded(info.size), engine.mode_actual);
+    if engine.mode != engine.mode_actual {
+        let _ = write!(line, " ({} was asked for)", engine.mode);
+    }
+    if stats.is_detaching {
+        line += " (DETACHING)";
+    }
+    if let Some(log) = engine.log.as_ref().filter(|log| log.state != "unused" || !log.is_clean) {
+        let _ = write!(line, "  log {}, {} dirty", log.state, rounded(log.dirty_bytes));
+        if log.deferred_ns > 0 {
+            line += "  DEFERRED FLUSHES";
+        }
+    }
+    if stats.primary_storage != "connected" {
+        let _ = write!(line, "  primary storage {}", stats.primary_storage);
+    }
+    line + "  " + &info.backend
+}
+
+/// What was configured, with the mode that is asked for now and the actual one, state and dirty bytes.
+fn listed_for_programs(info: &DiskInfo, stats: &DiskStats) -> Result<serde_json::Value> {
+    let mut shown = serde_json::to_value(info)?;
+    let log = stats.engine.log.as_ref();
+    shown["mode"] = stats.engine.mode.clone().into();
+    shown["is_detaching"] = stats.is_detaching.into();
+    shown["mode_actual"] = stats.engine.mode_actual.clone().into();
+    shown["primary_storage"] = stats.primary_storage.clone().into();
+    shown["log_state"] = log.map(|log| log.state.clone()).into();
+    shown["dirty_bytes"] = log.map_or(0, |log| log.dirty_bytes).into();
+    Ok(shown)
+}
+
 async fn show(args: NamedArgs) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let stats = stats(&found).await?;
     if args.common.json {
         return print(&(serde_json::to_string(&stats)? + "\n"));
     }
-    let info: DiskInfo = client::ask(&found.control, &format!("/v1/disks/{}", found.disk)).await?;
-    print(&describe(&stats, info.evidence.as_deref()))
+    print(&describe(&stats))
 }
 
 /// How a disk is, for people.
-fn describe(stats: &DiskStats, evidence: Option<&str>) -> String {
+fn describe(stats: &DiskStats) -> String {
     let engine = &stats.engine;
     let mut text = format!("disk {}: {}", stats.name, engine.mode_actual);
     if engine.mode != engine.mode_actual {
@@ -94,7 +126,7 @@ fn describe(stats: &DiskStats, evidence: Option<&str>) -> String {
         );
     }
     let _ = writeln!(text, "  primary storage   {}", stats.primary_storage);
-    if let Some(evidence) = evidence {
+    if let Some(evidence) = &stats.evidence {
         let _ = writeln!(text, "  evidence at start {evidence}");
     }
     if let Some(device) = &stats.vhost_user {
@@ -128,8 +160,11 @@ fn describe(stats: &DiskStats, evidence: Option<&str>) -> String {
     );
     let _ = writeln!(
         text,
-        "  destaging         {}/s, {} a write; {} of {} writes outstanding",
-        rounded(log.destage_bytes_per_second),
+        "  destaging         {}, {} a write; {} of {} writes outstanding",
+        match log.destage_bytes_per_second {
+            0 => "nothing lately".to_owned(),
+            rate => format!("{}/s", rounded(rate)),
+        },
         time(log.destage_latency_ns),
         log.outstanding,
         log.outstanding_limit
@@ -175,56 +210,97 @@ fn describe_device(device: &VhostUserInfo, text: &mut String) {
 
 /// What limits destaging, with what could be done.
 fn limit(log: &LogStatistics) -> String {
-    match (log.limited_by.as_str(), log.order.as_str()) {
-        ("epoch-bound", "strict") => format!(
-            "epoch-bound: {} epochs/s at {}; --destage-order window would destage {}{} writes/s",
-            log.epochs_per_second,
-            time(log.epoch_ns),
-            if log.without_order_is_at_least { "at least " } else { "" },
-            log.without_order_writes_per_second
-        ),
-        (limited_by, _) => limited_by.to_owned(),
+    let (limited_by, order) = (log.limited_by.as_str(), log.order.as_str());
+    if (limited_by, order) != ("epoch-bound", "strict") {
+        return limited_by.to_owned();
     }
+    let window = match (log.without_order_writes_per_second, log.without_order_is_at_least) {
+        (0, true) => {
+            "what --destage-order window would gain is not known: primary storage never had more at a time".to_owned()
+        }
+        (0, false) => "--destage-order window would gain little".to_owned(),
+        (writes, at_least) => {
+            let at_least = if at_least { "at least " } else { "" };
+            format!("--destage-order window would destage {at_least}{writes} writes/s")
+        }
+    };
+    format!("epoch-bound: {} epochs/s at {}; {window}", log.epochs_per_second, time(log.epoch_ns))
 }
 
-/// Waits until what is written now is on primary storage.
-async fn flush(args: NamedArgs) -> Result<()> {
+/// Waits until what is written now is on primary storage, durably.
+async fn flush(args: FlushArgs) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let began = Instant::now();
-    let Some(first) = stats(&found).await?.engine.log else {
-        let text = "the disk has no write log: primary storage has everything";
-        return report(&args.common, text, 0, began);
+    let first = stats(&found).await?;
+    let dirty = first.engine.log.as_ref().map_or(0, |log| log.dirty_bytes);
+    let mut progress = Progress::new(&first, args.common.json, began);
+    let work = async {
+        destaged(&found, &mut progress).await?;
+        flushed(&found, &mut progress).await
     };
-    let goal = first.last_sequence;
-    let bar = progress_bar(args.common.json, first.dirty_bytes);
-    loop {
-        let Some(log) = stats(&found).await?.engine.log else { break };
-        if log.is_clean || log.flushed_sequence >= goal {
-            break;
+    in_time(args.timeout, work).await.unwrap_or_else(|_| {
+        let line = progress.line(Instant::now());
+        if args.common.json {
+            let seconds = began.elapsed().as_secs_f64();
+            let result = serde_json::json!({ "clean": false, "reason": line, "seconds": seconds });
+            print(&format!("{result}\n"))?;
         }
-        if log.state == "paused" {
-            bar.abandon();
-            bail!("destaging of '{0}' is paused: forebay disk resume {0}", args.disk);
-        }
-        if log.state.starts_with("lost") {
-            bar.abandon();
-            bail!("the write log of '{}' is {}", args.disk, log.state);
-        }
-        // What is written meanwhile is not waited for.
-        bar.set_position(first.dirty_bytes.saturating_sub(log.dirty_bytes).min(first.dirty_bytes));
-        bar.set_message(log.limited_by);
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    bar.finish_and_clear();
-    report(&args.common, "primary storage has everything", first.dirty_bytes, began)
+        bail!("time is over, and not everything is on primary storage; destaging goes on ({line})")
+    })?;
+    drop(progress);
+    report(&args.common, "primary storage has everything", dirty, began)
 }
 
-fn progress_bar(json: bool, bytes: u64) -> ProgressBar {
-    let target = if json { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let style =
-        "{bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}, {eta} left ({msg})";
-    let style = ProgressStyle::with_template(style).expect("a template that is right");
-    ProgressBar::with_draw_target(Some(bytes), target).with_style(style)
+/// The work ended, or its time did.
+async fn in_time<T>(
+    limit: Option<Span>,
+    work: impl Future<Output = Result<T>>,
+) -> Result<Result<T>, tokio::time::error::Elapsed> {
+    match limit {
+        Some(Span(limit)) => tokio::time::timeout(limit, work).await,
+        None => Ok(work.await),
+    }
+}
+
+/// Waits until the log has nothing of before that primary storage lacks.
+async fn destaged(found: &Found, progress: &mut Progress) -> Result<()> {
+    loop {
+        let now = stats(found).await?;
+        progress.note(&now, Instant::now());
+        let Some(log) = &now.engine.log else { return Ok(()) };
+        if progress.is_reached(log) {
+            return Ok(());
+        }
+        can_go_on(&found.disk, log)?;
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn can_go_on(disk: &str, log: &LogStatistics) -> Result<()> {
+    if log.state.starts_with("lost") {
+        bail!("the write log of '{disk}' is {}", log.state);
+    }
+    if log.is_paused {
+        bail!("destaging of '{disk}' is paused: forebay disk resume {disk}");
+    }
+    Ok(())
+}
+
+/// Has primary storage flushed, where a mode without log leaves that to the guest.
+async fn flushed(found: &Found, progress: &mut Progress) -> Result<()> {
+    let path = format!("/v1/disks/{}/flush", found.disk);
+    let mut ended =
+        std::pin::pin!(client::tell_patiently::<serde_json::Value>(&found.control, &path));
+    loop {
+        tokio::select! {
+            answer = &mut ended => return answer.map(drop),
+            () = tokio::time::sleep(LOOK_EVERY) => {
+                if let Ok(now) = stats(found).await {
+                    progress.note(&now, Instant::now());
+                }
+            }
+        }
+    }
 }
 
 fn report(common: &ControlArgs, text: &str, bytes: u64, began: Instant) -> Result<()> {
@@ -241,9 +317,14 @@ async fn set(args: SetArgs) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let path = format!("/v1/disks/{}/mode?mode={}", found.disk, args.mode);
     let mut now: DiskStats = client::tell(&found.control, &path).await?;
-    while args.wait && now.engine.mode_actual != args.mode.to_string() {
-        tokio::time::sleep(LOOK_EVERY).await;
-        now = stats(&found).await?;
+    if args.wait {
+        let mut progress = Progress::new(&now, args.common.json, Instant::now());
+        let mode = args.mode.to_string();
+        let work = is_in_mode(&found, &mode, &mut progress);
+        now = in_time(args.timeout, work).await.unwrap_or_else(|_| {
+            let line = progress.line(Instant::now());
+            bail!("time is over, and the mode has not changed; it goes on ({line})")
+        })?;
     }
     if args.common.json {
         return print(&(serde_json::to_string(&now)? + "\n"));
@@ -260,6 +341,27 @@ async fn set(args: SetArgs) -> Result<()> {
         rounded(dirty),
         engine.mode
     ))
+}
+
+/// Waits until the disk is in that mode.
+async fn is_in_mode(found: &Found, mode: &str, progress: &mut Progress) -> Result<DiskStats> {
+    loop {
+        let now = stats(found).await?;
+        if now.engine.mode_actual == mode && now.engine.mode == mode {
+            return Ok(now);
+        }
+        if now.engine.mode != mode {
+            bail!("somebody has asked for mode {} of '{}' meanwhile", now.engine.mode, found.disk);
+        }
+        if let Some(log) = &now.engine.log {
+            can_go_on(&found.disk, log)?;
+            if log.state.starts_with("failed") && now.engine.mode_actual == "write-through" {
+                bail!("the write log of '{}' {}: start the disk again", found.disk, log.state);
+            }
+        }
+        progress.note(&now, Instant::now());
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 async fn change(args: NamedArgs, what: &str) -> Result<()> {
@@ -291,20 +393,21 @@ async fn drop_cache(args: NamedArgs) -> Result<()> {
 async fn detach(args: NamedArgs) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let began = Instant::now();
-    let dirty = stats(&found).await?.engine.log.map_or(0, |log| log.dirty_bytes);
+    let first = stats(&found).await?;
+    let dirty = first.engine.log.as_ref().map_or(0, |log| log.dirty_bytes);
+    let mut progress = Progress::new(&first, args.common.json, began);
     let path = format!("/v1/disks/{}/detach", found.disk);
-    let bar = progress_bar(args.common.json, dirty);
     let mut ended =
         std::pin::pin!(client::tell_patiently::<serde_json::Value>(&found.control, &path));
     loop {
         tokio::select! {
             answer = &mut ended => {
-                bar.finish_and_clear();
+                drop(progress);
                 answer?;
                 return report(&args.common, "detached: primary storage has everything", dirty, began);
             }
             _ = tokio::signal::ctrl_c() => {
-                bar.abandon();
+                drop(progress);
                 bail!(
                     "the detach of '{0}' goes on without this command: 'forebay disk show {0}' tells how far it is, \
                      'forebay disk resume {0}' cancels it",
@@ -312,11 +415,8 @@ async fn detach(args: NamedArgs) -> Result<()> {
                 );
             }
             () = tokio::time::sleep(LOOK_EVERY) => {
-                if let Ok(DiskStats { engine, .. }) = stats(&found).await
-                    && let Some(log) = engine.log
-                {
-                    bar.set_position(dirty.saturating_sub(log.dirty_bytes));
-                    bar.set_message(log.limited_by);
+                if let Ok(now) = stats(&found).await {
+                    progress.note(&now, Instant::now());
                 }
             }
         }

@@ -17,6 +17,7 @@ mod demo;
 mod disk;
 mod events;
 mod pool;
+mod progress;
 mod resolve;
 mod run;
 mod stats;

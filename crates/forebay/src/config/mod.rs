@@ -124,6 +124,8 @@ pub struct DiskSpec {
     pub name: Name,
     /// URI of primary storage.
     pub backend: String,
+    /// A setting that was given and would change nothing.
+    pub in_vain: Option<(&'static str, InVain)>,
     /// Use of the cache.
     pub mode: Mode,
     /// Cache block in bytes.
@@ -244,6 +246,7 @@ impl DiskOptions {
         let ram_default = if mode.0.caches() { 1 << 30 } else { 0 };
         let write_log = self.write_log();
         DiskSpec {
+            in_vain: self.in_vain(write_log.as_ref()),
             write_log,
             name,
             backend,
@@ -296,6 +299,40 @@ impl DiskOptions {
     }
 }
 
+impl DiskOptions {
+    /// Settings that were given and would change nothing.
+    fn in_vain(&self, log: Option<&WriteLogSpec>) -> Option<(&'static str, InVain)> {
+        let of_log = [
+            ("destage-order", self.destage_order.is_some()),
+            ("destage-barrier", self.destage_barrier.is_some()),
+            ("max-destage-rate", self.max_destage_rate.is_some()),
+            ("flush-semantics", self.flush_semantics.is_some()),
+        ];
+        let of_deferred = [
+            ("max-dirty-age", self.max_dirty_age.is_some()),
+            ("accept-data-loss", self.accept_data_loss),
+        ];
+        let first = |settings: &[(&'static str, bool)]| {
+            settings.iter().find(|(_, is_given)| *is_given).map(|(name, _)| *name)
+        };
+        let without_log = first(&of_log).or(first(&of_deferred)).filter(|_| log.is_none());
+        let is_honest = log.is_none_or(|log| !log.flush.0);
+        match without_log {
+            Some(name) => Some((name, InVain::WithoutLog)),
+            None => Some((first(&of_deferred).filter(|_| is_honest)?, InVain::WithHonestFlushes)),
+        }
+    }
+}
+
+/// Why a setting would change nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InVain {
+    /// The disk has no write log.
+    WithoutLog,
+    /// Flushes are not deferred.
+    WithHonestFlushes,
+}
+
 impl DiskSpec {
     /// Bytes of flash for cached data: what the write log leaves.
     pub fn flash_cache_bytes(&self) -> u64 {
@@ -332,7 +369,29 @@ impl DiskSpec {
 const WRITE_LOG_MIN: u64 = 4 << 20;
 
 fn check_write_log(disk: &DiskSpec) -> Result<(), String> {
+    match disk.in_vain {
+        Some((setting, InVain::WithoutLog)) => {
+            return Err(format!(
+                "--{setting} is for a disk with a write log, and this one has none: give --mode write-back and --flash, or \
+                 --write-log SIZE"
+            ));
+        }
+        Some((setting, InVain::WithHonestFlushes)) => {
+            return Err(format!(
+                "--{setting} is for deferred flushes, and flushes are honest here: leave it out, or give \
+                 --flush-semantics deferred"
+            ));
+        }
+        None => {}
+    }
     let Some(log) = &disk.write_log else { return Ok(()) };
+    if log.rate_max == Some(0) {
+        return Err(
+            "--max-destage-rate 0 would destage nothing, and the log would fill: give a rate, leave it out for none, or \
+             pause the disk while it runs ('forebay disk pause')"
+                .to_owned(),
+        );
+    }
     let Some(flash) = &disk.flash else {
         return Err("a write log needs flash; give flash PATH:SIZE".to_owned());
     };
@@ -356,7 +415,7 @@ fn check_write_log(disk: &DiskSpec) -> Result<(), String> {
     if log.flush.0 && !log.accepts_data_loss {
         return Err(format!(
             "with deferred flushes a loss of power loses up to {} of writes that the guest has flushed; if that is \
-             agreed to, add accept-data-loss",
+             agreed to, add --accept-data-loss (accept-data-loss = true in a file)",
             Span(log.dirty_age_max)
         ));
     }

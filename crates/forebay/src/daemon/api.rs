@@ -5,7 +5,8 @@
 //!   GET /v1/disks                  [DiskInfo]
 //!   GET /v1/disks/NAME             DiskInfo
 //!   GET /v1/disks/NAME/stats       DiskStats
-//!   POST /v1/disks/NAME/…          mode?mode=M, pause, resume, detach: DiskStats; drop-cache: Dropped
+//!   POST /v1/disks/NAME/…          mode?mode=M, pause, resume, detach: DiskStats; drop-cache: Dropped;
+//!                                  flush: {}, when primary storage is flushed (in a mode with log, at once)
 //!   GET /v1/events[?disk=NAME]     [EventLine]
 //! ```
 //! Errors are `{"error": "…"}` with the HTTP status.
@@ -158,6 +159,9 @@ pub struct DiskStats {
     /// Its vhost-user-blk device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<VhostUserInfo>,
+    /// What spoke at the start for primary storage being what the disk left; `None`: the disk has no flash, or is new.
+    #[serde(default)]
+    pub evidence: Option<String>,
     /// What the engine counts.
     #[serde(flatten)]
     pub engine: Statistics,

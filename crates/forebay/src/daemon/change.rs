@@ -35,7 +35,11 @@ pub(super) async fn pause(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    change(&state, &name, async |index| state.disks[index].pause(true).await).await
+    change(&state, &name, async |index| {
+        has_log(&state, index)?;
+        state.disks[index].pause(true).await
+    })
+    .await
 }
 
 /// Goes on with destaging.
@@ -43,7 +47,39 @@ pub(super) async fn resume(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    change(&state, &name, async |index| state.disks[index].pause(false).await).await
+    change(&state, &name, async |index| {
+        has_log(&state, index)?;
+        state.disks[index].pause(false).await
+    })
+    .await
+}
+
+fn has_log(state: &ControlState, index: usize) -> Result<()> {
+    let has_log = state.daemon.disks[index].write_log_bytes > 0;
+    anyhow::ensure!(has_log, "it has no write log, so there is no destaging to pause or resume");
+    Ok(())
+}
+
+/// Flushes primary storage, for what is acknowledged without a log; answers when it is flushed.
+pub(super) async fn flush(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<String>,
+) -> Response {
+    let index = match state.find(&name) {
+        Ok(index) => index,
+        Err(refusal) => return *refusal,
+    };
+    match state.disks[index].flush().await {
+        Ok(true) => Json(serde_json::json!({})).into_response(),
+        Ok(false) => refuse(
+            StatusCode::BAD_GATEWAY,
+            format!(
+                "disk '{name}': primary storage failed the flush, or was lost meanwhile; what was written since the last \
+                 good flush may be lost ('forebay events {name}' tells more)"
+            ),
+        ),
+        Err(gone) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {gone}")),
+    }
 }
 
 /// Drops what is cached.

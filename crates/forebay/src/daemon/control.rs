@@ -54,6 +54,7 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks/{name}/mode", post(change::set_mode))
         .route("/v1/disks/{name}/pause", post(change::pause))
         .route("/v1/disks/{name}/resume", post(change::resume))
+        .route("/v1/disks/{name}/flush", post(change::flush))
         .route("/v1/disks/{name}/drop-cache", post(change::drop_cache))
         .route("/v1/disks/{name}/detach", post(change::detach))
         .route("/v1/events", get(events))
@@ -150,7 +151,8 @@ impl ControlState {
         match self.disks[index].stats().await {
             Ok(stats) => {
                 let vhost_user = self.vhost_users.get(name).map(|device| device.info());
-                Json(DiskStats { vhost_user, ..stats }).into_response()
+                let evidence = self.daemon.disks[index].evidence.clone();
+                Json(DiskStats { vhost_user, evidence, ..stats }).into_response()
             }
             Err(Gone) => {
                 let error = format!("the shard of disk '{name}' has ended");

@@ -372,7 +372,7 @@ impl Opened {
             mode: spec.mode.to_string(),
             block_size: spec.block_size,
             ram_bytes: spec.ram_bytes,
-            metadata_bytes: self.engine.statistics().metadata_bytes,
+            metadata_bytes: self.engine.statistics(Nanos(0)).metadata_bytes,
             memory_bytes: self.memory.len() as u64,
             memory_huge_bytes: self.memory.huge_bytes() as u64,
             flash: spec.flash.as_ref().map(ToString::to_string),

@@ -46,7 +46,7 @@ impl Disk {
         self.set_mode(now, Mode::WriteThrough)?;
         self.pause(now, false);
         self.detaching = Detaching::Since(mode);
-        let dirty = self.port.engine.log_statistics().map_or(0, |log| log.dirty_bytes);
+        let dirty = self.port.engine.log_statistics(now).map_or(0, |log| log.dirty_bytes);
         let text = format!(
             "it is being detached: {} are to be destaged, and no client may attach; 'forebay disk resume {}' cancels that",
             rounded(dirty),

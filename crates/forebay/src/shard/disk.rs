@@ -161,9 +161,6 @@ impl Disk {
     /// # Errors
     /// What it lacks.
     pub(super) fn set_mode(&mut self, now: Nanos, mode: Mode) -> Result<(), String> {
-        if self.port.engine.config().mode == mode {
-            return Ok(());
-        }
         self.port
             .engine
             .set_mode(now, mode, &mut self.port.actions)
@@ -173,6 +170,16 @@ impl Disk {
     /// Stops destaging, or goes on.
     pub(super) fn pause(&mut self, now: Nanos, pause: bool) {
         self.port.engine.pause_destaging(now, pause, &mut self.port.actions);
+    }
+
+    /// Begins to flush primary storage; the number to ask [`Disk::flushed`] for. `None`: what is acknowledged is the log's.
+    pub(crate) fn flush(&mut self, now: Nanos) -> Option<u64> {
+        self.port.engine.flush_primary_storage(now, &mut self.port.actions)
+    }
+
+    /// Whether that flush ended well; `None`: it has not ended.
+    pub(crate) fn flushed(&self, number: u64) -> Option<bool> {
+        self.port.engine.flushed_primary_storage(number)
     }
 
     /// Begins to drop what is cached.
@@ -368,7 +375,7 @@ impl Disk {
     pub(crate) fn drained(&self) -> Option<Drained> {
         match self.ending {
             Ending::Done(status) => {
-                let statistics = self.port.engine.statistics();
+                let statistics = self.port.engine.statistics(Nanos(0));
                 let log = statistics.log.map(|log| LogEnd {
                     is_durable: log.is_durable,
                     is_clean: log.is_clean,
@@ -395,7 +402,11 @@ impl Disk {
     }
 
     /// How the disk is, with so many clients, of which some wait.
-    pub(crate) fn stats(&self, clients: usize, waiting: usize) -> DiskStats {
+    pub(crate) fn stats(&self, now: Nanos, clients: usize, waiting: usize) -> DiskStats {
+        let mut engine = self.port.engine.statistics(now);
+        if let (Some(log), Some(_)) = (&mut engine.log, self.backend.trouble()) {
+            log.note_primary_storage_lost();
+        }
         let primary_storage = match self.backend.trouble() {
             None => "connected".to_owned(),
             Some(why) => format!("lost: {why}; I/O waits"),
@@ -408,7 +419,8 @@ impl Disk {
             sessions_lost: self.sessions_lost,
             is_detaching: self.is_detaching(),
             vhost_user: None,
-            engine: self.port.engine.statistics(),
+            evidence: None,
+            engine,
         }
     }
 
@@ -576,7 +588,7 @@ impl Disk {
 
     /// True when all that is missing is primary storage's, and the log will write it there again.
     fn is_safe_in_log(&self) -> bool {
-        let statistics = self.port.engine.statistics();
+        let statistics = self.port.engine.statistics(Nanos(0));
         let is_durable = statistics.log.is_some_and(|log| log.is_durable);
         self.port.engine.mode().logs() && is_durable && statistics.requests_in_flight == 0
     }

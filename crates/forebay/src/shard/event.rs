@@ -1,6 +1,6 @@
 //! The engine's events in words for an operator.
 
-use forebay_core::action::Event;
+use forebay_core::action::{DestageFault, Event};
 use forebay_core::config::Mode;
 
 use crate::daemon::events::Severity;
@@ -83,9 +83,30 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
                 range.start, range.end
             ),
         ),
-        Event::DestageFailed { status } => (
+        Event::DestageFailed { fault, status } => {
+            let what = match fault {
+                DestageFault::PrimaryStorage => "met an error of primary storage",
+                DestageFault::LogRead => "could not read the write log on flash",
+                DestageFault::Note => "could not note on flash how far it is",
+            };
+            (Severity::Warning, format!("destaging {what} ({status:?}); it is tried again"))
+        }
+        Event::DestagingResumed => (
             Severity::Warning,
-            format!("destaging met an error of primary storage ({status:?}); it is tried again"),
+            "destaging was paused and goes on: the change of mode needs everything destaged".to_owned(),
+        ),
+        Event::LogThrottles => (
+            Severity::Warning,
+            "the write log fills: writers are slowed to the speed of destaging; 'forebay disk show' tells what limits it"
+                .to_owned(),
+        ),
+        Event::LogFull => (
+            Severity::Error,
+            "the write log is full: writers wait for destaging; 'forebay disk show' tells what limits it".to_owned(),
+        ),
+        Event::LogHasRoom => (
+            Severity::Info,
+            "the write log has room again: writers are not slowed any more".to_owned(),
         ),
         Event::ModeChanged { mode } => {
             let name = Mode::ALL.iter().find(|(known, _)| *known == mode).map_or("", |(_, n)| n);

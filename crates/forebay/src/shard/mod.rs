@@ -71,6 +71,8 @@ pub(crate) enum Command {
     SetMode(u32, Mode, oneshot::Sender<Result<(), String>>),
     /// Stop destaging a disk (true) or go on.
     Pause(u32, bool, oneshot::Sender<Result<(), String>>),
+    /// Flush primary storage of a disk; answered when it has, or could not.
+    Flush(u32, oneshot::Sender<bool>),
     /// Drop what a disk has cached.
     DropCache(u32, oneshot::Sender<Dropped>),
     /// Let a disk be destaged, and end it; answered when it has ended.
@@ -293,6 +295,16 @@ impl DiskHandle {
         receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
     }
 
+    /// Flushes primary storage, for what is acknowledged without a log; false when it could not.
+    ///
+    /// # Errors
+    /// The shard, or the disk, has ended.
+    pub async fn flush(&self) -> Result<bool, Gone> {
+        let (answer, receiver) = oneshot::channel();
+        self.send(Command::Flush(self.number, answer))?;
+        receiver.await.map_err(|_| Gone)
+    }
+
     /// Drops what is cached of the disk.
     ///
     /// # Errors
@@ -348,6 +360,7 @@ impl std::fmt::Debug for Command {
             Command::Wake(..) => "Wake",
             Command::SetMode(..) => "SetMode",
             Command::Pause(..) => "Pause",
+            Command::Flush(..) => "Flush",
             Command::DropCache(..) => "DropCache",
             Command::Detach(..) => "Detach",
             Command::Drain(..) => "Drain",

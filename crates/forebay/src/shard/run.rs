@@ -36,6 +36,8 @@ pub(crate) struct Shard {
     draining: Option<oneshot::Sender<Vec<Drained>>>,
     detaching: Vec<(u32, oneshot::Sender<Result<Drained, String>>)>,
     dropping: Vec<(u32, oneshot::Sender<Dropped>)>,
+    /// With the number of the flush that each waits for.
+    flushing: Vec<(u32, u64, oneshot::Sender<bool>)>,
     events: EventSender,
 }
 
@@ -73,6 +75,7 @@ impl Shard {
             draining: None,
             detaching: Vec::new(),
             dropping: Vec::new(),
+            flushing: Vec::new(),
             events,
         }
     }
@@ -104,6 +107,7 @@ impl Shard {
             self.turn(now);
             self.answer_detached();
             self.answer_dropped();
+            self.answer_flushed();
             if self.draining.is_some() && self.answer_drained() {
                 return Ok(());
             }
@@ -233,7 +237,7 @@ impl Shard {
                 let clients = self.clients.count_of(DiskId(disk));
                 let waiting = self.clients.waiting_of(DiskId(disk));
                 if let Some(disk) = self.disks.0.get(disk as usize) {
-                    let _ = answer.send(disk.stats(clients, waiting));
+                    let _ = answer.send(disk.stats(now, clients, waiting));
                 }
             }
             Command::Leased(disk, leased) => {
@@ -260,6 +264,14 @@ impl Shard {
             Command::Pause(disk, pause, answer) => {
                 if let Some(disk) = self.disks.0.get_mut(disk as usize) {
                     let _ = answer.send(disk.change_pause(now, pause));
+                }
+            }
+            Command::Flush(number, answer) => {
+                if let Some(disk) = self.disks.0.get_mut(number as usize) {
+                    match disk.flush(now) {
+                        Some(flush) => self.flushing.push((number, flush, answer)),
+                        None => drop(answer.send(true)),
+                    }
                 }
             }
             Command::DropCache(number, answer) => {
@@ -325,6 +337,18 @@ impl Shard {
                     let _ = answer.send(dropped);
                 }
             }
+        }
+    }
+
+    /// Answers those who wait for a flush of primary storage; who asked a disk that has ended hears that it has.
+    fn answer_flushed(&mut self) {
+        let disks = &self.disks.0;
+        self.flushing.retain(|(number, _, _)| !disks[*number as usize].is_done());
+        let ended = |number: u32, flush: u64| disks[number as usize].flushed(flush);
+        for (number, flush, answer) in
+            self.flushing.extract_if(.., |(number, flush, _)| ended(*number, *flush).is_some())
+        {
+            let _ = answer.send(ended(number, flush) == Some(true));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Progress;
 use super::revoke::Revocation;
-use crate::action::{Action, Actions, Event, IoOp, Target};
+use crate::action::{Action, Actions, DestageFault, Event, IoOp, Target};
 use crate::engine::Engine;
 use crate::engine::inflight::IoKind;
 use crate::geometry::ByteRange;
@@ -67,6 +67,7 @@ impl Engine {
         let (done, position) = destager.flushing.take().expect("a flush of this session");
         if status.is_ok() {
             (destager.flushed, destager.tail) = (done, position);
+            destager.fault = None;
             self.destager().flushed_changes = self.cache_changes();
             let log = self.log.as_mut().expect("there is a log");
             let last = log.last_sequence();
@@ -76,8 +77,10 @@ impl Engine {
         }
         // What the failed flush may have lost is written again.
         self.counters.destage_errors += 1;
-        actions.list.push(Action::Event(Event::DestageFailed { status }));
+        let fault = DestageFault::PrimaryStorage;
+        actions.list.push(Action::Event(Event::DestageFailed { fault, status }));
         let destager = self.destager();
+        destager.fault = Some(fault);
         destager.redo = true;
         destager.batch.fail();
         destager.retry_at = now.plus(destager.pause);
@@ -130,14 +133,17 @@ impl Engine {
         if status.is_ok() {
             destager.noted = noting;
             destager.note_failures = 0;
+            destager.fault.take_if(|fault| *fault == DestageFault::Note);
             return;
         }
         destager.note_failures += 1;
         // Without notes nothing is destaged: try again, as after an error of primary storage.
         let is_hopeless = destager.note_failures >= NOTE_FAILURES_MAX;
         self.counters.destage_errors += 1;
-        actions.list.push(Action::Event(Event::DestageFailed { status }));
+        let fault = DestageFault::Note;
+        actions.list.push(Action::Event(Event::DestageFailed { fault, status }));
         let destager = self.destager();
+        destager.fault = Some(fault);
         destager.retry_at = now.plus(destager.pause);
         destager.pause = Nanos(destager.pause.0 * 2).min(super::RETRY_MAX);
         let has_failed = self.log.as_ref().expect("there is a log").failed.is_some();

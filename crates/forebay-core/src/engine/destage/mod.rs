@@ -25,12 +25,13 @@
 mod batch;
 mod finish;
 mod keep;
+mod limit;
 mod revoke;
 mod run;
 
 use std::collections::VecDeque;
 
-use crate::action::{Action, Actions, Event};
+use crate::action::{Action, Actions, DestageFault, Event};
 use crate::buffers::BufferPool;
 use crate::config::{DestageOrder, WriteLogConfig};
 use crate::destage::epochs::Epochs;
@@ -103,6 +104,8 @@ pub(super) struct Destager {
     /// Not before this time: an error is a moment ago.
     retry_at: Nanos,
     pause: Nanos,
+    /// What failed last, until it succeeds.
+    fault: Option<DestageFault>,
     /// Writes and zeroes of primary storage under way.
     pub(super) outstanding: u32,
     /// Since when the oldest record that is not destaged has been waiting.
@@ -163,6 +166,7 @@ impl Destager {
             redo: false,
             retry_at: Nanos(0),
             pause: RETRY_MIN,
+            fault: None,
             outstanding: 0,
             oldest: Nanos::NEVER,
             zeroes_by_writing: false,
@@ -283,12 +287,19 @@ impl Engine {
     }
 
     /// An I/O of a batch failed: what is not done is tried again after a pause.
-    fn fail_batch(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
+    fn fail_batch(
+        &mut self,
+        now: Nanos,
+        fault: DestageFault,
+        status: IoStatus,
+        actions: &mut Actions,
+    ) {
         self.counters.destage_errors += 1;
         let destager = self.destager();
         destager.window.on_error(now);
+        destager.fault = Some(fault);
         if !destager.batch.has_failed() {
-            actions.list.push(Action::Event(Event::DestageFailed { status }));
+            actions.list.push(Action::Event(Event::DestageFailed { fault, status }));
         }
         let destager = self.destager();
         destager.batch.fail();
@@ -311,7 +322,7 @@ impl Engine {
         destager.flushed >= log.last_sequence()
     }
 
-    fn fill(&self) -> Fill {
+    pub(super) fn fill(&self) -> Fill {
         let log = self.log.as_ref().expect("there is a log");
         let capacity = log.segments.pages_max() * PAGE;
         // What was destaged and is not free yet takes room, too, but comes back with the next flush.
@@ -319,7 +330,7 @@ impl Engine {
     }
 
     /// True when writers are slowed.
-    fn is_throttled(&self) -> bool {
+    pub(super) fn is_throttled(&self) -> bool {
         let destager = self.destager.as_ref().expect("a log has a destager");
         destager.throttle.excess(self.fill()) > 0.0
     }

@@ -9,7 +9,7 @@
 //! blocks larger than a sector that page is filled from primary storage first, and written whole.
 
 use super::ZEROES_PIECE_MAX;
-use crate::action::{Action, Actions, IoOp, Span, Target};
+use crate::action::{Action, Actions, DestageFault, IoOp, Span, Target};
 use crate::engine::Engine;
 use crate::engine::inflight::IoKind;
 use crate::geometry::{ByteRange, PAGE, SECTOR};
@@ -43,7 +43,7 @@ pub(super) struct Run {
     is_read: bool,
     bytes: u64,
     started: Nanos,
-    failed: Option<IoStatus>,
+    failed: Option<(DestageFault, IoStatus)>,
 }
 
 impl Engine {
@@ -150,7 +150,7 @@ impl Engine {
             destager.outstanding -= 1;
             destager.memory.give(first, pages);
             if !status.is_ok() {
-                self.fail_batch(now, status, actions);
+                self.fail_batch(now, DestageFault::PrimaryStorage, status, actions);
             }
             return;
         }
@@ -182,8 +182,9 @@ impl Engine {
             // It cannot after all: from now on they are written.
             destager.zeroes_by_writing = true;
         } else if !status.is_ok() {
-            self.fail_batch(now, status, actions);
+            self.fail_batch(now, DestageFault::PrimaryStorage, status, actions);
         } else if !destager.redo {
+            destager.fault = None;
             destager.batch.advance_zero(end);
             self.counters.destage_writes += 1;
         }
@@ -347,25 +348,25 @@ impl Engine {
             .then(|| (ram.memory(slot, piece.offset, piece.len), lead_of(log.index.grid(), range)))
     }
 
-    /// The log, or what is below a page in parts, was read for a run; or not.
+    /// The log, or what is below a page in parts, was read for a run; or not, which is the fault of `of`.
     pub(in crate::engine) fn on_destage_read(
         &mut self,
         now: Nanos,
         run: Key,
-        status: IoStatus,
+        (of, status): (DestageFault, IoStatus),
         actions: &mut Actions,
     ) {
         let entry = &mut self.destager().runs[run];
         entry.outstanding -= 1;
         if !status.is_ok() {
-            entry.failed.get_or_insert(status);
+            entry.failed.get_or_insert((of, status));
         }
         if entry.outstanding > 0 {
             return;
         }
         entry.is_read = true;
-        if let Some(status) = entry.failed {
-            self.fail_batch(now, status, actions);
+        if let Some((fault, status)) = entry.failed {
+            self.fail_batch(now, fault, status, actions);
         }
         self.write_runs(now, actions);
     }
@@ -450,7 +451,7 @@ impl Engine {
         let entry = &mut destager.runs[run];
         entry.outstanding -= 1;
         if !status.is_ok() {
-            entry.failed.get_or_insert(status);
+            entry.failed.get_or_insert((DestageFault::PrimaryStorage, status));
         }
         if entry.outstanding > 0 {
             return;
@@ -464,11 +465,12 @@ impl Engine {
                 destager.window.on_write(now, now.since(started), bytes, under_way);
                 destager.batch.note_done(items);
                 destager.pause = super::RETRY_MIN;
+                destager.fault = None;
                 self.end_run(run);
             }
-            Some(status) => {
+            Some((fault, status)) => {
                 self.end_run(run);
-                self.fail_batch(now, status, actions);
+                self.fail_batch(now, fault, status, actions);
             }
         }
     }

@@ -28,6 +28,7 @@ pub(super) mod acknowledge;
 mod age;
 mod append;
 mod commit;
+mod fullness;
 mod read;
 mod refuse;
 mod restore;
@@ -142,6 +143,8 @@ pub(super) struct WriteLog {
     pub forgets_when_clean: bool,
     /// Everything is to become durable: the disk is shutting down.
     closing: bool,
+    /// How full it is, as it was told.
+    fullness: fullness::Fullness,
 }
 
 impl WriteLog {
@@ -210,6 +213,7 @@ impl WriteLog {
             is_lost: false,
             forgets_when_clean: false,
             closing: false,
+            fullness: fullness::Fullness::default(),
             config,
         }
     }

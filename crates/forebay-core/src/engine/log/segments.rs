@@ -189,6 +189,12 @@ impl Segments {
         if waits { self.lease_after } else { Nanos::NEVER }
     }
 
+    /// True when there is no further segment to be had: the log has all that it may, or the pool has none.
+    pub(in crate::engine) fn can_have_no_more(&self) -> bool {
+        let is_refused = self.lease_after > Nanos(0) && !self.leasing;
+        self.spare.is_empty() && (self.leased() >= self.max || is_refused)
+    }
+
     fn lacks_spare(&self) -> bool {
         !self.leasing && self.spare.is_empty() && self.leased() < self.max
     }
@@ -196,9 +202,7 @@ impl Segments {
     /// A lease that was asked for came, or not.
     pub(in crate::engine) fn on_leased(&mut self, now: Nanos, id: Option<(SegmentId, u64)>) {
         self.leasing = false;
-        if id.is_none() {
-            self.lease_after = now.plus(LEASE_PAUSE);
-        }
+        self.lease_after = if id.is_none() { now.plus(LEASE_PAUSE) } else { Nanos(0) };
         self.spare.extend(id);
     }
 

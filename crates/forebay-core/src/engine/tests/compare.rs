@@ -37,7 +37,7 @@ impl Rig {
 
     fn no_memory_is_lost(&mut self) {
         self.settle_log();
-        let statistics = self.engine.statistics();
+        let statistics = self.engine.statistics(self.now);
         assert_eq!(statistics.buffer_bytes, statistics.buffer_bytes_free);
         assert!(self.engine.is_idle());
     }
@@ -76,7 +76,7 @@ fn what_differs_is_told_where_and_nothing_changes() {
     let counters = rig.counters();
     assert_eq!((counters.miscompares, counters.compare_and_writes), (4, 0));
     assert_eq!((counters.requests_failed, counters.writes, counters.backend_writes), (0, 0, 0));
-    assert_eq!(rig.engine.statistics().latency.compare_and_write.count, 4);
+    assert_eq!(rig.engine.statistics(rig.now).latency.compare_and_write.count, 4);
     rig.no_memory_is_lost();
 }
 
@@ -259,7 +259,7 @@ fn it_waits_for_the_commit_in_flight_and_its_own_and_for_nothing_else() {
     rig.complete(1, IoStatus::Ok);
     assert!(rig.reply(4).1.is_ok());
     assert_eq!(rig.drawn(), ["W 65536+4096"]);
-    assert_eq!(rig.engine.statistics().latency.compare_and_write.count, 0, "not sent yet");
+    assert_eq!(rig.engine.statistics(rig.now).latency.compare_and_write.count, 0, "not sent yet");
     rig.settle_log();
     assert_eq!(rig.backend[4096..4608], [70; 512]);
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::{DestageOrder, FlashAdmission, FlushSemantics};
 
 /// A rig with a first segment, and the log's I/O answered by [`Rig::log`].
-fn rig(config: Config) -> Rig {
+pub(super) fn rig(config: Config) -> Rig {
     let mut rig = Rig::new(config);
     // Primary storage is flushed before the log answers for it.
     rig.tick(0);
@@ -15,7 +15,7 @@ fn rig(config: Config) -> Rig {
 
 impl Rig {
     /// Ends all I/O on the log, and grants leases; I/O on primary storage stays.
-    fn log(&mut self) {
+    pub(super) fn log(&mut self) {
         loop {
             self.grant();
             let Some(index) = self.pending.iter().position(|io| io.target == Target::Log) else {
@@ -265,7 +265,7 @@ fn writes_are_not_held_for_a_mode_that_primary_storage_keeps_from_by_failing_its
         rig.settle();
         assert_eq!(rig.reply(10 + round).1, IoStatus::Ok);
         assert_eq!(rig.reply(20 + round).1, IoStatus::Ok, "in the pause, too");
-        let statistics = rig.engine.statistics();
+        let statistics = rig.engine.statistics(rig.now);
         assert_eq!(
             (&statistics.mode[..], &statistics.mode_actual[..]),
             ("write-back", "write-through")
@@ -276,7 +276,7 @@ fn writes_are_not_held_for_a_mode_that_primary_storage_keeps_from_by_failing_its
     }
     rig.settle_log();
     assert_eq!(rig.engine.mode(), Mode::WriteBack);
-    assert_eq!(rig.engine.statistics().log.expect("a log").state, "active");
+    assert_eq!(rig.engine.statistics(rig.now).log.expect("a log").state, "active");
 }
 
 fn deferred() -> Config {
@@ -295,7 +295,7 @@ fn a_disk_with_deferred_flushes_destages_before_it_ends() {
     assert!(rig.engine.destages_at_end());
     rig.settle_log();
     assert!(!rig.engine.destages_at_end() && rig.engine.is_idle());
-    assert!(rig.engine.statistics().log.expect("a log").is_clean);
+    assert!(rig.engine.statistics(rig.now).log.expect("a log").is_clean);
     assert_eq!(rig.backend[0], 7);
 }
 
@@ -309,7 +309,7 @@ fn a_disk_with_deferred_flushes_keeps_its_log_when_primary_storage_is_away_at_th
     rig.run_actions();
     rig.settle_log();
     assert!(!rig.engine.destages_at_end() && rig.engine.is_idle());
-    let log = rig.engine.statistics().log.expect("a log");
+    let log = rig.engine.statistics(rig.now).log.expect("a log");
     assert!(log.is_durable && !log.is_clean);
     assert_ne!(rig.backend[0], 7);
 }
@@ -371,7 +371,7 @@ fn a_write_cancels_destaged_bytes_on_their_way_to_flash() {
     rig.write_with(3, 8192, 4096, 3, true);
     rig.log();
     rig.complete(fill, IoStatus::Ok);
-    assert_eq!(rig.engine.statistics().vfrc.num_blocks_currently_cached, 0);
+    assert_eq!(rig.engine.statistics(rig.now).vfrc.num_blocks_currently_cached, 0);
     rig.settle_log();
     rig.expect_bytes(8192, 4096, 3);
 }

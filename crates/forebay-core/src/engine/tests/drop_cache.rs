@@ -34,7 +34,7 @@ impl Rig {
 }
 
 fn blocks_cached(rig: &Rig) -> u64 {
-    rig.engine.statistics().vfrc.num_blocks_currently_cached
+    rig.engine.statistics(rig.now).vfrc.num_blocks_currently_cached
 }
 
 #[test]

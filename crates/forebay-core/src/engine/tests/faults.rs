@@ -17,7 +17,7 @@ fn warm_flash(config: Config) -> Rig {
     let mut rig = Rig::new(config);
     rig.read(1, 0, 4096);
     rig.settle();
-    assert_eq!(rig.engine.statistics().flash.slots_used, 1);
+    assert_eq!(rig.engine.statistics(rig.now).flash.slots_used, 1);
     rig
 }
 
@@ -100,7 +100,7 @@ fn flash_that_keeps_failing_is_given_up_and_ram_goes_on() {
         rig.sent();
     }
     assert!(rig.events.contains(&Event::FlashFailed { status: IoStatus::IoError }));
-    assert_eq!(rig.engine.statistics().flash.state, "failed: I/O error");
+    assert_eq!(rig.engine.statistics(rig.now).flash.state, "failed: I/O error");
     rig.expect_bytes(63 * 4096, 4096, 63);
     assert_eq!(rig.counters().read_hits_ram, 1);
 }

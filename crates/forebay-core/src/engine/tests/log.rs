@@ -496,7 +496,7 @@ fn a_request_longer_than_the_log_goes_through_it() {
 fn a_writer_that_waits_for_room_waits_as_long_as_primary_storage_is_away() {
     let mut rig = rig(with_log());
     let mut tag = 0;
-    while rig.engine.statistics().log.expect("a log").writes_waiting == 0 {
+    while rig.engine.statistics(rig.now).log.expect("a log").writes_waiting == 0 {
         rig.write(tag, tag % 200 * 4096, 4096, tag as u8);
         rig.commit();
         tag += 1;

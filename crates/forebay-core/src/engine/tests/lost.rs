@@ -41,7 +41,7 @@ fn fail_reads_of_the_log(rig: &mut Rig, writes: IoStatus) {
         }
         rig.tick(10_000);
     }
-    let state = rig.engine.statistics().log.expect("a log").state;
+    let state = rig.engine.statistics(rig.now).log.expect("a log").state;
     assert!(state.starts_with("lost"), "{state}");
 }
 

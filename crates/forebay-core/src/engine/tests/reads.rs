@@ -60,7 +60,7 @@ fn pass_through_reads_what_was_asked_for_and_keeps_nothing() {
             assert_eq!(rig.drawn(), ["R 512+1024"]);
             rig.settle();
         }
-        assert_eq!(rig.engine.statistics().ram.slots_used, 0);
+        assert_eq!(rig.engine.statistics(rig.now).ram.slots_used, 0);
     }
 }
 
@@ -71,7 +71,7 @@ fn a_long_sequential_stream_is_not_admitted() {
         rig.read(i, i * 4096, 4096);
         rig.settle();
     }
-    assert_eq!(rig.engine.statistics().ram.slots_used, 4);
+    assert_eq!(rig.engine.statistics(rig.now).ram.slots_used, 4);
     assert_eq!(rig.counters().reads_bypassed, 12);
 }
 

@@ -323,14 +323,14 @@ fn the_ring_goes_round_and_still_says_everything() {
             }
         }
     }
-    let last = rig.engine.statistics().ring.expect("a ring").last_page;
+    let last = rig.engine.statistics(rig.now).ring.expect("a ring").last_page;
     assert!(last > 2 * u64::from(rig.engine.config().ring.expect("a ring").pages), "{last}");
 }
 
 /// A rig whose ring has pages `1..=last`, one batch each.
 fn with_pages(last: u64) -> Rig {
     let mut rig = Rig::new(with_ring(16));
-    let of = |rig: &Rig| rig.engine.statistics().ring.expect("a ring").last_page;
+    let of = |rig: &Rig| rig.engine.statistics(rig.now).ring.expect("a ring").last_page;
     rig.settle_ring();
     let mut block = 0;
     while of(&rig) < last {
@@ -344,7 +344,7 @@ fn with_pages(last: u64) -> Rig {
 #[test]
 fn a_page_that_was_durable_and_is_gone_makes_the_cache_cold() {
     let rig = with_pages(8);
-    let last = rig.engine.statistics().ring.expect("a ring").last_page;
+    let last = rig.engine.statistics(rig.now).ring.expect("a ring").last_page;
     assert!(rig.restarted().is_ok());
     for page in 1..=last {
         let mut torn = with_pages(8);
@@ -364,7 +364,7 @@ fn a_page_that_was_durable_and_is_gone_makes_the_cache_cold() {
 #[test]
 fn pages_beyond_a_gap_never_count_again() {
     let rig = with_pages(8);
-    let last = rig.engine.statistics().ring.expect("a ring").last_page;
+    let last = rig.engine.statistics(rig.now).ring.expect("a ring").last_page;
     // The last page but one is lost, and was not known to be durable: a batch of two, torn.
     let mut torn = with_pages(8);
     let durable = last - 2;
@@ -380,7 +380,7 @@ fn pages_beyond_a_gap_never_count_again() {
     next.fill(200..201);
     next.tick(1_000);
     next.settle();
-    assert_eq!(next.engine.statistics().ring.expect("a ring").last_page, last - 1);
+    assert_eq!(next.engine.statistics(next.now).ring.expect("a ring").last_page, last - 1);
     let (_, second) = next.restarted().expect("warm");
     assert_eq!(second.found, first.found + 1);
 }
@@ -403,7 +403,7 @@ fn flushed_is_noted_after_the_ring_knows_what_the_log_dropped() {
     let mut recorded = None;
     for _ in 0..200 {
         rig.grant();
-        let last = rig.engine.statistics().ring.expect("a ring").last_page;
+        let last = rig.engine.statistics(rig.now).ring.expect("a ring").last_page;
         if rig.drawn().iter().any(|io| io == "F 0+0") {
             recorded = Some(last);
         }
@@ -442,7 +442,7 @@ fn a_cache_is_dropped_only_when_a_restart_does_not_find_it_either() {
         rig.tick(0);
     }
     // Everything is dropped, and the ring is being told.
-    assert_eq!(rig.engine.statistics().vfrc.num_blocks_currently_cached, 0);
+    assert_eq!(rig.engine.statistics(rig.now).vfrc.num_blocks_currently_cached, 0);
     assert_eq!(rig.engine.dropped(), None);
     assert_eq!(rig.restarted().expect("warm").1.found, 8);
     rig.settle();

@@ -126,7 +126,7 @@ fn write_around_drops_what_it_overlaps_and_keeps_nothing() {
     rig.write(2, 4096, 512, 77);
     rig.write(3, 16384, 4096, 78);
     rig.settle();
-    assert_eq!(rig.engine.statistics().ram.slots_used, 1);
+    assert_eq!(rig.engine.statistics(rig.now).ram.slots_used, 1);
     rig.expect_bytes(4096, 512, 77);
     rig.expect_bytes(16384, 4096, 78);
 }

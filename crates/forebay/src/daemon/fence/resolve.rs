@@ -9,6 +9,7 @@ use forebay_backends::{Look, OpenOptions, Uri, Witness};
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
+use forebay_io::file::{FileError, FileErrorKind};
 use serde::Serialize;
 
 use super::sidecar::{self, Found};
@@ -49,14 +50,22 @@ pub struct Shown {
     sidecar: String,
 }
 
+/// Somebody has it locked.
+fn is_in_use(error: &anyhow::Error) -> bool {
+    let is_lock = |cause: &FileError| cause.kind() == FileErrorKind::InUse;
+    error.chain().any(|cause| cause.downcast_ref::<FileError>().is_some_and(is_lock))
+}
+
 impl Sides {
     /// Opens the pool at `path` and the primary storage of its disk `name`, and looks at both.
     ///
     /// # Errors
     /// One of them cannot be opened, or is in use.
     pub fn open(path: &Path, name: &str) -> Result<Sides> {
-        let pool = Pool::open_existing(path)
-            .context("the disk must not be served meanwhile: stop its daemon first")?;
+        let pool = Pool::open_existing(path).map_err(|error| match is_in_use(&error) {
+            true => error.context("the disk must not be served meanwhile: stop its daemon first"),
+            false => error,
+        })?;
         let number = pool.find(name).with_context(|| {
             let names = pool.names().join(", ");
             format!("the pool {} has no disk '{name}'; it has: {names}", path.display())

@@ -119,7 +119,19 @@ impl PoolFile {
         }
         match rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
-            Err(rustix::io::Errno::OPNOTSUPP) => Ok(rustix::fs::ftruncate(&self.fd, len)?),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                // As on some FUSE file systems. Where the size is given, as a file of nbdfuse has it, it may do.
+                if self.size().is_ok_and(|size| size >= len) {
+                    return Ok(());
+                }
+                rustix::fs::ftruncate(&self.fd, len).with_context(|| {
+                    format!(
+                        "the file system of the flash {shown} can neither allocate nor grow a file (to {}); put it on \
+                         another file system, or make it a block device",
+                        rounded(len)
+                    )
+                })
+            }
             Err(error) => Err(anyhow::Error::new(error)
                 .context(format!("cannot allocate {} for the flash {shown}", rounded(len)))),
         }

@@ -1,0 +1,201 @@
+//! What an administrator is shown: ages, what limits destaging, a log that is full; and a flush that one asks for.
+
+use super::destage::rig;
+use super::*;
+use crate::action::DestageFault;
+use crate::stats::LogStatistics;
+
+impl Rig {
+    fn shown(&self) -> LogStatistics {
+        self.engine.log_statistics(self.now).expect("a log")
+    }
+
+    fn pause(&mut self, pause: bool) {
+        self.engine.pause_destaging(self.now, pause, &mut self.actions);
+        self.run_actions();
+    }
+
+    fn count(&self, event: Event) -> usize {
+        self.events.iter().filter(|&&told| told == event).count()
+    }
+}
+
+#[test]
+fn an_age_grows_and_a_rate_ends_while_nothing_happens() {
+    let mut rig = rig(with_log());
+    rig.pause(true);
+    for n in 0..30 {
+        rig.write_with(n, n * 8192, 4096, 1, true);
+        rig.log();
+    }
+    rig.pause(false);
+    while !rig.shown().is_clean {
+        rig.grant();
+        rig.tick(20);
+        if !rig.pending.is_empty() {
+            rig.complete(0, IoStatus::Ok);
+        }
+    }
+    assert!(rig.shown().destage_bytes_per_second > 0);
+    assert_eq!(rig.shown().primary_age_ns, 0);
+    rig.pause(true);
+    rig.write_with(50, 0, 4096, 2, true);
+    rig.log();
+    let later = rig.now.plus(Nanos::from_millis(60_000));
+    let log = rig.engine.log_statistics(later).expect("a log");
+    assert!(log.primary_age_ns >= 60_000_000_000, "{log:?}");
+    assert_eq!((log.destage_bytes_per_second, log.epochs_per_second), (0, 0));
+}
+
+#[test]
+fn what_limits_destaging_is_said_and_whose_fault_it_is() {
+    let mut rig = rig(with_log());
+    let check = |rig: &Rig, expect: &str| assert_eq!(rig.shown().limited_by, expect);
+    check(&rig, "nothing to destage");
+    rig.write(1, 0, 4096, 1);
+    rig.log();
+    check(&rig, "the epoch under way, left alone for a moment");
+    rig.pause(true);
+    check(&rig, "paused");
+    assert_eq!(rig.shown().state, "paused");
+    rig.pause(false);
+    rig.settle_until("W 0+4096");
+    rig.complete(rig.find("W 0+4096"), IoStatus::IoError);
+    check(&rig, "errors of primary storage");
+    let failed = |fault| Event::DestageFailed { fault, status: IoStatus::IoError };
+    assert_eq!(rig.count(failed(DestageFault::PrimaryStorage)), 1);
+    rig.settle_until("F 0+0");
+    check(&rig, "a flush of primary storage");
+    rig.complete(rig.find("F 0+0"), IoStatus::IoError);
+    check(&rig, "errors of primary storage");
+    rig.settle_log();
+    check(&rig, "nothing to destage");
+    // Groups that are not in memory any more are read from the log.
+    rig.pause(true);
+    for n in 0..6 {
+        rig.write_with(10 + n, n * 8192, 4096, 2, true);
+        rig.log();
+    }
+    rig.pause(false);
+    let is_read = |io: &Io| io.target == Target::Log && matches!(io.op, IoOp::Read { .. });
+    while !rig.pending.iter().any(is_read) {
+        match rig.pending.is_empty() {
+            true => rig.tick(1),
+            false => rig.complete(0, IoStatus::Ok),
+        }
+    }
+    let read = rig.pending.iter().position(is_read).expect("a read of the log");
+    rig.complete(read, IoStatus::IoError);
+    check(&rig, "the log cannot be read");
+    assert_eq!(rig.count(failed(DestageFault::LogRead)), 1);
+    rig.settle_log();
+    check(&rig, "nothing to destage");
+}
+
+#[test]
+fn a_note_that_fails_is_not_the_fault_of_primary_storage() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.settle_until("log P 0+0");
+    rig.complete(rig.find("log P 0+0"), IoStatus::IoError);
+    assert_eq!(rig.shown().limited_by, "progress cannot be noted on flash");
+    let failed = Event::DestageFailed { fault: DestageFault::Note, status: IoStatus::IoError };
+    assert_eq!(rig.count(failed), 1);
+    rig.settle_log();
+    assert_eq!(rig.shown().limited_by, "nothing to destage");
+}
+
+#[test]
+fn a_mode_without_log_lets_paused_destaging_go_on() {
+    let mut rig = rig(with_log());
+    rig.pause(true);
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.log();
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    assert_eq!(rig.count(Event::DestagingResumed), 1);
+    // Paused again, it says so, and who asks again wants it to go on.
+    rig.pause(true);
+    assert_eq!((&rig.shown().state[..], rig.shown().is_paused), ("paused", true));
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert_eq!(rig.backend[0], 7);
+}
+
+#[test]
+fn a_full_log_is_told_once_and_so_is_the_room_that_is_back() {
+    let mut config = with_log();
+    config.write_log.as_mut().expect("a log").throttle_percent = 50;
+    let mut rig = rig(config);
+    for round in 1..=2 {
+        rig.pause(true);
+        for n in 0..64 {
+            rig.write(100 * round + n, n * 4096, 4096, 1);
+            rig.log();
+            rig.tick(10);
+        }
+        assert!(rig.shown().writes_waiting > 0);
+        assert_eq!(rig.shown().state, "paused");
+        assert_eq!(rig.shown().limited_by, "paused");
+        rig.pause(false);
+        rig.log();
+        assert_eq!(rig.shown().state, "full: writers wait, epoch-bound");
+        let mut log = rig.shown();
+        log.note_primary_storage_lost();
+        assert_eq!(log.state, "full: writers wait, primary storage is lost");
+        let told = [Event::LogThrottles, Event::LogFull].map(|event| rig.count(event));
+        assert_eq!(told, [round as usize; 2]);
+        assert_eq!(rig.count(Event::LogHasRoom), round as usize - 1);
+        rig.settle_log();
+        assert_eq!(rig.count(Event::LogHasRoom), round as usize);
+        assert_eq!(rig.shown().state, "active");
+    }
+}
+
+#[test]
+fn a_flush_that_is_asked_for_covers_what_was_written_before() {
+    let mut rig = Rig::new(config());
+    rig.write(1, 0, 4096, 1);
+    rig.settle();
+    let statistics = |rig: &Rig| rig.engine.statistics(rig.now);
+    assert_eq!(statistics(&rig).unflushed_bytes, 4096);
+    let ask = |rig: &mut Rig| {
+        let number = rig.engine.flush_primary_storage(rig.now, &mut rig.actions);
+        rig.run_actions();
+        number.expect("the mode has no log")
+    };
+    let first = ask(&mut rig);
+    assert_eq!(
+        (rig.drawn(), rig.engine.flushed_primary_storage(first)),
+        (vec!["F 0+0".into()], None)
+    );
+    rig.write(2, 8192, 4096, 1);
+    rig.complete(rig.find("W 8192+4096"), IoStatus::Ok);
+    let second = ask(&mut rig);
+    rig.complete(rig.find("F 0+0"), IoStatus::Ok);
+    assert_eq!(rig.engine.flushed_primary_storage(first), Some(true));
+    assert_eq!(rig.engine.flushed_primary_storage(second), None, "the one under way had passed it");
+    rig.complete(rig.find("F 0+0"), IoStatus::IoError);
+    assert_eq!(rig.engine.flushed_primary_storage(second), Some(false));
+    rig.write(3, 0, 4096, 1);
+    rig.settle();
+    let third = ask(&mut rig);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.settle();
+    assert_eq!(
+        rig.engine.flushed_primary_storage(third),
+        Some(false),
+        "the flush knows nothing of it"
+    );
+    let fourth = ask(&mut rig);
+    rig.settle();
+    assert_eq!(rig.engine.flushed_primary_storage(fourth), Some(true));
+    assert_eq!(statistics(&rig).unflushed_bytes, 0);
+    assert_eq!(
+        self::rig(with_log()).engine.flush_primary_storage(Nanos(1), &mut Actions::default()),
+        None
+    );
+}

@@ -1,0 +1,198 @@
+"""What an operator sees is so: logs and exit codes, lists, flushes, states and events."""
+import json
+import os
+import subprocess
+
+from bed import KIB, MIB, eventually, pattern, test
+from test_refusals import refused
+from test_write_back import (DEFERRED, attach, disk_command, log_of, nbdkit_on, opened, read_file,
+                             write_back, write_blocks)
+
+
+def events(bed, disk):
+    said = bed.run([bed.program, "events", disk.name, "--json",
+                    "--control", bed.path(disk.name + ".control")])
+    return [json.loads(line)["text"] for line in said.splitlines()]
+
+
+def start_with(bed, disk, **more):
+    """Starts the server of `disk` with other descriptors than the bed's; its process."""
+    print("$", " ".join(disk.command), "&", flush=True)
+    disk.process = subprocess.Popen(disk.command, **more)
+    bed.processes.append(disk.process)
+    eventually(disk.accepts, "%s accepts connections" % disk.name)
+
+
+@test(forebay_only=True)
+def nobody_needs_to_read_standard_error(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = write_back(bed, "file:" + image, extra=DEFERRED, wait=False)
+    reader, writer = os.pipe()
+    open(disk.log_path, "w").close()
+    start_with(bed, disk, stdout=subprocess.DEVNULL, stderr=writer)
+    os.close(writer)
+    os.close(reader)
+    h = attach(disk)
+    h.pwrite(pattern(0, 4096, 7), 0)
+    disk_command(bed, disk, "set", "disk", "--mode", "write-through", "--wait")
+    disk_command(bed, disk, "set", "disk", "--mode", "write-back", "--wait")
+    assert any("write-back" in text for text in events(bed, disk)), events(bed, disk)
+    h.pwrite(pattern(4096, 4096, 8), 4096)
+    h.shutdown()
+    assert disk.stop() == 0
+    read = read_file(image)
+    assert read(0, 8192) == pattern(0, 4096, 7) + pattern(4096, 4096, 8), "deferred, and destaged at the end"
+
+
+@test(forebay_only=True)
+def nobody_needs_to_read_standard_output(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = bed.disk("file:" + image, wait=False)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(disk.log_path, "wb") as log:
+        start_with(bed, disk, stdout=writer, stderr=log)
+    os.close(writer)
+    assert bytes(attach(disk).pread(4096, 0)) == pattern(0, 4096)
+    assert disk.stop() == 0
+    assert "standard output" in disk.log(), disk.log()
+    # Those who print are done when nobody reads; and an error is one even where it cannot be told.
+    reader, writer = os.pipe()
+    os.close(reader)
+    assert subprocess.run([bed.program, "man"], stdout=writer, timeout=30).returncode == 0
+    assert subprocess.run([bed.program, "disk", "show", "none", "--control", bed.path("none")],
+                          stderr=writer, timeout=30).returncode == 1
+    os.close(writer)
+
+
+@test(forebay_only=True)
+def a_flush_of_a_disk_without_log_flushes_primary_storage(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = bed.disk("file:" + image)
+    h = attach(disk)
+    h.pwrite(pattern(0, 4096, 7), 0)
+    assert disk.stats()["unflushed_bytes"] > 0
+    flushes = disk.stats()["counters"]["backend_flushes"]
+    said = json.loads(disk_command(bed, disk, "flush", "disk", "--json"))
+    assert said["clean"], said
+    now = disk.stats()
+    assert now["unflushed_bytes"] == 0 and now["counters"]["backend_flushes"] > flushes, now
+    # A disk that has a log and does not use it, too.
+    disk_command(bed, disk, "pause", "disk", code=1)
+
+
+@test(forebay_only=True)
+def a_failed_flush_is_not_said_to_be_one(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = bed.disk("fault:rule=error,op=flush&inner=file:" + image)
+    h = attach(disk)
+    h.pwrite(pattern(0, 4096, 7), 0)
+    result = bed.run([bed.program, "disk", "flush", "disk", "--control", bed.path("disk.control")],
+                     code=None)
+    assert result.returncode == 1 and "failed the flush" in result.stderr, result.stderr
+
+
+@test(forebay_only=True)
+def a_list_shows_what_is_so(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = write_back(bed, "file:" + image, extra=DEFERRED)
+    h = attach(disk)
+    disk_command(bed, disk, "pause", "disk")
+    write_blocks(h, range(100))
+    control = ["--control", bed.path("disk.control")]
+    line = bed.run([bed.program, "disk", "list", *control])
+    for text in ("write-back", "paused", "dirty", "DEFERRED"):
+        assert text in line, line
+    listed = json.loads(bed.run([bed.program, "disk", "list", "--json", *control]))
+    assert listed["log_state"] == "paused" and listed["dirty_bytes"] > 100 * KIB, listed
+    assert log_of(disk)["limited_by"] == "paused"
+    assert "evidence" in json.loads(disk_command(bed, disk, "show", "disk", "--json"))
+    disk_command(bed, disk, "resume", "disk")
+    disk_command(bed, disk, "set", "disk", "--mode", "write-through", "--wait")
+    listed = json.loads(bed.run([bed.program, "disk", "list", "--json", *control]))
+    assert (listed["mode"], listed["mode_actual"]) == ("write-through", "write-through"), listed
+
+
+@test(forebay_only=True)
+def paused_destaging_goes_on_for_a_mode_without_log(bed):
+    image, disk, h = opened(bed)
+    disk_command(bed, disk, "pause", "disk")
+    write_blocks(h, range(100))
+    disk_command(bed, disk, "set", "disk", "--mode", "write-through", "--wait")
+    assert any("goes on" in text for text in events(bed, disk)), events(bed, disk)
+
+
+@test(forebay_only=True)
+def a_flush_that_gets_nowhere_says_why_and_ends_in_time(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    primary = nbdkit_on(bed, image)
+    disk = write_back(bed, "nbd+unix:///?socket=" + primary.socket)
+    h = attach(disk)
+    h.pwrite(pattern(0, 4096, 1), 0)
+    disk_command(bed, disk, "flush", "disk")
+    primary.kill()
+    write_blocks(h, range(50))
+    eventually(lambda: log_of(disk)["limited_by"] == "primary storage is lost", "it is lost")
+    command = [bed.program, "disk", "flush", "disk", "--timeout", "12s", "--json", "--control",
+               bed.path("disk.control")]
+    result = bed.run(command, code=None)
+    assert result.returncode == 1, result
+    assert "no progress for" in result.stderr and "primary storage is lost" in result.stderr, result.stderr
+    said = json.loads(result.stdout)
+    assert not said["clean"] and "primary storage is lost" in said["reason"], said
+
+
+@test(forebay_only=True)
+def a_full_log_is_a_state_and_an_event(bed):
+    image, disk, h = opened(bed)
+    disk_command(bed, disk, "pause", "disk")
+    cookies = [h.aio_pwrite(pattern(n * 65536 % (16 * MIB), 65536, 3), n * 65536 % (16 * MIB))
+               for n in range(128)]
+
+    def is_full():
+        h.poll(100)
+        return log_of(disk)["writes_waiting"] > 0
+
+    eventually(is_full, "writers wait", seconds=60)
+    told = events(bed, disk)
+    assert any("fills" in text for text in told) and any("is full" in text for text in told), told
+    disk_command(bed, disk, "resume", "disk")
+    while cookies:
+        h.poll(100)
+        cookies = [cookie for cookie in cookies if not h.aio_command_completed(cookie)]
+    disk_command(bed, disk, "flush", "disk")
+    assert any("room again" in text for text in events(bed, disk)), events(bed, disk)
+    assert log_of(disk)["state"] == "active"
+
+
+@test(forebay_only=True)
+def settings_that_would_change_nothing_are_refused(bed):
+    at = ["run", "mem:16MiB", "--ram", "16MiB", "--nbd", "unix:" + bed.path("s")]
+    log = [*at, "--mode", "write-back", "--flash", bed.path("pool") + ":16MiB"]
+    refused(bed, [*log, "--max-destage-rate", "0"], "--max-destage-rate 0", "pause", code=2)
+    refused(bed, [*log, "--max-dirty-age", "5s"], "--max-dirty-age", "deferred", code=2)
+    refused(bed, [*log, "--accept-data-loss"], "--accept-data-loss", "deferred", code=2)
+    refused(bed, [*log, "--flush-semantics", "deferred"], "--accept-data-loss", code=2)
+    for setting in (["--destage-order", "window"], ["--max-destage-rate", "1MiB"],
+                    ["--destage-barrier", "flush"], ["--flush-semantics", "deferred"],
+                    ["--max-dirty-age", "5s"], ["--accept-data-loss"]):
+        refused(bed, [*at, *setting], setting[0], "write log", code=2)
+
+
+@test(forebay_only=True)
+def a_mode_that_needs_a_log_says_which_option_gives_one(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = bed.disk("file:" + image, flash=bed.path("pool") + ":16MiB")
+    said = bed.run([bed.program, "disk", "set", "disk", "--mode", "write-back", "--control",
+                    bed.path("disk.control")], code=None)
+    assert said.returncode == 1 and "--write-log SIZE" in said.stderr, said.stderr
+
+
+@test(forebay_only=True)
+def resolve_speaks_of_a_daemon_only_when_there_is_one(bed):
+    command = [bed.program, "disk", "resolve", "disk", "--pool"]
+    absent = bed.run([*command, bed.path("absent")], code=None)
+    assert absent.returncode == 1 and "stop its daemon" not in absent.stderr, absent.stderr
+    opened(bed)
+    served = bed.run([*command, bed.path("pool")], code=None)
+    assert served.returncode == 1 and "stop its daemon" in served.stderr, served.stderr
