@@ -246,7 +246,7 @@ fn a_disk_record_reads_back_within_its_limits() {
     refused(&|r| r.block_size = 5000, "block size");
     refused(&|r| r.grid_offset = 8192, "grid offset");
     refused(&|r| r.log_reserved = u64::MAX, "log limit");
-    refused(&|r| r.flags = DiskFlags(64), "flag");
+    refused(&|r| r.flags = DiskFlags(1 << 31), "flag");
     refused(&|r| r.evidence.sidecar = Generation(6), "evidence");
     let mut page = BLANK;
     DiskRecord::encode_free(POOL, DiskNumber(0), 1, &mut page);
