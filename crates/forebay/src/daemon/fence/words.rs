@@ -124,7 +124,7 @@ fn change_in_words(change: Change) -> String {
         Change::Content => "sampled ranges hold other bytes".to_owned(),
         Change::OtherDisk => "another disk was served from it, as its sidecar says".to_owned(),
         Change::FlashRolledBack { sidecar, pool } => format!(
-            "its sidecar is of generation {}, the pool knows none above {}: the flash died and the disk went on without it, or an old copy of it was put back",
+            "its sidecar is of generation {}, the pool knows none above {}: an old copy of the flash was put back, or the flash died and the disk went on without it",
             sidecar.0, pool.0
         ),
         Change::SidecarRolledBack { sidecar, pool } => format!(
