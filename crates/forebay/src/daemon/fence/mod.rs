@@ -69,7 +69,6 @@ pub(super) struct Fence {
     witness: Option<Witness>,
     look: Look,
     disk: Uuid,
-    pool: Uuid,
     name: String,
     generation: Generation,
     /// The sidecar as it was written last.
@@ -207,8 +206,7 @@ impl Examined {
             witness: self.witness,
             look: self.look,
             disk: record.uuid,
-            pool: pool.uuid(),
-            name: record.name,
+            name: record.name.clone(),
             generation: record.pending,
             sidecar: None,
             ahead_ns: 0,
@@ -216,7 +214,15 @@ impl Examined {
             trail: None,
             revoker: None,
         };
-        let sidecar = fence.sidecar(SidecarState::Open);
+        let sidecar = Sidecar {
+            disk: fence.disk,
+            pool: pool.uuid(),
+            generation: fence.generation,
+            state: SidecarState::Open,
+            date: host::now(),
+            host: host::name(),
+            name: record.name,
+        };
         fence.revoker = fence.place().map(|path| Arc::new(Revoker::new(path, sidecar)));
         let state =
             if pool.has_log(number) { SidecarState::OpenWithLog } else { SidecarState::Open };
@@ -300,23 +306,10 @@ impl Fence {
     }
 
     fn write_sidecar(&mut self, state: SidecarState) -> std::io::Result<()> {
-        let Some(path) = self.place() else { return Ok(()) };
-        self.ahead_ns = sidecar::write(&path, &self.sidecar(state))?;
+        let Some(revoker) = &self.revoker else { return Ok(()) };
+        self.ahead_ns = revoker.write(state)?;
         self.sidecar = Some(state);
         Ok(())
-    }
-
-    fn sidecar(&self, state: SidecarState) -> Sidecar {
-        let revoker = self.revoker.as_ref();
-        Sidecar {
-            disk: self.disk,
-            pool: self.pool,
-            generation: revoker.map_or(self.generation, |revoker| revoker.generation().0),
-            state,
-            date: host::now(),
-            host: host::name(),
-            name: self.name.clone(),
-        }
     }
 }
 
