@@ -248,7 +248,7 @@ async fn log_in(mut stream: TcpStream, served: &Served, place: Place) -> Result<
         port: PORT,
         log: behind.log.clone().map(|log| log as Arc<dyn Lines>),
     };
-    behind.handle.connect(Box::new(newcomer), Box::new(place))?;
+    behind.handle.hand_over(Box::new(newcomer), Box::new(place)).await?;
     Ok(())
 }
 

@@ -219,7 +219,7 @@ async fn shake_hands(stream: Stream, served: Arc<Served>, place: Place) -> Resul
     let handle = &served.disks[export];
     let disk = handle.id();
     let client = Greeted { socket, disk, exports, export, negotiated, leftover };
-    handle.connect(Box::new(client), Box::new(place))?;
+    handle.hand_over(Box::new(client), Box::new(place)).await?;
     Ok(())
 }
 

@@ -14,11 +14,13 @@
 //! thread only. The shard never waits but in the reactor. Nothing is allocated per I/O once the lists
 //! have grown to the largest batch.
 //!
-//! Limits: [`MAILBOX_MAX`] commands may wait; a full mailbox refuses the connection that wanted in. Answers of a pool's
-//! owner are beside them, as many as the disks have asked for: a segment and a void ring for each, and its reservations.
+//! Limits: [`MAILBOX_MAX`] commands may wait; a client that wants in waits for room, [`HAND_OVER_MAX`] at most. Answers
+//! of a pool's owner are beside them, as many as the disks have asked for: a segment and a void ring for each, and its
+//! reservations.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use forebay_backends::Backend;
 use forebay_core::config::Mode;
@@ -27,7 +29,7 @@ use forebay_core::pool::DiskNumber;
 use forebay_core::status::IoStatus;
 use forebay_frontends::client::{Access, DiskId, Newcomer};
 use forebay_io::arena::Arena;
-use forebay_io::mailbox::Sender;
+use forebay_io::mailbox::{SendError, Sender};
 use forebay_io::reactor::ReactorKind;
 use tokio::sync::oneshot;
 
@@ -51,6 +53,10 @@ mod token;
 
 /// Commands that may wait for a shard.
 pub const MAILBOX_MAX: usize = 1024;
+/// Time that a client waits for room in the mailbox.
+const HAND_OVER_MAX: Duration = Duration::from_secs(10);
+/// How often it looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// What the control plane asks of a shard.
 pub(crate) enum Command {
@@ -247,7 +253,29 @@ impl DiskHandle {
         DiskId(self.number)
     }
 
-    /// Hands a client over to the disk's shard; `guard` is dropped when it is gone.
+    /// Hands a client over to the disk's shard as soon as its mailbox has room; `guard` is dropped when it is gone.
+    /// A thousand clients that come at once are more than a busy shard takes at once.
+    ///
+    /// # Errors
+    /// [`Gone`], or no room within [`HAND_OVER_MAX`]: the client is dropped, and so closed.
+    pub async fn hand_over(
+        &self,
+        client: Box<dyn Newcomer>,
+        guard: Box<dyn Send>,
+    ) -> Result<(), Gone> {
+        let give_up = tokio::time::Instant::now() + HAND_OVER_MAX;
+        let mut command = Command::Connect(client, guard);
+        loop {
+            command = match self.sender.send(command) {
+                Ok(()) => return Ok(()),
+                Err(SendError::Full(back)) if tokio::time::Instant::now() < give_up => back,
+                Err(SendError::Full(_) | SendError::Closed(_)) => return Err(Gone),
+            };
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Hands a client over at once, or not at all.
     ///
     /// # Errors
     /// [`Gone`]: the client is dropped, and so closed.
