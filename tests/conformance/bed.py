@@ -132,7 +132,8 @@ class Bed:
         nbd = nbd or "unix:" + self.path("%s.sock" % name)
         if self.is_forebay:
             command = [*self.prefix, self.program, "run", backend, "--name", name, "--nbd", nbd,
-                       "--control", self.path(name + ".control")]
+                       "--control", self.path(name + ".control"),
+                       "--state-dir", self.path("state")]
             for option, value in (("--ram", ram), ("--flash", flash), ("--mode", mode),
                                   ("--block-size", block_size)):
                 if value:
@@ -150,7 +151,7 @@ class Bed:
         """`forebay serve` with the text of a configuration file."""
         path = self.path("forebay.toml")
         with open(path, "w") as f:
-            f.write(config)
+            f.write('state-dir = "%s"\n' % self.path("state") + config)
         server = Server(self, "serve", [*self.prefix, self.program, "serve", "--config", path],
                         listeners[0], ready="ready")
         self.servers.append(server)

@@ -177,6 +177,7 @@ def a_dirty_log_is_refused_when_somebody_else_wrote(bed):
 def forget(bed, disk, image):
     """What one round left: the next one begins with nothing."""
     remove_staging(bed.directory, bed.program)
+    shutil.rmtree(bed.path("state"), ignore_errors=True)
     for path in [bed.path("pool"), image, sidecar(image), image + ".backup", image + ".before"]:
         if os.path.exists(path):
             os.unlink(path)
@@ -390,6 +391,69 @@ def an_export_of_another_size_is_refused_with_a_dirty_log(bed):
     primary.start()
     assert json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))[
         "disks"][0]["dirty_records"] == 1
+
+
+def never_starts(bed, disk, *expected):
+    """A disk that is made, and refused with these words."""
+    bed.servers.remove(disk)
+    refused = bed.run(disk.command, code=None, timeout=30)
+    assert refused.returncode == 1, refused.stderr
+    for text in expected:
+        assert text in refused.stderr, "%r is not in: %s" % (text, refused.stderr)
+    return refused.stderr
+
+
+@test(forebay_only=True)
+def an_export_meets_its_dirty_log_under_every_name_and_spelling(bed):
+    image = image_of(bed)
+    primary = nbdkit_on(bed, image)
+    spelt = primary.uri + "&connections=2"
+    disk = dirty_disk(bed, primary.uri)
+    assert disk.stop() == 0
+    never_starts(bed, write_back(bed, spelt, name="other", wait=False), "under the name 'disk'", "--name disk")
+    without_flash = bed.disk(spelt, ram="1MiB", name="third", wait=False)
+    never_starts(bed, without_flash, "belongs to the disk 'disk'", "--take-over")
+    again = write_back(bed, spelt)
+    serves_what_was_written(again)
+    destaged(again)
+    assert again.stop() == 0
+
+
+@test(forebay_only=True)
+def an_export_whose_flash_is_absent_is_not_served_without_its_log(bed):
+    for how in ["stopped", "killed"]:
+        image = image_of(bed)
+        primary = nbdkit_on(bed, image)
+        disk = dirty_disk(bed, primary.uri)
+        end(disk, how)
+        os.rename(bed.path("pool"), bed.path("away"))
+        refused = bed.run(disk.command, code=None, timeout=30)
+        assert refused.returncode == 1 and "belongs to the disk 'disk'" in refused.stderr, refused.stderr
+        uuid = refused.stderr.split("--take-over ")[1].split()[0]
+        # Whoever takes it over is told from the disk when the flash is back.
+        taken = write_back(bed, primary.uri, extra=["--take-over", uuid])
+        attach(taken).pwrite(pattern(FAR, 4096, 99), FAR)
+        destaged(taken)
+        assert taken.stop() == 0
+        os.unlink(bed.path("pool"))
+        os.rename(bed.path("away"), bed.path("pool"))
+        is_refused(bed, disk, "another disk was served from it")
+        assert primary.stop() == 0
+        forget(bed, disk, image)
+
+
+@test(forebay_only=True)
+def a_loop_device_and_its_file_are_the_same_primary_storage(bed):
+    image = image_of(bed)
+    with loop_device(image) as device:
+        disk = dirty_disk(bed, "file:" + image)
+        never_starts(bed, bed.disk("block:" + device, name="other", wait=False), "in use")
+        assert disk.stop() == 0
+        never_starts(bed, write_back(bed, "block:" + device, name="other", wait=False), "--name disk")
+        never_starts(bed, bed.disk("block:" + device, name="other", wait=False), "belongs to the disk 'disk'")
+        disk.start()
+        serves_what_was_written(disk)
+        assert disk.stop() == 0
 
 
 # ---- what an administrator decides

@@ -152,3 +152,71 @@ def a_flush_after_a_lost_session_fails_once(bed):
     h.pwrite(pattern(0, 4096, 2), 0)
     h.flush()
     assert bytes(h.pread(4096, 0)) == pattern(0, 4096, 2)
+
+
+def server_with_a_slow_write(bed, image):
+    """An NBD server that carries a write to 4096 out when the file `gate` is there, whoever sent it being long dead."""
+    at = bed.directory
+    pwrite = """
+        cat >%(at)s/w.$$
+        if [ $4 = 4096 ] && mv %(at)s/slow %(at)s/taken 2>/dev/null; then
+            while [ ! -e %(at)s/gate ]; do sleep 0.05; done
+        fi
+        dd if=%(at)s/w.$$ of=%(image)s bs=512 seek=$(($4/512)) conv=notrunc status=none
+        [ ! -e %(at)s/gate ] || touch %(at)s/landed
+        rm %(at)s/w.$$""" % {"at": at, "image": image}
+    pread = "dd if=%s bs=512 skip=$(($4/512)) count=$(($3/512)) status=none" % image
+    return nbdkit(bed, "-t", "8", "eval", "thread_model=echo parallel", "get_size=echo 16M",
+                  "can_write=exit 0", "can_flush=exit 0", "flush=exit 0", "pread=" + pread, "pwrite=" + pwrite)
+
+
+@test(forebay_only=True)
+def a_write_of_a_killed_process_does_not_land_over_a_newer_one(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    for mode in ["write-through", "write-back"]:
+        for name in ["gate", "landed", "taken"]:
+            if os.path.exists(bed.path(name)):
+                os.unlink(bed.path(name))
+        open(bed.path("slow"), "w").close()
+        primary = server_with_a_slow_write(bed, image)
+        flash = bed.path("pool") + ":64MiB" if mode == "write-back" else None
+        disk = bed.disk(primary.uri + "&fence=6s", ram="4MiB", mode=mode, flash=flash)
+        h = nbd.NBD()
+        h.connect_uri(disk.uri)
+        old = h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(pattern(4096, 4096, 1))), 4096)
+        while not os.path.exists(bed.path("taken")):
+            h.poll(50)
+        disk.kill()
+        disk.start()
+        assert "writes to primary storage wait for 6s" in disk.log(), disk.log()
+        h = nbd.NBD()
+        h.connect_uri(disk.uri)
+        new = h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(pattern(4096, 4096, 2))), 4096)
+        for _ in range(20):
+            h.poll(50)
+        shown = bed.run([bed.program, "disk", "show", "disk", "--control", bed.path("disk.control")])
+        assert "writes to it wait until what a former run sent can land no more" in shown, shown
+        assert h.aio_command_completed(new) == (mode == "write-back"), "it does not wait"
+        assert bytes(h.pread(4096, 8192)) == pattern(8192, 4096), "reads do not wait"
+        open(bed.path("gate"), "w").close()
+        eventually(lambda: os.path.exists(bed.path("landed")), "the old write lands")
+        if mode == "write-through":
+            while not h.aio_command_completed(new):
+                h.poll(50)
+        h.flush()
+
+        def is_new():
+            with open(image, "rb") as f:
+                f.seek(4096)
+                return f.read(4096) == pattern(4096, 4096, 2)
+        eventually(is_new, "primary storage has the newer one")
+        h.shutdown()
+        assert disk.stop() == 0
+        assert primary.stop() == 0
+        disk.log_path = disk.log_path + ".next"
+        # What ended in order is not waited for.
+        primary.start()
+        disk.start()
+        assert "writes to primary storage wait" not in disk.log(), disk.log()
+        assert disk.stop() == 0
+        assert primary.stop() == 0

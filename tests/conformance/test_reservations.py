@@ -311,3 +311,28 @@ def reservations_hold_where_no_initiator_is_let_in_any_more(bed):
     one = initiator(disk)
     assert one.persistent(3, key=7) == GOOD
     check(attach(disk), True, True)
+
+
+@test(forebay_only=True)
+def reservations_outlive_another_spelling_and_are_not_dropped_for_another_image(bed):
+    image, other = bed.image("disk.raw", 16 * MIB), bed.image("other.raw", 16 * MIB)
+    disk = iscsi.start(bed, "file:" + image, **flash(bed))
+    one = initiator(disk)
+    assert one.persistent(REGISTER, new_key=7, flags=APTPL) == GOOD
+    assert one.persistent(TAKE, kind=3, key=7) == GOOD
+    assert disk.stop() == 0
+    spelt = iscsi.start(bed, "file:%s?direct=off" % image, **flash(bed))
+    check(attach(spelt), False, False)
+    assert in_keys(initiator(spelt)) == [7]
+    assert spelt.stop() == 0
+    path = bed.path("flash")
+    for backend, name in [("file:" + other, "disk"), ("file:" + image, "name")]:
+        wrong = iscsi.start(bed, backend, name=name, wait=False, **flash(bed))
+        bed.servers.remove(wrong)
+        said = bed.run(wrong.command, code=None, timeout=30)
+        assert said.returncode == 1 and "resolve disk --pool %s --discard-reservations" % path in said.stderr, said.stderr
+    disk.start()
+    check(attach(disk), False, False)
+    assert disk.stop() == 0
+    bed.run([bed.program, "disk", "resolve", "disk", "--pool", path, "--discard-reservations"])
+    check(attach(iscsi.start(bed, "file:" + other, **flash(bed))), True, True)

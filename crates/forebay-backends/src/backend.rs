@@ -118,6 +118,18 @@ pub trait Backend: Send {
         None
     }
 
+    /// What a former process sent and got no answer for may still be carried out: changes of data that are submitted wait
+    /// until it can land no more. To be asked for before it is attached; how long they wait from then on, `None` where
+    /// nothing of a former process can be under way.
+    fn hold_changes(&mut self) -> Option<Nanos> {
+        None
+    }
+
+    /// True while they wait.
+    fn holds_changes(&self) -> bool {
+        false
+    }
+
     /// The `now` of the call in which a change of what [`Backend::witness`] looks at last began or ended.
     fn last_write(&self) -> Option<Nanos> {
         None
@@ -176,6 +188,14 @@ impl BackendIo {
             Some(IoStatus::Unsupported)
         } else {
             None
+        }
+    }
+
+    /// True when it changes what primary storage holds.
+    pub(crate) fn changes_data(&self) -> bool {
+        match self.op {
+            IoOp::Write { .. } | IoOp::Discard | IoOp::WriteZeroes { .. } => true,
+            IoOp::Read { .. } | IoOp::Flush | IoOp::Extents | IoOp::Progress { .. } => false,
         }
     }
 

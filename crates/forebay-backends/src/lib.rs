@@ -9,6 +9,7 @@ pub mod duration;
 mod error;
 pub mod fault;
 pub mod file;
+mod identity;
 pub mod mem;
 pub mod model;
 pub mod nbd;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 pub use backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
 pub use error::{Error, ErrorKind};
+pub use identity::Identity;
 pub use uri::Uri;
 pub use witness::{Look, Witness};
 

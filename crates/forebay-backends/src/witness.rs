@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::identity::{self, Identity};
 use crate::nbd::reader::ExportReader;
 use crate::uri::NbdUri;
 use forebay_core::pool::fence::Timestamp;
@@ -24,6 +25,7 @@ const TICK: Duration = Duration::from_millis(10);
 pub struct Witness {
     of: Of,
     sidecar: Option<PathBuf>,
+    identity: Option<Identity>,
     is_read_only: bool,
 }
 
@@ -32,6 +34,8 @@ pub struct Witness {
 enum Of {
     /// A file or block device.
     File {
+        /// The times of a device's node say nothing of what is on it.
+        has_times: bool,
         /// The descriptor that does the I/O: it has the lock.
         _lock: Option<OwnedFd>,
         /// The same file through the page cache.
@@ -72,24 +76,42 @@ impl Witness {
         let mut sidecar = path.canonicalize()?.into_os_string();
         sidecar.push(".forebay");
         let sidecar = Some(PathBuf::from(sidecar));
-        Ok(Witness { of: Of::file(locked, file)?, sidecar, is_read_only })
+        let identity = Identity::of_file(path);
+        Ok(Witness { of: Of::file(locked, file, true)?, sidecar, identity, is_read_only })
     }
 
-    /// Of an open block device.
+    /// Of an open block device. The sidecar of a loop device is its file's.
     pub(crate) fn of_device(
         locked: &OwnedFd,
         file: OwnedFd,
         is_read_only: bool,
     ) -> io::Result<Witness> {
-        Ok(Witness { of: Of::file(locked, file)?, sidecar: None, is_read_only })
+        let sidecar = identity::file_of_loop(file.as_fd()).map(|file| {
+            let mut sidecar = file.into_os_string();
+            sidecar.push(".forebay");
+            PathBuf::from(sidecar)
+        });
+        let identity = Identity::of_device(file.as_fd());
+        Ok(Witness { of: Of::file(locked, file, false)?, sidecar, identity, is_read_only })
     }
 
     /// Of an NBD export.
-    pub(crate) fn of_export(uri: &NbdUri, size: u64, is_read_only: bool) -> Witness {
-        Witness { of: Of::Export { uri: uri.clone(), size }, sidecar: None, is_read_only }
+    pub(crate) fn of_export(
+        uri: &NbdUri,
+        size: u64,
+        is_read_only: bool,
+        identity: Option<Identity>,
+    ) -> Witness {
+        let of = Of::Export { uri: uri.clone(), size };
+        Witness { of, sidecar: None, identity, is_read_only }
     }
 
-    /// The place of a sidecar, where there can be one.
+    /// Who it is, however it is spelt, where that is known.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    /// The place of a sidecar beside it, where there can be one.
     pub fn sidecar(&self) -> Option<&Path> {
         self.sidecar.as_deref()
     }
@@ -104,15 +126,14 @@ impl Witness {
     /// # Errors
     /// The kernel's.
     pub fn look(&self) -> io::Result<Look> {
-        let file = match &self.of {
-            Of::File { file, .. } => file,
+        let (file, has_times) = match &self.of {
+            Of::File { file, has_times, .. } => (file, *has_times),
             Of::Export { size, .. } => {
                 return Ok(Look { size: *size, modified: None, changed: None });
             }
         };
         let size = forebay_io::file::size(file.as_fd())?;
-        if self.sidecar.is_none() {
-            // The times of a device's node say nothing of what is on it.
+        if !has_times {
             return Ok(Look { size, modified: None, changed: None });
         }
         let wanted = StatxFlags::MTIME | StatxFlags::CTIME;
@@ -174,16 +195,20 @@ impl Witness {
     /// No descriptor is left.
     pub fn copy(&self) -> io::Result<Witness> {
         let of = match &self.of {
-            Of::File { file, .. } => Of::File { _lock: None, file: file.try_clone()? },
+            Of::File { file, has_times, .. } => {
+                Of::File { has_times: *has_times, _lock: None, file: file.try_clone()? }
+            }
             Of::Export { uri, size } => Of::Export { uri: uri.clone(), size: *size },
         };
-        Ok(Witness { of, sidecar: self.sidecar.clone(), is_read_only: self.is_read_only })
+        let Witness { sidecar, identity, is_read_only, .. } = self;
+        let (sidecar, identity) = (sidecar.clone(), identity.clone());
+        Ok(Witness { of, sidecar, identity, is_read_only: *is_read_only })
     }
 }
 
 impl Of {
-    fn file(locked: &OwnedFd, file: OwnedFd) -> io::Result<Of> {
-        Ok(Of::File { _lock: Some(locked.try_clone()?), file: File::from(file) })
+    fn file(locked: &OwnedFd, file: OwnedFd, has_times: bool) -> io::Result<Of> {
+        Ok(Of::File { has_times, _lock: Some(locked.try_clone()?), file: File::from(file) })
     }
 }
 

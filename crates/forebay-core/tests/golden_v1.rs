@@ -80,6 +80,7 @@ fn record() -> DiskRecord {
         mode: "write-back".into(),
         name: "golden".into(),
         uri: "file:/san/golden.raw".into(),
+        identity: Uuid::NIL,
     }
 }
 

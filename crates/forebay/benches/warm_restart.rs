@@ -209,6 +209,7 @@ fn wish(size: u64, block_size: u64) -> DiskWish {
         log_bytes: 0,
         read_only: false,
         is_deferred: false,
+        identity: forebay_core::ids::Uuid::NIL,
         is_staged: false,
         is_exclusive: false,
         takes_over: None,

@@ -28,6 +28,7 @@ fn spec(folder: &Folder, backend: String) -> DaemonSpec {
         shards: 1,
         reactor: Reactor(None),
         control: Some(folder.path("control.sock")),
+        state_dir: Some(folder.path("state")),
     }
 }
 

@@ -415,6 +415,14 @@ impl Backend for FaultBackend {
         self.inner.witness()
     }
 
+    fn hold_changes(&mut self) -> Option<Nanos> {
+        self.inner.hold_changes()
+    }
+
+    fn holds_changes(&self) -> bool {
+        self.inner.holds_changes()
+    }
+
     fn last_write(&self) -> Option<Nanos> {
         self.inner.last_write()
     }

@@ -53,6 +53,8 @@ pub struct FileBackend {
     path: PathBuf,
     properties: Properties,
     is_block: bool,
+    /// The locked file of a loop device.
+    _behind: Option<OwnedFd>,
     is_direct: bool,
     /// Until it is attached.
     file: Option<OwnedFd>,
@@ -88,7 +90,7 @@ impl FileBackend {
     /// # Errors
     /// It cannot serve, or another process has it.
     pub fn open_file(uri: &FileUri, options: OpenOptions) -> Result<FileBackend, Error> {
-        Ok(FileBackend::new(uri, options, open::open(uri, options, false)?))
+        Ok(FileBackend::new(uri, options, open::open(uri, options, false)?, None))
     }
 
     /// Opens a block device.
@@ -96,10 +98,17 @@ impl FileBackend {
     /// # Errors
     /// It cannot serve, or it is in use.
     pub fn open_block(uri: &FileUri, options: OpenOptions) -> Result<FileBackend, Error> {
-        Ok(FileBackend::new(uri, options, open::open(uri, options, true)?))
+        let device = open::open(uri, options, true)?;
+        let behind = open::lock_file_of_loop(device.as_fd(), uri, options)?;
+        Ok(FileBackend::new(uri, options, device, behind))
     }
 
-    fn new(uri: &FileUri, options: OpenOptions, file: OpenFile) -> FileBackend {
+    fn new(
+        uri: &FileUri,
+        options: OpenOptions,
+        file: OpenFile,
+        behind: Option<OwnedFd>,
+    ) -> FileBackend {
         let is_block = file.is_block_device();
         let for_extents = if is_block { None } else { open::reopen(file.as_fd()) };
         FileBackend {
@@ -113,6 +122,7 @@ impl FileBackend {
                 extents: for_extents.is_some(),
             },
             is_block,
+            _behind: behind,
             is_direct: file.is_direct(),
             file: Some(file.into_fd()),
             for_extents,

@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::OpenOptions;
 use crate::error::{Error, ErrorKind};
+use crate::identity;
 use crate::size;
 use crate::uri::FileUri;
 
@@ -36,6 +37,26 @@ pub(super) fn open(uri: &FileUri, options: OpenOptions, block: bool) -> Result<O
         Some(why) => {
             Err(Error::new(ErrorKind::Unsuitable, format!("backend {}: {why}", uri.path.display())))
         }
+    }
+}
+
+/// Locks the file that a loop device shows, against who serves it as a file.
+pub(super) fn lock_file_of_loop(
+    device: BorrowedFd<'_>,
+    uri: &FileUri,
+    options: OpenOptions,
+) -> Result<Option<OwnedFd>, Error> {
+    let Some(path) = identity::file_of_loop(device) else { return Ok(None) };
+    let read_only = uri.read_only || options.read_only;
+    let lock_wait = options.lock_wait;
+    match OpenFile::open(&path, &Options { read_only, buffered: true, allocate: None, lock_wait }) {
+        Ok(file) => Ok(Some(file.into_fd())),
+        Err(error) if error.kind() == FileErrorKind::InUse => {
+            let what = format!("backend {}: {error}", uri.path.display());
+            Err(Error::new(ErrorKind::InUse, what))
+        }
+        // Nobody who can serve it as a file has it from here.
+        Err(_) => Ok(None),
     }
 }
 

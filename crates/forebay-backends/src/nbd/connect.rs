@@ -8,7 +8,7 @@
 //! every later one ([`Connector`]), never on a shard.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -56,6 +56,14 @@ pub(super) struct NewSession {
     pub(super) sockets: Vec<OwnedFd>,
     /// Nothing but the server can end the connections: there is no network in between.
     pub(super) is_local: bool,
+}
+
+impl NewSession {
+    /// Whom a TCP connection leads to.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        let socket = self.sockets.first()?.try_clone().ok()?;
+        if self.is_local { None } else { TcpStream::from(socket).peer_addr().ok() }
+    }
 }
 
 /// Connects, with several connections if the server promises that a flush covers all of them.

@@ -33,6 +33,8 @@
 //!   as the server would. QEMU closes a connection when it cannot send an answer, and as nbdkit
 //!   does when its client broke the protocol, while other requests of it still run. A server that hangs for longer than `timeout` and
 //!   `fence` together and then goes on carries out what it has in its socket.
+//! - **A start** after a process that did not get all its answers has no connection to judge by: changes of data wait for
+//!   [`fence`](NbdUri::fence) (`hold.rs`), where somebody remembers how the process before ended.
 //! - **Replay**: an I/O that was answered is never sent again; one that was not is sent on the next
 //!   session, after [`BackendEvent::SessionLost`]. A flush that would have covered writes answered
 //!   on the lost session fails instead of succeeding without them.
@@ -44,6 +46,7 @@
 //! - A server without flush gets FUA writes if it takes them; otherwise a flush has nothing to do.
 
 mod connect;
+mod hold;
 pub(crate) mod reader;
 mod receive;
 mod requests;
@@ -62,9 +65,11 @@ use forebay_nbd::flags::TransmissionFlags;
 
 use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
 use crate::error::Error;
+use crate::identity::Identity;
 use crate::uri::NbdUri;
 use crate::witness::Witness;
 use connect::{Connector, Export, NewSession};
+use hold::Hold;
 use requests::Requests;
 use session::Session;
 
@@ -80,10 +85,12 @@ const LEN_MAX: u64 = 1 << 30;
 pub struct NbdBackend {
     uri: NbdUri,
     properties: Properties,
+    identity: Option<Identity>,
     /// What the first session offered; later ones must offer the same.
     export: Export,
     tokens: Option<TokenRange>,
     requests: Requests,
+    hold: Hold,
     /// Up, being settled, or closed and being drained.
     session: Option<Session>,
     /// Ends of reads whose memory the closed session may still be receiving into.
@@ -126,6 +133,7 @@ impl NbdBackend {
     pub fn connect(uri: &NbdUri, read_only: bool) -> Result<NbdBackend, Error> {
         let new = connect::open_session(uri)?;
         let export = new.export;
+        let identity = Identity::of_export(uri, new.peer());
         let can = |flag| export.flags.has(flag);
         let properties = Properties {
             size: export.size,
@@ -139,9 +147,11 @@ impl NbdBackend {
         Ok(NbdBackend {
             uri: uri.clone(),
             properties,
+            identity,
             export,
             tokens: None,
             requests: Requests::new(len_max.min(LEN_MAX), export.block_min.into()),
+            hold: Hold::Off,
             session: None,
             held: Vec::new(),
             state: State::Connected(new),
@@ -318,6 +328,7 @@ impl Backend for NbdBackend {
         self.tokens = Some(tokens);
         let connected = std::mem::replace(&mut self.state, State::Up);
         let State::Connected(new) = connected else { unreachable!("attached once, after open") };
+        self.hold.begin(cx.now);
         let (session, started) = Session::start(new, tokens, cx.reactor);
         self.session = Some(session);
         if started.is_err() {
@@ -329,6 +340,9 @@ impl Backend for NbdBackend {
     fn submit(&mut self, cx: &mut Context<'_>, mut io: BackendIo) {
         if let Some(status) = self.answer_here(&mut io) {
             return cx.events.push(BackendEvent::Done { id: io.id, status });
+        }
+        if self.hold.takes(&io) {
+            return;
         }
         self.requests.submit(io);
         // On an idle session at once; otherwise with what else the shard submits in this turn.
@@ -352,6 +366,9 @@ impl Backend for NbdBackend {
     }
 
     fn on_wake(&mut self, cx: &mut Context<'_>) {
+        for io in self.hold.end(cx.now) {
+            self.requests.submit(io);
+        }
         match self.state {
             State::Up => self.check_time(cx),
             State::Settling { .. } => self.check_settled(cx),
@@ -364,12 +381,14 @@ impl Backend for NbdBackend {
     }
 
     fn next_deadline(&self) -> Nanos {
-        match self.state {
+        let held = self.hold.deadline();
+        let session = match self.state {
             State::Up if self.is_send_due => Nanos(0),
             State::Up => self.check_at,
             State::Settling { until, .. } | State::BackOff { until, .. } => until,
             State::Connecting { .. } | State::Connected(_) | State::Detached => Nanos::NEVER,
-        }
+        };
+        session.min(held)
     }
 
     fn trouble(&self) -> Option<&str> {
@@ -377,7 +396,20 @@ impl Backend for NbdBackend {
     }
 
     fn witness(&self) -> Option<Witness> {
-        Some(Witness::of_export(&self.uri, self.properties.size, self.properties.read_only))
+        let Properties { size, read_only, .. } = self.properties;
+        Some(Witness::of_export(&self.uri, size, read_only, self.identity.clone()))
+    }
+
+    fn hold_changes(&mut self) -> Option<Nanos> {
+        if self.uri.fence == Nanos(0) || self.properties.read_only {
+            return None;
+        }
+        self.hold = Hold::Wanted(self.uri.fence);
+        Some(self.uri.fence)
+    }
+
+    fn holds_changes(&self) -> bool {
+        self.hold.deadline() != Nanos::NEVER
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {

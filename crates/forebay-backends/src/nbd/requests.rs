@@ -42,15 +42,6 @@ pub(super) struct Request {
     pub(super) extents: Vec<Extent>,
 }
 
-impl Request {
-    fn changes_data(&self) -> bool {
-        match self.io.op {
-            IoOp::Write { .. } | IoOp::Discard | IoOp::WriteZeroes { .. } => true,
-            IoOp::Read { .. } | IoOp::Flush | IoOp::Extents | IoOp::Progress { .. } => false,
-        }
-    }
-}
-
 /// One request on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
@@ -221,7 +212,7 @@ impl Requests {
         self.in_flight -= 1;
         let request = &mut self.requests[part.request];
         request.answered += 1;
-        if request.changes_data() {
+        if request.io.changes_data() {
             self.answered += 1;
         } else if matches!(request.io.op, IoOp::Flush) && part.status.is_ok() {
             self.durable = self.durable.max(part.covers);
@@ -306,7 +297,7 @@ impl Requests {
         let broken: Vec<usize> = self
             .requests
             .iter()
-            .filter(|(_, request)| request.answered > 0 && request.changes_data())
+            .filter(|(_, request)| request.answered > 0 && request.io.changes_data())
             .map(|(key, _)| key)
             .collect();
         for key in broken {
@@ -323,7 +314,7 @@ impl Requests {
     pub(super) fn changes_in_flight(&self) -> impl Iterator<Item = usize> {
         self.parts
             .iter()
-            .filter(|(_, part)| self.requests[part.request].changes_data())
+            .filter(|(_, part)| self.requests[part.request].io.changes_data())
             .filter_map(|(_, part)| part.connection)
     }
 

@@ -14,7 +14,7 @@
 //! | 136 | 8 | log: bytes that it may have |
 //! | 144 | 8 | last opened, seconds since 1970 |
 //! | 152 | 8 | last closed, seconds since 1970; 0: not since |
-//! | 160 | 4 | flags: 1 read-only, 2 backend exclusive, 4 needs `resolve`, 8 deferred flushes agreed to, 16 log accepted as far as it goes, 32 log went on on weak evidence, 64 the session has a staging file |
+//! | 160 | 4 | flags: 1 read-only, 2 backend exclusive, 4 needs `resolve`, 8 deferred flushes agreed to, 16 log accepted as far as it goes, 32 log went on on weak evidence, 64 the session has a staging file, 128 primary storage may still carry out what a session sent |
 //! | 164 | 1 | how the last session ended: 0 clean, 1 it runs or crashed |
 //! | 165 | 3 | zero |
 //! | 168 | 8 | evidence: size of primary storage in bytes |
@@ -30,7 +30,8 @@
 //! | 256 | 16 | mode requested, its name |
 //! | 272 | 64 | name of the disk |
 //! | 336 | 2048 | URI of primary storage |
-//! | 2384 | … | zero |
+//! | 2384 | 16 | identity of primary storage, however its URI is spelt; zero: not known. Bit 7 of the first byte: it goes with the device, so that another identity under the same URI is another device |
+//! | 2400 | … | zero |
 //!
 //! Texts are UTF-8, filled up with zeroes.
 
@@ -79,7 +80,9 @@ impl DiskFlags {
     pub const WEAK: DiskFlags = DiskFlags(32);
     /// The session acknowledges writes that only its staging file has: after a kill it must be found.
     pub const STAGED: DiskFlags = DiskFlags(64);
-    const ALL: u32 = 127;
+    /// A session has not seen the end of everything that it sent to primary storage.
+    pub const UNANSWERED: DiskFlags = DiskFlags(128);
+    const ALL: u32 = 255;
 
     /// True when all of `flags` are set.
     pub fn has(self, flags: DiskFlags) -> bool {
@@ -141,6 +144,8 @@ pub struct DiskRecord {
     pub name: String,
     /// Where primary storage is.
     pub uri: String,
+    /// Who primary storage is, however `uri` is spelt; [`Uuid::NIL`]: not known.
+    pub identity: Uuid,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -164,6 +169,7 @@ struct Raw {
     mode: [u8; MODE_MAX],
     name: [u8; NAME_MAX],
     uri: [u8; URI_MAX],
+    identity: [u8; 16],
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -181,7 +187,7 @@ struct RawEvidence {
     reserved: [u8; 8],
 }
 
-const _: () = assert!(size_of::<Raw>() + pair::CONTENTS == 2384);
+const _: () = assert!(size_of::<Raw>() + pair::CONTENTS == 2400);
 
 impl DiskRecord {
     /// The page for version `version` of the pair.
@@ -218,6 +224,7 @@ impl DiskRecord {
             mode: text_bytes(&self.mode).ok_or(PairInvalid::Field("mode"))?,
             name: text_bytes(&self.name).ok_or(PairInvalid::Field("name"))?,
             uri: text_bytes(&self.uri).ok_or(PairInvalid::Field("URI"))?,
+            identity: self.identity.0,
         };
         pair::encode(pool, PairId::Disk(number), version, &raw, page);
         Ok(())
@@ -263,6 +270,7 @@ impl DiskRecord {
             evidence: raw.evidence.decode()?,
             mode: text(&raw.mode).ok_or(PairInvalid::Field("mode"))?,
             name: text(&raw.name).ok_or(PairInvalid::Field("name"))?,
+            identity: Uuid(raw.identity),
             uri: text(&raw.uri).ok_or(PairInvalid::Field("URI"))?,
         };
         record.check()?;

@@ -43,6 +43,7 @@ fn record() -> DiskRecord {
         mode: "write-back".into(),
         name: "db".into(),
         uri: "file:/san/db.raw".into(),
+        identity: Uuid([6; 16]),
     }
 }
 

@@ -154,6 +154,9 @@ pub struct ResolveArgs {
     /// Give up the persistent reservations of SCSI initiators that are stored for it
     #[arg(long, conflicts_with_all = ["use_log", "discard_log"])]
     pub discard_reservations: bool,
+    /// The state folder of its daemon [default: as 'forebay run']
+    #[arg(long, value_name = "PATH")]
+    pub state_dir: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

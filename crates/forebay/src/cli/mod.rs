@@ -122,6 +122,9 @@ pub struct DaemonArgs {
     /// Control socket [default: NAME.control.sock in the user's folder, see below]
     #[arg(long, value_name = "PATH", help_heading = "Daemon")]
     pub control: Option<PathBuf>,
+    /// Folder where it is remembered which disk a block device or NBD export belongs to [default: /var/lib/forebay for root, $XDG_STATE_HOME/forebay or ~/.local/state/forebay]
+    #[arg(long, value_name = "PATH", help_heading = "Daemon")]
+    pub state_dir: Option<PathBuf>,
     /// Print the start-up summary as one line of JSON
     #[arg(long, help_heading = "Daemon")]
     pub json: bool,

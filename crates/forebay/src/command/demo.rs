@@ -322,6 +322,7 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
         shards: 1,
         reactor: ReactorChoice(None),
         control: Some(folder.join("control.sock")),
+        state_dir: Some(folder.join("state")),
     })
 }
 

@@ -6,11 +6,16 @@ use std::io::Write as _;
 use anyhow::Result;
 
 use crate::cli::disk::ResolveArgs;
-use crate::daemon::fence::resolve::Sides;
+use crate::daemon::fence::resolve::{self, Sides};
+use crate::daemon::place::state_folder;
 
 /// Shows both sides, or carries out what was decided.
 pub(super) fn resolve(args: &ResolveArgs) -> Result<()> {
-    let mut sides = Sides::open(&args.pool, &args.disk.0)?;
+    if args.discard_reservations {
+        return discard_reservations(args);
+    }
+    let state = args.state_dir.clone().or_else(state_folder);
+    let sides = Sides::open(&args.pool, &args.disk.0, state.as_deref())?;
     let shown = serde_json::to_value(sides.shown())?;
     let (text, decided) = match (&args.discard_log, args.use_log) {
         (Some(amount), _) => {
@@ -20,10 +25,6 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<()> {
         (None, true) => {
             sides.use_log()?;
             ("the log goes on when the disk is started", "use-log")
-        }
-        (None, false) if args.discard_reservations => {
-            sides.discard_reservations()?;
-            ("its persistent reservations are given up", "discard-reservations")
         }
         (None, false) if args.json => ("", "nothing"),
         (None, false) => {
@@ -37,6 +38,19 @@ pub(super) fn resolve(args: &ResolveArgs) -> Result<()> {
         return print(&format!("{shown}\n"));
     }
     print(&format!("disk {}: {text}\n", args.disk))
+}
+
+fn discard_reservations(args: &ResolveArgs) -> Result<()> {
+    resolve::discard_reservations(&args.pool, &args.disk.0)?;
+    if args.json {
+        let shown = serde_json::json!({
+            "disk": args.disk.0,
+            "pool": args.pool.display().to_string(),
+            "decided": "discard-reservations",
+        });
+        return print(&format!("{shown}\n"));
+    }
+    print(&format!("disk {}: its persistent reservations are given up\n", args.disk))
 }
 
 fn print(text: &str) -> Result<()> {

@@ -30,6 +30,7 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         shards: config::shards(args.daemon.shards, 1)?,
         reactor: args.daemon.reactor,
         control: args.daemon.control,
+        state_dir: args.daemon.state_dir,
         disks: vec![args.disk.resolve(name.clone(), args.backend)],
         name,
     };

@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! shards = 2                              # default: one per disk, at most one per CPU
+//! state-dir = "/var/lib/forebay"          # what the host remembers of devices and exports
 //!
 //! [[disk]]
 //! name = "db"
@@ -43,6 +44,7 @@ struct File {
     #[serde(default = "any_reactor")]
     reactor: Reactor,
     control: Option<PathBuf>,
+    state_dir: Option<PathBuf>,
     #[serde(default)]
     disk: Vec<toml::Table>,
     #[serde(default)]
@@ -124,6 +126,7 @@ pub fn parse(text: &str, name: Name) -> Result<DaemonSpec> {
         listeners,
         reactor: file.reactor,
         control: file.control,
+        state_dir: file.state_dir,
     };
     super::check(&spec)?;
     Ok(spec)

@@ -234,6 +234,8 @@ pub struct DaemonSpec {
     pub reactor: Reactor,
     /// The control socket, where it is not the default one.
     pub control: Option<PathBuf>,
+    /// The state folder, where it is not the default one.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// Connections that a listener has open at a time, unless told otherwise.

@@ -102,6 +102,7 @@ impl Daemon {
             handles.insert(path.clone(), (pool.clone(), handle));
             pools.insert(path, (pool, owner));
         }
+        let state = spec.state_dir.clone().or_else(place::state_folder);
         let shards = (0..spec.shards)
             .map(|index| ShardHandle::start(index, spec.shards, spec.reactor.0, events.clone()))
             .collect::<Result<Vec<ShardHandle>>>()?;
@@ -113,8 +114,8 @@ impl Daemon {
         let mut units = BTreeMap::new();
         for (index, disk) in spec.disks.iter().enumerate() {
             let shard = shard_of(&spec, index, shards.len());
-            let opened =
-                open::open(disk, &handles).with_context(|| format!("disk '{}'", disk.name));
+            let opened = open::open(disk, &handles, state.as_deref())
+                .with_context(|| format!("disk '{}'", disk.name));
             let mut opened = match opened {
                 Ok(opened) => opened,
                 Err(error) if error.chain().any(|cause| cause.is::<fence::Refused>()) => {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
-use forebay_backends::{Backend, OpenOptions, Properties, Uri};
+use forebay_backends::{Backend, OpenOptions, Properties, Uri, Witness};
 use forebay_core::config::{
     BackendTraits, Config, FlushSemantics, GridOffset, Mode, WriteLogConfig,
 };
@@ -22,7 +22,7 @@ use forebay_io::arena::Arena;
 
 use super::api::DiskInfo;
 use super::events::Severity;
-use super::fence::{self, Place, Trail};
+use super::fence::{self, Alone, Place, SidecarPlace, Trail};
 use super::pool::owner::PoolHandle;
 use super::pool::staging::Staging;
 use super::pool::{self, DiskWish, LOCK_WAIT, OpenedLog, SharedPool};
@@ -59,16 +59,22 @@ struct OnFlash {
 }
 
 /// Opens primary storage, recovers the log, makes the engine, and takes the memory.
-pub(super) fn open(spec: &DiskSpec, pools: &Pools) -> Result<Opened> {
+pub(super) fn open(spec: &DiskSpec, pools: &Pools, state: Option<&Path>) -> Result<Opened> {
     let unusable = || format!("its primary storage {} cannot be used", spec.backend);
     let uri: Uri = spec.backend.parse().with_context(unusable)?;
     let options = OpenOptions { read_only: spec.read_only, lock_wait: LOCK_WAIT };
-    let backend = forebay_backends::open(&uri, options).with_context(unusable)?;
+    let mut backend = forebay_backends::open(&uri, options).with_context(unusable)?;
+    let witness = backend.witness();
+    let place = SidecarPlace::of(witness.as_ref(), state);
     let properties = backend.properties();
     ensure!(properties.size > 0, "its primary storage {} is empty", spec.backend);
     let config = spec.engine_config(traits(spec, properties));
     let Some(flash) = &spec.flash else {
-        fence::check_claim(backend.witness().as_ref(), spec.take_over.map(|disk| disk.0))?;
+        let takes_over = spec.take_over.map(|disk| disk.0);
+        let mut notes = Vec::new();
+        let name = &spec.name.0;
+        let alone = Alone::begin(witness, place, name, takes_over, &mut notes)?;
+        hold_changes(backend.as_mut(), alone.is_unanswered, &mut notes);
         let engine = engine(config)?;
         let memory = Arc::new(memory(&engine, None)?);
         return Ok(Opened {
@@ -76,30 +82,31 @@ pub(super) fn open(spec: &DiskSpec, pools: &Pools) -> Result<Opened> {
             memory,
             backend,
             on_flash: None,
-            place: None,
+            place: alone.fence.map(|fence| Place::new(None, fence)),
             uuid: None,
             reservations: None,
-            notes: Vec::new(),
+            notes,
         });
     };
     let (pool, owner) = pools.get(&flash.path).expect("each flash path was opened");
-    on_flash(spec, config, backend, pool, owner)
+    on_flash(spec, config, backend, (witness, place), (pool, owner))
 }
 
 /// The same for a disk with flash: what is in the pool comes first.
 fn on_flash(
     spec: &DiskSpec,
     mut config: Config,
-    backend: Box<dyn Backend>,
-    shared: &SharedPool,
-    owner: &PoolHandle,
+    mut backend: Box<dyn Backend>,
+    (witness, place): (Option<Witness>, SidecarPlace),
+    (shared, owner): (&SharedPool, &PoolHandle),
 ) -> Result<Opened> {
     let mut notes = Vec::new();
     let mut pool = pool::lock(shared);
-    let mut wish = wish(spec, backend.properties());
+    let mut wish = wish(spec, backend.properties(), fence::identity(witness.as_ref()));
     let number = pool.admit(&wish)?;
     let reservations = Kept::find(&pool, number, owner)?;
-    let examined = fence::examine(&mut pool, number, &wish, backend.witness(), &[])?;
+    let examined = fence::examine(&mut pool, number, &wish, (witness, place), &[])?;
+    hold_changes(backend.as_mut(), examined.is_unanswered(), &mut notes);
     notes.extend(examined.notes());
     notes.extend(reservations.note());
     let evidence = examined.evidence();
@@ -169,7 +176,7 @@ fn on_flash(
     let memory = Arc::new(memory(&engine, staging.as_ref())?);
     let found = fence.found(&pool.record(number));
     pool.commit_session(number, &wish, &needed, found)?;
-    let trail = fence.follow(log.is_some())?;
+    let trail = fence.follow(log.is_some(), &mut notes)?;
     let log = match log {
         None => None,
         Some(log) => Some(LogShare {
@@ -187,10 +194,21 @@ fn on_flash(
         }),
     };
     let uuid = Some(pool.disk_uuid(number));
-    let place = Some(Place::new(owner.clone(), number, fence));
+    let place = Some(Place::new(Some((owner.clone(), number)), fence));
     let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, trail, evidence });
     let reservations = Some(reservations);
     Ok(Opened { engine, memory, backend, on_flash, place, uuid, reservations, notes })
+}
+
+/// Lets changes of primary storage wait when it may still carry out what a former process sent.
+fn hold_changes(
+    backend: &mut dyn Backend,
+    is_unanswered: bool,
+    notes: &mut Vec<(Severity, String)>,
+) {
+    if is_unanswered && let Some(time) = backend.hold_changes() {
+        notes.push((Severity::Warning, fence::held(time)));
+    }
 }
 
 /// Bytes that the ring of a cache needs, whatever the size of the disk.
@@ -217,10 +235,11 @@ fn traits(spec: &DiskSpec, properties: &Properties) -> BackendTraits {
 }
 
 /// What the pool is told of the disk.
-fn wish(spec: &DiskSpec, properties: &Properties) -> DiskWish {
+fn wish(spec: &DiskSpec, properties: &Properties, identity: Uuid) -> DiskWish {
     DiskWish {
         name: spec.name.to_string(),
         uri: spec.backend.clone(),
+        identity,
         size: properties.size,
         block_size: spec.block_size,
         grid_offset: match spec.grid_offset.0 {

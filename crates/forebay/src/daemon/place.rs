@@ -1,6 +1,9 @@
-//! Where control sockets lie when nobody says otherwise.
+//! Where control sockets and the state folder lie when nobody says otherwise.
 //!
-//! One rule: `FOLDER/NAME.control.sock`, where FOLDER is `/run/forebay` for root,
+//! The state folder, which outlives a restart of the host: `/var/lib/forebay` for root, `$XDG_STATE_HOME/forebay` or
+//! `~/.local/state/forebay` for other users.
+//!
+//! Sockets have one rule: `FOLDER/NAME.control.sock`, where FOLDER is `/run/forebay` for root,
 //! `$XDG_RUNTIME_DIR/forebay` for other users, and `/tmp/forebay-UID` without that variable. Root's
 //! folder does not depend on the environment, so that a service and a shell agree on it.
 
@@ -23,6 +26,16 @@ pub fn folder() -> PathBuf {
         Some(folder) => Path::new(&folder).join("forebay"),
         None => format!("/tmp/forebay-{}", user.as_raw()).into(),
     }
+}
+
+/// The folder of what this host remembers of primary storage, unless another one is given; `None` where this user has none.
+pub fn state_folder() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some("/var/lib/forebay".into());
+    }
+    let of = |name| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let folder = of("XDG_STATE_HOME").or_else(|| Some(of("HOME")?.join(".local/state")))?;
+    folder.is_absolute().then(|| folder.join("forebay"))
 }
 
 /// The control socket of the daemon called `name`, in a folder that exists and is ours. Others may pass

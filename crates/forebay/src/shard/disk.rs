@@ -408,6 +408,11 @@ impl Disk {
             log.note_primary_storage_lost();
         }
         let primary_storage = match self.backend.trouble() {
+            None if self.backend.holds_changes() => {
+                "connected; writes to it wait until what a former run sent can \
+                                                     land no more"
+                    .to_owned()
+            }
             None => "connected".to_owned(),
             Some(why) => format!("lost: {why}; I/O waits"),
         };

@@ -8,7 +8,9 @@ use forebay_nbd::request::Command;
 
 use super::server::{Misdeed, Script, Server};
 use crate::testing::Bench;
+use forebay_core::action::IoOp;
 use forebay_core::geometry::ByteRange;
+use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
 
 const RANGE: ByteRange = ByteRange { start: 8192, end: 12_288 };
@@ -129,4 +131,29 @@ fn an_end_of_stream_on_a_unix_socket_waits_for_nothing() {
     let mut bench = server.bench("&connections=1&fence=10m");
     assert_eq!(bench.write(RANGE, 1), IoStatus::Ok);
     assert_eq!(bench.sessions, "-+");
+}
+
+#[test]
+fn a_start_after_a_process_without_all_its_answers_changes_nothing_before_the_fence() {
+    let server = Server::start(Script::good());
+    let mut backend = server.open("&connections=1&fence=300ms&timeout=10m").unwrap();
+    assert_eq!(backend.hold_changes(), Some(Nanos::from_millis(300)));
+    let mut bench = Bench::new(backend);
+    bench.now = Some(Nanos(1));
+    let write = bench.submit_write(RANGE, 1);
+    let discard = bench.submit(IoOp::Discard, ByteRange::at(65536, 4096));
+    // What is read and flushed meanwhile waits for nothing.
+    assert_eq!(bench.read_fill(ByteRange::at(0, 4096)), 0);
+    assert_eq!(bench.flush(), IoStatus::Ok);
+    bench.at_time(Nanos(299_999_999));
+    assert!(bench.backend.holds_changes());
+    assert_eq!(server.count(Command::Write) + server.count(Command::Trim), 0);
+    assert_eq!(bench.backend.next_deadline(), Nanos(300_000_000));
+    bench.at_time(Nanos(300_000_000));
+    assert!(!bench.backend.holds_changes());
+    assert_eq!((bench.end_of(write), bench.end_of(discard)), (IoStatus::Ok, IoStatus::Ok));
+    assert_eq!((server.count(Command::Write), server.count(Command::Trim)), (1, 1));
+    for options in ["&fence=0s", "&read-only=on"] {
+        assert_eq!(server.open(options).unwrap().hold_changes(), None, "{options}");
+    }
 }

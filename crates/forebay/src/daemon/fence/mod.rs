@@ -15,6 +15,7 @@
 //! - What a session found and judged is given up (the old trail, the old evidence) only when the session is
 //!   committed, so that a start that dies in between is judged from the same facts.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +25,11 @@ use forebay_core::ids::{Generation, Uuid};
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
 use forebay_core::pool::fence::{
-    self, Follows, Holdings, Known, Times, Timestamp, Verdict, is_claimed, judge,
+    self, Follows, Holdings, Known, SidecarFound, Times, Timestamp, Verdict, is_claimed, judge,
 };
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 
+mod alone;
 mod place;
 pub mod resolve;
 mod revoke;
@@ -37,15 +39,18 @@ mod trail;
 pub(super) mod watch;
 mod words;
 
+pub(super) use alone::Alone;
 pub(super) use place::Place;
 pub use revoke::Revoker;
 pub use sample::Fact;
 pub use trail::Trail;
 pub use words::Refused;
+pub(super) use words::held;
 
 use super::events::Severity;
 use super::pool::{DiskWish, EndOfSession, Pool, host};
 use sidecar::Found;
+pub(super) use sidecar::{SidecarPlace, identity};
 
 /// Time that samples may take at start.
 const EXAMINE_MAX: Duration = Duration::from_secs(5);
@@ -55,18 +60,21 @@ const LEAVE_MAX: Duration = Duration::from_secs(3);
 /// What was found before a disk's session begins.
 pub(super) struct Examined {
     witness: Option<Witness>,
+    place: SidecarPlace,
     look: Look,
     verdict: Verdict,
     follows: Follows,
     is_dirty: bool,
     /// What primary storage was served as before, of a disk that is new.
     former: Option<Uuid>,
+    is_unanswered: bool,
 }
 
 /// A disk's fence while it is served.
 #[derive(Debug)]
 pub(super) struct Fence {
     witness: Option<Witness>,
+    place: SidecarPlace,
     look: Look,
     disk: Uuid,
     name: String,
@@ -80,19 +88,20 @@ pub(super) struct Fence {
     revoker: Option<Arc<Revoker>>,
 }
 
-/// Refuses primary storage that belongs to another disk, whose log may hold newer data. For a disk without flash.
+/// Refuses primary storage that belongs to another disk, whose log may hold newer data. For a disk without flash; what was
+/// found, otherwise.
 ///
 /// # Errors
 /// It does, and the administrator has not said that this disk takes it over.
-pub(super) fn check_claim(witness: Option<&Witness>, takes_over: Option<Uuid>) -> Result<()> {
-    let place = witness.and_then(Witness::sidecar);
-    match sidecar::read(place) {
-        Found::There(found)
-            if is_claimed(&found, None, None, |_| false) && takes_over != Some(found.disk) =>
+pub(super) fn check_claim(place: &SidecarPlace, takes_over: Option<Uuid>) -> Result<Found> {
+    let found = sidecar::read(place.path());
+    match &found {
+        Found::There(sidecar)
+            if is_claimed(sidecar, None, None, |_| false) && takes_over != Some(sidecar.disk) =>
         {
-            Err(words::claimed(&found, place).into())
+            Err(words::claimed(sidecar, place).into())
         }
-        _ => Ok(()),
+        _ => Ok(found),
     }
 }
 
@@ -106,7 +115,7 @@ pub(super) fn examine(
     pool: &mut Pool,
     number: DiskNumber,
     wish: &DiskWish,
-    witness: Option<Witness>,
+    (witness, place): (Option<Witness>, SidecarPlace),
     facts: &[Fact],
 ) -> Result<Examined> {
     let record = pool.record(number);
@@ -117,19 +126,18 @@ pub(super) fn examine(
         }
         None => Look { size: wish.size, modified: None, changed: None },
     };
-    let place = witness.as_ref().and_then(Witness::sidecar);
-    let found = sidecar::read(place);
+    let found = sidecar::read(place.path());
     if let Found::There(there) = &found {
         let claimed =
             is_claimed(there, Some(record.uuid), Some(pool.uuid()), |disk| pool.knows(disk));
         if claimed && wish.takes_over != Some(there.disk) {
-            return Err(words::claimed(there, place).into());
+            return Err(words::claimed(there, &place).into());
         }
     }
     let known = known(pool, &record, look.modified);
     let samples = sample::compare(witness.as_ref(), &record, look.size, facts, EXAMINE_MAX);
     let (modified, changed) = (look.modified, look.changed);
-    let sidecar = found.judged();
+    let sidecar = judged(&found, &place, &known);
     let verdict =
         judge(&known, &fence::Found { size: look.size, modified, changed, sidecar, samples });
     let is_unresolved = record.flags.has(DiskFlags::UNRESOLVED);
@@ -147,7 +155,24 @@ pub(super) fn examine(
         Found::There(there) if is_other(there) => Some(there.disk),
         _ => None,
     };
-    Ok(Examined { witness, look, verdict, follows, is_dirty, former })
+    let is_unanswered =
+        record.flags.has(DiskFlags::UNANSWERED) || place.is_apart() && found.is_open();
+    Ok(Examined { witness, place, look, verdict, follows, is_dirty, is_unanswered, former })
+}
+
+/// The sidecar as the fence judges it. An old one in the state folder tells that the folder was put back, not primary
+/// storage.
+fn judged<'a>(found: &'a Found, place: &SidecarPlace, known: &Known) -> SidecarFound<'a> {
+    match found {
+        Found::There(there)
+            if place.is_apart()
+                && (there.disk, there.pool) == (known.disk, known.pool)
+                && there.generation < known.sidecar =>
+        {
+            SidecarFound::Missing
+        }
+        _ => found.judged(),
+    }
 }
 
 /// What the pool knows of the disk, and tmpfs.
@@ -182,6 +207,11 @@ impl Examined {
         matches!(self.follows, Follows::Serve { keeps_cache: true, .. })
     }
 
+    /// True when primary storage may still carry out what a former process sent.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.is_unanswered
+    }
+
     /// The evidence, for `disk show`.
     pub(super) fn evidence(&self) -> Option<String> {
         words::evidence(self.verdict)
@@ -204,9 +234,10 @@ impl Examined {
         let is_weak = matches!(self.follows, Follows::Serve { is_weak: true, .. });
         let mut fence = Fence {
             witness: self.witness,
+            place: self.place,
             look: self.look,
             disk: record.uuid,
-            name: record.name.clone(),
+            name: record.name,
             generation: record.pending,
             sidecar: None,
             ahead_ns: 0,
@@ -214,20 +245,11 @@ impl Examined {
             trail: None,
             revoker: None,
         };
-        let sidecar = Sidecar {
-            disk: fence.disk,
-            pool: pool.uuid(),
-            generation: fence.generation,
-            state: SidecarState::Open,
-            date: host::now(),
-            host: host::name(),
-            name: record.name,
-        };
-        fence.revoker = fence.place().map(|path| Arc::new(Revoker::new(path, sidecar)));
+        fence.set_writer(pool.uuid());
         let state =
             if pool.has_log(number) { SidecarState::OpenWithLog } else { SidecarState::Open };
         if let Err(error) = fence.write_sidecar(state) {
-            notes.push((Severity::Warning, words::no_sidecar(&error)));
+            notes.push((Severity::Warning, words::no_sidecar(&fence.place, &error)));
         }
         fence
     }
@@ -255,9 +277,19 @@ impl Fence {
     ///
     /// # Errors
     /// The sidecar cannot say what it has to.
-    pub(super) fn follow(&mut self, has_log: bool) -> Result<Option<Arc<Trail>>> {
+    pub(super) fn follow(
+        &mut self,
+        has_log: bool,
+        notes: &mut Vec<(Severity, String)>,
+    ) -> Result<Option<Arc<Trail>>> {
         if has_log && self.sidecar == Some(SidecarState::Open) {
-            self.write_sidecar(SidecarState::OpenWithLog).context("cannot write its sidecar")?;
+            let written = self.write_sidecar(SidecarState::OpenWithLog);
+            match written {
+                Err(error) if self.place.is_apart() => {
+                    notes.push((Severity::Warning, words::no_sidecar(&self.place, &error)));
+                }
+                other => other.context("cannot write its sidecar")?,
+            }
         }
         if let Some(modified) = self.look.modified
             && let Ok(trail) = Trail::begin(self.disk, self.generation, modified, self.ahead_ns)
@@ -279,9 +311,13 @@ impl Fence {
     }
 
     /// The pool says durably how the disk was left; now the sidecar does.
-    fn leave(&mut self, end: EndOfSession, looked: bool) -> std::io::Result<()> {
+    fn leave(&mut self, end: EndOfSession, is_quiet: bool, looked: bool) -> std::io::Result<()> {
         if looked && let Some(trail) = self.trail.take() {
             trail.remove();
+        }
+        // What may still be carried out is not over.
+        if self.place.is_apart() && (!is_quiet || self.sidecar.is_none()) {
+            return Ok(());
         }
         match end {
             EndOfSession::Clean => self.write_sidecar(SidecarState::Clean),
@@ -291,22 +327,37 @@ impl Fence {
                 if let Some(trail) = self.trail.take() {
                     trail.remove();
                 }
-                match self.place() {
-                    Some(path) => sidecar::remove(&path),
+                match self.written_at() {
+                    Some(path) => sidecar::remove(path),
                     None => Ok(()),
                 }
             }
         }
     }
 
+    /// From now on there is somebody who writes the sidecar, where there is a place for one.
+    fn set_writer(&mut self, pool: Uuid) {
+        let sidecar = Sidecar {
+            disk: self.disk,
+            pool,
+            generation: self.generation,
+            state: SidecarState::Open,
+            date: host::now(),
+            host: host::name(),
+            name: self.name.clone(),
+        };
+        self.revoker = self.written_at().map(|path| Arc::new(Revoker::new(path, sidecar)));
+    }
+
     /// Where the sidecar is to be written.
-    fn place(&self) -> Option<std::path::PathBuf> {
-        let witness = self.witness.as_ref().filter(|witness| !witness.is_read_only())?;
-        Some(witness.sidecar()?.to_owned())
+    fn written_at(&self) -> Option<&Path> {
+        self.witness.as_ref().filter(|witness| !witness.is_read_only())?;
+        self.place.path()
     }
 
     fn write_sidecar(&mut self, state: SidecarState) -> std::io::Result<()> {
         let Some(revoker) = &self.revoker else { return Ok(()) };
+        self.place.make_folder()?;
         self.ahead_ns = revoker.write(state)?;
         self.sidecar = Some(state);
         Ok(())

@@ -1,4 +1,4 @@
-//! Where a disk has its flash, and its fence, as long as it is served.
+//! Where a disk has its flash, if it has any, and its fence, as long as it is served.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,8 +13,7 @@ use crate::daemon::pool::owner::PoolHandle;
 /// See the module.
 #[derive(Debug)]
 pub(in crate::daemon) struct Place {
-    pool: PoolHandle,
-    number: DiskNumber,
+    pool: Option<(PoolHandle, DiskNumber)>,
     stay: Mutex<Stay>,
 }
 
@@ -26,8 +25,8 @@ enum Stay {
 }
 
 impl Place {
-    pub(in crate::daemon) fn new(pool: PoolHandle, number: DiskNumber, fence: Fence) -> Place {
-        Place { pool, number, stay: Mutex::new(Stay::Served(Box::new(fence))) }
+    pub(in crate::daemon) fn new(pool: Option<(PoolHandle, DiskNumber)>, fence: Fence) -> Place {
+        Place { pool, stay: Mutex::new(Stay::Served(Box::new(fence))) }
     }
 
     /// What watches the disk's primary storage, where that tells anything.
@@ -61,10 +60,14 @@ impl Place {
 
     /// Notes how it was left: in the pool, then in the sidecar.
     fn note(&self, mut fence: Box<Fence>, end: EndOfSession, is_quiet: bool) -> Result<()> {
-        let can_look = is_quiet && matches!(end, EndOfSession::Clean | EndOfSession::Dirty);
+        let can_look = self.pool.is_some()
+            && is_quiet
+            && matches!(end, EndOfSession::Clean | EndOfSession::Dirty);
         let last = if can_look { fence.last_look() } else { None };
         let looked = last.is_some();
-        self.pool.close(self.number, end, last)?;
-        fence.leave(end, looked).context("cannot write its sidecar")
+        if let Some((pool, number)) = &self.pool {
+            pool.close(*number, end, is_quiet, last)?;
+        }
+        fence.leave(end, is_quiet, looked).context("cannot write its sidecar")
     }
 }

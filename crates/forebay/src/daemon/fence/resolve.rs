@@ -12,9 +12,9 @@ use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 use forebay_io::file::{FileError, FileErrorKind};
 use serde::Serialize;
 
-use super::sidecar::{self, Found};
+use super::sidecar::{self, Found, SidecarPlace, identity};
 use super::{sample, words};
-use crate::daemon::pool::resolve::Undecided;
+use crate::daemon::pool::resolve::{Settled, Undecided};
 use crate::daemon::pool::{LOCK_WAIT, Pool, host};
 
 /// Time that the look at primary storage may take.
@@ -27,6 +27,7 @@ pub struct Sides {
     record: DiskRecord,
     undecided: Undecided,
     witness: Option<Witness>,
+    place: SidecarPlace,
     look: Look,
     found: Found,
 }
@@ -56,20 +57,36 @@ fn is_in_use(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref::<FileError>().is_some_and(is_lock))
 }
 
+/// Gives up the reservations that the pool at `path` stores for its disk `name`; primary storage has no part in that.
+///
+/// # Errors
+/// There is no such disk, or the medium's.
+pub fn discard_reservations(path: &Path, name: &str) -> Result<()> {
+    let (mut pool, number) = find(path, name)?;
+    let stored = pool.set_reservations(number, Vec::new());
+    ensure!(stored, "the flash {} cannot be written", path.display());
+    Ok(())
+}
+
+fn find(path: &Path, name: &str) -> Result<(Pool, DiskNumber)> {
+    let pool = Pool::open_existing(path).map_err(|error| match is_in_use(&error) {
+        true => error.context("the disk must not be served meanwhile: stop its daemon first"),
+        false => error,
+    })?;
+    let number = pool.find(name).with_context(|| {
+        let names = pool.names().join(", ");
+        format!("the pool {} has no disk '{name}'; it has: {names}", path.display())
+    })?;
+    Ok((pool, number))
+}
+
 impl Sides {
-    /// Opens the pool at `path` and the primary storage of its disk `name`, and looks at both.
+    /// Opens the pool at `path` and the primary storage of its disk `name`, and looks at both; `state` is the state folder.
     ///
     /// # Errors
     /// One of them cannot be opened, or is in use.
-    pub fn open(path: &Path, name: &str) -> Result<Sides> {
-        let pool = Pool::open_existing(path).map_err(|error| match is_in_use(&error) {
-            true => error.context("the disk must not be served meanwhile: stop its daemon first"),
-            false => error,
-        })?;
-        let number = pool.find(name).with_context(|| {
-            let names = pool.names().join(", ");
-            format!("the pool {} has no disk '{name}'; it has: {names}", path.display())
-        })?;
+    pub fn open(path: &Path, name: &str, state: Option<&Path>) -> Result<Sides> {
+        let (pool, number) = find(path, name)?;
         let record = pool.record(number);
         let uri: Uri = record.uri.parse()?;
         let read_only = record.flags.has(DiskFlags::READ_ONLY);
@@ -82,9 +99,10 @@ impl Sides {
             None => Look { size: backend.properties().size, modified: None, changed: None },
         };
         let look = Look { size: backend.properties().size, ..look };
-        let found = sidecar::read(witness.as_ref().and_then(Witness::sidecar));
+        let place = SidecarPlace::of(witness.as_ref(), state);
+        let found = sidecar::read(place.path());
         let undecided = pool.undecided(number);
-        Ok(Sides { pool, number, record, undecided, witness, look, found })
+        Ok(Sides { pool, number, record, undecided, witness, place, look, found })
     }
 
     /// Both sides for programs.
@@ -201,19 +219,9 @@ impl Sides {
         self.write_sidecar(SidecarState::Clean)
     }
 
-    /// Gives up the reservations that are stored for it.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn discard_reservations(&mut self) -> Result<()> {
-        let stored = self.pool.set_reservations(self.number, Vec::new());
-        ensure!(stored, "the flash {} cannot be written", self.pool.path().display());
-        Ok(())
-    }
-
     /// Makes primary storage the disk's own again: no generation that its sidecar had is used again, the sidecar is ours,
     /// and what it looks like now is what the next start compares with.
-    fn settle(&mut self, state: SidecarState) -> Result<(u64, Evidence)> {
+    fn settle(&mut self, state: SidecarState) -> Result<Settled> {
         if let Found::There(found) = &self.found
             && found.disk == self.record.uuid
         {
@@ -233,12 +241,13 @@ impl Sides {
             is_final: self.witness.is_none(),
             ..Evidence::default()
         });
-        Ok((size, Evidence { sidecar: self.record.pending, ..looked }))
+        let evidence = Evidence { sidecar: self.record.pending, ..looked };
+        Ok(Settled { size, evidence, identity: identity(self.witness.as_ref()) })
     }
 
     fn write_sidecar(&self, state: SidecarState) -> Result<()> {
-        let witness = self.witness.as_ref().filter(|witness| !witness.is_read_only());
-        let Some(path) = witness.and_then(Witness::sidecar) else { return Ok(()) };
+        let is_written = self.witness.as_ref().is_some_and(|witness| !witness.is_read_only());
+        let Some(path) = self.place.path().filter(|_| is_written) else { return Ok(()) };
         let sidecar = Sidecar {
             disk: self.record.uuid,
             pool: self.pool.uuid(),

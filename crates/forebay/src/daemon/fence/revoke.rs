@@ -5,7 +5,7 @@
 //! dropped, and its log refused, both of which are of the past.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use forebay_core::ids::Generation;
@@ -29,8 +29,11 @@ struct Written {
 }
 
 impl Revoker {
-    pub(super) fn new(path: PathBuf, sidecar: Sidecar) -> Revoker {
-        Revoker { path, written: Mutex::new(Written { sidecar, is_revoked: false }) }
+    pub(super) fn new(path: &Path, sidecar: Sidecar) -> Revoker {
+        Revoker {
+            path: path.to_owned(),
+            written: Mutex::new(Written { sidecar, is_revoked: false }),
+        }
     }
 
     /// Writes it with this state, and the generation that it has by now. How far ahead the clock of its file system is, in ns.
@@ -82,7 +85,7 @@ mod tests {
                 host: "h".into(),
                 name: "db".into(),
             };
-            let revoker = Revoker::new(path.clone(), sidecar);
+            let revoker = Revoker::new(&path, sidecar);
             let there = || match read(Some(&path)) {
                 Found::There(found) => (found.generation, found.state),
                 _ => panic!("no sidecar"),
@@ -112,7 +115,7 @@ mod tests {
             host: "h".into(),
             name: "db".into(),
         };
-        let revoker = Revoker::new(path.clone(), sidecar);
+        let revoker = Revoker::new(&path, sidecar);
         assert!(!revoker.revoke());
         std::fs::create_dir(path.parent().unwrap()).unwrap();
         assert!(revoker.revoke(), "it is tried again when asked again");

@@ -1,16 +1,89 @@
-//! The sidecar's file: read, replaced as a whole, removed.
+//! The sidecar's file: where it is, read, replaced as a whole, removed.
+//!
+//! An image file has it beside it. Primary storage that has no such place, a block device or an NBD export, has it in the
+//! state folder of this host ([`crate::daemon::place::state_folder`]), under the hash of who it is: evidence of what this
+//! host did, and of nothing else.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use forebay_backends::Witness;
+use forebay_core::ids::Uuid;
 use forebay_core::pool::fence::SidecarFound;
-use forebay_core::pool::sidecar::{SIDECAR_MAX, Sidecar, SidecarInvalid};
+use forebay_core::pool::sidecar::{SIDECAR_MAX, Sidecar, SidecarState};
+use sha2::{Digest, Sha256};
+
+use crate::daemon::pool::GOES_WITH_DEVICE;
+
+/// Where the sidecar of primary storage has its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::daemon) enum SidecarPlace {
+    /// Nowhere: nobody knows who primary storage is, or where to note it.
+    Nowhere,
+    /// Beside it: whoever moves, copies or uses it finds it there.
+    Beside(PathBuf),
+    /// In the state folder of this host, named after who primary storage is.
+    Apart(PathBuf),
+}
+
+impl SidecarPlace {
+    /// The place for what `witness` looks at.
+    pub(in crate::daemon) fn of(witness: Option<&Witness>, state: Option<&Path>) -> SidecarPlace {
+        if let Some(path) = witness.and_then(Witness::sidecar) {
+            return SidecarPlace::Beside(path.to_owned());
+        }
+        match (identity(witness), state) {
+            (Uuid::NIL, _) | (_, None) => SidecarPlace::Nowhere,
+            (identity, Some(folder)) => {
+                SidecarPlace::Apart(folder.join(format!("{identity}.forebay")))
+            }
+        }
+    }
+
+    /// The file, where there can be one.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            SidecarPlace::Nowhere => None,
+            SidecarPlace::Beside(path) | SidecarPlace::Apart(path) => Some(path),
+        }
+    }
+
+    /// Makes the state folder, if that is where it is. The folder of an image is not made: its file system may be gone.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn make_folder(&self) -> io::Result<()> {
+        match self {
+            SidecarPlace::Apart(path) => {
+                fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))
+            }
+            SidecarPlace::Nowhere | SidecarPlace::Beside(_) => Ok(()),
+        }
+    }
+
+    /// True when it is in the state folder.
+    pub(super) fn is_apart(&self) -> bool {
+        matches!(self, SidecarPlace::Apart(_))
+    }
+}
+
+/// Who primary storage is, as pools and names of files have it; [`Uuid::NIL`]: nobody knows.
+pub(in crate::daemon) fn identity(witness: Option<&Witness>) -> Uuid {
+    let Some(identity) = witness.and_then(Witness::identity) else { return Uuid::NIL };
+    let hash = Sha256::digest(identity.text());
+    let mut bytes: [u8; 16] = hash[..16].try_into().expect("sixteen of thirty-two");
+    bytes[0] &= !GOES_WITH_DEVICE;
+    if identity.is_for_good() {
+        bytes[0] |= GOES_WITH_DEVICE;
+    }
+    Uuid(bytes)
+}
 
 /// What is in the place of a sidecar.
 #[derive(Clone, Debug)]
-pub(super) enum Found {
+pub(in crate::daemon) enum Found {
     /// There is no place.
     NoPlace,
     /// Nothing.
@@ -22,6 +95,17 @@ pub(super) enum Found {
 }
 
 impl Found {
+    /// True when it says that a session did not end, or not in order.
+    pub(super) fn is_open(&self) -> bool {
+        match self {
+            Found::There(sidecar) => match sidecar.state {
+                SidecarState::Open | SidecarState::OpenWithLog => true,
+                SidecarState::Dirty | SidecarState::Clean => false,
+            },
+            Found::NoPlace | Found::Missing | Found::Unreadable(_) => false,
+        }
+    }
+
     /// As the fence judges it.
     pub(super) fn judged(&self) -> SidecarFound<'_> {
         match self {
@@ -42,15 +126,11 @@ pub(super) fn read(path: Option<&Path>) -> Found {
     match File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)) {
         Ok(_) => match Sidecar::decode(&bytes) {
             Ok(sidecar) => Found::There(sidecar),
-            Err(why) => Found::Unreadable(describe(why)),
+            Err(why) => Found::Unreadable(why.to_string()),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Missing,
         Err(error) => Found::Unreadable(error.to_string()),
     }
-}
-
-fn describe(why: SidecarInvalid) -> String {
-    why.to_string()
 }
 
 /// Replaces what is at `path`, durably; how far the clock of the medium is ahead of ours, in nanoseconds.
@@ -113,8 +193,7 @@ fn ahead(modified: SystemTime, before: SystemTime, after: SystemTime) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::ids::{Generation, Uuid};
-    use forebay_core::pool::sidecar::SidecarState;
+    use forebay_core::ids::Generation;
 
     use super::*;
 

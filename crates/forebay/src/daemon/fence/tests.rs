@@ -15,6 +15,8 @@ const MIB: u64 = 1 << 20;
 struct Bed {
     folder: tempfile::TempDir,
     wish: DiskWish,
+    /// The sidecar lies in a state folder, as if there were no place beside the image.
+    is_apart: bool,
 }
 
 /// A disk that is served.
@@ -47,11 +49,12 @@ impl Bed {
             log_bytes: 4 * MIB,
             read_only: false,
             is_deferred: false,
+            identity: Uuid::NIL,
             is_staged: false,
             is_exclusive: false,
             takes_over: None,
         };
-        Bed { folder, wish }
+        Bed { folder, wish, is_apart: false }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -71,11 +74,24 @@ impl Bed {
         forebay_backends::open(&uri, OpenOptions::default()).unwrap().witness().unwrap()
     }
 
+    fn place(&self) -> SidecarPlace {
+        self.sides().1
+    }
+
+    fn sides(&self) -> (Option<Witness>, SidecarPlace) {
+        let witness = Some(self.witness());
+        let place = match self.is_apart {
+            true => SidecarPlace::Apart(self.path("state/db.forebay")),
+            false => SidecarPlace::of(witness.as_ref(), None),
+        };
+        (witness, place)
+    }
+
     fn examine(&self, pool: &mut Pool, facts: &[Fact]) -> Result<(DiskNumber, Examined)> {
         let size = fs::metadata(self.path("db.raw")).unwrap().len();
         let wish = DiskWish { size, ..self.wish.clone() };
         let number = pool.admit(&wish).unwrap();
-        Ok((number, examine(pool, number, &wish, Some(self.witness()), facts)?))
+        Ok((number, examine(pool, number, &wish, self.sides(), facts)?))
     }
 
     fn verdict(&self) -> Verdict {
@@ -108,7 +124,7 @@ impl Bed {
         if steps == 4 {
             return None;
         }
-        fence.follow(true).unwrap();
+        fence.follow(true, &mut notes).unwrap();
         Some(Served { pool, number, fence, log })
     }
 
@@ -128,8 +144,8 @@ impl Served {
     /// Left in order.
     fn leave(mut self, end: EndOfSession) {
         let last = self.fence.last_look().expect("nobody writes");
-        self.pool.close(self.number, end, Some(last)).unwrap();
-        self.fence.leave(end, true).unwrap();
+        self.pool.close(self.number, end, true, Some(last)).unwrap();
+        self.fence.leave(end, true, true).unwrap();
     }
 
     /// As the shard when it writes to primary storage.
@@ -137,6 +153,89 @@ impl Served {
         bed.image().write_all_at(&[9; 512], at).unwrap();
         self.fence.trail.as_ref().unwrap().note_write(forebay_core::ids::Nanos(7));
     }
+}
+
+#[test]
+fn primary_storage_without_a_place_beside_it_is_claimed_in_the_state_folder() {
+    let mut bed = Bed::new();
+    bed.is_apart = true;
+    bed.serve().leave(EndOfSession::Dirty);
+    // The flash is not there: a new pool would serve what is older than the log.
+    fs::rename(bed.path("pool"), bed.path("away")).unwrap();
+    let error =
+        bed.examine(&mut bed.pool(), &[]).err().expect("it is the other pool's").to_string();
+    assert!(error.contains("the disk 'db' of another pool"), "{error}");
+    assert!(check_claim(&bed.place(), None).is_err(), "without flash neither");
+    fs::remove_file(bed.path("pool")).unwrap();
+    fs::rename(bed.path("away"), bed.path("pool")).unwrap();
+    bed.serve().leave(EndOfSession::Clean);
+    check_claim(&bed.place(), None).unwrap();
+    // A state folder that was put back says nothing of primary storage.
+    let old = fs::read(bed.path("state/db.forebay")).unwrap();
+    bed.serve().leave(EndOfSession::Clean);
+    fs::write(bed.path("state/db.forebay"), old).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
+    bed.serve().leave(EndOfSession::Detached);
+    assert!(!bed.path("state/db.forebay").exists());
+    // What cannot be written is told, and refuses nothing.
+    fs::remove_dir(bed.path("state")).unwrap();
+    fs::write(bed.path("state"), "no folder").unwrap();
+    let mut pool = bed.pool();
+    let (number, examined) = bed.examine(&mut pool, &[]).unwrap();
+    pool.begin_session(number).unwrap();
+    let mut notes = Vec::new();
+    examined.begin(&pool, number, &mut notes).follow(true, &mut notes).unwrap();
+    assert!(notes.len() == 1 && notes[0].1.contains("--state-dir"), "{notes:?}");
+}
+
+#[test]
+fn a_start_knows_when_the_one_before_did_not_see_the_end_of_what_it_sent() {
+    let bed = Bed::new();
+    let is_unanswered = |bed: &Bed| bed.examine(&mut bed.pool(), &[]).unwrap().1.is_unanswered();
+    assert!(!is_unanswered(&bed), "it is new");
+    bed.serve().leave(EndOfSession::Dirty);
+    assert!(!is_unanswered(&bed));
+    drop(bed.serve());
+    assert!(is_unanswered(&bed), "killed");
+    assert!(bed.open(2).is_none());
+    assert!(is_unanswered(&bed), "the one after it did not come to its end");
+    let mut served = bed.serve();
+    served.pool.close(served.number, EndOfSession::Dirty, false, None).unwrap();
+    served.fence.leave(EndOfSession::Dirty, false, false).unwrap();
+    drop(served);
+    assert!(is_unanswered(&bed), "stopped while primary storage did not answer");
+    bed.serve().leave(EndOfSession::Clean);
+    assert!(!is_unanswered(&bed));
+}
+
+#[test]
+fn a_disk_without_flash_leaves_a_sidecar_in_the_state_folder_alone() {
+    let mut bed = Bed::new();
+    let begin = |bed: &Bed| {
+        let (witness, place) = bed.sides();
+        let mut notes = Vec::new();
+        let alone = Alone::begin(witness, place, "db", None, &mut notes).unwrap();
+        assert_eq!(notes, []);
+        alone
+    };
+    assert!(begin(&bed).fence.is_none(), "an image has its lock and its time");
+    bed.is_apart = true;
+    let first = begin(&bed);
+    assert!(!first.is_unanswered);
+    drop(first);
+    let killed = begin(&bed);
+    assert!(killed.is_unanswered);
+    killed.fence.unwrap().leave(EndOfSession::Clean, true, false).unwrap();
+    let stopped = begin(&bed);
+    assert!(!stopped.is_unanswered);
+    stopped.fence.unwrap().leave(EndOfSession::Failed, false, false).unwrap();
+    assert!(begin(&bed).is_unanswered);
+    // A disk with flash does not take what it finds for what it left.
+    let mut bed = Bed::new();
+    bed.is_apart = true;
+    bed.serve().leave(EndOfSession::Clean);
+    begin(&bed).fence.unwrap().leave(EndOfSession::Clean, true, false).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::OtherDisk));
 }
 
 fn has_tmpfs() -> bool {
@@ -248,7 +347,7 @@ fn a_write_within_the_tick_of_the_last_look_is_caught_by_samples() {
     let look = served.fence.witness.as_ref().unwrap().look().unwrap();
     let last = Evidence { modified: look.modified, changed: look.changed, ..last };
     let mut served = served;
-    served.pool.close(served.number, EndOfSession::Clean, Some(last)).unwrap();
+    served.pool.close(served.number, EndOfSession::Clean, true, Some(last)).unwrap();
     drop(served);
     assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Content));
 }
@@ -287,8 +386,8 @@ fn other_sidecars_claim_or_contradict() {
         error.contains("disk 'db' of another pool") && error.contains("--take-over"),
         "{error}"
     );
-    assert!(check_claim(Some(&bed.witness()), None).is_err());
-    assert!(check_claim(Some(&bed.witness()), Some(stranger.disk)).is_ok());
+    assert!(check_claim(&bed.place(), None).is_err());
+    assert!(check_claim(&bed.place(), Some(stranger.disk)).is_ok());
     fs::remove_file(&path).unwrap();
     assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
     fs::write(&path, "something else").unwrap();

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use forebay_backends::Look;
 use forebay_backends::size::{exact, rounded};
-use forebay_core::ids::Uuid;
+use forebay_core::ids::{Nanos, Uuid};
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::DiskRecord;
 use forebay_core::pool::fence::{Change, Doubt, Timestamp, Verdict};
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 
-use super::sidecar::Found;
+use super::sidecar::{Found, SidecarPlace};
 use crate::daemon::events::Severity;
 use crate::daemon::pool::{Dirty, Pool};
 use crate::date::utc;
@@ -25,6 +25,19 @@ impl Refused {
     /// The write log of a disk cannot be used.
     pub(in crate::daemon) fn log(why: &anyhow::Error) -> Refused {
         Refused(format!("{why:#}"))
+    }
+
+    /// Reservations are stored for `what`, a disk called `disk`, and would be passed by.
+    pub(in crate::daemon) fn passed_by(
+        what: &str,
+        disk: &str,
+        pool: &str,
+        instead: &str,
+    ) -> Refused {
+        Refused(format!(
+            "the flash {pool} holds persistent reservations of SCSI initiators for {what}: {instead}. When no initiator \
+             relies on them any more: forebay disk resolve {disk} --pool {pool} --discard-reservations"
+        ))
     }
 
     /// The reservations of a disk cannot be read.
@@ -135,7 +148,15 @@ fn change_in_words(change: Change) -> String {
 }
 
 /// A sidecar could not be written.
-pub(super) fn no_sidecar(error: &std::io::Error) -> String {
+pub(super) fn no_sidecar(place: &SidecarPlace, error: &std::io::Error) -> String {
+    if let SidecarPlace::Apart(path) = place {
+        return format!(
+            "no sidecar can be written at {} ({error}): a start with another pool or another name on the same primary \
+             storage is not told that this disk's write log may hold newer data, nor is a start without flash told that \
+             writes of a killed process may still be under way. Give a folder that can be written: --state-dir",
+            path.display()
+        );
+    }
     format!(
         "no sidecar can be written beside primary storage ({error}): whether somebody else changes it while the \
          disk is stopped will be told on weak evidence"
@@ -143,8 +164,8 @@ pub(super) fn no_sidecar(error: &std::io::Error) -> String {
 }
 
 /// Primary storage belongs to another disk, whose log may hold newer data.
-pub(super) fn claimed(sidecar: &Sidecar, place: Option<&Path>) -> Refused {
-    let place = place.map_or(String::new(), |place| place.display().to_string());
+pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace) -> Refused {
+    let place = place.path().map_or(String::new(), |place| place.display().to_string());
     let since = match sidecar.state {
         SidecarState::OpenWithLog => "opened",
         SidecarState::Dirty => "stopped with a dirty log",
@@ -254,4 +275,14 @@ fn date((seconds, nanos): Timestamp) -> String {
         Ok(seconds) => utc(seconds * 1000 + u64::from(nanos) / 1_000_000),
         Err(_) => format!("{seconds} seconds after 1970"),
     }
+}
+
+/// A former run did not see the end of all that it sent.
+pub(in crate::daemon) fn held(time: Nanos) -> String {
+    format!(
+        "a former run ended without an answer to everything that it sent to primary storage, which may still carry it \
+         out: writes to primary storage wait for {} (fence= in its URI; 0s for a server that ends its I/O with the \
+         connection)",
+        forebay_backends::duration::exact(time)
+    )
 }

@@ -49,7 +49,7 @@ pub use cache::CacheArea;
 use contents::Contents;
 pub(super) use file::LOCK_WAIT;
 use file::PoolFile;
-pub use record::{Dirty, DiskWish, EndOfSession};
+pub use record::{Dirty, DiskWish, EndOfSession, GOES_WITH_DEVICE};
 pub use recover::OpenedLog;
 pub use tables::Held;
 use tables::Tables;

@@ -55,6 +55,8 @@ enum Wish {
 struct Close {
     disk: DiskNumber,
     end: EndOfSession,
+    /// Nothing of it is under way on primary storage.
+    is_quiet: bool,
     /// The last look at its primary storage.
     last: Option<Evidence>,
 }
@@ -94,14 +96,20 @@ impl PoolHandle {
         let _ = self.wishes.send(Wish::Free(held));
     }
 
-    /// The disk has ended so; `last` is the last look at its primary storage. Waits until that is noted, behind everything
-    /// that was asked for before.
+    /// The disk has ended so; `is_quiet` when nothing of it is under way on primary storage, and `last` the last look at that.
+    /// Waits until that is noted, behind everything that was asked for before.
     ///
     /// # Errors
     /// The medium's, or the owner has ended.
-    pub fn close(&self, disk: DiskNumber, end: EndOfSession, last: Option<Evidence>) -> Result<()> {
+    pub fn close(
+        &self,
+        disk: DiskNumber,
+        end: EndOfSession,
+        is_quiet: bool,
+        last: Option<Evidence>,
+    ) -> Result<()> {
         let (answer, closed) = mpsc::channel();
-        let _ = self.wishes.send(Wish::Close(Close { disk, end, last }, answer));
+        let _ = self.wishes.send(Wish::Close(Close { disk, end, is_quiet, last }, answer));
         closed.recv().context("the thread that owns the pool has ended")?
     }
 }
@@ -206,8 +214,8 @@ impl Owner {
                 answer(is_stored);
             }
             Wish::Free(held) => self.free(held),
-            Wish::Close(Close { disk, end, last }, answer) => {
-                let closed = lock(&self.pool).close(disk, end, last);
+            Wish::Close(Close { disk, end, is_quiet, last }, answer) => {
+                let closed = lock(&self.pool).close(disk, end, is_quiet, last);
                 let _ = answer.send(closed);
             }
             Wish::End => unreachable!("the loop ends with it"),

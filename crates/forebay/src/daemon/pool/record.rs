@@ -8,6 +8,10 @@ use forebay_core::pool::progress::Progress;
 use forebay_core::pool::{DISKS_MAX, DiskNumber};
 
 use super::{Pool, host, staging};
+use crate::daemon::fence::Refused;
+
+/// In the first byte of an identity.
+pub const GOES_WITH_DEVICE: u8 = 0x80;
 
 /// A disk as it is configured and found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub struct DiskWish {
     pub name: String,
     /// URI of primary storage.
     pub uri: String,
+    /// Who that is, however it is spelt; [`Uuid::NIL`]: not known.
+    pub identity: Uuid,
     /// Bytes of primary storage.
     pub size: u64,
     /// Cache block in bytes.
@@ -36,6 +42,18 @@ pub struct DiskWish {
     pub is_exclusive: bool,
     /// The disk whose claim on primary storage the administrator gives up.
     pub takes_over: Option<Uuid>,
+}
+
+impl DiskWish {
+    /// True when a disk of this record is on the same primary storage.
+    fn is_on(&self, record: &DiskRecord) -> bool {
+        let (now, then) = (self.identity, record.identity);
+        if now != Uuid::NIL && now == then {
+            return true;
+        }
+        let goes_with_device = |identity: Uuid| identity.0[0] & GOES_WITH_DEVICE != 0;
+        self.uri == record.uri && !(goes_with_device(now) && goes_with_device(then))
+    }
 }
 
 /// What a log holds that primary storage may not have.
@@ -76,35 +94,18 @@ impl Pool {
     /// The pool holds writes that are not on primary storage, of a disk that this is not; or it is full.
     pub fn admit(&mut self, wish: &DiskWish) -> Result<DiskNumber> {
         let is_dirty = |pool: &Pool, number| pool.tables.log_segments(number) > 0;
-        let shown = self.file.path().display().to_string();
-        let mut found = None;
         for (number, record) in self.tables.disks() {
-            let dirty = is_dirty(self, number);
-            if record.name == wish.name {
-                if record.uri == wish.uri {
-                    // Whether it is still what it was, its size too, is the fence's to judge.
-                    return Ok(number);
-                }
-                found = Some(number);
-                ensure!(
-                    !dirty,
-                    "the flash {shown} holds writes of the disk '{}' that are not on its primary storage, {} of \
-                     {}; but '{}' is now to be on {} of {}. Start it on the former one and let it be destaged \
-                     ('forebay disk flush {0}'), or give this disk another name",
-                    record.name,
-                    record.uri,
-                    rounded(record.size),
-                    wish.name,
-                    wish.uri,
-                    rounded(wish.size)
-                );
+            if record.name != wish.name && wish.is_on(record) {
+                self.check_other(number, record, wish)?;
             }
-            ensure!(
-                !(dirty && record.uri == wish.uri),
-                "the flash {shown} holds writes that are not on {} yet, under the name '{}': start it with --name {1}",
-                record.uri,
-                record.name
-            );
+        }
+        let found = self.find(&wish.name);
+        if let Some(number) = found {
+            if wish.is_on(self.tables.disk(number).expect("it was found")) {
+                // Whether it is still what it was, its size too, is the fence's to judge.
+                return Ok(number);
+            }
+            self.check_moved(number, wish)?;
         }
         let mut numbers = (0..DISKS_MAX).map(DiskNumber);
         let free = found
@@ -116,12 +117,62 @@ impl Pool {
                 clean.find(|number| !is_needed(*number))
             });
         let Some(number) = free else {
+            let shown = self.file.path().display();
             bail!("the flash {shown} holds {DISKS_MAX} disks already, and no more are possible")
         };
         // What a former disk of this number has cached is nobody's.
         self.drop_cache(number)?;
         self.tables.set_disk(&self.file, number, Some(new_record(wish)?))?;
         Ok(number)
+    }
+
+    /// Another disk has been on the primary storage that is wished for: nothing of it may be passed by.
+    fn check_other(&self, number: DiskNumber, record: &DiskRecord, wish: &DiskWish) -> Result<()> {
+        let shown = self.file.path().display();
+        ensure!(
+            self.tables.log_segments(number) == 0,
+            "the flash {shown} holds writes that are not on {} yet, under the name '{}': start it with --name {1}",
+            record.uri,
+            record.name
+        );
+        if self.tables.has_reservations(number) {
+            let what = format!(
+                "'{}', which is on the same primary storage as '{}'",
+                record.name, wish.name
+            );
+            let instead = format!("start it with --name {}", record.name);
+            return Err(
+                Refused::passed_by(&what, &record.name, &shown.to_string(), &instead).into()
+            );
+        }
+        Ok(())
+    }
+
+    /// A disk is to be on another primary storage: nothing that it left on the former one may be lost.
+    fn check_moved(&self, number: DiskNumber, wish: &DiskWish) -> Result<()> {
+        let shown = self.file.path().display();
+        let record = self.record(number);
+        let to = match record.uri == wish.uri {
+            true => "another device of that name".to_owned(),
+            false => wish.uri.clone(),
+        };
+        ensure!(
+            self.tables.log_segments(number) == 0,
+            "the flash {shown} holds writes of the disk '{}' that are not on its primary storage, {} of \
+             {}; but '{}' is now to be on {to} of {}. Start it on the former one and let it be destaged \
+             ('forebay disk flush {0}'), give this disk another name, or decide: 'forebay disk resolve {0} --pool {shown}'",
+            record.name,
+            record.uri,
+            rounded(record.size),
+            wish.name,
+            rounded(wish.size)
+        );
+        if self.tables.has_reservations(number) {
+            let what = format!("'{}' on {}, and it is now to be on {to}", record.name, record.uri);
+            let instead = "start it on the former one, or give this disk another name";
+            return Err(Refused::passed_by(&what, &record.name, &shown.to_string(), instead).into());
+        }
+        Ok(())
     }
 
     /// The name for good of a disk that was admitted.
@@ -168,7 +219,11 @@ impl Pool {
             record.log_max = wish.log_bytes;
         }
         record.mode = wish.mode.clone();
+        (record.uri, record.identity) = (wish.uri.clone(), wish.identity);
         record.flags = flags(wish);
+        if !wish.read_only {
+            record.flags.0 |= DiskFlags::UNANSWERED.0;
+        }
         if is_weak {
             record.flags.0 |= DiskFlags::WEAK.0;
         }
@@ -177,7 +232,8 @@ impl Pool {
         self.free_log(number, |segment| !log.contains(&segment))
     }
 
-    /// The disk is not served any more; `last` is the last look at primary storage, when nothing of it was under way.
+    /// The disk is not served any more; `is_quiet` when nothing of it is under way on primary storage, and `last` the
+    /// last look at that.
     ///
     /// # Errors
     /// The medium's.
@@ -185,6 +241,7 @@ impl Pool {
         &mut self,
         number: DiskNumber,
         end: EndOfSession,
+        is_quiet: bool,
         last: Option<Evidence>,
     ) -> Result<()> {
         ensure!(
@@ -205,6 +262,9 @@ impl Pool {
         staging::remove_of(record.uuid);
         record.session = SessionEnd::Clean;
         record.closed = host::now();
+        if is_quiet {
+            record.flags.0 &= !DiskFlags::UNANSWERED.0;
+        }
         if let Some(last) = last {
             record.evidence = Evidence { sidecar: record.evidence.sidecar, ..last };
         }
@@ -282,5 +342,6 @@ fn new_record(wish: &DiskWish) -> Result<DiskRecord> {
         mode: wish.mode.clone(),
         name: wish.name.clone(),
         uri: wish.uri.clone(),
+        identity: wish.identity,
     })
 }

@@ -2,10 +2,10 @@
 //! discarded. The disk is not served meanwhile.
 
 use anyhow::{Context, Result};
-use forebay_core::ids::{Generation, Sequence};
+use forebay_core::ids::{Generation, Sequence, Uuid};
 use forebay_core::log::recover::{RecoverError, RecoveredLog};
 use forebay_core::pool::DiskNumber;
-use forebay_core::pool::disk::{DiskFlags, Evidence, SessionEnd};
+use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
 use forebay_core::pool::progress::Progress;
 
 use super::recover::Reading;
@@ -23,6 +23,17 @@ pub struct Undecided {
     pub end: u64,
     /// The highest sequence that may have been in it.
     last: Sequence,
+}
+
+/// Primary storage as an administrator takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Settled {
+    /// Its bytes.
+    pub size: u64,
+    /// What it looks like.
+    pub evidence: Evidence,
+    /// Who it is.
+    pub identity: Uuid,
 }
 
 impl Pool {
@@ -68,7 +79,7 @@ impl Pool {
         &mut self,
         number: DiskNumber,
         undecided: &Undecided,
-        (size, evidence): (u64, Evidence),
+        settled: Settled,
     ) -> Result<()> {
         self.drop_cache(number)?;
         let mut record = self.record(number);
@@ -76,8 +87,7 @@ impl Pool {
         if undecided.missing > 0 {
             record.flags.0 |= DiskFlags::ACCEPT_MISSING.0;
         }
-        record.size = size;
-        record.evidence = evidence;
+        settled.note(&mut record);
         self.tables.set_disk(&self.file, number, Some(record))
     }
 
@@ -89,7 +99,7 @@ impl Pool {
         &mut self,
         number: DiskNumber,
         undecided: &Undecided,
-        (size, evidence): (u64, Evidence),
+        settled: Settled,
     ) -> Result<()> {
         self.drop_cache(number)?;
         let mut record = self.record(number);
@@ -102,8 +112,7 @@ impl Pool {
         staging::remove_of(disk);
         let decided = DiskFlags::UNRESOLVED.0 | DiskFlags::ACCEPT_MISSING.0 | DiskFlags::WEAK.0;
         record.flags.0 &= !decided;
-        record.size = size;
-        record.evidence = evidence;
+        settled.note(&mut record);
         record.session = SessionEnd::Clean;
         record.closed = host::now();
         self.tables.set_disk(&self.file, number, Some(record))
@@ -120,6 +129,14 @@ impl Pool {
         }
         record.pending = seen;
         self.tables.set_disk(&self.file, number, Some(record))
+    }
+}
+
+impl Settled {
+    fn note(self, record: &mut DiskRecord) {
+        record.size = self.size;
+        record.evidence = self.evidence;
+        record.identity = self.identity;
     }
 }
 

@@ -26,6 +26,7 @@ fn wish(name: &str, uri: &str) -> DiskWish {
         log_bytes: 4 * MIB,
         read_only: false,
         is_deferred: false,
+        identity: Uuid::NIL,
         is_staged: false,
         is_exclusive: false,
         takes_over: None,
@@ -68,7 +69,7 @@ fn a_clean_pool_grows_by_being_made_anew_and_a_dirty_one_is_refused() {
     let error = open(&path, &[share(50, 40)]).unwrap_err();
     assert!(error.contains("'db'") && error.contains("disk flush"), "{error}");
     let mut pool = open(&path, &[share(5, 4)]).unwrap();
-    pool.close(number, EndOfSession::Clean, None).unwrap();
+    pool.close(number, EndOfSession::Clean, true, None).unwrap();
     drop(pool);
     let pool = open(&path, &[share(50, 40)]).unwrap();
     assert_ne!(pool.tables.superblock.pool, made.pool);
@@ -90,7 +91,7 @@ fn a_disk_is_known_by_its_name_and_its_primary_storage() {
     assert_eq!(pool.admit(&wish("db", "file:/db")).unwrap(), number);
     assert_ne!(pool.admit(&wish("web", "file:/web")).unwrap(), number);
     // With nothing in its log it may be another one.
-    pool.close(number, EndOfSession::Clean, None).unwrap();
+    pool.close(number, EndOfSession::Clean, true, None).unwrap();
     assert_eq!(pool.admit(&wish("db", "file:/other")).unwrap(), number);
     assert_ne!(pool.record(number).uuid, log.disk);
 }
@@ -115,10 +116,65 @@ fn a_staging_file_that_a_killed_session_had_is_missed_and_no_other() {
         };
         assert_eq!(start(None), is_staged, "a start without a folder");
         assert_eq!(start(staging::folder().as_deref()), is_staged);
-        pool.close(number, EndOfSession::Clean, None).unwrap();
+        pool.close(number, EndOfSession::Clean, true, None).unwrap();
         assert!(!serve(&mut pool, &wish).1.staging_lost, "it ended in order");
-        pool.close(number, EndOfSession::Detached, None).unwrap();
+        pool.close(number, EndOfSession::Detached, true, None).unwrap();
     }
+}
+
+fn who(name: &str, uri: &str, identity: u8) -> DiskWish {
+    DiskWish { identity: Uuid([identity; 16]), ..wish(name, uri) }
+}
+
+#[test]
+fn a_disk_is_known_by_who_its_primary_storage_is_however_that_is_spelt() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pool = open(&folder.path().join("flash"), &[share(5, 4)]).unwrap();
+    let (number, log) = serve(&mut pool, &who("x", "nbd://a/", 1));
+    let refused = |pool: &mut Pool, wish: &DiskWish| format!("{:#}", pool.admit(wish).unwrap_err());
+    let spelt = who("x", "nbd://a/?connections=2", 1);
+    let other_name = DiskWish { name: "y".into(), ..spelt.clone() };
+    assert!(refused(&mut pool, &other_name).contains("--name x"));
+    // Also a name that is known already.
+    let (second, _) = serve(&mut pool, &who("y", "nbd://b/", 2));
+    pool.close(second, EndOfSession::Clean, true, None).unwrap();
+    assert!(refused(&mut pool, &other_name).contains("--name x"));
+    assert!(pool.set_reservations(number, vec![7; 40]));
+    assert_eq!(pool.admit(&spelt).unwrap(), number, "dirty");
+    let log_segments = log.segments();
+    pool.begin_session(number).unwrap();
+    pool.commit_session(number, &spelt, &log_segments, Default::default()).unwrap();
+    assert_eq!(pool.record(number).uri, spelt.uri);
+    pool.close(number, EndOfSession::Clean, true, None).unwrap();
+    assert_eq!(pool.admit(&spelt).unwrap(), number, "clean");
+    assert_eq!(
+        (pool.disk_uuid(number), pool.reservations(number).unwrap()),
+        (log.disk, vec![7; 40])
+    );
+    // Reservations are neither lost nor passed by.
+    assert!(refused(&mut pool, &who("x", "nbd://c/", 3)).contains("resolve x"));
+    assert!(refused(&mut pool, &other_name).contains("start it with --name x"));
+    assert_eq!(pool.reservations(number).unwrap(), vec![7; 40]);
+    assert!(pool.set_reservations(number, Vec::new()));
+    assert_eq!(pool.admit(&who("x", "nbd://c/", 3)).unwrap(), number);
+    assert_ne!(pool.disk_uuid(number), log.disk);
+}
+
+#[test]
+fn a_server_may_move_but_a_device_that_is_another_one_is_not_the_disks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pool = open(&folder.path().join("flash"), &[share(5, 4)]).unwrap();
+    let (number, _) = serve(&mut pool, &who("x", "nbd://a/", 1));
+    assert_eq!(pool.admit(&who("x", "nbd://a/", 2)).unwrap(), number);
+    assert_eq!(pool.admit(&who("x", "nbd://a/", 0)).unwrap(), number, "nobody knows");
+    let (device, _) = serve(&mut pool, &who("d", "block:/dev/sdb", 0x81));
+    assert_eq!(pool.admit(&who("d", "block:/dev/sdc", 0x81)).unwrap(), device);
+    let error = format!("{:#}", pool.admit(&who("d", "block:/dev/sdb", 0x82)).unwrap_err());
+    assert!(
+        error.contains("another device of that name") && error.contains("resolve d"),
+        "{error}"
+    );
+    assert_eq!(pool.admit(&who("d", "block:/dev/sdb", 3)).unwrap(), device, "it does not tell");
 }
 
 /// Damages a copy of the reservations of the first disk, in a pool that nobody uses.
@@ -140,7 +196,7 @@ fn reservations_are_kept_for_their_disk_and_survive_the_rot_of_either_copy() {
         assert_eq!(number, DiskNumber(0));
         assert!(pool.set_reservations(number, vec![1; 40]));
         assert!(pool.set_reservations(number, vec![2 + copy as u8; 4008]));
-        pool.close(number, EndOfSession::Clean, None).unwrap();
+        pool.close(number, EndOfSession::Clean, true, None).unwrap();
         drop(pool);
         rot_reservations(&path, geometry, copy);
         assert_eq!(report::check(&path).unwrap().warnings.len(), 1);
@@ -152,7 +208,10 @@ fn reservations_are_kept_for_their_disk_and_survive_the_rot_of_either_copy() {
         let error = open(&path, &[share(50, 40)]).unwrap_err();
         assert!(error.contains("'db'") && error.contains("--discard-reservations"), "{error}");
         pool = open(&path, &[share(5, 4)]).unwrap();
-        // Another disk of that number has none.
+        // Another primary storage under its name would pass them by.
+        let refused = pool.admit(&wish("db", "file:/other")).unwrap_err();
+        assert!(refused.is::<crate::daemon::fence::Refused>(), "{refused:#}");
+        assert!(pool.set_reservations(number, Vec::new()));
         let other = pool.admit(&wish("db", "file:/other")).unwrap();
         assert_eq!((other, pool.reservations(other).unwrap()), (number, vec![]));
         let back = pool.admit(&wish("db", "file:/db")).unwrap();
@@ -168,7 +227,7 @@ fn reservations_that_are_lost_are_not_none() {
     let geometry = pool.geometry();
     let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
     assert!(pool.set_reservations(number, vec![1; 40]));
-    pool.close(number, EndOfSession::Clean, None).unwrap();
+    pool.close(number, EndOfSession::Clean, true, None).unwrap();
     drop(pool);
     for copy in 0..2 {
         rot_reservations(&path, geometry, copy);
@@ -200,10 +259,10 @@ fn a_session_steps_the_generation_and_its_end_is_noted() {
     let (again, log) = serve(&mut pool, &wish);
     assert_eq!((again, log.generation), (number, Generation(2)));
     assert_eq!(pool.tables.log_segments(number), 1, "the segment of the first run is free");
-    pool.close(number, EndOfSession::Clean, None).unwrap();
+    pool.close(number, EndOfSession::Clean, true, None).unwrap();
     assert!(!pool.has_log(number));
     assert_eq!(pool.record(number).session, SessionEnd::Clean);
-    pool.close(number, EndOfSession::Detached, None).unwrap();
+    pool.close(number, EndOfSession::Detached, true, None).unwrap();
     assert!(pool.tables.disk(number).is_none());
 }
 
@@ -356,7 +415,7 @@ fn a_clean_shutdown_does_not_come_back_dirty() {
         let mut pool = open(&path, &[share(0, 4)]).unwrap();
         let (number, log) = serve(&mut pool, &wish);
         assert_eq!((log.found.records.len(), log.adopted), (0, 0));
-        pool.close(number, EndOfSession::Clean, None).unwrap();
+        pool.close(number, EndOfSession::Clean, true, None).unwrap();
         assert!(!pool.has_log(number));
     }
 }
@@ -377,5 +436,5 @@ fn starts_that_never_come_to_their_end_do_not_take_segment_after_segment() {
     let mut pool = open(&path, &[share(0, 4)]).unwrap();
     let (number, _) = serve(&mut pool, &wish);
     assert_eq!(pool.tables.log_segments(number), 1);
-    pool.close(number, EndOfSession::Clean, None).unwrap();
+    pool.close(number, EndOfSession::Clean, true, None).unwrap();
 }

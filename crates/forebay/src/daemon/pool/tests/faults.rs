@@ -204,17 +204,17 @@ fn life(path: &Path, told: &mut Told) -> Result<()> {
     let old = session.log.segments();
     pool.free_log(session.number, |segment| old.contains(&segment))?;
     session.append(&pool, told)?;
-    pool.close(session.number, EndOfSession::Dirty, None)?;
+    pool.close(session.number, EndOfSession::Dirty, true, None)?;
     drop((pool, session));
     let mut pool = Pool::open(path, &SHARES)?;
     let session = Session::open(&mut pool, &wish, told)?;
     session.destage(&mut pool, told)?;
-    pool.close(session.number, EndOfSession::Clean, None)?;
+    pool.close(session.number, EndOfSession::Clean, true, None)?;
     drop((pool, session));
     let mut pool = Pool::open(path, &SHARES)?;
     let session = Session::open(&mut pool, &wish, told)?;
     told.detached = true;
-    pool.close(session.number, EndOfSession::Detached, None)
+    pool.close(session.number, EndOfSession::Detached, true, None)
 }
 
 const FATES: [Fate; 4] = [Fate::Fails, Fate::Tears, Fate::Lies, Fate::Dies];

@@ -84,7 +84,7 @@ fn a_disk_is_closed_behind_what_it_has_asked_for() {
         // Was asked for before the disk ended, and is answered to nobody.
         bed.handle.lease(a, Box::new(drop));
         let handle = bed.handle.clone();
-        let closing = std::thread::spawn(move || handle.close(a, end, None).unwrap());
+        let closing = std::thread::spawn(move || handle.close(a, end, true, None).unwrap());
         drop(held_up);
         closing.join().unwrap();
         let of_b = leased.recv().unwrap().unwrap();
@@ -104,7 +104,7 @@ fn a_disk_is_closed_behind_what_it_has_asked_for() {
 fn a_disk_that_was_detached_gets_nothing() {
     let bed = Bed::new();
     let a = bed.disks[0];
-    bed.handle.close(a, EndOfSession::Detached, None).unwrap();
+    bed.handle.close(a, EndOfSession::Detached, true, None).unwrap();
     let mut pool = lock(&bed.pool);
     assert_eq!(pool.lease_log(a), None);
     assert!(!pool.set_reservations(a, vec![1; 40]));
@@ -135,7 +135,7 @@ fn a_thread_that_panics_is_noticed_and_keeps_nobody_waiting() {
     bed.handle.lease(bed.disks[0], Box::new(|_| panic!("planted")));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(bed.owner.failed());
-    let error = bed.handle.close(bed.disks[0], EndOfSession::Clean, None).unwrap_err();
+    let error = bed.handle.close(bed.disks[0], EndOfSession::Clean, true, None).unwrap_err();
     assert!(format!("{error:#}").contains("owns the pool has ended"), "{error:#}");
     bed.end();
 }

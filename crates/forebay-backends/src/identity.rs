@@ -1,0 +1,181 @@
+//! Who primary storage is, however it is spelt: what two URIs of the same bytes have in common.
+//!
+//! | primary storage | its identity |
+//! |---|---|
+//! | file | its path without links |
+//! | block device with a name of its own (`wwid`, UUID of device mapper or md) | that name |
+//! | loop device from a file's first byte on | the file's |
+//! | another block device | where it is in sysfs, with its serial number if it has one: not the same after each restart of the host |
+//! | partition | the device's, and its number |
+//! | NBD over TCP | the server's address as connected, and the export's name |
+//! | NBD over a unix socket | the socket's path without links, and the export's name |
+//!
+//! Options are no part of it, wrappers (`model:`, `fault:`) have that of what they wrap.
+//!
+//! **Limits.** Two servers, or two names on one server, may have the same bytes; a file may have several names (hard
+//! links), and a device several paths that do not tell. Then nothing here notices it.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use crate::uri::{NbdAddress, NbdUri};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    text: String,
+    is_for_good: bool,
+}
+
+impl Identity {
+    /// It, in words.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// True when it goes with the device: another one in its place has another one.
+    pub fn is_for_good(&self) -> bool {
+        self.is_for_good
+    }
+
+    fn of(text: String) -> Identity {
+        Identity { text, is_for_good: false }
+    }
+
+    /// Of the file that `path` leads to.
+    pub(crate) fn of_file(path: &Path) -> Option<Identity> {
+        Some(Identity::of(format!("file {}", path.canonicalize().ok()?.display())))
+    }
+
+    /// Of an open block device.
+    pub(crate) fn of_device(device: BorrowedFd<'_>) -> Option<Identity> {
+        Identity::in_sysfs(&in_sysfs(device)?)
+    }
+
+    /// Of an export; `peer` is whom a TCP connection leads to.
+    pub(crate) fn of_export(uri: &NbdUri, peer: Option<SocketAddr>) -> Option<Identity> {
+        let server = match (&uri.address, peer) {
+            (NbdAddress::Unix(path), _) => path.canonicalize().ok()?.display().to_string(),
+            (NbdAddress::Tcp(..), Some(peer)) => {
+                SocketAddr::new(plain(peer.ip()), peer.port()).to_string()
+            }
+            (NbdAddress::Tcp(..), None) => return None,
+        };
+        Some(Identity::of(format!("nbd {server} export {}", uri.export)))
+    }
+
+    /// Of the device with this folder in sysfs.
+    fn in_sysfs(folder: &Path) -> Option<Identity> {
+        if let Some(number) = line(&folder.join("partition")) {
+            let whole = Identity::in_sysfs(folder.parent()?)?;
+            return Some(Identity { text: format!("{} partition {number}", whole.text), ..whole });
+        }
+        if let Some(file) = backing_file(folder) {
+            return Identity::of_file(&file);
+        }
+        let names = ["wwid", "device/wwid", "dm/uuid", "md/uuid"];
+        if let Some(name) = names.iter().find_map(|name| line(&folder.join(name))) {
+            return Some(Identity { text: format!("device {name}"), is_for_good: true });
+        }
+        let place = folder.strip_prefix("/sys").unwrap_or(folder).display().to_string();
+        let serial = ["serial", "device/serial"].iter().find_map(|name| line(&folder.join(name)));
+        let serial = serial.map_or(String::new(), |serial| format!(" serial {serial}"));
+        Some(Identity::of(format!("device {place}{serial}")))
+    }
+}
+
+/// The file that a loop device shows from its first byte on.
+pub(crate) fn file_of_loop(device: BorrowedFd<'_>) -> Option<PathBuf> {
+    backing_file(&in_sysfs(device)?)
+}
+
+fn in_sysfs(device: BorrowedFd<'_>) -> Option<PathBuf> {
+    let number = rustix::fs::fstat(device).ok()?.st_rdev;
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
+}
+
+fn backing_file(folder: &Path) -> Option<PathBuf> {
+    let file = line(&folder.join("loop/backing_file"))?;
+    let is_whole = line(&folder.join("loop/offset"))? == "0";
+    // A file that was removed, or is of another mount namespace, leads nowhere.
+    PathBuf::from(file).canonicalize().ok().filter(|file| is_whole && file.is_file())
+}
+
+/// What a file of sysfs says, if anything.
+fn line(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+fn plain(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(six) => six.to_ipv4_mapped().map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Uri;
+
+    fn nbd(text: &str, peer: Option<&str>) -> Option<Identity> {
+        let Uri::Nbd(uri) = text.parse().unwrap() else { panic!("{text}") };
+        Identity::of_export(&uri, peer.map(|peer| peer.parse().unwrap()))
+    }
+
+    #[test]
+    fn an_export_is_the_same_however_it_is_spelt() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        fs::write(&socket, "").unwrap();
+        std::os::unix::fs::symlink(&socket, folder.path().join("link")).unwrap();
+        let at = |export: &str, name: &str, more: &str| {
+            let path = folder.path().join(name).display().to_string();
+            nbd(&format!("nbd+unix:///{export}?socket={path}{more}"), None).unwrap()
+        };
+        assert_eq!(at("a", "socket", ""), at("a", "link", "&connections=2&fence=0s&timeout=1s"));
+        assert_eq!(at("a", "socket", ""), at("%61", "./socket", "&read-only=on"));
+        assert_ne!(at("a", "socket", ""), at("b", "socket", ""));
+        let peer = Some("127.0.0.1:10809");
+        let one = nbd("nbd://localhost/a", peer).unwrap();
+        assert_eq!(Some(&one), nbd("nbd://127.0.0.1:10809/a?connections=1", peer).as_ref());
+        assert_eq!(Some(&one), nbd("nbd://x/a", Some("[::ffff:127.0.0.1]:10809")).as_ref());
+        assert_ne!(Some(&one), nbd("nbd://localhost/a", Some("127.0.0.1:10810")).as_ref());
+        assert!(!one.is_for_good());
+    }
+
+    #[test]
+    fn a_device_is_known_by_its_own_name_or_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let sysfs = |name: &str, files: &[(&str, &str)]| {
+            let device = folder.path().join(name);
+            for (file, text) in files {
+                let path = device.join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            Identity::in_sysfs(&device).unwrap()
+        };
+        let sdb = sysfs("sdb", &[("device/wwid", "naa.5000c500a1b2c3d4\n")]);
+        assert_eq!(sdb, sysfs("sdc", &[("device/wwid", "naa.5000c500a1b2c3d4")]));
+        assert!(sdb.is_for_good());
+        let first = sysfs("sdb/sdb1", &[("partition", "1\n")]);
+        assert_eq!(first.text(), "device naa.5000c500a1b2c3d4 partition 1");
+        assert_ne!(first, sysfs("sdb/sdb2", &[("partition", "2\n")]));
+        let vda = sysfs("vda", &[("serial", "same"), ("dm/uuid", "\n")]);
+        assert_ne!(vda, sysfs("vdb", &[("serial", "same")]), "two may be called the same");
+        assert!(!vda.is_for_good());
+        let image = folder.path().join("image");
+        fs::write(&image, "x").unwrap();
+        let backing = image.display().to_string();
+        let of =
+            |offset| sysfs(offset, &[("loop/backing_file", &backing), ("loop/offset", offset)]);
+        assert_eq!(Some(of("0")), Identity::of_file(&image));
+        assert_ne!(Some(of("512")), Identity::of_file(&image));
+    }
+}
