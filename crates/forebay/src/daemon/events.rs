@@ -6,15 +6,17 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// Events that are kept.
 pub const KEPT: usize = 1000;
 /// Events that may wait for the control plane.
 const WAITING_MAX: usize = 256;
+/// Time that anything waits for the log to take what was reported.
+const SETTLE_MAX: Duration = Duration::from_secs(1);
 
 /// How much an event matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +49,7 @@ pub struct EventLine {
 #[derive(Clone, Debug)]
 pub struct EventSender {
     sender: mpsc::Sender<EventLine>,
+    sent: Arc<AtomicU64>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -55,7 +58,7 @@ impl EventSender {
     #[cfg(test)]
     pub(crate) fn for_test() -> (EventSender, mpsc::Receiver<EventLine>) {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
-        (EventSender { sender, dropped: Arc::default() }, receiver)
+        (EventSender { sender, sent: Arc::default(), dropped: Arc::default() }, receiver)
     }
 
     /// Reports an event; when too many wait already it is only counted.
@@ -68,9 +71,8 @@ impl EventSender {
             severity,
             text,
         };
-        if self.sender.try_send(line).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+        let count = if self.sender.try_send(line).is_ok() { &self.sent } else { &self.dropped };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -78,6 +80,8 @@ impl EventSender {
 #[derive(Debug, Default)]
 pub struct EventLog {
     ring: Mutex<(u64, VecDeque<EventLine>)>,
+    /// Events that were logged.
+    logged: watch::Sender<u64>,
 }
 
 impl EventLog {
@@ -93,7 +97,15 @@ impl EventLog {
                 kept.keep(line, gap);
             }
         });
-        (log, EventSender { sender, dropped })
+        (log, EventSender { sender, sent: Arc::default(), dropped })
+    }
+
+    /// Waits until what was reported through `events` is logged: a second at most, since the log goes to somebody else's
+    /// file or pipe.
+    pub async fn settle(&self, events: &EventSender) {
+        let sent = events.sent.load(Ordering::Relaxed);
+        let mut logged = self.logged.subscribe();
+        let _ = tokio::time::timeout(SETTLE_MAX, logged.wait_for(|logged| *logged >= sent)).await;
     }
 
     /// The kept events, oldest first; only those of `disk` when given.
@@ -103,7 +115,7 @@ impl EventLog {
         ring.1.iter().filter(wanted).cloned().collect()
     }
 
-    /// Keeps a line, and only then logs it: the log goes to somebody else's file or pipe.
+    /// Keeps a line, and only then logs it, which may take long.
     fn keep(&self, mut line: EventLine, gap: u64) {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.0 += gap + 1;
@@ -122,6 +134,7 @@ impl EventLog {
             Severity::Warning => tracing::warn!(disk, "{}", line.text),
             Severity::Error => tracing::error!(disk, "{}", line.text),
         }
+        self.logged.send_modify(|logged| *logged += 1);
     }
 }
 
@@ -151,6 +164,16 @@ mod tests {
         assert_eq!(lines[0].text, "6");
         assert_eq!(lines[KEPT - 1].number, KEPT as u64 + 9);
         assert!(log.lines(Some("other")).is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_was_reported_is_logged_once_it_settled() {
+        let (log, events) = EventLog::start();
+        for round in 1..100 {
+            events.report(None, Severity::Info, "x".into());
+            log.settle(&events).await;
+            assert_eq!(log.lines(None).len(), round);
+        }
     }
 
     #[test]

@@ -204,6 +204,8 @@ impl Daemon {
         tasks.push(serve_control(control_listener, state.clone(), control_ends)?);
         let watch =
             Watch::start(watched, events.clone()).context("no thread to watch primary storage")?;
+        // Who is told that it is ready finds in the log what was found on the way.
+        state.events.settle(&events).await;
         Ok(Daemon {
             tasks,
             shards,
@@ -303,6 +305,7 @@ impl Daemon {
         for (_, (_, owner)) in std::mem::take(&mut self.pools) {
             owner.join();
         }
+        self.control.events.settle(&self.events).await;
         match &trouble[..] {
             [] => Ok(dirty),
             trouble => bail!("it did not end well: {}", trouble.join("; ")),
