@@ -57,6 +57,7 @@ impl Marks {
     pub fn restore(&mut self, words: &[u64]) {
         self.old.copy_from_slice(words);
         self.durable.copy_from_slice(words);
+        self.all = false;
     }
 
     /// Words.

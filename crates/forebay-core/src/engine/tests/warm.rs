@@ -44,7 +44,15 @@ impl RingReader for Reader<'_> {
 
 impl Rig {
     /// What a restart finds: the next run, with what is on the devices now.
-    fn restarted(&self) -> Result<(Rig, RestoredCache), Cold> {
+    pub(super) fn restarted(&self) -> Result<(Rig, RestoredCache), Cold> {
+        self.restarted_behind(&[])
+    }
+
+    /// The same with records of these ranges in the log.
+    pub(super) fn restarted_behind(
+        &self,
+        logged: &[ByteRange],
+    ) -> Result<(Rig, RestoredCache), Cold> {
         let mut config = *self.engine.config();
         let ring = config.ring.as_mut().expect("there is a ring");
         ring.generation.0 += 1;
@@ -59,7 +67,8 @@ impl Rig {
         };
         let mut next = Rig::new(config);
         let mut reader = Reader { ring: &self.ring, first: 0 };
-        let restored = next.engine.restore_cache(&header, &mut reader, std::iter::empty())?;
+        let logged = logged.iter().copied();
+        let restored = next.engine.restore_cache(&header, &mut reader, logged)?;
         next.backend.clone_from(&self.backend);
         next.flash.clone_from(&self.flash);
         next.ring.clone_from(&self.ring);
@@ -69,7 +78,7 @@ impl Rig {
     }
 
     /// Lets time pass, and I/O end well, until nothing is left to do.
-    fn settle_ring(&mut self) {
+    pub(super) fn settle_ring(&mut self) {
         loop {
             let deadline = self.engine.next_deadline();
             if !self.pending.is_empty() {
@@ -83,7 +92,7 @@ impl Rig {
         }
     }
 
-    fn fill(&mut self, blocks: std::ops::Range<u64>) {
+    pub(super) fn fill(&mut self, blocks: std::ops::Range<u64>) {
         for block in blocks {
             self.read(block, block * 4096, 4096);
             self.settle();
@@ -153,6 +162,23 @@ fn a_write_waits_until_its_region_is_durably_marked() {
     assert_eq!(rig.drawn(), ["W 4096+4096", "W 8192+4096"]);
     let (_, restored) = rig.restarted().expect("warm");
     assert_eq!((restored.found, restored.kept), (8, 0), "all of them lie in one region");
+}
+
+#[test]
+fn after_a_restart_each_write_waits_for_a_mark_of_its_own() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.settle_ring();
+    let (mut next, _) = rig.restarted().expect("warm");
+    next.write(1, 0, 4096, 0x11);
+    let at = next.drawn().iter().position(|io| io.starts_with("ring W")).expect("a mark");
+    // The batch is made: it says nothing of this one's region.
+    next.write(2, 512 * KIB, 4096, 0x22);
+    next.complete(at, IoStatus::Ok);
+    next.find("W 0+4096");
+    assert!(!next.drawn().iter().any(|io| io == "W 524288+4096"), "{:?}", next.drawn());
+    next.settle();
+    assert!(next.has_reply(1) && next.has_reply(2));
 }
 
 #[test]
