@@ -224,7 +224,9 @@ impl Engine {
         let log = self.log.as_ref().expect("there is a log");
         let unflushed = destager.done_position.0.saturating_sub(destager.tail.0);
         let too_much = unflushed + destager.batch.items_max as u64 > destager.batch.unflushed_max();
-        if destager.done >= log.written_sequence || too_much {
+        // What the next epoch writes may outlive a loss of power that takes what the last one wrote.
+        let has_to_flush = log.config.barrier && destager.done > destager.flushed;
+        if destager.done >= log.written_sequence || too_much || has_to_flush {
             return false;
         }
         let first = log.first_epoch_after(destager.cursor, destager.done);

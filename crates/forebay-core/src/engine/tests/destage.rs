@@ -40,6 +40,26 @@ fn an_epoch_waits_until_every_write_of_the_one_before_has_completed() {
 }
 
 #[test]
+fn with_a_barrier_an_epoch_waits_until_the_one_before_is_flushed() {
+    let mut config = with_log();
+    config.write_log.as_mut().expect("a log").barrier = true;
+    let mut rig = rig(config);
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.log();
+    rig.write_with(2, 65536, 4096, 2, true);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 0+4096"]);
+    rig.complete(0, IoStatus::Ok);
+    rig.log();
+    assert_eq!(rig.drawn(), ["F 0+0"]);
+    rig.complete(0, IoStatus::Ok);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 65536+4096"]);
+    rig.settle_log();
+    assert!(rig.engine.log_is_clean());
+}
+
+#[test]
 fn within_an_epoch_only_the_newest_bytes_are_written_sorted_and_together() {
     let mut rig = rig(with_log());
     for (tag, start) in [(1, 12288), (2, 4096), (3, 8192), (4, 4096), (5, 40960)] {
