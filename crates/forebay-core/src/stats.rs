@@ -208,6 +208,8 @@ pub struct Counters {
     pub evict_ops: u64,
     /// Cached blocks dropped because primary storage may have lost unflushed writes.
     pub blocks_dropped_at_risk: u64,
+    /// Ranges that were too long to be dropped from the cache at once.
+    pub drops_in_parts: u64,
     /// Requests that waited for an overlapping one.
     pub overlap_waits: u64,
     /// Requests that waited for a buffer.

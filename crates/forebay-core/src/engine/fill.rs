@@ -45,12 +45,9 @@ impl Engine {
         buffer: Buffer,
         actions: &mut Actions,
     ) {
-        if self.dropping.is_sweeping() {
-            return;
-        }
         for block in self.grid.blocks(range) {
             let covered = self.grid.covered(block, range);
-            if covered.is_empty() {
+            if covered.is_empty() || self.stale.has(block) {
                 continue;
             }
             if self.ram.is_some() {
@@ -173,7 +170,7 @@ impl Engine {
         let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
             return;
         };
-        if self.dropping.is_sweeping() {
+        if self.stale.has(block) {
             return;
         }
         let present = flash.find(block);

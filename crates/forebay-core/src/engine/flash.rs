@@ -167,6 +167,12 @@ impl FlashTier {
         }
     }
 
+    /// The number of a change that is made bit by bit; 0 where none is recorded.
+    pub(super) fn begin_change(&mut self) -> u64 {
+        self.note_change();
+        self.changes.as_ref().map_or(0, |changes| changes.count)
+    }
+
     fn note_change(&mut self) {
         if let Some(changes) = &mut self.changes {
             changes.count += 1;

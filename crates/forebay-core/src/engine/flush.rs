@@ -25,6 +25,8 @@ use crate::status::IoStatus;
 use crate::table::Key;
 use crate::unflushed::Unflushed;
 
+/// A lost session may drop as many blocks at once as so many other calls: it is rare, and has up to 2,048 ranges.
+const AT_RISK_CALLS: u32 = 8;
 /// Pause after a flush that failed and that nobody waited for.
 const RETRY: Nanos = Nanos::from_millis(1_000);
 
@@ -316,13 +318,14 @@ impl Engine {
                 Job::Zero(_) | Job::Write(_) | Job::Flush | Job::Allocation => {}
             }
         }
+        let mut visits = self.visits_max() * AT_RISK_CALLS;
         if self.flush.unknown {
-            self.counters.blocks_dropped_at_risk += self.invalidate(self.config.disk());
+            self.invalidate_within(self.config.disk(), &mut visits, true);
         }
         let (before, since) =
             (std::mem::take(&mut self.flush.before), std::mem::take(&mut self.flush.since));
         for &range in before.ranges().iter().chain(since.ranges()) {
-            self.counters.blocks_dropped_at_risk += self.invalidate(range);
+            self.invalidate_within(range, &mut visits, true);
         }
         (self.flush.before, self.flush.since) = (before, since);
         if bytes > 0 {

@@ -11,6 +11,8 @@ use crate::request::{Op, Request};
 
 /// Requests after which a grid that does not fit is worth an advice.
 const ADVICE_SAMPLES: u32 = 4096;
+/// Blocks that a tier may hold when the grid moves: they are dropped at once.
+const MOVED_MAX: u32 = 4096;
 
 impl Engine {
     /// Looks at a request's alignment, and moves the grid while that is still cheap.
@@ -34,11 +36,15 @@ impl Engine {
         }
     }
 
-    /// True while less than 5 % of the cache is filled.
+    /// True while less than 5 % of the cache is filled, and with no more than can be dropped at once.
     fn is_hardly_filled(&self) -> bool {
-        let hardly = |used: u32, slots: u32| u64::from(used) * 20 < u64::from(slots).max(20);
-        self.ram.as_ref().is_none_or(|r| hardly(r.dir.len(), r.dir.slots()))
-            && self.flash.as_ref().is_none_or(|f| hardly(f.dir.len(), f.dir.slots()))
+        let hardly = |used: u32, slots: u32| {
+            used <= MOVED_MAX && u64::from(used) * 20 < u64::from(slots).max(20)
+        };
+        let flash = self.flash.as_ref().filter(|flash| flash.failed.is_none());
+        self.stale.is_empty()
+            && self.ram.as_ref().is_none_or(|r| hardly(r.dir.len(), r.dir.slots()))
+            && flash.is_none_or(|f| hardly(f.dir.len(), f.dir.slots()))
     }
 
     /// Starts the cache afresh on a grid that fits the guest.
@@ -53,7 +59,7 @@ impl Engine {
         for fill in self.fills.iter_mut() {
             fill.cancelled = GranuleMask(u64::MAX);
         }
-        if let Some(flash) = &mut self.flash {
+        if let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) {
             flash.clear();
         }
         if let Some(ram) = &mut self.ram {

@@ -1,36 +1,49 @@
 //! Dropping what became wrong, or may have, from both tiers.
 
 use super::Engine;
-use crate::directory::Directory;
 use crate::geometry::ByteRange;
-use crate::ids::{BlockIndex, SlotId};
+use crate::ids::BlockIndex;
 
 impl Engine {
-    /// Drops every granule that `range` touches from both tiers; returns how many blocks had one.
-    pub(super) fn invalidate(&mut self, range: ByteRange) -> u64 {
-        let slots = (self.memory_size() + self.flash_size()) / self.config.block_size;
-        let blocks = range.len() / self.config.block_size;
-        if blocks <= slots {
-            return self.grid.blocks(range).map(|block| self.invalidate_in(block, range)).sum();
-        }
-        // Fewer blocks are cached than asked about: look at those.
-        let mut dropped = 0;
-        let slots_of = |dir: Option<&Directory>| dir.map_or(0, |d| d.slots());
-        for slot in 0..slots_of(self.ram.as_ref().map(|ram| &ram.dir)) {
-            let block = self.ram.as_ref().and_then(|ram| ram.dir.block_of(SlotId(slot)));
-            dropped += block.map_or(0, |block| self.invalidate_in(block, range));
-        }
-        for slot in 0..slots_of(self.flash.as_ref().map(|flash| &flash.dir)) {
-            let block = self.flash.as_ref().and_then(|flash| flash.dir.block_of(SlotId(slot)));
-            dropped += block.map_or(0, |block| self.invalidate_in(block, range));
-        }
-        for block in self.fills.iter().map(|(_, fill)| fill.block).collect::<Vec<_>>() {
-            self.cancel_fills(block, self.grid.touched(block, range));
-        }
-        dropped
+    /// Drops every granule that `range` touches from both tiers; what is too long for that is stale at once and dropped
+    /// later (`stale.rs`).
+    pub(super) fn invalidate(&mut self, range: ByteRange) {
+        let mut visits = self.visits_max();
+        self.invalidate_within(range, &mut visits, false);
     }
 
-    /// Drops the granules of `block` that `range` touches from both tiers.
+    /// The same with so many blocks left to look at. `at_risk`: because primary storage may have lost them.
+    pub(super) fn invalidate_within(&mut self, range: ByteRange, visits: &mut u32, at_risk: bool) {
+        if range.is_empty() {
+            return;
+        }
+        let mut first = self.grid.block_of(range.start).0;
+        let mut end = self.grid.block_of(range.end - 1).0 + 1;
+        let dropped = if end - first <= self.visits_max().min(*visits) {
+            *visits -= end - first;
+            (first..end).map(|block| self.invalidate_in(BlockIndex(block), range)).sum()
+        } else {
+            let mut dropped = 0;
+            // What of a block is not in the range stays.
+            if !range.contains(self.grid.range_of(BlockIndex(first))) {
+                dropped += self.invalidate_in(BlockIndex(first), range);
+                first += 1;
+            }
+            if first < end && !range.contains(self.grid.range_of(BlockIndex(end - 1))) {
+                dropped += self.invalidate_in(BlockIndex(end - 1), range);
+                end -= 1;
+            }
+            if first < end {
+                self.begin_stale((first, end), at_risk);
+            }
+            dropped
+        };
+        if at_risk {
+            self.counters.blocks_dropped_at_risk += dropped;
+        }
+    }
+
+    /// Drops the granules of `block` that `range` touches from both tiers; 1 when it had some.
     fn invalidate_in(&mut self, block: BlockIndex, range: ByteRange) -> u64 {
         let mask = self.grid.touched(block, range);
         if mask.is_empty() {

@@ -47,6 +47,7 @@ mod query;
 mod ram;
 mod read;
 mod setup;
+mod stale;
 mod statistics;
 mod timeout;
 mod warm;
@@ -80,6 +81,7 @@ use log::WriteLog;
 use log::acknowledge::Acknowledgeable;
 use ram::RamTier;
 pub use setup::{ConfigError, metadata_bytes};
+use stale::Stale;
 pub use warm::RestoredCache;
 use warm::Ring;
 
@@ -119,6 +121,7 @@ pub struct Engine {
     acknowledgeable: VecDeque<Acknowledgeable>,
     /// The time of the last call.
     now: Nanos,
+    stale: Stale,
     dropping: Dropping,
     /// When each request that is not answered has waited too long.
     request_deadlines: Deadlines,

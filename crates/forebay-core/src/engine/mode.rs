@@ -129,7 +129,7 @@ impl Engine {
         self.mode = target;
         self.release_owners();
         if !target.caches() {
-            self.begin_drop(now);
+            self.begin_drop(false);
         }
         if let Some(log) = &mut self.log {
             log.room_changed = true;

@@ -142,7 +142,7 @@ impl Engine {
 
     /// Granules of a block that are in either tier.
     fn cached(&self, block: crate::ids::BlockIndex) -> GranuleMask {
-        if self.dropping.is_sweeping() {
+        if self.stale.has(block) {
             return GranuleMask::NONE;
         }
         let ram = self.ram.as_ref().and_then(|ram| Some(ram.dir.valid(ram.dir.find(block)?)));

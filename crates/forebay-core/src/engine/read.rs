@@ -41,7 +41,7 @@ impl Engine {
         actions: &mut Actions,
     ) -> bool {
         let range = request.range;
-        let caches = self.mode.caches() && !self.dropping.is_sweeping();
+        let caches = self.mode.caches() && !self.touches_stale(range);
         let Some(ram) = self.ram.as_mut().filter(|_| caches) else {
             return false;
         };
@@ -242,7 +242,7 @@ impl Engine {
 
     /// The slot and the valid granules of `block` in RAM and on flash, as far as a read may use them.
     fn lookup(&self, block: BlockIndex, job: &ReadJob) -> (InTier, InTier) {
-        if self.dropping.is_sweeping() {
+        if self.stale.has(block) {
             return (None, None);
         }
         let ram = self.ram.as_ref().and_then(|ram| {

@@ -8,6 +8,7 @@ use super::flash::FlashTier;
 use super::flush::FlushState;
 use super::log::WriteLog;
 use super::ram::RamTier;
+use super::stale::Stale;
 use super::warm::Ring;
 use super::warm::changes::Changes;
 use super::{Engine, read};
@@ -107,6 +108,7 @@ impl Engine {
             destager,
             acknowledgeable: VecDeque::with_capacity(requests as usize),
             now: Nanos(0),
+            stale: Stale::new(),
             dropping: Dropping::No,
             request_deadlines: Deadlines::new(requests),
             flash_deadlines: Deadlines::new(ios_max),

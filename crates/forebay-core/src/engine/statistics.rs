@@ -25,7 +25,7 @@ impl Engine {
         let flash = self.flash.as_ref().map(|flash| TierStatistics {
             state: flash.failed.map_or("active".into(), |status| format!("failed: {status}")),
             slots: flash.dir.slots().into(),
-            slots_used: flash.dir.len().into(),
+            slots_used: flash.failed.map_or(flash.dir.len(), |_| 0).into(),
             metadata_bytes: flash.metadata_bytes(),
         });
         let none = || TierStatistics { state: "none".into(), ..TierStatistics::default() };

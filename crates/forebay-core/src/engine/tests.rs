@@ -12,6 +12,7 @@ mod order;
 mod reads;
 mod revoke;
 mod shown;
+mod stale;
 mod warm;
 mod writes;
 

@@ -61,7 +61,7 @@ impl Engine {
             .min(self.destage_deadline())
             .min(self.mode_deadline())
             .min(self.ring_deadline())
-            .min(self.drop_deadline())
+            .min(self.stale_deadline())
     }
 
     fn time_out(&mut self, key: Key, actions: &mut Actions) {
@@ -167,8 +167,8 @@ impl Engine {
         let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
             return;
         };
+        // What it holds is not looked at any more.
         flash.failed = Some(status);
-        flash.clear();
         actions.list.push(Action::Event(Event::FlashFailed { status }));
     }
 }

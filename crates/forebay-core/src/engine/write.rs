@@ -197,7 +197,7 @@ impl Engine {
         actions: &mut Actions,
     ) {
         let touched = self.grid.touched(block, range);
-        let keeps = self.mode.keeps_writes() && !self.dropping.is_sweeping();
+        let keeps = self.mode.keeps_writes() && !self.stale.has(block);
         let covered = self.grid.covered(block, range);
         let in_ram = self.ram.as_ref().and_then(|ram| ram.dir.find(block));
         match in_ram {

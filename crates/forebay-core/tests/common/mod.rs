@@ -4,12 +4,17 @@ use forebay_core::action::{Action, Actions, IoOp, ReplyData};
 use forebay_core::config::{BackendTraits, Config, GridOffset};
 use forebay_core::engine::Engine;
 use forebay_core::geometry::ByteRange;
-use forebay_core::ids::{Nanos, RequestTag};
+use forebay_core::ids::{Nanos, RequestTag, SegmentId};
 use forebay_core::request::{Op, Request};
 use forebay_core::status::IoStatus;
 
 /// An engine with `blocks` cache blocks of 4 KiB in RAM, all of them valid.
 pub fn warm_engine(blocks: u64) -> Engine {
+    warm_engine_with(blocks, |config| config)
+}
+
+/// The same with something else in its configuration.
+pub fn warm_engine_with(blocks: u64, with: impl FnOnce(Config) -> Config) -> Engine {
     let size = blocks * 4096;
     let backend = BackendTraits {
         size,
@@ -19,14 +24,14 @@ pub fn warm_engine(blocks: u64) -> Engine {
         write_zeroes: true,
         extents: false,
     };
-    let mut engine = Engine::new(Config {
+    let config = Config {
         block_size: 4096,
         ram_bytes: size,
         sequential_bypass: None,
         grid_offset: GridOffset::Fixed(0),
         ..Config::for_disk(backend)
-    })
-    .expect("a valid configuration");
+    };
+    let mut engine = Engine::new(with(config)).expect("a valid configuration");
     let mut actions = Actions::with_capacity(1024);
     let step = 1 << 20;
     for start in (0..size).step_by(step) {
@@ -67,9 +72,9 @@ pub fn settle(engine: &mut Engine, actions: &mut Actions) -> u64 {
             // Nothing has bytes here: all is the same.
             Action::Compare { id, .. } => engine.compared(Nanos(0), id, None, actions),
             Action::Copy { .. } | Action::Zero { .. } | Action::Event(_) => {}
-            Action::Log(_) | Action::Lease | Action::Unlease(_) | Action::Revoke => {
-                unreachable!("a disk without a log")
-            }
+            Action::Lease => engine.leased(Nanos(0), Some((SegmentId(1), 1)), actions),
+            Action::Log(_) => {}
+            Action::Unlease(_) | Action::Revoke => unreachable!("a log that is hardly used"),
             Action::Ring { .. } | Action::Void => {
                 unreachable!("a disk without a ring")
             }

@@ -33,7 +33,7 @@ impl Rig {
     }
 }
 
-fn blocks_cached(rig: &Rig) -> u64 {
+pub(super) fn blocks_cached(rig: &Rig) -> u64 {
     rig.engine.statistics(rig.now).vfrc.num_blocks_currently_cached
 }
 

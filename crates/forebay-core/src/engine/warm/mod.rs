@@ -207,11 +207,14 @@ impl Engine {
         if ring.batch != Batch::None || ring.closing == Closing::Closed {
             return false;
         }
-        let has_changed = changes.count > ring.durable || flash.dir.has_retired();
+        let recordable = self.stale.recordable(changes.count);
+        let has_changed = recordable > ring.durable || flash.dir.has_retired();
+        // The last page is written when nothing is stale any more.
+        let ends = ring.closing != Closing::No && self.stale.is_empty();
         let is_behind = has_changed || ring.marks.has_changed() || changes.first().is_some();
         if !is_behind {
             ring.changed_at = Nanos::NEVER;
-            return matches!(ring.closing, Closing::Wanted(_));
+            return ends;
         }
         if ring.changed_at == Nanos::NEVER {
             ring.changed_at = now;
@@ -221,8 +224,8 @@ impl Engine {
         is_short
             || changes.are_many()
             || !ring.waiting.is_empty()
-            || ring.wanted > ring.durable
-            || ring.closing != Closing::No
+            || ring.wanted.min(recordable) > ring.durable
+            || ends
             || now >= ring.changed_at.plus(ring.config.record_delay)
     }
 

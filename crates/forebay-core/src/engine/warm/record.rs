@@ -91,7 +91,7 @@ impl Engine {
         }
         ring.next_page += u64::from(pages);
         ring.changed_at = if is_complete { Nanos::NEVER } else { now };
-        let changes = if is_complete { count } else { ring.durable };
+        let changes = if is_complete { self.stale.recordable(count) } else { ring.durable };
         Pages { first, count: pages, changes, tail: ring.walk.tail(), closes }
     }
 }

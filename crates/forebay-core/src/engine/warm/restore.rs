@@ -75,6 +75,7 @@ impl Engine {
         }
         for range in logged {
             self.invalidate(range);
+            self.drop_all_stale();
         }
         let flash = self.flash.as_ref().expect("a ring has a flash tier");
         restored.kept = flash.dir.len().into();

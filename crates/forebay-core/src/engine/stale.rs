@@ -1,0 +1,295 @@
+//! Blocks of the cache that became wrong, too many to be dropped at once: a large cache has millions.
+//!
+//! ```text
+//!   a long range is wrong ─► stale: not looked up, nothing kept ─┬─ dropped, some at each tick ─► ended ─► the ring knows
+//!                                                                └─ whoever made it so goes on at once
+//! ```
+//! A stale block counts as not cached from the moment that it is one: nothing is read from its slots, and nothing is put
+//! there. So nobody waits for the sweep, and no bytes depend on how far it is. Only a restart could find what is not
+//! dropped yet, and what protects it from that (a mark, a record of the log) goes when the ring knows of the drop: a part
+//! is a change of the cache with a number, and no change from that number on counts as recorded before the part has ended
+//! ([`Stale::recordable`]).
+//!
+//! A part goes through its blocks, or through all slots, whichever are fewer.
+//!
+//! **Invariants:** parts end in the order in which they began. One that is under way takes no more blocks, so that it
+//! ends whatever comes.
+//!
+//! **Limits:** one call looks at no more than [`Engine::visits_max`] blocks or slots. There are at most [`PARTS_MAX`]
+//! parts; a range that finds no place joins the last one, with all that is between them: more is dropped than need be,
+//! never less.
+
+use std::collections::VecDeque;
+
+use super::Engine;
+use crate::directory::Directory;
+use crate::geometry::{ByteRange, GranuleMask};
+use crate::ids::{BlockIndex, Nanos, SlotId};
+
+/// Blocks or slots that one call looks at, at most: some tenths of a millisecond.
+const VISITS_MAX: u32 = 512;
+/// Ticks that a sweep of the smallest cache takes at least.
+const TICKS_MIN: u32 = 4;
+/// Between two ticks.
+const PAUSE: Nanos = Nanos::from_micros(10);
+/// Parts that wait to be dropped, with the one under way.
+const PARTS_MAX: usize = 64;
+
+/// The blocks that are stale.
+#[derive(Debug)]
+pub(super) struct Stale {
+    /// The first one is being dropped.
+    parts: VecDeque<Part>,
+    /// When more is to be dropped.
+    due: Nanos,
+    /// The number of the last part that began.
+    begun: PartNumber,
+    /// Of the last one that ended.
+    ended: PartNumber,
+    /// Blocks dropped so far, in all parts.
+    dropped: u64,
+}
+
+/// Parts are numbered in the order in which they begin, from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PartNumber(u64);
+
+#[derive(Debug)]
+struct Part {
+    number: PartNumber,
+    /// Its number among the changes that the ring is to know of.
+    change: u64,
+    blocks: Blocks,
+    /// Slots before this one hold none of them.
+    slot: u32,
+    is_under_way: bool,
+    /// They are dropped because primary storage may have lost what was written to them.
+    at_risk: bool,
+}
+
+/// Neighbouring blocks, from the first up to the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Blocks(u32, u32);
+
+impl Blocks {
+    fn len(self) -> u32 {
+        self.1 - self.0
+    }
+
+    fn has(self, block: BlockIndex) -> bool {
+        (self.0..self.1).contains(&block.0)
+    }
+
+    fn overlaps(self, other: Blocks) -> bool {
+        self.0 < other.1 && other.0 < self.1
+    }
+
+    /// They overlap, or have nothing between them.
+    fn adjoins(self, other: Blocks) -> bool {
+        self.0 <= other.1 && other.0 <= self.1
+    }
+
+    /// Both, with what is between them.
+    fn and(self, other: Blocks) -> Blocks {
+        Blocks(self.0.min(other.0), self.1.max(other.1))
+    }
+}
+
+impl Stale {
+    pub(super) fn new() -> Stale {
+        Stale {
+            parts: VecDeque::with_capacity(PARTS_MAX),
+            due: Nanos::NEVER,
+            begun: PartNumber(0),
+            ended: PartNumber(0),
+            dropped: 0,
+        }
+    }
+
+    /// True when no block is stale.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// True when nothing is known of the block any more.
+    pub(super) fn has(&self, block: BlockIndex) -> bool {
+        self.parts.iter().any(|part| part.blocks.has(block))
+    }
+
+    /// True when the part with this number has ended.
+    pub(super) fn has_ended(&self, number: PartNumber) -> bool {
+        self.ended >= number
+    }
+
+    /// Blocks dropped so far.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// How many of so many changes of the cache are made: those before the one that is under way.
+    pub(super) fn recordable(&self, changes: u64) -> u64 {
+        self.parts.front().map_or(changes, |part| changes.min(part.change.saturating_sub(1)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn due(&self) -> Nanos {
+        self.due
+    }
+
+    #[cfg(test)]
+    pub(super) fn postpone(&mut self, due: Nanos) {
+        self.due = due;
+    }
+
+    /// Makes blocks stale; the part that they are in.
+    fn add(&mut self, blocks: Blocks, change: u64, at_risk: bool) -> PartNumber {
+        let is_full = self.parts.len() == PARTS_MAX;
+        let adjoining =
+            self.parts.iter().position(|part| !part.is_under_way && part.blocks.adjoins(blocks));
+        let last = Some(self.parts.len().wrapping_sub(1)).filter(|_| is_full);
+        if let Some(part) = adjoining.or(last) {
+            let part = &mut self.parts[part];
+            part.blocks = part.blocks.and(blocks);
+            part.at_risk |= at_risk;
+            return part.number;
+        }
+        self.begun.0 += 1;
+        let number = self.begun;
+        self.parts.push_back(Part {
+            number,
+            change,
+            blocks,
+            slot: 0,
+            is_under_way: false,
+            at_risk,
+        });
+        number
+    }
+}
+
+impl Engine {
+    /// Blocks or slots that one call looks at, at most.
+    pub(super) fn visits_max(&self) -> u32 {
+        (self.slots_in_all() / TICKS_MIN).clamp(1, VISITS_MAX)
+    }
+
+    /// Slots of both tiers, those of RAM first.
+    fn slots_in_all(&self) -> u32 {
+        self.slots_in_ram() + slots_of(self.flash.as_ref().map(|flash| &flash.dir))
+    }
+
+    fn slots_in_ram(&self) -> u32 {
+        slots_of(self.ram.as_ref().map(|ram| &ram.dir))
+    }
+
+    /// True when a block that `range` touches is stale.
+    pub(super) fn touches_stale(&self, range: ByteRange) -> bool {
+        if self.stale.is_empty() {
+            return false;
+        }
+        let (first, last) = (self.grid.block_of(range.start), self.grid.block_of(range.end - 1));
+        let blocks = Blocks(first.0, last.0 + 1);
+        self.stale.parts.iter().any(|part| part.blocks.overlaps(blocks))
+    }
+
+    /// Makes the blocks `first..end` stale; the part that they are in.
+    pub(super) fn begin_stale(&mut self, (first, end): (u32, u32), at_risk: bool) -> PartNumber {
+        let blocks = Blocks(first, end);
+        for fill in self.fills.iter_mut().filter(|fill| blocks.has(fill.block)) {
+            fill.cancelled = GranuleMask::ALL;
+        }
+        if self.stale.is_empty() {
+            self.stale.due = self.now;
+        }
+        let change = self.flash.as_mut().map_or(0, |flash| flash.begin_change());
+        self.counters.drops_in_parts += 1;
+        self.stale.add(blocks, change, at_risk)
+    }
+
+    /// When more is to be dropped.
+    pub(super) fn stale_deadline(&self) -> Nanos {
+        if self.stale.is_empty() { Nanos::NEVER } else { self.stale.due }
+    }
+
+    /// Drops some, if that is due.
+    pub(super) fn drop_more(&mut self, now: Nanos) {
+        if now < self.stale_deadline() || self.stale.is_empty() {
+            return;
+        }
+        self.drop_some();
+        self.stale.due = now.plus(PAUSE);
+        self.note_dropped();
+    }
+
+    /// Drops everything that is stale: at the start of a disk, when nobody waits.
+    pub(super) fn drop_all_stale(&mut self) {
+        while !self.stale.is_empty() {
+            self.drop_some();
+        }
+    }
+
+    /// Goes on with the first part, through its blocks or through the slots.
+    fn drop_some(&mut self) {
+        let (visits, slots) = (self.visits_max(), self.slots_in_all());
+        let Some(part) = self.stale.parts.front_mut() else { return };
+        part.is_under_way = true;
+        let (blocks, slot, at_risk) = (part.blocks, part.slot, part.at_risk);
+        let mut dropped = 0;
+        let (blocks, slot) = if blocks.len() <= slots - slot {
+            let end = blocks.1.min(blocks.0.saturating_add(visits));
+            for block in blocks.0..end {
+                dropped += u64::from(self.drop_block(BlockIndex(block)));
+            }
+            (Blocks(end, blocks.1), slot)
+        } else {
+            let end = slots.min(slot + visits);
+            for slot in slot..end {
+                let block = self.block_in(slot).filter(|&block| blocks.has(block));
+                dropped += u64::from(block.is_some_and(|block| self.drop_block(block)));
+            }
+            (blocks, end)
+        };
+        self.stale.dropped += dropped;
+        if at_risk {
+            self.counters.blocks_dropped_at_risk += dropped;
+        }
+        let part = self.stale.parts.front_mut().expect("it is under way");
+        (part.blocks, part.slot) = (blocks, slot);
+        if blocks.len() == 0 || slot == slots {
+            self.stale.ended = part.number;
+            self.stale.parts.pop_front();
+        }
+    }
+
+    /// The block in one of the slots of both tiers.
+    fn block_in(&self, slot: u32) -> Option<BlockIndex> {
+        match slot.checked_sub(self.slots_in_ram()) {
+            None => self.ram.as_ref()?.dir.block_of(SlotId(slot)),
+            Some(slot) => self.flash.as_ref()?.dir.block_of(SlotId(slot)),
+        }
+    }
+
+    /// Takes a block out of both tiers; true when it was in one.
+    fn drop_block(&mut self, block: BlockIndex) -> bool {
+        let mut was_there = false;
+        if let Some(ram) = &mut self.ram
+            && let Some(slot) = ram.dir.find(block)
+        {
+            ram.dir.remove(slot);
+            ram.retire(slot);
+            was_there = true;
+        }
+        if let Some(flash) = &mut self.flash
+            && let Some(slot) = flash.dir.find(block)
+        {
+            flash.dir.remove(slot);
+            flash.retire(slot);
+            was_there = true;
+        }
+        was_there
+    }
+}
+
+fn slots_of(dir: Option<&Directory>) -> u32 {
+    dir.map_or(0, Directory::slots)
+}
