@@ -193,10 +193,12 @@ impl Engine {
         self.granules_in_log(block, |index, range| index.touches(range))
     }
 
-    /// Granules of `block` of which the log holds something that primary storage has not: a loss of what is not
-    /// durable would leave it on flash alone, and the rest may be overwritten before it is destaged.
+    /// Granules of `block` of which the log holds something that primary storage has not, or of a request that is not
+    /// durable to its end: a loss of what is not durable would leave it on flash alone, and the rest may be overwritten
+    /// before it is destaged.
     fn undestaged_granules(&self, block: BlockIndex) -> GranuleMask {
         let done = self.destager.as_ref().map_or(Sequence(0), |destager| destager.done());
+        let done = self.log.as_ref().map_or(done, |log| done.min(log.durable_whole()));
         self.granules_in_log(block, |index, range| index.touches_after(range, done))
     }
 

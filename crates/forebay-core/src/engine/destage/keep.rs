@@ -7,7 +7,9 @@
 //! Of a disk without RAM, or whose RAM is small, this is the way by which written data come to flash: before they are
 //! on primary storage they stand in the log and nowhere else. Only what no later record has overwritten is
 //! offered, from the memory of the run; a write that is appended from then on cancels the fill. The record is
-//! durable in the log, so a crash finds it there until it is flushed, and drops the granule.
+//! durable in the log, so a crash finds it there until it is flushed, and drops the granule. Not so while its request is
+//! durable in parts only, as one is that is longer than the log has room for: recovery takes nothing of that, and primary
+//! storage may lose what it was sent of it. That is not kept.
 //!
 //! The history alone decides, also where everything is admitted ([`FlashAdmission::Always`]): that is meant for what is
 //! read. All that is ever written passes here, most of it to be read by nobody, and would displace the rest.
@@ -52,13 +54,15 @@ impl Engine {
 
     /// Granules of `block` in `written` whose newest bytes are those of the run.
     fn newest_granules(&self, run: &Run, block: BlockIndex, written: ByteRange) -> GranuleMask {
-        let index = &self.log.as_ref().expect("there is a log").index;
+        let log = self.log.as_ref().expect("there is a log");
+        let (index, whole) = (&log.index, log.durable_whole());
         let batch = &self.destager.as_ref().expect("a log has a destager").batch;
         let grid = index.grid();
         let is_newest = |page: PageIndex| {
             let item = batch.item(run.items.0 + (page.0 - run.page.0) as usize);
             let all = grid.sectors(page, self.config.disk());
             index.layers(page).single(all) == Some(LayerSource::Place(item.place))
+                && index.entry(item.place).is_some_and(|entry| entry.sequence <= whole)
         };
         let covered = self.grid.covered(block, written);
         let mut newest = GranuleMask::NONE;

@@ -103,6 +103,9 @@ impl WriteLog {
         actions.push_log(LogAction::Stage { memory, data, record });
         group.layout.add(pages);
         group.last = sequence;
+        let first = self.goes_on_from.unwrap_or(sequence);
+        self.goes_on_from = Some(first).filter(|_| record.more);
+        group.whole = if record.more { Sequence(first.0 - 1) } else { sequence };
         sequence
     }
 
@@ -142,6 +145,7 @@ impl WriteLog {
             pages_max,
             summary_max: self.summary_max(segment.is_some()),
             last: Sequence(0),
+            whole: Sequence(0),
         };
         // The group takes its pages when it is written; until then it is the only open one.
         self.groups[self.open] = group;

@@ -113,10 +113,12 @@ impl WriteLog {
         self.groups[number].state = GroupState::Empty;
         self.written_end = group.position.plus(group.layout.pages());
         (self.written, self.written_sequence) = (group.number, group.last);
+        self.written_whole = group.whole;
         self.room_changed = true;
         if durable {
             self.wants_durable = false;
             (self.durable, self.durable_sequence) = (group.number, group.last);
+            self.durable_whole = group.whole;
         }
     }
 
@@ -134,6 +136,8 @@ impl WriteLog {
         }
         self.written_sequence = self.last_sequence();
         self.durable_sequence = self.last_sequence();
+        // There is no ring any more that a restart could believe.
+        self.durable_whole = self.last_sequence();
         self.oldest_volatile = Nanos::NEVER;
     }
 
@@ -262,6 +266,7 @@ impl Engine {
         assert_eq!(covers, log.written);
         log.wants_durable = false;
         (log.durable, log.durable_sequence) = (covers, log.written_sequence);
+        log.durable_whole = log.written_whole;
         self.acknowledge_written(now, actions);
     }
 

@@ -82,6 +82,8 @@ struct Group {
     /// Bytes that there are for it in the segment's summary.
     summary_max: u32,
     last: Sequence,
+    /// The last record that no request goes on behind, beyond the group.
+    whole: Sequence,
 }
 
 impl Group {
@@ -120,6 +122,11 @@ pub(super) struct WriteLog {
     written_end: Position,
     durable: GroupNumber,
     pub durable_sequence: Sequence,
+    /// Up to here no request is written, or durable, in parts: of one that is, recovery takes nothing.
+    written_whole: Sequence,
+    durable_whole: Sequence,
+    /// The first record of the request whose next one is to come.
+    goes_on_from: Option<Sequence>,
     /// The destager waits for what is written to become durable.
     pub wants_durable: bool,
     pub ages: age::Ages,
@@ -178,6 +185,7 @@ impl WriteLog {
             pages_max: 0,
             summary_max: 0,
             last: Sequence(0),
+            whole: Sequence(0),
         };
         let waiting = || VecDeque::with_capacity(requests_max as usize);
         WriteLog {
@@ -196,6 +204,9 @@ impl WriteLog {
             written_end: Position(0),
             durable: GroupNumber(0),
             durable_sequence: Sequence(0),
+            written_whole: Sequence(0),
+            durable_whole: Sequence(0),
+            goes_on_from: None,
             wants_durable: false,
             ages: age::Ages::new(),
             oldest_volatile: Nanos::NEVER,
@@ -261,6 +272,11 @@ impl WriteLog {
     /// Records up to this one are durable.
     pub(super) fn durable_sequence(&self) -> Sequence {
         self.durable_sequence
+    }
+
+    /// Records up to this one are durable, and so is all of their requests: no crash takes one back.
+    pub(super) fn durable_whole(&self) -> Sequence {
+        self.durable_whole
     }
 
     /// The last record that was appended.

@@ -50,6 +50,7 @@ impl Engine {
         (log.written, log.durable) = (last, last);
         let last = Sequence(found.next_sequence.0 - 1);
         (log.written_sequence, log.durable_sequence) = (last, last);
+        (log.written_whole, log.durable_whole) = (last, last);
         log.written_end = log.segments.head();
         log.epoch = found.next_epoch;
         self.restore_destager(found);
