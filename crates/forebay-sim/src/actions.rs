@@ -9,7 +9,7 @@
 //! goes on, and starts again.
 
 use forebay_core::action::Target;
-use forebay_core::config::Mode;
+use forebay_core::config::{FlashAdmission, Mode};
 use forebay_core::geometry::SECTOR;
 use forebay_core::ids::Nanos;
 
@@ -20,7 +20,9 @@ use crate::planted::Planted;
 use crate::recovery::Deaths;
 use crate::rng::Rng;
 use crate::run::caught;
+use crate::setup::Setup;
 use crate::short;
+use crate::warm;
 use crate::world::World;
 
 /// What is done to the disk.
@@ -40,13 +42,15 @@ pub enum Action {
     ShutDown,
     /// The same while destaging is paused and the log is full, or as full as it gets.
     ShutDownFull,
+    /// Drops what is cached.
+    DropCache,
     /// Destages everything and forgets the log.
     Detach,
 }
 
 impl Action {
     /// All of them.
-    pub const ALL: [Action; 8] = [
+    pub const ALL: [Action; 9] = [
         Action::LeaveLog,
         Action::EnterLog,
         Action::ChangeMind,
@@ -54,6 +58,7 @@ impl Action {
         Action::Pause,
         Action::ShutDown,
         Action::ShutDownFull,
+        Action::DropCache,
         Action::Detach,
     ];
 }
@@ -105,6 +110,9 @@ pub fn run(trial: &Trial, planted: Planted, log: &Log) -> Result<(bool, Coverage
         setup.config.backend_timeout = Nanos::from_millis(40);
         setup.config.flash_timeout = Nanos::from_millis(10);
         setup.config.mode = Mode::WriteBack;
+        if CACHE.contains(&trial.target) || trial.action == Action::DropCache {
+            cache_on_flash(&mut rng, &mut setup);
+        }
         log.line(Nanos(0), || format!("{trial:?}: {setup:?}"));
         let mut world = World::new(setup, planted, log, rng);
         world.deaths = Deaths::Planned(Default::default());
@@ -116,16 +124,30 @@ pub fn run(trial: &Trial, planted: Planted, log: &Log) -> Result<(bool, Coverage
     .map_err(|message| Failure { trial: *trial, message })
 }
 
-/// Runs an action of a seed with each of its I/Os failing.
+/// Devices whose I/Os fail with each fate: what they have is on no other one.
+pub const DURABLE: [Target; 2] = [Target::Log, Target::Backend];
+/// Devices of the cache, whose I/Os take turns with their fates.
+pub const CACHE: [Target; 2] = [Target::Flash, Target::Ring];
+
+/// Runs an action of a seed with each of its I/Os on these devices failing.
 ///
 /// # Errors
 /// A rule was broken.
-pub fn sweep(seed: u64, action: Action, planted: Planted) -> Result<Coverage, Failure> {
+pub fn sweep(
+    seed: u64,
+    action: Action,
+    targets: &[Target],
+    planted: Planted,
+) -> Result<Coverage, Failure> {
     let log = Log::default();
     let mut coverage = Coverage::default();
-    for target in [Target::Log, Target::Backend] {
-        for (kind, fate) in Fate::ALL.into_iter().enumerate() {
+    for &target in targets {
+        let takes_turns = CACHE.contains(&target);
+        let passes = if takes_turns { 1 } else { Fate::ALL.len() };
+        for kind in 0..passes {
             for nth in 1.. {
+                let turn = if takes_turns { (nth + seed) as usize } else { kind };
+                let fate = Fate::ALL[turn % Fate::ALL.len()];
                 let crash = [None, Some(false), Some(true)][(nth as usize + kind) % 3];
                 let trial = Trial { seed, action, target, nth, fate, crash };
                 let (reached, seen) = run(&trial, planted, &log)?;
@@ -138,6 +160,22 @@ pub fn sweep(seed: u64, action: Action, planted: Planted) -> Result<Coverage, Fa
         }
     }
     Ok(coverage)
+}
+
+/// A cache on flash with a ring, which short runs do not have otherwise, and reads that fill it.
+fn cache_on_flash(rng: &mut Rng, setup: &mut Setup) {
+    let config = &mut setup.config;
+    config.flash_bytes = rng.between(2, 24) * config.block_size;
+    config.flash_admission = FlashAdmission::Always;
+    config.sequential_bypass = None;
+    while config.ring.is_none() {
+        warm::ring(rng, config);
+    }
+    if let Some(ring) = &mut config.ring {
+        ring.record_delay = Nanos::from_micros(rng.pick(&[50, 500, 5_000]));
+        ring.mark_delay = Nanos::from_micros(rng.pick(&[100, 2_000, 20_000]));
+    }
+    setup.load.weights[0] = 10;
 }
 
 impl World<'_> {
@@ -204,6 +242,11 @@ impl World<'_> {
                 self.engine.pause_destaging(self.now, true, &mut self.actions);
                 self.live_while_paused(self.clients.made + 4);
                 self.engine.pause_destaging(self.now, false, &mut self.actions);
+            }
+            Action::DropCache => {
+                self.engine.drop_cache(self.now, &mut self.actions);
+                self.dropped.ask();
+                self.until("an empty cache", |world| !world.dropped.is_awaited());
             }
             Action::ShutDown => self.shut_down_and_start(),
             Action::ShutDownFull => {

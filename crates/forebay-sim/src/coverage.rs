@@ -68,8 +68,10 @@ coverage! {
     mode_changes: "Changes of the mode asked for.",
     modes_changed: "Changes of the mode that came to their end.",
     caches_dropped: "Caches dropped with something in them.",
+    drops_in_parts: "Ranges dropped from the cache a part at a time.",
     log_failed: "Logs that failed.",
     logs_died: "Crashes while the flash of the log was gone.",
+    log_pages_wrong: "Pages of the log that were not what was written.",
     logs_revoked: "Logs on dead flash that nobody will believe any more.",
     logs_lost: "Disks that had stopped by then, because dirty bytes could not be read or noted.",
     records_recovered: "Records that recovery found.",
@@ -86,6 +88,7 @@ coverage! {
     blocks_dropped: "Blocks that it could not prove current.",
     rings_refused: "Rings that were not to be believed.",
     rings_voided: "Rings given up.",
+    rings_torn: "Batches of ring pages of which power took the first one.",
     marks_waited_for: "Writes that waited for a mark.",
     ring_writes: "Batches of ring pages written.",
     prefix_checks: "Looks at primary storage alone.",
@@ -100,6 +103,7 @@ impl Coverage {
             Event::ModeChanged { .. } => self.modes_changed += 1,
             Event::LogFailed { .. } => self.log_failed += 1,
             Event::DestageFailed { .. } => self.destage_errors += 1,
+            Event::LogCorrupt { .. } => self.log_pages_wrong += 1,
             Event::DestagingResumed
             | Event::LogThrottles
             | Event::LogFull
@@ -109,7 +113,6 @@ impl Coverage {
             | Event::LogNotRevoked
             | Event::RingFailed { .. }
             | Event::GridAdvice { .. }
-            | Event::LogCorrupt { .. }
             | Event::SlotQuarantined { .. }
             | Event::ChecksumMismatch { .. }
             | Event::BackendTimedOut { .. } => {}
@@ -145,6 +148,7 @@ impl Coverage {
         self.checksum_errors += counters.flash_checksum_errors;
         self.log_writes += counters.log_writes;
         self.ring_writes += counters.ring_writes;
+        self.drops_in_parts += counters.drops_in_parts;
         self.marks_waited_for += counters.writes_waited_for_marks;
         self.destage_writes += counters.destage_writes;
         self.acknowledgements_delayed += counters.acknowledgements_delayed;

@@ -139,6 +139,8 @@ pub struct Device {
     pub timeout: Nanos,
     /// Every I/O fails.
     pub dead: bool,
+    /// Reads return wrong bytes, more often than not; what is on the medium is right.
+    pub rots: bool,
     /// The I/O that is so many from now, the next being 1, meets this.
     pub fate: Option<(u64, Fate)>,
     /// The destager's notes, which are durable when they are written.
@@ -158,6 +160,7 @@ impl Device {
             latency_max: Nanos::from_micros(500),
             timeout: Nanos::from_millis(100),
             dead: false,
+            rots: false,
             fate: None,
             progress: (Sequence(0), Sequence(0)),
             rng,
@@ -197,7 +200,8 @@ impl Device {
         } else if matches!(io.op, IoOp::Write { .. }) && rng.chance(faults.dropped) {
             effect = Effect::Prefix(rng.below(length + 1));
         }
-        let rot = matches!(io.op, IoOp::Read { .. }) && rng.chance(faults.rot);
+        let rot = if self.rots { 700 } else { faults.rot };
+        let rot = matches!(io.op, IoOp::Read { .. }) && rng.chance(rot);
         let timeout = self.timeout.0;
         let fate = self.fate.as_mut().and_then(|(left, fate)| {
             *left -= 1;
@@ -306,7 +310,7 @@ impl Device {
         let at = self.rng.below(range.len()) as usize;
         let bit = 1 << self.rng.below(8);
         data[at] ^= bit;
-        if self.rng.chance(500) {
+        if !self.rots && self.rng.chance(500) {
             self.bytes[range.start as usize + at] ^= bit;
         }
     }
@@ -352,6 +356,12 @@ impl Device {
                 volatile.completed = Some(self.completions);
             }
         }
+    }
+
+    /// These bytes are durably there, whatever becomes of the rest of their write.
+    pub fn land(&mut self, start: u64, bytes: &[u8]) {
+        self.bytes[start as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.make_durable(ByteRange::at(start, bytes.len() as u64));
     }
 
     /// Sectors come back as what is durable, each by chance: the loss of power.

@@ -17,7 +17,7 @@ impl World<'_> {
             return self.crash_again();
         }
         if self.setup.log_dies {
-            return match self.pool.device.dead {
+            return match self.pool.device.dead || self.pool.device.rots {
                 // Not while everything has to come to its end.
                 _ if self.clients.made >= self.setup.load.requests => {}
                 false => self.let_log_die(),
@@ -53,6 +53,11 @@ impl World<'_> {
 
     /// The log's flash is gone, perhaps with what else is on it, until the process or the host has died.
     fn let_log_die(&mut self) {
+        if self.setup.log_rots {
+            self.log.line(self.now, || "the log's flash returns wrong bytes".into());
+            self.pool.device.rots = true;
+            return;
+        }
         self.log.line(self.now, || "the log's flash dies".into());
         self.pool.device.dead = true;
         if self.chance.chance(500) {
@@ -87,7 +92,7 @@ impl World<'_> {
         self.log.line(self.now, || "session lost".into());
         self.coverage.sessions_lost += 1;
         self.carry_out();
-        self.land_some(Target::Backend);
+        self.land_some(Target::Backend, false);
         self.epochs.holds = false;
         self.lose(true);
         self.engine.on_session_lost(self.now, &mut self.actions);
@@ -121,8 +126,8 @@ impl World<'_> {
         }
     }
 
-    /// Some of the I/Os in flight on primary storage take effect, wholly or in part.
-    fn land_some(&mut self, target: Target) {
+    /// Some of the I/Os in flight on a device take effect, wholly or in part. `host`: because power fails.
+    fn land_some(&mut self, target: Target, host: bool) {
         for (&number, in_flight) in &mut self.ios {
             let pending = &mut in_flight.pending;
             let lands = in_flight.target == target && !pending.executed;
@@ -130,6 +135,10 @@ impl World<'_> {
                 if self.rng.chance(300) {
                     pending.effect =
                         Effect::Prefix(self.rng.below(pending.io.range.len() / 512 + 1));
+                }
+                if host && let IoOp::Write { durable, .. } = &mut pending.io.op {
+                    // It is durable when it ends: before that any of its sectors may be there, and any may not.
+                    *durable = false;
                 }
                 match target {
                     Target::Backend => self.backend.execute(number, pending),
@@ -150,10 +159,10 @@ impl World<'_> {
             true => self.carry_out(),
             false => self.carry_out_once(),
         }
-        self.land_some(Target::Backend);
-        self.land_some(Target::Log);
-        self.land_some(Target::Flash);
-        self.land_some(Target::Ring);
+        self.land_some(Target::Backend, host);
+        self.land_some(Target::Log, host);
+        self.land_some(Target::Flash, host);
+        self.land_some(Target::Ring, host);
         self.coverage.note_engine(&self.engine);
         for (number, in_flight) in std::mem::take(&mut self.ios) {
             if in_flight.target == Target::Backend && in_flight.pending.executed {
@@ -199,15 +208,19 @@ impl World<'_> {
             Event::Clients | Event::Disaster | Event::Mode | Event::DropCache => true,
             Event::Execute(..) | Event::Complete(..) | Event::Release(_) => false,
             Event::Lease | Event::Void | Event::Revoke | Event::Compared(..) => false,
+            Event::PowerLoss => false,
         });
         self.actions.clear();
         // Another cache than before: a ring of the former one is not to be believed.
-        if self.rng.chance(500) && (self.setup.config.ring.is_none() || self.chance.chance(300)) {
+        if !self.setup.ring_tears
+            && self.rng.chance(500)
+            && (self.setup.config.ring.is_none() || self.chance.chance(300))
+        {
             setup::cache(&mut self.rng, &mut self.setup.config);
             warm::ring(&mut self.chance, &mut self.setup.config);
         }
         (self.flash.dead, self.ring.device.dead) = (false, false);
-        self.pool.device.dead = false;
+        (self.pool.device.dead, self.pool.device.rots) = (false, false);
         if self.setup.config.write_log.is_some() {
             if self.recover_in_the_end(staged, host) {
                 self.compare_after_power_loss(in_order);

@@ -57,6 +57,7 @@ impl World<'_> {
                 }
                 Action::Unlease(segment) => self.pool.give_back(segment),
                 Action::Ring { memory } => {
+                    self.ring.written += u64::from(memory.len) / PAGE;
                     let pages = self.engine.ring_pages().concat();
                     self.memory.change(memory).copy_from_slice(&pages);
                 }
@@ -142,9 +143,21 @@ impl World<'_> {
         };
         let (pending, timing) = device.issue(io, data, checksums);
         let (execute, complete) = (self.now.plus(timing.execute), self.now.plus(timing.complete));
+        if self.setup.ring_tears && io.target == Target::Ring && self.loses_power(&io) {
+            let tears = io.range.len() > PAGE;
+            let when = if tears { self.now.plus(Nanos(1)) } else { complete.plus(Nanos(1)) };
+            self.queue.plan(when, Event::PowerLoss);
+        }
         self.queue.plan(execute, Event::Execute(number, 0));
         self.queue.plan(complete, Event::Complete(number, 0));
         self.ios.insert(number, InFlight { target: io.target, pending, attempt: 0 });
+    }
+
+    /// Power fails in the middle of this write of the ring, if it has several pages, or right after it.
+    fn loses_power(&mut self, io: &Io) -> bool {
+        let is_over = self.clients.made >= self.setup.load.requests;
+        let permille = if io.range.len() > PAGE { 500 } else { 200 };
+        !is_over && self.chance.chance(permille)
     }
 
     /// What every I/O has to keep to.
@@ -278,6 +291,13 @@ impl World<'_> {
         if self.planted == Planted::UncheckedFlash && io.target == Target::Flash {
             let pieces = (io.range.start..io.range.end).step_by(io.checksum_piece as usize);
             return pieces.map(|at| self.trusted.get(&at).copied().unwrap_or(0)).collect();
+        }
+        if self.planted == Planted::UncheckedLog && io.target == Target::Log {
+            let pages = (io.range.start..io.range.end).step_by(PAGE as usize);
+            let device = self.pool.device.bytes();
+            return pages
+                .flat_map(|at| checksums_of(&device[at as usize..][..PAGE as usize], PAGE as u32))
+                .collect();
         }
         checksums_of(data, io.checksum_piece)
     }

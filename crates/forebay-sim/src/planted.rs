@@ -10,6 +10,8 @@ pub enum Planted {
     SkippedCopy,
     /// Flash is read without looking at what comes back.
     UncheckedFlash,
+    /// The log is read without looking at what comes back.
+    UncheckedLog,
     /// A flush is reported without being done.
     EarlyFlush,
     /// One request is answered twice.
@@ -96,4 +98,10 @@ impl Planted {
     /// Those that a cache finds that is restarted often.
     pub const BY_RESTART: [Planted; 3] =
         [Planted::ForgottenVoid, Planted::VolatileRing, Planted::EarlyDrop];
+
+    /// Those that a ring finds that the loss of power tears.
+    pub const BY_TEARING: [Planted; 1] = [Planted::RevivedPages];
+
+    /// Those that a log finds whose flash returns wrong bytes.
+    pub const BY_ROT: [Planted; 1] = [Planted::UncheckedLog];
 }

@@ -37,6 +37,12 @@ pub struct Setup {
     pub log_dies: bool,
     /// How often an administrator changes the mode.
     pub mode_changes: u32,
+    /// That flash does not die but returns wrong bytes.
+    pub log_rots: bool,
+    /// Power fails while several pages of the ring are on their way, and again soon after.
+    pub ring_tears: bool,
+    /// What is due may be noticed so late.
+    pub late_max: Nanos,
     /// The clients.
     pub load: Load,
     /// `check_invariants` after every so many events.
@@ -87,11 +93,23 @@ pub const COMPARING: u64 = 1 << 41;
 /// Seeds from here on are of write-back disks whose flash with the log dies while they run.
 pub const DYING: u64 = 1 << 42;
 
+/// Seeds from here on are of write-back disks whose flash with the log returns wrong bytes for a while.
+pub const ROTTING: u64 = 1 << 43;
+
+/// Seeds from here on are of disks that restart over and over, and whose ring is torn by the loss of power.
+pub const TEARING: u64 = 1 << 44;
+
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);
     let mut setup = setup(&mut rng);
-    if seed >= DYING {
+    if seed >= TEARING {
+        restart_often(&mut rng, &mut setup);
+        tear_ring(&mut rng, &mut setup);
+    } else if seed >= ROTTING {
+        let_log_die(&mut rng, &mut setup);
+        setup.log_rots = true;
+    } else if seed >= DYING {
         let_log_die(&mut rng, &mut setup);
     } else if seed >= COMPARING {
         race(&mut rng, &mut setup.load);
@@ -154,6 +172,29 @@ fn restart_often(rng: &mut Rng, setup: &mut Setup) {
         ring.mark_delay = Nanos::from_micros(rng.pick(&[100, 1_000, 10_000]));
     }
     setup.check_every = 1 + (config.ram_bytes + config.flash_bytes) / config.block_size / 8;
+    // A sweep of the cache goes on at ticks: let much happen between two of them.
+    setup.late_max = Nanos::from_millis(rng.pick(&[3, 30, 300]));
+}
+
+/// Many changes at a time, so that a batch of the ring has several pages.
+fn tear_ring(rng: &mut Rng, setup: &mut Setup) {
+    let config = &mut setup.config;
+    config.backend.size = 8 << 20;
+    config.block_size = 64 * PAGE;
+    config.ram_bytes = 0;
+    config.flash_bytes = rng.between(20, 32) * config.block_size;
+    setup.ring_tears = true;
+    setup.disasters = rng.below(3) as u32;
+    let load = &mut setup.load;
+    (load.hot, load.paged, load.length_max) = (0, 1000, 64 * PAGE);
+    load.pause_max = Nanos::from_micros(100);
+    config.ring = None;
+    while config.ring.is_none() {
+        crate::warm::ring(rng, config);
+    }
+    if let Some(ring) = &mut config.ring {
+        ring.record_delay = Nanos::from_micros(rng.pick(&[5_000, 50_000]));
+    }
 }
 
 /// Many compare-and-writes, on sectors next to each other, in whatever the rest of the setup is.
@@ -230,6 +271,9 @@ pub fn setup(rng: &mut Rng) -> Setup {
         log,
         mode_changes,
         log_dies: false,
+        log_rots: false,
+        ring_tears: false,
+        late_max: Nanos::from_millis(3),
         stamped: rng.chance(700),
         disasters: if quiet { 0 } else { rng.skewed(6) as u32 },
         load,

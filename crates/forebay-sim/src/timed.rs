@@ -9,6 +9,9 @@
 //! The flash cache and the write log share one modelled flash device. Leases of log segments take as long as
 //! an I/O of it.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use forebay_backends::model::{Distribution, Model, ModelConfig, ModelOp};
 use forebay_core::action::{Action, Actions, Io, IoOp, ReplyData, Target};
 use forebay_core::config::Config;
@@ -76,8 +79,8 @@ pub struct Timed {
     /// What the devices have done; the caller takes it out.
     pub done: Vec<Done>,
     actions: Actions,
-    san: Model,
-    flash: Model,
+    san: Rc<RefCell<Model>>,
+    flash: Rc<RefCell<Model>>,
     events: Queue<Event>,
     free_segments: Vec<SegmentId>,
     leased_ever: u64,
@@ -90,15 +93,35 @@ impl Timed {
     /// # Panics
     /// When the configuration is refused.
     pub fn new(config: Config, san: ModelConfig, flash: ModelConfig) -> Timed {
+        let san = Rc::new(RefCell::new(san.build(config.backend.size)));
+        let flash = Rc::new(RefCell::new(flash.build(1 << 40)));
+        Timed::over(config, san, flash, Nanos(0))
+    }
+
+    /// Another disk of the same pool on the same primary storage. From now on the two have to go on together: step
+    /// the one that has something to do before the other, see [`Timed::next`].
+    ///
+    /// # Panics
+    /// When the configuration is refused.
+    pub fn beside(&self, config: Config) -> Timed {
+        Timed::over(config, Rc::clone(&self.san), Rc::clone(&self.flash), self.now)
+    }
+
+    fn over(
+        config: Config,
+        san: Rc<RefCell<Model>>,
+        flash: Rc<RefCell<Model>>,
+        now: Nanos,
+    ) -> Timed {
         let segments = config.write_log.map_or(0, |log| log.segments_max);
         let mut timed = Timed {
             engine: Engine::new(config).expect("a configuration that works"),
-            now: Nanos(0),
+            now,
             answers: Vec::new(),
             done: Vec::new(),
             actions: Actions::default(),
-            san: san.build(config.backend.size),
-            flash: flash.build(1 << 40),
+            san,
+            flash,
             events: Queue::default(),
             free_segments: (0..segments).map(SegmentId).rev().collect(),
             leased_ever: 0,
@@ -146,6 +169,11 @@ impl Timed {
     pub fn pause_destaging(&mut self, pause: bool) {
         self.engine.pause_destaging(self.now, pause, &mut self.actions);
         self.carry_out();
+    }
+
+    /// When the next thing happens.
+    pub fn next(&self) -> Nanos {
+        self.events.next().min(self.engine.next_deadline())
     }
 
     /// Goes to the next thing that happens and lets it happen; false, with the time at `until`, when that is
@@ -201,7 +229,7 @@ impl Timed {
                     }
                     Action::Lease => {
                         let nothing = ByteRange::at(0, PAGE);
-                        let at = self.flash.submit(self.now, ModelOp::Write, nothing);
+                        let at = self.flash.borrow_mut().submit(self.now, ModelOp::Write, nothing);
                         self.events.plan(at, Event::Lease);
                     }
                     Action::Unlease(segment) => self.free_segments.push(segment),
@@ -229,10 +257,10 @@ impl Timed {
             IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => ModelOp::Unmap,
         };
         let device = match io.target {
-            Target::Backend => &mut self.san,
-            Target::Flash | Target::Log | Target::Ring => &mut self.flash,
+            Target::Backend => &self.san,
+            Target::Flash | Target::Log | Target::Ring => &self.flash,
         };
-        let at = device.submit(self.now, op, io.range);
+        let at = device.borrow_mut().submit(self.now, op, io.range);
         self.events.plan(at, Event::Done(io, op, self.now));
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use forebay_core::action::Target;
 use forebay_core::config::{Config, RingConfig};
 use forebay_core::engine::{Engine, RestoredCache};
 use forebay_core::geometry::{Grid, PAGE};
@@ -36,12 +37,14 @@ pub(crate) struct Ring {
     header: Option<RingHeader>,
     nonce: u64,
     generation: Generation,
+    /// Pages up to this one were made, as far as the run that is over knew.
+    pub written: u64,
 }
 
 impl Ring {
     pub(crate) fn new(rng: Rng) -> Ring {
         let device = Device::new(0, true, rng);
-        Ring { device, header: None, nonce: 0x51a7e, generation: Generation(0) }
+        Ring { device, header: None, nonce: 0x51a7e, generation: Generation(0), written: 0 }
     }
 
     /// The ring on flash, if it describes this cache.
@@ -159,6 +162,7 @@ impl World<'_> {
                     assert_eq!((seen.found, seen.kept, seen.closed), (found, kept, closed));
                     self.log.line(self.now, || format!("warm: {restored:?}"));
                     self.dropped.check(restored.found);
+                    self.check_last_page();
                     self.coverage.warm_restarts += 1;
                     self.coverage.blocks_kept += restored.kept;
                     self.coverage.blocks_dropped += restored.found - restored.kept;
@@ -170,7 +174,7 @@ impl World<'_> {
                 }
             }
         }
-        self.ring.nonce += 1;
+        (self.ring.nonce, self.ring.written) = (self.ring.nonce + 1, 0);
         self.begin(self.ring.nonce, log);
         let config = &self.setup.config;
         self.ring.header = header(config, self.ring.nonce, self.ring.generation);
@@ -185,6 +189,14 @@ impl World<'_> {
             self.flash = flash(&self.setup, &self.engine, self.chance.fork());
             self.trusted.clear();
         }
+    }
+
+    /// Nothing counts that an earlier run wrote behind the end that the last one knew of.
+    fn check_last_page(&mut self) {
+        let ring = self.engine.statistics(self.now).ring.expect("it was restored from a ring");
+        let (found, written) = (ring.last_page, self.ring.written);
+        assert!(found <= written, "page {found} of the ring counts again, {written} were written");
+        self.ring.written = found;
     }
 
     fn begin(&mut self, nonce: u64, log: Option<(&RecoveredLog, Tail)>) {
@@ -210,6 +222,20 @@ impl World<'_> {
             self.ring.header = None;
         }
         self.engine.voided(self.now, true, &mut self.actions);
+    }
+
+    /// Power fails; of pages of the ring that are on their way all but the first one are there.
+    pub(crate) fn tear_ring(&mut self) {
+        for in_flight in self.ios.values_mut().filter(|io| io.target == Target::Ring) {
+            let pending = &mut in_flight.pending;
+            if !pending.executed && pending.io.range.len() > PAGE {
+                pending.executed = true;
+                let behind = pending.io.range.start + PAGE;
+                self.ring.device.land(behind, &pending.data[PAGE as usize..]);
+                self.coverage.rings_torn += 1;
+            }
+        }
+        self.crash(true);
     }
 
     /// Power takes from flash what was not flushed.

@@ -63,6 +63,8 @@ pub(crate) enum Event {
     Mode,
     /// An administrator drops the cache.
     DropCache,
+    /// Power fails.
+    PowerLoss,
 }
 
 /// An I/O in flight on a device.
@@ -257,7 +259,9 @@ impl<'a> World<'a> {
         }
         if deadline < next {
             // What is due may be noticed a little late.
-            let late = Nanos(if self.rng.chance(200) { self.rng.below(3_000_000) } else { 0 });
+            let late_max = self.setup.late_max.0;
+            let often = if late_max > 3_000_000 { 800 } else { 200 };
+            let late = Nanos(if self.rng.chance(often) { self.rng.below(late_max) } else { 0 });
             self.now = self.now.max(deadline.plus(late).min(next));
             self.log.line(self.now, || "tick".into());
             self.engine.tick(self.now, &mut self.actions);
@@ -286,6 +290,7 @@ impl<'a> World<'a> {
             Event::Revoke => self.on_revocation(),
             Event::Mode => self.on_mode(),
             Event::DropCache => self.on_drop_cache(),
+            Event::PowerLoss => self.tear_ring(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_sim::setup::{COMPARING, DYING, RESTARTING};
+use forebay_sim::setup::{COMPARING, DYING, RESTARTING, ROTTING, TEARING};
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 
 /// Seeds that must pass however slow the machine is.
@@ -40,6 +40,8 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
         "compares_written",
         "miscompares",
         "compares_late",
+        "log_pages_wrong",
+        "rings_torn",
         "logs_died",
         "logs_lost",
         "logs_revoked",
@@ -91,6 +93,32 @@ fn a_log_whose_flash_dies_and_comes_back_has_lost_nothing() {
 }
 
 #[test]
+fn a_log_whose_flash_returns_wrong_bytes_serves_none_of_them_and_loses_nothing() {
+    let mut coverage = Coverage::default();
+    for seed in (ROTTING..).take(40) {
+        coverage.add(&pass(seed).coverage);
+    }
+    assert!(coverage.log_pages_wrong > 100 && coverage.logs_died > 50, "{coverage:?}");
+    for planted in Planted::BY_ROT {
+        let found = (ROTTING..).take(40).find(|&seed| run_seed(seed, planted).is_err());
+        assert!(found.is_some(), "{planted:?} was not found");
+    }
+}
+
+#[test]
+fn pages_of_the_ring_beyond_one_that_power_took_never_count_again() {
+    let mut coverage = Coverage::default();
+    for seed in (TEARING..).take(60) {
+        coverage.add(&pass(seed).coverage);
+    }
+    assert!(coverage.rings_torn > 5 && coverage.warm_restarts > 50, "{coverage:?}");
+    for planted in Planted::BY_TEARING {
+        let found = (TEARING..).take(600).find(|&seed| run_seed(seed, planted).is_err());
+        assert!(found.is_some(), "{planted:?} was not found");
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..40 {
         assert_eq!(pass(seed), pass(seed));
@@ -124,6 +152,8 @@ fn seeds_that_found_bugs_pass() {
     let forgotten_half_in_the_log = [DYING + 671];
     let frozen_without_notes = [DYING + 899];
     let discard_that_nobody_follows = [DYING + 1396];
+    let kept_of_a_request_that_no_recovery_takes = [TEARING + 44];
+    let written_without_a_mark_after_a_restart = [TEARING + 75];
     let all = segment_freed_under_a_group_in_flight
         .into_iter()
         .chain(old_bytes_below_a_page_in_parts)
@@ -140,7 +170,9 @@ fn seeds_that_found_bugs_pass() {
         .chain(seen_after_the_log_was_lost)
         .chain(forgotten_half_in_the_log)
         .chain(frozen_without_notes)
-        .chain(discard_that_nobody_follows);
+        .chain(discard_that_nobody_follows)
+        .chain(kept_of_a_request_that_no_recovery_takes)
+        .chain(written_without_a_mark_after_a_restart);
     for seed in all {
         pass(seed);
     }

@@ -166,7 +166,8 @@ fn attempt(seed: u64, short: bool, actions: bool) -> Result<Coverage, (String, S
     if actions {
         let mut coverage = Coverage::default();
         for action in Action::ALL {
-            let found = actions::sweep(seed, action, Planted::Nothing);
+            let targets = [actions::DURABLE, actions::CACHE].concat();
+            let found = actions::sweep(seed, action, &targets, Planted::Nothing);
             coverage.add(&found.map_err(|failure| both(failure.to_string()))?);
         }
         return Ok(coverage);
