@@ -17,8 +17,7 @@ use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
 
 use crate::witness::Witness;
 
-/// What a backend is and can do, fixed when it is opened (the size may change, see
-/// [`BackendEvent`]).
+/// What a backend is and can do, fixed when it is opened, but for the size ([`Backend::measure`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Size in bytes, a multiple of `logical_block`.
@@ -95,6 +94,14 @@ pub trait Backend: Send {
     /// # Errors
     /// What the kernel said.
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()>;
+
+    /// Looks again how long it is, in bytes, and takes I/O up to there from now on. One that became shorter stays as it was.
+    ///
+    /// # Errors
+    /// What the kernel said, or the size cannot be used.
+    fn measure(&mut self) -> std::io::Result<u64> {
+        Ok(self.properties().size)
+    }
 
     /// Starts an I/O. Its end is an event, perhaps at once.
     fn submit(&mut self, cx: &mut Context<'_>, io: BackendIo);

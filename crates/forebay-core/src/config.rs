@@ -173,6 +173,8 @@ pub struct RingConfig {
     pub nonce: u64,
     /// Pages of the ring; [`crate::warm::RingGeometry::pages`] at least.
     pub pages: u32,
+    /// Bytes of the disk when the ring was begun, which its marks are laid out for; it may have grown since.
+    pub disk_size: u64,
     /// A change that nobody waits for is recorded after this time.
     pub record_delay: Nanos,
     /// Marks are looked at for what can go after this time, and primary storage is flushed for that after it again.
@@ -181,12 +183,19 @@ pub struct RingConfig {
 
 impl RingConfig {
     /// The defaults.
-    pub fn new(disk: Uuid, generation: Generation, nonce: u64, pages: u32) -> RingConfig {
+    pub fn new(
+        disk: Uuid,
+        generation: Generation,
+        nonce: u64,
+        pages: u32,
+        disk_size: u64,
+    ) -> RingConfig {
         RingConfig {
             disk,
             generation,
             nonce,
             pages,
+            disk_size,
             record_delay: Nanos::from_millis(1_000),
             mark_delay: Nanos::from_millis(10_000),
         }

@@ -65,6 +65,11 @@ impl Overlap {
             && self.entries.iter().any(|e| e.access == Access::Write && e.range.overlaps(range))
     }
 
+    /// True when anything registered, running or waiting, overlaps `range`.
+    pub fn touches(&self, range: ByteRange) -> bool {
+        self.entries.iter().any(|e| e.range.overlaps(range))
+    }
+
     /// Registers a request; true when it may run at once.
     pub fn enter(&mut self, owner: Key, range: ByteRange, access: Access) -> bool {
         assert!(self.entries.len() < self.entries.capacity(), "more entries than requests");

@@ -157,7 +157,9 @@ fn the_golden_rings_are_taken_over() {
         let block =
             Grid::new(DISK_SIZE, block_size.into(), GRID_OFFSET.into()).range_of(BlockIndex(3));
         let logged = [ByteRange::at(block.start, 4096)];
-        let seen = survey(&found, Generation(3), &mut reader(), logged.into_iter()).unwrap();
+        let seen =
+            survey(&found, found.disk_size, Generation(3), &mut reader(), logged.into_iter())
+                .unwrap();
         let kept = if geometry.granules == 1 { 2 } else { 3 };
         let expect =
             Survey { generation: Generation(3), pages: 2, found: 3, kept, marked: 2, closed: true };

@@ -98,7 +98,7 @@ fn header(config: &Config, nonce: u64, generation: Generation) -> Option<RingHea
         disk: DISK,
         generation,
         nonce,
-        disk_size: config.backend.size,
+        disk_size: ring.disk_size,
         block_size: config.block_size as u32,
         slots: (config.flash_bytes / config.block_size) as u32,
         pages: ring.pages,
@@ -115,7 +115,7 @@ pub(crate) fn ring(rng: &mut Rng, config: &mut Config) {
     let grid = Grid::new(config.backend.size, config.block_size, 0);
     let granules = grid.granules_per_block();
     let geometry = RingGeometry::new(slots, granules, config.block_size, config.backend.size);
-    let mut ring = RingConfig::new(DISK, Generation(0), 0, geometry.pages());
+    let mut ring = RingConfig::new(DISK, Generation(0), 0, geometry.pages(), config.backend.size);
     ring.record_delay = Nanos::from_micros(rng.pick(&[50, 500, 5_000, 100_000]));
     ring.mark_delay = Nanos::from_micros(rng.pick(&[100, 2_000, 20_000, 500_000]));
     config.ring = Some(ring);
@@ -154,7 +154,13 @@ impl World<'_> {
             let mut reader = Reader { device: &self.ring.device, first: 0 };
             let records = log.iter().flat_map(|(log, _)| log.records.iter());
             let logged = records.map(|record| record.range);
-            let seen = survey(&header, self.ring.generation, &mut reader, logged.clone());
+            let seen = survey(
+                &header,
+                header.disk_size,
+                self.ring.generation,
+                &mut reader,
+                logged.clone(),
+            );
             match self.engine.restore_cache(&header, &mut reader, logged) {
                 Ok(restored) => {
                     let seen = seen.expect("what a restart believes, an operator is told of");

@@ -85,7 +85,7 @@ impl Cache {
             flash_admission: FlashAdmission::Always,
             sequential_bypass: None,
             metadata_bytes_max: 1 << 40,
-            ring: Some(RingConfig::new(disk, generation, NONCE, pages)),
+            ring: Some(RingConfig::new(disk, generation, NONCE, pages, size)),
             ..Config::for_disk(backend)
         };
         Cache { pool, area, header, config }

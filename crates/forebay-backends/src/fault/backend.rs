@@ -364,6 +364,10 @@ impl Backend for FaultBackend {
         self.inner.properties()
     }
 
+    fn measure(&mut self) -> std::io::Result<u64> {
+        self.inner.measure()
+    }
+
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()> {
         if self.undo.is_some() {
             let arena = Arc::new(Arena::new(BOUNCE as usize)?);

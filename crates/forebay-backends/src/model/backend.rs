@@ -95,6 +95,10 @@ impl Backend for ModelBackend {
         self.inner.properties()
     }
 
+    fn measure(&mut self) -> std::io::Result<u64> {
+        self.inner.measure()
+    }
+
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()> {
         self.inner.attach(cx, tokens)
     }

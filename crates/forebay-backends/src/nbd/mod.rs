@@ -262,20 +262,21 @@ impl NbdBackend {
         }
     }
 
-    /// A new session must offer what the first one did.
-    fn accept(&self, new: NewSession) -> Result<NewSession, String> {
-        if new.export.size != self.export.size {
+    /// A new session must offer what the first one did, and no fewer bytes.
+    fn accept(&mut self, new: NewSession) -> Result<NewSession, String> {
+        if new.export.size < self.properties.size {
             return Err(format!(
-                "the export came back with {} bytes instead of {}: give it its size back, or detach \
-                 the disk and resize it",
-                new.export.size, self.export.size
+                "the export came back with {} bytes instead of {}: give it its size back",
+                new.export.size, self.properties.size
             ));
         }
-        if new.export != self.export {
+        // One that became longer is used when it is measured.
+        if new.export != (Export { size: new.export.size, ..self.export }) {
             return Err(
                 "the export came back with other abilities: restart the disk to use it".to_owned()
             );
         }
+        self.export = new.export;
         Ok(new)
     }
 
@@ -322,6 +323,12 @@ impl NbdBackend {
 impl Backend for NbdBackend {
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    fn measure(&mut self) -> io::Result<u64> {
+        // What the server said when the last connection was made.
+        self.properties.size = self.export.size;
+        Ok(self.properties.size)
     }
 
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> io::Result<()> {

@@ -137,18 +137,7 @@ fn check(config: &Config) -> Result<(), ConfigError> {
             "primary storage has logical blocks of {logical} bytes: a power of two from 512 to 4096 is supported"
         ));
     }
-    if backend.size == 0 || !backend.size.is_multiple_of(logical) {
-        return fail(format!(
-            "primary storage of {} bytes: its size must be a multiple of {logical} and not 0",
-            backend.size
-        ));
-    }
-    if backend.size / block_size >= u64::from(u32::MAX) - 1 {
-        return fail(format!(
-            "a disk of {} bytes has too many blocks of {block_size} bytes: use a larger block size",
-            backend.size
-        ));
-    }
+    check_size(config)?;
     if let GridOffset::Fixed(offset) = config.grid_offset
         && (offset >= block_size || !offset.is_multiple_of(logical))
     {
@@ -190,6 +179,24 @@ fn check(config: &Config) -> Result<(), ConfigError> {
         return fail(format!(
             "needs {needed} bytes for metadata, limit {}: use a larger block size, a smaller cache or a higher limit",
             config.metadata_bytes_max
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a disk of this configuration can have its size.
+pub(super) fn check_size(config: &Config) -> Result<(), ConfigError> {
+    let fail = |text: String| Err(ConfigError(text));
+    let Config { backend, block_size, .. } = *config;
+    let (size, logical) = (backend.size, u64::from(backend.logical_block));
+    if size == 0 || !size.is_multiple_of(logical) {
+        return fail(format!(
+            "primary storage of {size} bytes: its size must be a multiple of {logical} and not 0"
+        ));
+    }
+    if size / block_size >= u64::from(u32::MAX) - 1 {
+        return fail(format!(
+            "a disk of {size} bytes has too many blocks of {block_size} bytes: use a larger block size"
         ));
     }
     Ok(())

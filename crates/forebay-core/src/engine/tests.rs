@@ -6,6 +6,7 @@ mod destage;
 mod drop_cache;
 mod faults;
 mod grid;
+mod grow;
 mod log;
 mod lost;
 mod order;

@@ -37,7 +37,8 @@ pub fn ring_format(data: &[u8]) {
     let Some(header) = RingHeader::decode(&ring.0[0]) else { return };
     let Some(geometry) = survey::geometry(&header) else { return };
     let pending = Generation(3);
-    let surveyed = survey::survey(&header, pending, &mut ring.reader(), std::iter::empty());
+    let surveyed =
+        survey::survey(&header, header.disk_size, pending, &mut ring.reader(), std::iter::empty());
     if let Ok(found) = &surveyed {
         assert!(found.kept <= found.found && found.found <= header.slots.into());
         assert!(found.pages <= header.pages.into() && found.marked <= geometry.regions.into());

@@ -7,6 +7,10 @@
 //! ```
 //! A region is marked while it is `fresh` or `old`. `durable` says which marks the newest durable page shows,
 //! and is the only thing that a write asks; it holds no mark that is not also in the other two.
+//!
+//! There are as many marks as the disk had regions when its ring was begun, filled up to whole words. Of a disk that has
+//! grown, regions share marks: a word stands for every region that is a multiple of all of them further on. So a mark may
+//! say too much, never too little.
 
 use crate::geometry::ByteRange;
 
@@ -194,6 +198,7 @@ impl Marks {
 
     /// The words that `range` touches, with its regions in each.
     fn spans(&self, range: ByteRange) -> impl Iterator<Item = (u32, u64)> + use<> {
+        let words = u64::from(self.len()).max(1);
         let (first, end) = match range.is_empty() {
             true => (0, 0),
             false => (range.start >> self.shift, ((range.end - 1) >> self.shift) + 1),
@@ -201,7 +206,7 @@ impl Marks {
         (first / 64..end.div_ceil(64)).map(move |word| {
             let from = first.max(word * 64) - word * 64;
             let to = (end - 1).min(word * 64 + 63) - word * 64;
-            (word as u32, u64::MAX >> (63 - (to - from)) << from)
+            ((word % words) as u32, u64::MAX >> (63 - (to - from)) << from)
         })
     }
 }

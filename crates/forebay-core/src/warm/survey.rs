@@ -52,20 +52,21 @@ pub fn geometry(header: &RingHeader) -> Option<RingGeometry> {
     (geometry.pages() == pages).then_some(geometry)
 }
 
-/// Looks at the ring with this header. `pending`: no run of the disk after this one wrote. `logged`: what the write log
+/// Looks at the ring with this header, of a disk of `disk_size` bytes, which may have grown since it was begun. `pending`: no run of the disk after this one wrote. `logged`: what the write log
 /// has records of that may not be on primary storage.
 ///
 /// # Errors
 /// A restart would not believe it.
 pub fn survey(
     header: &RingHeader,
+    disk_size: u64,
     pending: Generation,
     reader: &mut dyn RingReader,
     logged: impl Iterator<Item = ByteRange>,
 ) -> Result<Survey, Cold> {
     let geometry = geometry(header).ok_or(Cold::Header)?;
     let ask = RecoverRing { header, geometry, pending };
-    let mut claims = Surveying { header, grid: None, blocks: Vec::new() };
+    let mut claims = Surveying { header, disk_size, grid: None, blocks: Vec::new() };
     let ring = ask.recover(reader, &mut claims)?;
     let Surveying { grid, mut blocks, .. } = claims;
     let grid = grid.expect("it was told of the grid");
@@ -78,7 +79,7 @@ pub fn survey(
     marks.restore(&ring.marks);
     blocks.retain(|(block, _)| !marks.touches(grid.range_of(*block)));
     for range in logged {
-        let range = range.intersect(ByteRange::new(0, header.disk_size));
+        let range = range.intersect(ByteRange::new(0, disk_size));
         if range.is_empty() {
             continue;
         }
@@ -101,6 +102,7 @@ pub fn survey(
 
 struct Surveying<'a> {
     header: &'a RingHeader,
+    disk_size: u64,
     grid: Option<Grid>,
     blocks: Vec<(BlockIndex, GranuleMask)>,
 }
@@ -110,7 +112,7 @@ impl Claims for Surveying<'_> {
         let block = u64::from(self.header.block_size);
         let fits = offset < block && offset.is_multiple_of(crate::geometry::SECTOR);
         if fits {
-            self.grid = Some(Grid::new(self.header.disk_size, block, offset));
+            self.grid = Some(Grid::new(self.disk_size, block, offset));
         }
         fits
     }
@@ -119,7 +121,7 @@ impl Claims for Surveying<'_> {
 
     fn claim(&mut self, claim: &Claim<'_>) -> bool {
         let grid = self.grid.as_ref().expect("it was told of the grid");
-        let is_there = claim.block <= grid.block_of(self.header.disk_size - 1);
+        let is_there = claim.block <= grid.block_of(self.disk_size - 1);
         if is_there {
             self.blocks.push((claim.block, claim.valid));
         }

@@ -22,6 +22,7 @@
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use forebay_core::geometry::SECTOR;
 use forebay_io::reactor::SocketId;
 use slab::Slab;
 
@@ -132,6 +133,13 @@ impl Device {
             owed: 0,
             orders: units.iter().map(|_| Order::new()).collect(),
             units,
+        }
+    }
+
+    /// A disk has another size: initiators are told.
+    pub fn resize(&mut self, disk: DiskId, size: u64) {
+        for unit in self.units.iter_mut().filter(|unit| unit.disk == disk) {
+            unit.logical.resize(size - size % SECTOR);
         }
     }
 

@@ -93,6 +93,11 @@ impl<S: Shard> Device<S> {
         }
     }
 
+    /// The disk has another size; the hypervisor has to be told.
+    pub fn resize(&mut self, size: u64) {
+        self.export.size = size;
+    }
+
     /// Stops every ring; the session is over.
     pub fn end(&mut self) {
         for queue in 0..self.vrings.len() {

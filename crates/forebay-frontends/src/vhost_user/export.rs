@@ -61,6 +61,7 @@ impl Export {
         Protocol::MQ
             | Protocol::REPLY_ACK
             | Protocol::CONFIG
+            | Protocol::BACKEND_REQ
             | Protocol::INFLIGHT_SHMFD
             | Protocol::RESET_DEVICE
             | Protocol::CONFIGURE_MEM_SLOTS

@@ -15,6 +15,7 @@
 //!
 //! Not here: packed rings, live migration (LOG_ALL), the STATUS messages (`vhost` 0.18 does not know them).
 
+pub mod back_channel;
 pub mod chain;
 pub mod config;
 pub mod device;
@@ -27,6 +28,7 @@ pub mod memory;
 pub mod request;
 pub mod ring;
 
+pub use back_channel::BackChannel;
 pub use device::{Device, Shard};
 pub use driver::{Counters, Order, Orders, Queue, QueueSetup, Report, queue};
 pub use export::Export;

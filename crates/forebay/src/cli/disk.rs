@@ -36,6 +36,15 @@ measure with a cold cache.
 Example:
   forebay disk drop-cache db")]
     DropCache(NamedArgs),
+    /// Let the disk have the size that primary storage has by now, with the guest at work
+    #[command(after_help = "\
+Make primary storage longer first (truncate -s, qemu-img resize, lvextend; an NBD server has to be connected to again, which
+a restart of it does), then this. What is cached stays. Virtual machines over vhost-user and iSCSI initiators are told; NBD
+clients see the new size when they connect again. A disk does not become shorter.
+
+Example:
+  truncate -s +10G /san/db.raw && forebay disk resize db")]
+    Resize(NamedArgs),
     /// Destage everything, then serve the disk no more and forget it
     #[command(after_help = "\
 No client may be attached, nor attach meanwhile. Primary storage has everything then, and the pool knows nothing of the disk;

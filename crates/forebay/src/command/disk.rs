@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::table::{count, percent, time};
 use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, ListArgs, NamedArgs, SetArgs};
 use crate::config::values::{Name, Span};
-use crate::daemon::api::{DiskInfo, DiskStats, Dropped, VhostUserInfo};
+use crate::daemon::api::{DiskInfo, DiskStats, Dropped, Resized, VhostUserInfo};
 
 /// Pause between two looks at how far something is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -30,6 +30,7 @@ pub(crate) fn disk(command: DiskCommand) -> Result<()> {
             DiskCommand::Pause(args) => change(args, "pause").await,
             DiskCommand::Resume(args) => change(args, "resume").await,
             DiskCommand::DropCache(args) => drop_cache(args).await,
+            DiskCommand::Resize(args) => resize(args).await,
             DiskCommand::Detach(args) => detach(args).await,
         }
     })
@@ -388,6 +389,29 @@ async fn drop_cache(args: NamedArgs) -> Result<()> {
         found.disk,
         count(dropped.blocks)
     ))
+}
+
+async fn resize(args: NamedArgs) -> Result<()> {
+    let found = find(&args.disk, &args.common).await?;
+    let path = format!("/v1/disks/{}/resize", found.disk);
+    let resized: Resized = client::tell(&found.control, &path).await?;
+    if args.common.json {
+        return print(&(serde_json::to_string(&resized)? + "\n"));
+    }
+    let Resized { before, after } = resized;
+    print(&match before == after {
+        true => format!(
+            "disk {}: primary storage still has {} ({after} bytes); make it longer first\n",
+            found.disk,
+            rounded(after)
+        ),
+        false => format!(
+            "disk {}: resized from {} to {} ({after} bytes)\n",
+            found.disk,
+            rounded(before),
+            rounded(after)
+        ),
+    })
 }
 
 async fn detach(args: NamedArgs) -> Result<()> {

@@ -6,6 +6,7 @@
 //!   GET /v1/disks/NAME             DiskInfo
 //!   GET /v1/disks/NAME/stats       DiskStats
 //!   POST /v1/disks/NAME/…          mode?mode=M, pause, resume, detach: DiskStats; drop-cache: Dropped;
+//!                                  resize: Resized;
 //!                                  flush: {}, when primary storage is flushed (in a mode with log, at once)
 //!   GET /v1/events[?disk=NAME]     [EventLine]
 //! ```
@@ -165,6 +166,15 @@ pub struct DiskStats {
     /// What the engine counts.
     #[serde(flatten)]
     pub engine: Statistics,
+}
+
+/// What `resize` did, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resized {
+    /// Size of the disk before.
+    pub before: u64,
+    /// Size of the disk now.
+    pub after: u64,
 }
 
 /// What `drop-cache` dropped.

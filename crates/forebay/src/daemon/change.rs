@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_backends::size::rounded;
 
+use super::api::Resized;
 use super::control::{ControlState, refuse};
 use super::ending::{self, Left};
 use super::events::Severity;
@@ -99,6 +100,56 @@ pub(super) async fn drop_cache(
         }
         Err(gone) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {gone}")),
     }
+}
+
+/// Lets a disk have the size that primary storage has by now; answers when it has.
+pub(super) async fn resize(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<String>,
+) -> Response {
+    let index = match state.find(&name) {
+        Ok(index) => index,
+        Err(refusal) => return *refusal,
+    };
+    // On a task of its own: who asked may leave.
+    let growing = state.clone();
+    match tokio::spawn(async move { grow(&growing, index).await }).await {
+        Ok(Ok(resized)) => {
+            if resized.after > resized.before {
+                let (before, after) = (rounded(resized.before), rounded(resized.after));
+                let text = format!("the disk was resized from {before} to {after}");
+                state.report(Some(&name), Severity::Info, &text);
+            }
+            Json(resized).into_response()
+        }
+        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+async fn grow(state: &Arc<ControlState>, index: usize) -> Result<Resized> {
+    let _one = state.resizing.lock().await;
+    let disk = &state.disks[index];
+    let before = disk.size();
+    let after = disk.measure().await.context("primary storage does not say how long it is")?;
+    anyhow::ensure!(
+        after >= before,
+        "primary storage has {} ({after} bytes) and the disk {} ({before} bytes): a disk does not become shorter, since what \
+         the guest has beyond would be lost. Give primary storage its size back",
+        rounded(after),
+        rounded(before)
+    );
+    if after == before {
+        return Ok(Resized { before, after });
+    }
+    // A start after a crash has to know before anything is written there.
+    let noting = state.clone();
+    let noted = tokio::task::spawn_blocking(move || noting.grow_place(index, after)).await?;
+    noted.context("its size cannot be noted on flash")?;
+    disk.grow(after).await?;
+    let telling = state.clone();
+    tokio::task::spawn_blocking(move || telling.tell_size(index)).await?;
+    Ok(Resized { before, after })
 }
 
 /// Destages everything and ends the disk; answers when it has ended.

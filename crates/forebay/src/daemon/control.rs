@@ -17,6 +17,7 @@ use super::change;
 use super::ending;
 use super::events::{EventLine, EventLog, EventSender, Severity};
 use super::fence::Place;
+use super::iscsi::Behind;
 use super::listener::ListenerState;
 use super::vhost_user::VhostUserState;
 use crate::shard::{DiskHandle, Drained, Gone};
@@ -34,8 +35,12 @@ pub struct ControlState {
     pub ended: Mutex<BTreeMap<String, Option<String>>>,
     /// The listeners.
     pub listeners: Vec<Arc<ListenerState>>,
+    /// iSCSI targets.
+    pub(super) targets: Vec<Arc<Behind>>,
     /// vhost-user-blk devices, by the names of their disks.
     pub vhost_users: BTreeMap<String, Arc<VhostUserState>>,
+    /// One disk is resized after the other.
+    pub(super) resizing: tokio::sync::Mutex<()>,
     /// What happened.
     pub events: Arc<EventLog>,
     /// Takes what happens.
@@ -56,6 +61,7 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks/{name}/resume", post(change::resume))
         .route("/v1/disks/{name}/flush", post(change::flush))
         .route("/v1/disks/{name}/drop-cache", post(change::drop_cache))
+        .route("/v1/disks/{name}/resize", post(change::resize))
         .route("/v1/disks/{name}/detach", post(change::detach))
         .route("/v1/events", get(events))
         .fallback(|| async { refuse(StatusCode::NOT_FOUND, "no such path; try /v1/disks".into()) })
@@ -74,7 +80,10 @@ async fn disks(State(state): State<Arc<ControlState>>) -> Json<Vec<DiskInfo>> {
 
 async fn disk(State(state): State<Arc<ControlState>>, Path(name): Path<String>) -> Response {
     match state.find(&name) {
-        Ok(index) => Json(state.daemon.disks[index].clone()).into_response(),
+        Ok(index) => {
+            let info = state.daemon.disks[index].clone();
+            Json(DiskInfo { size: state.disks[index].size(), ..info }).into_response()
+        }
         Err(refusal) => *refusal,
     }
 }
@@ -123,6 +132,25 @@ impl ControlState {
         }
     }
 
+    /// Notes that a disk has become longer, where that is noted.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(super) fn grow_place(&self, index: usize, size: u64) -> Result<()> {
+        self.places[index].as_ref().map_or(Ok(()), |place| place.grow(size))
+    }
+
+    /// Tells whoever can be told what size a disk has now. NBD clients see it when they connect.
+    pub(super) fn tell_size(&self, index: usize) {
+        let disk = &self.disks[index];
+        for target in &self.targets {
+            target.tell_size(disk);
+        }
+        if let Some(device) = self.vhost_users.get(&self.daemon.disks[index].name) {
+            device.tell_size(disk.size());
+        }
+    }
+
     /// The disks that are configured and not served.
     fn refused(&self) -> Vec<RefusedDisk> {
         let ended = self.ended();
@@ -143,7 +171,9 @@ impl ControlState {
     fn present(&self) -> Vec<DiskInfo> {
         let ended = self.ended();
         let disks = self.daemon.disks.iter();
-        disks.filter(|disk| !ended.contains_key(&disk.name)).cloned().collect()
+        let sized = disks.zip(&self.disks);
+        let sized = sized.map(|(info, disk)| DiskInfo { size: disk.size(), ..info.clone() });
+        sized.filter(|disk| !ended.contains_key(&disk.name)).collect()
     }
 
     /// The statistics of a disk, as an answer.

@@ -11,9 +11,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -67,10 +66,11 @@ struct Served {
 
 /// A target on its shard.
 #[derive(Debug)]
-struct Behind {
+pub struct Behind {
     device: SharedDevice,
     disks: Vec<DiskId>,
-    handle: DiskHandle,
+    /// The same, in the same order; one at least.
+    handles: Vec<DiskHandle>,
     /// Where PDUs are logged.
     log: Option<Arc<PduFile>>,
 }
@@ -145,7 +145,7 @@ fn target(spec: &IscsiSpec) -> Result<Target> {
 
 /// The target's logical units; `None` when none of its disks is served.
 fn behind(spec: &IscsiSpec, disk: &impl Fn(&Name) -> Option<UnitDisk>) -> Option<Behind> {
-    let mut handle = None;
+    let mut handles = Vec::new();
     let mut units = Vec::new();
     for (number, name) in &spec.luns {
         let Some(mut found) = disk(name) else { continue };
@@ -161,11 +161,14 @@ fn behind(spec: &IscsiSpec, disk: &impl Fn(&Name) -> Option<UnitDisk>) -> Option
             logical: logical(found.export, found.kept),
             disk: found.handle.id(),
         });
-        handle.get_or_insert(found.handle);
+        handles.push(found.handle);
+    }
+    if units.is_empty() {
+        return None;
     }
     let disks = units.iter().map(|unit| unit.disk).collect();
     let device = Arc::new(Mutex::new(Device::new(units)));
-    Some(Behind { device, disks, handle: handle?, log: None })
+    Some(Behind { device, disks, handles, log: None })
 }
 
 /// A disk's logical unit, with the reservations that it had.
@@ -177,7 +180,22 @@ fn logical(export: scsi::Export, kept: Option<Kept>) -> LogicalUnit {
     unit
 }
 
+impl Behind {
+    /// Tells initiators what size a disk has now, if it is behind this target.
+    pub(super) fn tell_size(&self, disk: &DiskHandle) {
+        if self.handles.iter().any(|behind| behind.is(disk)) {
+            let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+            device.resize(disk.id(), disk.size());
+        }
+    }
+}
+
 impl IscsiPortal {
+    /// Its targets.
+    pub(super) fn targets(&self) -> &[Arc<Behind>] {
+        &self.served.behind
+    }
+
     /// What it counts.
     pub fn state(&self) -> Arc<ListenerState> {
         self.state.clone()
@@ -248,7 +266,7 @@ async fn log_in(mut stream: TcpStream, served: &Served, place: Place) -> Result<
         port: PORT,
         log: behind.log.clone().map(|log| log as Arc<dyn Lines>),
     };
-    behind.handle.hand_over(Box::new(newcomer), Box::new(place)).await?;
+    behind.handles[0].hand_over(Box::new(newcomer), Box::new(place)).await?;
     Ok(())
 }
 

@@ -202,7 +202,10 @@ enum Stream {
 
 /// Runs the handshake, then hands the client to its disk's shard.
 async fn shake_hands(stream: Stream, served: Arc<Served>, place: Place) -> Result<()> {
-    let exports = &served.exports;
+    // Disks may have grown.
+    let sized = served.exports.iter().zip(&served.disks);
+    let sized = sized.map(|(export, disk)| Export { size: disk.size(), ..export.clone() });
+    let exports: &Arc<[Export]> = &sized.collect();
     let (socket, chosen) = match stream {
         Stream::Unix(mut stream) => {
             let chosen = negotiate(&mut stream, exports).await?;

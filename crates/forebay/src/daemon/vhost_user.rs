@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use forebay_frontends::vhost_user::{
-    self, BackendReqHandler, Counters, Device, Export, Order, Orders, QueueSetup, Report,
-    SessionError, Shard,
+    self, BackChannel, BackendReqHandler, Counters, Device, Export, Order, Orders, QueueSetup,
+    Report, SessionError, Shard,
 };
 
 use super::api::VhostUserInfo;
@@ -45,8 +45,16 @@ pub struct VhostUserState {
     counters: Arc<Counters>,
     sessions: AtomicU64,
     is_ending: AtomicBool,
-    /// The session's connection, while there is one.
-    session: Mutex<Option<UnixStream>>,
+    /// The session, while there is one.
+    session: Mutex<Option<Session>>,
+}
+
+/// A session, as others reach it.
+#[derive(Debug)]
+struct Session {
+    stream: UnixStream,
+    device: Arc<Mutex<Device<Rings>>>,
+    back: Option<BackChannel>,
 }
 
 impl VhostUser {
@@ -92,7 +100,7 @@ impl Drop for VhostUser {
         // Ends a wait for the next hypervisor, and for the next message of this one.
         let _ = rustix::net::shutdown(self.state.listener.as_fd(), rustix::net::Shutdown::Both);
         if let Some(session) = &*self.state.session() {
-            let _ = session.shutdown(std::net::Shutdown::Both);
+            let _ = session.stream.shutdown(std::net::Shutdown::Both);
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -118,7 +126,17 @@ impl VhostUserState {
         }
     }
 
-    fn session(&self) -> MutexGuard<'_, Option<UnixStream>> {
+    /// The disk has this size by now: a hypervisor that is there is told.
+    pub fn tell_size(&self, size: u64) {
+        if let Some(session) = &*self.session() {
+            session.device.lock().unwrap_or_else(PoisonError::into_inner).resize(size);
+            if let Some(back) = &session.back {
+                back.tell_config_change();
+            }
+        }
+    }
+
+    fn session(&self) -> MutexGuard<'_, Option<Session>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -152,20 +170,30 @@ impl Speaker {
         let report = Report(Arc::new(move |text| {
             events.report(Some(&name), Severity::Error, text);
         }));
-        let export = self.state.export.clone();
+        let export = Export { size: self.disk.size(), ..self.state.export.clone() };
         let rings =
             Rings { disk: self.disk.clone(), queues: (0..export.queues).map(|_| None).collect() };
         let counters = self.state.counters.clone();
         let device = Arc::new(Mutex::new(Device::new(export, rings, counters, report)));
         match stream.try_clone() {
-            Ok(copy) => *self.state.session() = Some(copy),
+            Ok(stream) => {
+                let device = device.clone();
+                *self.state.session() = Some(Session { stream, device, back: None });
+            }
             Err(error) => return tracing::warn!("a hypervisor was turned away: {error}"),
         }
+        // It may have grown since it was asked.
+        self.state.tell_size(self.disk.size());
+        let peeked = stream.try_clone();
         self.state.sessions.fetch_add(1, Ordering::Relaxed);
         let mut session = BackendReqHandler::from_stream(stream, device.clone());
         let ended = loop {
             if self.state.is_ending.load(Ordering::SeqCst) {
                 break SessionError::Disconnected;
+            }
+            let back = peeked.as_ref().ok().and_then(BackChannel::await_message);
+            if let (Some(back), Some(session)) = (back, &mut *self.state.session()) {
+                session.back = Some(back);
             }
             if let Err(error) = session.handle_request() {
                 break error;

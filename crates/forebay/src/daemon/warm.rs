@@ -13,8 +13,8 @@ use forebay_core::engine::{Engine, RestoredCache};
 use forebay_core::geometry::Grid;
 use forebay_core::ids::Generation;
 use forebay_core::pool::DiskNumber;
-use forebay_core::warm::RingGeometry;
 use forebay_core::warm::header::RingHeader;
+use forebay_core::warm::{RingGeometry, survey};
 
 use super::events::Severity;
 use super::pool::{Area, CacheArea, OpenedLog, Pool, host};
@@ -63,11 +63,14 @@ impl Start {
             true => pool.ring_header(ring)?,
             false => None,
         };
+        // The disk may have grown since the ring was begun.
         let fits = |found: &RingHeader| {
-            *found == RingHeader { nonce: found.nonce, generation: found.generation, ..header }
+            let RingHeader { nonce, generation, disk_size, pages, .. } = *found;
+            let is_ours = *found == RingHeader { nonce, generation, disk_size, pages, ..header };
+            is_ours && disk_size <= size && survey::geometry(found).is_some()
         };
         let found = found.filter(fits);
-        config.ring = Some(RingConfig::new(header.disk, generation, header.nonce, pages));
+        config.ring = Some(RingConfig::new(header.disk, generation, header.nonce, pages, size));
         Ok(Some(Start { area: ring, header, found }))
     }
 
@@ -84,9 +87,10 @@ impl Start {
         make: impl Fn(Config) -> Result<Engine>,
         notes: &mut Vec<(Severity, String)>,
     ) -> Result<Engine> {
-        let ring = config.ring.as_mut().expect("it was told of the ring");
+        let begun = config.ring.expect("it was told of the ring");
         if let Some(found) = self.found.filter(|_| keep) {
-            ring.nonce = found.nonce;
+            let RingHeader { nonce, pages, disk_size, .. } = found;
+            config.ring = Some(RingConfig { nonce, pages, disk_size, ..begun });
             let mut engine = make(config)?;
             let records = log.iter().flat_map(|log| &log.found.records);
             let logged = records.map(|record| record.range);
@@ -104,7 +108,7 @@ impl Start {
             let text = "the cache on flash starts empty: it cannot be proven that it is current";
             notes.push((Severity::Info, text.to_owned()));
         }
-        config.ring = config.ring.map(|ring| RingConfig { nonce: self.header.nonce, ..ring });
+        config.ring = Some(begun);
         pool.begin_ring(self.area, &self.header).context("cannot begin the ring of the cache")?;
         make(config)
     }

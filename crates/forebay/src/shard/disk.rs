@@ -183,6 +183,10 @@ impl Disk {
     }
 
     /// Begins to drop what is cached.
+    pub(crate) fn measure(&mut self) -> std::io::Result<u64> {
+        self.backend.measure()
+    }
+
     pub(crate) fn drop_cache(&mut self, now: Nanos) {
         self.port.engine.drop_cache(now, &mut self.port.actions);
     }

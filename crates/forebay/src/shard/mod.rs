@@ -19,12 +19,13 @@
 //! reservations.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_backends::Backend;
 use forebay_core::config::Mode;
-use forebay_core::engine::Engine;
+use forebay_core::engine::{ConfigError, Engine, Growth};
 use forebay_core::pool::DiskNumber;
 use forebay_core::status::IoStatus;
 use forebay_frontends::client::{Access, DiskId, Newcomer};
@@ -55,13 +56,15 @@ mod token;
 pub const MAILBOX_MAX: usize = 1024;
 /// Time that a client waits for room in the mailbox.
 const HAND_OVER_MAX: Duration = Duration::from_secs(10);
-/// How often it looks.
+/// Time that a disk's growth waits for requests at its old end.
+const GROW_MAX: Duration = Duration::from_secs(10);
+/// How often both look.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// What the control plane asks of a shard.
 pub(crate) enum Command {
-    /// Take a disk; answered with its number on this shard.
-    Add(Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<u32, String>>),
+    /// Take a disk.
+    Add(Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<DiskHandle, String>>),
     /// Take a client; the second is dropped when it is gone.
     Connect(Box<dyn Newcomer>, Box<dyn Send>),
     /// Tell how a disk is.
@@ -77,6 +80,10 @@ pub(crate) enum Command {
     SetMode(u32, Mode, oneshot::Sender<Result<(), String>>),
     /// Stop destaging a disk (true) or go on.
     Pause(u32, bool, oneshot::Sender<Result<(), String>>),
+    /// Look again how long primary storage of a disk is.
+    Measure(u32, oneshot::Sender<std::io::Result<u64>>),
+    /// Let a disk have so many bytes.
+    Grow(u32, u64, oneshot::Sender<Result<Growth, ConfigError>>),
     /// Flush primary storage of a disk; answered when it has, or could not.
     Flush(u32, oneshot::Sender<bool>),
     /// Drop what a disk has cached.
@@ -188,6 +195,7 @@ pub struct ShardHandle {
 pub struct DiskHandle {
     sender: Sender<Command>,
     number: u32,
+    size: Arc<AtomicU64>,
 }
 
 impl ShardHandle {
@@ -211,8 +219,7 @@ impl ShardHandle {
     pub async fn add(&self, disk: NewDisk) -> anyhow::Result<DiskHandle> {
         let (answer, receiver) = oneshot::channel();
         self.send(Command::Add(Box::new(disk), self.sender.clone(), answer))?;
-        let number = receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)?;
-        Ok(DiskHandle { sender: self.sender.clone(), number })
+        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
     }
 
     /// Tells it to finish what is in flight and to flush; the thread ends, and its answer comes then.
@@ -323,6 +330,46 @@ impl DiskHandle {
         receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
     }
 
+    /// Looks again how long primary storage is, in bytes; the disk stays as it is.
+    ///
+    /// # Errors
+    /// What primary storage said, or the shard has ended.
+    pub async fn measure(&self) -> anyhow::Result<u64> {
+        let (answer, receiver) = oneshot::channel();
+        self.send(Command::Measure(self.number, answer))?;
+        Ok(receiver.await.map_err(|_| Gone)??)
+    }
+
+    /// Lets the disk have `size` bytes, which primary storage was measured to have. Waits until nothing is in flight at the
+    /// old end, ten seconds at most.
+    ///
+    /// # Errors
+    /// It cannot have that size, its end is busy, or the shard has ended.
+    pub async fn grow(&self, size: u64) -> anyhow::Result<()> {
+        let give_up = tokio::time::Instant::now() + GROW_MAX;
+        loop {
+            let (answer, receiver) = oneshot::channel();
+            self.send(Command::Grow(self.number, size, answer))?;
+            if receiver.await.map_err(|_| Gone)?? == Growth::Done {
+                self.size.fetch_max(size, Ordering::Relaxed);
+                return Ok(());
+            }
+            let is_late = tokio::time::Instant::now() > give_up;
+            anyhow::ensure!(!is_late, "requests at its end did not finish; try again");
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Bytes of the disk.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// True when both are of one disk.
+    pub fn is(&self, other: &DiskHandle) -> bool {
+        Arc::ptr_eq(&self.size, &other.size)
+    }
+
     /// Flushes primary storage, for what is acknowledged without a log; false when it could not.
     ///
     /// # Errors
@@ -388,6 +435,8 @@ impl std::fmt::Debug for Command {
             Command::Wake(..) => "Wake",
             Command::SetMode(..) => "SetMode",
             Command::Pause(..) => "Pause",
+            Command::Measure(..) => "Measure",
+            Command::Grow(..) => "Grow",
             Command::Flush(..) => "Flush",
             Command::DropCache(..) => "DropCache",
             Command::Detach(..) => "Detach",

@@ -6,6 +6,8 @@
 //! ends after [`ROUNDS_MAX`], and for a disk that wrote to its log after that round, so that the kernel hears of it before
 //! the destager goes on. The shard does not wait then.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use forebay_core::action::{Action, Reply, ReplyData};
@@ -221,12 +223,19 @@ impl Shard {
             Command::Add(new, sender, answer) => {
                 let number = self.disks.0.len() as u32;
                 let events = self.events.clone();
-                let handle = DiskHandle { sender, number };
-                let added = match Disk::attach(*new, number, now, &mut self.reactor, events, handle)
-                {
+                let size = Arc::new(AtomicU64::new(new.engine.config().backend.size));
+                let handle = DiskHandle { sender, number, size };
+                let added = match Disk::attach(
+                    *new,
+                    number,
+                    now,
+                    &mut self.reactor,
+                    events,
+                    handle.clone(),
+                ) {
                     Ok(disk) => {
                         self.disks.0.push(disk);
-                        Ok(number)
+                        Ok(handle)
                     }
                     Err(error) => Err(error.to_string()),
                 };
@@ -264,6 +273,16 @@ impl Shard {
             Command::Pause(disk, pause, answer) => {
                 if let Some(disk) = self.disks.0.get_mut(disk as usize) {
                     let _ = answer.send(disk.change_pause(now, pause));
+                }
+            }
+            Command::Measure(disk, answer) => {
+                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
+                    let _ = answer.send(disk.measure());
+                }
+            }
+            Command::Grow(disk, size, answer) => {
+                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
+                    let _ = answer.send(disk.port.engine.grow(size));
                 }
             }
             Command::Flush(number, answer) => {

@@ -250,6 +250,16 @@ impl Engine {
         true
     }
 
+    /// True while a run is under way that touches `range`.
+    pub(in crate::engine) fn is_destaging(&self, range: ByteRange) -> bool {
+        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return false };
+        let grid = log.index.grid();
+        destager.runs.iter().any(|(_, run)| {
+            let last = PageIndex(run.page.0 + u64::from(run.pages) - 1);
+            ByteRange::new(grid.range_of(run.page).start, grid.range_of(last).end).overlaps(range)
+        })
+    }
+
     /// Writes the runs that were read, as far as none before them is still being read: sorted is how primary
     /// storage gets them.
     fn write_runs(&mut self, now: Nanos, actions: &mut Actions) {

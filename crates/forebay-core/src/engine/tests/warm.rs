@@ -14,7 +14,7 @@ const NONCE: u64 = 77;
 /// A disk of 1 MiB with a flash tier of `slots` blocks of 4 KiB, and nothing in RAM.
 pub(super) fn with_ring(slots: u64) -> Config {
     let pages = RingGeometry::new(slots as u32, 1, 4 * KIB, 1 << 20).pages();
-    let mut ring = RingConfig::new(DISK, Generation(1), NONCE, pages);
+    let mut ring = RingConfig::new(DISK, Generation(1), NONCE, pages, 1 << 20);
     ring.mark_delay = Nanos::from_millis(1_000);
     Config {
         ram_bytes: 0,
@@ -60,7 +60,7 @@ impl Rig {
             disk: DISK,
             generation: Generation(1),
             nonce: NONCE,
-            disk_size: config.backend.size,
+            disk_size: ring.disk_size,
             block_size: config.block_size as u32,
             slots: (config.flash_bytes / config.block_size) as u32,
             pages: ring.pages,

@@ -130,7 +130,7 @@ impl Ring {
         grid: &Grid,
         base: u64,
     ) -> Ring {
-        let (block, disk) = (config.block_size, config.backend.size);
+        let (block, disk) = (config.block_size, ring.disk_size);
         let geometry = RingGeometry::new(slots, grid.granules_per_block(), block, disk);
         assert!(ring.pages >= geometry.pages(), "the ring is too short");
         let mut marks = Marks::new(geometry.regions, region_shift(block, disk));

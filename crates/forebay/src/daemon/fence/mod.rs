@@ -260,16 +260,20 @@ impl Fence {
     /// on weak evidence.
     pub(super) fn found(&self, record: &DiskRecord) -> (Evidence, bool) {
         let written = self.sidecar.map(|_| self.generation);
-        let evidence = Evidence {
+        (self.seen(written.unwrap_or(record.evidence.sidecar)), self.is_weak)
+    }
+
+    /// What primary storage looked like when it was looked at.
+    fn seen(&self, sidecar: Generation) -> Evidence {
+        Evidence {
             size: Some(self.look.size),
             // After a loss of the host nothing says whether a write of ours took a time in the future back.
             modified: self.look.modified.map(|seen| trail::not_ahead(seen, self.ahead_ns)),
             changed: self.look.changed,
             sample: None,
             is_final: false,
-            sidecar: written.unwrap_or(record.evidence.sidecar),
-        };
-        (evidence, self.is_weak)
+            sidecar,
+        }
     }
 
     /// The session is committed and requests are to come: `has_log` when the log may become dirty. The trail, which the
@@ -302,6 +306,22 @@ impl Fence {
     /// For whoever finds that flash is dead, where the sidecar can say so.
     pub(super) fn revoker(&self) -> Option<Arc<Revoker>> {
         self.revoker.clone()
+    }
+
+    /// An administrator made primary storage longer, which changed what it looks like. What is to be noted of that.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    fn grow(&mut self, size: u64) -> Result<Evidence> {
+        let found = match &self.witness {
+            Some(witness) => witness.look_durably().context("cannot look at primary storage")?,
+            None => self.look,
+        };
+        self.look = Look { size, ..found };
+        if let (Some(trail), Some(modified)) = (&self.trail, found.modified) {
+            trail.accept(modified);
+        }
+        Ok(self.seen(self.generation))
     }
 
     /// The disk is served no more, nothing of it is under way: a last look, for the next start.

@@ -37,6 +37,20 @@ impl Place {
         }
     }
 
+    /// The disk has become longer: notes it durably, before anything is written there.
+    ///
+    /// # Errors
+    /// The medium's, or the disk has ended.
+    pub(in crate::daemon) fn grow(&self, size: u64) -> Result<()> {
+        let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
+        let Stay::Served(fence) = &mut *stay else { bail!("the disk has ended") };
+        let seen = fence.grow(size)?;
+        match &self.pool {
+            Some((pool, number)) => pool.grow(*number, seen),
+            None => Ok(()),
+        }
+    }
+
     /// The disk is served no more and left so; `is_quiet` when nothing of it is under way on primary storage. Lets go of
     /// primary storage. Who comes second, as a detach and the daemon's end may, waits for the first and is told the same.
     ///

@@ -122,6 +122,11 @@ impl Trail {
         true
     }
 
+    /// Notes the modification time that whoever may change primary storage has left.
+    pub(super) fn accept(&self, seen: Timestamp) {
+        let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns), SEEN);
+    }
+
     /// Nobody needs it any more.
     pub(super) fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);

@@ -47,6 +47,7 @@ enum Wish {
     Free(Held),
     Void(DiskNumber, VoidAnswer),
     Reserve(DiskNumber, Vec<u8>, StoredAnswer),
+    Grow(DiskNumber, Evidence, Sender<Result<()>>),
     Close(Close, Sender<Result<()>>),
     End,
 }
@@ -94,6 +95,16 @@ impl PoolHandle {
     /// Gives a segment back.
     pub fn free(&self, held: Held) {
         let _ = self.wishes.send(Wish::Free(held));
+    }
+
+    /// The disk has become longer, its primary storage looks so; waits until that is noted durably.
+    ///
+    /// # Errors
+    /// The medium's, or the owner has ended.
+    pub fn grow(&self, disk: DiskNumber, seen: Evidence) -> Result<()> {
+        let (answer, noted) = mpsc::channel();
+        let _ = self.wishes.send(Wish::Grow(disk, seen, answer));
+        noted.recv().context("the thread that owns the pool has ended")?
     }
 
     /// The disk has ended so; `is_quiet` when nothing of it is under way on primary storage, and `last` the last look at that.
@@ -214,6 +225,10 @@ impl Owner {
                 answer(is_stored);
             }
             Wish::Free(held) => self.free(held),
+            Wish::Grow(disk, seen, answer) => {
+                let noted = lock(&self.pool).grow(disk, seen);
+                let _ = answer.send(noted);
+            }
             Wish::Close(Close { disk, end, is_quiet, last }, answer) => {
                 let closed = lock(&self.pool).close(disk, end, is_quiet, last);
                 let _ = answer.send(closed);

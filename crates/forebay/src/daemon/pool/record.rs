@@ -232,6 +232,17 @@ impl Pool {
         self.free_log(number, |segment| !log.contains(&segment))
     }
 
+    /// The disk has become longer, its primary storage looks so.
+    ///
+    /// # Errors
+    /// The medium's; it may be noted all the same.
+    pub fn grow(&mut self, number: DiskNumber, seen: Evidence) -> Result<()> {
+        let mut record = self.record(number);
+        record.size = seen.size.unwrap_or(record.size).max(record.size);
+        record.evidence = Evidence { sidecar: record.evidence.sidecar, ..seen };
+        self.tables.set_disk(&self.file, number, Some(record))
+    }
+
     /// The disk is not served any more; `is_quiet` when nothing of it is under way on primary storage, and `last` the
     /// last look at that.
     ///

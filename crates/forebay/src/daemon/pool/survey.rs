@@ -70,7 +70,7 @@ pub(super) fn ring(
     }
     let mut reader = Direct { file, offset: offset + PAGE, pages: Vec::new() };
     let logged = log.records.iter().map(|record| -> ByteRange { record.range });
-    Some(match survey::survey(&header, record.pending, &mut reader, logged) {
+    Some(match survey::survey(&header, record.size, record.pending, &mut reader, logged) {
         Ok(found) => RingReport {
             generation: found.generation.0,
             pages: found.pages,
@@ -92,7 +92,7 @@ pub(super) fn ring(
 fn describes(header: &RingHeader, record: &DiskRecord, room: u64, cache: u64) -> bool {
     let pages = u64::from(header.pages) + 1;
     header.disk == record.uuid
-        && header.disk_size == record.size
+        && header.disk_size <= record.size
         && header.block_size == record.block_size
         && pages * PAGE <= room
         && u64::from(header.slots) * u64::from(header.block_size) <= cache
