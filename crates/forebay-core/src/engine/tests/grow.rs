@@ -118,6 +118,28 @@ fn a_destaged_page_at_the_old_end_does_not_overwrite_what_is_behind_it() {
 }
 
 #[test]
+fn a_ring_that_was_begun_before_goes_on_and_drops_what_was_being_written_behind() {
+    let mut rig = Rig::new(super::warm::with_ring(16));
+    rig.fill(0..4);
+    assert_eq!(rig.grow(LONGER), Growth::Done);
+    // A block behind the old end, in the last region: none that is cached shares its mark.
+    let block = LONGER / 4096 - 1;
+    rig.fill(block..block + 1);
+    rig.settle_ring();
+    let (mut next, restored) = rig.restarted().expect("warm");
+    assert_eq!((restored.found, restored.kept), (5, 5));
+    assert_eq!(next.source(block), "r");
+    assert_eq!(next.source(0), "r");
+    // Killed before its write was flushed.
+    rig.write(1, LONGER - 4096, 4096, 9);
+    rig.settle();
+    let (mut next, restored) = rig.restarted().expect("warm");
+    assert_eq!((restored.found - restored.kept, restored.kept), (1, 4));
+    assert_eq!(next.source(block), "R", "it may be older than primary storage");
+    assert_eq!(next.source(0), "r");
+}
+
+#[test]
 fn impossible_sizes_are_refused() {
     let mut rig = odd(config());
     for size in [0, END - 512, END + 100, 4096 << 32] {

@@ -100,7 +100,7 @@ impl Rig {
     }
 
     /// What a read of a block goes to.
-    fn source(&mut self, block: u64) -> String {
+    pub(super) fn source(&mut self, block: u64) -> String {
         self.read(1_000_000 + block, block * 4096, 4096);
         let first = self.drawn()[0].clone();
         self.settle();
