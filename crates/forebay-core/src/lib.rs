@@ -23,6 +23,7 @@ pub mod ids;
 pub mod index;
 pub mod list;
 pub mod log;
+pub mod mrc;
 mod overlap;
 pub mod policy;
 pub mod pool;

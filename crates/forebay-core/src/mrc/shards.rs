@@ -1,0 +1,278 @@
+//! A miss-ratio curve of LRU from a sample of the blocks, in memory that is fixed (SHARDS: Waldspurger, Park, Garthwaite, Ahmad, FAST '15).
+//!
+//! ```text
+//! block ─► hash: position ─ below the threshold? ─ no ─► only counted
+//!                                  │ yes
+//!                 known ───────────┴────────── new ─► a free slot; none: the threshold sinks to the highest position,
+//!                   │                                 and whoever is at or above it goes
+//!   distance among the sampled / share that is sampled = distance among all
+//! ```
+//! A block is always sampled or never, so distances among the sampled are those among all, scaled down. It begins with every block and
+//! ends with as many as there are slots, whatever the disk's size; until there are more blocks than slots it is exact but for the curve's
+//! steps. On real traces 8192 samples are within 0.01 of the exact curve on average.
+//!
+//! **Limits:** positions are 32 bits of the hash and names are 31 others: two sampled blocks are taken for one once in 250,000 new ones.
+//! How many *requests* hit wholly it cannot say: it sees some of their blocks.
+//!
+//! **Time:** a use that is not sampled costs its hash. One in as many sampled uses as there are samples costs microseconds: the times are compacted.
+
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+use super::curve::{COUNTS, Curve, step_of};
+use super::recency::Recency;
+use crate::characteristics::Kind;
+use crate::ids::{BlockIndex, SlotId};
+use crate::index::{Density, Index};
+
+/// Samples that make a good curve.
+pub const SAMPLES: u32 = 8192;
+/// Memory that one beside a live disk takes at most.
+const LIVE_BYTES: u64 = 1 << 20;
+/// Need of a granule that was not used yet, above every step.
+const NEVER: u16 = u16::MAX;
+/// Neighbours are evenly sampled among two to the power of this many blocks.
+const REGION_SHIFT: u32 = 10;
+/// 2³² by the golden ratio: multiples of it lie as evenly between 0 and 2³² as can be, however many there are.
+const GOLDEN: u32 = 0x9E37_79B9;
+/// The threshold that has every position below it.
+const ALL: u64 = 1 << 32;
+
+/// See the module. One block size's.
+#[derive(Debug)]
+pub struct Shards {
+    sampler: Sampler,
+    threshold: u64,
+    index: Index,
+    /// Highest position first, with the slot.
+    positions: BinaryHeap<(u32, u32)>,
+    /// Each slot's last use.
+    times: Box<[u32]>,
+    recency: Recency,
+    /// Step of each granule's need, slot after slot.
+    needs: Box<[u16]>,
+    granules_per_block: u32,
+    reads: Curve,
+    writes: Curve,
+}
+
+/// The order of sampling: hashes of blocks, some of which are below a threshold.
+///
+/// Every block is as likely to be sampled as any other. Neighbours are evenly so: of 1024 in a row a sample of one in a hundred has ten or
+/// eleven. Much is used in runs, and with a hash of each block by itself luck would decide how much of a run is seen; the errors on real
+/// traces are about a third of what they would be then. (The mixing is SplitMix64's: Steele, Lea, Flood, OOPSLA '14.)
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    region: u64,
+    /// The hash of that region.
+    word: u64,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Sampler { region: 0, word: mixed(0) }
+    }
+}
+
+fn mixed(key: u64) -> u64 {
+    let mut word = key.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ word >> 31
+}
+
+impl Sampler {
+    /// Where in the order `key` is: a sample of a share *s* has those below *s* × 2³². It remembers the last region, for blocks in a row.
+    #[inline]
+    pub fn position_of(&mut self, key: u64) -> u32 {
+        let region = key >> REGION_SHIFT;
+        if region != self.region {
+            (self.region, self.word) = (region, mixed(region));
+        }
+        ((self.word >> 32) as u32).wrapping_add(within(key).wrapping_mul(GOLDEN))
+    }
+
+    /// The name among the sampled of the key that was asked for last.
+    fn name_of(&self, key: u64) -> BlockIndex {
+        BlockIndex((self.word as u32).wrapping_add(within(key)) & (u32::MAX >> 1))
+    }
+}
+
+/// Place of a block in its region.
+#[inline]
+fn within(key: u64) -> u32 {
+    key as u32 & ((1 << REGION_SHIFT) - 1)
+}
+
+impl Shards {
+    /// With `samples` blocks of `granules_per_block` granules at most.
+    pub fn new(samples: u32, granules_per_block: u32) -> Shards {
+        assert!(samples > 0 && granules_per_block > 0);
+        Shards {
+            sampler: Sampler::default(),
+            threshold: ALL,
+            index: Index::new(samples, Density::Compact),
+            positions: BinaryHeap::with_capacity(samples as usize),
+            times: vec![0; samples as usize].into(),
+            recency: Recency::new(2 * samples),
+            needs: vec![NEVER; samples as usize * granules_per_block as usize].into(),
+            granules_per_block,
+            reads: Curve::default(),
+            writes: Curve::default(),
+        }
+    }
+
+    /// One for a live disk, with as many of [`SAMPLES`] as go into 1 MiB.
+    pub fn for_disk(granules_per_block: u32) -> Shards {
+        let samples = (0..).map(|halved| SAMPLES >> halved);
+        let mut fit =
+            samples.filter(|&n| Self::memory_bytes_for(n, granules_per_block) <= LIVE_BYTES);
+        Shards::new(fit.next().expect("a few samples fit"), granules_per_block)
+    }
+
+    /// Bytes of memory that one takes; they do not change.
+    pub fn memory_bytes_for(samples: u32, granules_per_block: u32) -> u64 {
+        let slot = (size_of::<(u32, u32)>() + size_of::<u32>()) as u64
+            + u64::from(granules_per_block) * size_of::<u16>() as u64;
+        u64::from(samples) * slot
+            + Index::memory_bytes_for(samples, Density::Compact)
+            + Recency::memory_bytes_for(2 * samples)
+            + 2 * (COUNTS * size_of::<f64>()) as u64
+    }
+
+    /// `granules` of the block that is called `key` are used.
+    #[inline]
+    pub fn on_use(&mut self, kind: Kind, key: u64, granules: Range<u32>) {
+        self.curve(kind).on_uses(granules.end - granules.start);
+        let position = self.sampler.position_of(key);
+        if u64::from(position) < self.threshold {
+            let name = self.sampler.name_of(key);
+            self.sample(kind, position, name, granules);
+        }
+    }
+
+    fn sample(&mut self, kind: Kind, position: u32, name: BlockIndex, granules: Range<u32>) {
+        let weight = 1.0 / self.share();
+        let Some(slot) = self.index.find(name) else {
+            (0..granules.len()).for_each(|_| self.curve(kind).add(None, weight));
+            self.insert(position, name, granules);
+            return;
+        };
+        self.make_room();
+        let (since, time) = self.recency.use_again(slot.0, self.times[slot.0 as usize]);
+        self.times[slot.0 as usize] = time;
+        let distance = f64::from(since) * weight;
+        let step = step_of(distance as u64);
+        let curve = match kind {
+            Kind::Read => &mut self.reads,
+            Kind::Write => &mut self.writes,
+        };
+        let needs = needs_of(&mut self.needs, slot, self.granules_per_block);
+        for need in needs.iter_mut() {
+            *need = step.max(*need);
+        }
+        for need in &mut needs[granules.start as usize..granules.end as usize] {
+            curve.add((*need != NEVER).then_some(*need), weight);
+            *need = 0;
+        }
+    }
+
+    fn insert(&mut self, position: u32, name: BlockIndex, granules: Range<u32>) {
+        let slot = loop {
+            if u64::from(position) >= self.threshold {
+                return;
+            }
+            match self.index.take_free() {
+                Some(slot) => break slot,
+                None => self.sink(),
+            }
+        };
+        self.index.insert(slot, name);
+        self.positions.push((position, slot.0));
+        let needs = needs_of(&mut self.needs, slot, self.granules_per_block);
+        needs.fill(NEVER);
+        needs[granules.start as usize..granules.end as usize].fill(0);
+        self.make_room();
+        self.times[slot.0 as usize] = self.recency.use_first(slot.0);
+    }
+
+    /// Lowers the threshold until a slot is free.
+    fn sink(&mut self) {
+        let &(highest, _) = self.positions.peek().expect("slots that are not free have a block");
+        self.threshold = highest.into();
+        while let Some(&(position, slot)) = self.positions.peek()
+            && position >= highest
+        {
+            self.positions.pop();
+            self.recency.forget(self.times[slot as usize]);
+            self.index.remove(SlotId(slot));
+            self.index.release(SlotId(slot));
+        }
+    }
+
+    fn make_room(&mut self) {
+        if self.recency.is_full() {
+            let times = &mut self.times;
+            self.recency.compact(|slot, time| times[slot as usize] = time);
+        }
+    }
+
+    #[inline]
+    fn curve(&mut self, kind: Kind) -> &mut Curve {
+        match kind {
+            Kind::Read => &mut self.reads,
+            Kind::Write => &mut self.writes,
+        }
+    }
+
+    /// The reads.
+    pub fn reads(&self) -> &Curve {
+        &self.reads
+    }
+
+    /// The writes.
+    pub fn writes(&self) -> &Curve {
+        &self.writes
+    }
+
+    /// The share of the blocks that is sampled now.
+    pub fn share(&self) -> f64 {
+        self.threshold as f64 / ALL as f64
+    }
+
+    /// Blocks that are sampled now.
+    pub fn samples(&self) -> u32 {
+        self.index.len()
+    }
+
+    /// How many blocks were used, as far as is known.
+    pub fn blocks(&self) -> f64 {
+        f64::from(self.samples()) / self.share()
+    }
+
+    /// How many granules were used, as far as is known. Slow.
+    pub fn granules(&self) -> f64 {
+        let slots = self.positions.iter().map(|&(_, slot)| slot as usize);
+        let of = |slot: usize| {
+            let needs = &self.needs[slot * self.granules_per_block as usize..];
+            let needs = &needs[..self.granules_per_block as usize];
+            needs.iter().filter(|&&need| need != NEVER).count() as u64
+        };
+        slots.map(of).sum::<u64>() as f64 / self.share()
+    }
+
+    /// One that knows the same uses but no block, like a cache that was emptied.
+    pub fn emptied(&self) -> Shards {
+        let (reads, writes) = (self.reads.clone(), self.writes.clone());
+        Shards { reads, writes, ..Shards::new(self.index.slots(), self.granules_per_block) }
+    }
+}
+
+/// The needs of a slot's granules.
+fn needs_of(needs: &mut [u16], slot: SlotId, granules_per_block: u32) -> &mut [u16] {
+    let granules = granules_per_block as usize;
+    &mut needs[slot.0 as usize * granules..][..granules]
+}
+
+#[cfg(test)]
+mod tests;
