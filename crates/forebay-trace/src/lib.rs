@@ -6,9 +6,11 @@
 //! [`replay`] sends them to a backend and measures it.
 
 pub mod belady;
+mod blocks;
 pub mod characterise;
 mod error;
 pub mod formats;
+pub mod mrc;
 pub mod record;
 pub mod replay;
 pub mod simulate;

@@ -16,21 +16,25 @@
 //! Its memory grows with the number of distinct blocks of the trace (about 24 bytes each). Belady
 //! needs the trace twice and so holds all of it.
 
-use std::collections::HashMap;
+mod cache;
 
 use forebay_core::alignment::AlignmentDetector;
 use forebay_core::config::GridOffset;
 use forebay_core::directory::Directory;
-use forebay_core::geometry::{BLOCK_MAX, ByteRange, GranuleMask, PAGE, SECTOR};
-use forebay_core::ids::{BlockIndex, SlotId};
+use forebay_core::geometry::{BLOCK_MAX, ByteRange, SECTOR};
+use forebay_core::ids::BlockIndex;
 use forebay_core::index::Density;
 use forebay_core::list::SLOTS_MAX;
 use forebay_core::policy::PolicyKind;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::belady::{Belady, next_uses};
+use crate::blocks::{Blocks, Piece, granule_size};
 use crate::error::{Error, ErrorKind};
 use crate::record::{Op, Record};
+
+pub(crate) use cache::Cache;
 
 /// The policies that can be simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,6 +91,16 @@ pub struct Uses {
     pub granules: u64,
     /// Granules that hit.
     pub granule_hits: u64,
+}
+
+impl Uses {
+    /// Counts a request.
+    pub(crate) fn add(&mut self, granules: u64, hits: u64) {
+        self.requests += 1;
+        self.request_hits += u64::from(hits == granules);
+        self.granules += granules;
+        self.granule_hits += hits;
+    }
 }
 
 /// What the cache did.
@@ -170,7 +184,7 @@ impl Settings {
     ///
     /// # Errors
     /// What cannot work, and what is allowed.
-    fn check(&self) -> Result<u32, Error> {
+    pub(crate) fn check(&self) -> Result<u32, Error> {
         let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
         let Settings { cache_size, block_size, .. } = *self;
         if !block_size.is_power_of_two() || !(SECTOR..=BLOCK_MAX).contains(&block_size) {
@@ -201,47 +215,75 @@ impl Settings {
 #[derive(Debug)]
 struct Simulator {
     settings: Settings,
-    directory: Directory,
-    /// Valid granules of all slots, `words` words for each.
-    valid: Vec<u64>,
-    words: usize,
-    granule_size: u64,
+    cache: Cache,
     grid_offset: u64,
     grid_moved_after: Option<u64>,
     detector: AlignmentDetector,
-    /// Blocks in order of appearance: the directory's block numbers have 32 bits, which is too few
-    /// for several disks.
-    blocks: HashMap<(u32, u64), u32>,
-    /// Numbers given to blocks so far. A moved grid makes other blocks, which get new numbers.
-    numbers: u32,
+    numbers: Numbers,
     reads: Uses,
     writes: Uses,
-    evictions: u64,
     /// The block of every use, when asked for.
     uses: Option<Vec<u32>>,
 }
 
+/// Numbers for blocks, in order of appearance: the directory's block numbers have 32 bits, which is too few
+/// for several disks.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    blocks: FxHashMap<(u32, u64), u32>,
+    /// Numbers given so far. A moved grid makes other blocks, which get new numbers.
+    given: u32,
+}
+
+impl Numbers {
+    /// The number of a block of a disk.
+    ///
+    /// # Errors
+    /// There are too many blocks.
+    #[inline]
+    pub fn of(&mut self, device: u32, block: u64) -> Result<BlockIndex, Error> {
+        if self.given == u32::MAX {
+            return Err(Error::new(ErrorKind::Invalid, "the trace touches 2^32 blocks or more"));
+        }
+        let number = *self.blocks.entry((device, block)).or_insert(self.given);
+        self.given += u32::from(number == self.given);
+        Ok(BlockIndex(number))
+    }
+
+    /// Other blocks come from now on.
+    pub fn clear(&mut self) {
+        self.blocks.clear();
+    }
+
+    /// Numbers for other blocks, none of those given so far.
+    pub fn cleared(&self) -> Numbers {
+        Numbers { blocks: FxHashMap::default(), given: self.given }
+    }
+
+    /// Blocks that have a number, of those since the last clear.
+    pub fn len(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+}
+
+/// A grid moves only while less than one in this many blocks of a cache is filled.
+pub(crate) const FILLED_MAX: u64 = 20;
+
 impl Simulator {
     fn new(settings: &Settings, directory: Directory) -> Simulator {
-        let granule_size = settings.block_size.min(PAGE);
-        let words = (settings.block_size / granule_size).div_ceil(64) as usize;
+        let granules_per_block = settings.block_size / granule_size(settings.block_size);
         Simulator {
             settings: *settings,
-            valid: vec![0; words * directory.slots() as usize],
-            directory,
-            words,
-            granule_size,
+            cache: Cache::new(directory, granules_per_block),
             grid_offset: match settings.grid_offset {
                 GridOffset::Fixed(offset) => offset,
                 GridOffset::Auto => 0,
             },
             grid_moved_after: None,
             detector: AlignmentDetector::default(),
-            blocks: HashMap::new(),
-            numbers: 0,
+            numbers: Numbers::default(),
             reads: Uses::default(),
             writes: Uses::default(),
-            evictions: 0,
             uses: None,
         }
     }
@@ -250,35 +292,27 @@ impl Simulator {
         if self.settings.grid_offset == GridOffset::Auto && self.grid_moved_after.is_none() {
             self.look_at_alignment(record);
         }
-        let granules_per_block = self.settings.block_size / self.granule_size;
-        let shift = (self.settings.block_size - self.grid_offset) % self.settings.block_size;
-        let first = (record.offset + shift) / self.granule_size;
-        let last = (record.end() - 1 + shift) / self.granule_size;
+        let grid = Blocks::new(self.settings.block_size, self.grid_offset);
         let mut hits = 0;
-        let mut granule = first;
-        while granule <= last {
-            let block = granule / granules_per_block;
-            let end = ((block + 1) * granules_per_block).min(last + 1);
-            let within = |granule: u64| (granule - block * granules_per_block) as usize;
-            hits += self.touch((record.device, block), within(granule)..within(end - 1) + 1)?;
-            granule = end;
+        for Piece { block, granules } in grid.pieces(record) {
+            let number = self.numbers.of(record.device, block)?;
+            if let Some(uses) = &mut self.uses {
+                uses.push(number.0);
+            }
+            hits += self.cache.touch(number, granules);
         }
         let uses = match record.op {
             Op::Read => &mut self.reads,
             Op::Write => &mut self.writes,
         };
-        let granules = last - first + 1;
-        uses.requests += 1;
-        uses.request_hits += u64::from(hits == granules);
-        uses.granules += granules;
-        uses.granule_hits += hits;
+        uses.add(grid.granules_of(record), hits);
         Ok(())
     }
 
     /// Moves the grid once, as the engine does: when the requests agree on another place, and less
     /// than 5 % of the cache is filled.
     fn look_at_alignment(&mut self, record: &Record) {
-        if u64::from(self.directory.len()) * 20 >= u64::from(self.directory.slots()) {
+        if u64::from(self.cache.len()) * FILLED_MAX >= u64::from(self.cache.slots()) {
             return;
         }
         self.detector.observe(ByteRange::at(record.offset, u64::from(record.len)));
@@ -286,52 +320,9 @@ impl Simulator {
         if offset != self.grid_offset && offset < self.settings.block_size {
             self.grid_offset = offset;
             self.grid_moved_after = Some(self.reads.requests + self.writes.requests);
-            self.directory.clear();
-            self.blocks.clear();
+            self.cache.clear();
+            self.numbers.clear();
         }
-    }
-
-    /// Uses granules of a block; returns how many of them hit.
-    fn touch(&mut self, block: (u32, u64), granules: std::ops::Range<usize>) -> Result<u64, Error> {
-        let number = self.number_of(block)?;
-        if let Some(uses) = &mut self.uses {
-            uses.push(number.0);
-        }
-        let slot = match self.directory.find(number) {
-            Some(slot) => {
-                self.directory.hit(slot);
-                slot
-            }
-            None => self.insert(number),
-        };
-        let mut hits = 0;
-        let valid = &mut self.valid[slot.0 as usize * self.words..][..self.words];
-        for granule in granules {
-            let word = &mut valid[granule / 64];
-            hits += *word >> (granule % 64) & 1;
-            *word |= 1 << (granule % 64);
-        }
-        Ok(hits)
-    }
-
-    /// Puts a block without a valid granule into the cache.
-    fn insert(&mut self, block: BlockIndex) -> SlotId {
-        let slot = self.directory.take_free().unwrap_or_else(|| {
-            self.evictions += 1;
-            self.directory.evict().expect("a cache without a free slot has an occupied one").slot
-        });
-        self.directory.insert(slot, block, GranuleMask(1));
-        self.valid[slot.0 as usize * self.words..][..self.words].fill(0);
-        slot
-    }
-
-    fn number_of(&mut self, block: (u32, u64)) -> Result<BlockIndex, Error> {
-        if self.numbers == u32::MAX {
-            return Err(Error::new(ErrorKind::Invalid, "the trace touches 2^32 blocks or more"));
-        }
-        let number = *self.blocks.entry(block).or_insert(self.numbers);
-        self.numbers += u32::from(number == self.numbers);
-        Ok(BlockIndex(number))
     }
 
     fn outcome(&self) -> Outcome {
@@ -340,9 +331,9 @@ impl Simulator {
         let granules = reads.granules + writes.granules;
         let misses = granules - reads.granule_hits - writes.granule_hits;
         Outcome {
-            cache_size: u64::from(self.directory.slots()) * self.settings.block_size,
+            cache_size: u64::from(self.cache.slots()) * self.settings.block_size,
             block_size: self.settings.block_size,
-            granule_size: self.granule_size,
+            granule_size: granule_size(self.settings.block_size),
             policy: self.settings.policy.to_string(),
             grid_offset: self.grid_offset,
             grid_moved_after: self.grid_moved_after,
@@ -351,9 +342,9 @@ impl Simulator {
             read_hit_ratio: ratio(reads.granule_hits, reads.granules),
             read_request_hit_ratio: ratio(reads.request_hits, reads.requests),
             miss_ratio: ratio(misses, granules),
-            evictions: self.evictions,
-            blocks_touched: self.blocks.len() as u64,
-            blocks_cached: u64::from(self.directory.len()),
+            evictions: self.cache.evictions(),
+            blocks_touched: self.numbers.len(),
+            blocks_cached: u64::from(self.cache.len()),
         }
     }
 }

@@ -1,0 +1,146 @@
+//! One count on the grid that a cache begins with and, once the requests agree on another place, one on that.
+//!
+//! [`crate::simulate`] (and the engine) moves the grid only while less than 5 % of the cache is filled. Nothing has been dropped then, so it
+//! is known of every size at once:
+//! ```text
+//!                        requests agree
+//! lane 1  ───────────────┬──────────────► caches that are filled to 5 % or more by then: the grid stays
+//!                        └► lane 2 ─────► larger caches: emptied, on the other grid
+//! ```
+
+use forebay_core::alignment::AlignmentDetector;
+use forebay_core::config::GridOffset;
+use forebay_core::geometry::ByteRange;
+
+use super::GridMove;
+use crate::blocks::{Blocks, Piece};
+use crate::error::Error;
+use crate::record::{Op, Record};
+use crate::simulate::FILLED_MAX;
+
+/// What counts uses of blocks on one grid.
+pub(super) trait Counter {
+    /// Granules of a block are used by a request that began before.
+    fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error>;
+
+    /// The request is over.
+    fn end_request(&mut self, op: Op, granules: u64);
+
+    /// Distinct blocks so far.
+    fn blocks(&self) -> u64;
+
+    /// The same for caches of more than `slots` slots, which are emptied now; this one goes on for the others.
+    fn split(&mut self, slots: u64) -> Self;
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Lanes<C> {
+    block_size: u64,
+    grid_offset: u64,
+    grid: Blocks,
+    first: C,
+    /// Looks at requests until the grid has moved, where it may.
+    detector: Option<AlignmentDetector>,
+    requests: u64,
+    moved: Option<Moved<C>>,
+}
+
+#[derive(Debug)]
+struct Moved<C> {
+    what: GridMove,
+    slots: u64,
+    grid: Blocks,
+    second: C,
+}
+
+impl<C: Counter> Lanes<C> {
+    pub fn new(block_size: u64, grid_offset: GridOffset, first: C) -> Lanes<C> {
+        let (grid_offset, detector) = match grid_offset {
+            GridOffset::Fixed(offset) => (offset, None),
+            GridOffset::Auto => (0, Some(AlignmentDetector::default())),
+        };
+        Lanes {
+            block_size,
+            grid_offset,
+            grid: Blocks::new(block_size, grid_offset),
+            first,
+            detector,
+            requests: 0,
+            moved: None,
+        }
+    }
+
+    pub fn add(&mut self, record: &Record) -> Result<(), Error> {
+        if let Some(detector) = &mut self.detector {
+            detector.observe(ByteRange::at(record.offset, u64::from(record.len)));
+            let verdict = detector.verdict().filter(|&offset| offset < self.block_size);
+            if let Some(offset) = verdict
+                && offset != self.grid_offset
+            {
+                self.move_grid(offset);
+            }
+        }
+        self.requests += 1;
+        add_to(&mut self.first, &self.grid, record)?;
+        match &mut self.moved {
+            Some(moved) => add_to(&mut moved.second, &moved.grid, record),
+            None => Ok(()),
+        }
+    }
+
+    fn move_grid(&mut self, grid_offset: u64) {
+        self.detector = None;
+        let slots = self.first.blocks() * FILLED_MAX;
+        let above = slots * self.block_size;
+        let grid = Blocks::new(self.block_size, grid_offset);
+        let what = GridMove { grid_offset, after: self.requests, above };
+        let second = self.first.split(slots);
+        self.moved = Some(Moved { what, slots, grid, second });
+    }
+
+    /// The count for caches of `slots` slots.
+    pub fn of(&self, slots: u64) -> &C {
+        match &self.moved {
+            Some(moved) if slots > moved.slots => &moved.second,
+            _ => &self.first,
+        }
+    }
+
+    /// The count for the largest caches.
+    pub fn last(&self) -> &C {
+        self.of(u64::MAX)
+    }
+
+    pub fn block_size(&self) -> u64 {
+        self.block_size
+    }
+
+    /// The offset at the beginning.
+    pub fn grid_offset(&self) -> u64 {
+        self.grid_offset
+    }
+
+    pub fn grid_moved(&self) -> Option<GridMove> {
+        self.moved.as_ref().map(|moved| moved.what)
+    }
+
+    /// Distinct blocks, as large caches see them.
+    pub fn blocks(&self) -> u64 {
+        self.last().blocks()
+    }
+}
+
+fn add_to(counter: &mut impl Counter, grid: &Blocks, record: &Record) -> Result<(), Error> {
+    for piece in grid.pieces(record) {
+        counter.touch(record.op, record.device, piece)?;
+    }
+    counter.end_request(record.op, grid.granules_of(record));
+    Ok(())
+}
+
+/// What a block is called where blocks of all disks are in one order.
+#[inline]
+pub(super) fn key_of(device: u32, block: u64) -> u64 {
+    block ^ u64::from(device) << 43
+}

@@ -1,0 +1,111 @@
+//! LRU by reuse distances: all of them, those of a share of the blocks, or those of a sample of fixed size.
+
+use forebay_core::characteristics::Kind;
+use forebay_core::mrc::{SAMPLES, Shards};
+
+use super::exact::Exact;
+use super::lanes::{Counter, Lanes, key_of};
+use super::{Hits, Method, Point, Sample};
+use crate::blocks::{Piece, granule_size};
+use crate::error::Error;
+use crate::record::Op;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) enum Lru {
+    Exact(Box<Exact>),
+    Shards(Box<Shards>),
+}
+
+impl Lru {
+    pub fn new(sample: Sample, block_size: u64) -> Lru {
+        let granules = (block_size / granule_size(block_size)) as u32;
+        match sample {
+            Sample::Auto => Lru::Shards(Box::new(Shards::new(SAMPLES, granules))),
+            Sample::Share(share) => Lru::Exact(Box::new(Exact::new(granules, share))),
+            Sample::Exact => Lru::Exact(Box::new(Exact::new(granules, 1.0))),
+        }
+    }
+
+    fn point(&self, slots: u64, block_size: u64) -> Point {
+        match self {
+            Lru::Exact(exact) => exact.point(slots, block_size),
+            Lru::Shards(shards) => {
+                let hits = Hits {
+                    reads: shards.reads().uses() as f64,
+                    read_hits: shards.reads().hits(slots),
+                    writes: shards.writes().uses() as f64,
+                    write_hits: shards.writes().hits(slots),
+                };
+                Point::estimated(slots * block_size, hits)
+            }
+        }
+    }
+}
+
+impl Lanes<Lru> {
+    /// What caches of these sizes do.
+    pub fn points(&self, sizes: &[u64]) -> Vec<Point> {
+        let point = |size: &u64| {
+            let slots = size / self.block_size();
+            self.of(slots).point(slots, self.block_size())
+        };
+        sizes.iter().map(point).collect()
+    }
+
+    /// Distinct granules, as large caches see them.
+    pub fn granules(&self) -> u64 {
+        match self.last() {
+            Lru::Exact(exact) => exact.granules(),
+            Lru::Shards(shards) => shards.granules().round() as u64,
+        }
+    }
+
+    /// How they are known, and the share that was looked at.
+    pub fn method(&self) -> (Method, f64) {
+        match self.last() {
+            Lru::Exact(exact) if exact.share() < 1.0 => (Method::Shards, exact.share()),
+            Lru::Exact(_) => (Method::Exact, 1.0),
+            Lru::Shards(shards) => (Method::Shards, shards.share()),
+        }
+    }
+}
+
+impl Counter for Lru {
+    #[inline]
+    fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error> {
+        match self {
+            Lru::Exact(exact) => exact.touch(op, device, piece)?,
+            Lru::Shards(shards) => {
+                let kind = match op {
+                    Op::Read => Kind::Read,
+                    Op::Write => Kind::Write,
+                };
+                shards.on_use(kind, key_of(device, piece.block), piece.granules);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn end_request(&mut self, op: Op, granules: u64) {
+        match self {
+            Lru::Exact(exact) => exact.end_request(op, granules),
+            Lru::Shards(_) => {}
+        }
+    }
+
+    fn blocks(&self) -> u64 {
+        match self {
+            Lru::Exact(exact) => exact.blocks(),
+            Lru::Shards(shards) => shards.blocks().round() as u64,
+        }
+    }
+
+    fn split(&mut self, slots: u64) -> Lru {
+        match self {
+            Lru::Exact(exact) => Lru::Exact(Box::new(exact.split(slots))),
+            Lru::Shards(shards) => Lru::Shards(Box::new(shards.emptied())),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! A cache for every policy and size, all of one block size, fed with a share of the blocks and made as many times smaller.
+//!
+//! What was sampled stands for everything. The number of uses that a share of the blocks should have is known; where the sample has more, it
+//! has blocks that are used all the time, which would hit in every cache, and where it has fewer it lacks them: misses are related to the
+//! number that should be there, as with [`forebay_core::mrc::Curve`].
+
+use forebay_core::directory::Directory;
+use forebay_core::ids::BlockIndex;
+use forebay_core::index::Density;
+use forebay_core::mrc::Sampler;
+
+use super::lanes::{Counter, Lanes, key_of};
+use super::{Hits, Method, Point};
+use crate::belady::{Belady, next_uses};
+use crate::blocks::{Piece, granule_size};
+use crate::error::Error;
+use crate::record::Op;
+use crate::simulate::{Cache, Numbers, SimulatedPolicy, Uses};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Miniatures {
+    block_size: u64,
+    share: f64,
+    threshold: u64,
+    sampler: Sampler,
+    numbers: Numbers,
+    caches: Vec<Miniature>,
+    /// Everything that was looked at, where a policy has to know the future.
+    log: Option<Log>,
+    /// All granules used.
+    reads: u64,
+    writes: u64,
+}
+
+/// One policy and size.
+#[derive(Debug)]
+struct Miniature {
+    policy: SimulatedPolicy,
+    /// Slots of the cache that this one stands for.
+    slots: u64,
+    /// None where the future decides: it runs at the end.
+    cache: Option<Cache>,
+    tally: Tally,
+}
+
+/// What a cache did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    reads: Uses,
+    writes: Uses,
+    /// Granules of the request under way, and how many hit.
+    granules: u64,
+    hits: u64,
+}
+
+impl Tally {
+    fn touch(&mut self, granules: u64, hits: u64) {
+        self.granules += granules;
+        self.hits += hits;
+    }
+
+    fn end_request(&mut self, op: Op) {
+        let (granules, hits) = (self.granules, self.hits);
+        (self.granules, self.hits) = (0, 0);
+        match op {
+            Op::Read => self.reads.add(granules, hits),
+            Op::Write => self.writes.add(granules, hits),
+        }
+    }
+}
+
+/// What was looked at, in order.
+#[derive(Clone, Debug, Default)]
+struct Log {
+    touches: Vec<Touch>,
+    /// The cache was emptied before this one.
+    emptied_at: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Touch {
+    block: u32,
+    start: u16,
+    end: u16,
+    op: Op,
+    /// The last one of its request.
+    is_last: bool,
+}
+
+impl Miniatures {
+    /// Caches of these policies and sizes in blocks of `block_size`, looking at `share` of a trace of about `blocks`.
+    pub fn new(
+        policies: &[SimulatedPolicy],
+        sizes: &[u64],
+        block_size: u64,
+        share: f64,
+        blocks: u64,
+    ) -> Miniatures {
+        let threshold = (share * 2f64.powi(32)).ceil().max(1.0) as u64;
+        let mut caches = Vec::new();
+        for &policy in policies {
+            for size in sizes {
+                let slots = size / block_size;
+                // What is far beyond the trace's blocks is never filled.
+                let scaled = (slots.min(2 * blocks + 1024) as f64 * share).round().max(1.0) as u32;
+                let cache = match policy {
+                    SimulatedPolicy::Online(kind) => {
+                        let directory = Directory::new(scaled, 1, kind, Density::Fast);
+                        Some(Cache::new(directory, block_size / granule_size(block_size)))
+                    }
+                    SimulatedPolicy::Belady => None,
+                };
+                caches.push(Miniature { policy, slots, cache, tally: Tally::default() });
+            }
+        }
+        Miniatures {
+            block_size,
+            share: threshold as f64 / 2f64.powi(32),
+            threshold,
+            sampler: Sampler::default(),
+            numbers: Numbers::default(),
+            log: caches.iter().any(|of| of.cache.is_none()).then(Log::default),
+            caches,
+            reads: 0,
+            writes: 0,
+        }
+    }
+
+    fn point(&self, policy: SimulatedPolicy, slots: u64) -> Point {
+        let mut of = self.caches.iter().filter(|of| (of.policy, of.slots) == (policy, slots));
+        let of = of.next().expect("it was asked for");
+        let Tally { reads, writes, .. } = match of.cache {
+            Some(_) => of.tally,
+            None => self.with_the_future(slots),
+        };
+        if self.share == 1.0 {
+            return Point::counted(slots * self.block_size, reads, writes);
+        }
+        let hits = |uses: Uses, all: u64| {
+            let misses = (uses.granules - uses.granule_hits) as f64 / self.share;
+            (all as f64 - misses).max(0.0)
+        };
+        let hits = Hits {
+            reads: self.reads as f64,
+            read_hits: hits(reads, self.reads),
+            writes: self.writes as f64,
+            write_hits: hits(writes, self.writes),
+        };
+        Point::estimated(slots * self.block_size, hits)
+    }
+
+    /// What the offline optimum does in a cache that stands for one of `slots` slots.
+    fn with_the_future(&self, slots: u64) -> Tally {
+        let log = self.log.as_ref().expect("kept for this");
+        let blocks: Vec<u32> = log.touches.iter().map(|touch| touch.block).collect();
+        let scaled = (slots as f64 * self.share).round().clamp(1.0, blocks.len().max(1) as f64);
+        let policy = Box::new(Belady::new(scaled as u32, next_uses(&blocks)));
+        let directory = Directory::with_policy(scaled as u32, 1, policy, Density::Fast);
+        let mut cache = Cache::new(directory, self.block_size / granule_size(self.block_size));
+        let mut tally = Tally::default();
+        for (at, touch) in log.touches.iter().enumerate() {
+            if log.emptied_at == Some(at) {
+                cache.clear();
+            }
+            let granules = touch.start.into()..touch.end.into();
+            tally.touch(granules.len() as u64, cache.touch(BlockIndex(touch.block), granules));
+            if touch.is_last {
+                tally.end_request(touch.op);
+            }
+        }
+        tally
+    }
+}
+
+impl Counter for Miniatures {
+    #[inline]
+    fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error> {
+        let Piece { block, granules } = piece;
+        if u64::from(self.sampler.position_of(key_of(device, block))) >= self.threshold {
+            return Ok(());
+        }
+        let number = self.numbers.of(device, block)?;
+        if let Some(log) = &mut self.log {
+            let (start, end) = (granules.start as u16, granules.end as u16);
+            log.touches.push(Touch { block: number.0, start, end, op, is_last: false });
+        }
+        for Miniature { cache, tally, .. } in &mut self.caches {
+            if let Some(cache) = cache {
+                tally.touch(granules.len() as u64, cache.touch(number, granules.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn end_request(&mut self, op: Op, granules: u64) {
+        match op {
+            Op::Read => self.reads += granules,
+            Op::Write => self.writes += granules,
+        }
+        if let Some(Log { touches, .. }) = &mut self.log
+            && let Some(touch) = touches.last_mut()
+        {
+            touch.is_last = true;
+        }
+        self.caches.iter_mut().for_each(|of| of.tally.end_request(op));
+    }
+
+    fn blocks(&self) -> u64 {
+        (self.numbers.len() as f64 / self.share) as u64
+    }
+
+    fn split(&mut self, slots: u64) -> Miniatures {
+        let (kept, mut split) =
+            std::mem::take(&mut self.caches).into_iter().partition(|of| of.slots <= slots);
+        self.caches = kept;
+        for Miniature { cache, .. } in &mut split {
+            cache.iter_mut().for_each(Cache::clear);
+        }
+        let log = self.log.as_ref().map(|Log { touches, .. }| Log {
+            emptied_at: Some(touches.len()),
+            touches: touches.clone(),
+        });
+        let (numbers, sampler) = (self.numbers.cleared(), self.sampler.clone());
+        Miniatures { sampler, numbers, caches: split, log, ..*self }
+    }
+}
+
+impl Lanes<Miniatures> {
+    /// What caches of this policy and these sizes do.
+    pub fn points(&self, policy: SimulatedPolicy, sizes: &[u64]) -> Vec<Point> {
+        let slots = sizes.iter().map(|size| size / self.block_size());
+        slots.map(|slots| self.of(slots).point(policy, slots)).collect()
+    }
+
+    /// How they are known, and the share that was looked at.
+    pub fn method(&self) -> (Method, f64) {
+        match self.last().share {
+            1.0 => (Method::Simulation, 1.0),
+            share => (Method::Miniature, share),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Miss-ratio curves of a trace: what share of its uses a cache of each size would miss.
+//!
+//! ```text
+//! trace, first time ──► for each block size: LRU by reuse distances ─► curve, footprint ─► sizes, share to sample
+//! trace, second time ─► for each block size: a small cache for every other policy and size, fed with that share of the blocks
+//! ```
+//! | method | policies | what it is | memory |
+//! |---|---|---|---|
+//! | exact | lru | every reuse distance ([`exact`]) | with the trace's blocks, about 30 bytes each, and 4 for a granule |
+//! | shards | lru | a sample of fixed size ([`forebay_core::mrc::Shards`]) | fixed, below 5 MiB |
+//! | simulation | all | caches of the whole size | with the caches |
+//! | miniature | all but lru | caches as many times smaller as fewer blocks are looked at (Waldspurger et al., ATC '17) | with the small caches; belady keeps the sampled uses |
+//!
+//! **Invariant:** exact and simulated points are what [`crate::simulate`] says of that size, in all counts. Uses are counted as there.
+//!
+//! A grid that is found from the requests ([`lanes`]) moves at the request where it moves in [`crate::simulate`], and only for
+//! caches that are large enough: the curve is that of one grid below a size and of another above it.
+
+mod exact;
+mod lanes;
+mod lru;
+mod miniature;
+mod sizes;
+
+use forebay_core::config::GridOffset;
+use forebay_core::policy::PolicyKind;
+use serde::Serialize;
+
+use crate::blocks::granule_size;
+use crate::error::{Error, ErrorKind};
+use crate::record::Record;
+use crate::simulate::{self, SimulatedPolicy, Uses};
+use lanes::Lanes;
+use lru::Lru;
+use miniature::Miniatures;
+
+/// Blocks that miniature simulations look at when nobody says how many.
+const MINIATURE_BLOCKS: f64 = 32_768.0;
+
+/// How much of a trace is looked at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sample {
+    /// 8192 blocks for LRU, as many as are needed for the other policies.
+    Auto,
+    /// This share of the blocks, above 0 and up to 1.
+    Share(f64),
+    /// All.
+    Exact,
+}
+
+impl std::str::FromStr for Sample {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Sample, Error> {
+        match text {
+            "auto" => return Ok(Sample::Auto),
+            "exact" => return Ok(Sample::Exact),
+            _ => {}
+        }
+        let share = text.parse().ok().filter(|&share: &f64| share > 0.0 && share <= 1.0);
+        share.map(Sample::Share).ok_or_else(|| {
+            let message = format!(
+                "\"{text}\" is no sample: use auto, exact, or a share above 0 and up to 1, such as 0.01"
+            );
+            Error::new(ErrorKind::Invalid, message)
+        })
+    }
+}
+
+/// Which curves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// What to drop.
+    pub policies: Vec<SimulatedPolicy>,
+    /// Bytes of a cache block, powers of two from 512 to 1 MiB.
+    pub block_sizes: Vec<u64>,
+    /// Bytes of the caches; none: chosen by the footprint.
+    pub cache_sizes: Vec<u64>,
+    /// How much is looked at.
+    pub sample: Sample,
+    /// Where the grid of blocks lies.
+    pub grid_offset: GridOffset,
+}
+
+/// How a curve was found; see the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// Every reuse distance.
+    Exact,
+    /// Reuse distances of a sample.
+    Shards,
+    /// Whole caches.
+    Simulation,
+    /// Small caches for a sample.
+    Miniature,
+}
+
+/// Where the grid went, as [`simulate::Outcome`] has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct GridMove {
+    /// The new byte offset.
+    pub grid_offset: u64,
+    /// Requests before it.
+    pub after: u64,
+    /// Caches of at most this many bytes kept the old grid: too much of them was filled.
+    pub above: u64,
+}
+
+/// One curve.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Curve {
+    /// Name of the policy.
+    pub policy: String,
+    /// Bytes of a block.
+    pub block_size: u64,
+    /// Bytes of a granule.
+    pub granule_size: u64,
+    /// How it was found.
+    pub method: Method,
+    /// Share of the blocks that was looked at, at the end.
+    pub share: f64,
+    /// Byte offset of the grid at the beginning.
+    pub grid_offset: u64,
+    /// Where it moved.
+    pub grid_moved: Option<GridMove>,
+    /// Bytes of the distinct blocks: larger caches are of no use.
+    pub footprint: u64,
+    /// Bytes of the distinct granules.
+    pub touched: u64,
+    /// By size.
+    pub points: Vec<Point>,
+}
+
+/// One cache size of a curve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Bytes of the cache, whole blocks.
+    pub cache_size: u64,
+    /// Granules read or written that miss, of all of them.
+    pub miss_ratio: f64,
+    /// Granules read that hit, of all granules read.
+    pub read_hit_ratio: f64,
+    /// Reads that hit wholly, of all reads; not known of a sample.
+    pub read_request_hit_ratio: Option<f64>,
+    /// The reads, where everything was looked at.
+    pub reads: Option<Uses>,
+    /// The writes.
+    pub writes: Option<Uses>,
+}
+
+/// Granules of reads and writes, and how many of them hit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hits {
+    reads: f64,
+    read_hits: f64,
+    writes: f64,
+    write_hits: f64,
+}
+
+impl Point {
+    fn estimated(cache_size: u64, hits: Hits) -> Point {
+        let ratio =
+            |part: f64, all: f64| if all > 0.0 { (part / all).clamp(0.0, 1.0) } else { 0.0 };
+        let granules = hits.reads + hits.writes;
+        Point {
+            cache_size,
+            miss_ratio: ratio(granules - hits.read_hits - hits.write_hits, granules),
+            read_hit_ratio: ratio(hits.read_hits, hits.reads),
+            read_request_hit_ratio: None,
+            reads: None,
+            writes: None,
+        }
+    }
+
+    fn counted(cache_size: u64, reads: Uses, writes: Uses) -> Point {
+        let hits = Hits {
+            reads: reads.granules as f64,
+            read_hits: reads.granule_hits as f64,
+            writes: writes.granules as f64,
+            write_hits: writes.granule_hits as f64,
+        };
+        let requests = (reads.requests as f64).max(1.0);
+        Point {
+            read_request_hit_ratio: Some(reads.request_hits as f64 / requests),
+            reads: Some(reads),
+            writes: Some(writes),
+            ..Point::estimated(cache_size, hits)
+        }
+    }
+}
+
+/// Makes the curves, first block size first and of that the first policy. `open` reads the trace from its beginning, once or twice.
+///
+/// # Errors
+/// The settings cannot work, or the trace ends with an error.
+pub fn curves<R>(
+    mut open: impl FnMut() -> Result<R, Error>,
+    settings: &Settings,
+) -> Result<Vec<Curve>, Error>
+where
+    R: Iterator<Item = Result<Record, Error>>,
+{
+    settings.check()?;
+    let mut lrus: Vec<Lanes<Lru>> = Vec::new();
+    for &block_size in &settings.block_sizes {
+        let lru = Lru::new(settings.sample, block_size);
+        lrus.push(Lanes::new(block_size, settings.grid_offset, lru));
+    }
+    for record in open()? {
+        let record = record?;
+        for lru in &mut lrus {
+            lru.add(&record)?;
+        }
+    }
+    let sizes = match settings.cache_sizes.is_empty() {
+        false => settings.cache_sizes.clone(),
+        true => sizes::chosen(
+            lrus.iter().map(|lru| (lru.block_size(), lru.blocks() * lru.block_size())),
+        ),
+    };
+    let is_lru = |policy: &&SimulatedPolicy| **policy == SimulatedPolicy::Online(PolicyKind::Lru);
+    let others: Vec<_> = settings.policies.iter().copied().filter(|p| !is_lru(&p)).collect();
+    let mut simulated = Vec::new();
+    if !others.is_empty() {
+        for lru in &lrus {
+            let share = match settings.sample {
+                Sample::Auto => (MINIATURE_BLOCKS / lru.blocks().max(1) as f64).min(1.0),
+                Sample::Share(share) => share,
+                Sample::Exact => 1.0,
+            };
+            let caches = Miniatures::new(&others, &sizes, lru.block_size(), share, lru.blocks());
+            simulated.push(Lanes::new(lru.block_size(), settings.grid_offset, caches));
+        }
+        for record in open()? {
+            let record = record?;
+            for caches in &mut simulated {
+                caches.add(&record)?;
+            }
+        }
+    }
+    let mut curves = Vec::new();
+    for (at, lru) in lrus.iter().enumerate() {
+        for &policy in &settings.policies {
+            let points = match is_lru(&&policy) {
+                true => lru.points(&sizes),
+                false => simulated[at].points(policy, &sizes),
+            };
+            let (method, share) = match is_lru(&&policy) {
+                true => lru.method(),
+                false => simulated[at].method(),
+            };
+            curves.push(Curve {
+                policy: policy.to_string(),
+                block_size: lru.block_size(),
+                granule_size: granule_size(lru.block_size()),
+                method,
+                share,
+                grid_offset: lru.grid_offset(),
+                grid_moved: lru.grid_moved(),
+                footprint: lru.blocks() * lru.block_size(),
+                touched: lru.granules() * granule_size(lru.block_size()),
+                points,
+            });
+        }
+    }
+    Ok(curves)
+}
+
+impl Settings {
+    fn check(&self) -> Result<(), Error> {
+        let none = |what: &str| Err(Error::new(ErrorKind::Invalid, format!("name a {what}")));
+        if self.policies.is_empty() {
+            return none("policy");
+        }
+        if self.block_sizes.is_empty() {
+            return none("block size");
+        }
+        for &block_size in &self.block_sizes {
+            for &cache_size in self.cache_sizes.iter().chain(&[block_size]) {
+                let Settings { grid_offset, .. } = *self;
+                let policy = SimulatedPolicy::Online(PolicyKind::Lru);
+                simulate::Settings { cache_size, block_size, policy, grid_offset }.check()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
