@@ -46,6 +46,7 @@ guest-test: setup-guest build
 
 bench: setup-bench build instructions
 	$(CARGO) bench --locked -p forebay-core
+	$(CARGO) bench --locked -p forebay-trace
 	$(PYTHON) bench/run.py $(WHAT)
 
 # Instructions per RAM hit under valgrind: repeats exactly, fails above its limit.

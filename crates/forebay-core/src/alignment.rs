@@ -35,9 +35,15 @@ impl AlignmentDetector {
         if self.samples < SAMPLES_MIN {
             return None;
         }
-        let (phase, &count) = self.phases.iter().enumerate().max_by_key(|&(_, &count)| count)?;
+        let (offset, count) = self.most();
         let agrees = u64::from(count) * 100 >= u64::from(self.samples) * u64::from(AGREE_PERCENT);
-        agrees.then_some(phase as u64 * SECTOR)
+        agrees.then_some(offset)
+    }
+
+    /// The byte offset that more requests have than any other, and how many.
+    pub fn most(&self) -> (u64, u32) {
+        let phases = (0..).step_by(SECTOR as usize).zip(self.phases);
+        phases.max_by_key(|&(_, count)| count).expect("there are phases")
     }
 
     /// Whole-page requests seen.

@@ -2,7 +2,8 @@
 //! simulated cache or replayed on real storage.
 //!
 //! [`formats`] turns a file into [`record::Record`]s, one at a time; [`workload`] makes records up;
-//! [`simulate`] tells what a cache would have done to them, with the engine's own eviction policies;
+//! [`characterise`] and [`info`] tell what they are like; [`simulate`] tells what a cache would have done to them, with the engine's own
+//! eviction policies, and [`mrc`] what caches of all sizes would;
 //! [`replay`] sends them to a backend and measures it.
 
 pub mod belady;
@@ -10,6 +11,7 @@ mod blocks;
 pub mod characterise;
 mod error;
 pub mod formats;
+pub mod info;
 pub mod mrc;
 pub mod record;
 pub mod replay;

@@ -22,7 +22,7 @@ const TIMES: u32 = 1 << 14;
 
 /// See the module. One block size's.
 #[derive(Debug)]
-pub(super) struct Exact {
+pub(crate) struct Exact {
     granules_per_block: u32,
     chunk_shift: u32,
     chunks: FxHashMap<(u32, u64), u32>,

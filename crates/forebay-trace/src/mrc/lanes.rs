@@ -19,7 +19,7 @@ use crate::record::{Op, Record};
 use crate::simulate::FILLED_MAX;
 
 /// What counts uses of blocks on one grid.
-pub(super) trait Counter {
+pub(crate) trait Counter {
     /// Granules of a block are used by a request that began before.
     fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error>;
 
@@ -35,7 +35,7 @@ pub(super) trait Counter {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Lanes<C> {
+pub(crate) struct Lanes<C> {
     block_size: u64,
     grid_offset: u64,
     grid: Blocks,
@@ -107,9 +107,9 @@ impl<C: Counter> Lanes<C> {
         }
     }
 
-    /// The count for the largest caches.
-    pub fn last(&self) -> &C {
-        self.of(u64::MAX)
+    /// The count for caches that just hold the whole trace.
+    pub fn whole(&self) -> &C {
+        self.of(self.first.blocks())
     }
 
     pub fn block_size(&self) -> u64 {
@@ -125,9 +125,9 @@ impl<C: Counter> Lanes<C> {
         self.moved.as_ref().map(|moved| moved.what)
     }
 
-    /// Distinct blocks, as large caches see them.
+    /// Distinct blocks, as caches see them that hold them all.
     pub fn blocks(&self) -> u64 {
-        self.last().blocks()
+        self.whole().blocks()
     }
 }
 
@@ -141,6 +141,6 @@ fn add_to(counter: &mut impl Counter, grid: &Blocks, record: &Record) -> Result<
 
 /// What a block is called where blocks of all disks are in one order.
 #[inline]
-pub(super) fn key_of(device: u32, block: u64) -> u64 {
+pub(crate) fn key_of(device: u32, block: u64) -> u64 {
     block ^ u64::from(device) << 43
 }

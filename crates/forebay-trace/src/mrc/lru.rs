@@ -12,7 +12,7 @@ use crate::record::Op;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) enum Lru {
+pub(crate) enum Lru {
     Exact(Box<Exact>),
     Shards(Box<Shards>),
 }
@@ -53,9 +53,9 @@ impl Lanes<Lru> {
         sizes.iter().map(point).collect()
     }
 
-    /// Distinct granules, as large caches see them.
+    /// Distinct granules, as caches see them that hold them all.
     pub fn granules(&self) -> u64 {
-        match self.last() {
+        match self.whole() {
             Lru::Exact(exact) => exact.granules(),
             Lru::Shards(shards) => shards.granules().round() as u64,
         }
@@ -63,7 +63,7 @@ impl Lanes<Lru> {
 
     /// How they are known, and the share that was looked at.
     pub fn method(&self) -> (Method, f64) {
-        match self.last() {
+        match self.whole() {
             Lru::Exact(exact) if exact.share() < 1.0 => (Method::Shards, exact.share()),
             Lru::Exact(_) => (Method::Exact, 1.0),
             Lru::Shards(shards) => (Method::Shards, shards.share()),

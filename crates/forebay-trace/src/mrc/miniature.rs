@@ -235,7 +235,7 @@ impl Lanes<Miniatures> {
 
     /// How they are known, and the share that was looked at.
     pub fn method(&self) -> (Method, f64) {
-        match self.last().share {
+        match self.whole().share {
             1.0 => (Method::Simulation, 1.0),
             share => (Method::Miniature, share),
         }

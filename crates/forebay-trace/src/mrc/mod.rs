@@ -6,7 +6,7 @@
 //! ```
 //! | method | policies | what it is | memory |
 //! |---|---|---|---|
-//! | exact | lru | every reuse distance ([`exact`]) | with the trace's blocks, about 30 bytes each, and 4 for a granule |
+//! | exact | lru | every reuse distance ([`exact`]) | with the trace's blocks, about 70 bytes each, and 4 for a granule |
 //! | shards | lru | a sample of fixed size ([`forebay_core::mrc::Shards`]) | fixed, below 5 MiB |
 //! | simulation | all | caches of the whole size | with the caches |
 //! | miniature | all but lru | caches as many times smaller as fewer blocks are looked at (Waldspurger et al., ATC '17) | with the small caches; belady keeps the sampled uses |
@@ -30,8 +30,8 @@ use crate::blocks::granule_size;
 use crate::error::{Error, ErrorKind};
 use crate::record::Record;
 use crate::simulate::{self, SimulatedPolicy, Uses};
-use lanes::Lanes;
-use lru::Lru;
+pub(crate) use lanes::{Lanes, key_of};
+pub(crate) use lru::Lru;
 use miniature::Miniatures;
 
 /// Blocks that miniature simulations look at when nobody says how many.
