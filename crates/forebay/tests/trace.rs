@@ -133,3 +133,57 @@ fn the_demonstration_shows_three_runs_and_cleans_up() {
     }
     assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0, "cleaned up");
 }
+
+#[test]
+fn a_curve_says_what_simulations_say() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let args = ["trace", "mrc", &file, "--policy", "lru,s3fifo,belady", "--block-size"];
+    let more = ["4KiB,64KiB", "--cache-size", "64KiB,128KiB,1MiB", "--sample", "exact", "--json"];
+    let output = forebay(&[&args[..], &more[..]].concat());
+    let error = String::from_utf8_lossy(&output.stderr);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&error);
+    let curves = told["curves"].as_array().unwrap();
+    assert_eq!(curves.len(), 6);
+    for curve in curves {
+        assert_eq!(curve["touched"], 256 << 10);
+        for point in curve["points"].as_array().unwrap() {
+            let [size, block] = [&point["cache_size"], &curve["block_size"]].map(|n| n.to_string());
+            let policy = curve["policy"].as_str().unwrap();
+            let args = ["trace", "simulate", &file, "--cache-size", &size, "--block-size", &block];
+            let output = forebay(&[&args[..], &["--policy", policy, "--json"]].concat());
+            let alone: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            for name in ["reads", "writes", "miss_ratio", "read_request_hit_ratio"] {
+                assert_eq!(point[name], alone[name], "{policy} {size} {name}");
+            }
+        }
+    }
+    let output = forebay(&["trace", "mrc", &file, "--policy", "lru,fifo"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    for line in ["  A  lru, blocks of 8 KiB", "  B  fifo, blocks", "  256 KiB  0.", "  0.0 |"] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    let output = forebay(&["trace", "mrc", &file, "--sample", "2"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("use auto, exact, or a share"));
+}
+
+#[test]
+fn info_tells_people_and_programs_what_the_trace_is() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let output = forebay(&["trace", "info", &file, "--json"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&error);
+    assert_eq!((&told["reads"], &told["writes"]), (&64.into(), &32.into()));
+    assert_eq!(told["duration_ns"], 95_000_000);
+    assert_eq!(told["lengths"]["common"], serde_json::json!([[8192, 96]]));
+    assert_eq!(told["reuse"]["footprint"], 256 << 10);
+    let text = forebay(&["trace", "info", &file, "--exact"]).stdout;
+    let text = String::from_utf8_lossy(&text);
+    for words in
+        ["96 requests in 95.0 ms, 66.7 % reads", "most: 8 KiB 100.0 %", "(exact)", "first use"]
+    {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+}

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use forebay_backends::Uri;
 use forebay_trace::formats::{Format, TimeUnit};
+use forebay_trace::mrc::Sample;
 use forebay_trace::simulate::SimulatedPolicy;
 
 use crate::config::values::{GridOffset, Size, Span};
@@ -21,6 +22,10 @@ pub enum TraceCommand {
     Convert(ConvertArgs),
     /// Show what a trace's disks were asked, as vscsiStats counts it
     Histogram(HistogramArgs),
+    /// Show which share of its uses a cache of each size would miss
+    Mrc(MrcArgs),
+    /// Show what a trace is: its length, requests, alignment, working set, reuse and hottest regions
+    Info(InfoArgs),
 }
 
 /// The trace to read, and how.
@@ -91,6 +96,58 @@ pub struct HistogramArgs {
     /// Print CSV in the layout of 'vscsiStats -p all -c'
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay trace mrc`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Miss ratios are of 4 KiB pieces read or written, as 'forebay trace simulate' counts them. LRU is found from reuse distances, other policies
+from caches that are as many times smaller as fewer blocks are looked at. With --sample exact, each figure is what 'simulate' says.
+
+Examples:
+  forebay trace mrc vm.vscsi
+  forebay trace mrc vm.fbt --policy lru,s3fifo,belady --block-size 4KiB,64KiB
+  forebay trace mrc vm.fbt --cache-size 512MiB,1GiB,2GiB --sample exact --json")]
+pub struct MrcArgs {
+    /// The trace.
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// Eviction policies, as 'forebay trace simulate' has them
+    #[arg(long, value_name = "POLICIES", default_value = "lru", value_delimiter = ',')]
+    pub policy: Vec<SimulatedPolicy>,
+    /// Cache blocks, powers of two from 512 to 1MiB
+    #[arg(long, value_name = "SIZES", default_value = "8KiB", value_delimiter = ',')]
+    pub block_size: Vec<Size>,
+    /// Sizes of the cache [default: up to what the trace touches]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',')]
+    pub cache_size: Vec<Size>,
+    /// How much to look at: auto (8192 blocks for LRU, 32768 for others), a share of the blocks such as 0.01, or exact
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub sample: Sample,
+    /// Byte offset of the grid of cache blocks, or auto: found from the first requests, as 'forebay run' does
+    #[arg(long, value_name = "BYTES", default_value = "auto")]
+    pub grid_offset: GridOffset,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay trace info`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  forebay trace info vm.vscsi
+  forebay trace info rack.blktrace.zst --device 0 --json")]
+pub struct InfoArgs {
+    /// The trace.
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// Find every reuse distance, in memory that grows with what the trace touches [default: those of 8192 blocks]
+    #[arg(long)]
+    pub exact: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -1,5 +1,8 @@
 //! `forebay trace`: simulate a cache on a trace, replay a trace on a target, write it in another format, characterise it.
 
+mod info;
+mod mrc;
+
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -38,11 +41,13 @@ pub(crate) fn trace(command: TraceCommand) -> Result<()> {
         TraceCommand::Replay(args) => replay(args),
         TraceCommand::Convert(args) => convert(&args),
         TraceCommand::Histogram(args) => histogram(&args),
+        TraceCommand::Mrc(args) => mrc::mrc(&args),
+        TraceCommand::Info(args) => info::info(&args),
     }
 }
 
 /// Opens a trace as its arguments say.
-pub(crate) fn open(input: &TraceInput) -> Result<Reader> {
+pub(crate) fn open(input: &TraceInput) -> Result<Reader, forebay_trace::Error> {
     let options = Options {
         format: input.format,
         time_unit: input.time_unit,
@@ -50,7 +55,7 @@ pub(crate) fn open(input: &TraceInput) -> Result<Reader> {
         device: input.device,
         skip_bad: input.skip_bad,
     };
-    Ok(Reader::open(&input.file, &options)?)
+    Reader::open(&input.file, &options)
 }
 
 fn simulate(args: SimulateArgs) -> Result<()> {
