@@ -1,5 +1,6 @@
-//! CPU time of miss-ratio curves and of simulations, beside that of cutting every request into blocks, which all of them have to do; and,
-//! where `FOREBAY_TRACES` names a folder of real traces, how far sampled curves are from exact ones.
+//! CPU time of miss-ratio curves and of simulations, beside that of cutting every request into blocks, which all of
+//! them have to do; and, where `FOREBAY_TRACES` names a folder of real traces, how far sampled curves are from exact
+//! ones.
 //!
 //! Rounds are interleaved; the median, the least and the most of five are printed.
 
@@ -159,7 +160,8 @@ fn traces(folder: &Path) -> Vec<(&'static str, u64, Vec<Record>)> {
     all.into_iter().map(read).collect()
 }
 
-/// Prints the mean and the largest difference of sampled from exact miss ratios: LRU at 1, 2 … 100 % of the footprint, others at twelve sizes.
+/// Prints the mean and the largest difference of sampled from exact miss ratios: LRU at 1, 2 … 100 % of the
+/// footprint, others at twelve sizes.
 fn differences(name: &str, records: &[Record], block_size: u64) {
     let run = |policy, sizes, sample| -> Curve {
         let settings = settings(policy, block_size, sizes, sample);

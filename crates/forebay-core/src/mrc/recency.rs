@@ -1,15 +1,18 @@
 //! The order of last uses: how many blocks were used since some time.
 //!
-//! Time is the number of the use. A bit is set at the time of each block's *last* use, and a Fenwick tree counts the bits by words of 64, so
-//! that the number of bits behind a time is one word and a dozen steps through a table that stays in the CPU's cache.
+//! Time is the number of the use. A bit is set at the time of each block's *last* use, and a Fenwick tree counts the
+//! bits by words of 64, so that the number of bits behind a time is one word and a dozen steps through a table that
+//! stays in the CPU's cache.
 //! ```text
 //! time    0  1  2  3  4  5 │      owner 7 used at 2, owner 1 at 4, owner 3 at 5:
 //! bits    .  .  1  .  1  1 │      since time 2: two others
 //! ```
-//! When time has come to the end of the bits, [`Recency::compact`] gives what is live the times 0, 1, … in the same order.
+//! When time has come to the end of the bits, [`Recency::compact`] gives what is live the times 0, 1, … in the same
+//! order.
 //!
-//! Blocks that are used one after the other mostly were so before. What lies behind the next one is as much as lay behind this one, and the
-//! tree is told of what leaves a word when the next word's turn comes: such a use costs no walk through the tree.
+//! Blocks that are used one after the other mostly were so before. What lies behind the next one is as much as lay
+//! behind this one, and the tree is told of what leaves a word when the next word's turn comes: such a use costs no
+//! walk through the tree.
 //!
 //! **Invariant:** the tree knows the words before the one of `now`, but for what has left `leaving.0`.
 
@@ -28,7 +31,8 @@ pub struct Recency {
     live: u32,
     /// A word, and how many bits left it that the tree counts.
     leaving: (usize, u32),
-    /// The time behind the one that was the last use of whoever was used again last, and how many owners were used since then.
+    /// The time behind the one that was the last use of whoever was used again last, and how many owners were used
+    /// since then.
     neighbour: (u32, u32),
 }
 
@@ -36,7 +40,8 @@ pub struct Recency {
 const NEVER: u32 = u32::MAX;
 
 impl Recency {
-    /// For `times` uses before it must be compacted or grown, rounded up to a whole word. More than the owners that are live at a time.
+    /// For `times` uses before it must be compacted or grown, rounded up to a whole word. More than the owners that
+    /// are live at a time.
     pub fn new(times: u32) -> Recency {
         let words = (times as usize).div_ceil(WORD).max(1);
         Recency {
@@ -74,8 +79,8 @@ impl Recency {
         self.push(owner)
     }
 
-    /// `owner`, whose last use was at `time`, is used again; returns how many others were used since, and when it is now. It must not be
-    /// full.
+    /// `owner`, whose last use was at `time`, is used again; returns how many others were used since, and when it is
+    /// now. It must not be full.
     #[inline]
     pub fn use_again(&mut self, owner: u32, time: u32) -> (u32, u32) {
         let since = match time == self.neighbour.0 {

@@ -1,4 +1,5 @@
-//! A miss-ratio curve of LRU from a sample of the blocks, in memory that is fixed (SHARDS: Waldspurger, Park, Garthwaite, Ahmad, FAST '15).
+//! A miss-ratio curve of LRU from a sample of the blocks, in memory that is fixed (SHARDS: Waldspurger, Park,
+//! Garthwaite, Ahmad, FAST '15).
 //!
 //! ```text
 //! block ─► hash: position ─ below the threshold? ─ no ─► only counted
@@ -7,14 +8,16 @@
 //!                   │                                 and whoever is at or above it goes
 //!   distance among the sampled / share that is sampled = distance among all
 //! ```
-//! A block is always sampled or never, so distances among the sampled are those among all, scaled down. It begins with every block and
-//! ends with as many as there are slots, whatever the disk's size; until there are more blocks than slots it is exact but for the curve's
-//! steps. On real traces 8192 samples are within 0.01 of the exact curve on average.
+//! A block is always sampled or never, so distances among the sampled are those among all, scaled down. It begins
+//! with every block and ends with as many as there are slots, whatever the disk's size; until there are more blocks
+//! than slots it is exact but for the curve's steps. On real traces 8192 samples are within 0.01 of the exact curve
+//! on average.
 //!
-//! **Limits:** positions are 32 bits of the hash and names are 31 others: two sampled blocks are taken for one once in 250,000 new ones.
-//! How many *requests* hit wholly it cannot say: it sees some of their blocks.
+//! **Limits:** positions are 32 bits of the hash and names are 31 others: two sampled blocks are taken for one once
+//! in 250,000 new ones. How many *requests* hit wholly it cannot say: it sees some of their blocks.
 //!
-//! **Time:** a use that is not sampled costs its hash. One in as many sampled uses as there are samples costs microseconds: the times are compacted.
+//! **Time:** a use that is not sampled costs its hash. One in as many sampled uses as there are samples costs
+//! microseconds: the times are compacted.
 
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -58,9 +61,10 @@ pub struct Shards {
 
 /// The order of sampling: hashes of blocks, some of which are below a threshold.
 ///
-/// Every block is as likely to be sampled as any other. Neighbours are evenly so: of 1024 in a row a sample of one in a hundred has ten or
-/// eleven. Much is used in runs, and with a hash of each block by itself luck would decide how much of a run is seen; the errors on real
-/// traces are about a third of what they would be then. (The mixing is SplitMix64's: Steele, Lea, Flood, OOPSLA '14.)
+/// Every block is as likely to be sampled as any other. Neighbours are evenly so: of 1024 in a row a sample of one in
+/// a hundred has ten or eleven. Much is used in runs, and with a hash of each block by itself luck would decide how
+/// much of a run is seen; the errors on real traces are about a third of what they would be then. (The mixing is
+/// SplitMix64's: Steele, Lea, Flood, OOPSLA '14.)
 #[derive(Clone, Debug)]
 pub struct Sampler {
     region: u64,
@@ -82,7 +86,8 @@ fn mixed(key: u64) -> u64 {
 }
 
 impl Sampler {
-    /// Where in the order `key` is: a sample of a share *s* has those below *s* × 2³². It remembers the last region, for blocks in a row.
+    /// Where in the order `key` is: a sample of a share *s* has those below *s* × 2³². It remembers the last region,
+    /// for blocks in a row.
     #[inline]
     pub fn position_of(&mut self, key: u64) -> u32 {
         let region = key >> REGION_SHIFT;

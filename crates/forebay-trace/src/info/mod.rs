@@ -7,9 +7,9 @@
 //!         ├► regions of the disks: requests          ─┤
 //!         └► reuse distances of a sample            ─┘
 //! ```
-//! It reads a trace once. **Memory** does not grow with its length: windows and regions grow instead when they would become too many, sets are
-//! sampled. It grows with the number of devices (some hundred bytes each), and where exact reuse distances are asked for, with what the trace
-//! touches.
+//! It reads a trace once. **Memory** does not grow with its length: windows and regions grow instead when they would
+//! become too many, sets are sampled. It grows with the number of devices (some hundred bytes each), and where exact
+//! reuse distances are asked for, with what the trace touches.
 
 mod regions;
 mod windows;
@@ -115,7 +115,8 @@ pub struct Reuse {
     pub uses: u64,
     /// Uses that are the first, of all.
     pub first: f64,
-    /// Uses with other pages of fewer than this many bytes used since the last time, of all: powers of two, those from the one before on.
+    /// Uses with other pages of fewer than this many bytes used since the last time, of all: powers of two, those
+    /// from the one before on.
     pub distances: Vec<(u64, f64)>,
 }
 
@@ -253,7 +254,7 @@ fn lengths(counts: &BTreeMap<u32, u64>, summary: &Summary) -> Lengths {
 }
 
 fn reuse(of: &Lanes<Lru>, uses: u64) -> Reuse {
-    let footprint = of.blocks() * PAGE;
+    let footprint = of.footprint();
     let doublings = (footprint / PAGE).next_power_of_two().ilog2();
     let sizes: Vec<u64> = (0..=doublings).map(|n| PAGE << n).collect();
     let mut before = 0.0;

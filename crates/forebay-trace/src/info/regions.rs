@@ -1,6 +1,7 @@
 //! Where requests begin, by regions of the disks.
 //!
-//! How far requests will reach is known at the end. Regions are 1 MiB at first; when more than 8192 are in use, each two become one.
+//! How far requests will reach is known at the end. Regions are 1 MiB at first; when more than 8192 are in use, each
+//! two become one.
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! Every reuse distance of a trace, or every one among a share of its blocks.
 //!
-//! A block is found through its *chunk*, neighbouring blocks of 16 granules together: one lookup for most of a request, and one cache line
-//! for its blocks' last uses. [`Recency`] counts.
+//! A block is found through its *chunk*, neighbouring blocks of 16 granules together: one lookup for most of a
+//! request, and one cache line for its blocks' last uses. [`Recency`] counts.
 
 use forebay_core::mrc::{Recency, Sampler};
 use rustc_hash::FxHashMap;
@@ -30,7 +30,8 @@ pub(crate) struct Exact {
     latest: ((u32, u64), u32),
     /// Last use of each block, chunk after chunk.
     times: Vec<u32>,
-    /// Need of each granule, block after block; nothing when a block is one granule, whose need is the block's distance.
+    /// Need of each granule, block after block; nothing when a block is one granule, whose need is the block's
+    /// distance.
     needs: Vec<u32>,
     recency: Recency,
     sampler: Sampler,

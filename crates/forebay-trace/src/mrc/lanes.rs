@@ -1,7 +1,7 @@
 //! One count on the grid that a cache begins with and, once the requests agree on another place, one on that.
 //!
-//! [`crate::simulate`] (and the engine) moves the grid only while less than 5 % of the cache is filled. Nothing has been dropped then, so it
-//! is known of every size at once:
+//! [`crate::simulate`] (and the engine) moves the grid only while less than 5 % of the cache is filled. Nothing has
+//! been dropped then, so it is known of every size at once:
 //! ```text
 //!                        requests agree
 //! lane 1  ───────────────┬──────────────► caches that are filled to 5 % or more by then: the grid stays
@@ -123,6 +123,11 @@ impl<C: Counter> Lanes<C> {
 
     pub fn grid_moved(&self) -> Option<GridMove> {
         self.moved.as_ref().map(|moved| moved.what)
+    }
+
+    /// Bytes of the distinct blocks.
+    pub fn footprint(&self) -> u64 {
+        self.blocks() * self.block_size
     }
 
     /// Distinct blocks, as caches see them that hold them all.

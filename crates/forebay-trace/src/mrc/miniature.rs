@@ -1,8 +1,9 @@
-//! A cache for every policy and size, all of one block size, fed with a share of the blocks and made as many times smaller.
+//! A cache for every policy and size, all of one block size, fed with a share of the blocks and made as many times
+//! smaller.
 //!
-//! What was sampled stands for everything. The number of uses that a share of the blocks should have is known; where the sample has more, it
-//! has blocks that are used all the time, which would hit in every cache, and where it has fewer it lacks them: misses are related to the
-//! number that should be there, as with [`forebay_core::mrc::Curve`].
+//! What was sampled stands for everything. The number of uses that a share of the blocks should have is known; where
+//! the sample has more, it has blocks that are used all the time, which would hit in every cache, and where it has
+//! fewer it lacks them: misses are related to the number that should be there, as with [`forebay_core::mrc::Curve`].
 
 use forebay_core::directory::Directory;
 use forebay_core::ids::BlockIndex;

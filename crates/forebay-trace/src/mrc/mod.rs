@@ -2,19 +2,22 @@
 //!
 //! ```text
 //! trace, first time ──► for each block size: LRU by reuse distances ─► curve, footprint ─► sizes, share to sample
-//! trace, second time ─► for each block size: a small cache for every other policy and size, fed with that share of the blocks
+//! trace, second time ─► for each block size: a small cache for every other policy and size, fed with that share
 //! ```
 //! | method | policies | what it is | memory |
 //! |---|---|---|---|
-//! | exact | lru | every reuse distance ([`exact`]) | with the trace's blocks, about 70 bytes each, and 4 for a granule |
+//! | exact | lru | every reuse distance (`exact.rs`) | about 70 bytes a block, and 4 a granule |
 //! | shards | lru | a sample of fixed size ([`forebay_core::mrc::Shards`]) | fixed, below 5 MiB |
 //! | simulation | all | caches of the whole size | with the caches |
-//! | miniature | all but lru | caches as many times smaller as fewer blocks are looked at (Waldspurger et al., ATC '17) | with the small caches; belady keeps the sampled uses |
+//! | miniature | all but lru | caches as much smaller as fewer blocks are looked at | with the small caches |
 //!
-//! **Invariant:** exact and simulated points are what [`crate::simulate`] says of that size, in all counts. Uses are counted as there.
+//! (Miniature simulation: Waldspurger, Saemundsson, Ahmad, Park, ATC '17. Of Belady the uses that are looked at are kept.)
 //!
-//! A grid that is found from the requests ([`lanes`]) moves at the request where it moves in [`crate::simulate`], and only for
-//! caches that are large enough: the curve is that of one grid below a size and of another above it.
+//! **Invariant:** exact and simulated points are what [`crate::simulate`] says of that size, in all counts. Uses are
+//! counted as there.
+//!
+//! A grid that is found from the requests ([`lanes`]) moves at the request where it moves in [`crate::simulate`], and
+//! only for caches that are large enough: the curve is that of one grid below a size and of another above it.
 
 mod exact;
 mod lanes;
@@ -30,10 +33,13 @@ use crate::blocks::granule_size;
 use crate::error::{Error, ErrorKind};
 use crate::record::Record;
 use crate::simulate::{self, SimulatedPolicy, Uses};
+use lanes::Counter;
 pub(crate) use lanes::{Lanes, key_of};
 pub(crate) use lru::Lru;
 use miniature::Miniatures;
 
+/// The policy whose curve is known from reuse distances.
+const LRU: SimulatedPolicy = SimulatedPolicy::Online(PolicyKind::Lru);
 /// Blocks that miniature simulations look at when nobody says how many.
 const MINIATURE_BLOCKS: f64 = 32_768.0;
 
@@ -190,7 +196,8 @@ impl Point {
     }
 }
 
-/// Makes the curves, first block size first and of that the first policy. `open` reads the trace from its beginning, once or twice.
+/// Makes the curves, first block size first and of that the first policy. `open` reads the trace from its beginning,
+/// once or twice.
 ///
 /// # Errors
 /// The settings cannot work, or the trace ends with an error.
@@ -202,53 +209,28 @@ where
     R: Iterator<Item = Result<Record, Error>>,
 {
     settings.check()?;
-    let mut lrus: Vec<Lanes<Lru>> = Vec::new();
-    for &block_size in &settings.block_sizes {
+    let lru = |&block_size: &u64| {
         let lru = Lru::new(settings.sample, block_size);
-        lrus.push(Lanes::new(block_size, settings.grid_offset, lru));
-    }
-    for record in open()? {
-        let record = record?;
-        for lru in &mut lrus {
-            lru.add(&record)?;
-        }
-    }
+        Lanes::new(block_size, settings.grid_offset, lru)
+    };
+    let mut lrus: Vec<_> = settings.block_sizes.iter().map(lru).collect();
+    add_all(&mut lrus, open()?)?;
     let sizes = match settings.cache_sizes.is_empty() {
         false => settings.cache_sizes.clone(),
-        true => sizes::chosen(
-            lrus.iter().map(|lru| (lru.block_size(), lru.blocks() * lru.block_size())),
-        ),
+        true => sizes::chosen(lrus.iter().map(|lru| (lru.block_size(), lru.footprint()))),
     };
-    let is_lru = |policy: &&SimulatedPolicy| **policy == SimulatedPolicy::Online(PolicyKind::Lru);
-    let others: Vec<_> = settings.policies.iter().copied().filter(|p| !is_lru(&p)).collect();
-    let mut simulated = Vec::new();
+    let others: Vec<_> = settings.policies.iter().copied().filter(|&of| of != LRU).collect();
+    let mut caches: Vec<_> =
+        lrus.iter().map(|lru| settings.miniatures(lru, &others, &sizes)).collect();
     if !others.is_empty() {
-        for lru in &lrus {
-            let share = match settings.sample {
-                Sample::Auto => (MINIATURE_BLOCKS / lru.blocks().max(1) as f64).min(1.0),
-                Sample::Share(share) => share,
-                Sample::Exact => 1.0,
-            };
-            let caches = Miniatures::new(&others, &sizes, lru.block_size(), share, lru.blocks());
-            simulated.push(Lanes::new(lru.block_size(), settings.grid_offset, caches));
-        }
-        for record in open()? {
-            let record = record?;
-            for caches in &mut simulated {
-                caches.add(&record)?;
-            }
-        }
+        add_all(&mut caches, open()?)?;
     }
     let mut curves = Vec::new();
-    for (at, lru) in lrus.iter().enumerate() {
+    for (lru, caches) in lrus.iter().zip(&caches) {
         for &policy in &settings.policies {
-            let points = match is_lru(&&policy) {
-                true => lru.points(&sizes),
-                false => simulated[at].points(policy, &sizes),
-            };
-            let (method, share) = match is_lru(&&policy) {
-                true => lru.method(),
-                false => simulated[at].method(),
+            let ((method, share), points) = match policy {
+                LRU => (lru.method(), lru.points(&sizes)),
+                _ => (caches.method(), caches.points(policy, &sizes)),
             };
             curves.push(Curve {
                 policy: policy.to_string(),
@@ -258,7 +240,7 @@ where
                 share,
                 grid_offset: lru.grid_offset(),
                 grid_moved: lru.grid_moved(),
-                footprint: lru.blocks() * lru.block_size(),
+                footprint: lru.footprint(),
                 touched: lru.granules() * granule_size(lru.block_size()),
                 points,
             });
@@ -267,7 +249,37 @@ where
     Ok(curves)
 }
 
+/// Counts a trace, for all block sizes at once.
+fn add_all<C: Counter>(
+    all: &mut [Lanes<C>],
+    records: impl Iterator<Item = Result<Record, Error>>,
+) -> Result<(), Error> {
+    for record in records {
+        let record = record?;
+        for lanes in &mut *all {
+            lanes.add(&record)?;
+        }
+    }
+    Ok(())
+}
+
 impl Settings {
+    /// Caches of these policies and sizes, for the blocks and the trace of `lru`.
+    fn miniatures(
+        &self,
+        lru: &Lanes<Lru>,
+        policies: &[SimulatedPolicy],
+        sizes: &[u64],
+    ) -> Lanes<Miniatures> {
+        let share = match self.sample {
+            Sample::Auto => (MINIATURE_BLOCKS / lru.blocks().max(1) as f64).min(1.0),
+            Sample::Share(share) => share,
+            Sample::Exact => 1.0,
+        };
+        let caches = Miniatures::new(policies, sizes, lru.block_size(), share, lru.blocks());
+        Lanes::new(lru.block_size(), self.grid_offset, caches)
+    }
+
     fn check(&self) -> Result<(), Error> {
         let none = |what: &str| Err(Error::new(ErrorKind::Invalid, format!("name a {what}")));
         if self.policies.is_empty() {
@@ -279,8 +291,9 @@ impl Settings {
         for &block_size in &self.block_sizes {
             for &cache_size in self.cache_sizes.iter().chain(&[block_size]) {
                 let Settings { grid_offset, .. } = *self;
-                let policy = SimulatedPolicy::Online(PolicyKind::Lru);
-                simulate::Settings { cache_size, block_size, policy, grid_offset }.check()?;
+                let settings =
+                    simulate::Settings { cache_size, block_size, policy: LRU, grid_offset };
+                settings.check()?;
             }
         }
         Ok(())

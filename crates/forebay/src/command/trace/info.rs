@@ -138,7 +138,8 @@ fn over_time(info: &Info) -> String {
     let set = |of: &Window| of.working_set;
     let mean = info.windows.iter().map(set).sum::<u64>() / info.windows.len() as u64;
     format!(
-        "\nby windows of {}:\n  requests/s   {}  {:.0} on average, {:.0} at most\n  working set  {}  {} on average, {} at most\n",
+        "\nby windows of {}:\n  requests/s   {}  {:.0} on average, {:.0} at most\n  \
+         working set  {}  {} on average, {} at most\n",
         time(info.window_ns),
         line(info.windows.iter().map(requests)),
         per_second(all, info.summary.duration_ns),
