@@ -95,13 +95,14 @@ pub trait Backend: Send {
     /// What the kernel said.
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()>;
 
-    /// Looks again how long it is, in bytes, and takes I/O up to there from now on. One that became shorter stays as it was.
-    ///
-    /// # Errors
-    /// What the kernel said, or the size cannot be used.
-    fn measure(&mut self) -> std::io::Result<u64> {
-        Ok(self.properties().size)
+    /// How long it is by now, in bytes, as far as that is known here; `None`: its [witness](Backend::witness) has to look,
+    /// which may take long.
+    fn length(&self) -> Option<u64> {
+        None
     }
+
+    /// It is longer by now: I/O up to `size` is taken.
+    fn lengthen(&mut self, size: u64);
 
     /// Starts an I/O. Its end is an event, perhaps at once.
     fn submit(&mut self, cx: &mut Context<'_>, io: BackendIo);

@@ -105,6 +105,14 @@ fn page_parts(range: ByteRange) -> impl Iterator<Item = ByteRange> {
 }
 
 impl Backend for MemBackend {
+    fn length(&self) -> Option<u64> {
+        Some(self.properties.size)
+    }
+
+    fn lengthen(&mut self, _size: u64) {
+        unreachable!("memory stays as long as it is")
+    }
+
     fn properties(&self) -> &Properties {
         &self.properties
     }

@@ -364,8 +364,12 @@ impl Backend for FaultBackend {
         self.inner.properties()
     }
 
-    fn measure(&mut self) -> std::io::Result<u64> {
-        self.inner.measure()
+    fn length(&self) -> Option<u64> {
+        self.inner.length()
+    }
+
+    fn lengthen(&mut self, size: u64) {
+        self.inner.lengthen(size);
     }
 
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()> {

@@ -59,8 +59,6 @@ pub struct FileBackend {
     /// Until it is attached.
     file: Option<OwnedFd>,
     for_extents: Option<OwnedFd>,
-    /// The same, once it is attached, to see how long it is.
-    measured: Option<OwnedFd>,
     attached: Option<Attached>,
     extents: Option<ExtentsThread>,
     running: Slab<Running>,
@@ -129,7 +127,6 @@ impl FileBackend {
             file: Some(file.into_fd()),
             for_extents,
             attached: None,
-            measured: None,
             extents: None,
             running: Slab::new(),
             last_write: None,
@@ -271,23 +268,12 @@ impl Backend for FileBackend {
         &self.properties
     }
 
-    fn measure(&mut self) -> io::Result<u64> {
-        let Some(file) = &self.measured else { return Ok(self.properties.size) };
-        let size = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?;
-        let block = u64::from(self.properties.logical_block);
-        if !size.is_multiple_of(block) {
-            let why = format!(
-                "its size of {size} bytes is no multiple of its block of {block}: make it longer"
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        }
+    fn lengthen(&mut self, size: u64) {
         self.properties.size = self.properties.size.max(size);
-        Ok(size)
     }
 
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> io::Result<()> {
         let file = self.file.take().expect("attached once");
-        self.measured = Some(file.try_clone()?);
         if let Some(file) = self.for_extents.take() {
             self.extents = Some(ExtentsThread::start(file, cx.reactor.waker())?);
         }
@@ -362,7 +348,6 @@ impl Backend for FileBackend {
 
     fn detach(&mut self, cx: &mut Context<'_>) {
         self.extents = None;
-        self.measured = None;
         if let Some(Attached { file, .. }) = self.attached.take() {
             cx.reactor.remove_file(file);
         }

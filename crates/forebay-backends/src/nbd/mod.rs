@@ -270,7 +270,7 @@ impl NbdBackend {
                 new.export.size, self.properties.size
             ));
         }
-        // One that became longer is used when it is measured.
+        // One that became longer is used when the disk is to be.
         if new.export != (Export { size: new.export.size, ..self.export }) {
             return Err(
                 "the export came back with other abilities: restart the disk to use it".to_owned()
@@ -325,10 +325,13 @@ impl Backend for NbdBackend {
         &self.properties
     }
 
-    fn measure(&mut self) -> io::Result<u64> {
-        // What the server said when the last connection was made.
-        self.properties.size = self.export.size;
-        Ok(self.properties.size)
+    /// What the server said when the last connection was made.
+    fn length(&self) -> Option<u64> {
+        Some(self.export.size)
+    }
+
+    fn lengthen(&mut self, size: u64) {
+        self.properties.size = self.properties.size.max(size);
     }
 
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> io::Result<()> {

@@ -17,11 +17,11 @@ pub enum Growth {
 }
 
 impl Engine {
-    /// The disk is to have `size` bytes, which primary storage has. Nothing else changes: what is cached stays.
+    /// Whether the disk can have `size` bytes.
     ///
     /// # Errors
-    /// A disk cannot have that size, or has more.
-    pub fn grow(&mut self, size: u64) -> Result<Growth, ConfigError> {
+    /// It cannot, or it has more.
+    pub fn check_growth(&self, size: u64) -> Result<(), ConfigError> {
         let old = self.config.backend.size;
         if size < old {
             return Err(ConfigError(format!(
@@ -30,18 +30,26 @@ impl Engine {
         }
         let mut config = self.config;
         config.backend.size = size;
-        setup::check_size(&config)?;
-        let end = self.last_granule();
-        if size == old {
+        setup::check_size(&config)
+    }
+
+    /// The disk is to have `size` bytes, which primary storage has. Nothing else changes: what is cached stays.
+    ///
+    /// # Errors
+    /// As of [`Engine::check_growth`].
+    pub fn grow(&mut self, size: u64) -> Result<Growth, ConfigError> {
+        self.check_growth(size)?;
+        if size == self.config.backend.size {
             return Ok(Growth::Done);
         }
+        let end = self.last_granule();
         if self.is_destaging(end) || self.overlap.touches(end) {
             return Ok(Growth::Busy);
         }
         if end.len() < self.grid.granule_size() {
             self.invalidate(end);
         }
-        self.config = config;
+        self.config.backend.size = size;
         self.grid = Grid::new(size, self.grid.block_size(), self.grid.offset());
         Ok(Growth::Done)
     }

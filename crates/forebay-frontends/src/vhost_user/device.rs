@@ -93,9 +93,9 @@ impl<S: Shard> Device<S> {
         }
     }
 
-    /// The disk has another size; the hypervisor has to be told.
+    /// The disk has grown to so many bytes; the hypervisor has to be told.
     pub fn resize(&mut self, size: u64) {
-        self.export.size = size;
+        self.export.size = self.export.size.max(size);
     }
 
     /// Stops every ring; the session is over.

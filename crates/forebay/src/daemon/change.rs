@@ -9,6 +9,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use forebay_backends::Look;
 use forebay_backends::size::rounded;
 
 use super::api::Resized;
@@ -131,24 +132,24 @@ async fn grow(state: &Arc<ControlState>, index: usize) -> Result<Resized> {
     let _one = state.resizing.lock().await;
     let disk = &state.disks[index];
     let before = disk.size();
-    let after = disk.measure().await.context("primary storage does not say how long it is")?;
-    anyhow::ensure!(
-        after >= before,
-        "primary storage has {} ({after} bytes) and the disk {} ({before} bytes): a disk does not become shorter, since what \
-         the guest has beyond would be lost. Give primary storage its size back",
-        rounded(after),
-        rounded(before)
-    );
-    if after == before {
-        return Ok(Resized { before, after });
+    let look = match disk.measure(None).await? {
+        Some(size) => Look { size, modified: None, changed: None },
+        None => {
+            let look = state.look(index).await.context("cannot see how long primary storage is")?;
+            disk.measure(Some(look.size)).await?;
+            look
+        }
+    };
+    let after = look.size;
+    if after > before {
+        // A start after a crash has to know before anything is written there.
+        let noting = state.clone();
+        let noted = tokio::task::spawn_blocking(move || noting.grow_place(index, look)).await?;
+        noted.context("its size cannot be noted")?;
+        disk.grow(after).await?;
+        let telling = state.clone();
+        tokio::task::spawn_blocking(move || telling.tell_size(index)).await?;
     }
-    // A start after a crash has to know before anything is written there.
-    let noting = state.clone();
-    let noted = tokio::task::spawn_blocking(move || noting.grow_place(index, after)).await?;
-    noted.context("its size cannot be noted on flash")?;
-    disk.grow(after).await?;
-    let telling = state.clone();
-    tokio::task::spawn_blocking(move || telling.tell_size(index)).await?;
     Ok(Resized { before, after })
 }
 

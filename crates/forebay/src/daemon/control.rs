@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -10,7 +11,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use tokio::sync::Notify;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use forebay_backends::{Look, Witness};
 
 use super::api::{ApiError, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
 use super::change;
@@ -21,6 +23,9 @@ use super::iscsi::Behind;
 use super::listener::ListenerState;
 use super::vhost_user::VhostUserState;
 use crate::shard::{DiskHandle, Drained, Gone};
+
+/// Time that primary storage has to say how long it is.
+const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// What the control socket can tell.
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub struct ControlState {
     pub(super) places: Vec<Option<Place>>,
     /// Names of those that have ended: detached, or why it was not as it should be.
     pub ended: Mutex<BTreeMap<String, Option<String>>>,
+    /// Looks at primary storage of those that are served, in the same order.
+    pub(super) witnesses: Mutex<Vec<Option<Witness>>>,
     /// The listeners.
     pub listeners: Vec<Arc<ListenerState>>,
     /// iSCSI targets.
@@ -126,6 +133,7 @@ impl ControlState {
     /// # Errors
     /// The medium's.
     pub(super) fn leave(&self, index: usize, disk: &Drained) -> Result<()> {
+        self.witnesses()[index] = None;
         match &self.places[index] {
             Some(place) => place.leave(ending::end_of_session(disk), disk.is_quiet),
             None => Ok(()),
@@ -136,8 +144,26 @@ impl ControlState {
     ///
     /// # Errors
     /// The medium's.
-    pub(super) fn grow_place(&self, index: usize, size: u64) -> Result<()> {
-        self.places[index].as_ref().map_or(Ok(()), |place| place.grow(size))
+    pub(super) fn grow_place(&self, index: usize, look: Look) -> Result<()> {
+        self.places[index].as_ref().map_or(Ok(()), |place| place.grow(look))
+    }
+
+    /// What primary storage of a disk looks like, durably.
+    ///
+    /// # Errors
+    /// The kernel's, or it takes longer than [`LOOK_MAX`].
+    pub(super) async fn look(&self, index: usize) -> Result<Look> {
+        let witness = match &self.witnesses()[index] {
+            Some(witness) => witness.copy()?,
+            None => bail!("it cannot be looked at while the disk is served"),
+        };
+        let looking = tokio::task::spawn_blocking(move || witness.look_durably());
+        let looked = tokio::time::timeout(LOOK_MAX, looking).await;
+        Ok(looked.context("it does not answer")???)
+    }
+
+    fn witnesses(&self) -> MutexGuard<'_, Vec<Option<Witness>>> {
+        self.witnesses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells whoever can be told what size a disk has now. NBD clients see it when they connect.

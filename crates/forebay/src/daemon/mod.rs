@@ -110,6 +110,7 @@ impl Daemon {
         let mut devices = Vec::new();
         let mut places: Vec<Option<Place>> = Vec::new();
         let mut watched = Vec::new();
+        let mut witnesses = Vec::new();
         let mut refused = Vec::new();
         let mut units = BTreeMap::new();
         for (index, disk) in spec.disks.iter().enumerate() {
@@ -137,6 +138,7 @@ impl Daemon {
             let device = device.map(|spec| (spec, opened.device(disk, spec.queues)));
             units.insert(disk.name.clone(), (opened.unit(disk), opened.reservations()));
             let place = opened.take_place();
+            witnesses.push(opened.witness());
             watched.extend(place.as_ref().and_then(Place::watched));
             places.push(place);
             let handle = shards[shard]
@@ -182,6 +184,7 @@ impl Daemon {
             disks: handles,
             places,
             ended: Mutex::default(),
+            witnesses: Mutex::new(witnesses),
             listeners: states,
             targets: portals.iter().flat_map(|portal| portal.targets().iter().cloned()).collect(),
             vhost_users: device_states,

@@ -464,6 +464,11 @@ impl Opened {
         }
     }
 
+    /// Looks at primary storage, without its lock.
+    pub(super) fn witness(&self) -> Option<Witness> {
+        self.backend.witness()?.copy().ok()
+    }
+
     /// Its reservations, where they are kept over a restart.
     pub(super) fn reservations(&self) -> Option<Kept> {
         self.reservations.clone()

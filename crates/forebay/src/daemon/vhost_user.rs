@@ -54,7 +54,7 @@ pub struct VhostUserState {
 struct Session {
     stream: UnixStream,
     device: Arc<Mutex<Device<Rings>>>,
-    back: Option<BackChannel>,
+    back: Option<Arc<BackChannel>>,
 }
 
 impl VhostUser {
@@ -128,11 +128,13 @@ impl VhostUserState {
 
     /// The disk has this size by now: a hypervisor that is there is told.
     pub fn tell_size(&self, size: u64) {
-        if let Some(session) = &*self.session() {
-            session.device.lock().unwrap_or_else(PoisonError::into_inner).resize(size);
-            if let Some(back) = &session.back {
-                back.tell_config_change();
-            }
+        // The device may be waiting for its shard: nobody else waits for it.
+        let session =
+            self.session().as_ref().map(|session| (session.device.clone(), session.back.clone()));
+        let Some((device, back)) = session else { return };
+        device.lock().unwrap_or_else(PoisonError::into_inner).resize(size);
+        if let Some(back) = back {
+            back.tell_config_change();
         }
     }
 
@@ -193,7 +195,7 @@ impl Speaker {
             }
             let back = peeked.as_ref().ok().and_then(BackChannel::await_message);
             if let (Some(back), Some(session)) = (back, &mut *self.state.session()) {
-                session.back = Some(back);
+                session.back = Some(Arc::new(back));
             }
             if let Err(error) = session.handle_request() {
                 break error;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use forebay_backends::{Backend, BackendEvent, BackendIo, Context as BackendContext, TokenRange};
 use forebay_core::action::{Action, Actions, Io, IoOp, Target};
 use forebay_core::config::Mode;
+use forebay_core::engine::{ConfigError, Growth};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{IoId, Nanos};
 use forebay_core::status::IoStatus;
@@ -183,8 +184,20 @@ impl Disk {
     }
 
     /// Begins to drop what is cached.
-    pub(crate) fn measure(&mut self) -> std::io::Result<u64> {
-        self.backend.measure()
+    /// How long primary storage is, by itself or `looked` at; the disk can be, too.
+    pub(crate) fn measure(&self, looked: Option<u64>) -> Result<Option<u64>, ConfigError> {
+        let length = self.backend.length().or(looked);
+        length.map_or(Ok(()), |length| self.port.engine.check_growth(length))?;
+        Ok(length)
+    }
+
+    /// The disk is to have so many bytes.
+    pub(crate) fn grow(&mut self, size: u64) -> Result<Growth, ConfigError> {
+        let growth = self.port.engine.grow(size)?;
+        if growth == Growth::Done && size > self.backend.properties().size {
+            self.backend.lengthen(size);
+        }
+        Ok(growth)
     }
 
     pub(crate) fn drop_cache(&mut self, now: Nanos) {

@@ -80,8 +80,8 @@ pub(crate) enum Command {
     SetMode(u32, Mode, oneshot::Sender<Result<(), String>>),
     /// Stop destaging a disk (true) or go on.
     Pause(u32, bool, oneshot::Sender<Result<(), String>>),
-    /// Look again how long primary storage of a disk is.
-    Measure(u32, oneshot::Sender<std::io::Result<u64>>),
+    /// Tell how long primary storage of a disk is by now, if that is known, or can be what is given; and whether the disk can.
+    Measure(u32, Option<u64>, oneshot::Sender<Result<Option<u64>, ConfigError>>),
     /// Let a disk have so many bytes.
     Grow(u32, u64, oneshot::Sender<Result<Growth, ConfigError>>),
     /// Flush primary storage of a disk; answered when it has, or could not.
@@ -330,13 +330,14 @@ impl DiskHandle {
         receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
     }
 
-    /// Looks again how long primary storage is, in bytes; the disk stays as it is.
+    /// How long primary storage is by now, in bytes, which the disk can be, too; `looked` is what was found by looking at
+    /// it. `None`: somebody has to look.
     ///
     /// # Errors
-    /// What primary storage said, or the shard has ended.
-    pub async fn measure(&self) -> anyhow::Result<u64> {
+    /// The disk cannot have that size, or the shard has ended.
+    pub async fn measure(&self, looked: Option<u64>) -> anyhow::Result<Option<u64>> {
         let (answer, receiver) = oneshot::channel();
-        self.send(Command::Measure(self.number, answer))?;
+        self.send(Command::Measure(self.number, looked, answer))?;
         Ok(receiver.await.map_err(|_| Gone)??)
     }
 

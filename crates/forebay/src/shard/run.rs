@@ -275,14 +275,14 @@ impl Shard {
                     let _ = answer.send(disk.change_pause(now, pause));
                 }
             }
-            Command::Measure(disk, answer) => {
-                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    let _ = answer.send(disk.measure());
+            Command::Measure(disk, looked, answer) => {
+                if let Some(disk) = self.disks.0.get(disk as usize) {
+                    let _ = answer.send(disk.measure(looked));
                 }
             }
             Command::Grow(disk, size, answer) => {
                 if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    let _ = answer.send(disk.port.engine.grow(size));
+                    let _ = answer.send(disk.grow(size));
                 }
             }
             Command::Flush(number, answer) => {

@@ -308,20 +308,13 @@ impl Fence {
         self.revoker.clone()
     }
 
-    /// An administrator made primary storage longer, which changed what it looks like. What is to be noted of that.
-    ///
-    /// # Errors
-    /// It cannot be looked at.
-    fn grow(&mut self, size: u64) -> Result<Evidence> {
-        let found = match &self.witness {
-            Some(witness) => witness.look_durably().context("cannot look at primary storage")?,
-            None => self.look,
-        };
-        self.look = Look { size, ..found };
-        if let (Some(trail), Some(modified)) = (&self.trail, found.modified) {
+    /// An administrator made primary storage longer, which changed what it looks like: what is to be noted of that.
+    fn grow(&mut self, look: Look) -> Evidence {
+        self.look = look;
+        if let (Some(trail), Some(modified)) = (&self.trail, look.modified) {
             trail.accept(modified);
         }
-        Ok(self.seen(self.generation))
+        self.seen(self.generation)
     }
 
     /// The disk is served no more, nothing of it is under way: a last look, for the next start.

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
+use forebay_backends::Look;
 use forebay_core::pool::DiskNumber;
 
 use super::Fence;
@@ -37,14 +38,14 @@ impl Place {
         }
     }
 
-    /// The disk has become longer: notes it durably, before anything is written there.
+    /// Primary storage became longer and looks so: notes it durably, before anything is written there.
     ///
     /// # Errors
     /// The medium's, or the disk has ended.
-    pub(in crate::daemon) fn grow(&self, size: u64) -> Result<()> {
+    pub(in crate::daemon) fn grow(&self, look: Look) -> Result<()> {
         let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
         let Stay::Served(fence) = &mut *stay else { bail!("the disk has ended") };
-        let seen = fence.grow(size)?;
+        let seen = fence.grow(look);
         match &self.pool {
             Some((pool, number)) => pool.grow(*number, seen),
             None => Ok(()),

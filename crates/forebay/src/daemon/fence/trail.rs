@@ -23,6 +23,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_core::ids::{Generation, Nanos, Uuid};
@@ -49,6 +50,8 @@ pub struct Trail {
     ahead_ns: i64,
     /// The last write that was noted, by the shard's clock; 0: none.
     noted: AtomicU64,
+    /// The time that an administrator left. Held while a time that was seen is noted.
+    accepted: Mutex<Option<Timestamp>>,
 }
 
 /// What a session left.
@@ -90,7 +93,13 @@ impl Trail {
         bytes[16..48].copy_from_slice(&seen_bytes(seen, ahead_ns));
         // One call: a process that dies has left all of it or nothing.
         file.write_all_at(&bytes, 0)?;
-        Ok(Some(Trail { path, file, ahead_ns, noted: AtomicU64::new(0) }))
+        Ok(Some(Trail {
+            path,
+            file,
+            ahead_ns,
+            noted: AtomicU64::new(0),
+            accepted: Mutex::default(),
+        }))
     }
 
     /// Notes that primary storage is written to: the shard's clock says `at`. Never waits.
@@ -107,6 +116,11 @@ impl Trail {
 
     /// Notes the modification time as it was seen; false when none of our writes explains it.
     pub(super) fn note_seen(&self, seen: Timestamp) -> bool {
+        let accepted = self.accepted();
+        if accepted.is_some_and(|accepted| seen < accepted) {
+            // It was seen before that one.
+            return true;
+        }
         let mut bytes = [0; LEN];
         let Ok(left) = self.file.read_exact_at(&mut bytes, 0).map(|()| decode(&bytes)) else {
             return true;
@@ -122,9 +136,15 @@ impl Trail {
         true
     }
 
-    /// Notes the modification time that whoever may change primary storage has left.
+    /// Notes the modification time that an administrator has left.
     pub(super) fn accept(&self, seen: Timestamp) {
+        let mut accepted = self.accepted();
+        *accepted = Some(seen);
         let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns), SEEN);
+    }
+
+    fn accepted(&self) -> MutexGuard<'_, Option<Timestamp>> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nobody needs it any more.

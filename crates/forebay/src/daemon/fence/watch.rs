@@ -74,8 +74,10 @@ impl Watched {
         let Some(trail) = self.trail.upgrade() else { return false };
         let Ok(look) = self.witness.look() else { return true };
         let Some(modified) = look.modified else { return true };
-        if !trail.note_seen(modified) && !self.was_told {
-            self.was_told = true;
+        let is_explained = trail.note_seen(modified);
+        let is_news = !is_explained && !self.was_told;
+        self.was_told = !is_explained;
+        if is_news {
             let text = "primary storage was modified while no write of this disk was under way: if somebody else \
                         writes there, what is cached is wrong";
             events.report(Some(&self.name), Severity::Error, text.to_owned());

@@ -238,7 +238,7 @@ impl Pool {
     /// The medium's; it may be noted all the same.
     pub fn grow(&mut self, number: DiskNumber, seen: Evidence) -> Result<()> {
         let mut record = self.record(number);
-        record.size = seen.size.unwrap_or(record.size).max(record.size);
+        record.size = seen.size.unwrap_or(record.size);
         record.evidence = Evidence { sidecar: record.evidence.sidecar, ..seen };
         self.tables.set_disk(&self.file, number, Some(record))
     }
