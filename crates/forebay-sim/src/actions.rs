@@ -124,6 +124,9 @@ pub fn run(trial: &Trial, planted: Planted, log: &Log) -> Result<(bool, Coverage
     .map_err(|message| Failure { trial: *trial, message })
 }
 
+/// I/Os that no action of a short run has.
+const NTH_MAX: u64 = 5_000;
+
 /// Devices whose I/Os fail with each fate: what they have is on no other one.
 pub const DURABLE: [Target; 2] = [Target::Log, Target::Backend];
 /// Devices of the cache, whose I/Os take turns with their fates.
@@ -150,6 +153,7 @@ pub fn sweep(
                 let fate = Fate::ALL[turn % Fate::ALL.len()];
                 let crash = [None, Some(false), Some(true)][(nth as usize + kind) % 3];
                 let trial = Trial { seed, action, target, nth, fate, crash };
+                assert!(nth < NTH_MAX, "no action has so many I/Os: {trial:?}");
                 let (reached, seen) = run(&trial, planted, &log)?;
                 coverage.add(&seen);
                 coverage.trials += 1;

@@ -186,13 +186,18 @@ impl World<'_> {
         self.ring.header = header(config, self.ring.nonce, self.ring.generation);
         let size = config.ring.map_or(0, |ring| u64::from(ring.pages) * PAGE);
         if self.ring.device.bytes().len() as u64 != size {
+            // What an action's N-th I/O is to meet waits for it on the new device.
+            let fate = self.ring.device.fate;
             self.ring.device = Device::new(size, true, self.chance.fork());
+            self.ring.device.fate = fate;
             self.ring.device.faults = self.setup.log;
             self.ring.device.timeout = config.flash_timeout;
             self.ring.device.latency_max = Nanos::from_micros(100);
         }
         if self.flash.bytes().len() as u64 != self.engine.flash_size() {
+            let fate = self.flash.fate;
             self.flash = flash(&self.setup, &self.engine, self.chance.fork());
+            self.flash.fate = fate;
             self.trusted.clear();
         }
     }
