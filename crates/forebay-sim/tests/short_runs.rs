@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use forebay_sim::setup::COMPARING;
 use forebay_sim::{Coverage, Planted, short};
 
-/// Writers that never flush, and durable ones whose groups go two at a time.
-const FIRST: [u64; 2] = [8, 19];
+/// Writers that never flush, durable ones whose groups go two at a time, and many segments.
+const FIRST: [u64; 5] = [8, 19, 1, 2, 16];
 /// Runs that are swept however slow the machine is.
 const RUNS_MIN: usize = 10;
 /// More of them while there is time.
