@@ -69,7 +69,7 @@ def a_disk_grows_under_its_clients_and_stays_so_over_a_kill(bed):
         assert disk.stop() == 0
         if mode == "write-back":
             disk.start()
-            bed.run([bed.program, "disk", "detach", mode, "--control", bed.path(mode + ".control")])
+            guest.detach(bed, disk)
         with open(image, "rb") as f:
             f.seek(OLD - 512)
             assert f.read(512 + 4096) == bytes(512) + pattern(OLD, 4096, 4)

@@ -153,15 +153,19 @@ def a_full_log_is_a_state_and_an_event(bed):
         h.poll(100)
         return log_of(disk)["writes_waiting"] > 0
 
+    def tells(what):
+        h.poll(10)
+        return any(what in text for text in events(bed, disk))
+
     eventually(is_full, "writers wait", seconds=60)
-    told = events(bed, disk)
-    assert any("fills" in text for text in told) and any("is full" in text for text in told), told
+    eventually(lambda: tells("is full"), "an event tells that the log is full")
+    assert tells("fills"), events(bed, disk)
     disk_command(bed, disk, "resume", "disk")
     while cookies:
         h.poll(100)
         cookies = [cookie for cookie in cookies if not h.aio_command_completed(cookie)]
     disk_command(bed, disk, "flush", "disk")
-    assert any("room again" in text for text in events(bed, disk)), events(bed, disk)
+    eventually(lambda: tells("room again"), "an event tells that there is room again")
     assert log_of(disk)["state"] == "active"
 
 

@@ -9,9 +9,10 @@ use std::fs::OpenOptions;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use forebay_frontends::iscsi::pdu_log::Lines;
@@ -20,12 +21,18 @@ use crate::date::utc;
 
 /// Lines that may wait.
 const QUEUE_MAX: usize = 16 << 10;
+/// Time that the last lines have to get into the file.
+const END_MAX: Duration = Duration::from_secs(1);
 
-/// A log of PDUs; its thread ends when nobody has it any more.
+/// A log of PDUs. Its thread ends when nobody has it any more, which waits until every line is in the file: a second at most,
+/// since nobody knows what the file is.
 #[derive(Debug)]
 pub(super) struct PduFile {
-    lines: SyncSender<(u64, String)>,
+    /// Until it ends.
+    lines: Option<SyncSender<(u64, String)>>,
     left_out: Arc<AtomicU64>,
+    /// The thread has ended.
+    ended: Mutex<Receiver<()>>,
 }
 
 impl PduFile {
@@ -39,11 +46,23 @@ impl PduFile {
         let (lines, receiver) = sync_channel(QUEUE_MAX);
         let left_out = Arc::new(AtomicU64::new(0));
         let missing = left_out.clone();
+        let (end, ended) = sync_channel(1);
         std::thread::Builder::new()
             .name("iscsi-log".to_owned())
-            .spawn(move || write(BufWriter::new(file), &receiver, &missing))
+            .spawn(move || {
+                write(BufWriter::new(file), &receiver, &missing);
+                drop(end.send(()));
+            })
             .context("no thread for the log of PDUs")?;
-        Ok(Arc::new(PduFile { lines, left_out }))
+        Ok(Arc::new(PduFile { lines: Some(lines), left_out, ended: Mutex::new(ended) }))
+    }
+}
+
+impl Drop for PduFile {
+    fn drop(&mut self) {
+        self.lines = None;
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = ended.recv_timeout(END_MAX);
     }
 }
 
@@ -51,7 +70,7 @@ impl Lines for PduFile {
     fn line(&self, line: String) {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let millis = now.map_or(0, |now| now.as_millis() as u64);
-        if self.lines.try_send((millis, line)).is_err() {
+        if self.lines.as_ref().is_none_or(|lines| lines.try_send((millis, line)).is_err()) {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -70,5 +89,26 @@ fn write(mut file: impl Write, lines: &Receiver<(u64, String)>, left_out: &Atomi
         }
         // A full disk costs the log, nothing else.
         let _ = file.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_end_has_every_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pdus");
+        for round in 1..=20 {
+            let log = PduFile::open(&path).unwrap();
+            for line in 0..100 {
+                log.line(format!("{round} {line}"));
+            }
+            drop(log);
+            let written = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(written.lines().count(), round * 100);
+            assert!(written.ends_with(&format!(" {round} 99\n")));
+        }
     }
 }
