@@ -51,7 +51,7 @@ impl PduFile {
             .name("iscsi-log".to_owned())
             .spawn(move || {
                 write(BufWriter::new(file), &receiver, &missing);
-                drop(end.send(()));
+                let _ = end.send(());
             })
             .context("no thread for the log of PDUs")?;
         Ok(Arc::new(PduFile { lines: Some(lines), left_out, ended: Mutex::new(ended) }))
