@@ -4,7 +4,6 @@
 //! With `--check` it measures nothing, and finds out whether a small area reads back what was written to it, over
 //! flushes, discards and writes of zeroes, on all queues.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Barrier, RwLock};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
+use forebay_io::arena::Arena;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use virtio_driver::{
@@ -79,7 +79,7 @@ struct Client {
     queue: VirtioBlkQueue<'static, usize>,
     kick: Box<dyn QueueNotifier>,
     called: Arc<EventFd>,
-    memory: &'static mut [u8],
+    memory: Arena,
     wait: Wait,
     _file: OwnedFd,
 }
@@ -127,9 +127,10 @@ impl Client {
         let file = memfd_create("bench", MemfdFlags::CLOEXEC)?;
         let bytes = bytes.max(1 << 20);
         ftruncate(&file, bytes as u64)?;
-        let memory = map(&file, bytes)?;
+        let memory = Arena::with_tail(bytes, 0, file.as_fd())?;
+        let at = memory.look(0, 1, |first| first.as_ptr() as usize);
         let mut all = transport.write().expect("nobody panicked");
-        all.map_mem_region(memory.as_ptr() as usize, bytes, file.as_raw_fd(), 0)?;
+        all.map_mem_region(at, bytes, file.as_raw_fd(), 0)?;
         queue.set_used_notif_enabled(wait == Wait::Block);
         let (kick, called) = (all.get_submission_notifier(number), all.get_completion_fd(number));
         Ok(Client { queue, kick, called, memory, wait, _file: file })
@@ -172,21 +173,11 @@ impl Client {
         &mut self,
         submit: impl FnOnce(&mut VirtioBlkQueue<'static, usize>, &mut [u8]) -> std::io::Result<()>,
     ) -> anyhow::Result<()> {
-        submit(&mut self.queue, self.memory)?;
+        let Client { queue, memory, .. } = self;
+        memory.edit(0, memory.len() as u32, |memory| submit(queue, memory))?;
         self.submitted()?;
         self.answers(&mut Vec::new())
     }
-}
-
-/// Maps a file that nobody else has for as long as the program runs.
-#[expect(unsafe_code, reason = "a device writes to the memory of its client")]
-fn map(file: &OwnedFd, bytes: usize) -> anyhow::Result<&'static mut [u8]> {
-    let copy = File::from(file.try_clone()?);
-    // SAFETY: the file is ours alone but for the device, which writes to it only while a request asks for that; its
-    // bytes are looked at only between requests. It is never made shorter.
-    let memory = unsafe { memmap2::MmapMut::map_mut(&copy)? };
-    let memory = Box::leak(Box::new(memory));
-    Ok(&mut memory[..bytes])
 }
 
 fn measure(options: &Options, clients: Vec<Client>, blocks: u64) -> anyhow::Result<Report> {
@@ -252,12 +243,12 @@ fn drive(
         }
         for slot in free.drain(..) {
             let offset = offsets.next() * options.block_size;
-            let memory = &mut client.memory[slot * block..][..block];
             begun[slot] = now;
-            match options.write {
-                true => client.queue.write(offset, memory, slot)?,
-                false => client.queue.read(offset, memory, slot)?,
-            }
+            let Client { queue, memory, .. } = &mut client;
+            memory.edit((slot * block) as u64, block as u32, |memory| match options.write {
+                true => queue.write(offset, memory, slot),
+                false => queue.read(offset, memory, slot),
+            })?;
         }
         client.submitted()?;
         client.answers(&mut free)?;
@@ -278,14 +269,16 @@ fn check(client: &mut Client, size: u64) -> anyhow::Result<()> {
             queue.write(offset, &memory[..len], 0)
         })?;
         client.one(|queue, _| queue.flush(0))?;
-        client.memory[..len].fill(0);
+        client.memory.zero(0, len as u32);
         client.one(|queue, memory| queue.read(offset, &mut memory[..len], 0))?;
-        if let Some(at) = (0..len).find(|at| client.memory[*at] != byte(*at)) {
-            bail!("byte {at} of {len} at {offset} is {}", client.memory[at]);
+        let wrong = |read: &[u8]| read.iter().enumerate().position(|(at, it)| *it != byte(at));
+        if let Some(at) = client.memory.look(0, len as u32, wrong) {
+            bail!("byte {at} of {len} at {offset} is not what was written");
         }
         client.one(|queue, _| queue.write_zeroes(offset, len as u64, round % 2 == 0, 0))?;
         client.one(|queue, memory| queue.read(offset, &mut memory[..len], 0))?;
-        ensure!(client.memory[..len].iter().all(|byte| *byte == 0), "zeroes at {offset}");
+        let is_zero = |read: &[u8]| read.iter().all(|byte| *byte == 0);
+        ensure!(client.memory.look(0, len as u32, is_zero), "zeroes at {offset}");
         client.one(|queue, _| queue.discard(offset, len as u64, 0))?;
     }
     Ok(())

@@ -8,9 +8,8 @@
 //! A region is marked while it is `fresh` or `old`. `durable` says which marks the newest durable page shows,
 //! and is the only thing that a write asks; it holds no mark that is not also in the other two.
 //!
-//! There are as many marks as the disk had regions when its ring was begun, filled up to whole words. Of a disk that has
-//! grown, regions share marks: a word stands for every region that is a multiple of all of them further on. So a mark may
-//! say too much, never too little.
+//! There are as many words of marks as the disk needed when its ring was begun. The regions of a disk that has grown share
+//! them: word *n* of its regions is word *n* mod *words* here. So a mark may say too much, never too little.
 
 use crate::geometry::ByteRange;
 

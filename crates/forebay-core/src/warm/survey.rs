@@ -52,8 +52,9 @@ pub fn geometry(header: &RingHeader) -> Option<RingGeometry> {
     (geometry.pages() == pages).then_some(geometry)
 }
 
-/// Looks at the ring with this header, of a disk of `disk_size` bytes, which may have grown since it was begun. `pending`: no run of the disk after this one wrote. `logged`: what the write log
-/// has records of that may not be on primary storage.
+/// Looks at the ring with this header, of a disk of `disk_size` bytes, which may have grown since the ring was begun.
+/// `pending`: no run of the disk after this one wrote. `logged`: what the write log has records of that may not be on
+/// primary storage.
 ///
 /// # Errors
 /// A restart would not believe it.

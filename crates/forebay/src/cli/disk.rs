@@ -38,9 +38,10 @@ Example:
     DropCache(NamedArgs),
     /// Let the disk have the size that primary storage has by now, with the guest at work
     #[command(after_help = "\
-Make primary storage longer first (truncate -s, qemu-img resize, lvextend; an NBD server has to be connected to again, which
-a restart of it does), then this. What is cached stays. Virtual machines over vhost-user and iSCSI initiators are told; NBD
-clients see the new size when they connect again. A disk does not become shorter.
+Make primary storage longer first (truncate -s, qemu-img resize, lvextend; an NBD server has to be
+connected to again, which a restart of it does), then this. What is cached stays. Virtual machines
+over vhost-user and iSCSI initiators are told; NBD clients see the new size when they connect again.
+A disk does not become shorter.
 
 Example:
   truncate -s +10G /san/db.raw && forebay disk resize db")]

@@ -104,9 +104,9 @@ pub struct HistogramArgs {
 /// `forebay trace mrc`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Miss ratios are of 4 KiB pieces read or written, as 'forebay trace simulate' counts them. LRU is found from reuse
-distances, other policies from caches that are as many times smaller as fewer blocks are looked at. With --sample
-exact, each figure is what 'simulate' says.
+Miss ratios are of 4 KiB pieces read or written, as 'forebay trace simulate' counts them. LRU is
+found from reuse distances, other policies from caches that are as many times smaller as fewer
+blocks are looked at. With --sample exact, each figure is what 'simulate' says.
 
 Examples:
   forebay trace mrc vm.vscsi

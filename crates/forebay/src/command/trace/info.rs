@@ -1,7 +1,7 @@
 //! `forebay trace info`: what a trace is, for people and as JSON.
 
 use anyhow::Result;
-use forebay_backends::size::rounded;
+use forebay_backends::size::{exact, rounded};
 use forebay_trace::info::{self, Alignment, Device, Info, Region, Window};
 use indicatif::ProgressBar;
 
@@ -194,7 +194,7 @@ fn hottest(info: &Info) -> String {
     let mut table = Table::new(&["from byte", "device", "requests", "of all", "reads"]);
     for Region { device, start, reads, writes } in &info.hottest {
         table.row(vec![
-            rounded(*start).to_string(),
+            exact(*start).to_string(),
             device.to_string(),
             count(reads + writes),
             percent(reads + writes, requests),

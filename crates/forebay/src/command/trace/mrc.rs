@@ -73,7 +73,7 @@ fn about(curve: &Curve) -> String {
         Method::Miniature => format!("simulated with {} of the blocks", share(curve.share)),
     };
     let mut text = format!(
-        "{}, blocks of {}, {how}; the trace touches {} in blocks of {}",
+        "{}, blocks of {}, {how}; the trace touches {}, with the rest of its blocks {}",
         curve.policy,
         rounded(curve.block_size),
         rounded(curve.touched),
