@@ -241,10 +241,8 @@ fn strict_order_gets_nine_tenths_of_what_an_ideal_client_gets_in_the_same_order(
                 println!(
                     "{name}, epochs of {writes}, flushed: {barrier}: {ours:.0}/s of {best:.0}/s, {ratio:.3}"
                 );
-                // Before an epoch is sent that is noted durably on flash. Storage with a write cache takes one write in the same time.
-                let least = if name == "RAID" && writes == 1 { 0.5 } else { 0.9 };
                 assert!(
-                    ratio >= least,
+                    ratio >= 0.9,
                     "{name}, epochs of {writes}: {ratio:.3} of an ideal client"
                 );
             }

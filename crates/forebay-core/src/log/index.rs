@@ -161,6 +161,8 @@ pub struct Entry {
     pub sectors: SectorMask,
     /// Those that no later write has overwritten.
     pub visible: SectorMask,
+    /// The log had another record of the page when this one came: at least so many sequences before. 0: it had none.
+    behind: u16,
     /// Older entry of the same page that shows something.
     older: u32,
     /// Next page in the same bucket; meaningful in the newest entry of a page.
@@ -174,9 +176,17 @@ const EMPTY: Entry = Entry {
     checksum: 0,
     sectors: SectorMask::NONE,
     visible: SectorMask::NONE,
+    behind: 0,
     older: NONE,
     next: NONE,
 };
+
+impl Entry {
+    /// The newest record before this one that the log had of the page when this one came, or a later one.
+    pub fn overwrites(&self) -> Option<Sequence> {
+        (self.behind > 0).then(|| Sequence(self.sequence.0 - u64::from(self.behind)))
+    }
+}
 
 /// A range that was zeroed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -323,7 +333,9 @@ impl LogIndex {
         match found {
             None => entry.next = self.heads[bucket],
             Some((head, _)) => {
-                entry.next = self.entries[head as usize].next;
+                let Entry { sequence: before, next, .. } = self.entries[head as usize];
+                let behind = u16::try_from(sequence.0 - before.0).unwrap_or(u16::MAX);
+                (entry.next, entry.behind) = (next, behind);
                 entry.older = self.hide(head, sectors);
             }
         }

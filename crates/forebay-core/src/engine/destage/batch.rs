@@ -57,6 +57,8 @@ pub(super) struct Batch {
     /// Up to where the zero record under way is done.
     zero_cursor: u64,
     limit: Sequence,
+    /// The newest record that it overwrites something of, as far as the log may still have that.
+    overwrites: Sequence,
     end: Position,
     failed: bool,
     items_max: usize,
@@ -77,6 +79,7 @@ impl Batch {
             next_zero: 0,
             zero_cursor: 0,
             limit: Sequence(0),
+            overwrites: Sequence(0),
             end: Position(0),
             failed: false,
             items_max: again_max / 2,
@@ -276,8 +279,7 @@ impl Engine {
         }
         destager.redo = false;
         let (from, after) = (destager.tail, destager.flushed);
-        let noting = destager.noting.unwrap_or_default();
-        let limit = destager.noted.through.max(noting.through).max(destager.done);
+        let limit = destager.perhaps_there();
         let log = self.log.as_ref().expect("there is a log");
         let limit = limit.min(log.durable_sequence);
         if limit <= after {
@@ -307,7 +309,7 @@ impl Engine {
         let items_max = if all { usize::MAX } else { batch.items_max(is_throttled) };
         let (mut position, end) = (from.max(log.segments.oldest()), log.end());
         let mut stop = Sequence(u64::MAX);
-        let mut taken = after;
+        let (mut taken, mut overwrites) = (after, Sequence(0));
         let is_in = |zero: &&ZeroRecord| zero.sequence > after && zero.sequence <= limit;
         if !all && let Some(zero) = log.index.zeroes().filter(is_in).nth(ZEROES_MAX) {
             stop = zero.sequence;
@@ -321,6 +323,7 @@ impl Engine {
                     break;
                 }
                 taken = entry.sequence;
+                overwrites = overwrites.max(entry.overwrites().unwrap_or_default());
                 let (page, sectors, sequence) = (entry.page, entry.sectors, entry.sequence);
                 batch.items.push(Item { page, place, sectors, sequence, is_done: false });
             }
@@ -333,6 +336,9 @@ impl Engine {
                 batch.zeroes.push(ZeroItem { range, may_unmap, sequence });
             }
         }
+        // Pages and zeroes are not told apart: what is neither before nor after a zero record overwrites it.
+        let zeroes = log.index.zeroes().take_while(|zero| zero.sequence <= taken);
+        overwrites = overwrites.max(zeroes.last().map_or(Sequence(0), |zero| zero.sequence));
         let grid = log.index.grid();
         for zero in &batch.zeroes {
             for item in batch.items.iter_mut().filter(|item| item.sequence < zero.sequence) {
@@ -342,19 +348,25 @@ impl Engine {
         batch.items.retain(|item| !item.sectors.is_empty());
         batch.reduce();
         (batch.limit, batch.end) = (taken, position);
+        // What is written again are several epochs, of which only the newest bytes are.
+        batch.overwrites = if all { taken } else { overwrites };
         batch.start();
         destager.cursor = position;
     }
 
-    /// Makes sure that the batch's records are noted as perhaps on primary storage.
+    /// Makes sure that primary storage never goes back to older bytes, whenever a crash comes: that the records of
+    /// the batch are noted as perhaps there, unless writing everything again that is not noted as flushed does no harm.
     pub(super) fn note_progress(&mut self, now: Nanos, actions: &mut Actions) -> bool {
         let is_revoked = self.is_revoked();
+        let has_failed = self.log.as_ref().is_some_and(|log| log.failed.is_some());
         let destager = self.destager();
         let limit = destager.batch.limit();
         if is_revoked {
             destager.noted.through = destager.noted.through.max(limit);
         }
-        if destager.noted.through >= limit {
+        let overwrites = has_failed || destager.batch.overwrites > destager.noted.flushed;
+        if !overwrites || destager.noted.through >= limit {
+            destager.sent = destager.sent.max(limit);
             return true;
         }
         if destager.noting.is_none() && destager.may_start(now) {

@@ -102,8 +102,8 @@ impl Engine {
             return;
         }
         let destager = self.destager();
-        let through = destager.noted.through;
-        let progress = Progress { flushed: destager.flushed, through };
+        let flushed = destager.flushed;
+        let progress = Progress { flushed, through: destager.noted.through.max(flushed) };
         self.note(now, progress, actions);
     }
 

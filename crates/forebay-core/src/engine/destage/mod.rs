@@ -5,11 +5,16 @@
 //!                                                                                      │ flush of primary storage
 //!   segment free ◄─ noted (flushed) ◄──────────────────────────────────────────────────┘
 //! ```
-//! Three sequences mark how far it is: `flushed` ≤ `done` ≤ `through`. Records up to `flushed` are durable on
-//! primary storage, up to `done` they are written in the present session, up to `through` they may be
-//! there. What is noted durably (the progress page) is never behind the truth in `through`, so after a crash or a
-//! lost session everything between `flushed` and `through` is written again, as one batch with the newest
+//! Three sequences mark how far it is: `flushed` ≤ `done` ≤ `sent`. Records up to `flushed` are durable on
+//! primary storage, up to `done` they are written in the present session, up to `sent` they may be
+//! there. After a lost session everything between `flushed` and `sent` is written again, as one batch with the newest
 //! bytes only: primary storage never goes back to older bytes than it had.
+//!
+//! **Notes** (the progress page) tell a later run of `flushed`, and of `through`: up to there it writes again as one
+//! batch, what follows in its order. So a batch is noted as `through` before it is sent, unless it overwrites nothing
+//! that the later run would write again, be it in the log after the noted `flushed`: then to write everything again in
+//! order only repeats what is there. A note costs as much as a write of fast storage; epochs of one write would wait
+//! for little else.
 //!
 //! **Order.** A batch is records in log order: of one flush epoch (`strict`), or of several (`window`,
 //! `throughput`). Within a batch only the newest bytes of each sector are written, sorted, neighbours
@@ -90,6 +95,8 @@ pub(super) struct Destager {
     pub(super) flushed: Sequence,
     /// Changes of the cache that the ring has to know of before `flushed` is noted.
     flushed_changes: u64,
+    /// Up to here records may be on primary storage.
+    sent: Sequence,
     noted: Progress,
     noting: Option<Progress>,
     /// The note under way takes too long after this, or the question whether the log is revoked.
@@ -157,6 +164,7 @@ impl Destager {
             done_position: Position(0),
             flushed: Sequence(0),
             flushed_changes: 0,
+            sent: Sequence(0),
             noted: Progress::default(),
             noting: None,
             noting_until: Nanos::NEVER,
@@ -180,6 +188,12 @@ impl Destager {
     /// Records up to this one are on primary storage, flushed or not.
     pub(super) fn done(&self) -> Sequence {
         self.done
+    }
+
+    /// Up to which record any may be on primary storage, or a later run may be told so.
+    fn perhaps_there(&self) -> Sequence {
+        let noting = self.noting.unwrap_or_default();
+        self.sent.max(self.noted.through).max(noting.through)
     }
 
     /// A read of the guest came back from primary storage.
@@ -242,7 +256,7 @@ impl Engine {
         (destager.done, destager.flushed) = (flushed, flushed);
         // Numbers after the last record are used again.
         let through = found.through.min(last);
-        destager.noted = Progress { flushed: found.flushed, through };
+        (destager.sent, destager.noted) = (through, Progress { flushed: found.flushed, through });
         // The session in which it was sent is over.
         destager.redo = through > flushed;
     }
@@ -281,8 +295,7 @@ impl Engine {
         let Some(destager) = &mut self.destager else { return };
         destager.session += 1;
         destager.flushing = None;
-        destager.redo = destager.noted.through > destager.flushed
-            || destager.noting.is_some_and(|noting| noting.through > destager.flushed);
+        destager.redo = destager.perhaps_there() > destager.flushed;
         destager.batch.fail();
     }
 

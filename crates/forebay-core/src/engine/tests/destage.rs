@@ -87,7 +87,7 @@ fn the_epoch_under_way_is_left_alone_for_a_while() {
 }
 
 #[test]
-fn nothing_reaches_primary_storage_before_it_is_durable_in_the_log_and_noted() {
+fn nothing_reaches_primary_storage_before_it_is_durable_in_the_log() {
     let mut rig = rig(with_log());
     rig.write(1, 0, 4096, 1);
     rig.tick(1);
@@ -95,10 +95,69 @@ fn nothing_reaches_primary_storage_before_it_is_durable_in_the_log_and_noted() {
     rig.tick(1_001);
     assert_eq!(rig.drawn(), ["log F 0+0"]);
     rig.complete(0, IoStatus::Ok);
-    assert_eq!(rig.drawn(), ["log P 0+0"]);
-    rig.complete(0, IoStatus::Ok);
     rig.log();
     assert_eq!(rig.drawn(), ["W 0+4096"]);
+}
+
+/// A later run writes again what is not noted as flushed: the first write over the second, if it were not told.
+#[test]
+fn what_overwrites_something_in_the_log_is_noted_before_it_reaches_primary_storage() {
+    for (is_flushed, second) in [(false, 0), (false, 2048), (false, 4096), (true, 0)] {
+        let mut rig = rig(with_log());
+        rig.write_with(1, 0, 4096, 1, true);
+        if is_flushed {
+            rig.settle_log();
+        } else {
+            rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+            rig.log();
+        }
+        rig.write_with(2, second, 2048, 2, true);
+        rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+        rig.run_actions();
+        let is_end = |io: &str| io.starts_with("W ") && io != "W 0+4096";
+        let mut noted = false;
+        while !rig.drawn().iter().any(|io| is_end(io)) {
+            noted |= rig.drawn().contains(&"log P 0+0".to_string());
+            rig.complete(0, IoStatus::Ok);
+        }
+        let is_told = !is_flushed && second < 4096;
+        assert_eq!(noted, is_told, "flushed: {is_flushed}, second write at {second}");
+    }
+}
+
+#[test]
+fn zeroes_and_what_lies_over_them_are_noted_before_they_reach_primary_storage() {
+    let mut rig = rig(with_log());
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.submit(1, 0, 4096, Op::WriteZeroes { may_unmap: true, fua: true, fast_only: false });
+    rig.log();
+    rig.write_with(2, 65536, 4096, 2, true);
+    rig.log();
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    for what in ["Z 0+4096", "W 65536+4096"] {
+        assert_eq!(rig.drawn(), ["log P 0+0"], "before {what}");
+        rig.log();
+        assert_eq!(rig.drawn(), [what]);
+        rig.complete(0, IoStatus::Ok);
+    }
+}
+
+#[test]
+fn what_was_sent_and_not_noted_is_written_again_after_a_lost_session() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 0+4096"]);
+    rig.complete(0, IoStatus::IoError);
+    rig.backend[..4096].fill(0);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.tick(1_000);
+    // Several epochs may be in it by now: this is noted first.
+    assert_eq!(rig.drawn(), ["log P 0+0"]);
+    rig.settle_log();
+    assert!(rig.backend[..4096].iter().all(|&b| b == 1));
 }
 
 #[test]

@@ -92,9 +92,10 @@ fn flash_that_hangs_is_as_dead_as_flash_that_fails() {
     let mut rig = Rig::new(with_log());
     rig.tick(0);
     rig.settle_log();
-    rig.write_with(1, 0, 4096, 7, true);
-    rig.complete(0, IoStatus::Ok);
-    // The note of it hangs.
+    rig.write_with(1, 0, 4096, 6, true);
+    rig.write_with(2, 0, 4096, 7, true);
+    rig.settle_until("log P 0+0");
+    // The note of the second one hangs.
     assert_eq!(rig.drawn(), ["log P 0+0"]);
     let has_failed = |rig: &Rig| rig.events.iter().any(|e| matches!(e, Event::LogFailed { .. }));
     let latest = rig.now.plus(rig.engine.config().flash_timeout);

@@ -96,6 +96,7 @@ fn what_limits_destaging_is_said_and_whose_fault_it_is() {
 fn a_note_that_fails_is_not_the_fault_of_primary_storage() {
     let mut rig = rig(with_log());
     rig.write_with(1, 0, 4096, 1, true);
+    rig.write_with(2, 0, 4096, 2, true);
     rig.settle_until("log P 0+0");
     rig.complete(rig.find("log P 0+0"), IoStatus::IoError);
     assert_eq!(rig.shown().limited_by, "progress cannot be noted on flash");
