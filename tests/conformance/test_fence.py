@@ -420,6 +420,34 @@ def an_export_meets_its_dirty_log_under_every_name_and_spelling(bed):
 
 
 @test(forebay_only=True)
+def an_export_is_cached_by_one_disk_of_a_host_at_a_time(bed):
+    image = image_of(bed)
+    primary = nbdkit_on(bed, image)
+    spelt = primary.uri + "&connections=2"
+    first = bed.disk(primary.uri, ram="1MiB", name="first")
+    never_starts(bed, bed.disk(spelt, ram="1MiB", name="second", wait=False),
+                 "it is served already, perhaps under another name",
+                 "already in use by process %d" % first.process.pid)
+    never_starts(bed, write_back(bed, spelt, name="third", wait=False), "it is served already")
+    never_starts(bed, bed.disk(spelt, ram="1MiB", name="reader", extra=["--read-only"], wait=False),
+                 "it is served already")
+    attach(first).pwrite(pattern(OWN, 4096, 1), OWN)
+    first.kill()
+    readers = [bed.disk(uri, ram="1MiB", name=name, extra=["--read-only"])
+               for uri, name in [(primary.uri, "one"), (spelt, "two")]]
+    for reader in readers:
+        assert bytes(attach(reader).pread(4096, OWN)) == pattern(OWN, 4096, 1)
+    never_starts(bed, bed.disk(spelt, ram="1MiB", name="writer", wait=False), "it is served already")
+    for reader in readers:
+        assert reader.stop() == 0
+    writer = bed.disk(spelt, ram="1MiB", name="writer")
+    assert writer.stop() == 0
+    again = bed.disk(primary.uri, ram="1MiB", name="again")
+    assert bytes(attach(again).pread(4096, OWN)) == pattern(OWN, 4096, 1)
+    assert again.stop() == 0
+
+
+@test(forebay_only=True)
 def an_export_whose_flash_is_absent_is_not_served_without_its_log(bed):
     for how in ["stopped", "killed"]:
         image = image_of(bed)

@@ -241,10 +241,7 @@ fn strict_order_gets_nine_tenths_of_what_an_ideal_client_gets_in_the_same_order(
                 println!(
                     "{name}, epochs of {writes}, flushed: {barrier}: {ours:.0}/s of {best:.0}/s, {ratio:.3}"
                 );
-                assert!(
-                    ratio >= 0.9,
-                    "{name}, epochs of {writes}: {ratio:.3} of an ideal client"
-                );
+                assert!(ratio >= 0.9, "{name}, epochs of {writes}: {ratio:.3} of an ideal client");
             }
         }
     }

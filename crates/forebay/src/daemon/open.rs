@@ -19,6 +19,7 @@ use forebay_core::warm::{REGIONS_MAX, RingGeometry};
 use forebay_frontends::nbd::Export;
 use forebay_frontends::scsi;
 use forebay_io::arena::Arena;
+use forebay_io::file::OpenFile;
 
 use super::api::DiskInfo;
 use super::events::Severity;
@@ -66,12 +67,13 @@ pub(super) fn open(spec: &DiskSpec, pools: &Pools, state: Option<&Path>) -> Resu
     let mut backend = forebay_backends::open(&uri, options).with_context(unusable)?;
     let witness = backend.witness();
     let place = SidecarPlace::of(witness.as_ref(), state);
+    let mut notes = Vec::new();
+    let lock = fence::lock(&place, spec.read_only, &mut notes).with_context(unusable)?;
     let properties = backend.properties();
     ensure!(properties.size > 0, "its primary storage {} is empty", spec.backend);
     let config = spec.engine_config(traits(spec, properties));
     let Some(flash) = &spec.flash else {
         let takes_over = spec.take_over.map(|disk| disk.0);
-        let mut notes = Vec::new();
         let name = &spec.name.0;
         let alone = Alone::begin(witness, place, name, takes_over, &mut notes)?;
         hold_changes(backend.as_mut(), alone.is_unanswered, &mut notes);
@@ -82,14 +84,14 @@ pub(super) fn open(spec: &DiskSpec, pools: &Pools, state: Option<&Path>) -> Resu
             memory,
             backend,
             on_flash: None,
-            place: alone.fence.map(|fence| Place::new(None, fence)),
+            place: Some(Place::new(None, alone.fence, lock)),
             uuid: None,
             reservations: None,
             notes,
         });
     };
     let (pool, owner) = pools.get(&flash.path).expect("each flash path was opened");
-    on_flash(spec, config, backend, (witness, place), (pool, owner))
+    on_flash(spec, config, backend, (witness, place, lock), (pool, owner), notes)
 }
 
 /// The same for a disk with flash: what is in the pool comes first.
@@ -97,10 +99,10 @@ fn on_flash(
     spec: &DiskSpec,
     mut config: Config,
     mut backend: Box<dyn Backend>,
-    (witness, place): (Option<Witness>, SidecarPlace),
+    (witness, place, lock): (Option<Witness>, SidecarPlace, Option<OpenFile>),
     (shared, owner): (&SharedPool, &PoolHandle),
+    mut notes: Vec<(Severity, String)>,
 ) -> Result<Opened> {
-    let mut notes = Vec::new();
     let mut pool = pool::lock(shared);
     let mut wish = wish(spec, backend.properties(), fence::identity(witness.as_ref()));
     let number = pool.admit(&wish)?;
@@ -194,7 +196,7 @@ fn on_flash(
         }),
     };
     let uuid = Some(pool.disk_uuid(number));
-    let place = Some(Place::new(Some((owner.clone(), number)), fence));
+    let place = Some(Place::new(Some((owner.clone(), number)), Some(fence), lock));
     let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, trail, evidence });
     let reservations = Some(reservations);
     Ok(Opened { engine, memory, backend, on_flash, place, uuid, reservations, notes })

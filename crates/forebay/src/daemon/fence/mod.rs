@@ -30,6 +30,7 @@ use forebay_core::pool::fence::{
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 
 mod alone;
+mod lock;
 mod place;
 pub mod resolve;
 mod revoke;
@@ -40,6 +41,7 @@ pub(super) mod watch;
 mod words;
 
 pub(super) use alone::Alone;
+pub(super) use lock::lock;
 pub(super) use place::Place;
 pub use revoke::Revoker;
 pub use sample::Fact;

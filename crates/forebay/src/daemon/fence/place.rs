@@ -1,10 +1,11 @@
-//! Where a disk has its flash, if it has any, and its fence, as long as it is served.
+//! Where a disk has its flash, its fence and the lock of its primary storage, if it has them, as long as it is served.
 
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use forebay_backends::Look;
 use forebay_core::pool::DiskNumber;
+use forebay_io::file::OpenFile;
 
 use super::Fence;
 use super::watch::Watched;
@@ -20,20 +21,24 @@ pub(in crate::daemon) struct Place {
 
 #[derive(Debug)]
 enum Stay {
-    Served(Box<Fence>),
+    Served(Option<Box<Fence>>, Option<OpenFile>),
     /// It was left, or what kept that from being noted.
     Left(Option<String>),
 }
 
 impl Place {
-    pub(in crate::daemon) fn new(pool: Option<(PoolHandle, DiskNumber)>, fence: Fence) -> Place {
-        Place { pool, stay: Mutex::new(Stay::Served(Box::new(fence))) }
+    pub(in crate::daemon) fn new(
+        pool: Option<(PoolHandle, DiskNumber)>,
+        fence: Option<Fence>,
+        lock: Option<OpenFile>,
+    ) -> Place {
+        Place { pool, stay: Mutex::new(Stay::Served(fence.map(Box::new), lock)) }
     }
 
     /// What watches the disk's primary storage, where that tells anything.
     pub(in crate::daemon) fn watched(&self) -> Option<Watched> {
         match &*self.stay.lock().unwrap_or_else(PoisonError::into_inner) {
-            Stay::Served(fence) => fence.watched(),
+            Stay::Served(fence, _) => fence.as_ref()?.watched(),
             Stay::Left(_) => None,
         }
     }
@@ -44,7 +49,8 @@ impl Place {
     /// The medium's, or the disk has ended.
     pub(in crate::daemon) fn grow(&self, look: Look) -> Result<()> {
         let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
-        let Stay::Served(fence) = &mut *stay else { bail!("the disk has ended") };
+        let Stay::Served(fence, _) = &mut *stay else { bail!("the disk has ended") };
+        let Some(fence) = fence else { return Ok(()) };
         let seen = fence.grow(look);
         match &self.pool {
             Some((pool, number)) => pool.grow(*number, seen),
@@ -60,7 +66,8 @@ impl Place {
     pub(in crate::daemon) fn leave(&self, end: EndOfSession, is_quiet: bool) -> Result<()> {
         let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
         let left = match std::mem::replace(&mut *stay, Stay::Left(None)) {
-            Stay::Served(fence) => self.note(fence, end, is_quiet),
+            Stay::Served(Some(fence), _lock) => self.note(fence, end, is_quiet),
+            Stay::Served(None, _) => Ok(()),
             Stay::Left(None) => Ok(()),
             Stay::Left(Some(why)) => {
                 *stay = Stay::Left(Some(why.clone()));

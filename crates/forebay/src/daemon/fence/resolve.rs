@@ -9,7 +9,7 @@ use forebay_backends::{Look, OpenOptions, Uri, Witness};
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
-use forebay_io::file::{FileError, FileErrorKind};
+use forebay_io::file::{FileError, FileErrorKind, OpenFile};
 use serde::Serialize;
 
 use super::sidecar::{self, Found, SidecarPlace, identity};
@@ -30,6 +30,7 @@ pub struct Sides {
     place: SidecarPlace,
     look: Look,
     found: Found,
+    _lock: Option<OpenFile>,
 }
 
 /// Both sides, as JSON.
@@ -100,9 +101,10 @@ impl Sides {
         };
         let look = Look { size: backend.properties().size, ..look };
         let place = SidecarPlace::of(witness.as_ref(), state);
+        let lock = super::lock(&place, read_only, &mut Vec::new())?;
         let found = sidecar::read(place.path());
         let undecided = pool.undecided(number);
-        Ok(Sides { pool, number, record, undecided, witness, place, look, found })
+        Ok(Sides { pool, number, record, undecided, witness, place, look, found, _lock: lock })
     }
 
     /// Both sides for programs.

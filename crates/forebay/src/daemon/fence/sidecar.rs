@@ -50,6 +50,14 @@ impl SidecarPlace {
         }
     }
 
+    /// The file that is locked for it, where primary storage is not locked itself.
+    pub(super) fn lock_path(&self) -> Option<PathBuf> {
+        match self {
+            SidecarPlace::Apart(path) => Some(path.with_extension("lock")),
+            SidecarPlace::Nowhere | SidecarPlace::Beside(_) => None,
+        }
+    }
+
     /// Makes the state folder, if that is where it is. The folder of an image is not made: its file system may be gone.
     ///
     /// # Errors

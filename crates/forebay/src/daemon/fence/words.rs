@@ -163,6 +163,15 @@ pub(super) fn no_sidecar(place: &SidecarPlace, error: &std::io::Error) -> String
     )
 }
 
+/// Nothing keeps another disk of this host from primary storage.
+pub(super) fn no_lock(path: &std::path::Path, error: &anyhow::Error) -> String {
+    format!(
+        "{} cannot be locked ({error:#}): nothing keeps another disk of this host from using the same primary storage. \
+         Give a folder that can be written: --state-dir",
+        path.display()
+    )
+}
+
 /// Primary storage belongs to another disk, whose log may hold newer data.
 pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace) -> Refused {
     let place = place.path().map_or(String::new(), |place| place.display().to_string());
