@@ -200,3 +200,24 @@ def resolve_speaks_of_a_daemon_only_when_there_is_one(bed):
     opened(bed)
     served = bed.run([*command, bed.path("pool")], code=None)
     assert served.returncode == 1 and "stop its daemon" in served.stderr, served.stderr
+
+
+@test(forebay_only=True)
+def a_log_that_nobody_reads_holds_nothing_up(bed):
+    held, written = os.pipe()
+    os.set_blocking(written, False)
+    try:
+        while os.write(written, b"x" * 4096):
+            pass
+    except BlockingIOError:
+        os.set_blocking(written, True)
+    disk = bed.disk("mem:16MiB", ram="1MiB", wait=False)
+    open(disk.log_path, "w").close()
+    start_with(bed, disk, stderr=written)
+    os.close(written)
+    for mode in ["pass-through", "write-through"] * 3:
+        disk_command(bed, disk, "set", "disk", "--mode", mode, "--wait")
+    eventually(lambda: len([text for text in events(bed, disk) if "mode" in text]) >= 6,
+               "what happened is recorded")
+    assert disk.stop() == 0
+    os.close(held)

@@ -250,10 +250,14 @@ impl World<'_> {
             Mode::WriteOnly,
             Mode::PassThrough,
         ]);
+        let has_log = self.setup.config.write_log.is_some();
+        let mode = if has_log || !mode.logs() { mode } else { Mode::Monitor };
         self.log.line(self.now, || format!("mode {mode:?}"));
         self.coverage.mode_changes += 1;
         self.setup.config.mode = mode;
-        self.engine.set_mode(self.now, mode, &mut self.actions).expect("there is a log");
+        self.engine
+            .set_mode(self.now, mode, &mut self.actions)
+            .expect("it has what the mode needs");
     }
 
     /// The memory of the groups, as the process leaves it behind.

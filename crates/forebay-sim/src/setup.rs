@@ -258,7 +258,8 @@ pub fn setup(rng: &mut Rng) -> Setup {
     }
     let mode_changes = match config.write_log {
         Some(_) if rng.chance(300) => rng.below(4) as u32,
-        _ => 0,
+        Some(_) => 0,
+        None => rng.clone().fork().skewed(4) as u32,
     };
     crate::warm::ring(&mut rng.clone().fork(), &mut config);
     let slots = (config.ram_bytes + config.flash_bytes) / config.block_size;

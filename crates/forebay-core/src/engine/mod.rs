@@ -488,7 +488,11 @@ impl Engine {
                     break;
                 }
             }
-            self.proceed_with_log(now, actions);
+            if self.log.is_some() {
+                self.proceed_with_log(now, actions);
+            } else if self.advance_mode(now, actions) {
+                self.run_ready(now, actions);
+            }
         }
         self.buffers.asked();
     }
@@ -499,9 +503,6 @@ impl Engine {
     }
 
     fn proceed_with_log(&mut self, now: Nanos, actions: &mut Actions) {
-        if self.log.is_none() {
-            return;
-        }
         self.append_waiting(now, actions);
         loop {
             // An acknowledgement may end an epoch, which may then be destaged.

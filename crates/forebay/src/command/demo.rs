@@ -238,7 +238,7 @@ impl Server {
                 };
                 let _ = started.send(Ok(daemon.disks()[0].clone()));
                 let _ = stopped.await;
-                daemon.shut_down().await.map(drop)
+                daemon.shut_down().await
             })
         })?;
         let disk = starts.recv().context("the daemon ended as it started")??;

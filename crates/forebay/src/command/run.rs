@@ -12,6 +12,7 @@ use crate::cli::{RunArgs, ServeArgs};
 use crate::config::{self, DaemonSpec, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::{DaemonInfo, DiskInfo};
+use crate::daemon::events::Severity;
 
 /// A signal that is repeated within this time was meant once.
 const SAID_TWICE: Duration = Duration::from_secs(1);
@@ -67,7 +68,9 @@ async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
     };
     if let Err(error) = announce(daemon.info(), json) {
         // Clients can attach all the same.
-        tracing::warn!("serving, but standard output did not take the start-up summary: {error}");
+        let text =
+            format!("serving, but standard output did not take the start-up summary: {error}");
+        daemon.report(Severity::Warning, text);
     }
     let emptied = daemon.emptied();
     let detached = emptied.notified();
@@ -75,26 +78,15 @@ async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
         name = signals.next() => name,
         why = daemon.failed() => bail!("{why}; clients lose their connection, start again"),
         () = detached => {
-            daemon.shut_down().await?;
-            tracing::info!("ended: every disk was detached");
-            return Ok(());
+            daemon.report(Severity::Info, "every disk was detached".to_owned());
+            return daemon.shut_down().await;
         }
     };
-    tracing::info!(
-        "{first}: finishing what is in flight; once more, a second later, to end at once"
-    );
+    let text =
+        format!("{first}: finishing what is in flight; once more, a second later, to end at once");
+    daemon.report(Severity::Info, text);
     tokio::select! {
-        ended = daemon.shut_down() => {
-            match &ended?[..] {
-                [] => tracing::info!("ended: everything acknowledged is on primary storage"),
-                dirty => tracing::info!(
-                    "ended: everything acknowledged is on primary storage or, durable, in the write log of {}; start \
-                     again to go on",
-                    dirty.join(", ")
-                ),
-            }
-            Ok(())
-        }
+        ended = daemon.shut_down() => ended,
         name = signals.again(first) => bail!("ended by {name} after {first} before everything in flight was finished"),
     }
 }

@@ -70,6 +70,18 @@ fn is_flushed(disk: &Drained) -> bool {
     matches!(disk.status, IoStatus::Ok | IoStatus::Unsupported)
 }
 
+/// What is said at the end of a daemon that ended in order; `dirty`: whose log holds what is not on primary storage.
+pub(super) fn in_order(dirty: &[String]) -> String {
+    match dirty {
+        [] => "ended: everything acknowledged is on primary storage".to_owned(),
+        dirty => format!(
+            "ended: everything acknowledged is on primary storage or, durable, in the write log of {}; start again to \
+             go on",
+            dirty.join(", ")
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

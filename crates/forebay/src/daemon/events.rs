@@ -1,11 +1,12 @@
 //! The event log: what an operator wants to know, in a ring that never grows.
 //!
 //! Shards report through a bounded channel without ever waiting; what does not fit is counted. A task
-//! of the control plane numbers the events, logs them, and keeps the last [`KEPT`].
+//! of the control plane numbers the events and keeps the last [`KEPT`]; a thread writes them to standard error. If
+//! whoever should read that does not, the thread alone waits.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -79,25 +80,47 @@ impl EventSender {
 /// The kept events.
 #[derive(Debug, Default)]
 pub struct EventLog {
-    ring: Mutex<(u64, VecDeque<EventLine>)>,
-    /// Events that were logged.
+    ring: Mutex<Ring>,
+    /// An event is kept, or there will be no more.
+    kept: Condvar,
+    /// Events that were kept and written since, or forgotten before that.
     logged: watch::Sender<u64>,
 }
 
+#[derive(Debug, Default)]
+struct Ring {
+    /// Events that were kept, and the number of the last one.
+    kept: u64,
+    number: u64,
+    lines: VecDeque<EventLine>,
+    has_ended: bool,
+}
+
 impl EventLog {
-    /// A log and the way to report to it, served by a task of the current runtime until every sender is gone.
-    pub fn start() -> (Arc<EventLog>, EventSender) {
+    /// A log and the way to report to it, served by a task of the current runtime and a thread until every sender is gone.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn start() -> std::io::Result<(Arc<EventLog>, EventSender)> {
         let (sender, mut receiver) = mpsc::channel(WAITING_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
         let log = Arc::new(EventLog::default());
-        let (kept, missed) = (log.clone(), dropped.clone());
+        let (keeper, writer, missed) = (log.clone(), log.clone(), dropped.clone());
+        let thread = std::thread::Builder::new().name("events".to_owned());
+        thread.spawn(move || writer.write(log_line))?;
         tokio::spawn(async move {
             while let Some(line) = receiver.recv().await {
                 let gap = missed.swap(0, Ordering::Relaxed);
-                kept.keep(line, gap);
+                keeper.keep(line, gap);
             }
+            keeper.ring().has_ended = true;
+            keeper.kept.notify_all();
         });
-        (log, EventSender { sender, sent: Arc::default(), dropped })
+        Ok((log, EventSender { sender, sent: Arc::default(), dropped }))
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until what was reported through `events` is logged: a second at most, since the log goes to somebody else's
@@ -110,31 +133,53 @@ impl EventLog {
 
     /// The kept events, oldest first; only those of `disk` when given.
     pub fn lines(&self, disk: Option<&str>) -> Vec<EventLine> {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = |line: &&EventLine| disk.is_none() || line.disk.as_deref() == disk;
-        ring.1.iter().filter(wanted).cloned().collect()
+        self.ring().lines.iter().filter(wanted).cloned().collect()
     }
 
-    /// Keeps a line, and only then logs it, which may take long.
+    /// Keeps a line, before which `gap` were not recorded.
     fn keep(&self, mut line: EventLine, gap: u64) {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.0 += gap + 1;
-        line.number = ring.0;
-        if ring.1.len() == KEPT {
-            ring.1.pop_front();
+        let mut ring = self.ring();
+        ring.kept += 1;
+        ring.number += gap + 1;
+        line.number = ring.number;
+        if ring.lines.len() == KEPT {
+            ring.lines.pop_front();
         }
-        ring.1.push_back(line.clone());
+        ring.lines.push_back(line);
         drop(ring);
-        if gap > 0 {
-            tracing::warn!("{gap} events were not recorded: too many at once");
+        self.kept.notify_all();
+    }
+
+    /// Writes every line that is kept, as long as any may come, with how many are missing before it. That may take
+    /// long, and lines may be forgotten meanwhile.
+    fn write(&self, mut line: impl FnMut(&EventLine, u64)) {
+        let mut last = 0;
+        loop {
+            let waits = |ring: &mut Ring| ring.number == last && !ring.has_ended;
+            let ring = self.kept.wait_while(self.ring(), waits);
+            let ring = ring.unwrap_or_else(PoisonError::into_inner);
+            let Some(index) = ring.lines.iter().position(|line| line.number > last) else { return };
+            let next = ring.lines[index].clone();
+            let logged = ring.kept - (ring.lines.len() - index - 1) as u64;
+            drop(ring);
+            line(&next, next.number - last - 1);
+            last = next.number;
+            self.logged.send_replace(logged);
         }
-        let disk = line.disk.as_deref().unwrap_or("-");
-        match line.severity {
-            Severity::Info => tracing::info!(disk, "{}", line.text),
-            Severity::Warning => tracing::warn!(disk, "{}", line.text),
-            Severity::Error => tracing::error!(disk, "{}", line.text),
-        }
-        self.logged.send_modify(|logged| *logged += 1);
+    }
+}
+
+/// To standard error, for who watches.
+fn log_line(line: &EventLine, missing: u64) {
+    if missing > 0 {
+        tracing::warn!("{missing} events were not logged: too many at once");
+    }
+    let disk = line.disk.as_deref().unwrap_or("-");
+    match line.severity {
+        Severity::Info => tracing::info!(disk, "{}", line.text),
+        Severity::Warning => tracing::warn!(disk, "{}", line.text),
+        Severity::Error => tracing::error!(disk, "{}", line.text),
     }
 }
 
@@ -166,9 +211,32 @@ mod tests {
         assert!(log.lines(Some("other")).is_empty());
     }
 
+    #[test]
+    fn lines_are_written_in_their_order_and_what_was_forgotten_meanwhile_is_counted() {
+        let log = EventLog::default();
+        log.keep(line("first"), 0);
+        log.keep(line("second"), 2);
+        let mut written = Vec::new();
+        log.write(|line, missing| {
+            written.push((line.text.clone(), missing));
+            match written.len() {
+                1 => assert_eq!(*log.logged.borrow(), 0),
+                // Whoever reads them pauses, and more come than are kept.
+                2 => (0..KEPT + 5).for_each(|i| log.keep(self::line(&i.to_string()), 0)),
+                3 => log.ring().has_ended = true,
+                _ => {}
+            }
+        });
+        assert_eq!(written.len(), KEPT + 2);
+        let [first, second, third, .., last] = &written[..] else { panic!("more than four") };
+        assert_eq!([first, second], [&("first".into(), 0), &("second".into(), 2)]);
+        assert_eq!([third, last], [&("5".into(), 5), &((KEPT + 4).to_string(), 0)]);
+        assert_eq!(*log.logged.borrow(), KEPT as u64 + 7, "nobody waits for what is forgotten");
+    }
+
     #[tokio::test]
     async fn what_was_reported_is_logged_once_it_settled() {
-        let (log, events) = EventLog::start();
+        let (log, events) = EventLog::start().unwrap();
         for round in 1..100 {
             events.report(None, Severity::Info, "x".into());
             log.settle(&events).await;

@@ -29,6 +29,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
+use super::events::{EventSender, Severity};
 use super::listener::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, ListenerState, Place};
 use super::pdu_log::PduFile;
 use super::pool::host;
@@ -202,16 +203,21 @@ impl IscsiPortal {
     }
 
     /// Accepts initiators until dropped.
-    pub async fn serve(self) {
+    pub async fn serve(self, events: EventSender) {
+        let mut is_failing = false;
         loop {
             let stream = match self.listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!("{} cannot accept: {error}", self.state.address());
+                    if !std::mem::replace(&mut is_failing, true) {
+                        let text = format!("{} cannot accept: {error}", self.state.address());
+                        events.report(None, Severity::Warning, text);
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
+            is_failing = false;
             let Some(place) = Place::take(&self.state) else {
                 turn_away(stream, &self.turning);
                 continue;

@@ -19,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use super::api::ListenerInfo;
+use super::events::{EventSender, Severity};
 use super::unix::UnixSocket;
 use crate::config::ListenerSpec;
 use crate::config::values::Address;
@@ -118,8 +119,9 @@ impl Listener {
     }
 
     /// Accepts clients until dropped; its socket file is removed then.
-    pub async fn serve(self, served: Served) {
+    pub async fn serve(self, served: Served, events: EventSender) {
         let served = Arc::new(served);
+        let mut is_failing = false;
         loop {
             let accepted = match &self.kind {
                 Kind::Unix { listener, .. } => {
@@ -128,9 +130,15 @@ impl Listener {
                 Kind::Tcp(listener) => listener.accept().await.map(|(it, _)| Stream::Tcp(it)),
             };
             match accepted {
-                Ok(stream) => self.take(stream, &served),
+                Ok(stream) => {
+                    is_failing = false;
+                    self.take(stream, &served);
+                }
                 Err(error) => {
-                    tracing::warn!("{} cannot accept: {error}", self.state.address);
+                    if !std::mem::replace(&mut is_failing, true) {
+                        let text = format!("{} cannot accept: {error}", self.state.address);
+                        events.report(None, Severity::Warning, text);
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

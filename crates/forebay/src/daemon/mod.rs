@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use forebay_io::reactor::ReactorKind;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -93,7 +93,7 @@ impl Daemon {
         };
         let (socket, control_listener) = UnixSocket::bind(&socket_path, &Access::default())
             .with_context(|| format!("'{}' has no control socket", spec.name))?;
-        let (log, events) = EventLog::start();
+        let (log, events) = EventLog::start().context("no thread for the event log")?;
         let mut pools = BTreeMap::new();
         let mut handles = open::Pools::new();
         for (path, pool) in open_pools(&spec)? {
@@ -202,9 +202,10 @@ impl Daemon {
                 exports: spec.disks.iter().map(|name| at(name).1.clone()).collect(),
                 disks: spec.disks.iter().map(|name| at(name).2.clone()).collect(),
             };
-            tasks.push(tokio::spawn(listener.serve(served)));
+            tasks.push(tokio::spawn(listener.serve(served, events.clone())));
         }
-        tasks.extend(portals.into_iter().map(|portal| tokio::spawn(portal.serve())));
+        let serve = |portal: iscsi::IscsiPortal| tokio::spawn(portal.serve(events.clone()));
+        tasks.extend(portals.into_iter().map(serve));
         let (control_end, control_ends) = oneshot::channel();
         tasks.push(serve_control(control_listener, state.clone(), control_ends)?);
         let watch =
@@ -263,12 +264,12 @@ impl Daemon {
         .await
     }
 
-    /// Ends in order: nobody new, what is in flight finishes, logs are committed, primary storage is flushed. The
-    /// names of disks whose log holds what is not on primary storage.
+    /// Ends in order: nobody new, what is in flight finishes, logs are committed, primary storage is flushed. An event
+    /// says whether a log holds what is not on primary storage.
     ///
     /// # Errors
     /// Not all of that succeeded: on which disks, and what is not safe. The daemon has ended nevertheless.
-    pub async fn shut_down(mut self) -> Result<Vec<String>> {
+    pub async fn shut_down(mut self) -> Result<()> {
         // The control socket answers until the end; only the listeners close.
         let control = self.tasks.pop();
         for task in self.tasks.drain(..) {
@@ -310,11 +311,12 @@ impl Daemon {
         for (_, (_, owner)) in std::mem::take(&mut self.pools) {
             owner.join();
         }
-        self.control.events.settle(&self.events).await;
-        match &trouble[..] {
-            [] => Ok(dirty),
-            trouble => bail!("it did not end well: {}", trouble.join("; ")),
+        if trouble.is_empty() {
+            self.report(Severity::Info, ending::in_order(&dirty));
         }
+        self.control.events.settle(&self.events).await;
+        ensure!(trouble.is_empty(), "it did not end well: {}", trouble.join("; "));
+        Ok(())
     }
 
     /// The disks of a shard took too long to end.

@@ -154,16 +154,27 @@ struct Speaker {
 impl Speaker {
     /// Serves one hypervisor after the other, until told to end.
     fn serve(self) {
+        let mut is_failing = false;
         while !self.state.is_ending.load(Ordering::SeqCst) {
             match self.state.listener.accept() {
-                Ok((stream, _)) => self.speak(stream),
+                Ok((stream, _)) => {
+                    is_failing = false;
+                    self.speak(stream);
+                }
                 Err(_) if self.state.is_ending.load(Ordering::SeqCst) => return,
                 Err(error) => {
-                    tracing::warn!("{} cannot accept: {error}", self.state.socket.path().display());
+                    if !std::mem::replace(&mut is_failing, true) {
+                        self.warn(&format_args!("cannot accept: {error}"));
+                    }
                     std::thread::sleep(ACCEPT_PAUSE);
                 }
             }
         }
+    }
+
+    fn warn(&self, what: &dyn std::fmt::Display) {
+        let text = format!("{}: {what}", self.state.socket.path().display());
+        self.events.report(Some(&self.name), Severity::Warning, text);
     }
 
     /// One session, to its end.
@@ -182,7 +193,7 @@ impl Speaker {
                 let device = device.clone();
                 *self.state.session() = Some(Session { stream, device, back: None });
             }
-            Err(error) => return tracing::warn!("a hypervisor was turned away: {error}"),
+            Err(error) => return self.warn(&format_args!("a hypervisor was turned away: {error}")),
         }
         // It may have grown since it was asked.
         self.state.tell_size(self.disk.size());

@@ -134,3 +134,28 @@ fn cache_state_tells_cached_from_uncached_bytes() {
     let extents: Vec<_> = rig.actions.extents.iter().map(|e| (e.len, e.state)).collect();
     assert_eq!(extents, [(3584, Uncached), (8192, Clean), (64 * KIB + 512 - 12288, Uncached)]);
 }
+
+#[test]
+fn a_disk_without_a_log_changes_its_mode_with_reads_under_way_and_without() {
+    let mut rig = Rig::new(config());
+    rig.expect_bytes(0, 4096, 0);
+    let set = |rig: &mut Rig, mode| {
+        rig.engine.set_mode(rig.now, mode, &mut rig.actions).expect("possible");
+        rig.run_actions();
+        assert_eq!(rig.engine.mode(), mode, "nothing is waited for");
+        assert_eq!(rig.events.last(), Some(&Event::ModeChanged { mode }));
+    };
+    rig.read(1, 8192, 4096);
+    set(&mut rig, Mode::PassThrough);
+    rig.backend.fill(0xAB);
+    rig.complete(0, IoStatus::Ok);
+    // It is swept bit by bit.
+    (0..20).for_each(|_| rig.tick(100));
+    // Nothing of before is believed any more.
+    set(&mut rig, Mode::WriteThrough);
+    rig.expect_bytes(0, 4096, 0xAB);
+    rig.expect_bytes(8192, 4096, 0xAB);
+    let hits = rig.counters().read_hits_ram;
+    rig.expect_bytes(8192, 4096, 0xAB);
+    assert!(rig.counters().read_hits_ram > hits, "it caches");
+}

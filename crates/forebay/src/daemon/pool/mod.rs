@@ -100,6 +100,8 @@ pub struct Pool {
     taken: Vec<bool>,
     /// Writing the tables failed.
     has_failed: bool,
+    /// How it failed, until that is told.
+    failure: Option<String>,
 }
 
 /// A pool that the control plane and its owner thread share.
@@ -138,7 +140,7 @@ impl Pool {
         };
         let disks = forebay_core::pool::DISKS_MAX.into();
         let (next_ordinals, taken) = (vec![0; disks], vec![false; disks]);
-        Ok(Pool { file, tables, next_ordinals, taken, has_failed: false })
+        Ok(Pool { file, tables, next_ordinals, taken, has_failed: false, failure: None })
     }
 
     /// Opens and locks a pool that is there, to change what it says of a disk that is not served.
@@ -156,7 +158,7 @@ impl Pool {
             .with_context(|| format!("the flash {}", path.display()))?;
         let disks = forebay_core::pool::DISKS_MAX.into();
         let (next_ordinals, taken) = (vec![0; disks], vec![false; disks]);
-        Ok(Pool { file, tables, next_ordinals, taken, has_failed: false })
+        Ok(Pool { file, tables, next_ordinals, taken, has_failed: false, failure: None })
     }
 
     /// Whether I/O goes past the page cache.
@@ -265,11 +267,12 @@ impl Pool {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
-                tracing::error!(
-                    "the flash {} cannot be written: {error}; nothing more is leased from it",
-                    self.file.path().display()
-                );
-                self.has_failed = true;
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    self.failure = Some(format!(
+                        "the flash {} cannot be written: {error}; nothing more is leased from it",
+                        self.file.path().display()
+                    ));
+                }
                 None
             }
         }

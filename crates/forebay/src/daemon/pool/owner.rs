@@ -203,6 +203,10 @@ impl Owner {
                 Ok(wish) => self.carry_out(wish),
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            let failure = lock(&self.pool).failure.take();
+            if let Some(text) = failure {
+                self.events.report(None, Severity::Error, text);
+            }
         }
     }
 
