@@ -178,7 +178,7 @@ impl Directory {
     /// stays taken. `None` when no slot is occupied.
     pub fn evict(&mut self) -> Option<Evicted> {
         self.tell_hits();
-        let victim = self.policy.evict()?;
+        let victim = self.policy.evict(&self.index)?;
         let evicted = self.forget(victim.slot);
         if victim.remember {
             self.ghost.insert(evicted.block);
@@ -240,7 +240,7 @@ impl Directory {
         }
         self.assert_mask(valid);
         self.valid.set(slot, valid);
-        self.policy.on_restore(slot, referenced);
+        self.policy.on_restore(slot, block, referenced);
         self.set_referenced(slot, referenced);
         true
     }
@@ -270,7 +270,7 @@ impl Directory {
         self.index.insert(slot, block);
         self.valid.set(slot, valid);
         let remembered = self.ghost.remove(block);
-        self.policy.on_insert(slot, remembered);
+        self.policy.on_insert(slot, block, remembered);
     }
 
     /// Granules `mask` of the occupied `slot` are valid, too.
@@ -326,11 +326,12 @@ impl Directory {
     /// now on). Occupied slots become free at once, so none may be in use; taken slots stay taken.
     pub fn clear(&mut self) {
         self.tell_hits();
-        while let Some(victim) = self.policy.evict() {
+        while let Some(victim) = self.policy.evict(&self.index) {
             self.forget(victim.slot);
             self.index.release(victim.slot);
         }
         self.ghost.clear();
+        self.policy.forget();
     }
 
     /// Number of taken slots without a block. Slow.

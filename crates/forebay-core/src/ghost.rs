@@ -70,10 +70,7 @@ impl Ghost {
 
     /// The bucket of a block and its fingerprint there: distinct bits of one well-mixed hash.
     fn place_of(&self, block: BlockIndex) -> (usize, u16) {
-        let mut hash = u64::from(block.0).wrapping_add(0x9E37_79B9_7F4A_7C15);
-        hash = (hash ^ hash >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        hash = (hash ^ hash >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        hash ^= hash >> 31;
+        let hash = block.hash();
         let bucket = ((hash >> 32) * self.buckets.len() as u64) >> 32;
         (bucket as usize, (hash as u16).max(EMPTY + 1))
     }

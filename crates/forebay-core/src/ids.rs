@@ -33,6 +33,16 @@ impl Nanos {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockIndex(pub u32);
 
+impl BlockIndex {
+    /// Well-mixed bits, the same for the same block everywhere (the finalizer of SplitMix64).
+    pub fn hash(self) -> u64 {
+        let mut hash = u64::from(self.0).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        hash = (hash ^ hash >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        hash = (hash ^ hash >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        hash ^ hash >> 31
+    }
+}
+
 /// A place for one cache block in a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u32);

@@ -125,6 +125,12 @@ impl Links {
         list.len -= 1;
     }
 
+    /// The slot that is next to `slot` towards the front of its list.
+    pub fn newer(&self, slot: SlotId) -> Option<SlotId> {
+        let prev = self.nodes[slot.0 as usize].prev & NONE;
+        (prev != NONE).then_some(SlotId(prev))
+    }
+
     /// Takes the slot at the back.
     pub fn pop_back(&mut self, list: &mut List) -> Option<SlotId> {
         let slot = list.back()?;

@@ -4,6 +4,10 @@
 //! folder. Two independent sources: a simulator with 4 KiB granules in blocks of several sizes, and
 //! libCacheSim 0.3.5 with blocks of one granule.
 //!
+//! CLOCK, SIEVE, LIRS and ARC are the papers' algorithms with libCacheSim's parameters; evictions that are bounded, and
+//! that ARC learns of a block after the eviction for it, cost less than 0.01, but for one cell of ARC. W-TinyLFU's sketch
+//! hashes and ages otherwise than libCacheSim's.
+//!
 //! S3-FIFO is allowed to differ more: with an exact ghost queue ours equals libCacheSim's in all
 //! digits, but the engine's ghost is a small approximate one, which moves single figures by as much
 //! as 0.014 (the sum of all 35 by 0.02), and an eviction is bounded, which moves them by 0.0005.
@@ -24,6 +28,12 @@ const GIB: u64 = 1 << 30;
 pub const TOLERANCE: f64 = 0.0002;
 /// The same for S3-FIFO.
 const TOLERANCE_S3FIFO: f64 = 0.015;
+/// The same for CLOCK, SIEVE and LIRS.
+const TOLERANCE_CLASSIC: f64 = 0.01;
+/// The same for ARC; one cell differs by more than 0.01.
+const TOLERANCE_ARC: f64 = 0.026;
+/// The same for W-TinyLFU.
+const TOLERANCE_WTINYLFU: f64 = 0.045;
 
 /// One figure, ours beside the published one.
 pub struct Cell {
@@ -134,38 +144,70 @@ fn single_lines(folder: &Path, show: &mut impl FnMut(Cell)) -> Result<(), Error>
     Ok(())
 }
 
-/// Miss ratios of lru, fifo, s3fifo, belady at shares of 1, 5, 10, 25 and 50 % of the blocks.
+/// The policies of the tables below, in the order of their columns.
+const POLICIES: [&str; 9] =
+    ["lru", "fifo", "clock", "sieve", "s3fifo", "arc", "lirs", "wtinylfu", "belady"];
+
+/// Miss ratios of [`POLICIES`] at shares of 1, 5, 10, 25 and 50 % of the blocks.
 struct Table {
     name: &'static str,
     block: u64,
     blocks: u64,
     len_unit: u32,
-    rows: [[f64; 4]; 5],
+    rows: [[f64; POLICIES.len()]; 5],
 }
 
 #[rustfmt::skip]
 const LIBCACHESIM: [Table; 7] = [
     Table { name: "cloudPhysicsIO.vscsi.zst", block: 4096, blocks: 269_210, len_unit: 512, rows: [
-        [0.8969, 0.8977, 0.8939, 0.8646], [0.8871, 0.8873, 0.8662, 0.7703], [0.8741, 0.8729, 0.8192, 0.6761],
-        [0.7417, 0.7155, 0.6735, 0.4913], [0.4733, 0.4570, 0.4603, 0.3352]] },
+        [0.8969, 0.8977, 0.8970, 0.9032, 0.8939, 0.8979, 0.9083, 0.9075, 0.8646],
+        [0.8871, 0.8873, 0.8868, 0.8653, 0.8662, 0.8555, 0.8534, 0.8761, 0.7703],
+        [0.8741, 0.8729, 0.8729, 0.8329, 0.8192, 0.8245, 0.8145, 0.8411, 0.6761],
+        [0.7417, 0.7155, 0.7581, 0.7116, 0.6735, 0.7827, 0.6897, 0.7123, 0.4913],
+        [0.4733, 0.4570, 0.4985, 0.4446, 0.4603, 0.5251, 0.5023, 0.4520, 0.3352],
+    ] },
     Table { name: "msprod-DTRS1K.ssdsim.zst", block: 4096, blocks: 1_272_267, len_unit: 512, rows: [
-        [0.9997, 0.9997, 0.9939, 0.9717], [0.9995, 0.9996, 0.9775, 0.9131], [0.9992, 0.9993, 0.9528, 0.8413],
-        [0.9777, 0.9766, 0.8779, 0.7328], [0.9075, 0.9021, 0.7809, 0.7232]] },
+        [0.9997, 0.9997, 0.9997, 0.9996, 0.9939, 0.9996, 0.9934, 0.9942, 0.9717],
+        [0.9995, 0.9996, 0.9995, 0.9994, 0.9775, 0.9994, 0.9743, 0.9783, 0.9131],
+        [0.9992, 0.9993, 0.9992, 0.9989, 0.9528, 0.9989, 0.9469, 0.9488, 0.8413],
+        [0.9777, 0.9766, 0.9774, 0.9802, 0.8779, 0.9802, 0.8654, 0.8631, 0.7328],
+        [0.9075, 0.9021, 0.9077, 0.9101, 0.7809, 0.9077, 0.7540, 0.7553, 0.7232],
+    ] },
     Table { name: "msr-prxy_0-reads-13h.mqsim.zst", block: 4096, blocks: 20_017, len_unit: 512, rows: [
-        [0.4490, 0.4520, 0.4767, 0.3825], [0.3474, 0.3474, 0.3270, 0.3021], [0.3336, 0.3309, 0.3043, 0.2832],
-        [0.3001, 0.3000, 0.2914, 0.2806], [0.2974, 0.2976, 0.2871, 0.2806]] },
+        [0.4490, 0.4520, 0.4502, 0.4788, 0.4767, 0.4569, 0.5391, 0.5492, 0.3825],
+        [0.3474, 0.3474, 0.3476, 0.3310, 0.3270, 0.3307, 0.3655, 0.3961, 0.3021],
+        [0.3336, 0.3309, 0.3302, 0.3251, 0.3043, 0.3205, 0.3355, 0.3331, 0.2832],
+        [0.3001, 0.3000, 0.3006, 0.2912, 0.2914, 0.2947, 0.3156, 0.3013, 0.2806],
+        [0.2974, 0.2976, 0.2892, 0.2879, 0.2871, 0.2877, 0.2900, 0.2916, 0.2806],
+    ] },
     Table { name: "financial1-50k-pages.disksim.zst", block: 4096, blocks: 31_150, len_unit: 4096, rows: [
-        [0.4143, 0.4464, 0.4305, 0.3529], [0.3730, 0.3823, 0.3602, 0.2950], [0.3577, 0.3592, 0.3123, 0.2585],
-        [0.3029, 0.3264, 0.2681, 0.2381], [0.2553, 0.2718, 0.2545, 0.2381]] },
+        [0.4143, 0.4464, 0.4151, 0.4356, 0.4305, 0.4123, 0.4936, 0.6381, 0.3529],
+        [0.3730, 0.3823, 0.3736, 0.3743, 0.3602, 0.3716, 0.4022, 0.4452, 0.2950],
+        [0.3577, 0.3592, 0.3605, 0.3592, 0.3123, 0.3567, 0.3705, 0.3360, 0.2585],
+        [0.3029, 0.3264, 0.3188, 0.2789, 0.2681, 0.2738, 0.2758, 0.2941, 0.2381],
+        [0.2553, 0.2718, 0.2479, 0.2493, 0.2545, 0.2489, 0.2557, 0.2616, 0.2381],
+    ] },
     Table { name: "financial1-first10k.ssdsim.zst", block: 4096, blocks: 7_322, len_unit: 512, rows: [
-        [0.5431, 0.5706, 0.5517, 0.4119], [0.4209, 0.4395, 0.4360, 0.3757], [0.4046, 0.4140, 0.4052, 0.3595],
-        [0.3932, 0.4006, 0.3681, 0.3253], [0.3289, 0.3324, 0.3279, 0.3253]] },
+        [0.5431, 0.5706, 0.5570, 0.5922, 0.5517, 0.5281, 0.6264, 1.0000, 0.4119],
+        [0.4209, 0.4395, 0.4224, 0.4320, 0.4360, 0.4227, 0.5006, 0.6194, 0.3757],
+        [0.4046, 0.4140, 0.4071, 0.4082, 0.4052, 0.4006, 0.4472, 0.5550, 0.3595],
+        [0.3932, 0.4006, 0.3917, 0.3923, 0.3681, 0.3905, 0.3896, 0.4168, 0.3253],
+        [0.3289, 0.3324, 0.3817, 0.3800, 0.3279, 0.3763, 0.3424, 0.3535, 0.3253],
+    ] },
     Table { name: "OLTP.lis.zst", block: 512, blocks: 186_880, len_unit: 512, rows: [
-        [0.5837, 0.6341, 0.5354, 0.4024], [0.3992, 0.4340, 0.3791, 0.2736], [0.3348, 0.3666, 0.3234, 0.2379],
-        [0.2673, 0.2931, 0.2624, 0.2044], [0.2186, 0.2349, 0.2224, 0.2044]] },
+        [0.5837, 0.6341, 0.5783, 0.5971, 0.5354, 0.5460, 0.5837, 0.6311, 0.4024],
+        [0.3992, 0.4340, 0.3960, 0.4001, 0.3791, 0.3901, 0.4035, 0.4159, 0.2736],
+        [0.3348, 0.3666, 0.3314, 0.3334, 0.3234, 0.3273, 0.3434, 0.3619, 0.2379],
+        [0.2673, 0.2931, 0.2640, 0.2628, 0.2624, 0.2626, 0.2765, 0.2925, 0.2044],
+        [0.2186, 0.2349, 0.2181, 0.2199, 0.2224, 0.2189, 0.2311, 0.2385, 0.2044],
+    ] },
     Table { name: "P3.lis.zst", block: 512, blocks: 762_543, len_unit: 512, rows: [
-        [0.9841, 0.9840, 0.9579, 0.8931], [0.9567, 0.9542, 0.8093, 0.6412], [0.8319, 0.8237, 0.6608, 0.4479],
-        [0.4233, 0.4718, 0.4128, 0.2664], [0.2549, 0.2748, 0.2542, 0.1949]] },
+        [0.9841, 0.9840, 0.9840, 0.9714, 0.9579, 0.9617, 0.9596, 0.9562, 0.8931],
+        [0.9567, 0.9542, 0.9560, 0.8799, 0.8093, 0.8243, 0.8088, 0.8095, 0.6412],
+        [0.8319, 0.8237, 0.8086, 0.7517, 0.6608, 0.6774, 0.6414, 0.7001, 0.4479],
+        [0.4233, 0.4718, 0.4110, 0.4726, 0.4128, 0.4152, 0.4138, 0.4605, 0.2664],
+        [0.2549, 0.2748, 0.2489, 0.2422, 0.2542, 0.2476, 0.2393, 0.2433, 0.1949],
+    ] },
 ];
 
 fn libcachesim(folder: &Path, show: &mut impl FnMut(Cell)) -> Result<(), Error> {
@@ -173,10 +215,20 @@ fn libcachesim(folder: &Path, show: &mut impl FnMut(Cell)) -> Result<(), Error> 
         let options = Options { len_unit: Some(len_unit), ..Options::default() };
         let records = read(folder, name, options)?;
         for (percent, row) in [1, 5, 10, 25, 50].into_iter().zip(rows) {
-            for (policy, expect) in ["lru", "fifo", "s3fifo", "belady"].into_iter().zip(row) {
+            for (policy, expect) in POLICIES.into_iter().zip(row) {
+                if expect == 1.0 {
+                    // A window of no slot, into which nothing fits.
+                    continue;
+                }
                 let cache = blocks * percent / 100 * block;
                 let found = run(&records, cache, block, policy).2;
-                let tolerance = if policy == "s3fifo" { TOLERANCE_S3FIFO } else { TOLERANCE };
+                let tolerance = match policy {
+                    "lru" | "fifo" | "belady" => TOLERANCE,
+                    "s3fifo" => TOLERANCE_S3FIFO,
+                    "arc" => TOLERANCE_ARC,
+                    "wtinylfu" => TOLERANCE_WTINYLFU,
+                    _ => TOLERANCE_CLASSIC,
+                };
                 show(Cell {
                     what: format!("{name} {percent} % {policy} misses"),
                     expect,

@@ -6,7 +6,8 @@
 
 use std::collections::{BinaryHeap, HashMap};
 
-use forebay_core::ids::SlotId;
+use forebay_core::ids::{BlockIndex, SlotId};
+use forebay_core::index::Index;
 use forebay_core::policy::{Policy, Victim};
 
 /// The position of a next use that does not come.
@@ -65,7 +66,7 @@ impl Belady {
 }
 
 impl Policy for Belady {
-    fn on_insert(&mut self, slot: SlotId, _remembered: bool) {
+    fn on_insert(&mut self, slot: SlotId, _block: BlockIndex, _remembered: bool) {
         self.len += 1;
         self.on_use(slot);
     }
@@ -85,7 +86,7 @@ impl Policy for Belady {
         self.set(to, due);
     }
 
-    fn evict(&mut self) -> Option<Victim> {
+    fn evict(&mut self, _index: &Index) -> Option<Victim> {
         loop {
             let (due, slot) = self.farthest.pop()?;
             if self.due[slot as usize] == Some(due) {
@@ -113,7 +114,14 @@ impl Policy for Belady {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::index::Density;
+
     use super::*;
+
+    /// An index that no policy of these tests looks at.
+    fn no_index() -> Index {
+        Index::new(1, Density::Compact)
+    }
 
     /// Misses of the optimum, found by trying every victim.
     fn misses_min(blocks: &[u32], slots: usize, cached: &[u32]) -> u32 {
@@ -134,6 +142,7 @@ mod tests {
 
     fn misses(blocks: &[u32], slots: u32) -> u32 {
         let mut policy = Belady::new(slots, next_uses(blocks));
+        let index = no_index();
         let mut held: HashMap<u32, SlotId> = HashMap::new();
         let mut misses = 0;
         for &block in blocks {
@@ -143,10 +152,10 @@ mod tests {
             }
             misses += 1;
             let free = SlotId(policy.len());
-            let slot = if policy.len() < slots { free } else { policy.evict().unwrap().slot };
+            let slot = if policy.len() < slots { free } else { policy.evict(&index).unwrap().slot };
             held.retain(|_, s| *s != slot);
             held.insert(block, slot);
-            policy.on_insert(slot, false);
+            policy.on_insert(slot, BlockIndex(block), false);
             policy.check_invariants();
         }
         misses
@@ -173,10 +182,11 @@ mod tests {
     fn hits_do_not_grow_its_memory() {
         let blocks = vec![7; 10_000];
         let mut policy = Belady::new(2, next_uses(&blocks));
-        policy.on_insert(SlotId(0), false);
+        let index = no_index();
+        policy.on_insert(SlotId(0), BlockIndex(7), false);
         (1..blocks.len()).for_each(|_| policy.on_hit(SlotId(0)));
         assert!(policy.farthest.len() <= 9);
-        assert_eq!(policy.evict().map(|victim| victim.slot), Some(SlotId(0)));
-        assert_eq!(policy.evict(), None);
+        assert_eq!(policy.evict(&index).map(|victim| victim.slot), Some(SlotId(0)));
+        assert_eq!(policy.evict(&index), None);
     }
 }

@@ -1,7 +1,8 @@
 //! First in, first out: a hit changes nothing.
 
 use super::{Policy, Victim};
-use crate::ids::SlotId;
+use crate::ids::{BlockIndex, SlotId};
+use crate::index::Index;
 use crate::list::{Links, List};
 
 /// One queue; the oldest block leaves.
@@ -19,11 +20,11 @@ impl Fifo {
 }
 
 impl Policy for Fifo {
-    fn on_insert(&mut self, slot: SlotId, _remembered: bool) {
+    fn on_insert(&mut self, slot: SlotId, _block: BlockIndex, _remembered: bool) {
         self.links.push_front(&mut self.queue, slot);
     }
 
-    fn on_restore(&mut self, slot: SlotId, _referenced: bool) {
+    fn on_restore(&mut self, slot: SlotId, _block: BlockIndex, _referenced: bool) {
         self.links.push_back(&mut self.queue, slot);
     }
 
@@ -37,7 +38,7 @@ impl Policy for Fifo {
         self.links.replace(&mut self.queue, from, to);
     }
 
-    fn evict(&mut self) -> Option<Victim> {
+    fn evict(&mut self, _index: &Index) -> Option<Victim> {
         self.links.pop_back(&mut self.queue).map(|slot| Victim { slot, remember: true })
     }
 

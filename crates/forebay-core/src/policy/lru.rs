@@ -1,7 +1,8 @@
 //! Least recently used: a hit moves the block to the front.
 
 use super::{Policy, Victim};
-use crate::ids::SlotId;
+use crate::ids::{BlockIndex, SlotId};
+use crate::index::Index;
 use crate::list::{Links, List};
 
 /// One queue; the block that was not used for the longest time leaves.
@@ -19,11 +20,11 @@ impl Lru {
 }
 
 impl Policy for Lru {
-    fn on_insert(&mut self, slot: SlotId, _remembered: bool) {
+    fn on_insert(&mut self, slot: SlotId, _block: BlockIndex, _remembered: bool) {
         self.links.push_front(&mut self.queue, slot);
     }
 
-    fn on_restore(&mut self, slot: SlotId, _referenced: bool) {
+    fn on_restore(&mut self, slot: SlotId, _block: BlockIndex, _referenced: bool) {
         self.links.push_back(&mut self.queue, slot);
     }
 
@@ -39,7 +40,7 @@ impl Policy for Lru {
         self.links.replace(&mut self.queue, from, to);
     }
 
-    fn evict(&mut self) -> Option<Victim> {
+    fn evict(&mut self, _index: &Index) -> Option<Victim> {
         self.links.pop_back(&mut self.queue).map(|slot| Victim { slot, remember: true })
     }
 

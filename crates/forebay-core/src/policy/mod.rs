@@ -4,35 +4,54 @@
 //! alike. A policy orders the occupied slots of one tier; it knows neither bytes nor I/O. Its
 //! memory is allocated when it is made.
 //!
+//! Every one is allocated when it is made and takes nothing per request. ARC, LIRS and W-TinyLFU remember more of what
+//! left than the budget of 24 bytes a slot allows (their headers have the figures): they are for simulation, beside
+//! which the engine's own are judged.
+//!
 //! A new policy is a file with a type that implements [`Policy`], a variant of [`PolicyKind`], and
 //! a line in [`PolicyKind::ALL`] and in [`PolicyKind::build`].
 
+mod arc;
+mod clock;
 mod fifo;
+mod lirs;
 mod lru;
 mod s3fifo;
+mod sieve;
+mod wtinylfu;
 
 use std::fmt;
 use std::str::FromStr;
 
+pub use arc::Arc;
+pub use clock::Clock;
 pub use fifo::Fifo;
+pub use lirs::Lirs;
 pub use lru::Lru;
 pub use s3fifo::S3Fifo;
+pub use sieve::Sieve;
+pub use wtinylfu::WTinyLfu;
 
-use crate::ids::SlotId;
+use crate::ids::{BlockIndex, SlotId};
+use crate::index::Index;
 use crate::list::Links;
 
-/// Orders the occupied slots of one tier. Slots are numbered from 0 to the capacity given when the
-/// policy was made.
-pub trait Policy: fmt::Debug + Send {
-    /// `slot` was filled with a block. `remembered` tells that the tier's ghost memory knows the
-    /// block: it left, or was refused, not long ago.
-    fn on_insert(&mut self, slot: SlotId, remembered: bool);
+/// Blocks that one eviction spares at most, in policies that spare what was used.
+const LOOKS_MAX: u32 = 256;
 
-    /// `slot` has the block that it had before a restart, used longer ago than all that are here; `referenced`
+/// Orders the occupied slots of one tier. Slots are numbered from 0 to the capacity given when the
+/// policy was made. Most policies order slots whatever is in them; those that count uses of blocks, or
+/// have ghosts of their own, are told the block when it comes, and look it up in the tier's index when it goes.
+pub trait Policy: fmt::Debug + Send {
+    /// `slot` was filled with `block`. `remembered` tells that the tier's ghost memory knows the
+    /// block: it left, or was refused, not long ago.
+    fn on_insert(&mut self, slot: SlotId, block: BlockIndex, remembered: bool);
+
+    /// `slot` has the `block` that it had before a restart, used longer ago than all that are here; `referenced`
     /// tells that it was used since it came.
-    fn on_restore(&mut self, slot: SlotId, referenced: bool) {
+    fn on_restore(&mut self, slot: SlotId, block: BlockIndex, referenced: bool) {
         let _ = referenced;
-        self.on_insert(slot, false);
+        self.on_insert(slot, block, false);
     }
 
     /// The block in `slot` was used.
@@ -44,8 +63,11 @@ pub trait Policy: fmt::Debug + Send {
     /// The block in `from` lies in `to` from now on; its place in the order stays.
     fn on_move(&mut self, from: SlotId, to: SlotId);
 
-    /// Chooses the block to drop and forgets it; `None` when no slot is occupied.
-    fn evict(&mut self) -> Option<Victim>;
+    /// Chooses the block to drop, which `index` still has, and forgets it; `None` when no slot is occupied.
+    fn evict(&mut self, index: &Index) -> Option<Victim>;
+
+    /// Forgets whatever it knows of blocks that are in no slot.
+    fn forget(&mut self) {}
 
     /// Number of slots that it orders.
     fn len(&self) -> u32;
@@ -78,30 +100,58 @@ pub enum PolicyKind {
     Fifo,
     /// Least recently used.
     Lru,
+    /// Second chance (Corbató, 1968).
+    Clock,
+    /// A hand that leaves what was used where it is (Zhang et al., NSDI '24).
+    Sieve,
     /// Three static queues (Yang et al., SOSP '23).
     S3Fifo,
+    /// Recent and frequent blocks, balanced by their ghosts (Megiddo and Modha, FAST '03).
+    Arc,
+    /// By the time between a block's last two uses (Jiang and Zhang, SIGMETRICS '02).
+    Lirs,
+    /// A window, and behind it whoever was used more often (Einziger et al., TOS 2017).
+    WTinyLfu,
 }
 
 impl PolicyKind {
     /// All policies with their names, for parsing and help.
-    pub const ALL: [(PolicyKind, &'static str); 3] =
-        [(PolicyKind::Fifo, "fifo"), (PolicyKind::Lru, "lru"), (PolicyKind::S3Fifo, "s3fifo")];
+    pub const ALL: [(PolicyKind, &'static str); 8] = [
+        (PolicyKind::Fifo, "fifo"),
+        (PolicyKind::Lru, "lru"),
+        (PolicyKind::Clock, "clock"),
+        (PolicyKind::Sieve, "sieve"),
+        (PolicyKind::S3Fifo, "s3fifo"),
+        (PolicyKind::Arc, "arc"),
+        (PolicyKind::Lirs, "lirs"),
+        (PolicyKind::WTinyLfu, "wtinylfu"),
+    ];
 
     /// A policy for `slots` slots, all of its memory allocated.
     pub fn build(self, slots: u32) -> Box<dyn Policy> {
         match self {
             PolicyKind::Fifo => Box::new(Fifo::new(slots)),
             PolicyKind::Lru => Box::new(Lru::new(slots)),
+            PolicyKind::Clock => Box::new(Clock::new(slots)),
+            PolicyKind::Sieve => Box::new(Sieve::new(slots)),
             PolicyKind::S3Fifo => Box::new(S3Fifo::new(slots)),
+            PolicyKind::Arc => Box::new(Arc::new(slots)),
+            PolicyKind::Lirs => Box::new(Lirs::new(slots)),
+            PolicyKind::WTinyLfu => Box::new(WTinyLfu::new(slots)),
         }
     }
 
     /// What [`Policy::memory_bytes`] will be for `slots` slots.
     pub fn memory_bytes_for(self, slots: u32) -> u64 {
         match self {
-            PolicyKind::Fifo | PolicyKind::Lru | PolicyKind::S3Fifo => {
-                Links::memory_bytes_for(slots)
-            }
+            PolicyKind::Fifo
+            | PolicyKind::Lru
+            | PolicyKind::Clock
+            | PolicyKind::Sieve
+            | PolicyKind::S3Fifo => Links::memory_bytes_for(slots),
+            PolicyKind::Arc => Arc::memory_bytes_for(slots),
+            PolicyKind::Lirs => Lirs::memory_bytes_for(slots),
+            PolicyKind::WTinyLfu => WTinyLfu::memory_bytes_for(slots),
         }
     }
 
@@ -110,7 +160,12 @@ impl PolicyKind {
         match self {
             PolicyKind::Fifo => "fifo",
             PolicyKind::Lru => "lru",
+            PolicyKind::Clock => "clock",
+            PolicyKind::Sieve => "sieve",
             PolicyKind::S3Fifo => "s3fifo",
+            PolicyKind::Arc => "arc",
+            PolicyKind::Lirs => "lirs",
+            PolicyKind::WTinyLfu => "wtinylfu",
         }
     }
 }
@@ -135,5 +190,7 @@ impl FromStr for PolicyKind {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

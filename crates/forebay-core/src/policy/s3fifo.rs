@@ -19,12 +19,11 @@
 //! then takes the one at hand. After a long time of hits only, every block of the main queue has
 //! been used, and the first miss would walk all of it while other disks wait.
 
-use super::{Policy, Victim};
-use crate::ids::SlotId;
+use super::{LOOKS_MAX, Policy, Victim};
+use crate::ids::{BlockIndex, SlotId};
+use crate::index::Index;
 use crate::list::{Links, List};
 
-/// Blocks that one eviction spares at most.
-const LOOKS_MAX: u32 = 256;
 /// Uses are counted up to this.
 const COUNT_MAX: u8 = 3;
 /// Uses in the small queue that take a block to the main queue.
@@ -95,14 +94,14 @@ impl S3Fifo {
 }
 
 impl Policy for S3Fifo {
-    fn on_insert(&mut self, slot: SlotId, remembered: bool) {
+    fn on_insert(&mut self, slot: SlotId, _block: BlockIndex, remembered: bool) {
         self.is_filling |= self.len() == 0;
         let to_main = remembered || self.is_filling && self.small.len() >= self.small_len;
         let queue = if to_main { &mut self.main } else { &mut self.small };
         self.links.push_front(queue, slot);
     }
 
-    fn on_restore(&mut self, slot: SlotId, referenced: bool) {
+    fn on_restore(&mut self, slot: SlotId, _block: BlockIndex, referenced: bool) {
         // Which queue it was in is not known; a scan of new blocks does not drive it out of this one.
         self.links.push_back(&mut self.main, slot);
         self.links.set_count(slot, referenced.into());
@@ -126,7 +125,7 @@ impl Policy for S3Fifo {
         links.replace(queue, from, to);
     }
 
-    fn evict(&mut self) -> Option<Victim> {
+    fn evict(&mut self, _index: &Index) -> Option<Victim> {
         self.is_filling = false;
         let mut looks = 0;
         if self.small.len() >= self.small_len

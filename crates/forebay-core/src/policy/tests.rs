@@ -4,6 +4,7 @@ use super::*;
 fn check(kind: PolicyKind, steps: &str, expect: &[u32]) {
     let slot = |text: &str| SlotId(text.parse().unwrap());
     let mut policy = kind.build(16);
+    let index = model::full_index(16);
     for step in steps.split_whitespace() {
         if let Some((from, to)) = step.split_once('>') {
             policy.on_move(slot(from), slot(to));
@@ -12,12 +13,12 @@ fn check(kind: PolicyKind, steps: &str, expect: &[u32]) {
         } else if let Some(gone) = step.strip_prefix('-') {
             policy.on_remove(slot(gone));
         } else {
-            policy.on_insert(slot(step), false);
+            policy.on_insert(slot(step), BlockIndex(slot(step).0), false);
         }
         policy.check_invariants();
     }
     assert_eq!(policy.len() as usize, expect.len(), "{kind}: {steps}");
-    let order: Vec<_> = std::iter::from_fn(|| policy.evict()).map(|v| v.slot.0).collect();
+    let order: Vec<_> = std::iter::from_fn(|| policy.evict(&index)).map(|v| v.slot.0).collect();
     assert_eq!(order, expect, "{kind}: {steps}");
     assert!(policy.is_empty());
 }
@@ -41,6 +42,29 @@ fn lru_drops_what_was_not_used_for_the_longest_time() {
 }
 
 #[test]
+fn clock_gives_what_was_used_another_round() {
+    check(PolicyKind::Clock, "3 1 2", &[3, 1, 2]);
+    check(PolicyKind::Clock, "3 1 2 +3", &[1, 2, 3]);
+    check(PolicyKind::Clock, "3 1 2 +2 +3 +3", &[1, 3, 2]);
+    check(PolicyKind::Clock, "3 1 2 +3 3>4 -1", &[2, 4]);
+}
+
+#[test]
+fn sieve_spares_what_was_used_where_it_is() {
+    check(PolicyKind::Sieve, "3 1 2", &[3, 1, 2]);
+    check(PolicyKind::Sieve, "3 1 2 +3", &[1, 2, 3]);
+    check(PolicyKind::Sieve, "3 1 2 4 +1", &[3, 2, 4, 1]);
+    check(PolicyKind::Sieve, "3 1 2 +3 3>4 -1", &[2, 4]);
+}
+
+#[test]
+fn arc_and_lirs_drop_what_was_used_once_first() {
+    check(PolicyKind::Arc, "3 1 2 +3", &[1, 2, 3]);
+    check(PolicyKind::Arc, "3 1 2 +3 +1 +3 3>4", &[2, 1, 4]);
+    check(PolicyKind::Lirs, "3 1 2 +3 3>4", &[1, 2, 4]);
+}
+
+#[test]
 fn s3fifo_keeps_what_was_used_twice() {
     check(PolicyKind::S3Fifo, "3 1 2", &[3, 1, 2]);
     check(PolicyKind::S3Fifo, "3 1 2 +3", &[3, 1, 2]);
@@ -56,5 +80,8 @@ fn every_name_parses_to_its_policy_and_others_name_the_choices() {
         assert_eq!(kind.build(100).memory_bytes() as u64, kind.memory_bytes_for(100));
     }
     let error = "mru".parse::<PolicyKind>().unwrap_err();
-    assert_eq!(error.to_string(), "unknown policy \"mru\": use one of fifo, lru, s3fifo");
+    assert_eq!(
+        error.to_string(),
+        "unknown policy \"mru\": use one of fifo, lru, clock, sieve, s3fifo, arc, lirs, wtinylfu"
+    );
 }

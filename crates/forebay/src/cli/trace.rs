@@ -171,7 +171,7 @@ pub struct SimulateArgs {
     /// Cache block, a power of two from 4KiB to 1MiB; 'forebay run' has the same default
     #[arg(long, value_name = "SIZE", default_value = "8KiB")]
     pub block_size: Size,
-    /// Eviction policy: s3fifo, lru, fifo, or belady (the offline optimum)
+    /// Eviction policy: s3fifo, lru, fifo, clock, sieve, arc, lirs, wtinylfu, or belady (the offline optimum)
     #[arg(long, value_name = "POLICY", default_value = "s3fifo")]
     pub policy: SimulatedPolicy,
     /// Byte offset of the grid of cache blocks, or auto: found from the first requests, as 'forebay run' does

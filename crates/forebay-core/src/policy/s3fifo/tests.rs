@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
+use super::super::model::full_index;
 use super::*;
 
 /// The algorithm of the paper on plain queues of (slot, count).
@@ -55,6 +56,7 @@ proptest! {
         steps in prop::collection::vec((0..8u8, 0..30u32, any::<bool>()), 0..400),
     ) {
         let mut policy = S3Fifo::new(slots);
+        let index = full_index(slots);
         let mut reference = Reference {
             small: VecDeque::new(),
             main: VecDeque::new(),
@@ -71,7 +73,7 @@ proptest! {
                     reference.main.retain(|&(s, _)| s != slot);
                 }
                 (1, _) => {
-                    prop_assert_eq!(policy.evict(), reference.evict());
+                    prop_assert_eq!(policy.evict(&index), reference.evict());
                 }
                 (3, true) => {
                     let to = (slot + 1) % slots;
@@ -85,7 +87,7 @@ proptest! {
                     reference.all().filter(|m| m.0 == slot).for_each(|m| m.1 = (m.1 + 1).min(3));
                 }
                 (_, false) => {
-                    policy.on_insert(SlotId(slot), remembered);
+                    policy.on_insert(SlotId(slot), BlockIndex(slot), remembered);
                     reference.insert(slot, remembered);
                 }
             }
@@ -98,17 +100,18 @@ proptest! {
 #[test]
 fn a_scan_does_not_flush_blocks_that_are_used_again() {
     let mut policy = S3Fifo::new(100);
+    let index = full_index(100);
     for slot in 0..100 {
-        policy.on_insert(SlotId(slot), slot < 80);
+        policy.on_insert(SlotId(slot), BlockIndex(slot), slot < 80);
     }
     for _ in 0..3 {
         (0..80).for_each(|slot| policy.on_hit(SlotId(slot)));
     }
     for _ in 0..1000 {
-        let victim = policy.evict().unwrap();
+        let victim = policy.evict(&index).unwrap();
         assert!(victim.slot.0 >= 80, "{victim:?} is a hot block");
         assert!(victim.remember);
-        policy.on_insert(victim.slot, false);
+        policy.on_insert(victim.slot, BlockIndex(0), false);
     }
 }
 
@@ -116,23 +119,25 @@ fn a_scan_does_not_flush_blocks_that_are_used_again() {
 fn one_eviction_spares_a_bounded_number_of_blocks() {
     let slots = 10 * LOOKS_MAX;
     let mut policy = S3Fifo::new(slots);
+    let index = full_index(slots);
     for slot in 0..slots {
-        policy.on_insert(SlotId(slot), true);
+        policy.on_insert(SlotId(slot), BlockIndex(slot), true);
         policy.on_hit(SlotId(slot));
     }
-    assert_eq!(policy.evict(), Some(Victim { slot: SlotId(LOOKS_MAX), remember: false }));
+    assert_eq!(policy.evict(&index), Some(Victim { slot: SlotId(LOOKS_MAX), remember: false }));
 }
 
 #[test]
 fn everything_can_be_evicted_however_often_it_was_used() {
     for slots in 1..30 {
         let mut policy = S3Fifo::new(slots);
+        let index = full_index(slots);
         for slot in 0..slots {
-            policy.on_insert(SlotId(slot), slot % 3 == 0);
+            policy.on_insert(SlotId(slot), BlockIndex(slot), slot % 3 == 0);
             (0..slot % 5).for_each(|_| policy.on_hit(SlotId(slot)));
         }
         let mut gone: Vec<_> =
-            std::iter::from_fn(|| policy.evict()).map(|victim| victim.slot.0).collect();
+            std::iter::from_fn(|| policy.evict(&index)).map(|victim| victim.slot.0).collect();
         gone.sort_unstable();
         assert_eq!(gone, (0..slots).collect::<Vec<_>>());
         assert_eq!(policy.len(), 0);
