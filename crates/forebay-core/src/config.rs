@@ -267,6 +267,8 @@ pub struct Config {
     pub write_log: Option<WriteLogConfig>,
     /// What keeps the flash tier alive over a restart; `None`: it starts empty the next time.
     pub ring: Option<RingConfig>,
+    /// Bytes for the flight recorder, the ring of the last requests; 0: none.
+    pub recorder_bytes: u64,
 }
 
 impl Config {
@@ -291,6 +293,7 @@ impl Config {
             on_timeout: OnTimeout::Fail,
             write_log: None,
             ring: None,
+            recorder_bytes: 0,
         }
     }
 

@@ -24,6 +24,7 @@ pub mod index;
 pub mod list;
 pub mod log;
 pub mod mrc;
+pub mod observer;
 mod overlap;
 pub mod policy;
 pub mod pool;

@@ -420,6 +420,22 @@ pub struct Statistics {
     pub latency: LatencyStatistics,
     /// vFRC's names.
     pub vfrc: VfrcStatistics,
+    /// The flight recorder; `None`: there is none.
+    #[serde(default)]
+    pub recorder: Option<RecorderStatistics>,
+}
+
+/// The flight recorder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecorderStatistics {
+    /// Its memory.
+    pub bytes: u64,
+    /// Requests that it has.
+    pub requests: u64,
+    /// Age of the oldest of them.
+    pub span_ns: u64,
+    /// Reads and writes that came so far.
+    pub observed: u64,
 }
 
 /// The histograms behind [`LatencyStatistics`].

@@ -1,17 +1,24 @@
 //! Nothing is allocated per request: not on hits, not on misses, not on writes.
 
+#[allow(dead_code, reason = "benchmarks want it without observers")]
 mod common;
 
-use common::{next_block, read, settle, warm_engine};
+use common::{next_block, read, settle, warm_engine_with};
 use forebay_core::action::Actions;
+use forebay_core::config::Config;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{Nanos, RequestTag};
 use forebay_core::request::{Op, Request};
 
+/// With all that observes what it is asked.
+fn observed(config: Config) -> Config {
+    Config { recorder_bytes: 64 << 10, ..config }
+}
+
 #[test]
 fn a_ram_hit_allocates_nothing() {
     let blocks = 4096;
-    let mut engine = warm_engine(blocks);
+    let mut engine = warm_engine_with(blocks, observed);
     let mut actions = Actions::with_capacity(256);
     let mut state = 1;
     let info = allocation_counter::measure(|| {
@@ -29,7 +36,7 @@ fn a_ram_hit_allocates_nothing() {
 #[test]
 fn writes_flushes_and_misses_allocate_nothing() {
     let blocks = 4096;
-    let mut engine = warm_engine(blocks);
+    let mut engine = warm_engine_with(blocks, observed);
     let mut actions = Actions::with_capacity(256);
     let mut state = 1;
     let info = allocation_counter::measure(|| {

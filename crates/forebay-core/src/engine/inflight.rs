@@ -10,6 +10,7 @@ use crate::action::{Buffer, Source};
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::{BlockIndex, Nanos, RequestTag, SlotId};
 use crate::log::index::Place;
+use crate::observer::Ticket;
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -42,6 +43,8 @@ pub(super) struct InFlight {
     pub tag: RequestTag,
     pub range: ByteRange,
     pub submitted: Nanos,
+    /// Of a guest's read or write.
+    pub ticket: Option<Ticket>,
     pub stage: Stage,
     /// I/Os under way that use its buffer or its range.
     pub outstanding: u32,

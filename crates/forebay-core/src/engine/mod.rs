@@ -66,6 +66,7 @@ use crate::config::{Config, FlushSemantics, Mode};
 use crate::deadlines::Deadlines;
 use crate::geometry::{ByteRange, COMPARE_MAX, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::ids::{IoId, Nanos, SegmentId};
+use crate::observer::Observer;
 use crate::overlap::{Access, Overlap};
 use crate::request::{Op, Request};
 use crate::sequential::SequentialStreams;
@@ -134,6 +135,7 @@ pub struct Engine {
     alignment: Option<AlignmentDetector>,
     counters: Counters,
     latencies: Latencies,
+    observer: Observer,
     /// Replies handed out since `sent`, whose latency is not counted yet.
     answered: Vec<Answered>,
     /// What every request is answered with: the disk ends, or its dirty bytes are lost.
@@ -166,6 +168,16 @@ impl Engine {
     /// The grid of cache blocks, as it lies now.
     pub fn grid(&self) -> &Grid {
         &self.grid
+    }
+
+    /// What it observed of its requests.
+    pub fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// The same, to begin anew with some of it; nothing else depends on it.
+    pub fn observer_mut(&mut self) -> &mut Observer {
+        &mut self.observer
     }
 
     /// Takes a request; it will be answered by exactly one reply, perhaps at once. An invalid
@@ -312,6 +324,7 @@ impl Engine {
         if let Some(ram) = &mut self.ram {
             ram.unpin_all();
         }
+        self.observer.sent(now);
         for Answered { submitted, of, count } in self.answered.drain(..) {
             let latency = now.since(submitted);
             match of {
@@ -449,10 +462,12 @@ impl Engine {
             }
             _ => (None, buffer),
         };
+        let ticket = self.observer.taken(now, &request);
         let key = self.requests.insert(InFlight {
             tag: request.tag,
             range: request.range,
             submitted: now,
+            ticket,
             stage: Stage::Overlap,
             outstanding: 0,
             failed: None,
@@ -626,6 +641,9 @@ impl Engine {
         assert!(!entry.answered, "one reply per request");
         entry.answered = true;
         let (tag, submitted) = (entry.tag, entry.submitted);
+        if let Some(ticket) = entry.ticket {
+            self.observer.answered(ticket);
+        }
         self.request_deadlines.remove(key);
         let is_good = status.is_ok() || status == IoStatus::Miscompare;
         match of {
@@ -673,6 +691,9 @@ impl Engine {
             let is_owner = request.outstanding > 0 || self.is_in_log(key);
             assert!(!request.answered || is_owner, "{request:?}");
         }
+        let observed = |(_, request): (_, &InFlight)| request.ticket.is_some() && !request.answered;
+        let unanswered = self.requests.iter().filter(|request| observed(*request)).count() as u64;
+        assert_eq!(self.observer.unanswered(), unanswered);
         for waiter in &self.buffer_waiters {
             assert_eq!(self.requests[*waiter].stage, Stage::Buffer);
         }

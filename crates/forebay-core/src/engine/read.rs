@@ -13,6 +13,7 @@
 use super::inflight::{IoKind, Job, ReadFor, ReadJob};
 use super::{Engine, LatencyOf};
 use crate::action::{Action, Actions, Event, IoOp, Reply, ReplyData, Source, Target};
+use crate::characteristics::Kind;
 use crate::config::Mode;
 use crate::geometry::{ByteRange, GranuleMask, REQUEST_MAX};
 use crate::ids::{BlockIndex, Nanos, SlotId};
@@ -75,6 +76,8 @@ impl Engine {
         self.counters.ram_read_bytes += range.len();
         self.counters.read_hits_ram += 1;
         self.note_answered(now, LatencyOf::Read(Source::Ram));
+        let ticket = self.observer.taken_of(now, Kind::Read, range);
+        self.observer.answered(ticket);
         let count = (actions.slices.len() - first) as u32;
         actions.list.push(Action::Reply(Reply {
             tag: request.tag,

@@ -19,6 +19,7 @@ use crate::deadlines::Deadlines;
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::ids::Nanos;
 use crate::log::index::PageGrid;
+use crate::observer::Observer;
 use crate::overlap::Overlap;
 use crate::sequential::SequentialStreams;
 use crate::stats::{Counters, Latencies};
@@ -116,6 +117,7 @@ impl Engine {
             alignment,
             counters: Counters::default(),
             latencies: Latencies::default(),
+            observer: Observer::new(config.recorder_bytes),
             answered: Vec::with_capacity(4096),
             refuses: None,
             config,

@@ -46,6 +46,7 @@ impl Engine {
             buffer_bytes: u64::from(self.buffers.pages()) * PAGE,
             buffer_bytes_free: u64::from(self.buffers.pages_free()) * PAGE,
             vfrc: self.vfrc(&ram, &flash),
+            recorder: self.observer.recorder.statistics(now),
             ram,
             flash,
             counters: self.counters,

@@ -247,6 +247,21 @@ impl Writer {
         self.put()
     }
 
+    /// Has all requests so far in the file, so that they can be read should the rest never come; as far as the format, and
+    /// what compresses it, lets a trace that is cut off be read.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn cut(&mut self) -> Result<(), Error> {
+        let out = self.out.as_write();
+        let cut = match &mut self.encoder {
+            Encoder::Fbt(encoder) => encoder.cut(out),
+            Encoder::Vscsi(_) | Encoder::VscsiCsv | Encoder::Msr | Encoder::Fio { .. } => Ok(()),
+        };
+        let cut = cut.and_then(|()| out.flush());
+        cut.map_err(|error| Error::io(format!("cannot write {}", self.name), error))
+    }
+
     /// Writes what is missing and lets the file go.
     ///
     /// # Errors

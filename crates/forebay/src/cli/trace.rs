@@ -9,11 +9,13 @@ use forebay_trace::formats::{Format, TimeUnit};
 use forebay_trace::mrc::Sample;
 use forebay_trace::simulate::SimulatedPolicy;
 
-use crate::config::values::{GridOffset, Size, Span};
+use crate::config::values::{GridOffset, Name, Size, Span};
 
 /// The commands on traces.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
+    /// Record what a running disk is asked, or what it was asked lately
+    Record(RecordArgs),
     /// Show what a cache of some size would do to a trace
     Simulate(SimulateArgs),
     /// Replay a trace on a target and measure it
@@ -48,6 +50,40 @@ pub struct TraceInput {
     /// Pass over records that make no sense instead of ending at the first
     #[arg(long, help_heading = "Trace")]
     pub skip_bad: bool,
+}
+
+/// `forebay trace record`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each disk has a flight recorder: its last reads and writes, as many as go into --recorder of 'forebay run'. --last writes
+them; without it what comes from now on is recorded, until --duration or Ctrl-C. Data are not recorded. The disk waits for
+no recording: what is written over before it is fetched is dropped, and counted.
+
+Examples:
+  forebay trace record db --last -o incident.fbt
+  forebay trace record db --duration 30m -o db.fbt
+  forebay trace record db -o db.vscsi2 --json")]
+pub struct RecordArgs {
+    /// The disk
+    pub disk: Name,
+    /// The file to write; it is replaced
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Record for this time [default: until Ctrl-C]
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<Span>,
+    /// Write what the flight recorder has by now
+    #[arg(long, conflicts_with = "duration")]
+    pub last: bool,
+    /// Format to write [default: by the file's name]
+    #[arg(long, value_name = "NAME")]
+    pub to: Option<Format>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Control socket of the daemon [default: found by the disk's name]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
 }
 
 /// `forebay trace convert`.

@@ -130,6 +130,18 @@ pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<
     Ok(found)
 }
 
+/// Finds the one disk of that name.
+///
+/// # Errors
+/// There is none, or several daemons have one.
+pub(crate) async fn find_one(disk: &Name, control: Option<&Path>) -> Result<Found> {
+    let mut found = find(Some(disk), control).await?;
+    if found.len() > 1 {
+        bail!("{} daemons serve a disk '{disk}'; say which with --control PATH", found.len());
+    }
+    Ok(found.remove(0))
+}
+
 /// The disks that the daemons of `found` refuse to serve.
 pub(crate) async fn refused(found: &[Found]) -> Vec<RefusedDisk> {
     let mut sockets: Vec<&Path> = found.iter().map(|found| found.control.as_path()).collect();

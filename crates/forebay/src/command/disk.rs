@@ -37,11 +37,7 @@ pub(crate) fn disk(command: DiskCommand) -> Result<()> {
 }
 
 async fn find(disk: &Name, common: &ControlArgs) -> Result<Found> {
-    let mut found = client::find(Some(disk), common.control.as_deref()).await?;
-    if found.len() > 1 {
-        bail!("{} daemons serve a disk '{disk}'; say which with --control PATH", found.len());
-    }
-    Ok(found.remove(0))
+    client::find_one(disk, common.control.as_deref()).await
 }
 
 async fn list(args: ListArgs) -> Result<()> {
@@ -132,6 +128,15 @@ fn describe(stats: &DiskStats) -> String {
     }
     if let Some(device) = &stats.vhost_user {
         describe_device(device, &mut text);
+    }
+    if let Some(recorder) = &engine.recorder {
+        let _ = writeln!(
+            text,
+            "  flight recorder   the last {} requests, which came in {}; {}",
+            count(recorder.requests),
+            time(recorder.span_ns),
+            rounded(recorder.bytes)
+        );
     }
     let Some(log) = &engine.log else {
         let _ = writeln!(text, "  write log         none");

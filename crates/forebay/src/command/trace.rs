@@ -2,6 +2,7 @@
 
 mod info;
 mod mrc;
+mod record;
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -37,6 +38,7 @@ const BAR_LENGTH: u64 = 40;
 /// Carries out a command on traces.
 pub(crate) fn trace(command: TraceCommand) -> Result<()> {
     match command {
+        TraceCommand::Record(args) => record::record(&args),
         TraceCommand::Simulate(args) => simulate(args),
         TraceCommand::Replay(args) => replay(args),
         TraceCommand::Convert(args) => convert(&args),

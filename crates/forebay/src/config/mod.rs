@@ -78,6 +78,9 @@ pub struct DiskOptions {
     /// Agree that a loss of power loses acknowledged and flushed writes, as deferred flushes do
     #[arg(long, help_heading = "Write-back")]
     pub accept_data_loss: bool,
+    /// Memory for the flight recorder, which has the last requests ('forebay trace record'); 0 for none [default: 8MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Disk")]
+    pub recorder: Option<Size>,
     /// Whether clients see a volatile write cache and flush it (on), or each write is durable (off) [default: on]
     #[arg(long, value_name = "on|off", help_heading = "Disk")]
     pub write_cache: Option<Switch>,
@@ -146,6 +149,8 @@ pub struct DiskSpec {
     pub bypass_sequential: Bypass,
     /// Most bytes of metadata.
     pub metadata_bytes_max: u64,
+    /// Bytes for the flight recorder; 0: none.
+    pub recorder_bytes: u64,
     /// Whether clients see a volatile write cache.
     pub write_cache: bool,
     /// Whether iSCSI initiators do, who expect none unless it was asked for.
@@ -265,6 +270,7 @@ impl DiskOptions {
                 .unwrap_or(Admission(forebay_core::config::FlashAdmission::History)),
             bypass_sequential: self.bypass_sequential.unwrap_or(Bypass(Some(4 << 20))),
             metadata_bytes_max: self.metadata_limit.map_or(1 << 30, |size| size.0),
+            recorder_bytes: self.recorder.map_or(RECORDER_BYTES, |size| size.0),
             write_cache: self.write_cache.is_none_or(|switch| switch.0),
             write_cache_of_units: self.write_cache.is_some_and(|switch| switch.0),
             read_only: self.read_only,
@@ -362,11 +368,16 @@ impl DiskSpec {
             metadata_bytes_max: self.metadata_bytes_max,
             backend_timeout: Nanos(self.backend_timeout.as_nanos() as u64),
             on_timeout: self.on_timeout.0,
+            recorder_bytes: self.recorder_bytes,
             ..Config::for_disk(backend)
         }
     }
 }
 
+/// Memory for the flight recorder unless told otherwise, and the least and the most that it can have.
+const RECORDER_BYTES: u64 = 8 << 20;
+const RECORDER_MIN: u64 = 64 << 10;
+const RECORDER_MAX: u64 = 4 << 30;
 /// Smallest write log.
 const WRITE_LOG_MIN: u64 = 4 << 20;
 
@@ -536,6 +547,15 @@ fn check_disk(disk: &DiskSpec) -> Result<(), String> {
     if ![512, 4096].contains(&disk.physical_block) {
         let block = Size(disk.physical_block);
         return Err(format!("physical-block {block} cannot work; 512B or 4KiB is allowed"));
+    }
+    let recorder = disk.recorder_bytes;
+    if recorder > 0 && !(RECORDER_MIN..=RECORDER_MAX).contains(&recorder) {
+        return Err(format!(
+            "a recorder of {} cannot work; {} to {} are allowed, or 0 for none",
+            Size(recorder),
+            Size(RECORDER_MIN),
+            Size(RECORDER_MAX)
+        ));
     }
     if disk.backend_timeout < Duration::from_millis(1) {
         return Err("backend-timeout is below 1ms".to_owned());

@@ -8,6 +8,7 @@
 //!   POST /v1/disks/NAME/…          mode?mode=M, pause, resume, detach: DiskStats; drop-cache: Dropped;
 //!                                  resize: Resized;
 //!                                  flush: {}, when primary storage is flushed (in a mode with log, at once)
+//!   GET /v1/disks/NAME/records     Records[?from=N&max=N&unanswered=true]: requests from number N on, at most RECORDS_MAX
 //!   GET /v1/events[?disk=NAME]     [EventLine]
 //! ```
 //! Errors are `{"error": "…"}` with the HTTP status.
@@ -185,6 +186,34 @@ pub struct Dropped {
     /// Bytes of a block.
     pub block_size: u64,
 }
+
+/// Requests in one [`Records`] at most.
+pub const RECORDS_MAX: u64 = 4096;
+
+/// What the flight recorder has of a disk's requests: a batch of those that follow each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Records {
+    /// The process that numbered them, from 0.
+    pub pid: u32,
+    /// Number of the first of `requests`: later than what was asked for when those before were written over.
+    pub first: u64,
+    /// Number of the oldest that is still there.
+    pub oldest: u64,
+    /// Number of the next that will come.
+    pub next: u64,
+    /// How many the recorder holds at most.
+    pub capacity: u64,
+    /// How many flushes, discards and the like came so far; they have no number.
+    pub others: u64,
+    /// The clock that `requests` have their times from.
+    pub now_ns: u64,
+    /// In the order in which they came. They end before one that has no answer yet, as long as it is one of the newer half.
+    pub requests: Vec<RecordLine>,
+}
+
+/// A request: when it came in ns, whether it is a write, its first byte, its length, ns until its answer was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordLine(pub u64, pub bool, pub u64, pub u64, pub Option<u64>);
 
 /// An answer that is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,6 +21,7 @@ use super::events::{EventLine, EventLog, EventSender, Severity};
 use super::fence::Place;
 use super::iscsi::Behind;
 use super::listener::ListenerState;
+use super::observed;
 use super::vhost_user::VhostUserState;
 use crate::shard::{DiskHandle, Drained, Gone};
 
@@ -70,6 +71,7 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks/{name}/drop-cache", post(change::drop_cache))
         .route("/v1/disks/{name}/resize", post(change::resize))
         .route("/v1/disks/{name}/detach", post(change::detach))
+        .route("/v1/disks/{name}/records", get(observed::records))
         .route("/v1/events", get(events))
         .fallback(|| async { refuse(StatusCode::NOT_FOUND, "no such path; try /v1/disks".into()) })
         .with_state(state)

@@ -35,6 +35,7 @@ pub mod events;
 pub mod fence;
 pub mod iscsi;
 pub mod listener;
+mod observed;
 mod open;
 mod pdu_log;
 pub mod place;

@@ -26,6 +26,7 @@ use std::time::Duration;
 use forebay_backends::Backend;
 use forebay_core::config::Mode;
 use forebay_core::engine::{ConfigError, Engine, Growth};
+use forebay_core::observer::Observer;
 use forebay_core::pool::DiskNumber;
 use forebay_core::status::IoStatus;
 use forebay_frontends::client::{Access, DiskId, Newcomer};
@@ -69,6 +70,8 @@ pub(crate) enum Command {
     Connect(Box<dyn Newcomer>, Box<dyn Send>),
     /// Tell how a disk is.
     Stats(u32, oneshot::Sender<DiskStats>),
+    /// Look at what a disk observed of its requests; must not take long.
+    Observe(u32, Box<dyn FnOnce(&mut Observer) + Send>),
     /// A disk's log got the segment that it asked for, or there is none.
     Leased(u32, Leased),
     /// A disk's ring is durably known not to be believed (true), or cannot be.
@@ -405,6 +408,20 @@ impl DiskHandle {
         self.sender.send(command).map_err(|_| Gone)
     }
 
+    /// Looks at what the disk observed of its requests, on its shard: `look` must not take long.
+    ///
+    /// # Errors
+    /// The shard, or the disk, has ended.
+    pub async fn observe<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut Observer) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        let (answer, receiver) = oneshot::channel();
+        let look = move |observer: &mut Observer| drop(answer.send(look(observer)));
+        self.send(Command::Observe(self.number, Box::new(look)))?;
+        receiver.await.map_err(|_| Gone)
+    }
+
     /// How the disk is.
     ///
     /// # Errors
@@ -442,6 +459,7 @@ impl std::fmt::Debug for Command {
             Command::DropCache(..) => "DropCache",
             Command::Detach(..) => "Detach",
             Command::Drain(..) => "Drain",
+            Command::Observe(..) => "Observe",
             Command::Stop => "Stop",
         })
     }

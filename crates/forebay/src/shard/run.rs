@@ -249,6 +249,11 @@ impl Shard {
                     let _ = answer.send(disk.stats(now, clients, waiting));
                 }
             }
+            Command::Observe(disk, look) => {
+                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
+                    look(disk.port.engine.observer_mut());
+                }
+            }
             Command::Leased(disk, leased) => {
                 if let Some(disk) = self.disks.0.get_mut(disk as usize) {
                     disk.leased(now, leased);

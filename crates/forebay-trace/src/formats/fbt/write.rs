@@ -35,11 +35,14 @@ impl Encoder {
         if self.block.len() == RECORDS_MAX { self.write_block(out) } else { Ok(()) }
     }
 
+    /// Writes a block of what there is, full or not.
+    pub(in crate::formats) fn cut(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        if self.block.is_empty() { Ok(()) } else { self.write_block(out) }
+    }
+
     /// Writes what is left, and the index.
     pub(in crate::formats) fn finish(&mut self, out: &mut dyn Write) -> io::Result<()> {
-        if !self.block.is_empty() {
-            self.write_block(out)?;
-        }
+        self.cut(out)?;
         self.begin(out)?;
         let mut bytes = Vec::with_capacity(INDEX_HEADER_LEN + self.index.len() * 24);
         bytes.extend(INDEX_MAGIC);

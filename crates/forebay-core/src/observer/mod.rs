@@ -1,0 +1,115 @@
+//! What a disk is asked, observed request by request, in every mode, for whoever wants to know later.
+//!
+//! ```text
+//! a read or write is taken ─► taken ─► Ticket, which the request carries ─► answered ─► sent: its latency
+//!                               └──────────► recorder.rs: a ring of the last requests ◄────────┘
+//! ```
+//! Time goes on from call to call: what is taken in a turn after answers were sent counts as taken at that time, although
+//! the turn has one time for all that it takes. So a trace of the requests says of which was outstanding when another came what was so.
+//!
+//! **Invariant:** each request that was taken has its latency once its answer is sent. What is not taken (refused at
+//! once, or busy) is not observed.
+//!
+//! No clock, no I/O, and nothing is allocated per request once as many answers were between two `sent` as ever will be.
+//! Never looks at data.
+
+mod recorder;
+
+pub use recorder::{Recorded, Recorder};
+
+use crate::characteristics::Kind;
+use crate::geometry::ByteRange;
+use crate::ids::Nanos;
+use crate::request::{Op, Request};
+
+/// Answers between two [`Observer::sent`] before lists grow.
+const ANSWERED: usize = 4096;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Observer {
+    /// The last requests.
+    pub recorder: Recorder,
+    /// Answered, and not sent yet.
+    answered: Vec<Ticket>,
+    /// Taken, and not answered.
+    unanswered: u64,
+    /// Requests that neither read nor write data.
+    others: u64,
+    /// The latest time that was told.
+    latest: Nanos,
+}
+
+/// What a request that was taken carries until it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    sequence: u64,
+    taken: Nanos,
+}
+
+impl Observer {
+    /// With a ring of so many bytes.
+    pub fn new(recorder_bytes: u64) -> Observer {
+        Observer {
+            recorder: Recorder::new(recorder_bytes),
+            answered: Vec::with_capacity(ANSWERED),
+            unanswered: 0,
+            others: 0,
+            latest: Nanos(0),
+        }
+    }
+
+    /// A request is taken; a ticket when it reads or writes.
+    #[inline]
+    pub fn taken(&mut self, now: Nanos, request: &Request) -> Option<Ticket> {
+        match request.op {
+            Op::Read { .. } => Some(self.taken_of(now, Kind::Read, request.range)),
+            Op::Write { .. } => Some(self.taken_of(now, Kind::Write, request.range)),
+            Op::CompareAndWrite { .. }
+            | Op::Flush
+            | Op::Discard { .. }
+            | Op::WriteZeroes { .. }
+            | Op::Prefetch
+            | Op::Allocation
+            | Op::CacheState => {
+                self.others += 1;
+                None
+            }
+        }
+    }
+
+    /// The same of what is known to be a read or a write.
+    #[inline]
+    pub fn taken_of(&mut self, now: Nanos, kind: Kind, range: ByteRange) -> Ticket {
+        self.latest = self.latest.max(now);
+        self.unanswered += 1;
+        let sequence = self.recorder.push(self.latest, kind, range);
+        Ticket { sequence, taken: self.latest }
+    }
+
+    /// It is answered; the answer is about to be sent.
+    #[inline]
+    pub fn answered(&mut self, ticket: Ticket) {
+        self.unanswered -= 1;
+        self.answered.push(ticket);
+    }
+
+    /// All answers so far are sent.
+    #[inline]
+    pub fn sent(&mut self, now: Nanos) {
+        self.latest = self.latest.max(now);
+        for Ticket { sequence, taken } in self.answered.drain(..) {
+            self.recorder.answer(sequence, self.latest.since(taken));
+        }
+    }
+
+    /// Requests that were taken and are not answered.
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered
+    }
+
+    /// Requests that neither read nor wrote data: flushes, discards and the like.
+    pub fn others(&self) -> u64 {
+        self.others
+    }
+}

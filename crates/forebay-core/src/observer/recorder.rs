@@ -1,0 +1,248 @@
+//! The flight recorder: a ring of the last requests, in the order in which they came.
+//!
+//! ```text
+//!   push ─► [ … oldest … | … older half … | … newer half … | newest ]  ◄─ answer: latency, in place
+//!                 ▲ written over                    ▲
+//!                 │                                 └ read: up to the first without an answer, here
+//!                 └ who reads from before it is told where it begins, and so what was dropped
+//! ```
+//! Requests are numbered from 0, for good: the number says whether a request is still there. Whoever records
+//! continuously reads on from the number where it stopped; the ring knows nothing of readers and waits for none.
+//!
+//! Memory is taken, and touched, when it is made: an entry is [`ENTRY_BYTES`].
+
+use crate::characteristics::Kind;
+use crate::geometry::{ByteRange, REQUEST_MAX};
+use crate::ids::Nanos;
+use crate::stats::RecorderStatistics;
+
+/// Bytes of an entry.
+pub const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
+/// Latency of a request that has no answer.
+const UNANSWERED: u64 = u64::MAX;
+/// Bit of an entry's length that says that it is a write.
+const WRITE: u32 = 1 << 31;
+const _: () = assert!(REQUEST_MAX < WRITE as u64 && ENTRY_BYTES == 32);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Recorder {
+    /// As many as a power of two, or none.
+    ring: Box<[Entry]>,
+    /// Number of the next request.
+    next: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    time: Nanos,
+    start: u64,
+    latency_ns: u64,
+    len_and_kind: u32,
+}
+
+/// A request, as it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// When it was taken.
+    pub time: Nanos,
+    /// What it was.
+    pub kind: Kind,
+    /// Which bytes.
+    pub range: ByteRange,
+    /// Time until its answer was sent; `None`: it was not by now.
+    pub latency: Option<Nanos>,
+}
+
+impl Recorder {
+    /// With as many entries as go into `bytes`, rounded down to a power of two; none below two.
+    pub fn new(bytes: u64) -> Recorder {
+        let entries = (bytes / ENTRY_BYTES).min(1 << 40);
+        let entries = if entries < 2 { 0 } else { 1 << entries.ilog2() };
+        let none = Entry { time: Nanos(0), start: 0, latency_ns: UNANSWERED, len_and_kind: 0 };
+        Recorder { ring: vec![none; entries].into(), next: 0 }
+    }
+
+    /// A request comes; its number.
+    #[inline]
+    pub(super) fn push(&mut self, time: Nanos, kind: Kind, range: ByteRange) -> u64 {
+        let sequence = self.next;
+        self.next += 1;
+        let at = self.place(sequence);
+        if let Some(entry) = self.ring.get_mut(at) {
+            let len = range.len() as u32;
+            let len_and_kind = if kind == Kind::Write { len | WRITE } else { len };
+            *entry = Entry { time, start: range.start, latency_ns: UNANSWERED, len_and_kind };
+        }
+        sequence
+    }
+
+    /// It was answered; nothing happens if it has been written over.
+    #[inline]
+    pub(super) fn answer(&mut self, sequence: u64, latency: Nanos) {
+        if sequence < self.oldest() {
+            return;
+        }
+        let at = self.place(sequence);
+        if let Some(entry) = self.ring.get_mut(at) {
+            entry.latency_ns = latency.0.min(UNANSWERED - 1);
+        }
+    }
+
+    #[inline]
+    fn place(&self, sequence: u64) -> usize {
+        sequence as usize & self.ring.len().wrapping_sub(1)
+    }
+
+    /// Number of the oldest request that is still there, if there is any.
+    pub fn oldest(&self) -> u64 {
+        self.next.saturating_sub(self.ring.len() as u64)
+    }
+
+    /// Number of the next request: how many came so far.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// How many it holds at most.
+    pub fn capacity(&self) -> u64 {
+        self.ring.len() as u64
+    }
+
+    /// What is shown of it, `now`; `None`: it holds nothing.
+    pub(crate) fn statistics(&self, now: Nanos) -> Option<RecorderStatistics> {
+        let oldest = self.ring.get(self.place(self.oldest()))?;
+        let span = if self.next > 0 { now.since(oldest.time) } else { Nanos(0) };
+        Some(RecorderStatistics {
+            bytes: self.capacity() * ENTRY_BYTES,
+            requests: self.next - self.oldest(),
+            span_ns: span.0,
+            observed: self.next,
+        })
+    }
+
+    /// Appends requests from number `from` on (or the oldest after it that is still there) to `into`, `max` at
+    /// most: the number of the first. Ends before one without an answer, which may come yet; but not in the older half of the
+    /// ring, nor with `unanswered`.
+    pub fn read(&self, from: u64, max: u64, unanswered: bool, into: &mut Vec<Recorded>) -> u64 {
+        let first = from.max(self.oldest()).min(self.next);
+        let newer = self.next.saturating_sub(self.capacity() / 2);
+        for sequence in first..self.next.min(first.saturating_add(max)) {
+            let Some(entry) = self.ring.get(self.place(sequence)) else { break };
+            let latency = (entry.latency_ns != UNANSWERED).then_some(Nanos(entry.latency_ns));
+            if latency.is_none() && sequence >= newer && !unanswered {
+                break;
+            }
+            into.push(entry.recorded(latency));
+        }
+        first
+    }
+}
+
+impl Entry {
+    fn recorded(&self, latency: Option<Nanos>) -> Recorded {
+        let kind = if self.len_and_kind & WRITE != 0 { Kind::Write } else { Kind::Read };
+        let range = ByteRange::at(self.start, u64::from(self.len_and_kind & !WRITE));
+        Recorded { time: self.time, kind, range, latency }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(n: u64) -> ByteRange {
+        ByteRange::at(n * 4096, 4096)
+    }
+
+    fn ring(entries: u64) -> Recorder {
+        Recorder::new(entries * ENTRY_BYTES)
+    }
+
+    fn read(recorder: &Recorder, from: u64, unanswered: bool) -> (u64, Vec<u64>) {
+        let mut into = Vec::with_capacity(100);
+        let first = recorder.read(from, 100, unanswered, &mut into);
+        (first, into.iter().map(|recorded| recorded.range.start / 4096).collect())
+    }
+
+    #[test]
+    fn what_was_written_over_is_known_to_be() {
+        let mut recorder = ring(8);
+        for n in 0..20 {
+            let sequence = recorder.push(Nanos(n * 10), Kind::Read, at(n));
+            recorder.answer(sequence, Nanos(5));
+        }
+        assert_eq!((recorder.oldest(), recorder.next(), recorder.capacity()), (12, 20, 8));
+        let statistics = RecorderStatistics { bytes: 256, requests: 8, span_ns: 80, observed: 20 };
+        assert_eq!(recorder.statistics(Nanos(200)), Some(statistics));
+        assert_eq!(read(&recorder, 0, false), (12, (12..20).collect()));
+        assert_eq!(read(&recorder, 15, false), (15, (15..20).collect()));
+        assert_eq!(read(&recorder, 20, false), (20, vec![]));
+        assert_eq!(read(&recorder, u64::MAX, true), (20, vec![]));
+        // An answer that comes too late changes nothing of who has the place now.
+        recorder.answer(7, Nanos(1_000_000));
+        let mut into = Vec::new();
+        assert_eq!(recorder.read(15, 1, false, &mut into), 15);
+        let expect =
+            Recorded { time: Nanos(150), kind: Kind::Read, range: at(15), latency: Some(Nanos(5)) };
+        assert_eq!(into, [expect]);
+    }
+
+    #[test]
+    fn who_follows_waits_for_answers_but_not_for_ever() {
+        let mut recorder = ring(8);
+        for n in 0..4 {
+            let sequence = recorder.push(Nanos(n), Kind::Write, at(n));
+            if n != 1 {
+                recorder.answer(sequence, Nanos(1));
+            }
+        }
+        assert_eq!(read(&recorder, 0, false), (0, vec![0]));
+        assert_eq!(read(&recorder, 0, true), (0, vec![0, 1, 2, 3]));
+        for n in 4..6 {
+            let sequence = recorder.push(Nanos(n), Kind::Write, at(n));
+            recorder.answer(sequence, Nanos(1));
+        }
+        assert_eq!(read(&recorder, 1, false), (1, vec![1, 2, 3, 4, 5]), "in the older half now");
+    }
+
+    #[test]
+    fn a_batch_is_no_larger_than_wanted() {
+        let mut recorder = ring(16);
+        for n in 0..10 {
+            recorder.push(Nanos(n), Kind::Read, at(n));
+        }
+        let mut into = Vec::new();
+        assert_eq!(recorder.read(3, 4, true, &mut into), 3);
+        assert_eq!(into.len(), 4);
+        assert_eq!(recorder.read(7, 0, true, &mut into), 7);
+        assert_eq!(into.len(), 4);
+        assert_eq!(recorder.read(7, u64::MAX, true, &mut into), 7);
+        assert_eq!(into.len(), 7);
+    }
+
+    #[test]
+    fn a_ring_of_nothing_counts_and_holds_nothing() {
+        for bytes in [0, 1, ENTRY_BYTES, 2 * ENTRY_BYTES - 1] {
+            let mut recorder = Recorder::new(bytes);
+            let sequence = recorder.push(Nanos(1), Kind::Read, at(0));
+            recorder.answer(sequence, Nanos(1));
+            assert_eq!((recorder.capacity(), recorder.next(), recorder.oldest()), (0, 1, 1));
+            assert_eq!(recorder.statistics(Nanos(5)), None);
+            assert_eq!(read(&recorder, 0, true), (1, vec![]));
+        }
+        assert_eq!(Recorder::new(3 * ENTRY_BYTES).capacity(), 2);
+    }
+
+    #[test]
+    fn the_longest_request_and_the_longest_latency_come_back() {
+        let mut recorder = ring(2);
+        let range = ByteRange::at((1 << 60) - REQUEST_MAX, REQUEST_MAX);
+        let sequence = recorder.push(Nanos(7), Kind::Write, range);
+        recorder.answer(sequence, Nanos::NEVER);
+        let mut into = Vec::new();
+        recorder.read(0, 1, false, &mut into);
+        let latency = Some(Nanos(u64::MAX - 1));
+        assert_eq!(into, [Recorded { time: Nanos(7), kind: Kind::Write, range, latency }]);
+    }
+}

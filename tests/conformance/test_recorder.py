@@ -1,0 +1,238 @@
+"""What a live disk was asked: its recording is what was sent, and says what it lacks."""
+import json
+import os
+import signal
+import socket
+import subprocess
+
+import nbd
+
+from bed import KIB, MIB, eventually, pattern, test
+from test_histogram import compare
+from test_write_back import attach
+
+SMALL = ["--recorder", "64KiB"]  # 2048 requests
+SMALL_REQUESTS = 2048
+BLOCK_REQUESTS = 16384  # of .fbt
+
+
+def control(bed, disk):
+    return ["--control", bed.path(disk.name + ".control")]
+
+
+class Recording:
+    """`forebay trace record` under way: what is sent from here on is in it."""
+
+    def __init__(self, bed, disk, name="out.fbt", extra=()):
+        self.path, self.bed = bed.path(name), bed
+        command = [bed.program, "trace", "record", disk.name, "-o", self.path, "--json", *extra, *control(bed, disk)]
+        self.process = bed.spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # It knows where it begins before it makes the file.
+        eventually(lambda: os.path.exists(self.path), "the recording begins")
+
+    def end(self, how=signal.SIGINT, code=0):
+        if how:
+            self.process.send_signal(how)
+        out, error = self.process.communicate(timeout=60)
+        print(out, error, flush=True)
+        assert self.process.returncode == code, error
+        return json.loads(out) if out else None, error
+
+
+def requests_of(bed, path, *more):
+    """(op, first byte, length) of a trace, in its order; the path of the same trace in MSR's format."""
+    msr = path + ".msr"
+    bed.run([bed.program, "trace", "convert", path, msr, *more])
+    with open(msr) as f:
+        fields = [line.strip().split(",") for line in f]
+    return [(field[3].lower(), int(field[4]), int(field[5])) for field in fields], msr
+
+
+def send(bed, h, count, size):
+    """Sends reads and writes, one after the other; what was sent."""
+    sent, end = [], 0
+    for n in range(count):
+        length = 512 * bed.random.choice([1, 3, 8, 8, 16, 33, 128])
+        offset = end if bed.random.random() < 0.4 else 512 * bed.random.randrange(size // 512)
+        offset = min(offset, size - length)
+        end = offset + length
+        if bed.random.random() < 0.3:
+            h.pwrite(pattern(offset, length, n), offset)
+            sent.append(("write", offset, length))
+        else:
+            h.pread(length, offset)
+            sent.append(("read", offset, length))
+        if n % 50 == 0:
+            h.flush()
+    return sent
+
+
+@test(forebay_only=True)
+def a_recording_is_what_was_sent(bed):
+    size = 16 * MIB
+    disk = bed.disk("file:" + bed.image("disk.raw", size), ram="4MiB")
+    h = attach(disk)
+    send(bed, h, 100, size)
+    recording = Recording(bed, disk)
+    sent = send(bed, h, 2000, size)
+    h.trim(64 * KIB, 0)
+    said, _ = recording.end()
+    assert (said["recorded"], said["dropped"], said["unanswered"]) == (len(sent), 0, 0), said
+    assert said["passed_over"] == 41, said
+    recorded, msr = requests_of(bed, recording.path)
+    assert recorded == sent
+    compare(bed, msr)
+    info = json.loads(bed.run([bed.program, "trace", "info", recording.path, "--json"]))
+    reads = [length for op, _, length in sent if op == "read"]
+    assert (info["reads"], info["read_bytes"]) == (len(reads), sum(reads)), info
+    histograms = json.loads(bed.run([bed.program, "trace", "histogram", recording.path, "--json"]))
+    for histogram in histograms[0]["histograms"]:
+        if histogram["name"] in ("latency of IOs in Microseconds (us)", "IO lengths of commands"):
+            assert histogram["count"] == len(sent), histogram
+
+
+@test(forebay_only=True)
+def requests_that_are_outstanding_together_are_all_recorded(bed):
+    disk = bed.disk("file:" + bed.image("disk.raw", 16 * MIB), mode="monitor", ram=None)
+    h = attach(disk)
+    recording = Recording(bed, disk)
+    waiting = set()
+    for n in range(3000):
+        waiting.add(h.aio_pread(nbd.Buffer(4096), 4096 * bed.random.randrange(4096)))
+        while len(waiting) >= 32:
+            h.poll(-1)
+            waiting = {cookie for cookie in waiting if not h.aio_command_completed(cookie)}
+    while waiting:
+        h.poll(-1)
+        waiting = {cookie for cookie in waiting if not h.aio_command_completed(cookie)}
+    said, _ = recording.end()
+    assert (said["recorded"], said["dropped"], said["unanswered"]) == (3000, 0, 0), said
+    _, msr = requests_of(bed, recording.path)
+    compare(bed, msr)
+
+
+@test(forebay_only=True)
+def the_flight_recorder_has_the_last_requests(bed):
+    size = 16 * MIB
+    disk = bed.disk("file:" + bed.image("disk.raw", size), extra=SMALL)
+    sent = send(bed, attach(disk), 3000, size)
+    out = bed.path("last.fbt")
+    said = json.loads(bed.run([bed.program, "trace", "record", "disk", "--last", "-o", out, "--json", *control(bed, disk)]))
+    assert (said["recorded"], said["dropped"]) == (SMALL_REQUESTS, 0), said
+    recorded, _ = requests_of(bed, out)
+    assert recorded == sent[-SMALL_REQUESTS:]
+    shown = disk.stats()["recorder"]
+    assert (shown["requests"], shown["observed"], shown["bytes"]) == (SMALL_REQUESTS, 3000, 64 * KIB), shown
+
+
+@test(forebay_only=True)
+def what_a_stopped_recording_misses_is_counted(bed):
+    size = 16 * MIB
+    disk = bed.disk("file:" + bed.image("disk.raw", size), extra=SMALL)
+    h = attach(disk)
+    recording = Recording(bed, disk)
+    sent = send(bed, h, 500, size)
+    recording.process.send_signal(signal.SIGSTOP)
+    sent += send(bed, h, 5000, size)
+    recording.process.send_signal(signal.SIGCONT)
+    said, _ = recording.end()
+    assert said["dropped"] > 0 and said["recorded"] + said["dropped"] == len(sent), said
+    recorded, _ = requests_of(bed, recording.path)
+    assert len(recorded) == said["recorded"] and recorded[-SMALL_REQUESTS:] == sent[-SMALL_REQUESTS:]
+
+
+def recorded_beyond_a_block(bed, disk, h):
+    """A recording that has written a block, and what was sent."""
+    recording, sent = Recording(bed, disk), []
+    for n in range(BLOCK_REQUESTS + 1000):
+        offset = 4096 * bed.random.randrange(4096)
+        h.pread(4096, offset)
+        sent.append(("read", offset, 4096))
+    eventually(lambda: os.path.getsize(recording.path) > KIB, "a block is written")
+    return recording, sent
+
+
+@test(forebay_only=True)
+def a_killed_recording_is_readable_up_to_its_last_whole_block(bed):
+    size = 16 * MIB
+    disk = bed.disk("file:" + bed.image("disk.raw", size))
+    h = attach(disk)
+    recording, sent = recorded_beyond_a_block(bed, disk, h)
+    recording.process.kill()
+    recording.process.wait()
+    result = bed.run([bed.program, "trace", "info", recording.path], code=None)
+    assert result.returncode == 1 and "cut off" in result.stderr, result.stderr
+    recorded, _ = requests_of(bed, recording.path, "--skip-bad")
+    assert recorded and len(recorded) % BLOCK_REQUESTS == 0 and recorded == sent[:len(recorded)]
+    # Nobody remembers the dead recording.
+    again = Recording(bed, disk, "again.fbt")
+    h.pread(4096, 0)
+    assert again.end()[0]["recorded"] == 1
+
+
+@test(forebay_only=True)
+def a_recording_whose_disk_ends_says_so_and_is_whole(bed):
+    disk = bed.disk("file:" + bed.image("disk.raw", 16 * MIB))
+    recording, sent = recorded_beyond_a_block(bed, disk, attach(disk))
+    disk.kill()
+    said, error = recording.end(None, code=1)
+    assert "ended early" in error and said["ended_early"], error
+    recorded, _ = requests_of(bed, recording.path)
+    assert said["recorded"] >= BLOCK_REQUESTS and recorded == sent[:said["recorded"]], said
+
+
+def ask(bed, disk, path):
+    """A raw GET on the control socket: status, body."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(30)
+        s.connect(bed.path(disk.name + ".control"))
+        s.sendall(b"GET %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path.encode())
+        answer = b""
+        while chunk := s.recv(1 << 20):
+            answer += chunk
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+@test(forebay_only=True)
+def whatever_is_asked_of_the_recorder_is_answered_and_bounded(bed):
+    size = 16 * MIB
+    disk = bed.disk("file:" + bed.image("disk.raw", size), extra=SMALL)
+    h = attach(disk)
+    send(bed, h, 3000, size)
+    path = "/v1/disks/disk/records"
+    for wrong in ("from=-1", "from=x", "from=18446744073709551616", "max=-1", "max=1e9", "unanswered=maybe", "upto=3",
+                  "from=1&from=2"):
+        status, body = ask(bed, disk, path + "?" + wrong)
+        assert status == 400 and body["error"], (wrong, status, body)
+    for strange in ("", "?max=18446744073709551615", "?from=0&max=999999999&unanswered=true"):
+        status, body = ask(bed, disk, path + strange)
+        assert (status, len(body["requests"]), body["first"]) == (200, SMALL_REQUESTS, 952), strange
+    for beyond in ("?from=18446744073709551615", "?from=3000", "?max=0"):
+        status, body = ask(bed, disk, path + beyond)
+        assert (status, body["requests"], body["next"]) == (200, [], 3000), beyond
+    assert ask(bed, disk, "/v1/disks/other/records")[0] == 404
+    h.pread(4096, 0)
+
+
+@test(forebay_only=True)
+def a_recording_that_cannot_be_says_why(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = bed.disk("file:" + image, extra=["--recorder", "0"])
+    attach(disk).pread(4096, 0)
+    assert disk.stats()["recorder"] is None
+
+    def fails(text, *words, code=1):
+        out = bed.path("none.fbt")
+        command = [bed.program, "trace", "record", *words, *control(bed, disk)]
+        result = bed.run([word.replace("OUT", out) for word in command], code=None)
+        assert result.returncode == code and text in result.stderr, (result.returncode, result.stderr)
+        assert not os.path.exists(out)
+    fails("no flight recorder", "disk", "--last", "-o", "OUT")
+    fails("no disk 'other'", "other", "-o", "OUT")
+    fails("cannot be used with", "disk", "--last", "--duration", "1s", "-o", "OUT", code=2)
+    fails("does not tell the format", "disk", "-o", "OUT.txt", code=2)
+    for wrong in ("1", "63KiB", "5GiB"):
+        result = bed.run([bed.program, "run", "file:" + image, "--nbd", "unix:" + bed.path("x.sock"), "--recorder", wrong],
+                         code=None)
+        assert result.returncode == 2 and "recorder" in result.stderr, result.stderr
