@@ -6,6 +6,7 @@
 //! Each device is counted by itself. A request is outstanding from its time until its latency has passed; where the trace does not
 //! say how long requests took, the histograms of latency and of outstanding requests stay empty.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
@@ -13,16 +14,16 @@ use std::fmt::Write as _;
 use forebay_core::characteristics::{Characteristics, Histogram, Kind, Split};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::record::{Op, Record};
 
 /// A histogram under the name that vscsiStats prints.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     /// What is counted, and of which requests.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The smallest number, if there is any.
     pub min: Option<i64>,
     /// The largest.
@@ -76,10 +77,7 @@ pub fn characterise(
         let Record { time_ns, op, offset, len, device, latency_ns } = record?;
         let counted = devices.entry(device).or_default();
         counted.answer_until(time_ns);
-        let kind = match op {
-            Op::Read => Kind::Read,
-            Op::Write => Kind::Write,
-        };
+        let kind = kind_of(op);
         let range = ByteRange::at(offset, u64::from(len));
         counted.characteristics.on_request(Nanos(time_ns), kind, range, latency_ns.is_some());
         if let Some(latency) = latency_ns {
@@ -93,7 +91,16 @@ pub fn characterise(
     Ok(devices.into_iter().map(named).collect())
 }
 
-fn named(of: &Characteristics) -> Vec<Named> {
+/// How it is counted.
+pub(crate) fn kind_of(op: Op) -> Kind {
+    match op {
+        Op::Read => Kind::Read,
+        Op::Write => Kind::Write,
+    }
+}
+
+/// The sixteen histograms under their names, in vscsiStats' order.
+pub(crate) fn named(of: &Characteristics) -> Vec<Named> {
     let split = |split: &Split, names: [&'static str; 3]| {
         [&split.all, &split.reads, &split.writes].into_iter().zip(names).map(one).collect()
     };
@@ -148,7 +155,7 @@ fn named(of: &Characteristics) -> Vec<Named> {
 
 fn one((histogram, name): (&Histogram, &'static str)) -> Named {
     Named {
-        name,
+        name: Cow::Borrowed(name),
         min: histogram.min(),
         max: histogram.max(),
         mean: histogram.mean(),

@@ -16,6 +16,8 @@ pub enum ErrorKind {
     Invalid,
     /// The target of a replay is smaller than the trace.
     TargetTooSmall,
+    /// The target of a replay holds data, or may.
+    HoldsData,
     /// The target of a replay failed.
     Target,
 }

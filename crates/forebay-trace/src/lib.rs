@@ -4,7 +4,7 @@
 //! [`formats`] turns a file into [`record::Record`]s, one at a time; [`workload`] makes records up;
 //! [`characterise`] and [`info`] tell what they are like; [`simulate`] tells what a cache would have done to them, with the engine's own
 //! eviction policies, and [`mrc`] what caches of all sizes would;
-//! [`replay`] sends them to a backend and measures it.
+//! [`replay`] sends them to a backend and measures it, and [`results`] are what it measured, as a file.
 
 pub mod belady;
 mod blocks;
@@ -15,6 +15,7 @@ pub mod info;
 pub mod mrc;
 pub mod record;
 pub mod replay;
+pub mod results;
 pub mod simulate;
 pub mod workload;
 

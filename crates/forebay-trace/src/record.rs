@@ -45,7 +45,7 @@ impl Record {
 }
 
 /// The bytes of a disk that a trace touches, gathered record by record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of reads.
     pub reads: u64,

@@ -3,37 +3,51 @@
 //! Open loop ([`Pace::Clock`]) issues every request at its own time, whether or not earlier ones have
 //! ended, as the guest did; how late it was is reported as *lag*, so that a figure is never better
 //! only because requests were held back. Closed loop ([`Pace::Closed`]) ignores the trace's time and
-//! keeps a number of requests outstanding.
+//! keeps a number of requests outstanding; or ([`Pace::Dependent`]) a request waits for those that had ended
+//! before it in the trace ([`pacing`]).
 //!
 //! ```text
-//! records ─► place (wrap, widen to logical blocks) ─► memory ─► Backend::submit ─► Done ─► histogram
+//! records ─► pacing ─► place (wrap, widen to logical blocks) ─► memory ─► Backend::submit ─► Done ─► histograms, slices
+//!                                     └─► verifier: what a read may find ◄──────────────────┘
 //! ```
 //! Several devices of a trace fall on the same addresses of the one target. Writes carry bytes that
-//! depend on the seed, the request's number and the address only. What the target held where the
-//! trace writes is lost.
+//! tell the seed, the request's number and the address ([`pattern`]). What the target held where the
+//! trace writes is lost: a target that is not known to be empty is refused without [`Settings::overwrite`].
 //!
 //! **Bounds:** at most [`Settings::in_flight_max`] requests and [`Settings::memory_bytes`] of their
 //! data are outstanding; a request that finds no room waits, and that is lag. Longer requests than
 //! [`REQUEST_MAX`] are left out and counted. A target that ends nothing for
-//! [`Settings::stall_ns_max`] is given up.
+//! [`Settings::stall_ns_max`] is given up. Verifying takes memory for what is written ([`verify`]).
 
-mod data;
+mod around;
 mod memory;
 mod outcome;
+mod pacing;
+mod passes;
+mod pattern;
 mod place;
 mod run;
+mod slices;
+mod verify;
+
+use std::ops::ControlFlow;
 
 use forebay_backends::Backend;
 use forebay_core::geometry::REQUEST_MAX;
 use forebay_core::ids::Nanos;
 use forebay_io::reactor::Reactor;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind};
 use crate::record::{Record, Summary};
-pub use outcome::{Latency, Outcome};
+pub use outcome::{EndedBy, Latency, Outcome};
+pub use passes::{duration_ns, passes};
+pub use slices::{Part, Slice};
+pub use verify::Verified;
 
 /// When requests are issued.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Pace {
     /// At the trace's own time, divided by `speed`.
     Clock {
@@ -45,6 +59,17 @@ pub enum Pace {
         /// Requests kept outstanding.
         queue_depth: u32,
     },
+    /// When those have ended that had ended before it in the trace.
+    Dependent {
+        /// The guest's own time between, divided by this; none: it has no time of its own.
+        speed: Option<f64>,
+    },
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace::Clock { speed: 1.0 }
+    }
 }
 
 /// How to replay.
@@ -62,20 +87,26 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// Give up when nothing has ended for this time.
     pub stall_ns_max: u64,
-    /// Of the bytes that writes carry.
+    /// Of the bytes that writes carry. To verify, one that the target has not seen.
     pub seed: u64,
+    /// Look at what reads bring back, and at the end at all that was written.
+    pub verify: bool,
+    /// Write to a target that holds data, or does not tell whether it does.
+    pub overwrite: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            pace: Pace::Clock { speed: 1.0 },
+            pace: Pace::default(),
             duration_ns: None,
             wrap: false,
             in_flight_max: 1024,
             memory_bytes: 64 << 20,
             stall_ns_max: 60_000_000_000,
             seed: 1,
+            verify: false,
+            overwrite: false,
         }
     }
 }
@@ -91,12 +122,14 @@ pub struct Progress {
     pub ended: u64,
     /// The trace's own time of the last request issued.
     pub trace_time_ns: u64,
+    /// The trace is over, and so many of so many bytes were looked at again.
+    pub reading_back: Option<(u64, u64)>,
 }
 
 /// Replays `records` on `target`, which it attaches to `reactor` and detaches at the end.
 ///
 /// `summary` tells of the same records beforehand (see [`Summary::of`]); `clock` is a monotonic clock;
-/// `progress` is called about ten times per second.
+/// `progress` is called about ten times per second, and may ask for an end: then nothing more is issued.
 ///
 /// # Errors
 /// The settings cannot work, the target is too small, read-only, or gave up; the trace's own. A request
@@ -108,11 +141,12 @@ pub fn replay(
     reactor: &mut Reactor,
     settings: &Settings,
     clock: &dyn Fn() -> Nanos,
-    progress: &mut dyn FnMut(&Progress),
+    progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<Outcome, Error> {
     check(summary, target, settings)?;
     let records = records.fuse();
-    run::Run::new(target, reactor, settings, clock)?.finish(records, progress)
+    let loses = (summary.writes > 0 && !settings.overwrite).then_some(summary.span_bytes);
+    run::Run::new(target, reactor, settings, clock)?.finish(records, loses, progress)
 }
 
 /// Refuses what cannot work.
@@ -133,7 +167,9 @@ fn check(summary: &Summary, target: &dyn Backend, settings: &Settings) -> Result
         return refuse(ErrorKind::Target, message);
     }
     match settings.pace {
-        Pace::Clock { speed } if !(speed.is_finite() && speed > 0.0) => {
+        Pace::Clock { speed } | Pace::Dependent { speed: Some(speed) }
+            if !(speed.is_finite() && speed > 0.0) =>
+        {
             refuse(ErrorKind::Invalid, format!("speed {speed}: use a number above 0"))
         }
         Pace::Closed { queue_depth: 0 } => {
@@ -149,7 +185,7 @@ fn check(summary: &Summary, target: &dyn Backend, settings: &Settings) -> Result
                 format!("memory of {} bytes: use {least} at least", settings.memory_bytes);
             refuse(ErrorKind::Invalid, message)
         }
-        Pace::Clock { .. } | Pace::Closed { .. } => Ok(()),
+        Pace::Clock { .. } | Pace::Closed { .. } | Pace::Dependent { .. } => Ok(()),
     }
 }
 

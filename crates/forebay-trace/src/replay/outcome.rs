@@ -1,13 +1,19 @@
 //! What a replay measured.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use super::slices::Slice;
+use super::verify::Verified;
+use crate::characterise::Named;
 
 /// Longest time that the histograms tell apart; longer ones count as this.
-const TIME_NS_MAX: u64 = 600_000_000_000;
+pub(super) const TIME_NS_MAX: u64 = 600_000_000_000;
+/// Steps of a distribution for each halving of what is left.
+const CDF_STEPS: u32 = 8;
 
 /// The distribution of a time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Number of values.
     pub count: u64,
@@ -27,8 +33,21 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
+/// What ended a replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EndedBy {
+    /// The end of the trace.
+    #[default]
+    Trace,
+    /// The time allowed.
+    Duration,
+    /// Whoever watches it.
+    Interrupt,
+}
+
 /// The result of a replay.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// From the first request to the end of the last.
     pub elapsed_ns: u64,
@@ -58,8 +77,22 @@ pub struct Outcome {
     pub too_long: u64,
     /// Most requests outstanding at a time.
     pub in_flight_max: u32,
-    /// Whether the time allowed ended it before the trace did.
-    pub is_cut_short: bool,
+    /// Sessions of the target that ended while it was replayed; what was not flushed may be lost with one.
+    pub sessions_lost: u64,
+    /// What ended it; all but the trace leave figures of fewer requests.
+    pub ended_by: EndedBy,
+    /// Length of a slice.
+    pub slice_ns: u64,
+    /// Slices of time from the first request on, without gaps.
+    pub slices: Vec<Slice>,
+    /// Latencies of reads: share that took at most so long, (ns, 0 to 1).
+    pub read_cdf: Vec<(u64, f64)>,
+    /// The same of writes.
+    pub write_cdf: Vec<(u64, f64)>,
+    /// The sixteen histograms of vscsiStats, as the target was asked and as it answered.
+    pub histograms: Vec<Named>,
+    /// What reads brought back, where that was looked at.
+    pub verified: Option<Verified>,
 }
 
 /// Counts times with three digits of precision.
@@ -73,6 +106,13 @@ impl Times {
 
     pub(super) fn record(&mut self, nanos: u64) {
         self.0.saturating_record(nanos);
+    }
+
+    /// Shares that took at most so long, finer towards the end: (ns, 0 to 1).
+    pub(super) fn cdf(&self) -> Vec<(u64, f64)> {
+        let steps = self.0.iter_quantiles(CDF_STEPS);
+        let shares = steps.map(|step| (step.value_iterated_to(), step.quantile_iterated_to()));
+        shares.collect()
     }
 
     pub(super) fn latency(&self) -> Latency {
@@ -95,24 +135,8 @@ impl Times {
 }
 
 impl Outcome {
-    /// An outcome of nothing.
-    pub(super) fn empty() -> Outcome {
-        Outcome {
-            elapsed_ns: 0,
-            trace_time_ns: 0,
-            reads: Latency::default(),
-            writes: Latency::default(),
-            read_bytes: 0,
-            written_bytes: 0,
-            iops: 0.0,
-            lag: Latency::default(),
-            errors: 0,
-            first_error: None,
-            wrapped: 0,
-            widened: 0,
-            too_long: 0,
-            in_flight_max: 0,
-            is_cut_short: false,
-        }
+    /// Whether something ended it before the trace did.
+    pub fn is_cut_short(&self) -> bool {
+        self.ended_by != EndedBy::Trace
     }
 }

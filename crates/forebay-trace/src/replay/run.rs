@@ -1,10 +1,12 @@
 //! The loop of a replay: issue what is due, wait, count what has ended.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_backends::{Backend, BackendEvent, BackendIo, Context, TokenRange};
-use forebay_core::action::{IoOp, Span};
+use forebay_core::action::{Extent, IoOp, Span};
+use forebay_core::characteristics::Characteristics;
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::{IoId, Nanos};
 use forebay_core::status::IoStatus;
@@ -12,9 +14,13 @@ use forebay_io::arena::Arena;
 use forebay_io::reactor::{ArenaId, Completion, Reactor};
 
 use super::memory::Memory;
-use super::outcome::{Outcome, Times};
+use super::outcome::{EndedBy, Outcome, Times};
+use super::pacing::{Pacing, Turn};
 use super::place::place;
-use super::{Pace, Progress, Settings, data};
+use super::slices::Slices;
+use super::verify::Verifier;
+use super::{Pace, Progress, Settings, pattern};
+use crate::characterise::{kind_of, named};
 use crate::error::{Error, ErrorKind};
 use crate::record::{Op, Record};
 
@@ -22,8 +28,8 @@ use crate::record::{Op, Record};
 const PROGRESS_NS: u64 = 100_000_000;
 /// A request that is due sooner is waited for without sleeping: a sleep may end this much late.
 const SPIN_NS: u64 = 60_000;
-/// Number of the flush at the end; requests have lower ones.
-const FLUSH: IoId = IoId(u64::MAX);
+/// Number of an I/O that nothing goes beside; requests have lower ones.
+const ALONE: IoId = IoId(1 << 32);
 
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]
@@ -33,13 +39,15 @@ struct Flight {
     range: ByteRange,
     memory: Span,
     issued: Nanos,
+    /// As [`Pacing`] knows it.
+    key: (u64, u64),
 }
 
 /// A replay on its way.
 pub(super) struct Run<'a> {
-    target: &'a mut dyn Backend,
+    pub(super) target: &'a mut dyn Backend,
     reactor: &'a mut Reactor,
-    settings: &'a Settings,
+    pub(super) settings: &'a Settings,
     clock: &'a dyn Fn() -> Nanos,
     arena: Arc<Arena>,
     arena_id: ArenaId,
@@ -49,14 +57,22 @@ pub(super) struct Run<'a> {
     /// By place; the place is the number of the I/O.
     flights: Vec<Option<Flight>>,
     vacant: Vec<u32>,
+    start: Nanos,
     issued: u64,
     ended: u64,
-    flushed: Option<IoStatus>,
+    /// How the I/O ended that nothing goes beside, and the extents that it told.
+    alone: Option<(IoStatus, Vec<Extent>)>,
     last_end: Nanos,
     write_data: Vec<u8>,
     reads: Times,
     writes: Times,
     lag: Times,
+    slices: Slices,
+    characteristics: Characteristics,
+    pacing: Pacing,
+    pub(super) verifier: Option<Verifier>,
+    /// The trace is over, and what was written is looked at: not part of the figures.
+    is_reading_back: bool,
     outcome: Outcome,
 }
 
@@ -80,9 +96,10 @@ impl<'a> Run<'a> {
             .attach(&mut context, TokenRange { base: 1 << 40 })
             .map_err(|e| Error::io("attach the target", e))?;
         let places = match settings.pace {
-            Pace::Clock { .. } => settings.in_flight_max,
+            Pace::Clock { .. } | Pace::Dependent { .. } => settings.in_flight_max,
             Pace::Closed { queue_depth } => queue_depth,
         };
+        let start = clock();
         Ok(Run {
             target,
             reactor,
@@ -95,25 +112,35 @@ impl<'a> Run<'a> {
             completions: Vec::new(),
             flights: vec![None; places as usize],
             vacant: (0..places).rev().collect(),
+            start,
             issued: 0,
             ended: 0,
-            flushed: None,
-            last_end: clock(),
+            alone: None,
+            last_end: start,
             write_data: Vec::new(),
             reads: Times::new(),
             writes: Times::new(),
             lag: Times::new(),
-            outcome: Outcome::empty(),
+            slices: Slices::new(),
+            characteristics: Characteristics::default(),
+            pacing: Pacing::new(settings.pace, start),
+            verifier: settings.verify.then(|| Verifier::new(settings.seed)),
+            is_reading_back: false,
+            outcome: Outcome::default(),
         })
     }
 
-    /// Replays everything and lets the target go.
+    /// Replays everything and lets the target go. `loses`: the end of what the trace may write to.
     pub(super) fn finish(
         mut self,
         records: impl Iterator<Item = Result<Record, Error>>,
-        progress: &mut dyn FnMut(&Progress),
+        loses: Option<u64>,
+        progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<Outcome, Error> {
-        let result = self.replay(records, progress);
+        let mut result = loses.map_or(Ok(()), |end| self.refuse_data(end));
+        if result.is_ok() {
+            result = self.replay(records, progress);
+        }
         if self.in_flight() == 0 {
             let mut context =
                 Context { now: (self.clock)(), reactor: self.reactor, events: &mut self.events };
@@ -126,25 +153,30 @@ impl<'a> Run<'a> {
     fn replay(
         &mut self,
         mut records: impl Iterator<Item = Result<Record, Error>>,
-        progress: &mut dyn FnMut(&Progress),
+        progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let start = (self.clock)();
-        let mut told = start;
         let mut next = records.next().transpose()?;
+        self.start = (self.clock)();
+        self.pacing = Pacing::new(self.settings.pace, self.start);
+        let mut told = self.start;
         loop {
             let now = (self.clock)();
-            let is_over = self.settings.duration_ns.is_some_and(|most| now.since(start).0 >= most);
-            if is_over && next.take().is_some() {
-                self.outcome.is_cut_short = true;
+            let elapsed = now.since(self.start).0;
+            if self.settings.duration_ns.is_some_and(|most| elapsed >= most) && next.is_some() {
+                next = None;
+                self.outcome.ended_by = EndedBy::Duration;
             }
-            let mut found_no_room_after = None;
+            let mut due = None;
             while let Some(record) = next {
-                let due = self.due(start, &record);
-                if due.is_some_and(|due| due > now) {
+                let turn = self.pacing.turn(&record);
+                if let Turn::At(at) = turn
+                    && at > now
+                {
+                    due = Some(at);
                     break;
                 }
-                if !self.issue(&record, due) {
-                    found_no_room_after = Some(self.ended);
+                // Without room, too, only an end helps.
+                if turn == Turn::AfterAnEnd || !self.issue(&record, turn)? {
                     break;
                 }
                 // Memory ends a request at once: its latency is not to hold the next ones.
@@ -153,67 +185,80 @@ impl<'a> Run<'a> {
             }
             if now.since(told).0 >= PROGRESS_NS {
                 told = now;
-                progress(&self.progress(start, now));
+                if progress(&self.progress(now)).is_break() && next.take().is_some() {
+                    self.outcome.ended_by = EndedBy::Interrupt;
+                }
             }
             if next.is_none() && self.in_flight() == 0 {
                 break;
             }
-            // Without room only an end helps; one that came at once, from memory, has helped already.
-            let may_issue = found_no_room_after != Some(self.ended);
-            let due = next.filter(|_| may_issue);
-            let due = due.map(|record| self.due(start, &record).unwrap_or(now));
-            self.wait(now, due)?;
+            self.wait(now, due.filter(|_| next.is_some()))?;
         }
-        self.conclude(start);
-        progress(&self.progress(start, (self.clock)()));
-        self.flush()
-    }
-
-    /// When a record is to be issued; `None`: as soon as there is room.
-    fn due(&self, start: Nanos, record: &Record) -> Option<Nanos> {
-        match self.settings.pace {
-            // Saturates for absurd times and speeds.
-            Pace::Clock { speed } => {
-                Some(start.plus(Nanos((record.time_ns as f64 / speed) as u64)))
-            }
-            Pace::Closed { .. } => None,
-        }
+        self.conclude();
+        let _ = progress(&self.progress((self.clock)()));
+        self.make_durable()?;
+        self.read_back(progress)
     }
 
     /// Issues a request; false when there is no room for it now.
-    fn issue(&mut self, record: &Record, due: Option<Nanos>) -> bool {
+    fn issue(&mut self, record: &Record, turn: Turn) -> Result<bool, Error> {
         let properties = self.target.properties();
         let Some(place) = place(record, properties.size, properties.logical_block.into()) else {
             self.outcome.too_long += 1;
-            return true;
+            return Ok(true);
         };
-        let Some(&flight) = self.vacant.last() else { return false };
-        let Some(memory) = self.memory.take(place.range.len()) else { return false };
+        let Some(&flight) = self.vacant.last() else { return Ok(false) };
+        let Some(memory) = self.memory.take(place.range.len()) else { return Ok(false) };
+        let key = self.pacing.issued(self.issued, record)?;
         self.vacant.pop();
         let (number, range) = (self.issued, place.range);
         let op = match record.op {
             Op::Read => IoOp::Read { memory },
             Op::Write => {
                 let Run { settings, write_data, arena, .. } = self;
-                data::fill(settings.seed, number, range.start, range.len(), write_data);
+                pattern::fill(settings.seed, number + 1, range.start, range.len(), write_data);
                 arena.write_at(memory.offset, write_data);
                 IoOp::Write { memory, durable: false }
             }
         };
         // Filling takes time that is not the target's.
         let issued = (self.clock)();
-        if let Some(due) = due {
+        if let Turn::At(due) = turn {
             self.lag.record(issued.since(due).0);
         }
-        self.flights[flight as usize] =
-            Some(Flight { number, op: record.op, range, memory, issued });
+        self.characteristics.on_request(issued, kind_of(record.op), range, true);
+        self.begin(flight, Flight { number, op: record.op, range, memory, issued, key }, op);
         self.issued += 1;
         self.outcome.wrapped += u64::from(place.wrapped);
         self.outcome.widened += u64::from(place.widened);
         self.outcome.trace_time_ns = self.outcome.trace_time_ns.max(record.time_ns);
         self.outcome.in_flight_max = self.outcome.in_flight_max.max(self.in_flight());
-        self.submit(IoId(flight.into()), range, op);
+        Ok(true)
+    }
+
+    /// Reads a piece of what was written, unless there is no room for it now.
+    pub(super) fn look_again(&mut self, range: ByteRange) -> bool {
+        let Some(&flight) = self.vacant.last() else { return false };
+        let Some(memory) = self.memory.take(range.len()) else { return false };
+        self.vacant.pop();
+        self.is_reading_back = true;
+        let (issued, number) = ((self.clock)(), self.issued);
+        let of = Flight { number, op: Op::Read, range, memory, issued, key: (0, number) };
+        self.begin(flight, of, IoOp::Read { memory });
+        self.count_events();
         true
+    }
+
+    /// What is in the place `flight`, which is no more vacant, begins.
+    fn begin(&mut self, flight: u32, of: Flight, op: IoOp) {
+        self.flights[flight as usize] = Some(of);
+        if let Some(verifier) = &mut self.verifier {
+            match of.op {
+                Op::Read => verifier.read_began(flight, of.range),
+                Op::Write => verifier.write_began(flight, of.range, of.number + 1),
+            }
+        }
+        self.submit(IoId(flight.into()), of.range, op);
     }
 
     fn submit(&mut self, id: IoId, range: ByteRange, op: IoOp) {
@@ -226,8 +271,38 @@ impl<'a> Run<'a> {
         self.target.submit(&mut context, io);
     }
 
-    fn in_flight(&self) -> u32 {
+    /// An I/O that nothing goes beside, to its end; `None`: the target did not end it in time.
+    pub(super) fn alone(
+        &mut self,
+        range: ByteRange,
+        op: IoOp,
+    ) -> Result<Option<(IoStatus, Vec<Extent>)>, Error> {
+        self.last_end = (self.clock)();
+        self.submit(ALONE, range, op);
+        loop {
+            self.count_events();
+            if let Some(end) = self.alone.take() {
+                return Ok(Some(end));
+            }
+            let now = (self.clock)();
+            if now.since(self.last_end).0 > self.settings.stall_ns_max {
+                return Ok(None);
+            }
+            self.wait(now, None)?;
+        }
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
         (self.flights.len() - self.vacant.len()) as u32
+    }
+
+    pub(super) fn outcome(&mut self) -> &mut Outcome {
+        &mut self.outcome
+    }
+
+    /// Waits until something ends.
+    pub(super) fn wait_for_an_end(&mut self) -> Result<(), Error> {
+        self.wait((self.clock)(), None)
     }
 
     /// Waits until something ends, the next request is due, or progress is to be told.
@@ -275,12 +350,12 @@ impl<'a> Run<'a> {
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
             match event {
-                BackendEvent::Done { id: FLUSH, status } => self.flushed = Some(status),
+                BackendEvent::Done { id: ALONE, status } => self.alone = Some((status, Vec::new())),
+                BackendEvent::Extents { extents, .. } => self.alone = Some((IoStatus::Ok, extents)),
                 BackendEvent::Done { id, status } => self.count(id, status, now),
-                // Extents are not asked for. What a lost session means for requests, their ends say.
-                BackendEvent::Extents { .. }
-                | BackendEvent::SessionLost
-                | BackendEvent::SessionRestored => {}
+                // What it means for requests, their ends say.
+                BackendEvent::SessionLost => self.outcome.sessions_lost += 1,
+                BackendEvent::SessionRestored => {}
             }
         }
         self.events = events;
@@ -288,9 +363,9 @@ impl<'a> Run<'a> {
 
     fn count(&mut self, id: IoId, status: IoStatus, now: Nanos) {
         let flight = self.flights[id.0 as usize].take().expect("the request is on its way");
+        self.verify(id.0 as u32, &flight, status);
         self.vacant.push(id.0 as u32);
         self.memory.give(flight.memory);
-        self.ended += 1;
         self.last_end = now;
         if !status.is_ok() {
             self.outcome.errors += 1;
@@ -299,57 +374,67 @@ impl<'a> Run<'a> {
                 let at = range.start;
                 format!("request {number}: {op:?} of {} bytes at {at}: {status:?}", range.len())
             });
+        }
+        if self.is_reading_back {
+            return;
+        }
+        self.ended += 1;
+        self.pacing.ended(flight.key, now);
+        let latency = now.since(flight.issued);
+        self.characteristics.on_answer(kind_of(flight.op), latency);
+        if !status.is_ok() {
             return;
         }
         let (times, bytes) = match flight.op {
             Op::Read => (&mut self.reads, &mut self.outcome.read_bytes),
             Op::Write => (&mut self.writes, &mut self.outcome.written_bytes),
         };
-        times.record(now.since(flight.issued).0);
+        times.record(latency.0);
         *bytes += flight.range.len();
+        let at = flight.issued.since(self.start).0;
+        self.slices.add(at, flight.op, flight.range.len(), latency.0);
     }
 
-    fn progress(&self, start: Nanos, now: Nanos) -> Progress {
+    fn verify(&mut self, place: u32, flight: &Flight, status: IoStatus) {
+        let Some(verifier) = &mut self.verifier else { return };
+        let Span { offset, len } = flight.memory;
+        let number = Some(flight.number).filter(|_| !self.is_reading_back);
+        match (flight.op, status.is_ok()) {
+            (Op::Write, is_done) => verifier.write_ended(place, is_done),
+            (Op::Read, false) => verifier.read_ended(place, number, None),
+            (Op::Read, true) => self.arena.look(offset, len, |bytes| {
+                verifier.read_ended(place, number, Some(bytes));
+            }),
+        }
+    }
+
+    fn progress(&self, now: Nanos) -> Progress {
         Progress {
-            elapsed_ns: now.since(start).0,
+            elapsed_ns: now.since(self.start).0,
             issued: self.issued,
             ended: self.ended,
             trace_time_ns: self.outcome.trace_time_ns,
+            reading_back: None,
         }
     }
 
-    fn conclude(&mut self, start: Nanos) {
-        let elapsed = self.last_end.since(start).0;
-        self.outcome.elapsed_ns = elapsed;
-        self.outcome.iops =
-            if elapsed == 0 { 0.0 } else { self.ended as f64 * 1e9 / elapsed as f64 };
-        self.outcome.reads = self.reads.latency();
-        self.outcome.writes = self.writes.latency();
-        self.outcome.lag = self.lag.latency();
+    fn conclude(&mut self) {
+        let elapsed = self.last_end.since(self.start).0;
+        let outcome = &mut self.outcome;
+        outcome.elapsed_ns = elapsed;
+        outcome.iops = if elapsed == 0 { 0.0 } else { self.ended as f64 * 1e9 / elapsed as f64 };
+        outcome.reads = self.reads.latency();
+        outcome.writes = self.writes.latency();
+        outcome.lag = self.lag.latency();
+        outcome.slice_ns = self.slices.width_ns();
+        outcome.slices = self.slices.told();
+        outcome.read_cdf = self.reads.cdf();
+        outcome.write_cdf = self.writes.cdf();
+        outcome.histograms = named(&self.characteristics);
     }
 
-    /// Makes what was written durable, so that nothing is left undone; not part of the figures.
-    fn flush(&mut self) -> Result<(), Error> {
-        if self.outcome.written_bytes == 0 {
-            return Ok(());
-        }
-        self.last_end = (self.clock)();
-        self.submit(FLUSH, ByteRange::at(0, 0), IoOp::Flush);
-        loop {
-            self.count_events();
-            let now = (self.clock)();
-            match self.flushed {
-                Some(status) if status.is_ok() => return Ok(()),
-                Some(status) => {
-                    let message = format!("the target failed the flush at the end: {status:?}");
-                    return Err(Error::new(ErrorKind::Target, message));
-                }
-                None if now.since(self.last_end).0 > self.settings.stall_ns_max => {
-                    let message = "the target does not end the flush at the end";
-                    return Err(Error::new(ErrorKind::Target, message));
-                }
-                None => self.wait(now, None)?,
-            }
-        }
+    /// Tells that so many of so many bytes were looked at again.
+    pub(super) fn progress_of_reading_back(&self, done: u64, all: u64) -> Progress {
+        Progress { reading_back: Some((done, all)), ..self.progress((self.clock)()) }
     }
 }

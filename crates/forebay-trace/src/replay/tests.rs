@@ -23,7 +23,9 @@ fn run(
     let summary = Summary::of(records.iter().map(|&record| Ok(record))).unwrap();
     let mut reactor = Reactor::new(256, None).unwrap();
     let records = records.iter().map(|&record| Ok(record));
-    replay(records, &summary, target, &mut reactor, settings, &clock, &mut |_| {})
+    replay(records, &summary, target, &mut reactor, settings, &clock, &mut |_| {
+        ControlFlow::Continue(())
+    })
 }
 
 fn record(time_ns: u64, op: Op, offset: u64, len: u32) -> Record {
@@ -52,7 +54,7 @@ fn every_request_of_a_workload_ends_and_is_counted() {
         assert_eq!((outcome.reads.count, outcome.writes.count), (summary.reads, summary.writes));
         assert_eq!(outcome.read_bytes, summary.read_bytes);
         assert_eq!(outcome.written_bytes, summary.written_bytes);
-        assert_eq!((outcome.errors, outcome.is_cut_short), (0, false));
+        assert_eq!((outcome.errors, outcome.is_cut_short()), (0, false));
         let timed = if pace == CLOSED { 0 } else { 2000 };
         assert_eq!(outcome.lag.count, timed);
         assert!(serde_json::to_string(&outcome).unwrap().contains("\"p99_ns\":"));
@@ -81,7 +83,7 @@ fn writes_carry_the_same_bytes_in_every_replay() {
     let contents: Vec<Vec<u8>> = ["a", "b"]
         .map(|name| {
             let path = folder.path().join(name);
-            std::fs::write(&path, vec![0; 65_536]).unwrap();
+            std::fs::File::create(&path).unwrap().set_len(65_536).unwrap();
             run(&records, &mut *target(&format!("file:{}", path.display())), &closed()).unwrap();
             std::fs::read(path).unwrap()
         })
@@ -110,7 +112,7 @@ fn the_time_allowed_cuts_a_replay_short() {
     let records: Vec<_> = (0..1000).map(|i| record(i * 1_000_000_000, Op::Read, 0, 512)).collect();
     let settings = Settings { duration_ns: Some(20_000_000), ..Settings::default() };
     let outcome = run(&records, &mut *target("mem:1MiB"), &settings).unwrap();
-    assert!(outcome.is_cut_short);
+    assert_eq!(outcome.ended_by, EndedBy::Duration);
     assert_eq!(outcome.reads.count, 1);
 }
 
@@ -176,10 +178,131 @@ fn progress_is_told_at_the_end_at_least() {
     let summary = Summary::of(records.iter().map(|&record| Ok(record))).unwrap();
     let mut reactor = Reactor::new(256, None).unwrap();
     let last = Cell::new(None);
-    let mut progress = |progress: &Progress| last.set(Some(*progress));
+    let mut progress = |progress: &Progress| {
+        last.set(Some(*progress));
+        ControlFlow::Continue(())
+    };
     let mut target = target("mem:1MiB");
     let all = records.iter().map(|&record| Ok(record));
     replay(all, &summary, &mut *target, &mut reactor, &closed(), &clock, &mut progress).unwrap();
     let last = last.get().unwrap();
     assert_eq!((last.issued, last.ended), (1, 1));
+}
+
+#[test]
+fn a_target_that_holds_data_is_refused_without_consent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    std::fs::write(&path, [vec![0; 8192], vec![1; 8192]].concat()).unwrap();
+    let uri = format!("file:{}", path.display());
+    let writes = [record(0, Op::Read, 8192, 8192), record(0, Op::Write, 0, 4096)];
+    let error = run(&writes, &mut *target(&uri), &closed()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::HoldsData);
+    assert!(error.to_string().contains("--overwrite"), "{error}");
+    // What only reads may do so.
+    run(&writes[..1], &mut *target(&uri), &closed()).unwrap();
+    assert!(std::fs::read(&path).unwrap()[..8192].iter().all(|&byte| byte == 0));
+    let settings = Settings { overwrite: true, ..closed() };
+    run(&writes, &mut *target(&uri), &settings).unwrap();
+    // A target that does not tell is none that is known to be empty.
+    let error = run(&writes, &mut *target("fault:rule=error,op=extents&inner=mem:1MiB"), &closed());
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::HoldsData);
+}
+
+/// Writes and reads of the same few places, one at a time.
+fn written_and_read() -> Vec<Record> {
+    let one = |n: u64| {
+        let op = if n % 3 == 2 { Op::Read } else { Op::Write };
+        record(n, op, n / 3 % 4 * 8192, 8192)
+    };
+    (0..60).map(one).collect()
+}
+
+fn verified(uri: &str, queue_depth: u32) -> Verified {
+    let pace = Pace::Closed { queue_depth };
+    let settings = Settings { pace, verify: true, ..closed() };
+    run(&written_and_read(), &mut *target(uri), &settings).unwrap().verified.unwrap()
+}
+
+#[test]
+fn verifying_finds_nothing_wrong_with_a_target_that_is_right() {
+    for queue_depth in [1, 8] {
+        let delays = "fault:seed=3&rule=delay,p=0.5,time=1ms&inner=mem:1MiB";
+        for uri in ["mem:1MiB", delays] {
+            let found = verified(uri, queue_depth);
+            assert_eq!((found.wrong(), found.findings.len()), (0, 0), "{uri}: {found:?}");
+            assert_eq!(found.read_back_bytes, 4 * 8192);
+            let all = 20 * 16 + 4 * 16;
+            assert!(found.checked == all || queue_depth > 1 && found.checked <= all, "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn verifying_finds_a_write_that_was_acknowledged_and_never_done() {
+    // The 38th write is one that a read comes back to before the next one, the last one is not read by the trace.
+    for (nth, at) in
+        [(38, "request 56, sector at byte 16384"), (40, "at the end, sector at byte 24576")]
+    {
+        let uri = format!("fault:rule=drop,nth={nth}&inner=mem:1MiB");
+        let records = written_and_read();
+        let settings = Settings { pace: Pace::Closed { queue_depth: 1 }, verify: true, ..closed() };
+        let outcome = run(&records[..59], &mut *target(&uri), &settings).unwrap();
+        let found = outcome.verified.unwrap();
+        assert!(found.stale >= 16 && found.wrong() == found.stale, "{found:?}");
+        assert!(found.findings[0].starts_with(at), "{found:?}");
+        assert_eq!(outcome.errors, 0);
+    }
+    // The very first: what was there before comes back.
+    let found = verified("fault:rule=drop,range=0+8KiB&inner=mem:1MiB", 1);
+    assert!(found.lost > 0 && found.stale == 0, "{found:?}");
+}
+
+#[test]
+fn an_end_may_be_asked_for_and_leaves_what_was_measured() {
+    let records: Vec<_> = (0..1000).map(|i| record(i * 1_000_000_000, Op::Read, 0, 512)).collect();
+    let summary = Summary::of(records.iter().map(|&record| Ok(record))).unwrap();
+    let mut reactor = Reactor::new(256, None).unwrap();
+    let settings = Settings::default();
+    let records = records.into_iter().map(Ok);
+    let mut stop = |_: &Progress| ControlFlow::Break(());
+    let mut target = target("mem:1MiB");
+    let outcome =
+        replay(records, &summary, &mut *target, &mut reactor, &settings, &clock, &mut stop);
+    let outcome = outcome.unwrap();
+    assert_eq!((outcome.ended_by, outcome.reads.count), (EndedBy::Interrupt, 1));
+}
+
+#[test]
+fn a_dependent_replay_keeps_as_many_outstanding_as_the_trace_had() {
+    // Two at a time: each begins when the one before the last has ended.
+    let timed = |n: u64| Record {
+        latency_ns: Some(20_000),
+        ..record(n * 10_000, Op::Read, n * 4096, 4096)
+    };
+    let records: Vec<_> = (0..100).map(timed).collect();
+    for speed in [None, Some(1.0)] {
+        let settings = Settings { pace: Pace::Dependent { speed }, ..Settings::default() };
+        let slow = "fault:rule=delay,time=100us&inner=mem:1MiB";
+        let outcome = run(&records, &mut *target(slow), &settings).unwrap();
+        assert_eq!((outcome.reads.count, outcome.in_flight_max), (100, 2));
+        assert!(outcome.elapsed_ns >= 50 * 100_000, "{}", outcome.elapsed_ns);
+    }
+    let settings = Settings { pace: Pace::Dependent { speed: None }, ..Settings::default() };
+    let error = run(&[record(0, Op::Read, 0, 512)], &mut *target("mem:1MiB"), &settings);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn slices_and_histograms_are_of_all_requests() {
+    let records: Vec<_> = (0..200).map(|n| record(n, Op::Read, n % 16 * 4096, 4096)).collect();
+    let outcome = run(&records, &mut *target("mem:1MiB"), &closed()).unwrap();
+    assert_eq!(outcome.slices.iter().map(|slice| slice.reads.count).sum::<u64>(), 200);
+    assert_eq!(outcome.histograms.len(), 16);
+    assert_eq!(outcome.histograms[0].count, 200);
+    assert!(outcome.read_cdf.is_sorted_by(|a, b| a.0 <= b.0 && a.1 <= b.1));
+    assert_eq!(outcome.read_cdf.last().unwrap().1, 1.0);
+    assert!(outcome.write_cdf.is_empty());
+    let text = serde_json::to_string(&outcome).unwrap();
+    assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
 }

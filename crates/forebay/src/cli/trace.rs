@@ -4,12 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use forebay_backends::Uri;
 use forebay_trace::formats::{Format, TimeUnit};
 use forebay_trace::mrc::Sample;
 use forebay_trace::simulate::SimulatedPolicy;
 
 use crate::config::values::{GridOffset, Name, Size, Span};
+
+mod replay;
+
+pub use replay::{How, ReplayArgs};
 
 /// The commands on traces.
 #[derive(Debug, Subcommand)]
@@ -216,45 +219,4 @@ pub struct SimulateArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// `forebay trace replay`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Replay writes to the target: what was on it is lost where the trace writes.
-
-Examples:
-  forebay trace replay vm.vscsi --target file:/tmp/scratch.raw --speed 2
-  forebay trace replay vm.vscsi --target nbd+unix:///?socket=/run/forebay/db.sock \\
-      --as-fast-as-possible --queue-depth 32 --duration 60s --json out.json")]
-pub struct ReplayArgs {
-    /// The trace.
-    #[command(flatten)]
-    pub input: TraceInput,
-    /// URI of the target, as the BACKEND of 'forebay run'
-    #[arg(long, value_name = "URI")]
-    pub target: Uri,
-    /// Speed of the replay: 1 as recorded, 2 twice as fast, 0.5 half as fast
-    #[arg(
-        long,
-        value_name = "FACTOR",
-        default_value_t = 1.0,
-        conflicts_with = "as_fast_as_possible"
-    )]
-    pub speed: f64,
-    /// Ignore the trace's timing: keep a number of I/Os outstanding
-    #[arg(long)]
-    pub as_fast_as_possible: bool,
-    /// I/Os outstanding at a time [default: 32 with --as-fast-as-possible]
-    #[arg(long, value_name = "N", requires = "as_fast_as_possible")]
-    pub queue_depth: Option<u32>,
-    /// Stop after this time
-    #[arg(long, value_name = "TIME")]
-    pub duration: Option<Span>,
-    /// Fold addresses beyond the target's end back into it
-    #[arg(long)]
-    pub wrap: bool,
-    /// Write the figures to FILE as JSON ('-': to standard output)
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
 }

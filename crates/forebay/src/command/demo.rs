@@ -12,22 +12,20 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use forebay_backends::Uri;
 use forebay_backends::size::rounded;
-use forebay_backends::{OpenOptions, Uri};
-use forebay_core::ids::Nanos;
-use forebay_io::clock;
-use forebay_io::reactor::Reactor;
 use forebay_trace::formats::{Options, Reader};
 use forebay_trace::record::{Op, Record, Summary};
-use forebay_trace::replay::{self, Outcome, Pace, Progress};
+use forebay_trace::replay::{self, Outcome, Pace};
 use forebay_trace::workload::{self, Workload};
 
-use super::client;
 use super::table::{Table, count, percent, time};
-use super::trace::progress_bar;
+use super::trace::replay::Job;
+use super::{client, signals};
 use crate::cli::DemoArgs;
 use crate::config::values::{
     Access, Address, Bypass, Flash, Mode, Name, Reactor as ReactorChoice, Size,
@@ -82,7 +80,12 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
         .prefix("forebay-demo-")
         .tempdir()
         .context("cannot make a temporary folder; set TMPDIR to a place with 1 GiB")?;
-    remove_on_signal(folder.path())?;
+    // Ctrl-C must not leave the disk image behind.
+    let path = folder.path().to_owned();
+    signals::on_signal(move || {
+        let _ = std::fs::remove_dir_all(&path);
+        std::process::exit(1);
+    })?;
     println!("Forebay's demonstration: {}", work.description);
     println!(
         "Primary storage is a modelled SAN (five 15,000 rpm disks, RAID 5), the disk has {};\n\
@@ -190,27 +193,6 @@ fn make_image(path: &Path, bytes: u64) -> Result<()> {
     file.set_len(bytes).with_context(|| format!("cannot make a disk image of {}", rounded(bytes)))
 }
 
-/// Ctrl-C must not leave the disk image behind.
-fn remove_on_signal(folder: &Path) -> Result<()> {
-    let folder = folder.to_owned();
-    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        let wait = client::block_on(async {
-            use tokio::signal::unix::{SignalKind, signal};
-            let mut terminate = signal(SignalKind::terminate())?;
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            Ok(())
-        });
-        if wait.is_ok() {
-            let _ = std::fs::remove_dir_all(&folder);
-            std::process::exit(1);
-        }
-    })?;
-    Ok(())
-}
-
 /// A daemon of its own thread, with one disk.
 struct Server {
     disk: DiskHandle,
@@ -248,33 +230,28 @@ impl Server {
     /// Replays the work as a client would.
     fn replay(&self, name: &'static str, work: &Work) -> Result<Run> {
         let uri: Uri = self.uri.parse()?;
-        let mut target = forebay_backends::open(&uri, OpenOptions::default())?;
-        let mut reactor = Reactor::new(1024, None)?;
         let before = self.stats()?;
-        let bar = progress_bar(work.records.len() as u64, name);
         let settings = replay::Settings {
             pace: work.pace,
             duration_ns: Some(REPLAY_TIME_MAX.as_nanos() as u64),
+            overwrite: true,
             ..replay::Settings::default()
         };
-        let outcome = replay::replay(
-            work.records.iter().copied().map(Ok),
-            &work.summary,
-            target.as_mut(),
-            &mut reactor,
-            &settings,
-            &|| Nanos(clock::now_nanos()),
-            &mut |progress: &Progress| bar.set_position(progress.ended),
-        )?;
-        bar.finish();
-        if bar.is_hidden() {
-            // Nobody sees a bar in a log; say at least what was done.
-            println!(
-                "  {name}: {} requests in {}",
-                count(outcome.reads.count + outcome.writes.count),
-                time(outcome.elapsed_ns)
-            );
-        }
+        let wants_end = AtomicBool::new(false);
+        let job = Job {
+            name,
+            target: &uri,
+            asked: &work.summary,
+            passes: 1,
+            settings,
+            wants_end: &wants_end,
+        };
+        let outcome = job.run(work.records.iter().copied().map(Ok))?;
+        println!(
+            "  {name}: {} requests in {}",
+            count(outcome.reads.count + outcome.writes.count),
+            time(outcome.elapsed_ns)
+        );
         let after = self.stats()?;
         let (b, a) = (before.engine.counters, after.engine.counters);
         Ok(Run {
@@ -365,7 +342,7 @@ fn report(runs: &[Run]) -> String {
     }
     let mut text = format!("\n{}\n", table.text(0));
     text += "Each run is the same I/O at the same times; IOPS differ only where primary storage fell behind.\n\n";
-    if runs.iter().any(|run| run.outcome.is_cut_short) {
+    if runs.iter().any(|run| run.outcome.is_cut_short()) {
         let seconds = REPLAY_TIME_MAX.as_secs();
         text +=
             &format!("A replay was ended after {seconds}s; its figures are of fewer requests.\n\n");

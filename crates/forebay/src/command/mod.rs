@@ -20,6 +20,7 @@ mod pool;
 mod progress;
 mod resolve;
 mod run;
+mod signals;
 mod stats;
 mod table;
 mod trace;

@@ -3,35 +3,22 @@
 mod info;
 mod mrc;
 mod record;
+pub(crate) mod replay;
 
-use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
-use forebay_backends::OpenOptions;
+use anyhow::{Result, ensure};
 use forebay_backends::size::rounded;
-use forebay_core::ids::Nanos;
-use forebay_io::clock;
-use forebay_io::reactor::Reactor;
 use forebay_trace::characterise::{self, Device, Named};
 use forebay_trace::formats::{Format, Options, Reader, Writer};
-use forebay_trace::record::Summary;
-use forebay_trace::replay::{self, Latency, Pace, Progress};
 use forebay_trace::simulate::{self, Uses};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::create;
-use super::table::{Table, count, percent, time};
-use crate::cli::trace::{
-    ConvertArgs, HistogramArgs, ReplayArgs, SimulateArgs, TraceCommand, TraceInput,
-};
+use super::table::{Table, count, percent};
+use crate::cli::trace::{ConvertArgs, HistogramArgs, SimulateArgs, TraceCommand, TraceInput};
 
-/// Operations that a replay's reactor has room for.
-const REACTOR_ENTRIES: u32 = 1024;
-/// I/Os that a replay as fast as possible keeps outstanding, unless told otherwise.
-const QUEUE_DEPTH: u32 = 32;
 /// Length of the bar of a bucket that has everything.
 const BAR_LENGTH: u64 = 40;
 
@@ -40,7 +27,7 @@ pub(crate) fn trace(command: TraceCommand) -> Result<()> {
     match command {
         TraceCommand::Record(args) => record::record(&args),
         TraceCommand::Simulate(args) => simulate(args),
-        TraceCommand::Replay(args) => replay(args),
+        TraceCommand::Replay(args) => replay::replay(&args),
         TraceCommand::Convert(args) => convert(&args),
         TraceCommand::Histogram(args) => histogram(&args),
         TraceCommand::Mrc(args) => mrc::mrc(&args),
@@ -102,53 +89,6 @@ fn simulate(args: SimulateArgs) -> Result<()> {
         count(outcome.blocks_cached),
         count(outcome.evictions),
         outcome.miss_ratio
-    );
-    Ok(())
-}
-
-fn replay(args: ReplayArgs) -> Result<()> {
-    let summary = Summary::of(open(&args.input)?)?;
-    let mut target = forebay_backends::open(&args.target, OpenOptions::default())
-        .with_context(|| format!("cannot open the target {}", args.target))?;
-    let mut reactor = Reactor::new(REACTOR_ENTRIES, None)?;
-    let pace = match args.as_fast_as_possible {
-        true => Pace::Closed { queue_depth: args.queue_depth.unwrap_or(QUEUE_DEPTH) },
-        false => Pace::Clock { speed: args.speed },
-    };
-    let settings = replay::Settings {
-        pace,
-        duration_ns: args.duration.map(|span| span.0.as_nanos() as u64),
-        wrap: args.wrap,
-        ..replay::Settings::default()
-    };
-    let shown_on_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let file = args.json.as_deref().filter(|_| !shown_on_stdout).map(create).transpose()?;
-    let bar = progress_bar(summary.reads + summary.writes, "replaying");
-    let outcome = replay::replay(
-        open(&args.input)?,
-        &summary,
-        target.as_mut(),
-        &mut reactor,
-        &settings,
-        &|| Nanos(clock::now_nanos()),
-        &mut |progress: &Progress| bar.set_position(progress.ended),
-    )?;
-    bar.finish_and_clear();
-    if let Some(mut file) = file {
-        serde_json::to_writer_pretty(&mut file, &outcome).context("cannot write the figures")?;
-        writeln!(file)?;
-    }
-    if shown_on_stdout {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
-    }
-    if !shown_on_stdout {
-        print!("{}", describe(&args, &outcome));
-    }
-    anyhow::ensure!(
-        outcome.errors == 0,
-        "{} requests failed on the target; the first: {}",
-        outcome.errors,
-        outcome.first_error.as_deref().unwrap_or("unknown")
     );
     Ok(())
 }
@@ -255,46 +195,4 @@ fn describe_histograms(devices: &[Device]) -> String {
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| std::fs::metadata(path).map(|data| (data.dev(), data.ino()));
     matches!((place(one), place(other)), (Ok(one), Ok(other)) if one == other)
-}
-
-/// A bar over a known number of requests.
-pub(crate) fn progress_bar(requests: u64, what: &'static str) -> ProgressBar {
-    let style =
-        "{msg:<28} [{bar:40}] {percent:>3} %  {human_pos} of {human_len} requests  {elapsed}";
-    let style = ProgressStyle::with_template(style).expect("the template is valid");
-    ProgressBar::new(requests).with_style(style.progress_chars("=> ")).with_message(what)
-}
-
-fn describe(args: &ReplayArgs, outcome: &replay::Outcome) -> String {
-    let mut table = Table::new(&["", "count", "mean", "p50", "p90", "p99", "p99.9", "max"]);
-    let rows: [(&str, &Latency); 3] =
-        [("reads", &outcome.reads), ("writes", &outcome.writes), ("lag", &outcome.lag)];
-    for (name, latency) in rows.into_iter().filter(|(_, latency)| latency.count > 0) {
-        let mut row = vec![name.to_owned(), count(latency.count), time(latency.mean_ns as u64)];
-        let figures =
-            [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
-        row.extend(figures.map(time));
-        table.row(row);
-    }
-    let mut text = format!(
-        "{} on {}: {} in {}, {:.0} I/Os per second\n{}",
-        args.input.file.display(),
-        args.target,
-        rounded(outcome.read_bytes + outcome.written_bytes),
-        time(outcome.elapsed_ns),
-        outcome.iops,
-        table.text(2)
-    );
-    let notes = [
-        (outcome.wrapped, "requests were folded back into the target (--wrap)"),
-        (outcome.widened, "requests were grown to whole logical blocks of the target"),
-        (outcome.too_long, "requests were left out: too long"),
-    ];
-    for (number, what) in notes.into_iter().filter(|(number, _)| *number > 0) {
-        text += &format!("  {} {what}\n", count(number));
-    }
-    if outcome.is_cut_short {
-        text += "  --duration ended it before the trace did\n";
-    }
-    text
 }

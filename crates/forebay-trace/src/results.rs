@@ -1,0 +1,147 @@
+//! What replays measured, as a file (docs/reports.md): one run or several, in JSON.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind};
+use crate::record::Summary;
+use crate::replay::{Outcome, Pace};
+
+/// What the file calls itself.
+const SCHEMA: &str = "forebay-replay";
+/// Changes when a field changes its meaning or goes; not when one is added.
+const VERSION: u64 = 1;
+
+/// The file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    schema: String,
+    version: u64,
+    /// In the order in which they were made.
+    pub runs: Vec<Run>,
+}
+
+/// One replay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// What people call it.
+    pub name: String,
+    /// The trace.
+    pub trace: String,
+    /// The target's URI.
+    pub target: String,
+    /// When it began, UTC.
+    pub started: String,
+    /// When requests were issued.
+    pub pace: Pace,
+    /// How often the trace was replayed in a row.
+    pub passes: u32,
+    /// What the trace asks for, once.
+    pub asked: Summary,
+    /// What a cache did, where that is known.
+    pub cache: Option<CacheUse>,
+    /// What was measured.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// What a cache did for a replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheUse {
+    /// Reads that it was asked for.
+    pub reads: u64,
+    /// Of those, answered from RAM or flash wholly.
+    pub read_hits: u64,
+    /// Reads and writes that primary storage had to do.
+    pub backend_ios: u64,
+}
+
+impl CacheUse {
+    /// Read hits of all reads.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        (self.reads > 0).then(|| self.read_hits as f64 / self.reads as f64)
+    }
+}
+
+impl Results {
+    /// Of these runs.
+    pub fn new(runs: Vec<Run>) -> Results {
+        Results { schema: SCHEMA.to_owned(), version: VERSION, runs }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, is something else, or of another version.
+    pub fn open(path: &Path) -> Result<Results, Error> {
+        let name = path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|e| Error::io(format!("cannot read {name}"), e))?;
+        Results::parse(&bytes).map_err(|error| error.in_file(&name))
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Results, Error> {
+        let refuse = |what: String| Err(Error::new(ErrorKind::UnknownFormat, what));
+        let what_to_do = "'forebay trace replay --json FILE' writes such files";
+        let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes) else {
+            return refuse(format!("it is not JSON, so not the results of a replay; {what_to_do}"));
+        };
+        if value.get("schema").and_then(|schema| schema.as_str()) != Some(SCHEMA) {
+            return refuse(format!(
+                "it is not the results of a replay (\"schema\" is not \"{SCHEMA}\"); {what_to_do}"
+            ));
+        }
+        match value.get("version").and_then(|version| version.as_u64()) {
+            Some(VERSION) => {}
+            version => {
+                let version = version.map_or("unknown".to_owned(), |version| version.to_string());
+                return refuse(format!(
+                    "results of version {version}, but this Forebay reads {VERSION}: replay again, or use the Forebay that wrote it"
+                ));
+            }
+        }
+        match serde_json::from_value::<Results>(value) {
+            Ok(results) if results.runs.is_empty() => refuse("it has no runs".to_owned()),
+            Ok(results) => Ok(results),
+            Err(error) => refuse(format!("it is damaged: {error}; {what_to_do}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let run =
+            Run { name: "a".to_owned(), pace: Pace::Dependent { speed: None }, ..Run::default() };
+        let results =
+            Results::new(vec![run.clone(), Run { pace: Pace::Closed { queue_depth: 3 }, ..run }]);
+        let text = serde_json::to_string(&results).unwrap();
+        assert!(
+            text.starts_with(r#"{"schema":"forebay-replay","version":1,"runs":[{"name":"a","#),
+            "{text}"
+        );
+        assert_eq!(Results::parse(text.as_bytes()).unwrap(), results);
+    }
+
+    #[test]
+    fn what_is_something_else_is_refused_in_words() {
+        let empty = serde_json::to_string(&Results::new(Vec::new())).unwrap();
+        let cases = [
+            ("", "not JSON"),
+            ("[1]", "not the results of a replay"),
+            (r#"{"schema":"fio","version":1}"#, "not the results of a replay"),
+            (r#"{"schema":"forebay-replay","version":2,"runs":7}"#, "results of version 2"),
+            (r#"{"schema":"forebay-replay","runs":[]}"#, "results of version unknown"),
+            (r#"{"schema":"forebay-replay","version":1,"runs":[{"name":"a"}]}"#, "missing field"),
+            (&empty, "no runs"),
+        ];
+        for (text, expect) in cases {
+            let error = Results::parse(text.as_bytes()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnknownFormat);
+            assert!(error.to_string().contains(expect), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! `forebay trace replay`, and a replay with its bar for the commands that make several.
+
+use std::cell::Cell;
+use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use forebay_backends::size::rounded;
+use forebay_backends::{OpenOptions, Uri};
+use forebay_core::ids::Nanos;
+use forebay_io::clock;
+use forebay_io::reactor::Reactor;
+use forebay_trace::record::{Record, Summary};
+use forebay_trace::replay::{self, EndedBy, Latency, Outcome, Pace, Progress, Settings};
+use forebay_trace::results::{Results, Run};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::super::table::{Table, count, time};
+use super::super::{create, signals};
+use super::open;
+use crate::cli::trace::{How, ReplayArgs};
+use crate::date::utc;
+
+/// Operations that a replay's reactor has room for.
+const REACTOR_ENTRIES: u32 = 1024;
+/// I/Os that a replay as fast as possible keeps outstanding, unless told otherwise.
+const QUEUE_DEPTH: u32 = 32;
+/// Time between two lines where there is no terminal.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
+    let asked = Summary::of(open(&args.input)?)?;
+    let settings = Settings {
+        verify: args.verify,
+        overwrite: args.overwrite,
+        // Bytes of an earlier replay on the same target are not to pass for those of this one.
+        seed: if args.verify { now_ns() } else { Settings::default().seed },
+        ..settings(&args.how)
+    };
+    let shown_on_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let file = args.json.as_deref().filter(|_| !shown_on_stdout).map(create).transpose()?;
+    let started = utc(now_ns() / 1_000_000);
+    let wants_end = signals::wants_end()?;
+    let passes = args.how.passes;
+    let job = Job {
+        name: "replaying",
+        target: &args.target,
+        asked: &asked,
+        passes,
+        settings,
+        wants_end: &wants_end,
+    };
+    let outcome = job.run(replay::passes(|| open(&args.input), passes, asked))?;
+    let target = args.target.to_string();
+    let run = Run {
+        name: args.name.clone().unwrap_or_else(|| target.clone()),
+        trace: args.input.file.display().to_string(),
+        target,
+        started,
+        pace: settings.pace,
+        passes,
+        asked,
+        cache: None,
+        outcome,
+    };
+    let results = Results::new(vec![run]);
+    if let Some(file) = file {
+        write_json(file, &results)?;
+    }
+    let run = &results.runs[0];
+    match shown_on_stdout {
+        true => println!("{}", serde_json::to_string(&results)?),
+        false => print!("{}", describe(run)),
+    }
+    check(&run.outcome)
+}
+
+/// How the command line wants it replayed.
+pub(super) fn settings(how: &How) -> Settings {
+    let pace = match (how.as_fast_as_possible, how.dependent) {
+        (false, false) => Pace::Clock { speed: how.speed },
+        (false, true) => Pace::Dependent { speed: Some(how.speed) },
+        (true, false) => Pace::Closed { queue_depth: how.queue_depth.unwrap_or(QUEUE_DEPTH) },
+        (true, true) => Pace::Dependent { speed: None },
+    };
+    let duration_ns = how.duration.map(|span| span.0.as_nanos() as u64);
+    Settings { pace, duration_ns, wrap: how.wrap, ..Settings::default() }
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn now_ns() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64)
+}
+
+pub(in crate::command) fn write_json(mut file: std::fs::File, results: &Results) -> Result<()> {
+    serde_json::to_writer(&mut file, results).context("cannot write the figures")?;
+    writeln!(file).context("cannot write the figures")
+}
+
+/// Fails where requests did, or where reads did not bring back what was written.
+fn check(outcome: &Outcome) -> Result<()> {
+    if let Some(found) = &outcome.verified {
+        ensure!(
+            found.wrong() == 0,
+            "{} sectors are not what was written; the first: {}",
+            count(found.wrong()),
+            found.findings.first().map_or("unknown", String::as_str)
+        );
+    }
+    ensure!(
+        outcome.errors == 0,
+        "{} requests failed on the target; the first: {}",
+        outcome.errors,
+        outcome.first_error.as_deref().unwrap_or("unknown")
+    );
+    Ok(())
+}
+
+/// One replay, with a bar over its requests.
+pub(in crate::command) struct Job<'a> {
+    pub name: &'static str,
+    pub target: &'a Uri,
+    /// Of one pass.
+    pub asked: &'a Summary,
+    pub passes: u32,
+    pub settings: Settings,
+    pub wants_end: &'a AtomicBool,
+}
+
+impl Job<'_> {
+    /// Replays `records`, all passes of them.
+    pub fn run(
+        &self,
+        records: impl Iterator<Item = Result<Record, forebay_trace::Error>>,
+    ) -> Result<Outcome> {
+        let mut target = forebay_backends::open(self.target, OpenOptions::default())
+            .with_context(|| format!("cannot open the target {}", self.target))?;
+        let mut reactor = Reactor::new(REACTOR_ENTRIES, None)?;
+        let bar = self.bar();
+        let said = Cell::new(Instant::now());
+        let mut progress = |progress: &Progress| {
+            bar.set_position(progress.ended);
+            bar.set_prefix(self.left(progress));
+            if bar.is_hidden() && said.get().elapsed() >= SAY_EVERY {
+                said.set(Instant::now());
+                let all = bar.length().unwrap_or(0);
+                let (ended, left) = (count(progress.ended), self.left(progress));
+                let name = self.name;
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "{name}: {ended} of {} requests, {left}",
+                    count(all)
+                );
+            }
+            match self.wants_end.load(Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let outcome = replay::replay(
+            records,
+            self.asked,
+            target.as_mut(),
+            &mut reactor,
+            &self.settings,
+            &|| Nanos(clock::now_nanos()),
+            &mut progress,
+        )?;
+        bar.finish_and_clear();
+        Ok(outcome)
+    }
+
+    fn bar(&self) -> ProgressBar {
+        let style =
+            "{msg:<14} [{bar:36}] {percent:>3} %  {human_pos} of {human_len} requests, {prefix}";
+        let style = ProgressStyle::with_template(style).expect("the template is valid");
+        let requests = (self.asked.reads + self.asked.writes) * u64::from(self.passes);
+        let bar = if std::io::stderr().is_terminal() {
+            ProgressBar::new(requests)
+        } else {
+            ProgressBar::hidden()
+        };
+        bar.set_length(requests);
+        bar.with_style(style.progress_chars("=> ")).with_message(self.name)
+    }
+
+    /// How much time is left, in words.
+    fn left(&self, progress: &Progress) -> String {
+        if let Some((done, all)) = progress.reading_back {
+            return format!("{} of {} read back", rounded(done), rounded(all));
+        }
+        let whole = replay::duration_ns(self.passes, self.asked);
+        let requests = (self.asked.reads + self.asked.writes) * u64::from(self.passes);
+        let left_of = |share: f64| match share > 0.0 {
+            true => (progress.elapsed_ns as f64 * (1.0 - share) / share) as u64,
+            false => u64::MAX,
+        };
+        let mut left_ns = match self.settings.pace {
+            Pace::Clock { speed } => {
+                (whole.saturating_sub(progress.trace_time_ns) as f64 / speed) as u64
+            }
+            Pace::Closed { .. } | Pace::Dependent { .. } => {
+                left_of(progress.ended as f64 / requests.max(1) as f64)
+            }
+        };
+        if let Some(most) = self.settings.duration_ns {
+            left_ns = left_ns.min(most.saturating_sub(progress.elapsed_ns));
+        }
+        match left_ns {
+            u64::MAX => "time left not known".to_owned(),
+            _ => format!("{} left", clock_time(left_ns / 1_000_000_000)),
+        }
+    }
+}
+
+/// `1:02:03`, `2:03`.
+fn clock_time(seconds: u64) -> String {
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+fn describe(run: &Run) -> String {
+    let outcome = &run.outcome;
+    let mut table = Table::new(&["", "count", "mean", "p50", "p90", "p99", "p99.9", "max"]);
+    let rows: [(&str, &Latency); 3] =
+        [("reads", &outcome.reads), ("writes", &outcome.writes), ("lag", &outcome.lag)];
+    for (name, latency) in rows.into_iter().filter(|(_, latency)| latency.count > 0) {
+        let mut row = vec![name.to_owned(), count(latency.count), time(latency.mean_ns as u64)];
+        let figures =
+            [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
+        row.extend(figures.map(time));
+        table.row(row);
+    }
+    let mut text = format!(
+        "{} on {}: {} in {}, {:.0} I/Os per second\n{}",
+        run.trace,
+        run.target,
+        rounded(outcome.read_bytes + outcome.written_bytes),
+        time(outcome.elapsed_ns),
+        outcome.iops,
+        table.text(2)
+    );
+    for note in notes(outcome) {
+        text += &format!("  {note}\n");
+    }
+    text
+}
+
+/// What has to be known beside the figures.
+fn notes(outcome: &Outcome) -> Vec<String> {
+    let counted = [
+        (outcome.wrapped, "requests were folded back into the target (--wrap)"),
+        (outcome.widened, "requests were grown to whole logical blocks of the target"),
+        (outcome.too_long, "requests were left out: too long"),
+        (
+            outcome.sessions_lost,
+            "sessions of the target were lost; what was not flushed may be, too",
+        ),
+    ];
+    let counted = counted.into_iter().filter(|(number, _)| *number > 0);
+    let mut notes: Vec<String> =
+        counted.map(|(number, what)| format!("{} {what}", count(number))).collect();
+    match outcome.ended_by {
+        EndedBy::Trace => {}
+        EndedBy::Duration => notes.push("--duration ended it before the trace did".to_owned()),
+        EndedBy::Interrupt => {
+            notes.push("it was interrupted before the end of the trace".to_owned())
+        }
+    }
+    if let Some(found) = &outcome.verified {
+        notes.push(format!(
+            "verified: {} sectors, {} of them wrong ({} stale, {} lost, {} misplaced, {} torn); {} read back at the end",
+            count(found.checked),
+            count(found.wrong()),
+            count(found.stale),
+            count(found.lost),
+            count(found.misplaced),
+            count(found.torn),
+            rounded(found.read_back_bytes)
+        ));
+        notes.extend(found.findings.iter().map(|finding| format!("  {finding}")));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_told_by_the_clock_or_by_what_is_done() {
+        let target: Uri = "mem:1MiB".parse().unwrap();
+        let asked = Summary { reads: 101, duration_ns: 100_000_000_000, ..Summary::default() };
+        let wants_end = AtomicBool::new(false);
+        let left = |settings, passes, progress: &Progress| {
+            let job = Job {
+                name: "a",
+                target: &target,
+                asked: &asked,
+                passes,
+                settings,
+                wants_end: &wants_end,
+            };
+            job.left(progress)
+        };
+        let progress = Progress {
+            elapsed_ns: 20_000_000_000,
+            issued: 30,
+            ended: 25,
+            trace_time_ns: 40_000_000_000,
+            reading_back: None,
+        };
+        let clock = Settings { pace: Pace::Clock { speed: 2.0 }, ..Settings::default() };
+        assert_eq!(left(clock, 1, &progress), "0:30 left");
+        assert_eq!(left(clock, 3, &progress), "2:11 left");
+        let short = Settings { duration_ns: Some(21_000_000_000), ..clock };
+        assert_eq!(left(short, 1, &progress), "0:01 left");
+        let closed = Settings { pace: Pace::Closed { queue_depth: 1 }, ..Settings::default() };
+        assert_eq!(left(closed, 1, &progress), "1:00 left");
+        assert_eq!(left(closed, 1, &Progress { ended: 0, ..progress }), "time left not known");
+        let back = Progress { reading_back: Some((1 << 20, 4 << 20)), ..progress };
+        assert_eq!(left(closed, 1, &back), "1 MiB of 4 MiB read back");
+        assert_eq!(clock_time(3723), "1:02:03");
+    }
+}
