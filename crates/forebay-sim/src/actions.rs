@@ -10,7 +10,8 @@
 
 use forebay_core::action::Target;
 use forebay_core::config::{FlashAdmission, Mode};
-use forebay_core::geometry::SECTOR;
+use forebay_core::engine::Growth;
+use forebay_core::geometry::{PAGE, SECTOR};
 use forebay_core::ids::Nanos;
 
 use crate::coverage::Coverage;
@@ -44,13 +45,15 @@ pub enum Action {
     ShutDownFull,
     /// Drops what is cached.
     DropCache,
+    /// Has it grow to what primary storage has become.
+    Grow,
     /// Destages everything and forgets the log.
     Detach,
 }
 
 impl Action {
     /// All of them.
-    pub const ALL: [Action; 9] = [
+    pub const ALL: [Action; 10] = [
         Action::LeaveLog,
         Action::EnterLog,
         Action::ChangeMind,
@@ -59,6 +62,7 @@ impl Action {
         Action::ShutDown,
         Action::ShutDownFull,
         Action::DropCache,
+        Action::Grow,
         Action::Detach,
     ];
 }
@@ -110,6 +114,9 @@ pub fn run(trial: &Trial, planted: Planted, log: &Log) -> Result<(bool, Coverage
         setup.config.backend_timeout = Nanos::from_millis(40);
         setup.config.flash_timeout = Nanos::from_millis(10);
         setup.config.mode = Mode::WriteBack;
+        if trial.action == Action::Grow {
+            longer_storage(&mut rng, &mut setup);
+        }
         if CACHE.contains(&trial.target) || trial.action == Action::DropCache {
             cache_on_flash(&mut rng, &mut setup);
         }
@@ -182,6 +189,16 @@ fn cache_on_flash(rng: &mut Rng, setup: &mut Setup) {
     setup.load.weights[0] = 10;
 }
 
+/// Primary storage that has become longer, under a disk that ends anywhere and is used most at its end.
+fn longer_storage(rng: &mut Rng, setup: &mut Setup) {
+    let backend = &mut setup.config.backend;
+    let logical = u64::from(backend.logical_block);
+    setup.longer_by = rng.between(1, backend.size / logical / 2) * logical;
+    backend.size -= setup.longer_by;
+    setup.load.spots = vec![backend.size.saturating_sub(2 * PAGE)];
+    setup.load.hot = 700;
+}
+
 impl World<'_> {
     fn attempt(&mut self, trial: &Trial) -> bool {
         let requests = self.setup.load.requests;
@@ -252,6 +269,11 @@ impl World<'_> {
                 self.dropped.ask();
                 self.until("an empty cache", |world| !world.dropped.is_awaited());
             }
+            Action::Grow => {
+                self.grow();
+                // Those who knew of the old end are answered at the new one.
+                self.live_until(self.clients.made + 8);
+            }
             Action::ShutDown => self.shut_down_and_start(),
             Action::ShutDownFull => {
                 self.engine.pause_destaging(self.now, true, &mut self.actions);
@@ -269,6 +291,23 @@ impl World<'_> {
                 self.backend.flush_all();
             }
         }
+    }
+
+    /// The disk has what primary storage has, when nothing is in flight at its end any more.
+    fn grow(&mut self) {
+        let size = self.setup.config.backend.size + std::mem::take(&mut self.setup.longer_by);
+        self.log.line(self.now, || format!("grow to {size}"));
+        loop {
+            self.carry_out();
+            match self.engine.grow(size).expect("it is longer") {
+                Growth::Done => break,
+                Growth::Busy => assert!(self.step(), "its end is never at rest"),
+            }
+            self.coverage.busy_ends += 1;
+        }
+        self.setup.config.backend.size = size;
+        self.pool.disk_size = size;
+        self.clients.workload.grow(size);
     }
 
     /// Ends the process in order, as SIGTERM does, and starts it again.

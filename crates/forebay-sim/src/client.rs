@@ -36,7 +36,7 @@ pub(crate) struct Asked {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Clients {
-    workload: Workload,
+    pub(crate) workload: Workload,
     /// Requests made so far.
     pub made: u64,
     /// Unanswered requests by arrival, which is their tag.

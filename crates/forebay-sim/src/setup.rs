@@ -35,6 +35,8 @@ pub struct Setup {
     pub log: Faults,
     /// Disasters are deaths of that flash, each followed by a crash, after which it is back.
     pub log_dies: bool,
+    /// Bytes that primary storage has beyond the disk, for it to grow by.
+    pub longer_by: u64,
     /// How often an administrator changes the mode.
     pub mode_changes: u32,
     /// That flash does not die but returns wrong bytes.
@@ -271,6 +273,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
         quiet,
         log,
         mode_changes,
+        longer_by: 0,
         log_dies: false,
         log_rots: false,
         ring_tears: false,

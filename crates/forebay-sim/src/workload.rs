@@ -58,6 +58,11 @@ impl Workload {
         Workload { load, size, last: ByteRange::default(), rng }
     }
 
+    /// The disk has become longer.
+    pub fn grow(&mut self, size: u64) {
+        self.size = size;
+    }
+
     /// The next kind of request.
     pub fn kind(&mut self) -> Kind {
         if self.load.compares > 0 && self.rng.chance(self.load.compares) {

@@ -140,7 +140,8 @@ impl<'a> World<'a> {
 
     pub(crate) fn new(setup: Setup, planted: Planted, log: &'a Log, mut rng: Rng) -> World<'a> {
         let engine = Engine::new(setup.config).expect("a configuration that works");
-        let size = setup.config.backend.size;
+        let disk = setup.config.backend.size;
+        let size = disk + setup.longer_by;
         let mut backend = Device::new(size, true, rng.fork());
         if setup.stamped {
             backend.stamp_all(stamp::INITIAL);
@@ -156,7 +157,7 @@ impl<'a> World<'a> {
             queue: Queue::default(),
             ios: BTreeMap::new(),
             ios_issued: 0,
-            clients: Clients::new(Workload::new(setup.load.clone(), size, rng.fork())),
+            clients: Clients::new(Workload::new(setup.load.clone(), disk, rng.fork())),
             oracle: Oracle::new(size, version),
             epochs: Epochs::new(size, version),
             actions: Actions::with_capacity(64),

@@ -37,6 +37,7 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
     // And clients that compare and write: seeds from `COMPARING` on, and logs that die: from `DYING` on.
     let elsewhere = [
         "trials",
+        "busy_ends",
         "compares_written",
         "miscompares",
         "compares_late",
