@@ -156,7 +156,7 @@ impl World<'_> {
             let logged = records.map(|record| record.range);
             let seen = survey(
                 &header,
-                header.disk_size,
+                self.setup.config.backend.size,
                 self.ring.generation,
                 &mut reader,
                 logged.clone(),
