@@ -269,6 +269,8 @@ pub struct Config {
     pub ring: Option<RingConfig>,
     /// Bytes for the flight recorder, the ring of the last requests; 0: none.
     pub recorder_bytes: u64,
+    /// Keep a miss-ratio curve, which takes 1 MiB at most.
+    pub curve: bool,
 }
 
 impl Config {
@@ -294,6 +296,7 @@ impl Config {
             write_log: None,
             ring: None,
             recorder_bytes: 0,
+            curve: false,
         }
     }
 

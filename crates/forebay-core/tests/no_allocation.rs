@@ -12,13 +12,14 @@ use forebay_core::request::{Op, Request};
 
 /// With all that observes what it is asked.
 fn observed(config: Config) -> Config {
-    Config { recorder_bytes: 64 << 10, ..config }
+    Config { recorder_bytes: 64 << 10, curve: true, ..config }
 }
 
 #[test]
 fn a_ram_hit_allocates_nothing() {
     let blocks = 4096;
     let mut engine = warm_engine_with(blocks, observed);
+    engine.observer_mut().count(Nanos(0), Box::default());
     let mut actions = Actions::with_capacity(256);
     let mut state = 1;
     let info = allocation_counter::measure(|| {
@@ -37,6 +38,7 @@ fn a_ram_hit_allocates_nothing() {
 fn writes_flushes_and_misses_allocate_nothing() {
     let blocks = 4096;
     let mut engine = warm_engine_with(blocks, observed);
+    engine.observer_mut().count(Nanos(0), Box::default());
     let mut actions = Actions::with_capacity(256);
     let mut state = 1;
     let info = allocation_counter::measure(|| {

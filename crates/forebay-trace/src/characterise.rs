@@ -37,7 +37,7 @@ pub struct Named {
 }
 
 /// One device's sixteen histograms.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Its number in the trace.
     pub device: u32,
@@ -100,7 +100,7 @@ pub(crate) fn kind_of(op: Op) -> Kind {
 }
 
 /// The sixteen histograms under their names, in vscsiStats' order.
-pub(crate) fn named(of: &Characteristics) -> Vec<Named> {
+pub fn named(of: &Characteristics) -> Vec<Named> {
     let split = |split: &Split, names: [&'static str; 3]| {
         [&split.all, &split.reads, &split.writes].into_iter().zip(names).map(one).collect()
     };

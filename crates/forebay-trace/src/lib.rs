@@ -7,7 +7,6 @@
 //! [`replay`] sends them to a backend and measures it, and [`results`] are what it measured, as a file.
 
 pub mod belady;
-mod blocks;
 pub mod characterise;
 mod error;
 pub mod formats;

@@ -1,5 +1,6 @@
 //! The one shape that every trace is read into.
 
+use forebay_core::geometry::ByteRange;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -38,6 +39,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// The bytes that it is about.
+    pub fn range(&self) -> ByteRange {
+        ByteRange::at(self.offset, u64::from(self.len))
+    }
+
     /// One past the last byte.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.len)

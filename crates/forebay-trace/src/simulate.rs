@@ -25,12 +25,12 @@ use forebay_core::geometry::{BLOCK_MAX, ByteRange, SECTOR};
 use forebay_core::ids::BlockIndex;
 use forebay_core::index::Density;
 use forebay_core::list::SLOTS_MAX;
+use forebay_core::mrc::{Blocks, Piece, granule_size};
 use forebay_core::policy::PolicyKind;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::belady::{Belady, next_uses};
-use crate::blocks::{Blocks, Piece, granule_size};
 use crate::error::{Error, ErrorKind};
 use crate::record::{Op, Record};
 
@@ -81,7 +81,7 @@ pub struct Settings {
 }
 
 /// Uses of granules and of whole requests of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uses {
     /// Number of requests.
     pub requests: u64,
@@ -294,7 +294,7 @@ impl Simulator {
         }
         let grid = Blocks::new(self.settings.block_size, self.grid_offset);
         let mut hits = 0;
-        for Piece { block, granules } in grid.pieces(record) {
+        for Piece { block, granules } in grid.pieces(record.range()) {
             let number = self.numbers.of(record.device, block)?;
             if let Some(uses) = &mut self.uses {
                 uses.push(number.0);
@@ -305,7 +305,7 @@ impl Simulator {
             Op::Read => &mut self.reads,
             Op::Write => &mut self.writes,
         };
-        uses.add(grid.granules_of(record), hits);
+        uses.add(grid.granules_of(record.range()), hits);
         Ok(())
     }
 

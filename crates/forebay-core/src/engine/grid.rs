@@ -69,6 +69,7 @@ impl Engine {
             ram.dir.clear();
         }
         self.grid = Grid::new(self.config.backend.size, self.config.block_size, offset);
+        self.observer.move_grid(offset);
         self.alignment = None;
         actions.list.push(Action::Event(Event::GridMoved { offset }));
     }

@@ -19,7 +19,7 @@ use crate::deadlines::Deadlines;
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::ids::Nanos;
 use crate::log::index::PageGrid;
-use crate::observer::Observer;
+use crate::observer::{Observer, Uses};
 use crate::overlap::Overlap;
 use crate::sequential::SequentialStreams;
 use crate::stats::{Counters, Latencies};
@@ -87,6 +87,7 @@ impl Engine {
             }
             (None, _) | (_, None) => None,
         };
+        let uses = config.curve.then(|| Box::new(Uses::new(config.block_size, offset)));
         Ok(Engine {
             grid,
             ram: slots(config.ram_bytes).map(|n| RamTier::new(n, &grid, config.policy, base)),
@@ -117,7 +118,7 @@ impl Engine {
             alignment,
             counters: Counters::default(),
             latencies: Latencies::default(),
-            observer: Observer::new(config.recorder_bytes),
+            observer: Observer::new(config.recorder_bytes, uses),
             answered: Vec::with_capacity(4096),
             refuses: None,
             config,

@@ -14,10 +14,12 @@
 //! No clock, no I/O, nothing allocated per use: [`Shards`] can run beside a live disk, [`Recency`] is also what an
 //! exact curve is made with.
 
+mod blocks;
 mod curve;
 mod recency;
 mod shards;
 
+pub use blocks::{Blocks, Piece, granule_size};
 pub use curve::Curve;
 pub use recency::Recency;
-pub use shards::{SAMPLES, Sampler, Shards};
+pub use shards::{SAMPLES, Sampler, Shards, Snapshot};

@@ -109,6 +109,21 @@ fn within(key: u64) -> u32 {
     key as u32 & ((1 << REGION_SHIFT) - 1)
 }
 
+/// What a sample knows at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// The reads.
+    pub reads: Curve,
+    /// The writes.
+    pub writes: Curve,
+    /// The share of the blocks that is sampled.
+    pub share: f64,
+    /// How many blocks were used, as far as is known.
+    pub blocks: f64,
+    /// How many granules were used, as far as is known.
+    pub granules: f64,
+}
+
 impl Shards {
     /// With `samples` blocks of `granules_per_block` granules at most.
     pub fn new(samples: u32, granules_per_block: u32) -> Shards {
@@ -264,6 +279,17 @@ impl Shards {
             needs.iter().filter(|&&need| need != NEVER).count() as u64
         };
         slots.map(of).sum::<u64>() as f64 / self.share()
+    }
+
+    /// What is known by now. Slow, as [`Shards::granules`].
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            reads: self.reads.clone(),
+            writes: self.writes.clone(),
+            share: self.share(),
+            blocks: self.blocks(),
+            granules: self.granules(),
+        }
     }
 
     /// One that knows the same uses but no block, like a cache that was emptied.

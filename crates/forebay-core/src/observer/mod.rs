@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! a read or write is taken ─► taken ─► Ticket, which the request carries ─► answered ─► sent: its latency
-//!                               └──────────► recorder.rs: a ring of the last requests ◄────────┘
+//!                               ├──────────► recorder.rs: a ring of the last requests ◄────────┤
+//!                               ├──────────► counting.rs: histograms, while they are wanted ◄──┘
+//!                               └──────────► uses.rs: the miss-ratio curve
 //! ```
 //! Time goes on from call to call: what is taken in a turn after answers were sent counts as taken at that time, although
 //! the turn has one time for all that it takes. So a trace of the requests says of which was outstanding when another came what was so.
@@ -13,9 +15,13 @@
 //! No clock, no I/O, and nothing is allocated per request once as many answers were between two `sent` as ever will be.
 //! Never looks at data.
 
+mod counting;
 mod recorder;
+mod uses;
 
+pub use counting::Counting;
 pub use recorder::{Recorded, Recorder};
+pub use uses::Uses;
 
 use crate::characteristics::Kind;
 use crate::geometry::ByteRange;
@@ -30,6 +36,12 @@ const ANSWERED: usize = 4096;
 pub struct Observer {
     /// The last requests.
     pub recorder: Recorder,
+    /// The histograms, while they are counted.
+    counting: Option<Box<Counting>>,
+    /// What the miss-ratio curve is made of.
+    uses: Option<Box<Uses>>,
+    /// There is one of the two.
+    looks_closer: bool,
     /// Answered, and not sent yet.
     answered: Vec<Ticket>,
     /// Taken, and not answered.
@@ -45,13 +57,17 @@ pub struct Observer {
 pub struct Ticket {
     sequence: u64,
     taken: Nanos,
+    kind: Kind,
 }
 
 impl Observer {
-    /// With a ring of so many bytes.
-    pub fn new(recorder_bytes: u64) -> Observer {
+    /// With a ring of so many bytes, and what a curve is made of.
+    pub fn new(recorder_bytes: u64, uses: Option<Box<Uses>>) -> Observer {
         Observer {
             recorder: Recorder::new(recorder_bytes),
+            counting: None,
+            looks_closer: uses.is_some(),
+            uses,
             answered: Vec::with_capacity(ANSWERED),
             unanswered: 0,
             others: 0,
@@ -84,7 +100,10 @@ impl Observer {
         self.latest = self.latest.max(now);
         self.unanswered += 1;
         let sequence = self.recorder.push(self.latest, kind, range);
-        Ticket { sequence, taken: self.latest }
+        if self.looks_closer {
+            self.look_closer(kind, range);
+        }
+        Ticket { sequence, taken: self.latest, kind }
     }
 
     /// It is answered; the answer is about to be sent.
@@ -98,8 +117,54 @@ impl Observer {
     #[inline]
     pub fn sent(&mut self, now: Nanos) {
         self.latest = self.latest.max(now);
-        for Ticket { sequence, taken } in self.answered.drain(..) {
-            self.recorder.answer(sequence, self.latest.since(taken));
+        for Ticket { sequence, taken, kind } in self.answered.drain(..) {
+            let latency = self.latest.since(taken);
+            self.recorder.answer(sequence, latency);
+            if let Some(counting) = &mut self.counting {
+                counting.answered(sequence, kind, latency);
+            }
+        }
+    }
+
+    /// A function of its own: within `taken_of` it would slow that down where there is neither.
+    #[inline(never)]
+    fn look_closer(&mut self, kind: Kind, range: ByteRange) {
+        if let Some(uses) = &mut self.uses {
+            uses.add(kind, range);
+        }
+        if let Some(counting) = &mut self.counting {
+            counting.taken(self.latest, kind, range);
+        }
+    }
+
+    /// Counts histograms from `now` on, in `counting`, which is new; what was counted before comes back, to be dropped
+    /// elsewhere.
+    pub fn count(&mut self, now: Nanos, mut counting: Box<Counting>) -> Option<Box<Counting>> {
+        (counting.since, counting.first) = (now, self.recorder.next());
+        self.looks_closer = true;
+        self.counting.replace(counting)
+    }
+
+    /// Counts histograms no more.
+    pub fn stop_counting(&mut self) -> Option<Box<Counting>> {
+        self.looks_closer = self.uses.is_some();
+        self.counting.take()
+    }
+
+    /// The histograms, while they are counted.
+    pub fn counting(&self) -> Option<&Counting> {
+        self.counting.as_deref()
+    }
+
+    /// What the miss-ratio curve is made of.
+    pub fn uses(&self) -> Option<&Uses> {
+        self.uses.as_deref()
+    }
+
+    /// The cache's blocks lie elsewhere from now on.
+    pub fn move_grid(&mut self, offset: u64) {
+        if let Some(uses) = &mut self.uses {
+            uses.move_grid(offset);
         }
     }
 
@@ -113,3 +178,6 @@ impl Observer {
         self.others
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,12 +3,11 @@
 //! A block is found through its *chunk*, neighbouring blocks of 16 granules together: one lookup for most of a
 //! request, and one cache line for its blocks' last uses. [`Recency`] counts.
 
-use forebay_core::mrc::{Recency, Sampler};
+use forebay_core::mrc::{Piece, Recency, Sampler};
 use rustc_hash::FxHashMap;
 
 use super::lanes::{Counter, key_of};
 use super::{Hits, Point};
-use crate::blocks::Piece;
 use crate::error::{Error, ErrorKind};
 use crate::record::Op;
 use crate::simulate::Uses;

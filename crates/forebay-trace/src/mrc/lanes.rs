@@ -10,10 +10,9 @@
 
 use forebay_core::alignment::AlignmentDetector;
 use forebay_core::config::GridOffset;
-use forebay_core::geometry::ByteRange;
+use forebay_core::mrc::{Blocks, Piece};
 
 use super::GridMove;
-use crate::blocks::{Blocks, Piece};
 use crate::error::Error;
 use crate::record::{Op, Record};
 use crate::simulate::FILLED_MAX;
@@ -73,7 +72,7 @@ impl<C: Counter> Lanes<C> {
 
     pub fn add(&mut self, record: &Record) -> Result<(), Error> {
         if let Some(detector) = &mut self.detector {
-            detector.observe(ByteRange::at(record.offset, u64::from(record.len)));
+            detector.observe(record.range());
             let verdict = detector.verdict().filter(|&offset| offset < self.block_size);
             if let Some(offset) = verdict
                 && offset != self.grid_offset
@@ -137,10 +136,10 @@ impl<C: Counter> Lanes<C> {
 }
 
 fn add_to(counter: &mut impl Counter, grid: &Blocks, record: &Record) -> Result<(), Error> {
-    for piece in grid.pieces(record) {
+    for piece in grid.pieces(record.range()) {
         counter.touch(record.op, record.device, piece)?;
     }
-    counter.end_request(record.op, grid.granules_of(record));
+    counter.end_request(record.op, grid.granules_of(record.range()));
     Ok(())
 }
 

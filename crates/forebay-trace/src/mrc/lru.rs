@@ -1,12 +1,11 @@
 //! LRU by reuse distances: all of them, those of a share of the blocks, or those of a sample of fixed size.
 
 use forebay_core::characteristics::Kind;
-use forebay_core::mrc::{SAMPLES, Shards};
+use forebay_core::mrc::{Piece, SAMPLES, Shards, granule_size};
 
 use super::exact::Exact;
 use super::lanes::{Counter, Lanes, key_of};
-use super::{Hits, Method, Point, Sample};
-use crate::blocks::{Piece, granule_size};
+use super::{Method, Point, Sample};
 use crate::error::Error;
 use crate::record::Op;
 
@@ -31,13 +30,7 @@ impl Lru {
         match self {
             Lru::Exact(exact) => exact.point(slots, block_size),
             Lru::Shards(shards) => {
-                let hits = Hits {
-                    reads: shards.reads().uses() as f64,
-                    read_hits: shards.reads().hits(slots),
-                    writes: shards.writes().uses() as f64,
-                    write_hits: shards.writes().hits(slots),
-                };
-                Point::estimated(slots * block_size, hits)
+                Point::sampled(slots, block_size, shards.reads(), shards.writes())
             }
         }
     }

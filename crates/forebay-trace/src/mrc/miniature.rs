@@ -8,12 +8,11 @@
 use forebay_core::directory::Directory;
 use forebay_core::ids::BlockIndex;
 use forebay_core::index::Density;
-use forebay_core::mrc::Sampler;
+use forebay_core::mrc::{Piece, Sampler, granule_size};
 
 use super::lanes::{Counter, Lanes, key_of};
 use super::{Hits, Method, Point};
 use crate::belady::{Belady, next_uses};
-use crate::blocks::{Piece, granule_size};
 use crate::error::Error;
 use crate::record::Op;
 use crate::simulate::{Cache, Numbers, SimulatedPolicy, Uses};

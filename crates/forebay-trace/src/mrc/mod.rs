@@ -26,10 +26,10 @@ mod miniature;
 mod sizes;
 
 use forebay_core::config::GridOffset;
+use forebay_core::mrc::{Curve as Reuse, Snapshot, granule_size};
 use forebay_core::policy::PolicyKind;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::blocks::granule_size;
 use crate::error::{Error, ErrorKind};
 use crate::record::Record;
 use crate::simulate::{self, SimulatedPolicy, Uses};
@@ -89,7 +89,7 @@ pub struct Settings {
 }
 
 /// How a curve was found; see the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
     /// Every reuse distance.
@@ -103,7 +103,7 @@ pub enum Method {
 }
 
 /// Where the grid went, as [`simulate::Outcome`] has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GridMove {
     /// The new byte offset.
     pub grid_offset: u64,
@@ -114,7 +114,7 @@ pub struct GridMove {
 }
 
 /// One curve.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
     /// Name of the policy.
     pub policy: String,
@@ -139,7 +139,7 @@ pub struct Curve {
 }
 
 /// One cache size of a curve.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Bytes of the cache, whole blocks.
     pub cache_size: u64,
@@ -179,6 +179,17 @@ impl Point {
         }
     }
 
+    /// From reuse distances, or a sample of them.
+    fn sampled(slots: u64, block_size: u64, reads: &Reuse, writes: &Reuse) -> Point {
+        let hits = Hits {
+            reads: reads.uses() as f64,
+            read_hits: reads.hits(slots),
+            writes: writes.uses() as f64,
+            write_hits: writes.hits(slots),
+        };
+        Point::estimated(slots * block_size, hits)
+    }
+
     fn counted(cache_size: u64, reads: Uses, writes: Uses) -> Point {
         let hits = Hits {
             reads: reads.granules as f64,
@@ -193,6 +204,34 @@ impl Point {
             writes: Some(writes),
             ..Point::estimated(cache_size, hits)
         }
+    }
+}
+
+/// The curve of a disk that runs: LRU, in blocks of `block_size`. `cache_sizes`: chosen by the footprint when there is none.
+pub fn of_disk(
+    snapshot: &Snapshot,
+    block_size: u64,
+    grid_offset: u64,
+    cache_sizes: &[u64],
+) -> Curve {
+    let Snapshot { reads, writes, share, blocks, granules } = snapshot;
+    let footprint = blocks.round() as u64 * block_size;
+    let sizes = match cache_sizes {
+        [] => sizes::chosen([(block_size, footprint)].into_iter()),
+        _ => cache_sizes.to_vec(),
+    };
+    let point = |size: &u64| Point::sampled(size / block_size, block_size, reads, writes);
+    Curve {
+        policy: LRU.to_string(),
+        block_size,
+        granule_size: granule_size(block_size),
+        method: Method::Shards,
+        share: *share,
+        grid_offset,
+        grid_moved: None,
+        footprint,
+        touched: granules.round() as u64 * granule_size(block_size),
+        points: sizes.iter().map(point).collect(),
     }
 }
 

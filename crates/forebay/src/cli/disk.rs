@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::config::values::{Mode, Name, Span};
+use crate::config::values::{Mode, Name, Size, Span};
 
 /// The commands of `forebay disk`.
 #[derive(Debug, Subcommand)]
@@ -13,6 +13,10 @@ pub enum DiskCommand {
     List(ListArgs),
     /// Show how a disk is: mode, dirty data, destaging, write log, state
     Show(NamedArgs),
+    /// Show what a disk is asked, as vscsiStats counts it: sixteen histograms
+    Histogram(HistogramArgs),
+    /// Show which share of its uses a cache of each size would miss, from what the disk was asked so far
+    Mrc(MrcArgs),
     /// Wait until everything written so far is on primary storage
     #[command(after_help = "\
 The disk destages by itself; this waits for it and shows how far it is, on standard error: a bar on a terminal, else a line
@@ -103,6 +107,58 @@ Examples:
 pub struct NamedArgs {
     /// The disk
     pub disk: Name,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
+/// `forebay disk histogram`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+They are counted from --start to --stop, since that costs each request some time; --reset begins anew. What they count is what
+'forebay trace histogram' counts in a recording of the same requests, and so are --csv and --json. For requests of before
+--start: 'forebay trace record DISK --last', then 'forebay trace histogram'.
+
+Examples:
+  forebay disk histogram db --start
+  forebay disk histogram db
+  forebay disk histogram db --csv > db.csv
+  forebay disk histogram db --stop")]
+pub struct HistogramArgs {
+    /// The disk
+    pub disk: Name,
+    /// Begin to count
+    #[arg(long, group = "change")]
+    pub start: bool,
+    /// Begin to count anew
+    #[arg(long, group = "change")]
+    pub reset: bool,
+    /// Count no more, and forget what was counted
+    #[arg(long, group = "change")]
+    pub stop: bool,
+    /// Print CSV in the layout of 'vscsiStats -p all -c'
+    #[arg(long, conflicts_with_all = ["json", "change"])]
+    pub csv: bool,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
+/// `forebay disk mrc`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each disk keeps a miss-ratio curve of LRU, in every mode, from a sample of its blocks in 1 MiB of memory: what 'forebay
+trace mrc --block-size' that of the disk finds in a recording of all requests since the start. 'disk show' has it in short.
+
+Examples:
+  forebay disk mrc db
+  forebay disk mrc db --cache-size 1GiB,2GiB,4GiB --json")]
+pub struct MrcArgs {
+    /// The disk
+    pub disk: Name,
+    /// Sizes of the cache [default: up to what the disk touched]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',')]
+    pub cache_size: Vec<Size>,
     /// Options of all.
     #[command(flatten)]
     pub common: ControlArgs,

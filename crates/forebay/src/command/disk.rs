@@ -9,11 +9,12 @@ use forebay_backends::size::rounded;
 use forebay_core::stats::LogStatistics;
 
 use super::client::{self, Found};
+use super::observed;
 use super::progress::Progress;
 use super::table::{count, percent, time};
 use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, ListArgs, NamedArgs, SetArgs};
 use crate::config::values::{Name, Span};
-use crate::daemon::api::{DiskInfo, DiskStats, Dropped, Resized, VhostUserInfo};
+use crate::daemon::api::{Curves, DiskInfo, DiskStats, Dropped, Resized, VhostUserInfo};
 
 /// Pause between two looks at how far something is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -25,6 +26,8 @@ pub(crate) fn disk(command: DiskCommand) -> Result<()> {
             DiskCommand::Resolve(args) => super::resolve::resolve(&args),
             DiskCommand::List(args) => list(args).await,
             DiskCommand::Show(args) => show(args).await,
+            DiskCommand::Histogram(args) => print(&observed::histogram(args).await?),
+            DiskCommand::Mrc(args) => print(&observed::mrc(args).await?),
             DiskCommand::Flush(args) => flush(args).await,
             DiskCommand::Set(args) => set(args).await,
             DiskCommand::Pause(args) => change(args, "pause").await,
@@ -100,14 +103,17 @@ fn listed_for_programs(info: &DiskInfo, stats: &DiskStats) -> Result<serde_json:
 async fn show(args: NamedArgs) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let stats = stats(&found).await?;
+    let expectations = observed::expectations(&found, &stats).await;
     if args.common.json {
-        return print(&(serde_json::to_string(&stats)? + "\n"));
+        let mut shown = serde_json::to_value(&stats)?;
+        shown["expected"] = serde_json::to_value(expectations.map(|known| known.curves))?;
+        return print(&format!("{shown}\n"));
     }
-    print(&describe(&stats))
+    print(&describe(&stats, expectations.as_ref()))
 }
 
 /// How a disk is, for people.
-fn describe(stats: &DiskStats) -> String {
+fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
     let engine = &stats.engine;
     let mut text = format!("disk {}: {}", stats.name, engine.mode_actual);
     if engine.mode != engine.mode_actual {
@@ -128,6 +134,9 @@ fn describe(stats: &DiskStats) -> String {
     }
     if let Some(device) = &stats.vhost_user {
         describe_device(device, &mut text);
+    }
+    if let Some(known) = expectations {
+        let _ = writeln!(text, "  reads would hit   {} (LRU)", observed::expected(known));
     }
     if let Some(recorder) = &engine.recorder {
         let _ = writeln!(

@@ -16,6 +16,7 @@ mod client;
 mod demo;
 mod disk;
 mod events;
+mod observed;
 mod pool;
 mod progress;
 mod resolve;

@@ -16,6 +16,7 @@ use forebay_trace::simulate::{self, Uses};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+pub(super) use self::mrc::describe as describe_curves;
 use super::table::{Table, count, percent};
 use crate::cli::trace::{ConvertArgs, HistogramArgs, SimulateArgs, TraceCommand, TraceInput};
 
@@ -163,15 +164,16 @@ fn histogram(args: &HistogramArgs) -> Result<()> {
     } else if args.csv {
         print!("{}", characterise::csv(&devices));
     } else {
-        print!("{}", describe_histograms(&devices));
+        print!("{}", describe_histograms(&devices, |device| format!("device {device}")));
     }
     Ok(())
 }
 
-fn describe_histograms(devices: &[Device]) -> String {
+/// All histograms, those of each device below its title.
+pub(super) fn describe_histograms(devices: &[Device], title: impl Fn(u32) -> String) -> String {
     let mut text = String::new();
     for Device { device, histograms } in devices {
-        text += &format!("device {device}\n");
+        text += &format!("{}\n", title(*device));
         for Named { name, min, max, mean, count: numbers, buckets } in histograms {
             let (Some(min), Some(max), Some(mean)) = (min, max, mean) else {
                 text += &format!("  {name}: none\n");

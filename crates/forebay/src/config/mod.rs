@@ -369,6 +369,7 @@ impl DiskSpec {
             backend_timeout: Nanos(self.backend_timeout.as_nanos() as u64),
             on_timeout: self.on_timeout.0,
             recorder_bytes: self.recorder_bytes,
+            curve: true,
             ..Config::for_disk(backend)
         }
     }

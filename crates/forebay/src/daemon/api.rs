@@ -9,11 +9,15 @@
 //!                                  resize: Resized;
 //!                                  flush: {}, when primary storage is flushed (in a mode with log, at once)
 //!   GET /v1/disks/NAME/records     Records[?from=N&max=N&unanswered=true]: requests from number N on, at most RECORDS_MAX
+//!   GET /v1/disks/NAME/histograms  Histograms; POST …/start, reset, stop: {}
+//!   GET /v1/disks/NAME/mrc         Curves[?sizes=BYTES,…]: at most CACHE_SIZES_MAX of them
 //!   GET /v1/events[?disk=NAME]     [EventLine]
 //! ```
 //! Errors are `{"error": "…"}` with the HTTP status.
 
 use forebay_core::stats::Statistics;
+use forebay_trace::characterise::Device;
+use forebay_trace::mrc::Curve;
 use serde::{Deserialize, Serialize};
 
 /// What the daemon is and serves; also the start-up summary of `--json`.
@@ -214,6 +218,25 @@ pub struct Records {
 /// A request: when it came in ns, whether it is a write, its first byte, its length, ns until its answer was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordLine(pub u64, pub bool, pub u64, pub u64, pub Option<u64>);
+
+/// What a disk was asked since its histograms are counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Histograms {
+    /// For how long, in ns.
+    pub counted_ns: u64,
+    /// The disk, as `trace histogram` has a device.
+    pub devices: Vec<Device>,
+}
+
+/// Cache sizes in one question for a curve at most.
+pub const CACHE_SIZES_MAX: usize = 256;
+
+/// A disk's miss-ratio curve, as `trace mrc` has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Curves {
+    /// One.
+    pub curves: Vec<Curve>,
+}
 
 /// An answer that is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

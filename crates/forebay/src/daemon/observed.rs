@@ -13,10 +13,12 @@ use axum::response::{IntoResponse, Response};
 use forebay_core::characteristics::Kind;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
-use forebay_core::observer::Recorded;
+use forebay_core::observer::{Counting, Observer, Recorded};
 use forebay_io::clock;
+use forebay_trace::characterise::{Device, named};
+use forebay_trace::mrc;
 
-use super::api::{RECORDS_MAX, RecordLine, Records};
+use super::api::{CACHE_SIZES_MAX, Curves, Histograms, RECORDS_MAX, RecordLine, Records};
 use super::control::{ControlState, refuse};
 
 #[derive(Debug, serde::Deserialize)]
@@ -51,18 +53,16 @@ pub(super) async fn records(
     let none = ByteRange::at(0, 0);
     let none = Recorded { time: Nanos(0), kind: Kind::Read, range: none, latency: None };
     let mut batch = vec![none; max as usize];
-    let looked = state.disks[index].observe(move |observer| {
+    let look = move |observer: &mut Observer| {
         let recorder = &observer.recorder;
         batch.clear();
         let first = recorder.read(from, max, unanswered, &mut batch);
         let (capacity, oldest, next) = (recorder.capacity(), recorder.oldest(), recorder.next());
         (batch, Records { first, capacity, oldest, next, ..Records::default() }, observer.others())
-    });
-    let (batch, records, others) = match looked.await {
+    };
+    let (batch, records, others) = match observe(&state, index, look).await {
         Ok(looked) => looked,
-        Err(gone) => {
-            return refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {gone}"));
-        }
+        Err(refusal) => return *refusal,
     };
     if records.capacity == 0 {
         let why = format!(
@@ -79,4 +79,121 @@ fn line(recorded: &Recorded) -> RecordLine {
     let Recorded { time, kind, range, latency } = *recorded;
     let (is_write, latency) = (kind == Kind::Write, latency.map(|latency| latency.0));
     RecordLine(time.0, is_write, range.start, range.len(), latency)
+}
+
+/// What `look` finds, or the answer that the disk has ended.
+async fn observe<T: Send + 'static>(
+    state: &ControlState,
+    index: usize,
+    look: impl FnOnce(&mut Observer) -> T + Send + 'static,
+) -> Result<T, Box<Response>> {
+    state.disks[index].observe(look).await.map_err(|gone| {
+        let name = &state.daemon.disks[index].name;
+        let why = format!("disk '{name}': {gone}");
+        Box::new(refuse(StatusCode::SERVICE_UNAVAILABLE, why))
+    })
+}
+
+/// The histograms, when they are counted.
+pub(super) async fn histograms(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<String>,
+) -> Response {
+    let index = match state.find(&name) {
+        Ok(index) => index,
+        Err(refusal) => return *refusal,
+    };
+    let look = |observer: &mut Observer| observer.counting().cloned().map(Box::new);
+    match observe(&state, index, look).await {
+        Ok(Some(counting)) => {
+            let histograms = named(&counting.characteristics);
+            let counted = Nanos(clock::now_nanos()).since(counting.since);
+            let devices = vec![Device { device: 0, histograms }];
+            Json(Histograms { counted_ns: counted.0, devices }).into_response()
+        }
+        Ok(None) => {
+            let why = format!(
+                "disk '{name}' does not count its histograms: 'forebay disk histogram {name} --start' begins"
+            );
+            refuse(StatusCode::CONFLICT, why)
+        }
+        Err(refusal) => *refusal,
+    }
+}
+
+/// Begins to count histograms, begins anew, or ends.
+pub(super) async fn change_histograms(
+    State(state): State<Arc<ControlState>>,
+    Path((name, change)): Path<(String, String)>,
+) -> Response {
+    let index = match state.find(&name) {
+        Ok(index) => index,
+        Err(refusal) => return *refusal,
+    };
+    // Memory comes from here and goes back to here: the shard neither takes nor frees any.
+    let (empty, now) = (Box::<Counting>::default(), Nanos(clock::now_nanos()));
+    let changed = match change.as_str() {
+        "start" => {
+            let start = move |observer: &mut Observer| match observer.counting() {
+                Some(_) => Some(empty),
+                None => observer.count(now, empty),
+            };
+            observe(&state, index, start).await
+        }
+        "reset" => observe(&state, index, move |observer| observer.count(now, empty)).await,
+        "stop" => observe(&state, index, Observer::stop_counting).await,
+        _ => {
+            let why = format!("'{change}' is no change of histograms: start, reset or stop");
+            return refuse(StatusCode::NOT_FOUND, why);
+        }
+    };
+    changed.map_or_else(|refusal| *refusal, |_| Json(serde_json::json!({})).into_response())
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MrcQuery {
+    /// Bytes of caches, separated by commas.
+    #[serde(default)]
+    sizes: String,
+}
+
+/// The miss-ratio curve.
+pub(super) async fn mrc(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<String>,
+    query: Result<Query<MrcQuery>, QueryRejection>,
+) -> Response {
+    let index = match state.find(&name) {
+        Ok(index) => index,
+        Err(refusal) => return *refusal,
+    };
+    let sizes = match query.map_err(|wrong| wrong.body_text()).and_then(|query| sizes_of(&query)) {
+        Ok(sizes) => sizes,
+        Err(why) => return refuse(StatusCode::BAD_REQUEST, why),
+    };
+    let look = |observer: &mut Observer| {
+        let uses = observer.uses()?;
+        Some((uses.snapshot(), uses.block_size(), uses.grid_offset()))
+    };
+    match observe(&state, index, look).await {
+        Ok(Some((snapshot, block_size, grid_offset))) => {
+            let curves = vec![mrc::of_disk(&snapshot, block_size, grid_offset, &sizes)];
+            Json(Curves { curves }).into_response()
+        }
+        Ok(None) => refuse(StatusCode::CONFLICT, format!("disk '{name}' has no miss-ratio curve")),
+        Err(refusal) => *refusal,
+    }
+}
+
+fn sizes_of(query: &MrcQuery) -> Result<Vec<u64>, String> {
+    let texts = query.sizes.split(',').filter(|text| !text.is_empty());
+    let size = |text: &str| {
+        text.parse().map_err(|_| format!("'{text}' is no size of a cache: give bytes"))
+    };
+    let sizes: Vec<u64> = texts.take(CACHE_SIZES_MAX + 1).map(size).collect::<Result<_, _>>()?;
+    match sizes.len() > CACHE_SIZES_MAX {
+        true => Err(format!("at most {CACHE_SIZES_MAX} sizes can be asked for at a time")),
+        false => Ok(sizes),
+    }
 }

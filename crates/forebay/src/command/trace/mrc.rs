@@ -34,14 +34,15 @@ pub(super) fn mrc(args: &MrcArgs) -> Result<()> {
         return Ok(());
     }
     println!("{}: miss ratio by cache size", args.input.file.display());
-    print!("{}", describe(&curves));
+    print!("{}", describe(&curves, "trace"));
     Ok(())
 }
 
-fn describe(curves: &[Curve]) -> String {
+/// Curves of what `whose` touches, as a table and a plot.
+pub(crate) fn describe(curves: &[Curve], whose: &str) -> String {
     let mut text = String::new();
     for (letter, curve) in letters().zip(curves) {
-        text += &format!("  {letter}  {}\n", about(curve));
+        text += &format!("  {letter}  {}\n", about(curve, whose));
     }
     text += "\n";
     let head = letters().take(curves.len()).map(|letter| letter.to_string());
@@ -65,7 +66,7 @@ fn letters() -> impl Iterator<Item = char> {
     ('A'..='Z').chain('a'..='z').chain(std::iter::repeat('?'))
 }
 
-fn about(curve: &Curve) -> String {
+fn about(curve: &Curve, whose: &str) -> String {
     let how = match curve.method {
         Method::Exact => "exact".to_owned(),
         Method::Simulation => "simulated".to_owned(),
@@ -73,7 +74,7 @@ fn about(curve: &Curve) -> String {
         Method::Miniature => format!("simulated with {} of the blocks", share(curve.share)),
     };
     let mut text = format!(
-        "{}, blocks of {}, {how}; the trace touches {}, with the rest of its blocks {}",
+        "{}, blocks of {}, {how}; the {whose} touches {}, with the rest of its blocks {}",
         curve.policy,
         rounded(curve.block_size),
         rounded(curve.touched),

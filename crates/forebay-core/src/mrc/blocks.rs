@@ -1,17 +1,14 @@
 //! Which cache blocks a request touches, and which granules of each.
 //!
-//! As the engine's [`forebay_core::geometry::Grid`], but with a granule per 4 KiB at every block size and for disks of any size (see
-//! [`crate::simulate`]).
+//! As the engine's [`crate::geometry::Grid`], but with a granule per 4 KiB at every block size and for disks of any size.
 
 use std::ops::Range;
 
-use forebay_core::geometry::PAGE;
-
-use crate::record::Record;
+use crate::geometry::{ByteRange, PAGE};
 
 /// A grid of cache blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Blocks {
+pub struct Blocks {
     granule_shift: u32,
     /// A block has two to the power of this granules.
     per_block_shift: u32,
@@ -21,7 +18,7 @@ pub(crate) struct Blocks {
 
 /// The part of a request that lies in one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub struct Piece {
     /// Number of the block on its disk.
     pub block: u64,
     /// Granules of it that are touched, wholly or in part.
@@ -39,10 +36,10 @@ impl Blocks {
         }
     }
 
-    /// The blocks that a request touches, in order.
+    /// The blocks that a request for `range`, which is not empty, touches, in order.
     #[inline]
-    pub fn pieces(&self, record: &Record) -> impl Iterator<Item = Piece> + use<> {
-        let (first, last) = self.granules(record);
+    pub fn pieces(&self, range: ByteRange) -> impl Iterator<Item = Piece> + use<> {
+        let (first, last) = self.granules(range);
         let shift = self.per_block_shift;
         let (first_block, last_block) = (first >> shift, last >> shift);
         (first_block..=last_block).map(move |block| {
@@ -52,36 +49,46 @@ impl Blocks {
         })
     }
 
+    /// The same when there is only one.
+    #[inline]
+    pub fn only_piece(&self, range: ByteRange) -> Option<Piece> {
+        let (first, last) = self.granules(range);
+        let block = first >> self.per_block_shift;
+        let start = block << self.per_block_shift;
+        let granules = (first - start) as u32..(last - start + 1) as u32;
+        (last >> self.per_block_shift == block).then_some(Piece { block, granules })
+    }
+
     /// How many granules a request touches.
-    pub fn granules_of(&self, record: &Record) -> u64 {
-        let (first, last) = self.granules(record);
+    pub fn granules_of(&self, range: ByteRange) -> u64 {
+        let (first, last) = self.granules(range);
         last - first + 1
     }
 
     /// The first and the last granule of a request.
-    fn granules(&self, record: &Record) -> (u64, u64) {
+    fn granules(&self, range: ByteRange) -> (u64, u64) {
         let granule = |position: u64| (position + self.shift) >> self.granule_shift;
-        (granule(record.offset), granule(record.end() - 1))
+        (granule(range.start), granule(range.end - 1))
     }
 }
 
 /// Bytes of a granule in blocks of this size.
-pub(crate) fn granule_size(block_size: u64) -> u64 {
+pub fn granule_size(block_size: u64) -> u64 {
     block_size.min(PAGE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Op;
 
-    fn pieces(block_size: u64, offset: u64, start: u64, len: u32) -> Vec<(u64, Range<u32>)> {
-        let record =
-            Record { time_ns: 0, op: Op::Read, offset: start, len, device: 0, latency_ns: None };
+    fn pieces(block_size: u64, offset: u64, start: u64, len: u64) -> Vec<(u64, Range<u32>)> {
+        let range = ByteRange::at(start, len);
         let blocks = Blocks::new(block_size, offset);
-        let pieces: Vec<_> = blocks.pieces(&record).map(|p| (p.block, p.granules)).collect();
+        let pieces: Vec<_> = blocks.pieces(range).map(|p| (p.block, p.granules)).collect();
         let granules: u64 = pieces.iter().map(|(_, granules)| granules.len() as u64).sum();
-        assert_eq!(granules, blocks.granules_of(&record));
+        assert_eq!(granules, blocks.granules_of(range));
+        let only = blocks.only_piece(range).map(|p| (p.block, p.granules));
+        assert_eq!(only, pieces.first().filter(|_| pieces.len() == 1).cloned());
         pieces
     }
 

@@ -1,0 +1,81 @@
+//! Which blocks a disk's requests use, for a miss-ratio curve beside the disk.
+//!
+//! Blocks are cut as by `forebay trace mrc`, in pieces of 4 KiB whatever the granule of the cache is, and all that is read or
+//! written is a use, also what bypasses the cache: so the curve is that of a recording of the same requests. It is kept in
+//! every mode, and needs no cache. A cache's blocks are on a grid that moves once at most; the curve then forgets its blocks,
+//! as the cache does, and keeps its counts.
+
+use crate::characteristics::Kind;
+use crate::geometry::ByteRange;
+use crate::mrc::{Blocks, Piece, Shards, Snapshot, granule_size};
+
+/// See the module. At most 1 MiB.
+#[derive(Debug)]
+pub struct Uses {
+    block_size: u64,
+    grid_offset: u64,
+    grid: Blocks,
+    shards: Shards,
+}
+
+impl Uses {
+    /// Of blocks of `block_size`, with a boundary at byte `grid_offset`.
+    pub fn new(block_size: u64, grid_offset: u64) -> Uses {
+        let granules = (block_size / granule_size(block_size)) as u32;
+        let grid = Blocks::new(block_size, grid_offset % block_size);
+        Uses { block_size, grid_offset, grid, shards: Shards::for_disk(granules) }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, kind: Kind, range: ByteRange) {
+        if let Some(Piece { block, granules }) = self.grid.only_piece(range) {
+            return self.shards.on_use(kind, block, granules);
+        }
+        for Piece { block, granules } in self.grid.pieces(range) {
+            self.shards.on_use(kind, block, granules);
+        }
+    }
+
+    pub(super) fn move_grid(&mut self, grid_offset: u64) {
+        self.grid = Blocks::new(self.block_size, grid_offset % self.block_size);
+        self.grid_offset = grid_offset;
+        self.shards = self.shards.emptied();
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u64 {
+        self.block_size
+    }
+
+    /// Where the grid lies.
+    pub fn grid_offset(&self) -> u64 {
+        self.grid_offset
+    }
+
+    /// What is known by now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.shards.snapshot()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_that_moves_keeps_the_counts_and_forgets_the_blocks() {
+        let mut uses = Uses::new(4096, 0);
+        for _ in 0..2 {
+            uses.add(Kind::Read, ByteRange::at(3584, 4096));
+        }
+        let snapshot = uses.snapshot();
+        assert_eq!((snapshot.blocks, snapshot.reads.uses(), snapshot.reads.hits(2)), (2.0, 4, 2.0));
+        uses.move_grid(3584);
+        for _ in 0..2 {
+            uses.add(Kind::Read, ByteRange::at(3584, 4096));
+        }
+        let snapshot = uses.snapshot();
+        assert_eq!((snapshot.blocks, snapshot.reads.uses(), snapshot.reads.hits(2)), (1.0, 6, 3.0));
+        assert_eq!(uses.grid_offset(), 3584);
+    }
+}
