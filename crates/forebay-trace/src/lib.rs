@@ -4,16 +4,19 @@
 //! [`formats`] turns a file into [`record::Record`]s, one at a time; [`workload`] makes records up;
 //! [`characterise`] and [`info`] tell what they are like; [`simulate`] tells what a cache would have done to them, with the engine's own
 //! eviction policies, and [`mrc`] what caches of all sizes would;
-//! [`replay`] sends them to a backend and measures it, and [`results`] are what it measured, as a file.
+//! [`replay`] sends them to a backend and measures it, and [`results`] are what it measured, as a file;
+//! [`compare`] holds results against each other, and [`report`] makes pages of all of these.
 
 pub mod belady;
 pub mod characterise;
+pub mod compare;
 mod error;
 pub mod formats;
 pub mod info;
 pub mod mrc;
 pub mod record;
 pub mod replay;
+pub mod report;
 pub mod results;
 pub mod simulate;
 pub mod workload;

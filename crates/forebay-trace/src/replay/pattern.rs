@@ -9,12 +9,11 @@
 //!
 //! So a sector that comes back tells which write it is of, for which place, and whether it is whole. Little-endian.
 
+use forebay_backends::rng::Rng;
 use forebay_core::geometry::SECTOR;
 
 /// Bytes of a sector.
 const LEN: usize = SECTOR as usize;
-/// What the generator steps by (SplitMix64: Steele, Lea, Flood, OOPSLA '14).
-const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// What a sector is found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,19 +63,14 @@ pub(super) fn look(seed: u64, sector: &[u8]) -> Sector {
 
 /// The words of a sector.
 fn words(tag: u64, address: u64, version: u64) -> impl Iterator<Item = u64> {
-    let mut state = tag ^ mix(version) ^ mix(address).rotate_left(32);
-    let body = std::iter::repeat_with(move || {
-        state = state.wrapping_add(STEP);
-        mix(state)
-    });
+    let mut random = Rng::new(tag ^ mix(version) ^ mix(address).rotate_left(32));
+    let body = std::iter::repeat_with(move || random.next_u64());
     [tag, address, version].into_iter().chain(body).take(LEN / 8)
 }
 
-/// The finishing step of SplitMix64.
-fn mix(mut word: u64) -> u64 {
-    word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ word >> 31
+/// A word that has nothing to do with its neighbours'.
+fn mix(word: u64) -> u64 {
+    Rng::new(word).next_u64()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::config::values::{GridOffset, Name, Size, Span};
 
 mod replay;
 
-pub use replay::{How, ReplayArgs};
+pub use replay::{AbArgs, CompareArgs, How, ReplayArgs};
 
 /// The commands on traces.
 #[derive(Debug, Subcommand)]
@@ -23,6 +23,10 @@ pub enum TraceCommand {
     Simulate(SimulateArgs),
     /// Replay a trace on a target and measure it
     Replay(ReplayArgs),
+    /// Hold the results of replays against each other
+    Compare(CompareArgs),
+    /// Replay a trace without cache, with a cold and with a warm one
+    Ab(AbArgs),
     /// Write a trace in another format
     Convert(ConvertArgs),
     /// Show what a trace's disks were asked, as vscsiStats counts it
@@ -127,7 +131,8 @@ the last 16, latency, outstanding requests and time since the one before; of all
 
 Examples:
   forebay trace histogram vm.vscsi
-  forebay trace histogram rack.blktrace --device 0 --csv > disk0.csv")]
+  forebay trace histogram rack.blktrace --device 0 --csv > disk0.csv
+  forebay trace histogram vm.fbt --html histograms.html")]
 pub struct HistogramArgs {
     /// The trace.
     #[command(flatten)]
@@ -138,6 +143,9 @@ pub struct HistogramArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Write a report to FILE: a page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `forebay trace mrc`.
@@ -150,7 +158,8 @@ blocks are looked at. With --sample exact, each figure is what 'simulate' says.
 Examples:
   forebay trace mrc vm.vscsi
   forebay trace mrc vm.fbt --policy lru,s3fifo,belady --block-size 4KiB,64KiB
-  forebay trace mrc vm.fbt --cache-size 512MiB,1GiB,2GiB --sample exact --json")]
+  forebay trace mrc vm.fbt --cache-size 512MiB,1GiB,2GiB --sample exact --json
+  forebay trace mrc vm.fbt --policy lru,s3fifo --html curves.html")]
 pub struct MrcArgs {
     /// The trace.
     #[command(flatten)]
@@ -173,6 +182,9 @@ pub struct MrcArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Write a report to FILE: a page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `forebay trace info`.
@@ -180,7 +192,8 @@ pub struct MrcArgs {
 #[command(after_help = "\
 Examples:
   forebay trace info vm.vscsi
-  forebay trace info rack.blktrace.zst --device 0 --json")]
+  forebay trace info rack.blktrace.zst --device 0 --json
+  forebay trace info vm.fbt --html vm.html")]
 pub struct InfoArgs {
     /// The trace.
     #[command(flatten)]
@@ -191,6 +204,9 @@ pub struct InfoArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Write a report to FILE: a page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `forebay trace simulate`.

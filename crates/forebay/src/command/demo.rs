@@ -10,30 +10,25 @@
 //! built-in workload ([`forebay_trace::workload`]) at a rate that the modelled SAN can just bear, a given
 //! trace scaled in time so that it fits and the SAN can bear it.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use forebay_backends::Uri;
 use forebay_backends::size::rounded;
 use forebay_trace::formats::{Options, Reader};
 use forebay_trace::record::{Op, Record, Summary};
-use forebay_trace::replay::{self, Outcome, Pace};
+use forebay_trace::replay::{self, Pace};
+use forebay_trace::results::{Results, Run};
 use forebay_trace::workload::{self, Workload};
 
+use super::served::Served;
 use super::table::{Table, count, percent, time};
-use super::trace::replay::Job;
-use super::{client, signals};
+use super::trace::replay::{Job, check, write_json};
+use super::{page_file, signals, write_page};
 use crate::cli::DemoArgs;
-use crate::config::values::{
-    Access, Address, Bypass, Flash, Mode, Name, Reactor as ReactorChoice, Size,
-};
-use crate::config::{CONNECTIONS_MAX, DaemonSpec, DiskOptions, ListenerSpec};
-use crate::daemon::Daemon;
-use crate::daemon::api::DiskStats;
-use crate::shard::DiskHandle;
+use crate::config::values::{Bypass, Flash, Mode, Name, Reactor as ReactorChoice, Size};
+use crate::config::{DaemonSpec, DiskOptions};
 
 /// Size of the disk for the built-in workload: its hot area is 64 MiB, its loop 128 MiB.
 const DISK_BYTES: u64 = 1 << 30;
@@ -51,6 +46,7 @@ const REPLAY_TIME_MAX: Duration = Duration::from_secs(38);
 
 /// The I/O to replay, and how it is described.
 struct Work {
+    trace: String,
     records: Vec<Record>,
     summary: Summary,
     pace: Pace,
@@ -58,20 +54,10 @@ struct Work {
     description: String,
 }
 
-/// What one replay showed.
-#[derive(serde::Serialize)]
-struct Run {
-    name: &'static str,
-    outcome: Outcome,
-    reads: u64,
-    read_hits: u64,
-    /// Reads and writes that primary storage had to do.
-    backend_ios: u64,
-}
-
 /// Shows the gain.
 pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     let file = args.json.as_deref().map(super::create).transpose()?;
+    let page = page_file(args.html.as_deref())?;
     let work = match &args.trace {
         Some(path) => from_trace(path)?,
         None => built_in(args.requests)?,
@@ -97,21 +83,18 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     let image = folder.path().join("disk.raw");
     let mut runs = Vec::new();
     make_image(&image, work.disk_bytes)?;
-    let server = Server::start(folder.path(), "pass-through")?;
-    runs.push(server.replay("without cache", &work)?);
-    server.stop()?;
-    let server = Server::start(folder.path(), "write-through")?;
-    runs.push(server.replay("cold cache", &work)?);
-    runs.push(server.replay("warm cache", &work)?);
-    server.stop()?;
+    let served = Served::start(spec(folder.path(), "pass-through")?, folder.path())?;
+    runs.push(replay(&served, "without cache", &work)?);
+    served.stop()?;
+    let served = Served::start(spec(folder.path(), "write-through")?, folder.path())?;
+    runs.push(replay(&served, "cold cache", &work)?);
+    runs.push(replay(&served, "warm cache", &work)?);
+    served.stop()?;
     print!("{}", report(&runs));
-    if let Some(mut file) = file {
-        serde_json::to_writer_pretty(&mut file, &runs).context("cannot write the figures")?;
-        writeln!(file)?;
-    }
-    let failed: u64 = runs.iter().map(|run| run.outcome.errors).sum();
-    ensure!(failed == 0, "{failed} requests failed");
-    Ok(())
+    let results = Results::new(runs);
+    write_json(file, &results)?;
+    write_page(page, || forebay_trace::report::comparison(&results.runs))?;
+    results.runs.iter().try_for_each(check)
 }
 
 /// The built-in workload.
@@ -131,7 +114,8 @@ fn built_in(requests: u64) -> Result<Work> {
         percent(summary.writes, requests)
     );
     let pace = Pace::Clock { speed: 1.0 };
-    Ok(Work { records, summary, pace, disk_bytes: DISK_BYTES, description })
+    let trace = "the built-in workload".to_owned();
+    Ok(Work { trace, records, summary, pace, disk_bytes: DISK_BYTES, description })
 }
 
 /// As much of a trace as the SAN can bear in the time, scaled to take just that.
@@ -171,7 +155,8 @@ fn from_trace(path: &Path) -> Result<Work> {
         percent(summary.reads, records.len() as u64)
     );
     let disk_bytes = summary.span_bytes.next_multiple_of(1 << 20);
-    Ok(Work { records, summary, pace, disk_bytes, description })
+    let trace = path.display().to_string();
+    Ok(Work { trace, records, summary, pace, disk_bytes, description })
 }
 
 /// Where the stretch of `len` records begins whose share of reads is nearest to that of the whole trace.
@@ -193,87 +178,30 @@ fn make_image(path: &Path, bytes: u64) -> Result<()> {
     file.set_len(bytes).with_context(|| format!("cannot make a disk image of {}", rounded(bytes)))
 }
 
-/// A daemon of its own thread, with one disk.
-struct Server {
-    disk: DiskHandle,
-    uri: String,
-    stop: tokio::sync::oneshot::Sender<()>,
-    thread: std::thread::JoinHandle<Result<()>>,
+/// Replays the work as a client would.
+fn replay(served: &Served, name: &'static str, work: &Work) -> Result<Run> {
+    let settings = replay::Settings {
+        pace: work.pace,
+        duration_ns: Some(REPLAY_TIME_MAX.as_nanos() as u64),
+        overwrite: true,
+        ..replay::Settings::default()
+    };
+    let job = Job {
+        name,
+        trace: &work.trace,
+        target: &served.uri,
+        asked: &work.summary,
+        passes: 1,
+        settings,
+        wants_end: &AtomicBool::new(false),
+    };
+    let run = served.measure(&job, work.records.iter().copied().map(Ok))?;
+    let requests = run.outcome.reads.count + run.outcome.writes.count;
+    println!("  {name}: {} requests in {}", count(requests), time(run.outcome.elapsed_ns));
+    Ok(run)
 }
 
-impl Server {
-    /// Serves the image in `folder` in a mode.
-    fn start(folder: &Path, mode: &str) -> Result<Server> {
-        let spec = spec(folder, mode)?;
-        let socket = folder.join("nbd.sock");
-        let uri = format!("nbd+unix:///demo?socket={}", socket.display());
-        let (stop, stopped) = tokio::sync::oneshot::channel();
-        let (started, starts) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new().name("daemon".to_owned()).spawn(move || {
-            client::block_on(async {
-                let daemon = match Daemon::start(spec).await {
-                    Ok(daemon) => daemon,
-                    Err(error) => {
-                        let _ = started.send(Err(error));
-                        return Ok(());
-                    }
-                };
-                let _ = started.send(Ok(daemon.disks()[0].clone()));
-                let _ = stopped.await;
-                daemon.shut_down().await
-            })
-        })?;
-        let disk = starts.recv().context("the daemon ended as it started")??;
-        Ok(Server { disk, uri, stop, thread })
-    }
-
-    /// Replays the work as a client would.
-    fn replay(&self, name: &'static str, work: &Work) -> Result<Run> {
-        let uri: Uri = self.uri.parse()?;
-        let before = self.stats()?;
-        let settings = replay::Settings {
-            pace: work.pace,
-            duration_ns: Some(REPLAY_TIME_MAX.as_nanos() as u64),
-            overwrite: true,
-            ..replay::Settings::default()
-        };
-        let wants_end = AtomicBool::new(false);
-        let job = Job {
-            name,
-            target: &uri,
-            asked: &work.summary,
-            passes: 1,
-            settings,
-            wants_end: &wants_end,
-        };
-        let outcome = job.run(work.records.iter().copied().map(Ok))?;
-        println!(
-            "  {name}: {} requests in {}",
-            count(outcome.reads.count + outcome.writes.count),
-            time(outcome.elapsed_ns)
-        );
-        let after = self.stats()?;
-        let (b, a) = (before.engine.counters, after.engine.counters);
-        Ok(Run {
-            name,
-            outcome,
-            reads: a.reads - b.reads,
-            read_hits: a.read_hits_ram + a.read_hits_flash - b.read_hits_ram - b.read_hits_flash,
-            backend_ios: a.backend_reads + a.backend_writes - b.backend_reads - b.backend_writes,
-        })
-    }
-
-    fn stats(&self) -> Result<DiskStats> {
-        client::block_on(async { Ok(self.disk.stats().await?) })
-    }
-
-    fn stop(self) -> Result<()> {
-        let _ = self.stop.send(());
-        self.thread.join().map_err(|_| anyhow::anyhow!("the daemon panicked"))?
-    }
-}
-
-/// One disk behind the modelled SAN, served on a socket in `folder`.
+/// One disk behind the modelled SAN, with what it needs in `folder`.
 fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
     let name = Name("demo".to_owned());
     let mode: Mode = mode.parse()?;
@@ -289,16 +217,12 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
     let backend = format!("model:san?inner=file:{}", folder.join("disk.raw").display());
     Ok(DaemonSpec {
         disks: vec![options.resolve(name.clone(), backend)],
-        listeners: vec![ListenerSpec {
-            address: Address::Unix(folder.join("nbd.sock"), Access::default()),
-            disks: vec![name.clone()],
-            connections_max: CONNECTIONS_MAX,
-        }],
+        listeners: Vec::new(),
         targets: Vec::new(),
         name,
         shards: 1,
         reactor: ReactorChoice(None),
-        control: Some(folder.join("control.sock")),
+        control: None,
         state_dir: Some(folder.join("state")),
     })
 }
@@ -317,18 +241,19 @@ fn report(runs: &[Run]) -> String {
         "hit ratio",
         "I/Os spared",
     ]);
-    let unhelped = runs[0].backend_ios;
+    let used = |run: &Run| run.cache.unwrap_or_default();
+    let unhelped = used(&runs[0]).backend_ios;
     for run in runs {
-        let (reads, writes) = (&run.outcome.reads, &run.outcome.writes);
+        let (reads, writes, cache) = (&run.outcome.reads, &run.outcome.writes, used(run));
         let spared = match run.name == runs[0].name {
             true => "-".to_owned(),
             false => {
-                let spared = unhelped.saturating_sub(run.backend_ios);
+                let spared = unhelped.saturating_sub(cache.backend_ios);
                 format!("{} ({})", count(spared), percent(spared, unhelped))
             }
         };
         table.row(vec![
-            run.name.to_owned(),
+            run.name.clone(),
             time(reads.mean_ns as u64),
             time(reads.p50_ns),
             time(reads.p99_ns),
@@ -336,7 +261,7 @@ fn report(runs: &[Run]) -> String {
             time(writes.p50_ns),
             time(writes.p99_ns),
             format!("{:.0}", run.outcome.iops),
-            percent(run.read_hits, run.reads),
+            percent(cache.read_hits, cache.reads),
             spared,
         ]);
     }

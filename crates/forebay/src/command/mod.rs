@@ -21,6 +21,7 @@ mod pool;
 mod progress;
 mod resolve;
 mod run;
+mod served;
 mod signals;
 mod stats;
 mod table;
@@ -83,6 +84,17 @@ fn create(path: &Path) -> Result<File> {
         }
         None => File::create(path).with_context(|| format!("cannot write {}", path.display())),
     }
+}
+
+/// Makes the file for a page, where one is wanted.
+fn page_file(path: Option<&Path>) -> Result<Option<File>> {
+    path.map(create).transpose()
+}
+
+/// Writes a page, where one is wanted.
+fn write_page(file: Option<File>, page: impl FnOnce() -> String) -> Result<()> {
+    let Some(mut file) = file else { return Ok(()) };
+    file.write_all(page().as_bytes()).context("cannot write the report")
 }
 
 /// Logs from `level` up, or as FOREBAY_LOG says. Where nobody reads standard error, lines are lost and nothing else.

@@ -1,5 +1,7 @@
 //! `forebay trace`: simulate a cache on a trace, replay a trace on a target, write it in another format, characterise it.
 
+mod ab;
+mod compare;
 mod info;
 mod mrc;
 mod record;
@@ -12,12 +14,14 @@ use anyhow::{Result, ensure};
 use forebay_backends::size::rounded;
 use forebay_trace::characterise::{self, Device, Named};
 use forebay_trace::formats::{Format, Options, Reader, Writer};
+use forebay_trace::report;
 use forebay_trace::simulate::{self, Uses};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 pub(super) use self::mrc::describe as describe_curves;
 use super::table::{Table, count, percent};
+use super::{page_file, write_page};
 use crate::cli::trace::{ConvertArgs, HistogramArgs, SimulateArgs, TraceCommand, TraceInput};
 
 /// Length of the bar of a bucket that has everything.
@@ -29,6 +33,8 @@ pub(crate) fn trace(command: TraceCommand) -> Result<()> {
         TraceCommand::Record(args) => record::record(&args),
         TraceCommand::Simulate(args) => simulate(args),
         TraceCommand::Replay(args) => replay::replay(&args),
+        TraceCommand::Compare(args) => compare::compare(&args),
+        TraceCommand::Ab(args) => ab::ab(&args),
         TraceCommand::Convert(args) => convert(&args),
         TraceCommand::Histogram(args) => histogram(&args),
         TraceCommand::Mrc(args) => mrc::mrc(&args),
@@ -155,10 +161,12 @@ fn convert(args: &ConvertArgs) -> Result<()> {
 }
 
 fn histogram(args: &HistogramArgs) -> Result<()> {
+    let page = page_file(args.html.as_deref())?;
     let spinner = ProgressBar::new_spinner().with_message("counting");
     let counted = open(&args.input)?.inspect(|_| spinner.inc(1));
     let devices = characterise::characterise(counted)?;
     spinner.finish_and_clear();
+    write_page(page, || report::histograms(&name_of(&args.input), &devices))?;
     if args.json {
         println!("{}", serde_json::to_string(&devices)?);
     } else if args.csv {
@@ -191,6 +199,12 @@ pub(super) fn describe_histograms(devices: &[Device], title: impl Fn(u32) -> Str
         }
     }
     text
+}
+
+/// What a trace is called in a report.
+fn name_of(input: &TraceInput) -> String {
+    let name = input.file.file_name().unwrap_or(input.file.as_os_str());
+    name.to_string_lossy().into_owned()
 }
 
 /// True when two names are of one file.

@@ -1,4 +1,4 @@
-//! The command line of `forebay trace replay`.
+//! The command lines of `forebay trace replay`, `compare` and `ab`.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::Args;
 use forebay_backends::Uri;
 
 use super::TraceInput;
-use crate::config::values::Span;
+use crate::config::values::{Name, Span};
 
 /// `forebay trace replay`.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ Examples:
   truncate -s 100G /tmp/scratch.raw
   forebay trace replay vm.vscsi --target file:/tmp/scratch.raw --speed 2 --verify
   forebay trace replay vm.fbt --target 'nbd+unix:///?socket=/run/forebay/db.sock&connections=4' \\
-      --as-fast-as-possible --queue-depth 32 --duration 60s --json out.json")]
+      --as-fast-as-possible --queue-depth 32 --duration 60s --json out.json --html out.html")]
 pub struct ReplayArgs {
     /// The trace.
     #[command(flatten)]
@@ -54,6 +54,69 @@ pub struct ReplayArgs {
     /// Write the figures to FILE as JSON ('-': to standard output)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write a report to FILE: a page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// `forebay trace compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each replay is held against the first. An interval (95 %) says where the ratio of two figures lies, as far as chance within
+the replays goes: by block bootstrap over slices of time, because latencies in a row are alike.
+
+Examples:
+  forebay trace compare without.json with.json --html report.html
+  forebay trace compare ab.json                      the three runs of 'forebay trace ab'")]
+pub struct CompareArgs {
+    /// Results of 'forebay trace replay --json' or 'forebay trace ab --json'
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write a report to FILE: a page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// `forebay trace ab`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Three replays of the same requests: on the backend itself, through a disk with an empty cache, and once more with what is
+cached by then. The disk is as the configuration file says, but in front of --backend, and served to nobody else; listeners and
+targets of the file are not opened. Between replays everything is destaged. Do not name a backend, or a pool, that somebody uses.
+
+A backend that is not known to be empty is refused unless --overwrite consents, if the trace writes.
+
+Examples:
+  forebay trace ab vm.fbt --backend file:/san/scratch.raw --config with.toml --html ab.html
+  forebay trace ab vm.fbt --backend 'model:san?inner=mem:64GiB' --config with.toml --disk db --speed 4 --json ab.json")]
+pub struct AbArgs {
+    /// The trace.
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// URI of primary storage
+    #[arg(long, value_name = "URI")]
+    pub backend: Uri,
+    /// Configuration file, as for 'forebay serve', that says how the disk is cached
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// The disk of the configuration file [default: its only one]
+    #[arg(long, value_name = "NAME")]
+    pub disk: Option<Name>,
+    /// When, and how much.
+    #[command(flatten)]
+    pub how: How,
+    /// Write to a backend that holds data, or does not tell whether it does
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Write the figures to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a report to FILE: a page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// When requests of a replay are issued, and which.

@@ -3,10 +3,12 @@
 use anyhow::Result;
 use forebay_backends::size::{exact, rounded};
 use forebay_trace::info::{self, Alignment, Device, Info, Region, Window};
+use forebay_trace::report;
 use indicatif::ProgressBar;
 
 use super::super::table::{Table, count, percent, time};
-use super::{BAR_LENGTH, open};
+use super::super::{page_file, write_page};
+use super::{BAR_LENGTH, name_of, open};
 use crate::cli::trace::InfoArgs;
 
 /// Windows of a line over time at most: two become one where there are more.
@@ -17,10 +19,12 @@ const DEVICES_MAX: usize = 32;
 const SECTOR_63: u64 = 3584;
 
 pub(super) fn info(args: &InfoArgs) -> Result<()> {
+    let page = page_file(args.html.as_deref())?;
     let spinner = ProgressBar::new_spinner().with_message("counting");
     let counted = open(&args.input)?.inspect(|_| spinner.inc(1));
     let info = info::info(counted, args.exact)?;
     spinner.finish_and_clear();
+    write_page(page, || report::info(&name_of(&args.input), &info))?;
     if args.json {
         println!("{}", serde_json::to_string(&info)?);
         return Ok(());

@@ -3,10 +3,12 @@
 use anyhow::Result;
 use forebay_backends::size::rounded;
 use forebay_trace::mrc::{self, Curve, Method, Settings};
+use forebay_trace::report;
 use indicatif::ProgressBar;
 
 use super::super::table::Table;
-use super::open;
+use super::super::{page_file, write_page};
+use super::{name_of, open};
 use crate::cli::trace::MrcArgs;
 
 /// Lines of the plot, from all to none.
@@ -15,6 +17,7 @@ const PLOT_LINES: usize = 11;
 const PLOT_STEP: usize = 4;
 
 pub(super) fn mrc(args: &MrcArgs) -> Result<()> {
+    let page = page_file(args.html.as_deref())?;
     let settings = Settings {
         policies: args.policy.clone(),
         block_sizes: args.block_size.iter().map(|size| size.0).collect(),
@@ -29,6 +32,7 @@ pub(super) fn mrc(args: &MrcArgs) -> Result<()> {
     };
     let curves = mrc::curves(counted, &settings)?;
     spinner.finish_and_clear();
+    write_page(page, || report::mrc(&name_of(&args.input), &curves))?;
     if args.json {
         println!("{}", serde_json::json!({ "curves": curves }));
         return Ok(());

@@ -1,6 +1,7 @@
 //! `forebay trace replay`, and a replay with its bar for the commands that make several.
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -15,12 +16,13 @@ use forebay_io::clock;
 use forebay_io::reactor::Reactor;
 use forebay_trace::record::{Record, Summary};
 use forebay_trace::replay::{self, EndedBy, Latency, Outcome, Pace, Progress, Settings};
+use forebay_trace::report;
 use forebay_trace::results::{Results, Run};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::super::table::{Table, count, time};
-use super::super::{create, signals};
-use super::open;
+use super::super::{create, page_file, signals, write_page};
+use super::{name_of, open};
 use crate::cli::trace::{How, ReplayArgs};
 use crate::date::utc;
 
@@ -40,42 +42,31 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
         seed: if args.verify { now_ns() } else { Settings::default().seed },
         ..settings(&args.how)
     };
+    let wants_end = signals::wants_end()?;
     let shown_on_stdout = args.json.as_deref() == Some(Path::new("-"));
     let file = args.json.as_deref().filter(|_| !shown_on_stdout).map(create).transpose()?;
-    let started = utc(now_ns() / 1_000_000);
-    let wants_end = signals::wants_end()?;
+    let page = page_file(args.html.as_deref())?;
+    let target = args.target.to_string();
     let passes = args.how.passes;
     let job = Job {
-        name: "replaying",
+        name: args.name.as_deref().unwrap_or(&target),
+        trace: &name_of(&args.input),
         target: &args.target,
         asked: &asked,
         passes,
         settings,
         wants_end: &wants_end,
     };
-    let outcome = job.run(replay::passes(|| open(&args.input), passes, asked))?;
-    let target = args.target.to_string();
-    let run = Run {
-        name: args.name.clone().unwrap_or_else(|| target.clone()),
-        trace: args.input.file.display().to_string(),
-        target,
-        started,
-        pace: settings.pace,
-        passes,
-        asked,
-        cache: None,
-        outcome,
-    };
+    let run = job.run(replay::passes(|| open(&args.input), passes, asked))?;
     let results = Results::new(vec![run]);
-    if let Some(file) = file {
-        write_json(file, &results)?;
-    }
     let run = &results.runs[0];
+    write_json(file, &results)?;
+    write_page(page, || report::replay(run))?;
     match shown_on_stdout {
         true => println!("{}", serde_json::to_string(&results)?),
         false => print!("{}", describe(run)),
     }
-    check(&run.outcome)
+    check(run)
 }
 
 /// How the command line wants it replayed.
@@ -95,13 +86,16 @@ pub(super) fn now_ns() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64)
 }
 
-pub(in crate::command) fn write_json(mut file: std::fs::File, results: &Results) -> Result<()> {
+/// Writes results, where they are wanted.
+pub(in crate::command) fn write_json(file: Option<File>, results: &Results) -> Result<()> {
+    let Some(mut file) = file else { return Ok(()) };
     serde_json::to_writer(&mut file, results).context("cannot write the figures")?;
     writeln!(file).context("cannot write the figures")
 }
 
 /// Fails where requests did, or where reads did not bring back what was written.
-fn check(outcome: &Outcome) -> Result<()> {
+pub(in crate::command) fn check(run: &Run) -> Result<()> {
+    let outcome = &run.outcome;
     if let Some(found) = &outcome.verified {
         ensure!(
             found.wrong() == 0,
@@ -112,7 +106,8 @@ fn check(outcome: &Outcome) -> Result<()> {
     }
     ensure!(
         outcome.errors == 0,
-        "{} requests failed on the target; the first: {}",
+        "{}: {} requests failed on the target; the first: {}",
+        run.name,
         outcome.errors,
         outcome.first_error.as_deref().unwrap_or("unknown")
     );
@@ -121,7 +116,9 @@ fn check(outcome: &Outcome) -> Result<()> {
 
 /// One replay, with a bar over its requests.
 pub(in crate::command) struct Job<'a> {
-    pub name: &'static str,
+    pub name: &'a str,
+    /// What its trace is called.
+    pub trace: &'a str,
     pub target: &'a Uri,
     /// Of one pass.
     pub asked: &'a Summary,
@@ -135,7 +132,8 @@ impl Job<'_> {
     pub fn run(
         &self,
         records: impl Iterator<Item = Result<Record, forebay_trace::Error>>,
-    ) -> Result<Outcome> {
+    ) -> Result<Run> {
+        let started = utc(now_ns() / 1_000_000);
         let mut target = forebay_backends::open(self.target, OpenOptions::default())
             .with_context(|| format!("cannot open the target {}", self.target))?;
         let mut reactor = Reactor::new(REACTOR_ENTRIES, None)?;
@@ -170,7 +168,17 @@ impl Job<'_> {
             &mut progress,
         )?;
         bar.finish_and_clear();
-        Ok(outcome)
+        Ok(Run {
+            name: self.name.to_owned(),
+            trace: self.trace.to_owned(),
+            target: self.target.to_string(),
+            started,
+            pace: self.settings.pace,
+            passes: self.passes,
+            asked: *self.asked,
+            cache: None,
+            outcome,
+        })
     }
 
     fn bar(&self) -> ProgressBar {
@@ -184,7 +192,7 @@ impl Job<'_> {
             ProgressBar::hidden()
         };
         bar.set_length(requests);
-        bar.with_style(style.progress_chars("=> ")).with_message(self.name)
+        bar.with_style(style.progress_chars("=> ")).with_message(self.name.to_owned())
     }
 
     /// How much time is left, in words.
@@ -301,6 +309,7 @@ mod tests {
         let left = |settings, passes, progress: &Progress| {
             let job = Job {
                 name: "a",
+                trace: "t",
                 target: &target,
                 asked: &asked,
                 passes,

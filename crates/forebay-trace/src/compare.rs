@@ -1,0 +1,366 @@
+//! How one replay differs from another, and whether that may be chance.
+//!
+//! Latencies of requests that follow each other are alike, so that the usual interval around a mean of so many requests would be far
+//! too narrow. What is taken for independent here is not the request but a stretch of time: **circular block bootstrap** over the
+//! slices of a replay (Politis, Romano 1992). [`RESAMPLES`] times as many slices as there are, in runs of √n in a
+//! row, are drawn with replacement; an interval holds the middle 95 % of what these resamples say, widened as Student's distribution is
+//! wider than the normal one with so few runs in a replay. Where both replays issued the same
+//! requests at the same times (the trace's clock, the same speed) the same slices are drawn of both, so that what the trace
+//! asks for at a time does not count as chance.
+//!
+//! On made-up series of 100 slices without a difference, 4 to 8 % of the intervals say that there is one (5 % are meant to) where a
+//! slice is like the next (correlation 0.5), 16 % where it is very much like it (0.8).
+//!
+//! **Limits.** Where latencies drift all the time, intervals are too narrow. Slices know latencies to 6 %: intervals of percentiles come from these, placed around the exact figures. It says
+//! nothing of what would be different on another day. With fewer than [`SLICES_MIN`] slices nothing is said.
+
+use std::collections::BTreeMap;
+
+use forebay_backends::rng::Rng;
+use serde::Serialize;
+
+use crate::replay::{Latency, Pace, Part, Slice};
+use crate::report::figures::ratio;
+use crate::results::Run;
+
+/// Resamples of an interval.
+pub const RESAMPLES: usize = 1000;
+/// Slices that an interval needs at least.
+pub const SLICES_MIN: usize = 10;
+/// Draws the resamples: the same files give the same intervals.
+const SEED: u64 = 1;
+/// What an interval leaves out at each end.
+const TAIL: f64 = 0.025;
+/// Steps of the latencies of a slice for each doubling.
+const STEPS: f64 = 16.0;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// Mean latency of reads.
+    ReadMean,
+    /// Median latency of reads.
+    ReadP50,
+    /// 99th percentile of the latency of reads.
+    ReadP99,
+    /// Mean latency of writes.
+    WriteMean,
+    /// Median latency of writes.
+    WriteP50,
+    /// 99th percentile of the latency of writes.
+    WriteP99,
+    /// Requests per second.
+    Iops,
+}
+
+impl Figure {
+    /// All of them.
+    pub const ALL: [Figure; 7] = [
+        Figure::ReadMean,
+        Figure::ReadP50,
+        Figure::ReadP99,
+        Figure::WriteMean,
+        Figure::WriteP50,
+        Figure::WriteP99,
+        Figure::Iops,
+    ];
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Figure::ReadMean => "read latency, mean",
+            Figure::ReadP50 => "read latency, median",
+            Figure::ReadP99 => "read latency, 99 %",
+            Figure::WriteMean => "write latency, mean",
+            Figure::WriteP50 => "write latency, median",
+            Figure::WriteP99 => "write latency, 99 %",
+            Figure::Iops => "requests per second",
+        }
+    }
+
+    /// As the whole replay has it; none where nothing was measured.
+    pub fn of(self, run: &Run) -> Option<f64> {
+        let some = |latency: &Latency, value: f64| (latency.count > 0).then_some(value);
+        let (reads, writes) = (&run.outcome.reads, &run.outcome.writes);
+        match self {
+            Figure::ReadMean => some(reads, reads.mean_ns),
+            Figure::ReadP50 => some(reads, reads.p50_ns as f64),
+            Figure::ReadP99 => some(reads, reads.p99_ns as f64),
+            Figure::WriteMean => some(writes, writes.mean_ns),
+            Figure::WriteP50 => some(writes, writes.p50_ns as f64),
+            Figure::WriteP99 => some(writes, writes.p99_ns as f64),
+            Figure::Iops => Some(run.outcome.iops).filter(|iops| *iops > 0.0),
+        }
+    }
+
+    /// As some slices have it.
+    fn of_slices(self, slices: &Slices, drawn: &[usize]) -> Option<f64> {
+        let (part, quantile) = match self {
+            Figure::Iops => {
+                let all: u64 = drawn.iter().map(|&at| slices.requests(at)).sum();
+                return Some(all as f64 / drawn.len() as f64);
+            }
+            Figure::ReadMean => (0, None),
+            Figure::ReadP50 => (0, Some(0.5)),
+            Figure::ReadP99 => (0, Some(0.99)),
+            Figure::WriteMean => (1, None),
+            Figure::WriteP50 => (1, Some(0.5)),
+            Figure::WriteP99 => (1, Some(0.99)),
+        };
+        match quantile {
+            None => slices.mean(part, drawn),
+            Some(quantile) => slices.quantile(part, quantile, drawn),
+        }
+    }
+}
+
+/// A figure of two runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// Which.
+    pub figure: Figure,
+    /// Of the first run, in ns or per second.
+    pub before: f64,
+    /// Of the other one.
+    pub after: f64,
+    /// The other one by the first.
+    pub ratio: f64,
+    /// Where that ratio lies with 95 % confidence; none: too short to tell.
+    pub interval: Option<(f64, f64)>,
+}
+
+/// How `after` differs from `before`, figure by figure; figures that one of them does not have are left out.
+pub fn differences(before: &Run, after: &Run) -> Vec<Difference> {
+    let draws = Draws::of(before, after);
+    let difference = |figure: Figure| {
+        let (first, other) = (figure.of(before)?, figure.of(after)?);
+        let ratio = other / first;
+        let interval = draws.as_ref().and_then(|draws| draws.interval(figure, ratio));
+        Some(Difference { figure, before: first, after: other, ratio, interval })
+    };
+    Figure::ALL.into_iter().filter_map(difference).collect()
+}
+
+/// Whether two runs issued the same requests at the same times.
+pub fn is_paired(before: &Run, after: &Run) -> bool {
+    let same = before.asked == after.asked && before.passes == after.passes;
+    same && before.pace == after.pace && matches!(before.pace, Pace::Clock { .. })
+}
+
+impl Difference {
+    /// Whether it stands out from chance; none: not known.
+    pub fn stands_out(&self) -> Option<bool> {
+        self.interval.map(|(low, high)| low > 1.0 || high < 1.0)
+    }
+
+    /// As one would say it of the other run.
+    pub fn words(&self) -> String {
+        let name = self.figure.name();
+        let (more, less) = match self.figure {
+            Figure::Iops => ("more", "fewer"),
+            Figure::ReadMean
+            | Figure::ReadP50
+            | Figure::ReadP99
+            | Figure::WriteMean
+            | Figure::WriteP50
+            | Figure::WriteP99 => ("longer", "shorter"),
+        };
+        let is_more = self.ratio >= 1.0;
+        let times = if is_more { self.ratio } else { 1.0 / self.ratio };
+        let word = if is_more { more } else { less };
+        let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−");
+        let is_told_in_times = times >= MANIFOLD;
+        let stands_out = self.stands_out() != Some(false);
+        let interval = match self.interval {
+            None => "too short a replay to tell chance from difference".to_owned(),
+            Some((low, high)) if is_told_in_times => {
+                let turned = stands_out && !is_more;
+                let (low, high) = if turned { (1.0 / high, 1.0 / low) } else { (low, high) };
+                format!("95 %: {} to {} times", ratio(low), ratio(high))
+            }
+            Some((low, high)) => format!("95 %: {} to {} %", percent(low), percent(high)),
+        };
+        if !stands_out {
+            return format!("{name}: no difference that stands out from chance ({interval})");
+        }
+        match is_told_in_times {
+            true => format!("{name}: {} times {word} ({interval})", ratio(times)),
+            false => {
+                format!("{name}: {:.1} % {word} ({interval})", (self.ratio - 1.0).abs() * 100.0)
+            }
+        }
+    }
+}
+
+/// From here on a ratio is told in times, below in per cent.
+const MANIFOLD: f64 = 1.5;
+
+/// Resamples of two runs.
+struct Draws {
+    slices: [Slices; 2],
+    drawn: Vec<[Vec<usize>; 2]>,
+}
+
+impl Draws {
+    fn of(before: &Run, after: &Run) -> Option<Draws> {
+        let is_paired = is_paired(before, after);
+        let longest = before.outcome.slice_ns.max(after.outcome.slice_ns);
+        let mut slices = [before, after].map(|run| Slices::of(run, is_paired.then_some(longest)));
+        if is_paired {
+            let both = slices[0].len().min(slices[1].len());
+            slices.iter_mut().for_each(|slices| slices.truncate(both));
+        }
+        if slices.iter().any(|slices| slices.len() < SLICES_MIN) {
+            return None;
+        }
+        let mut random = Rng::new(SEED);
+        let mut draw = |_| {
+            let first = resample(&mut random, slices[0].len());
+            let other = match is_paired {
+                true => first.clone(),
+                false => resample(&mut random, slices[1].len()),
+            };
+            [first, other]
+        };
+        let drawn = (0..RESAMPLES).map(&mut draw).collect();
+        Some(Draws { slices, drawn })
+    }
+
+    /// Where the ratio of a figure lies that is `exact` on the whole.
+    fn interval(&self, figure: Figure, exact: f64) -> Option<(f64, f64)> {
+        let [first, other] = &self.slices;
+        let ratio = |drawn: &[Vec<usize>; 2]| {
+            Some(figure.of_slices(other, &drawn[1])? / figure.of_slices(first, &drawn[0])?)
+        };
+        let whole = ratio(&[first.all(), other.all()])?;
+        let mut ratios: Vec<f64> = self.drawn.iter().filter_map(ratio).collect();
+        if ratios.len() < RESAMPLES * 9 / 10 {
+            return None;
+        }
+        ratios.sort_by(f64::total_cmp);
+        let at = |share: f64| ratios[((ratios.len() - 1) as f64 * share).round() as usize];
+        let wider = widening(first.len().min(other.len()));
+        let around = |found: f64| exact * (found / whole).powf(wider);
+        Some((around(at(TAIL)), around(at(1.0 - TAIL))))
+    }
+}
+
+/// As many slices as there are, in runs of √n that go round.
+fn resample(random: &mut Rng, len: usize) -> Vec<usize> {
+    let run = run_of(len);
+    let starts = std::iter::repeat_with(|| random.below(len as u64) as usize);
+    let runs = starts.flat_map(|start| (start..start + run).map(|at| at % len));
+    runs.take(len).collect()
+}
+
+/// Slices in a row that are drawn together.
+fn run_of(len: usize) -> usize {
+    (len as f64).sqrt().round() as usize
+}
+
+/// How much wider an interval is because there are few runs in `len` slices: Student's 97.5 % over the normal one (Cornish and Fisher),
+/// and what drawing from the same few takes from the spread.
+fn widening(len: usize) -> f64 {
+    let runs = len as f64 / run_of(len) as f64;
+    let freedom = (runs - 1.0).max(1.0);
+    let z = 1.959_964_f64;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let student = z + (z.powi(3) + z) / 4.0 / freedom + second / freedom.powi(2);
+    student / z * (runs / freedom).sqrt()
+}
+
+/// Slices of a run, as the resamples need them.
+struct Slices {
+    slices: Vec<[Counted; 2]>,
+    /// Upper bounds of latencies, in order.
+    bounds: Vec<u64>,
+}
+
+/// Requests of one kind in one slice: how many, their latencies together, and how many are in each bucket.
+#[derive(Clone, Default)]
+struct Counted {
+    count: u64,
+    sum_ns: u64,
+    buckets: Vec<(usize, u64)>,
+}
+
+impl Slices {
+    /// Of slices that are `width_ns` long, if that is given. The last slice, which is not whole, is left out.
+    fn of(run: &Run, width_ns: Option<u64>) -> Slices {
+        let outcome = &run.outcome;
+        let whole = &outcome.slices[..outcome.slices.len().saturating_sub(1)];
+        let times = width_ns.map_or(1, |width| (width / outcome.slice_ns.max(1)).max(1)) as usize;
+        let of = |slice: &Slice| [slice.reads.clone(), slice.writes.clone()];
+        let bounds: Vec<u64> = {
+            let parts = whole.iter().flat_map(of);
+            let all = parts.flat_map(|part| part.buckets).map(|(bound, _)| (bound, ()));
+            all.collect::<BTreeMap<_, _>>().into_keys().collect()
+        };
+        let joined = whole.chunks_exact(times).map(|some| {
+            [0, 1]
+                .map(|kind| Counted::of(some.iter().map(|slice| of(slice)[kind].clone()), &bounds))
+        });
+        Slices { slices: joined.collect(), bounds }
+    }
+
+    fn len(&self) -> usize {
+        self.slices.len()
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.slices.truncate(len);
+    }
+
+    fn all(&self) -> Vec<usize> {
+        (0..self.len()).collect()
+    }
+
+    fn requests(&self, at: usize) -> u64 {
+        self.slices[at].iter().map(|part| part.count).sum()
+    }
+
+    fn mean(&self, part: usize, drawn: &[usize]) -> Option<f64> {
+        let parts = || drawn.iter().map(|&at| &self.slices[at][part]);
+        let count: u64 = parts().map(|part| part.count).sum();
+        let sum: f64 = parts().map(|part| part.sum_ns as f64).sum();
+        (count > 0).then(|| sum / count as f64)
+    }
+
+    /// Within its bucket evenly on the scale of doublings.
+    fn quantile(&self, part: usize, quantile: f64, drawn: &[usize]) -> Option<f64> {
+        let mut counts = vec![0u64; self.bounds.len()];
+        for &at in drawn {
+            for &(bucket, count) in &self.slices[at][part].buckets {
+                counts[bucket] += count;
+            }
+        }
+        let all: u64 = counts.iter().sum();
+        let wanted = all as f64 * quantile;
+        let mut below = 0.0;
+        for (&bound, &count) in self.bounds.iter().zip(&counts).filter(|(_, count)| **count > 0) {
+            let within = (wanted - below) / count as f64;
+            if within <= 1.0 {
+                return Some(bound as f64 * ((within - 1.0) / STEPS).exp2());
+            }
+            below += count as f64;
+        }
+        None
+    }
+}
+
+impl Counted {
+    fn of(parts: impl Iterator<Item = Part>, bounds: &[u64]) -> Counted {
+        let mut counted = Counted::default();
+        for part in parts {
+            counted.count += part.count;
+            counted.sum_ns += part.sum_ns;
+            let place = |bound: u64| bounds.partition_point(|other| *other < bound);
+            counted.buckets.extend(part.buckets.iter().map(|&(bound, n)| (place(bound), n)));
+        }
+        counted
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use super::*;
+use crate::replay::Outcome;
+
+/// A run of 100 slices with 50 reads each, at `mean_ns` more or less; what a slice is like lasts for four of them.
+fn run(mean_ns: f64, seed: u64) -> Run {
+    let mut random = Rng::new(seed);
+    let mut level = 1.0;
+    let mut slices = Vec::new();
+    let mut all: Vec<u64> = Vec::new();
+    for n in 0..100u64 {
+        if n % 4 == 0 {
+            level = 0.7 + 0.6 * random.unit();
+        }
+        let latencies: Vec<u64> =
+            (0..50).map(|_| (mean_ns * level * (0.5 + random.unit())) as u64).collect();
+        let mut buckets = BTreeMap::new();
+        for latency in &latencies {
+            let step = ((*latency as f64).log2() * STEPS).ceil() / STEPS;
+            *buckets.entry(step.exp2() as u64).or_insert(0) += 1;
+        }
+        let reads = Part {
+            count: 50,
+            bytes: 50 * 4096,
+            sum_ns: latencies.iter().sum(),
+            max_ns: *latencies.iter().max().unwrap(),
+            buckets: buckets.into_iter().collect(),
+        };
+        slices.push(Slice { start_ns: n * 1_000_000, reads, writes: Part::default() });
+        all.extend(latencies);
+    }
+    all.sort_unstable();
+    let reads = Latency {
+        count: all.len() as u64,
+        mean_ns: all.iter().sum::<u64>() as f64 / all.len() as f64,
+        p50_ns: all[all.len() / 2],
+        p99_ns: all[all.len() * 99 / 100],
+        ..Latency::default()
+    };
+    let outcome =
+        Outcome { reads, slices, slice_ns: 1_000_000, iops: 50_000.0, ..Outcome::default() };
+    Run { outcome, ..Run::default() }
+}
+
+fn of(differences: &[Difference], figure: Figure) -> Difference {
+    *differences.iter().find(|difference| difference.figure == figure).unwrap()
+}
+
+#[test]
+fn a_difference_is_found_and_chance_is_not_taken_for_one() {
+    for figure in [Figure::ReadMean, Figure::ReadP50, Figure::ReadP99] {
+        let faster = of(&differences(&run(5e6, 1), &run(1e6, 2)), figure);
+        let (low, high) = faster.interval.unwrap();
+        assert!((0.14..0.21).contains(&low) && (0.19..0.26).contains(&high), "{faster:?}");
+        assert_eq!(faster.stands_out(), Some(true));
+        assert!(faster.words().contains("times shorter"), "{}", faster.words());
+    }
+    // Of many pairs that do not differ, about one in twenty is allowed to look as if it did.
+    let looks_different = (0..60).filter(|n| {
+        let difference = of(&differences(&run(1e6, 2 * n), &run(1e6, 2 * n + 1)), Figure::ReadMean);
+        difference.stands_out() == Some(true)
+    });
+    assert!(looks_different.count() <= 8);
+}
+
+#[test]
+fn the_same_run_does_not_differ_from_itself() {
+    let one = run(1e6, 3);
+    let all = differences(&one, &one);
+    // No writes, no figures of them.
+    assert_eq!(all.len(), 4);
+    for difference in all {
+        assert_eq!((difference.ratio, difference.interval), (1.0, Some((1.0, 1.0))));
+        let expect = "no difference that stands out from chance (95 %: +0.0 to +0.0 %)";
+        assert!(difference.words().contains(expect), "{}", difference.words());
+    }
+}
+
+#[test]
+fn the_last_slice_and_other_widths_do_not_mislead() {
+    let one = run(1e6, 4);
+    let mut wide = one.clone();
+    wide.outcome.slice_ns *= 2;
+    let pairs = one.outcome.slices.chunks(2).map(|pair| {
+        let mut joined = pair[0].clone();
+        joined.reads.count += pair[1].reads.count;
+        joined.reads.sum_ns += pair[1].reads.sum_ns;
+        joined.reads.buckets.extend(&pair[1].reads.buckets);
+        joined.reads.buckets.sort_unstable();
+        joined
+    });
+    wide.outcome.slices = pairs.collect();
+    let difference = of(&differences(&one, &wide), Figure::ReadMean);
+    assert_eq!(difference.interval, Some((1.0, 1.0)));
+}
+
+#[test]
+fn a_short_replay_is_not_judged() {
+    let mut short = run(1e6, 5);
+    short.outcome.slices.truncate(SLICES_MIN);
+    let difference = of(&differences(&short, &run(5e6, 6)), Figure::ReadMean);
+    assert_eq!((difference.interval, difference.stands_out()), (None, None));
+    assert!(difference.words().contains("times longer (too short"), "{}", difference.words());
+}

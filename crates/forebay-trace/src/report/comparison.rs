@@ -1,0 +1,151 @@
+//! The page of several replays side by side.
+
+use maud::{Markup, html};
+
+use super::figures::{count, percent, ratio, time};
+use super::replay::{
+    cdf, curve, kinds, method, notes, over_time, over_time_of, pace, rate, rate_chart, tail,
+    time_chart,
+};
+use super::{page, table};
+use crate::compare::{Figure, RESAMPLES, SLICES_MIN, differences, is_paired};
+use crate::results::Run;
+
+/// The page of runs, each held against the first.
+pub fn comparison(runs: &[Run]) -> String {
+    let all: Vec<&Run> = runs.iter().collect();
+    let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+    let lead = html! {
+        p.lead { (names.len()) " replays side by side; each is held against the first, " b { (names[0]) } "." }
+        @for run in runs { @for note in notes(&run.outcome) { p.warn { b { (run.name) ": " } (note) } } }
+        @for text in mismatches(runs) { p.warn { (text) } }
+    };
+    let sections = html! {
+        h2 { "In words" }
+        @for run in &runs[1..] {
+            h3 { (run.name) " instead of " (runs[0].name) }
+            ul { @for difference in differences(&runs[0], run) { li { (difference.words()) } } }
+        }
+        h2 { "Figures" }
+        (figures(runs))
+        (abouts(runs))
+        h2 { "Distribution of latency" }
+        @for (op, name) in kinds(&all) {
+            @let curves: Vec<_> = runs.iter().map(|run| (run.name.clone(), curve(run, op))).collect();
+            (cdf(&format!("Share of {name} that took at most so long"), &curves))
+            (tail(&format!("Latency of {name} by percentile"), &curves))
+        }
+        h2 { "Over time" }
+        @for (op, name) in kinds(&all) {
+            @for (share, what) in [(0.5, "Median"), (0.99, "99 %")] {
+                @let all: Vec<_> = runs.iter().map(|run| over_time(run.name.clone(), run, over_time_of(op, share))).collect();
+                (time_chart(&format!("{what} latency of {name}"), &all))
+            }
+        }
+        (rate_chart("Requests per second", &runs.iter().map(|run| {
+            rate(run, |slice| slice.reads.count + slice.writes.count, run.name.clone())
+        }).collect::<Vec<_>>()))
+        h2 { "How it was measured" }
+        p.quiet {
+            "Confidence intervals (95 %) of ratios by circular block bootstrap: " (RESAMPLES) " times as many slices of time as there are, in runs of "
+            "√n slices in a row, are drawn with replacement, because latencies of requests that follow each other are not independent. "
+            @if runs[1..].iter().all(|run| is_paired(&runs[0], run)) {
+                "All replays issued the same requests at the same times, so that the same slices are drawn of all. "
+            }
+            "With fewer than " (SLICES_MIN) " whole slices nothing is said. Where latencies drift all the time intervals are too narrow. An interval tells what chance within these replays may do, not what another day would bring."
+        }
+        (method())
+    };
+    page(&format!("Comparison of {}", names.join(", ")), &lead, &sections)
+}
+
+/// What makes runs hard to compare.
+pub fn mismatches(runs: &[Run]) -> Vec<String> {
+    let mut texts = Vec::new();
+    let first = &runs[0];
+    for run in &runs[1..] {
+        if run.asked != first.asked || run.passes != first.passes {
+            texts.push(format!(
+                "{} and {} are not replays of the same requests.",
+                first.name, run.name
+            ));
+        }
+        if run.pace != first.pace {
+            texts.push(format!(
+                "{} was issued {}, {} {}.",
+                first.name,
+                pace(first.pace),
+                run.name,
+                pace(run.pace)
+            ));
+        }
+    }
+    texts
+}
+
+/// A column for each run; behind each but the first how it stands to the first.
+fn figures(runs: &[Run]) -> Markup {
+    let mut head = vec!["", runs[0].name.as_str()];
+    for run in &runs[1..] {
+        head.extend([run.name.as_str(), "ratio", "95 %"]);
+    }
+    let found: Vec<_> = runs[1..].iter().map(|run| differences(&runs[0], run)).collect();
+    let rows = Figure::ALL
+        .into_iter()
+        .filter(|figure| runs.iter().any(|run| figure.of(run).is_some()))
+        .map(|figure| {
+            let mut row = vec![figure.name().to_owned(), value(figure, &runs[0])];
+            for (run, differences) in runs[1..].iter().zip(&found) {
+                let difference = differences.iter().find(|difference| difference.figure == figure);
+                let times = difference.map_or("-".to_owned(), |of| ratio(of.ratio));
+                let interval = difference.and_then(|of| of.interval);
+                let interval = interval.map_or("-".to_owned(), |(low, high)| {
+                    format!("{}–{}", ratio(low), ratio(high))
+                });
+                row.extend([value(figure, run), times, interval]);
+            }
+            row
+        });
+    let mut rows: Vec<Vec<String>> = rows.collect();
+    if runs.iter().any(|run| run.cache.is_some()) {
+        let hits = |run: &Run| {
+            run.cache.map_or("-".to_owned(), |cache| percent(cache.read_hits, cache.reads))
+        };
+        let ios = |run: &Run| run.cache.map_or("-".to_owned(), |cache| count(cache.backend_ios));
+        rows.push(padded("read hit ratio", runs, hits));
+        rows.push(padded("I/Os of primary storage", runs, ios));
+    }
+    table(&head, &rows)
+}
+
+fn padded(name: &str, runs: &[Run], of: impl Fn(&Run) -> String) -> Vec<String> {
+    let mut row = vec![name.to_owned(), of(&runs[0])];
+    for run in &runs[1..] {
+        row.extend([of(run), String::new(), String::new()]);
+    }
+    row
+}
+
+/// A figure of a run in words.
+pub fn value(figure: Figure, run: &Run) -> String {
+    match (figure, figure.of(run)) {
+        (_, None) => "-".to_owned(),
+        (Figure::Iops, Some(value)) => count(value.round() as u64),
+        (_, Some(value)) => time(value as u64),
+    }
+}
+
+fn abouts(runs: &[Run]) -> Markup {
+    let rows = runs.iter().map(|run| {
+        let requests = count(run.outcome.reads.count + run.outcome.writes.count);
+        vec![
+            run.name.clone(),
+            run.trace.clone(),
+            run.target.clone(),
+            run.started.clone(),
+            requests,
+            time(run.outcome.elapsed_ns),
+        ]
+    });
+    table(&["", "trace", "target", "begun", "requests", "took"], &rows.collect::<Vec<_>>())
+}

@@ -1,0 +1,132 @@
+//! Figures as people read them: in text, in tables and at axes.
+
+/// Nanoseconds with three digits and a unit: `850 ns`, `12.3 µs`, `5.04 ms`, `1.20 s`.
+pub fn time(nanos: u64) -> String {
+    let (value, unit) = match nanos {
+        0..1_000 => return format!("{nanos} ns"),
+        1_000..1_000_000 => (nanos as f64 / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (nanos as f64 / 1e6, "ms"),
+        _ => (nanos as f64 / 1e9, "s"),
+    };
+    match value {
+        ..10.0 => format!("{value:.2} {unit}"),
+        ..100.0 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.0} {unit}"),
+    }
+}
+
+/// A count with its thousands apart: `1,234,567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `part` of `whole` in per cent, `-` when there is no whole.
+pub fn percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        _ => format!("{:.1} %", part as f64 * 100.0 / whole as f64),
+    }
+}
+
+/// A ratio with two or three digits.
+pub fn ratio(ratio: f64) -> String {
+    match ratio {
+        100.0.. => count(ratio.round() as u64),
+        10.0.. => format!("{ratio:.1}"),
+        0.1.. => format!("{ratio:.2}"),
+        0.001.. => format!("{ratio:.4}"),
+        _ => format!("{ratio:.1e}"),
+    }
+}
+
+/// A time at an axis: no more digits than it has.
+pub(super) fn time_at_axis(nanos: f64) -> String {
+    let (value, unit) = match nanos {
+        ..1e3 => (nanos, "ns"),
+        ..1e6 => (nanos / 1e3, "µs"),
+        ..1e9 => (nanos / 1e6, "ms"),
+        _ => (nanos / 1e9, "s"),
+    };
+    format!("{} {unit}", plain(value))
+}
+
+/// Seconds since the beginning, at an axis.
+pub(super) fn moment(nanos: f64) -> String {
+    let seconds = nanos / 1e9;
+    match seconds {
+        ..120.0 => format!("{} s", plain(seconds)),
+        ..7200.0 => format!("{} min", plain(seconds / 60.0)),
+        _ => format!("{} h", plain(seconds / 3600.0)),
+    }
+}
+
+/// A number at an axis.
+pub(super) fn number(value: f64) -> String {
+    match value.abs() {
+        10_000.0.. => count(value.round() as u64),
+        _ => plain(value),
+    }
+}
+
+/// Up to three digits, without zeroes at the end.
+fn plain(value: f64) -> String {
+    let digits = match value.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits_and_a_unit() {
+        let table = [
+            (0, "0 ns"),
+            (850, "850 ns"),
+            (1_234, "1.23 µs"),
+            (12_345, "12.3 µs"),
+            (5_040_000, "5.04 ms"),
+            (123_000_000, "123 ms"),
+            (1_200_000_000, "1.20 s"),
+        ];
+        for (nanos, expect) in table {
+            assert_eq!(time(nanos), expect);
+        }
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(percent(1, 8), "12.5 %");
+        assert_eq!(percent(0, 0), "-");
+    }
+
+    #[test]
+    fn axes_have_no_more_digits_than_needed() {
+        assert_eq!(time_at_axis(1e6), "1 ms");
+        assert_eq!(time_at_axis(2.5e3), "2.5 µs");
+        assert_eq!(
+            (moment(9e9), moment(900e9), moment(5400e10)),
+            ("9 s".into(), "15 min".into(), "15 h".into())
+        );
+        assert_eq!(
+            (number(0.25), number(25_000.0), number(1500.0)),
+            ("0.25".into(), "25,000".into(), "1500".into())
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! Reports as HTML that needs nothing else: no network, no script; charts are drawn when it is made, and it prints.
+//!
+//! ```text
+//! Run(s), Info, Device(s), Curve(s) ─► a page of sections ─► tables (maud, which escapes) and charts (`chart`, plotters)
+//! ```
+//! What a page shows is in the JSON of the same command (docs/reports.md).
+
+mod chart;
+mod comparison;
+pub mod figures;
+mod histograms;
+mod info;
+mod mrc;
+mod replay;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+pub use comparison::{comparison, mismatches, value};
+pub use histograms::histograms;
+pub use info::info;
+pub use mrc::mrc;
+pub use replay::replay;
+
+/// Cells with more characters may be broken.
+const WIDE: usize = 34;
+const STYLE: &str = include_str!("style.css");
+
+/// A page.
+fn page(title: &str, lead: &Markup, sections: &Markup) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="generator" content={ "forebay " (version) };
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (title) }
+                (lead)
+                (sections)
+                footer.quiet { "Made by forebay " (version) "." }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// A table whose first column is text.
+fn table(head: &[&str], rows: &[Vec<String>]) -> Markup {
+    html! {
+        div.scroll {
+            table {
+                thead { tr { @for name in head { th { (name) } } } }
+                tbody { @for row in rows { tr { @for cell in row { td.text[cell.len() > WIDE] { (cell) } } } } }
+            }
+        }
+    }
+}
+
+/// A table of facts: name, value.
+fn facts(rows: &[(&str, String)]) -> Markup {
+    html! {
+        table { tbody { @for (name, value) in rows { tr { td { (name) } td.text { (value) } } } } }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! The page of miss-ratio curves.
+
+use forebay_backends::size::rounded;
+use maud::{Markup, html};
+
+use super::chart::{Axis, Line, Scale, lines};
+use super::{page, table};
+use crate::mrc::{Curve, Method};
+
+/// The page of the curves of a trace.
+pub fn mrc(trace: &str, curves: &[Curve]) -> String {
+    let lead = html! {
+        p.lead { "Which share of its uses of 4 KiB pieces a cache of each size would miss." }
+    };
+    let sections = html! {
+        h2 { "Miss ratio by cache size" }
+        (chart("Miss ratio", curves, |point| point.miss_ratio))
+        (chart("Read hit ratio", curves, |point| point.read_hit_ratio))
+        h2 { "How the curves were found" }
+        (about(curves))
+        h2 { "Figures" }
+        (figures(curves))
+    };
+    page(&format!("Miss ratios of {trace}"), &lead, &sections)
+}
+
+fn name(curve: &Curve) -> String {
+    format!("{}, {} blocks", curve.policy, rounded(curve.block_size))
+}
+
+fn chart(title: &str, curves: &[Curve], of: fn(&crate::mrc::Point) -> f64) -> Markup {
+    let line = |curve: &Curve| {
+        Line::new(
+            name(curve),
+            curve.points.iter().map(|point| (point.cache_size.max(1) as f64, Some(of(point)))),
+        )
+    };
+    let all: Vec<Line> = curves.iter().map(line).collect();
+    let size = Axis::new(Scale::Log2, |bytes| rounded(bytes.round() as u64).to_string());
+    let share =
+        Axis { reaches: Some(1.0), ..Axis::new(Scale::Linear, |share| format!("{share:.1}")) };
+    lines(title, size, share, &all)
+}
+
+fn about(curves: &[Curve]) -> Markup {
+    let rows = curves.iter().map(|curve| {
+        let how = match curve.method {
+            Method::Exact => "every reuse distance",
+            Method::Shards => "reuse distances of a sample",
+            Method::Simulation => "caches of the whole size",
+            Method::Miniature => "small caches for a sample",
+        };
+        let share = format!("{:.2} %", curve.share * 100.0);
+        let grid = match curve.grid_moved {
+            Some(moved) => format!("{} above {}", moved.grid_offset, rounded(moved.above)),
+            None => curve.grid_offset.to_string(),
+        };
+        vec![
+            name(curve),
+            how.to_owned(),
+            share,
+            rounded(curve.touched).to_string(),
+            rounded(curve.footprint).to_string(),
+            grid,
+        ]
+    });
+    let head =
+        ["", "how", "blocks looked at", "touched", "with the rest of its blocks", "grid offset"];
+    table(&head, &rows.collect::<Vec<_>>())
+}
+
+fn figures(curves: &[Curve]) -> Markup {
+    let head: Vec<String> =
+        std::iter::once("cache".to_owned()).chain(curves.iter().map(name)).collect();
+    let sizes = curves.first().map_or(&[][..], |curve| &curve.points);
+    let rows = sizes.iter().enumerate().map(|(at, point)| {
+        let ratio = |curve: &Curve| {
+            curve.points.get(at).map_or("-".to_owned(), |point| format!("{:.4}", point.miss_ratio))
+        };
+        std::iter::once(rounded(point.cache_size).to_string())
+            .chain(curves.iter().map(ratio))
+            .collect()
+    });
+    table(&head.iter().map(String::as_str).collect::<Vec<_>>(), &rows.collect::<Vec<_>>())
+}

@@ -1,0 +1,153 @@
+use super::*;
+use crate::characterise::characterise;
+use crate::mrc::{Sample, Settings};
+use crate::record::Record;
+use crate::replay::{EndedBy, Latency, Outcome, Part, Slice};
+use crate::results::{CacheUse, Run};
+use crate::workload::{self, Workload};
+
+fn records() -> Vec<Record> {
+    let settings = workload::Settings {
+        disk_bytes: 64 << 20,
+        requests: 3000,
+        interval_ns_mean: 100_000,
+        seed: 2,
+    };
+    Workload::new(settings).map(|record| Record { latency_ns: Some(70_000), ..record }).collect()
+}
+
+fn all() -> impl Iterator<Item = Result<Record, crate::Error>> {
+    records().into_iter().map(Ok)
+}
+
+/// Every page that there is stands alone, is closed, and has no figure that is none.
+fn check(page: &str, expect: &[&str]) {
+    for part in expect {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
+    for not in ["<script", "src=", "href=", "@import", "url(", "NaN", ">inf<"] {
+        assert!(!page.contains(not), "{not} is in {page}");
+    }
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+}
+
+fn run(name: &str, scale: u64) -> Run {
+    let slice = |n: u64| {
+        let part = |ns: u64| Part {
+            count: 10,
+            bytes: 40_960,
+            sum_ns: ns * 10,
+            max_ns: ns * 2,
+            buckets: vec![(ns, 9), (ns * 2, 1)],
+        };
+        Slice { start_ns: n * 1_000_000, reads: part(scale * 1000 + n), writes: part(5000 + n) }
+    };
+    let latency = |ns: u64| Latency {
+        count: 300,
+        mean_ns: ns as f64,
+        min_ns: ns / 2,
+        p50_ns: ns,
+        p90_ns: ns,
+        p99_ns: ns * 2,
+        p999_ns: ns * 2,
+        max_ns: ns * 2,
+    };
+    let outcome = Outcome {
+        elapsed_ns: 30_000_000,
+        reads: latency(scale * 1000),
+        writes: latency(5000),
+        iops: 20_000.0,
+        slice_ns: 1_000_000,
+        slices: (0..30).map(slice).collect(),
+        read_cdf: vec![(scale * 500, 0.0), (scale * 1000, 0.9), (scale * 2000, 1.0)],
+        write_cdf: vec![(5000, 0.9), (10_000, 1.0)],
+        histograms: characterise(all()).unwrap().remove(0).histograms,
+        ..Outcome::default()
+    };
+    Run { name: name.to_owned(), trace: "a<b>.fbt".to_owned(), outcome, ..Run::default() }
+}
+
+#[test]
+fn a_replay_has_its_figures_charts_and_notes() {
+    let mut one = run("x", 1000);
+    let page = replay(&one);
+    check(
+        &page,
+        &[
+            "Replay of a&lt;b&gt;.fbt",
+            "1.00 ms",
+            "99.9 %",
+            "Latency of reads",
+            "Length of requests",
+            "Requests per second",
+        ],
+    );
+    assert_eq!(page.matches("<figure>").count(), 2 + 2 + 2 + 6);
+    assert!(!page.contains("class=\"warn\""));
+    one.outcome.ended_by = EndedBy::Interrupt;
+    one.outcome.errors = 3;
+    one.cache = Some(CacheUse { reads: 300, read_hits: 240, backend_ios: 60 });
+    check(&replay(&one), &["interrupted", "3 requests failed", "(80.0 %)"]);
+}
+
+#[test]
+fn a_replay_of_nothing_is_a_page_too() {
+    check(&replay(&Run::default()), &["0 requests"]);
+}
+
+#[test]
+fn a_comparison_says_in_words_what_differs() {
+    let runs = [run("before", 5000), run("with cache", 1000), run("again", 5000)];
+    let page = comparison(&runs);
+    let expect = [
+        "with cache instead of before",
+        "read latency, mean: 5.00 times shorter (95 %: ",
+        "write latency, mean: no difference that stands out from chance",
+        "circular block bootstrap",
+        "the same slices are drawn",
+    ];
+    check(&page, &expect);
+    let mut other = run("other", 1);
+    other.asked.reads = 7;
+    check(&comparison(&[run("before", 1), other]), &["not replays of the same requests"]);
+}
+
+#[test]
+fn a_trace_has_pages_of_what_it_is_its_histograms_and_its_curves() {
+    let found = crate::info::info(all(), false).unwrap();
+    check(
+        &info("t.fbt", &found),
+        &["What t.fbt is", "3,000 requests", "Working set", "Reuse distances", "Hottest regions"],
+    );
+    let devices = characterise(all()).unwrap();
+    check(
+        &histograms("t.fbt", &devices),
+        &["Device 0", "Latency", "closest of the last 16", "IO lengths of commands"],
+    );
+    let settings = Settings {
+        policies: vec!["lru".parse().unwrap(), "s3fifo".parse().unwrap()],
+        block_sizes: vec![4096],
+        cache_sizes: Vec::new(),
+        sample: Sample::Exact,
+        grid_offset: forebay_core::config::GridOffset::Fixed(0),
+    };
+    let curves = crate::mrc::curves(|| Ok(all()), &settings).unwrap();
+    check(
+        &mrc("t.fbt", &curves),
+        &[
+            "Miss ratios of t.fbt",
+            "lru, 4 KiB blocks",
+            "s3fifo, 4 KiB blocks",
+            "every reuse distance",
+        ],
+    );
+}
+
+#[test]
+fn a_trace_of_nothing_has_pages_too() {
+    let none = || std::iter::empty::<Result<Record, crate::Error>>();
+    check(&info("t", &crate::info::info(none(), false).unwrap()), &["0 requests"]);
+    check(&histograms("t", &characterise(none()).unwrap()), &["0 requests"]);
+    check(&mrc("t", &[]), &["Miss ratios"]);
+}

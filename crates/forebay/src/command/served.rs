@@ -1,0 +1,98 @@
+//! A disk that is served to this process alone, for commands that replay on it.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result};
+use forebay_backends::Uri;
+use forebay_trace::record::Record;
+use forebay_trace::results::{CacheUse, Run};
+
+use super::client;
+use super::trace::replay::Job;
+use crate::config::values::{Access, Address};
+use crate::config::{CONNECTIONS_MAX, DaemonSpec, ListenerSpec};
+use crate::daemon::Daemon;
+use crate::daemon::api::DiskStats;
+use crate::shard::DiskHandle;
+
+/// A daemon on a thread of its own, with one disk.
+pub(super) struct Served {
+    disk: DiskHandle,
+    pub uri: Uri,
+    stop: tokio::sync::oneshot::Sender<()>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Served {
+    /// Serves the one disk of `spec` on sockets in `folder`, and nowhere else.
+    pub fn start(mut spec: DaemonSpec, folder: &Path) -> Result<Served> {
+        let name = spec.disks[0].name.clone();
+        let socket = folder.join("nbd.sock");
+        let uri = format!("nbd+unix:///{name}?socket={}", socket.display()).parse()?;
+        spec.listeners = vec![ListenerSpec {
+            address: Address::Unix(socket, Access::default()),
+            disks: vec![name],
+            connections_max: CONNECTIONS_MAX,
+        }];
+        spec.targets = Vec::new();
+        spec.disks[0].vhost_user = None;
+        spec.control = Some(folder.join("control.sock"));
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let (started, starts) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name("daemon".to_owned()).spawn(move || {
+            client::block_on(async {
+                let daemon = match Daemon::start(spec).await {
+                    Ok(daemon) => daemon,
+                    Err(error) => {
+                        let _ = started.send(Err(error));
+                        return Ok(());
+                    }
+                };
+                let _ = started.send(Ok(daemon.disks()[0].clone()));
+                let _ = stopped.await;
+                daemon.shut_down().await
+            })
+        })?;
+        let disk = starts.recv().context("the daemon ended as it started")??;
+        Ok(Served { disk, uri, stop, thread })
+    }
+
+    /// A replay, with what the cache did for it.
+    pub fn measure(
+        &self,
+        job: &Job<'_>,
+        records: impl Iterator<Item = Result<Record, forebay_trace::Error>>,
+    ) -> Result<Run> {
+        let before = self.stats()?.engine.counters;
+        let run = job.run(records)?;
+        let after = self.stats()?.engine.counters;
+        let hits = after.read_hits_ram + after.read_hits_flash;
+        let ios = after.backend_reads + after.backend_writes;
+        let cache = CacheUse {
+            reads: after.reads - before.reads,
+            read_hits: hits - before.read_hits_ram - before.read_hits_flash,
+            backend_ios: ios - before.backend_reads - before.backend_writes,
+        };
+        Ok(Run { cache: Some(cache), ..run })
+    }
+
+    /// Empties the cache.
+    pub fn drop_cache(&self) -> Result<()> {
+        client::block_on(async { Ok(self.disk.drop_cache().await.map(drop)?) })
+    }
+
+    /// Carries everything to primary storage, so that the next replay has it for itself.
+    pub fn destage(&self) -> Result<()> {
+        client::block_on(async { Ok(self.disk.flush().await.map(drop)?) })
+    }
+
+    fn stats(&self) -> Result<DiskStats> {
+        client::block_on(async { Ok(self.disk.stats().await?) })
+    }
+
+    pub fn stop(self) -> Result<()> {
+        let _ = self.stop.send(());
+        self.thread.join().map_err(|_| anyhow::anyhow!("the daemon panicked"))?
+    }
+}

@@ -1,0 +1,72 @@
+//! `forebay trace ab`: the same requests on the backend itself, through a cold cache, and through a warm one.
+
+use anyhow::{Context, Result, bail};
+use forebay_trace::record::Summary;
+use forebay_trace::replay::{self, EndedBy, Settings};
+use forebay_trace::report;
+use forebay_trace::results::Results;
+
+use super::super::served::Served;
+use super::super::{create, page_file, signals, write_page};
+use super::replay::{Job, check, settings, write_json};
+use super::{compare, name_of, open};
+use crate::cli::trace::AbArgs;
+use crate::config::{self, DaemonSpec};
+
+pub(super) fn ab(args: &AbArgs) -> Result<()> {
+    let asked = Summary::of(open(&args.input)?)?;
+    let spec = spec(args)?;
+    let file = args.json.as_deref().map(create).transpose()?;
+    let page = page_file(args.html.as_deref())?;
+    let folder = tempfile::Builder::new().prefix("forebay-ab-").tempdir()?;
+    let wants_end = signals::wants_end()?;
+    let passes = args.how.passes;
+    let trace = name_of(&args.input);
+    let job = Job {
+        name: "without cache",
+        trace: &trace,
+        target: &args.backend,
+        asked: &asked,
+        passes,
+        settings: Settings { overwrite: args.overwrite, ..settings(&args.how) },
+        wants_end: &wants_end,
+    };
+    let records = || replay::passes(|| open(&args.input), passes, asked);
+    let mut runs = vec![job.run(records())?];
+    if runs[0].outcome.ended_by != EndedBy::Interrupt {
+        let served = Served::start(spec, folder.path())?;
+        served.drop_cache()?;
+        // What is there now is of the first replay.
+        let settings = Settings { overwrite: true, ..job.settings };
+        for name in ["cold cache", "warm cache"] {
+            let job = Job { name, target: &served.uri, settings, ..job };
+            runs.push(served.measure(&job, records())?);
+            served.destage()?;
+        }
+        served.stop()?;
+    }
+    let results = Results::new(runs);
+    write_json(file, &results)?;
+    write_page(page, || report::comparison(&results.runs))?;
+    print!("{}", compare::describe(&results.runs));
+    results.runs.iter().try_for_each(check)
+}
+
+/// The disk of the configuration file, in front of the backend.
+fn spec(args: &AbArgs) -> Result<DaemonSpec> {
+    let mut spec = config::file::load(&args.config)?;
+    let path = args.config.display();
+    let mut disks = std::mem::take(&mut spec.disks).into_iter();
+    let disk = match &args.disk {
+        Some(name) => disks.find(|disk| disk.name == *name),
+        None if disks.len() > 1 => {
+            bail!("{path} has {} disks: say which one with --disk", disks.len())
+        }
+        None => disks.next(),
+    };
+    let mut disk = disk.with_context(|| format!("{path} has no disk of that name"))?;
+    disk.backend = args.backend.to_string();
+    spec.disks = vec![disk];
+    spec.shards = 1;
+    Ok(spec)
+}

@@ -1,0 +1,78 @@
+//! `forebay trace compare`: results of replays, each held against the first.
+
+use anyhow::{Result, ensure};
+use forebay_trace::compare::{Difference, Figure, differences};
+use forebay_trace::report;
+use forebay_trace::results::{Results, Run};
+use serde::Serialize;
+
+use super::super::table::{Table, count, percent};
+use super::super::{page_file, write_page};
+use crate::cli::trace::CompareArgs;
+
+/// One run held against the first.
+#[derive(Debug, Serialize)]
+struct Compared<'a> {
+    first: &'a str,
+    other: &'a str,
+    differences: Vec<Difference>,
+}
+
+pub(super) fn compare(args: &CompareArgs) -> Result<()> {
+    let mut runs = Vec::new();
+    for path in &args.files {
+        runs.extend(Results::open(path)?.runs);
+    }
+    ensure!(
+        runs.len() > 1,
+        "{} has the results of one replay: name another file to compare it with",
+        args.files[0].display()
+    );
+    let page = page_file(args.html.as_deref())?;
+    write_page(page, || report::comparison(&runs))?;
+    if args.json {
+        let all: Vec<Compared<'_>> =
+            runs[1..].iter().map(|run| held_against(&runs[0], run)).collect();
+        println!("{}", serde_json::to_string(&all)?);
+        return Ok(());
+    }
+    print!("{}", describe(&runs));
+    Ok(())
+}
+
+fn held_against<'a>(first: &'a Run, run: &'a Run) -> Compared<'a> {
+    Compared { first: &first.name, other: &run.name, differences: differences(first, run) }
+}
+
+/// A table of all runs, and what differs in words.
+pub(super) fn describe(runs: &[Run]) -> String {
+    let mut head = vec![""];
+    head.extend(runs.iter().map(|run| run.name.as_str()));
+    let mut table = Table::new(&head);
+    for figure in Figure::ALL.into_iter().filter(|of| runs.iter().any(|run| of.of(run).is_some())) {
+        let mut row = vec![figure.name().to_owned()];
+        row.extend(runs.iter().map(|run| report::value(figure, run)));
+        table.row(row);
+    }
+    if runs.iter().any(|run| run.cache.is_some()) {
+        let hits =
+            |run: &Run| run.cache.map_or("-".to_owned(), |of| percent(of.read_hits, of.reads));
+        let ios = |run: &Run| run.cache.map_or("-".to_owned(), |of| count(of.backend_ios));
+        let row = |name: &str, of: &dyn Fn(&Run) -> String| {
+            std::iter::once(name.to_owned()).chain(runs.iter().map(of)).collect()
+        };
+        table.row(row("read hit ratio", &hits));
+        table.row(row("I/Os of primary storage", &ios));
+    }
+    let mut text = table.text(2);
+    for run in &runs[1..] {
+        text += &format!("\n{} instead of {}:\n", run.name, runs[0].name);
+        for difference in differences(&runs[0], run) {
+            text += &format!("  {}\n", difference.words());
+        }
+    }
+    for mismatch in report::mismatches(runs) {
+        text += &format!("\nCareful: {mismatch}\n");
+    }
+    text
+}
