@@ -153,7 +153,7 @@ impl Directory {
     fn tell_hits(&mut self) {
         let Hits { slots, len } = &mut self.hits;
         for &slot in &slots[..std::mem::take(len)] {
-            self.policy.on_hit(slot);
+            self.policy.on_hit(slot, &self.index);
             let word = &mut self.referenced[slot.0 as usize / 64];
             let bit = 1 << (slot.0 % 64);
             // Most hits are not the first: leave the line clean then.

@@ -29,6 +29,35 @@ fn main() -> ExitCode {
         eprintln!("error: {error}");
         return ExitCode::from(2);
     }
+    let standings = match table::auto(folder.as_ref()) {
+        Ok(standings) => standings,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    show_auto(&standings);
     println!("{good} figures are as close as they must be ({}), {bad} differ", table::TOLERANCE);
     if bad > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// `auto` beside the best of the others and the offline optimum.
+fn show_auto(standings: &[table::Standing]) {
+    println!("\n{:<30} {:>18} {:>8} {:>8} {:>8}", "misses", "best", "auto", "points", "belady");
+    for row in standings {
+        let (best, least) = row.best;
+        let (auto, points, belady) = (row.auto, row.excess(), row.belady);
+        println!(
+            "{:<30} {best:>10} {least:>7.4} {auto:>8.4} {points:>+8.2} {belady:>8.4}",
+            row.what
+        );
+    }
+    let mean = standings.iter().map(table::Standing::excess).sum::<f64>() / standings.len() as f64;
+    let most = standings.iter().map(table::Standing::excess).fold(f64::MIN, f64::max);
+    println!(
+        "above the best, in percentage points: auto {mean:.2} on the mean, {most:.2} at most;"
+    );
+    for (policy, mean) in table::excesses(standings) {
+        println!("{policy:>12} {mean:.2} on the mean");
+    }
 }

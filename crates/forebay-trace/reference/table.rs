@@ -210,6 +210,65 @@ const LIBCACHESIM: [Table; 7] = [
     ] },
 ];
 
+/// Policies of the tables that `auto` is held against.
+const CLASSICS: [&str; 6] = ["lru", "arc", "s3fifo", "sieve", "wtinylfu", "lirs"];
+
+/// What `auto` misses on one trace with one cache, beside the published figures.
+pub struct Standing {
+    /// Trace and share of its blocks.
+    pub what: String,
+    /// The policy that misses least, and what it misses.
+    pub best: (&'static str, f64),
+    /// What `auto` misses.
+    pub auto: f64,
+    /// What the offline optimum misses.
+    pub belady: f64,
+    /// What each of [`CLASSICS`] misses.
+    classics: [f64; CLASSICS.len()],
+}
+
+impl Standing {
+    /// How much more `auto` misses than the best, in percentage points.
+    pub fn excess(&self) -> f64 {
+        (self.auto - self.best.1) * 100.0
+    }
+}
+
+/// How much more than the best each of the classics misses on the mean, in percentage points.
+pub fn excesses(rows: &[Standing]) -> Vec<(&'static str, f64)> {
+    let mean = |at: usize| {
+        let all: f64 = rows.iter().map(|row| row.classics[at] - row.best.1).sum();
+        all / rows.len() as f64 * 100.0
+    };
+    CLASSICS.into_iter().enumerate().map(|(at, policy)| (policy, mean(at))).collect()
+}
+
+/// Runs `auto` on every trace of the tables.
+///
+/// # Errors
+/// A trace is missing or cannot be read.
+pub fn auto(folder: &Path) -> Result<Vec<Standing>, Error> {
+    let mut rows = Vec::new();
+    for Table { name, block, blocks, len_unit, rows: published } in LIBCACHESIM {
+        let options = Options { len_unit: Some(len_unit), ..Options::default() };
+        let records = read(folder, name, options)?;
+        for (percent, row) in [1, 5, 10, 25, 50].into_iter().zip(published) {
+            let of = |policy| row[POLICIES.iter().position(|&of| of == policy).unwrap_or(0)];
+            let classics = CLASSICS.map(of);
+            let least = (0..CLASSICS.len()).min_by(|&a, &b| classics[a].total_cmp(&classics[b]));
+            let least = least.unwrap_or(0);
+            rows.push(Standing {
+                what: format!("{} {percent} %", name.split('.').next().unwrap_or(name)),
+                best: (CLASSICS[least], classics[least]),
+                auto: run(&records, blocks * percent / 100 * block, block, "auto").2,
+                belady: of("belady"),
+                classics,
+            });
+        }
+    }
+    Ok(rows)
+}
+
 fn libcachesim(folder: &Path, show: &mut impl FnMut(Cell)) -> Result<(), Error> {
     for Table { name, block, blocks, len_unit, rows } in LIBCACHESIM {
         let options = Options { len_unit: Some(len_unit), ..Options::default() };

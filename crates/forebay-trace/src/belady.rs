@@ -71,7 +71,7 @@ impl Policy for Belady {
         self.on_use(slot);
     }
 
-    fn on_hit(&mut self, slot: SlotId) {
+    fn on_hit(&mut self, slot: SlotId, _index: &Index) {
         self.on_use(slot);
     }
 
@@ -147,7 +147,7 @@ mod tests {
         let mut misses = 0;
         for &block in blocks {
             if let Some(&slot) = held.get(&block) {
-                policy.on_hit(slot);
+                policy.on_hit(slot, &index);
                 continue;
             }
             misses += 1;
@@ -184,7 +184,7 @@ mod tests {
         let mut policy = Belady::new(2, next_uses(&blocks));
         let index = no_index();
         policy.on_insert(SlotId(0), BlockIndex(7), false);
-        (1..blocks.len()).for_each(|_| policy.on_hit(SlotId(0)));
+        (1..blocks.len()).for_each(|_| policy.on_hit(SlotId(0), &index));
         assert!(policy.farthest.len() <= 9);
         assert_eq!(policy.evict(&index).map(|victim| victim.slot), Some(SlotId(0)));
         assert_eq!(policy.evict(&index), None);

@@ -17,7 +17,7 @@
 //! Memory: 26 bytes a slot: links 8; for each of as many ghosts links 8 and index 10. It is above the budget of
 //! 24 bytes with everything else.
 
-use super::{Policy, Victim};
+use super::{Policy, Victim, block_in};
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::{Density, Index};
 use crate::list::{Links, List, SLOTS_MAX};
@@ -139,7 +139,7 @@ impl Policy for Arc {
         self.links.push_back(queue, slot);
     }
 
-    fn on_hit(&mut self, slot: SlotId) {
+    fn on_hit(&mut self, slot: SlotId, _index: &Index) {
         if self.links.queue(slot) == FREQUENT {
             self.links.move_to_front(&mut self.frequent, slot);
         } else {
@@ -162,8 +162,7 @@ impl Policy for Arc {
         let from_recent = self.recent.len() > self.recent_target || self.frequent.is_empty();
         let queue = if from_recent { &mut self.recent } else { &mut self.frequent };
         let slot = self.links.pop_back(queue)?;
-        let block = index.block_of(slot).expect("an occupied slot holds a block");
-        self.remember(block, from_recent);
+        self.remember(block_in(index, slot), from_recent);
         Some(Victim { slot, remember: true })
     }
 

@@ -37,7 +37,7 @@ impl Policy for Clock {
         self.links.set_count(slot, referenced.into());
     }
 
-    fn on_hit(&mut self, slot: SlotId) {
+    fn on_hit(&mut self, slot: SlotId, _index: &Index) {
         if self.links.count(slot) == 0 {
             self.links.set_count(slot, 1);
         }

@@ -28,7 +28,7 @@ impl Policy for Fifo {
         self.links.push_back(&mut self.queue, slot);
     }
 
-    fn on_hit(&mut self, _slot: SlotId) {}
+    fn on_hit(&mut self, _slot: SlotId, _index: &Index) {}
 
     fn on_remove(&mut self, slot: SlotId) {
         self.links.remove(&mut self.queue, slot);

@@ -19,7 +19,7 @@
 //! above the budget of 24 bytes. A use of the oldest hot block takes all younger cold ones off the stack, which
 //! takes as long as it takes.
 
-use super::{Policy, Victim};
+use super::{Policy, Victim, block_in};
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::{Density, Index};
 use crate::list::{Links, List, SLOTS_MAX};
@@ -141,7 +141,7 @@ impl Lirs {
             let oldest = self.left.back().expect("a ghost has left");
             self.drop_ghost(oldest);
         }
-        let block = index.block_of(slot).expect("an occupied slot holds a block");
+        let block = block_in(index, slot);
         let ghost = self.ghosts.take_free().expect("a ghost was dropped where none was free");
         self.ghosts.insert(ghost, block);
         self.left_links.push_front(&mut self.left, ghost);
@@ -199,7 +199,7 @@ impl Policy for Lirs {
         }
     }
 
-    fn on_hit(&mut self, slot: SlotId) {
+    fn on_hit(&mut self, slot: SlotId, _index: &Index) {
         if self.is_cold(slot) {
             self.on_use_of_cold(slot);
         } else {

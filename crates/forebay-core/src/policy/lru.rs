@@ -28,7 +28,7 @@ impl Policy for Lru {
         self.links.push_back(&mut self.queue, slot);
     }
 
-    fn on_hit(&mut self, slot: SlotId) {
+    fn on_hit(&mut self, slot: SlotId, _index: &Index) {
         self.links.move_to_front(&mut self.queue, slot);
     }
 

@@ -12,6 +12,7 @@
 //! a line in [`PolicyKind::ALL`] and in [`PolicyKind::build`].
 
 mod arc;
+mod auto;
 mod clock;
 mod fifo;
 mod lirs;
@@ -24,6 +25,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use arc::Arc;
+pub use auto::Auto;
 pub use clock::Clock;
 pub use fifo::Fifo;
 pub use lirs::Lirs;
@@ -39,9 +41,14 @@ use crate::list::Links;
 /// Blocks that one eviction spares at most, in policies that spare what was used.
 const LOOKS_MAX: u32 = 256;
 
+/// The block that the occupied `slot` holds.
+fn block_in(index: &Index, slot: SlotId) -> BlockIndex {
+    index.block_of(slot).expect("an occupied slot holds a block")
+}
+
 /// Orders the occupied slots of one tier. Slots are numbered from 0 to the capacity given when the
 /// policy was made. Most policies order slots whatever is in them; those that count uses of blocks, or
-/// have ghosts of their own, are told the block when it comes, and look it up in the tier's index when it goes.
+/// have ghosts of their own, are told the block when it comes, and look it up in the tier's index later.
 pub trait Policy: fmt::Debug + Send {
     /// `slot` was filled with `block`. `remembered` tells that the tier's ghost memory knows the
     /// block: it left, or was refused, not long ago.
@@ -54,8 +61,8 @@ pub trait Policy: fmt::Debug + Send {
         self.on_insert(slot, block, false);
     }
 
-    /// The block in `slot` was used.
-    fn on_hit(&mut self, slot: SlotId);
+    /// The block in `slot`, which `index` has, was used.
+    fn on_hit(&mut self, slot: SlotId, index: &Index);
 
     /// The block in `slot` is gone (discarded, or its bytes became wrong).
     fn on_remove(&mut self, slot: SlotId);
@@ -96,6 +103,8 @@ pub struct Victim {
 /// The policies that can be chosen by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
+    /// S3-FIFO's queues, divided as small copies of the cache say.
+    Auto,
     /// First in, first out.
     Fifo,
     /// Least recently used.
@@ -116,7 +125,8 @@ pub enum PolicyKind {
 
 impl PolicyKind {
     /// All policies with their names, for parsing and help.
-    pub const ALL: [(PolicyKind, &'static str); 8] = [
+    pub const ALL: [(PolicyKind, &'static str); 9] = [
+        (PolicyKind::Auto, "auto"),
         (PolicyKind::Fifo, "fifo"),
         (PolicyKind::Lru, "lru"),
         (PolicyKind::Clock, "clock"),
@@ -130,6 +140,7 @@ impl PolicyKind {
     /// A policy for `slots` slots, all of its memory allocated.
     pub fn build(self, slots: u32) -> Box<dyn Policy> {
         match self {
+            PolicyKind::Auto => Box::new(Auto::new(slots)),
             PolicyKind::Fifo => Box::new(Fifo::new(slots)),
             PolicyKind::Lru => Box::new(Lru::new(slots)),
             PolicyKind::Clock => Box::new(Clock::new(slots)),
@@ -149,6 +160,7 @@ impl PolicyKind {
             | PolicyKind::Clock
             | PolicyKind::Sieve
             | PolicyKind::S3Fifo => Links::memory_bytes_for(slots),
+            PolicyKind::Auto => Auto::memory_bytes_for(slots),
             PolicyKind::Arc => Arc::memory_bytes_for(slots),
             PolicyKind::Lirs => Lirs::memory_bytes_for(slots),
             PolicyKind::WTinyLfu => WTinyLfu::memory_bytes_for(slots),
@@ -158,6 +170,7 @@ impl PolicyKind {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
+            PolicyKind::Auto => "auto",
             PolicyKind::Fifo => "fifo",
             PolicyKind::Lru => "lru",
             PolicyKind::Clock => "clock",

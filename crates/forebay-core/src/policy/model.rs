@@ -51,7 +51,7 @@ pub fn agree(kind: PolicyKind, slots: u32, mut model: impl Model, steps: &[Step]
         match step {
             Step::Use(block) => match index.find(BlockIndex(block)) {
                 Some(slot) => {
-                    policy.on_hit(slot);
+                    policy.on_hit(slot, &index);
                     model.on_hit(block);
                 }
                 None => {

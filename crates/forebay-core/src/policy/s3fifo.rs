@@ -15,6 +15,8 @@
 //! the first scan drives everything out: with it, misses on a file server's trace with half of its
 //! blocks in cache go from 90 % to 78 %.)
 //!
+//! `auto` has these queues, too, by other rules (`auto.rs`).
+//!
 //! One thing differs from both: an eviction looks at no more than [`LOOKS_MAX`] blocks and
 //! then takes the one at hand. After a long time of hits only, every block of the main queue has
 //! been used, and the first miss would walk all of it while other disks wait.
@@ -33,9 +35,37 @@ const SMALL: u8 = 1;
 /// Queue number of the main queue.
 const MAIN: u8 = 2;
 
+/// Of so many blocks that the small queue gives up, one is let into the main queue on average, by rules that allow it.
+const STRAY_EVERY: u32 = 32;
+/// Blocks of the main queue that are looked at for one that leaves for a stray.
+const STRAY_LOOKS: u32 = 4;
+
+/// How the queues are divided, and what else gets into the main queue or does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rules {
+    /// Share of the small queue.
+    pub small_percent: u32,
+    /// A remembered block gets into the main queue only when the oldest one there was not used.
+    pub is_guarded: bool,
+    /// What the small queue has too many of goes to the main queue, and so do *strays*: one of [`STRAY_EVERY`] that it
+    /// gives up, when one of the [`STRAY_LOOKS`] oldest of the main queue was not used, which leaves instead.
+    pub lets_unused_in: bool,
+}
+
+impl Rules {
+    /// The paper's.
+    const PAPER: Rules = Rules { small_percent: 10, is_guarded: false, lets_unused_in: false };
+
+    fn small_len(self, slots: u32) -> u32 {
+        (u64::from(slots) * u64::from(self.small_percent) / 100).max(1) as u32
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct S3Fifo {
+    slots: u32,
+    rules: Rules,
     links: Links,
     small: List,
     main: List,
@@ -43,18 +73,37 @@ pub struct S3Fifo {
     small_len: u32,
     /// Nothing was dropped since the cache was empty.
     is_filling: bool,
+    /// Strays so far, and blocks that the small queue gives up until the next one.
+    strays: u32,
+    until_stray: u32,
 }
 
 impl S3Fifo {
     /// For slots `0..slots`, a tenth of them for the small queue.
     pub fn new(slots: u32) -> S3Fifo {
+        S3Fifo::with_rules(slots, Rules::PAPER)
+    }
+
+    /// The same by other rules.
+    pub(super) fn with_rules(slots: u32, rules: Rules) -> S3Fifo {
         S3Fifo {
+            slots,
+            rules,
             links: Links::new(slots),
             small: List::new(SMALL),
             main: List::new(MAIN),
-            small_len: (slots / 10).max(1),
+            small_len: rules.small_len(slots),
             is_filling: true,
+            strays: 0,
+            until_stray: until_stray(0),
         }
+    }
+
+    /// Goes on by other rules. No block moves now: the queues change with the evictions that follow.
+    pub(super) fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+        self.small_len = rules.small_len(self.slots);
+        (self.strays, self.until_stray) = (0, until_stray(0));
     }
 
     /// The queue that `slot`, which must be in one, is in.
@@ -70,7 +119,9 @@ impl S3Fifo {
             let promote = self.links.count(slot) >= COUNT_TO_MAIN && *looks < LOOKS_MAX;
             self.links.remove(&mut self.small, slot);
             if !promote {
-                return Some(Victim { slot, remember: true });
+                let instead = self.let_stray_in(slot);
+                let remember = instead.is_none();
+                return Some(Victim { slot: instead.unwrap_or(slot), remember });
             }
             *looks += 1;
             self.links.push_front(&mut self.main, slot);
@@ -91,14 +142,57 @@ impl S3Fifo {
         }
         None
     }
+
+    /// Now and then, puts `slot`, which the small queue gave up, into the main queue; which block leaves instead.
+    fn let_stray_in(&mut self, slot: SlotId) -> Option<SlotId> {
+        self.until_stray -= 1;
+        if self.until_stray > 0 {
+            return None;
+        }
+        self.strays = self.strays.wrapping_add(1);
+        self.until_stray = until_stray(self.strays);
+        if !self.rules.lets_unused_in {
+            return None;
+        }
+        let oldest = (0..STRAY_LOOKS).find_map(|_| self.unused_oldest())?;
+        self.links.remove(&mut self.main, oldest);
+        self.links.push_front(&mut self.main, slot);
+        Some(oldest)
+    }
+
+    /// The oldest of the main queue when it was not used; one that was goes another round.
+    fn unused_oldest(&mut self) -> Option<SlotId> {
+        let oldest = self.main.back()?;
+        let count = self.links.count(oldest);
+        if count == 0 {
+            return Some(oldest);
+        }
+        self.links.move_to_front(&mut self.main, oldest);
+        self.links.set_count(oldest, count - 1);
+        None
+    }
+
+    /// Whether a remembered block gets into the main queue.
+    fn lets_in(&mut self) -> bool {
+        !self.rules.is_guarded || self.main.is_empty() || self.unused_oldest().is_some()
+    }
+}
+
+/// Blocks to give up before the next stray. Not always as many: in a loop it would be the same blocks each round.
+fn until_stray(strays: u32) -> u32 {
+    STRAY_EVERY / 2 + BlockIndex(strays).hash() as u32 % (STRAY_EVERY + 1)
 }
 
 impl Policy for S3Fifo {
     fn on_insert(&mut self, slot: SlotId, _block: BlockIndex, remembered: bool) {
         self.is_filling |= self.len() == 0;
-        let to_main = remembered || self.is_filling && self.small.len() >= self.small_len;
+        let to_main =
+            remembered && self.lets_in() || self.is_filling && self.small.len() >= self.small_len;
         let queue = if to_main { &mut self.main } else { &mut self.small };
         self.links.push_front(queue, slot);
+        if remembered && !to_main {
+            self.links.set_count(slot, COUNT_TO_MAIN - 1);
+        }
     }
 
     fn on_restore(&mut self, slot: SlotId, _block: BlockIndex, referenced: bool) {
@@ -107,7 +201,7 @@ impl Policy for S3Fifo {
         self.links.set_count(slot, referenced.into());
     }
 
-    fn on_hit(&mut self, slot: SlotId) {
+    fn on_hit(&mut self, slot: SlotId, _index: &Index) {
         let count = self.links.count(slot);
         // The line is only written while the count still rises.
         if count < COUNT_MAX {
@@ -128,6 +222,10 @@ impl Policy for S3Fifo {
     fn evict(&mut self, _index: &Index) -> Option<Victim> {
         self.is_filling = false;
         let mut looks = 0;
+        if self.rules.lets_unused_in && self.small.len() > self.small_len {
+            let oldest = self.links.pop_back(&mut self.small).expect("it is too long");
+            self.links.push_front(&mut self.main, oldest);
+        }
         if self.small.len() >= self.small_len
             && let Some(victim) = self.evict_from_small(&mut looks)
         {

@@ -9,7 +9,7 @@ fn check(kind: PolicyKind, steps: &str, expect: &[u32]) {
         if let Some((from, to)) = step.split_once('>') {
             policy.on_move(slot(from), slot(to));
         } else if let Some(hit) = step.strip_prefix('+') {
-            policy.on_hit(slot(hit));
+            policy.on_hit(slot(hit), &index);
         } else if let Some(gone) = step.strip_prefix('-') {
             policy.on_remove(slot(gone));
         } else {
@@ -82,6 +82,6 @@ fn every_name_parses_to_its_policy_and_others_name_the_choices() {
     let error = "mru".parse::<PolicyKind>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unknown policy \"mru\": use one of fifo, lru, clock, sieve, s3fifo, arc, lirs, wtinylfu"
+        "unknown policy \"mru\": use one of auto, fifo, lru, clock, sieve, s3fifo, arc, lirs, wtinylfu"
     );
 }

@@ -75,7 +75,7 @@ fn requests(records: usize) -> impl Strategy<Value = Vec<Record>> {
     prop::collection::vec(request, 0..records)
 }
 
-const ALL: &str = "lru fifo clock sieve s3fifo arc lirs wtinylfu belady";
+const ALL: &str = "lru fifo auto clock sieve s3fifo arc lirs wtinylfu belady";
 
 proptest! {
     #[test]
@@ -172,6 +172,7 @@ fn samples_are_near_the_exact_curves() {
         ("lru", 4 * KIB, Sample::Share(0.05)),
         ("fifo", 4 * KIB, Sample::Auto),
         ("s3fifo", 16 * KIB, Sample::Auto),
+        ("auto", 16 * KIB, Sample::Auto),
         ("belady", 4 * KIB, Sample::Auto),
     ] {
         let (mean, _) = differences(&records, policy, block_size, sample);

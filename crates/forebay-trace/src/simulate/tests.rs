@@ -112,7 +112,7 @@ fn settings_that_cannot_work_are_refused_with_what_is_allowed() {
     }
     let error = "mru".parse::<SimulatedPolicy>().unwrap_err().to_string();
     assert!(
-        error.contains("fifo, lru, clock, sieve, s3fifo, arc, lirs, wtinylfu, belady"),
+        error.contains("auto, fifo, lru, clock, sieve, s3fifo, arc, lirs, wtinylfu, belady"),
         "{error}"
     );
 }
@@ -186,7 +186,7 @@ proptest! {
     fn no_policy_misses_less_than_belady(
         blocks in prop::collection::vec(0..40u64, 0..300),
         slots in 1..20u64,
-        policy in prop::sample::select(vec!["lru", "fifo", "s3fifo", "sieve", "arc", "lirs", "wtinylfu"]),
+        policy in prop::sample::select(vec!["auto", "lru", "fifo", "s3fifo", "sieve", "arc", "lirs", "wtinylfu"]),
     ) {
         let records: Vec<_> =
             blocks.into_iter().map(|block| record(Op::Read, block * 4096, 4096)).collect();

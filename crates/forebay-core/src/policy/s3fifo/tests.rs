@@ -5,35 +5,87 @@ use proptest::prelude::*;
 use super::super::model::full_index;
 use super::*;
 
-/// The algorithm of the paper on plain queues of (slot, count).
+/// The algorithm of the paper, and the rules that it has not, on plain queues of (slot, count).
 struct Reference {
+    slots: u32,
+    rules: Rules,
     small: VecDeque<(u32, u8)>,
     main: VecDeque<(u32, u8)>,
-    small_len: usize,
     is_filling: bool,
+    strays: u32,
+    until_stray: u32,
 }
 
 impl Reference {
+    fn new(slots: u32, rules: Rules) -> Reference {
+        let (small, main) = (VecDeque::new(), VecDeque::new());
+        Reference {
+            slots,
+            rules,
+            small,
+            main,
+            is_filling: true,
+            strays: 0,
+            until_stray: until_stray(0),
+        }
+    }
+
+    fn small_len(&self) -> usize {
+        (self.slots as usize * self.rules.small_percent as usize / 100).max(1)
+    }
+
+    /// Whether the oldest of main is unused; uses up one of its uses.
+    fn is_oldest_unused(&mut self) -> bool {
+        match self.main.pop_back() {
+            Some((slot, count @ 1..)) => {
+                self.main.push_front((slot, count - 1));
+                false
+            }
+            Some(unused) => {
+                self.main.push_back(unused);
+                true
+            }
+            None => false,
+        }
+    }
+
     fn all(&mut self) -> impl Iterator<Item = &mut (u32, u8)> {
         self.small.iter_mut().chain(&mut self.main)
     }
 
     fn insert(&mut self, slot: u32, remembered: bool) {
         self.is_filling |= self.small.is_empty() && self.main.is_empty();
-        let has_share = self.small.len() >= self.small_len;
-        if remembered || self.is_filling && has_share {
+        let has_share = self.small.len() >= self.small_len();
+        let is_let_in = remembered
+            && (!self.rules.is_guarded || self.main.is_empty() || self.is_oldest_unused());
+        if is_let_in || self.is_filling && has_share {
             self.main.push_front((slot, 0));
         } else {
-            self.small.push_front((slot, 0));
+            self.small.push_front((slot, remembered.into()));
         }
     }
 
     fn evict(&mut self) -> Option<Victim> {
         self.is_filling = false;
-        let mut from_small = self.small.len() >= self.small_len || self.main.is_empty();
+        if self.rules.lets_unused_in && self.small.len() > self.small_len() {
+            let (slot, _) = self.small.pop_back().unwrap();
+            self.main.push_front((slot, 0));
+        }
+        let mut from_small = self.small.len() >= self.small_len() || self.main.is_empty();
         while !self.small.is_empty() || !self.main.is_empty() {
             if from_small && let Some((slot, count)) = self.small.pop_back() {
                 if count < 2 {
+                    self.until_stray -= 1;
+                    if self.until_stray == 0 {
+                        self.strays += 1;
+                        self.until_stray = until_stray(self.strays);
+                        let mut looks = 0..STRAY_LOOKS;
+                        if self.rules.lets_unused_in && looks.any(|_| self.is_oldest_unused()) {
+                            let (oldest, _) = self.main.pop_back().unwrap();
+                            self.main.push_front((slot, 0));
+                            return Some(Victim { slot: SlotId(oldest), remember: false });
+                        }
+                    }
                     return Some(Victim { slot: SlotId(slot), remember: true });
                 }
                 self.main.push_front((slot, 0));
@@ -49,21 +101,35 @@ impl Reference {
     }
 }
 
+fn rules() -> impl Strategy<Value = Rules> {
+    let rules = (1..=100u32, any::<bool>(), any::<bool>());
+    rules.prop_map(|(small_percent, is_guarded, lets_unused_in)| Rules {
+        small_percent,
+        is_guarded,
+        lets_unused_in,
+    })
+}
+
 proptest! {
     #[test]
-    fn it_evicts_what_the_paper_evicts(
+    fn it_evicts_what_the_rules_say(
         slots in 1..30u32,
         steps in prop::collection::vec((0..8u8, 0..30u32, any::<bool>()), 0..400),
+        first in prop::option::of(rules()),
+        second in prop::option::of(rules()),
     ) {
-        let mut policy = S3Fifo::new(slots);
+        // Without rules, those of the paper.
+        let first = first.unwrap_or(Rules::PAPER);
+        let mut policy = S3Fifo::with_rules(slots, first);
         let index = full_index(slots);
-        let mut reference = Reference {
-            small: VecDeque::new(),
-            main: VecDeque::new(),
-            small_len: (slots as usize / 10).max(1),
-            is_filling: true,
-        };
-        for (what, slot, remembered) in steps {
+        let mut reference = Reference::new(slots, first);
+        let half = steps.len() / 2;
+        for (at, (what, slot, remembered)) in steps.into_iter().enumerate() {
+            if let Some(second) = second.filter(|_| at == half) {
+                policy.set_rules(second);
+                (reference.rules, reference.strays) = (second, 0);
+                reference.until_stray = until_stray(0);
+            }
             let slot = slot % slots;
             let known = reference.all().any(|&mut (s, _)| s == slot);
             match (what, known) {
@@ -83,7 +149,7 @@ proptest! {
                     }
                 }
                 (_, true) => {
-                    policy.on_hit(SlotId(slot));
+                    policy.on_hit(SlotId(slot), &index);
                     reference.all().filter(|m| m.0 == slot).for_each(|m| m.1 = (m.1 + 1).min(3));
                 }
                 (_, false) => {
@@ -105,7 +171,7 @@ fn a_scan_does_not_flush_blocks_that_are_used_again() {
         policy.on_insert(SlotId(slot), BlockIndex(slot), slot < 80);
     }
     for _ in 0..3 {
-        (0..80).for_each(|slot| policy.on_hit(SlotId(slot)));
+        (0..80).for_each(|slot| policy.on_hit(SlotId(slot), &index));
     }
     for _ in 0..1000 {
         let victim = policy.evict(&index).unwrap();
@@ -122,7 +188,7 @@ fn one_eviction_spares_a_bounded_number_of_blocks() {
     let index = full_index(slots);
     for slot in 0..slots {
         policy.on_insert(SlotId(slot), BlockIndex(slot), true);
-        policy.on_hit(SlotId(slot));
+        policy.on_hit(SlotId(slot), &index);
     }
     assert_eq!(policy.evict(&index), Some(Victim { slot: SlotId(LOOKS_MAX), remember: false }));
 }
@@ -134,7 +200,7 @@ fn everything_can_be_evicted_however_often_it_was_used() {
         let index = full_index(slots);
         for slot in 0..slots {
             policy.on_insert(SlotId(slot), BlockIndex(slot), slot % 3 == 0);
-            (0..slot % 5).for_each(|_| policy.on_hit(SlotId(slot)));
+            (0..slot % 5).for_each(|_| policy.on_hit(SlotId(slot), &index));
         }
         let mut gone: Vec<_> =
             std::iter::from_fn(|| policy.evict(&index)).map(|victim| victim.slot.0).collect();
