@@ -284,7 +284,7 @@ impl Config {
             ram_bytes: 0,
             flash_bytes: 0,
             flash_logical_block: PAGE as u32,
-            policy: PolicyKind::S3Fifo,
+            policy: PolicyKind::Auto,
             flash_admission: FlashAdmission::History,
             sequential_bypass: Some(4 << 20),
             requests_max: 1024,

@@ -328,7 +328,8 @@ pub(crate) fn cache(rng: &mut Rng, config: &mut Config) {
     config.ram_bytes = slots(rng, 250) * config.block_size;
     config.flash_bytes = slots(rng, 300) * config.block_size;
     config.flash_logical_block = rng.pick(&[512, 4096]);
-    config.policy = rng.pick(&[PolicyKind::Fifo, PolicyKind::Lru, PolicyKind::S3Fifo]);
+    config.policy =
+        rng.pick(&[PolicyKind::Fifo, PolicyKind::Lru, PolicyKind::S3Fifo, PolicyKind::Auto]);
     config.flash_admission =
         if rng.chance(600) { FlashAdmission::Always } else { FlashAdmission::History };
     config.sequential_bypass = rng.chance(500).then(|| rng.between(PAGE, 256 << 10));

@@ -43,7 +43,7 @@ fn wrong_lines_name_the_argument_and_what_is_allowed() {
         ("forebay run mem:1MiB --flash /x", "PATH:SIZE"),
         ("forebay run mem:1MiB --nbd nowhere", "unix:PATH or HOST:PORT"),
         ("forebay run mem:1MiB --backend-timeout 30", "30s"),
-        ("forebay run mem:1MiB --policy arc", "s3fifo, lru, fifo"),
+        ("forebay run mem:1MiB --policy arc", "auto, s3fifo, lru, fifo"),
         ("forebay run mem:1MiB --name a/b", "letters, digits"),
         ("forebay run", "<BACKEND>"),
         ("forebay serve", "--config"),

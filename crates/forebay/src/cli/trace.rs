@@ -157,9 +157,9 @@ blocks are looked at. With --sample exact, each figure is what 'simulate' says.
 
 Examples:
   forebay trace mrc vm.vscsi
-  forebay trace mrc vm.fbt --policy lru,s3fifo,belady --block-size 4KiB,64KiB
+  forebay trace mrc vm.fbt --policy lru,auto,belady --block-size 4KiB,64KiB
   forebay trace mrc vm.fbt --cache-size 512MiB,1GiB,2GiB --sample exact --json
-  forebay trace mrc vm.fbt --policy lru,s3fifo --html curves.html")]
+  forebay trace mrc vm.fbt --policy lru,auto --html curves.html")]
 pub struct MrcArgs {
     /// The trace.
     #[command(flatten)]
@@ -226,8 +226,8 @@ pub struct SimulateArgs {
     /// Cache block, a power of two from 4KiB to 1MiB; 'forebay run' has the same default
     #[arg(long, value_name = "SIZE", default_value = "8KiB")]
     pub block_size: Size,
-    /// Eviction policy: s3fifo, lru, fifo, clock, sieve, arc, lirs, wtinylfu, or belady (the offline optimum)
-    #[arg(long, value_name = "POLICY", default_value = "s3fifo")]
+    /// Eviction policy: auto, s3fifo, lru, fifo, clock, sieve, arc, lirs, wtinylfu, or belady (the offline optimum)
+    #[arg(long, value_name = "POLICY", default_value = "auto")]
     pub policy: SimulatedPolicy,
     /// Byte offset of the grid of cache blocks, or auto: found from the first requests, as 'forebay run' does
     #[arg(long, value_name = "BYTES", default_value = "auto")]

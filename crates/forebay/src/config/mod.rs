@@ -45,7 +45,7 @@ pub struct DiskOptions {
     /// Byte offset of the grid of cache blocks, or auto: found from the traffic [default: auto]
     #[arg(long, value_name = "BYTES", help_heading = "Cache")]
     pub grid_offset: Option<GridOffset>,
-    /// Eviction policy: s3fifo, lru or fifo [default: s3fifo]
+    /// Eviction policy: auto, s3fifo, lru or fifo [default: auto]
     #[arg(long, value_name = "POLICY", help_heading = "Cache")]
     pub policy: Option<Policy>,
     /// Blocks that go to flash: history (those used again) or always [default: history]
@@ -264,7 +264,7 @@ impl DiskOptions {
             grid_offset: self
                 .grid_offset
                 .unwrap_or(GridOffset(forebay_core::config::GridOffset::Auto)),
-            policy: self.policy.unwrap_or(Policy(forebay_core::policy::PolicyKind::S3Fifo)),
+            policy: self.policy.unwrap_or(Policy(forebay_core::policy::PolicyKind::Auto)),
             flash_admission: self
                 .flash_admission
                 .unwrap_or(Admission(forebay_core::config::FlashAdmission::History)),

@@ -97,6 +97,7 @@ words!(
 words!(
     /// An eviction policy.
     Policy(PolicyKind): "policy",
+    "auto" => PolicyKind::Auto,
     "s3fifo" => PolicyKind::S3Fifo,
     "lru" => PolicyKind::Lru,
     "fifo" => PolicyKind::Fifo,
