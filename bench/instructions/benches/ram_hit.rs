@@ -50,7 +50,7 @@ fn warm_counted() -> (Engine, Actions) {
 #[bench::thousand(setup = warm, config = at_most(670_000))]
 #[bench::recorded(setup = warm_recorded, config = at_most(690_000))]
 #[bench::with_curve(setup = warm_with_curve, config = at_most(860_000))]
-#[bench::counted(setup = warm_counted, config = at_most(2_330_000))]
+#[bench::counted(setup = warm_counted, config = at_most(2_140_000))]
 fn ram_hits((mut engine, mut actions): (Engine, Actions)) -> (Engine, Actions) {
     let mut state = 1;
     for i in 0..HITS {

@@ -57,7 +57,12 @@ impl Histogram {
     }
 
     fn add(&mut self, number: i64) {
-        self.counts[self.limits.partition_point(|&limit| limit < number)] += 1;
+        self.add_to(self.limits.partition_point(|&limit| limit < number), number);
+    }
+
+    /// Counts a number whose bucket is known.
+    fn add_to(&mut self, bucket: usize, number: i64) {
+        self.counts[bucket] += 1;
         self.count += 1;
         self.sum += i128::from(number);
         self.min = self.min.min(number);
@@ -107,6 +112,14 @@ impl Split {
     fn new(limits: &'static [i64]) -> Split {
         let empty = Histogram::new(limits);
         Split { all: empty.clone(), reads: empty.clone(), writes: empty }
+    }
+
+    /// Counts a number of a request of this kind.
+    fn add(&mut self, kind: Kind, number: i64) {
+        let bucket = self.all.limits.partition_point(|&limit| limit < number);
+        for histogram in self.both(kind) {
+            histogram.add_to(bucket, number);
+        }
     }
 
     /// Where a request of this kind counts.
@@ -180,9 +193,7 @@ impl Characteristics {
     /// A request comes. `range` is not empty; `is_answered`: it will be told when, so that it counts as outstanding until then.
     pub fn on_request(&mut self, now: Nanos, kind: Kind, range: ByteRange, is_answered: bool) {
         let (first, last) = (sector(range.start), sector(range.end - 1));
-        for lengths in self.lengths.both(kind) {
-            lengths.add(range.len() as i64);
-        }
+        self.lengths.add(kind, range.len() as i64);
         let of_kind = match kind {
             Kind::Read => &mut self.reads,
             Kind::Write => &mut self.writes,
@@ -201,20 +212,32 @@ impl Characteristics {
                 outstanding.add(before.outstanding);
             }
         }
-        let latest = (0..self.seen.min(WINDOW as u64)).map(|ago| self.seen - 1 - ago);
-        let distances = latest.map(|n| first - self.window[n as usize % WINDOW]);
-        if let Some(closest) = distances.min_by_key(|distance| distance.unsigned_abs()) {
+        if let Some(closest) = self.closest_to(first) {
             self.closest.add(closest);
         }
         self.window[self.seen as usize % WINDOW] = last;
         self.seen += 1;
     }
 
+    /// The distance nearest to 0 of the last requests.
+    fn closest_to(&self, first: i64) -> Option<i64> {
+        let next = self.seen as usize % WINDOW;
+        let (newer, older) = self.window[..self.seen.min(WINDOW as u64) as usize].split_at(next);
+        let (mut closest, mut least) = (None, u64::MAX);
+        let mut look = |last: &i64| {
+            let distance = first - last;
+            if distance.unsigned_abs() < least {
+                (closest, least) = (Some(distance), distance.unsigned_abs());
+            }
+        };
+        newer.iter().rev().for_each(&mut look);
+        older.iter().rev().for_each(&mut look);
+        closest
+    }
+
     /// One was answered.
     pub fn on_answer(&mut self, kind: Kind, latency: Nanos) {
-        for latencies in self.latencies.both(kind) {
-            latencies.add(micros(latency));
-        }
+        self.latencies.add(kind, micros(latency));
         self.all.outstanding -= 1;
         match kind {
             Kind::Read => self.reads.outstanding -= 1,

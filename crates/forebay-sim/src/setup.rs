@@ -11,6 +11,8 @@ use forebay_core::policy::PolicyKind;
 use crate::device::Faults;
 use crate::rng::Rng;
 
+/// A flight recorder of 128 requests, which are written over all the time.
+const RECORDER_BYTES: u64 = 4 << 10;
 /// Smallest area of request buffers that an engine takes.
 const BUFFER_BYTES_MIN: u64 = 36 << 20;
 
@@ -303,7 +305,7 @@ fn disk(rng: &mut Rng, big: bool) -> Config {
         write_zeroes: rng.chance(600),
         extents: rng.chance(600),
     };
-    let mut config = Config::for_disk(backend);
+    let mut config = Config { recorder_bytes: RECORDER_BYTES, ..Config::for_disk(backend) };
     config.mode = match rng.below(20) {
         0 => Mode::PassThrough,
         1 => Mode::Monitor,

@@ -694,6 +694,7 @@ impl Engine {
         let observed = |(_, request): (_, &InFlight)| request.ticket.is_some() && !request.answered;
         let unanswered = self.requests.iter().filter(|request| observed(*request)).count() as u64;
         assert_eq!(self.observer.unanswered(), unanswered);
+        self.observer.check_invariants();
         for waiter in &self.buffer_waiters {
             assert_eq!(self.requests[*waiter].stage, Stage::Buffer);
         }

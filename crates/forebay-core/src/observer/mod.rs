@@ -168,6 +168,12 @@ impl Observer {
         }
     }
 
+    /// Panics when what it knows contradicts itself. For tests; slow.
+    pub(crate) fn check_invariants(&self) {
+        let waiting = self.unanswered + self.answered.len() as u64;
+        assert!(self.recorder.without_latency() <= waiting, "an answer was sent and not noted");
+    }
+
     /// Requests that were taken and are not answered.
     pub fn unanswered(&self) -> u64 {
         self.unanswered

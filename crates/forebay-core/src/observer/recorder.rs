@@ -137,6 +137,12 @@ impl Recorder {
         }
         first
     }
+
+    /// How many of those that are there have no latency. Slow.
+    pub(super) fn without_latency(&self) -> u64 {
+        let there = (self.oldest()..self.next).filter_map(|n| self.ring.get(self.place(n)));
+        there.filter(|entry| entry.latency_ns == UNANSWERED).count() as u64
+    }
 }
 
 impl Entry {

@@ -136,6 +136,25 @@ fn a_trace_that_was_cut_off_gives_what_is_whole_and_then_tells() {
 }
 
 #[test]
+fn what_was_written_before_a_cut_is_in_the_file() {
+    let (folder, all) = (tempfile::tempdir().unwrap(), (0..1000).map(line).collect::<Vec<_>>());
+    let path = folder.path().join("cut.fbt");
+    let mut writer = Writer::create(&path, Format::Fbt).unwrap();
+    for (n, record) in all.iter().enumerate() {
+        writer.write(record).unwrap();
+        if [9, 499, 500].contains(&n) {
+            writer.cut().unwrap();
+            writer.cut().unwrap();
+            let (records, error) = error_of(std::fs::read(&path).unwrap());
+            assert_eq!((records, error.contains("was cut off here")), (n + 1, true), "{error}");
+        }
+    }
+    writer.finish().unwrap();
+    let reader = Reader::open(&path, &Options::default()).unwrap();
+    assert_eq!(reader.collect::<Result<Vec<_>, _>>().unwrap(), all);
+}
+
+#[test]
 fn no_wrong_bit_goes_unnoticed() {
     let all: Vec<_> = (0..300).map(line).collect();
     let file = written(Format::Fbt, &all);
