@@ -225,9 +225,9 @@ pub struct DemoArgs {
     /// Also write the figures to FILE as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Also write a report to FILE: a page that needs nothing else
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// A report.
+    #[command(flatten)]
+    pub page: trace::PageArg,
 }
 
 /// `forebay completion`.

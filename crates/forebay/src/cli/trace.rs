@@ -93,6 +93,14 @@ pub struct RecordArgs {
     pub control: Option<PathBuf>,
 }
 
+/// The page that a command may write.
+#[derive(Debug, Args)]
+pub struct PageArg {
+    /// Write a report to FILE: a page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
 /// `forebay trace convert`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -143,9 +151,9 @@ pub struct HistogramArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Write a report to FILE: a page that needs nothing else
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// A report.
+    #[command(flatten)]
+    pub page: PageArg,
 }
 
 /// `forebay trace mrc`.
@@ -182,9 +190,9 @@ pub struct MrcArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Write a report to FILE: a page that needs nothing else
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// A report.
+    #[command(flatten)]
+    pub page: PageArg,
 }
 
 /// `forebay trace info`.
@@ -204,9 +212,9 @@ pub struct InfoArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Write a report to FILE: a page that needs nothing else
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// A report.
+    #[command(flatten)]
+    pub page: PageArg,
 }
 
 /// `forebay trace simulate`.

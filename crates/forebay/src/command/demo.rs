@@ -57,7 +57,7 @@ struct Work {
 /// Shows the gain.
 pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     let file = args.json.as_deref().map(super::create).transpose()?;
-    let page = page_file(args.html.as_deref())?;
+    let page = page_file(&args.page)?;
     let work = match &args.trace {
         Some(path) => from_trace(path)?,
         None => built_in(args.requests)?,

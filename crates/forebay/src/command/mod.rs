@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::CommandFactory;
 use forebay_trace::{Error as TraceError, ErrorKind};
 
+use crate::cli::trace::PageArg;
 use crate::cli::{Cli, Command};
 use crate::config::values::ValueError;
 
@@ -87,8 +88,8 @@ fn create(path: &Path) -> Result<File> {
 }
 
 /// Makes the file for a page, where one is wanted.
-fn page_file(path: Option<&Path>) -> Result<Option<File>> {
-    path.map(create).transpose()
+fn page_file(page: &PageArg) -> Result<Option<File>> {
+    page.html.as_deref().map(create).transpose()
 }
 
 /// Writes a page, where one is wanted.

@@ -161,7 +161,7 @@ fn convert(args: &ConvertArgs) -> Result<()> {
 }
 
 fn histogram(args: &HistogramArgs) -> Result<()> {
-    let page = page_file(args.html.as_deref())?;
+    let page = page_file(&args.page)?;
     let spinner = ProgressBar::new_spinner().with_message("counting");
     let counted = open(&args.input)?.inspect(|_| spinner.inc(1));
     let devices = characterise::characterise(counted)?;

@@ -5,25 +5,27 @@ use std::path::PathBuf;
 use clap::Args;
 use forebay_backends::Uri;
 
-use super::TraceInput;
+use super::{PageArg, TraceInput};
 use crate::config::values::{Name, Span};
 
 /// `forebay trace replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Replay writes to the target: what was on it is lost where the trace writes. A target that is not known to be
-empty (all of it holes or zeroes, and it says so) is refused unless --overwrite consents; a block device
-does not say so. A trace that only reads is replayed on anything.
+Replay writes to the target: what was on it is lost where the trace writes. A target that is not
+known to be empty (all of it holes or zeroes, and it says so) is refused unless --overwrite
+consents; a block device does not say so. A trace that only reads is replayed on anything.
 
 When requests are issued:
-  (nothing), --speed X          at the trace's own times, whether or not earlier ones have ended; how late is reported
-  --dependent [--speed X]       when those have ended that had ended before it in the trace, after the guest's own time
-  --as-fast-as-possible         as soon as fewer than --queue-depth are outstanding
-  --dependent --as-fast-as-possible   as --dependent, without the guest's own time
---dependent needs a trace with latencies.
+  (nothing), --speed X      at the trace's own times, whether or not earlier ones have ended;
+                            how late is reported
+  --dependent [--speed X]   when those have ended that had ended before it in the trace, and
+                            after the guest's own time between (needs a trace with latencies)
+  --as-fast-as-possible     as soon as fewer than --queue-depth are outstanding
+  both of these             as --dependent, without the guest's own time
 
---verify writes sectors that tell their address and version, checks each read against what it may find, and at
-the end reads all that was written again. It takes 80 bytes of memory for each 4 KiB page written.
+--verify writes sectors that tell their address and version, checks each read against what it
+may find, and at the end reads all that was written again. It takes 80 bytes of memory for each
+4 KiB page written.
 
 Ctrl-C issues nothing more and reports what was measured; a second one ends at once.
 
@@ -54,16 +56,17 @@ pub struct ReplayArgs {
     /// Write the figures to FILE as JSON ('-': to standard output)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write a report to FILE: a page that needs nothing else
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// A report.
+    #[command(flatten)]
+    pub page: PageArg,
 }
 
 /// `forebay trace compare`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each replay is held against the first. An interval (95 %) says where the ratio of two figures lies, as far as chance within
-the replays goes: by block bootstrap over slices of time, because latencies in a row are alike.
+Each replay is held against the first. An interval (95 %) says where the ratio of two figures
+lies, as far as chance within the replays goes: by block bootstrap over slices of time, because
+latencies in a row are alike.
 
 Examples:
   forebay trace compare without.json with.json --html report.html
@@ -75,19 +78,21 @@ pub struct CompareArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Write a report to FILE: a page that needs nothing else
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// A report.
+    #[command(flatten)]
+    pub page: PageArg,
 }
 
 /// `forebay trace ab`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Three replays of the same requests: on the backend itself, through a disk with an empty cache, and once more with what is
-cached by then. The disk is as the configuration file says, but in front of --backend, and served to nobody else; listeners and
-targets of the file are not opened. Between replays everything is destaged. Do not name a backend, or a pool, that somebody uses.
+Three replays of the same requests: on the backend itself, through a disk with an empty cache,
+and once more with what is cached by then. The disk is as the configuration file says, but in
+front of --backend, and served to nobody else; listeners and targets of the file are not opened.
+Between replays everything is destaged. Name no backend, and no pool, that somebody uses.
 
-A backend that is not known to be empty is refused unless --overwrite consents, if the trace writes.
+A backend that is not known to be empty is refused unless --overwrite consents, if the trace
+writes.
 
 Examples:
   forebay trace ab vm.fbt --backend file:/san/scratch.raw --config with.toml --html ab.html
@@ -114,9 +119,9 @@ pub struct AbArgs {
     /// Write the figures to FILE as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write a report to FILE: a page that needs nothing else
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// A report.
+    #[command(flatten)]
+    pub page: PageArg,
 }
 
 /// When requests of a replay are issued, and which.

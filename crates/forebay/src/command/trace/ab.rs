@@ -17,7 +17,7 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let asked = Summary::of(open(&args.input)?)?;
     let spec = spec(args)?;
     let file = args.json.as_deref().map(create).transpose()?;
-    let page = page_file(args.html.as_deref())?;
+    let page = page_file(&args.page)?;
     let folder = tempfile::Builder::new().prefix("forebay-ab-").tempdir()?;
     let wants_end = signals::wants_end()?;
     let passes = args.how.passes;

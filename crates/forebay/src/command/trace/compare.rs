@@ -28,7 +28,7 @@ pub(super) fn compare(args: &CompareArgs) -> Result<()> {
         "{} has the results of one replay: name another file to compare it with",
         args.files[0].display()
     );
-    let page = page_file(args.html.as_deref())?;
+    let page = page_file(&args.page)?;
     write_page(page, || report::comparison(&runs))?;
     if args.json {
         let all: Vec<Compared<'_>> =

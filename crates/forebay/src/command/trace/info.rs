@@ -19,7 +19,7 @@ const DEVICES_MAX: usize = 32;
 const SECTOR_63: u64 = 3584;
 
 pub(super) fn info(args: &InfoArgs) -> Result<()> {
-    let page = page_file(args.html.as_deref())?;
+    let page = page_file(&args.page)?;
     let spinner = ProgressBar::new_spinner().with_message("counting");
     let counted = open(&args.input)?.inspect(|_| spinner.inc(1));
     let info = info::info(counted, args.exact)?;

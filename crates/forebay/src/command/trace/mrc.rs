@@ -17,7 +17,7 @@ const PLOT_LINES: usize = 11;
 const PLOT_STEP: usize = 4;
 
 pub(super) fn mrc(args: &MrcArgs) -> Result<()> {
-    let page = page_file(args.html.as_deref())?;
+    let page = page_file(&args.page)?;
     let settings = Settings {
         policies: args.policy.clone(),
         block_sizes: args.block_size.iter().map(|size| size.0).collect(),

@@ -45,7 +45,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     let wants_end = signals::wants_end()?;
     let shown_on_stdout = args.json.as_deref() == Some(Path::new("-"));
     let file = args.json.as_deref().filter(|_| !shown_on_stdout).map(create).transpose()?;
-    let page = page_file(args.html.as_deref())?;
+    let page = page_file(&args.page)?;
     let target = args.target.to_string();
     let passes = args.how.passes;
     let job = Job {
