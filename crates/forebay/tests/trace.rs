@@ -75,8 +75,9 @@ fn replay_writes_what_the_trace_writes_and_reports() {
     let fast = ["--as-fast-as-possible", "--queue-depth", "4", "--json", "-"];
     let output = forebay(&[&["trace", "replay", &file, "--target", &target], &fast[..]].concat());
     let error = String::from_utf8_lossy(&output.stderr);
-    let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&error);
-    assert_eq!((&outcome["reads"]["count"], &outcome["writes"]["count"]), (&64.into(), &32.into()));
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&error);
+    let run = &results["runs"][0];
+    assert_eq!((&run["reads"]["count"], &run["writes"]["count"]), (&64.into(), &32.into()));
     assert!(std::fs::read(folder.path("disk.raw")).unwrap()[..4096] != [0; 4096]);
     let figures = folder.text("", "no/such/out.json");
     let output = forebay(&["trace", "replay", &file, "--target", &target, "--json", &figures]);
