@@ -51,7 +51,7 @@ fn moving(first: u32, len: u32, uses: u32) -> impl Iterator<Item = u32> {
 /// Every other use of a few hot blocks, the rest of blocks that do not come again.
 fn scanned(first: u32, hot: u32, uses: u32) -> impl Iterator<Item = u32> {
     (0..uses).map(move |at| match at % 2 {
-        0 => first + (u64::from(BlockIndex(at).hash() as u32) * u64::from(hot) >> 32) as u32,
+        0 => first + ((u64::from(BlockIndex(at).hash() as u32) * u64::from(hot)) >> 32) as u32,
         _ => first + hot + at,
     })
 }
