@@ -5,8 +5,9 @@
 //! [`characterise`] and [`info`] tell what they are like; [`simulate`] tells what a cache would have done to them, with the engine's own
 //! eviction policies, and [`mrc`] what caches of all sizes would;
 //! [`replay`] sends them to a backend and measures it, and [`results`] are what it measured, as a file;
-//! [`compare`] holds results against each other, and [`report`] makes pages of all of these.
+//! [`advise`] says from these which cache a disk should have; [`compare`] holds results against each other, and [`report`] makes pages of all of these.
 
+pub mod advise;
 pub mod belady;
 pub mod characterise;
 pub mod compare;

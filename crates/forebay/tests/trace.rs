@@ -188,3 +188,28 @@ fn info_tells_people_and_programs_what_the_trace_is() {
         assert!(text.contains(words), "{words} in {text}");
     }
 }
+
+#[test]
+fn advise_says_in_words_and_figures_what_a_disk_should_have() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let output = forebay(&["trace", "advise", &file, "--flash", "1GiB", "--json"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&error);
+    let disk = &told["disks"][0];
+    assert_eq!((&disk["name"], &disk["mode"]), (&"trace.csv".into(), &"write-back".into()));
+    assert_eq!((&disk["plan"]["flash"], &disk["plan"]["ram"]), (&(256 << 10).into(), &0.into()));
+    assert_eq!(disk["plan"]["hit_ratio"], 1.0);
+    assert_eq!(disk["after"]["mean_ns"], (64.0 * 100_000.0 + 32.0 * 94_000.0) / 96.0);
+    let text = forebay(&["trace", "advise", &file, &file, "--ram", "1GiB"]).stdout;
+    let text = String::from_utf8_lossy(&text);
+    for words in [
+        "trace.csv: 256 KiB of RAM at 64 KiB: 99–100 % of reads hit, 5.00 ms → 11.0 µs on average",
+        "Writes: as before, a write log needs flash.",
+        "forebay run … --mode write-through --ram 256KiB --block-size 64KiB",
+    ] {
+        assert_eq!(text.matches(words).count(), 2, "{words} in {text}");
+    }
+    let output = forebay(&["trace", "advise", &file]);
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -23,7 +23,7 @@ mod exact;
 mod lanes;
 mod lru;
 mod miniature;
-mod sizes;
+pub(crate) mod sizes;
 
 use forebay_core::config::GridOffset;
 use forebay_core::mrc::{Curve as Reuse, Snapshot, granule_size};

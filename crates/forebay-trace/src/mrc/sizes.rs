@@ -5,7 +5,7 @@ const DOUBLINGS: u32 = 7;
 
 /// Sizes from about 1/128 of the smallest footprint up to the first that holds the largest: powers of two, and one
 /// and a half times them. Of `footprints` each is a block size and bytes.
-pub(super) fn chosen(footprints: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
+pub(crate) fn chosen(footprints: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
     let (mut least, mut largest, mut block_max) = (u64::MAX, 0, 1);
     for (block, bytes) in footprints {
         (least, largest) = (least.min(bytes), largest.max(bytes));

@@ -10,8 +10,10 @@ use forebay_trace::simulate::SimulatedPolicy;
 
 use crate::config::values::{GridOffset, Name, Size, Span};
 
+mod advise;
 mod replay;
 
+pub use advise::AdviseArgs;
 pub use replay::{AbArgs, CompareArgs, How, ReplayArgs};
 
 /// The commands on traces.
@@ -35,6 +37,8 @@ pub enum TraceCommand {
     Mrc(MrcArgs),
     /// Show what a trace is: its length, requests, alignment, working set, reuse and hottest regions
     Info(InfoArgs),
+    /// Say which cache the disks of traces should have, or that one is of no use
+    Advise(AdviseArgs),
 }
 
 /// The trace to read, and how.
@@ -42,6 +46,14 @@ pub enum TraceCommand {
 pub struct TraceInput {
     /// The trace
     pub file: PathBuf,
+    /// How to read it.
+    #[command(flatten)]
+    pub reading: TraceReading,
+}
+
+/// How to read a trace.
+#[derive(Debug, Args)]
+pub struct TraceReading {
     /// Format of the trace, for example vscsi1 or blkparse [default: found by its content]
     #[arg(long, visible_alias = "from", value_name = "NAME", help_heading = "Trace")]
     pub format: Option<Format>,

@@ -1,6 +1,8 @@
-//! `forebay trace`: simulate a cache on a trace, replay a trace on a target, write it in another format, characterise it.
+//! `forebay trace`: simulate a cache on a trace, replay a trace on a target, write it in another format, characterise it, advise
+//! a cache.
 
 mod ab;
+mod advise;
 mod compare;
 mod info;
 mod mrc;
@@ -22,7 +24,9 @@ use serde::Serialize;
 pub(super) use self::mrc::describe as describe_curves;
 use super::table::{Table, count, percent};
 use super::{page_file, write_page};
-use crate::cli::trace::{ConvertArgs, HistogramArgs, SimulateArgs, TraceCommand, TraceInput};
+use crate::cli::trace::{
+    ConvertArgs, HistogramArgs, SimulateArgs, TraceCommand, TraceInput, TraceReading,
+};
 
 /// Length of the bar of a bucket that has everything.
 const BAR_LENGTH: u64 = 40;
@@ -39,19 +43,24 @@ pub(crate) fn trace(command: TraceCommand) -> Result<()> {
         TraceCommand::Histogram(args) => histogram(&args),
         TraceCommand::Mrc(args) => mrc::mrc(&args),
         TraceCommand::Info(args) => info::info(&args),
+        TraceCommand::Advise(args) => advise::advise(&args),
     }
 }
 
 /// Opens a trace as its arguments say.
 pub(crate) fn open(input: &TraceInput) -> Result<Reader, forebay_trace::Error> {
+    open_file(&input.file, &input.reading)
+}
+
+fn open_file(file: &Path, reading: &TraceReading) -> Result<Reader, forebay_trace::Error> {
     let options = Options {
-        format: input.format,
-        time_unit: input.time_unit,
-        len_unit: input.length_unit,
-        device: input.device,
-        skip_bad: input.skip_bad,
+        format: reading.format,
+        time_unit: reading.time_unit,
+        len_unit: reading.length_unit,
+        device: reading.device,
+        skip_bad: reading.skip_bad,
     };
-    Reader::open(&input.file, &options)
+    Reader::open(file, &options)
 }
 
 fn simulate(args: SimulateArgs) -> Result<()> {
@@ -203,8 +212,11 @@ pub(super) fn describe_histograms(devices: &[Device], title: impl Fn(u32) -> Str
 
 /// What a trace is called in a report.
 fn name_of(input: &TraceInput) -> String {
-    let name = input.file.file_name().unwrap_or(input.file.as_os_str());
-    name.to_string_lossy().into_owned()
+    base_name(&input.file)
+}
+
+fn base_name(file: &Path) -> String {
+    file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// True when two names are of one file.

@@ -1,0 +1,274 @@
+//! The cache for the reads of one disk: every policy, block size and pair of tiers within what it may have, and of those
+//! that are nearly as fast as the fastest the one that costs least.
+
+use forebay_core::config::{BackendTraits, Config, GridOffset};
+use forebay_core::engine::metadata_bytes;
+use forebay_core::geometry::PAGE;
+use forebay_core::policy::PolicyKind;
+use serde::Serialize;
+
+use super::{Disk, Latencies, Latency, POLICIES};
+use crate::mrc::{Curve, Method};
+
+/// Mean latencies that are this much above the least are as good, if they cost less. (The rest of 3 % is for what a
+/// sample does not show.)
+const KNEE: f64 = 0.02;
+/// Two that are as close as this are the same: then the default policy, and larger blocks, which need less memory.
+const SAME: f64 = 0.005;
+/// A byte of RAM costs as much as this many of flash.
+const RAM_COST: u64 = 16;
+/// Gain in mean latency of reads below which a cache is not worth it.
+const GAIN_MIN: f64 = 0.1;
+/// Reads of all requests, and hits in a cache of everything, below which there is nothing to gain.
+const READS_MIN: f64 = 0.01;
+const HITS_MIN: f64 = 0.1;
+/// A hit ratio is never known better than this: the engine admits to flash, and bypasses, by rules of its own.
+const ENGINE_ERROR: f64 = 0.01;
+/// Where hits of 4 KiB pieces stand for those of requests.
+const PIECES_ERROR: f64 = 0.03;
+
+/// Whether reads are to be cached, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Verdict {
+    /// Yes.
+    Cache,
+    /// Nothing is asked for.
+    Empty,
+    /// No: there are hardly any.
+    NoReads,
+    /// No: hardly anything is read that was read or written before.
+    Scan,
+    /// No: what is used again does not fit.
+    DoesNotFit {
+        /// Bytes of cache that would help.
+        needed: u64,
+    },
+    /// No: primary storage is about as fast.
+    NoGain,
+}
+
+/// A cache and what it is expected to do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// Bytes of the RAM tier.
+    pub ram: u64,
+    /// Bytes of the flash tier below it.
+    pub flash: u64,
+    /// Bytes of a block.
+    pub block_size: u64,
+    /// Byte offset of the grid.
+    pub grid_offset: u64,
+    /// Name of the policy.
+    pub policy: String,
+    /// Reads that hit in RAM.
+    pub ram_hit_ratio: f64,
+    /// Reads that hit in RAM or on flash, of all reads.
+    pub hit_ratio: f64,
+    /// 4 KiB pieces read that hit.
+    pub piece_hit_ratio: f64,
+    /// Where the hit ratio is expected.
+    pub hit_ratio_range: [f64; 2],
+    /// Of reads.
+    pub read: Latency,
+    /// Where the mean of reads is expected, in nanoseconds.
+    pub read_mean_range_ns: [f64; 2],
+    /// Bytes of RAM for metadata.
+    pub metadata_bytes: u64,
+}
+
+impl Plan {
+    /// Shares of reads and what they take.
+    pub(super) fn kinds(&self, latencies: &Latencies) -> Vec<(f64, Latency)> {
+        let Latencies { ram, flash, backend, .. } = *latencies;
+        let on_flash = self.hit_ratio - self.ram_hit_ratio;
+        vec![(self.ram_hit_ratio, ram), (on_flash, flash), (1.0 - self.hit_ratio, backend)]
+    }
+
+    /// The larger of the tiers, and what it is made of.
+    pub(super) fn larger(&self) -> (u64, &'static str) {
+        if self.flash > 0 { (self.flash, "flash") } else { (self.ram, "RAM") }
+    }
+}
+
+/// A cache, in short: which curve, sizes, and the mean of reads.
+#[derive(Clone, Copy, Debug)]
+struct Candidate<'a> {
+    curve: &'a Curve,
+    ram: u64,
+    flash: u64,
+    mean_ns: f64,
+}
+
+impl Candidate<'_> {
+    fn cost(&self) -> u64 {
+        self.ram.saturating_mul(RAM_COST).saturating_add(self.flash)
+    }
+
+    fn is_default(&self) -> bool {
+        self.curve.policy == POLICIES[0].to_string()
+    }
+}
+
+/// The verdict, and the cache where it is yes.
+pub(super) fn choose(disk: &Disk, ram: u64, flash: u64) -> (Verdict, Option<Plan>) {
+    let summary = &disk.info.summary;
+    if summary.reads + summary.writes == 0 {
+        return (Verdict::Empty, None);
+    }
+    if disk.info.read_share < READS_MIN {
+        return (Verdict::NoReads, None);
+    }
+    let without = disk.latencies.backend.mean_ns;
+    let best_hit = disk.curves.iter().flat_map(|curve| &curve.points).map(hit_ratio);
+    if best_hit.fold(0.0, f64::max) < HITS_MIN {
+        return (Verdict::Scan, None);
+    }
+    let gains = |of: &Candidate<'_>| of.mean_ns <= without * (1.0 - GAIN_MIN);
+    let mut within = candidates(disk, ram, flash);
+    within.retain(gains);
+    match cheapest(&within) {
+        Some(best) => (Verdict::Cache, Some(plan(disk, &best))),
+        None => {
+            let (ram, flash) = if flash > 0 { (0, u64::MAX) } else { (u64::MAX, 0) };
+            let all = candidates(disk, ram, flash);
+            let needed = all.iter().filter(|of| gains(of)).map(|of| of.ram.max(of.flash)).min();
+            (needed.map_or(Verdict::NoGain, |needed| Verdict::DoesNotFit { needed }), None)
+        }
+    }
+}
+
+/// Latency of all reads together with tiers of these sizes, in the blocks that are best for them.
+pub(super) fn total_latency(disk: &Disk, ram: u64, flash: u64) -> f64 {
+    let means = disk.curves.iter().map(|curve| mean_ns(disk, curve, ram, flash));
+    means.fold(disk.latencies.backend.mean_ns, f64::min) * disk.info.summary.reads as f64
+}
+
+/// Other block sizes for this cache, and this block size for caches around it.
+pub(super) fn alternatives(disk: &Disk, plan: &Plan) -> Vec<Plan> {
+    let same_policy = disk.curves.iter().filter(|curve| curve.policy == plan.policy);
+    let mut found = Vec::new();
+    for curve in same_policy {
+        let mut add = |ram: u64, flash: u64| {
+            let mean_ns = mean_ns(disk, curve, ram, flash);
+            found.push(self::plan(disk, &Candidate { curve, ram, flash, mean_ns }));
+        };
+        if curve.block_size != plan.block_size {
+            add(plan.ram, plan.flash);
+            continue;
+        }
+        let (size, tier) = plan.larger();
+        let sizes: Vec<u64> = curve.points.iter().map(|point| point.cache_size).collect();
+        let at = sizes.iter().position(|&of| of == size).unwrap_or(0);
+        for &other in &sizes[at.saturating_sub(3)..sizes.len().min(at + 3)] {
+            match tier {
+                _ if other == size => {}
+                "flash" => add(plan.ram.min(other), other),
+                _ => add(other, 0),
+            }
+        }
+    }
+    found
+}
+
+/// All caches that may be; the first policy and the smallest blocks first.
+fn candidates(disk: &Disk, ram: u64, flash: u64) -> Vec<Candidate<'_>> {
+    let mut found = Vec::new();
+    for curve in &disk.curves {
+        let sizes = |limit: u64| {
+            let sizes = curve.points.iter().map(|point| point.cache_size);
+            [0].into_iter().chain(sizes.take_while(move |&size| size <= limit))
+        };
+        for ram in sizes(ram) {
+            // Flash that is not larger than the RAM over it has hardly anything that RAM has not.
+            for flash in sizes(flash).filter(|&flash| flash > ram || flash == 0 && ram > 0) {
+                let mean_ns = mean_ns(disk, curve, ram, flash);
+                found.push(Candidate { curve, ram, flash, mean_ns });
+            }
+        }
+    }
+    found
+}
+
+fn cheapest<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
+    let least = all.iter().map(|of| of.mean_ns).min_by(f64::total_cmp)?;
+    let is_near = |of: &&Candidate<'_>| of.mean_ns <= least * (1.0 + KNEE);
+    let cost = all.iter().filter(is_near).map(Candidate::cost).min()?;
+    let as_cheap = || all.iter().filter(is_near).filter(|of| of.cost() == cost);
+    let least = as_cheap().map(|of| of.mean_ns).min_by(f64::total_cmp)?;
+    let same = as_cheap().filter(|of| of.mean_ns <= least * (1.0 + SAME));
+    same.max_by_key(|of| (of.is_default(), of.curve.block_size)).copied()
+}
+
+/// Reads that hit; of a sample, their pieces.
+fn hit_ratio(point: &crate::mrc::Point) -> f64 {
+    point.read_request_hit_ratio.unwrap_or(point.read_hit_ratio)
+}
+
+/// Hits in RAM and hits in all of the cache.
+fn hit_ratios(curve: &Curve, ram: u64, flash: u64) -> (f64, f64) {
+    let of = |size: u64| curve.points.iter().find(|point| point.cache_size == size);
+    let in_ram = of(ram).map_or(0.0, hit_ratio);
+    (in_ram, of(ram.max(flash)).map_or(0.0, hit_ratio).max(in_ram))
+}
+
+fn mean_ns(disk: &Disk, curve: &Curve, ram: u64, flash: u64) -> f64 {
+    let (in_ram, all) = hit_ratios(curve, ram, flash);
+    disk.latencies.reads(in_ram, all - in_ram).mean_ns
+}
+
+fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
+    let &Candidate { curve, ram, flash, .. } = of;
+    let (in_ram, all) = hit_ratios(curve, ram, flash);
+    let point = curve.points.iter().find(|point| point.cache_size == ram.max(flash));
+    let error = error(curve, all);
+    let range = [(all - error).max(0.0), (all + error).min(1.0)];
+    let mean_at =
+        |hits: f64| disk.latencies.reads(in_ram.min(hits), (hits - in_ram).max(0.0)).mean_ns;
+    Plan {
+        ram,
+        flash,
+        block_size: curve.block_size,
+        grid_offset: curve.grid_offset,
+        policy: curve.policy.clone(),
+        ram_hit_ratio: in_ram,
+        hit_ratio: all,
+        piece_hit_ratio: point.map_or(0.0, |point| point.read_hit_ratio),
+        hit_ratio_range: range,
+        read: disk.latencies.reads(in_ram, all - in_ram),
+        read_mean_range_ns: [mean_at(range[1]), mean_at(range[0])],
+        metadata_bytes: metadata(disk, curve, ram, flash),
+    }
+}
+
+/// How far off a hit ratio may be. Of a sample: twice the standard deviation with as many blocks as were looked at.
+fn error(curve: &Curve, hits: f64) -> f64 {
+    match curve.method {
+        Method::Exact | Method::Simulation => ENGINE_ERROR,
+        Method::Shards | Method::Miniature => {
+            let blocks = curve.share * (curve.footprint / curve.block_size) as f64;
+            let deviation = (hits * (1.0 - hits) / blocks.max(1.0)).sqrt();
+            ENGINE_ERROR + PIECES_ERROR + 2.0 * deviation
+        }
+    }
+}
+
+fn metadata(disk: &Disk, curve: &Curve, ram: u64, flash: u64) -> u64 {
+    let backend = BackendTraits {
+        size: disk.info.summary.span_bytes.next_multiple_of(PAGE),
+        logical_block: PAGE as u32,
+        read_only: false,
+        discard: false,
+        write_zeroes: false,
+        extents: false,
+    };
+    let policy = curve.policy.parse::<PolicyKind>().unwrap_or(POLICIES[0]);
+    metadata_bytes(&Config {
+        block_size: curve.block_size,
+        grid_offset: GridOffset::Fixed(curve.grid_offset),
+        ram_bytes: ram,
+        flash_bytes: flash,
+        policy,
+        ..Config::for_disk(backend)
+    })
+}

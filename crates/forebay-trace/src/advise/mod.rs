@@ -1,0 +1,332 @@
+//! Which cache a disk should have, from a trace of what it was asked, or that it should have none.
+//!
+//! ```text
+//! trace ─┬► info: reads, writes over time, alignment, footprint ──────────────────────┐
+//!        ├► its own latencies, where it has some ──► Latencies (model.rs)             ├► Disk
+//!        └► curves of the default policy and LRU, five block sizes, sizes to the whole ┘     │ several
+//!              pool of RAM and flash ──► divide.rs: a share for each disk ◄───────────────────┤
+//! choose.rs: every cache within the share ──► the cheapest of the nearly fastest ──► Advice ◄─┘
+//! writes.rs: whether a write log helps                                       words.rs: a sentence
+//! ```
+//! Policies are simulated: small traces wholly, so that it is known how many requests hit; of others a sample stands for all, and hit
+//! ratios of 4 KiB pieces for those of requests. A file is one disk; with several devices, all of them together.
+//!
+//! **Limits.** The cache is cold at the beginning of the trace, and nothing is known of what comes after. The engine's admission to flash
+//! and its bypass of sequential streams are not simulated.
+
+mod choose;
+mod divide;
+mod model;
+mod words;
+mod writes;
+
+use forebay_core::config::GridOffset;
+use forebay_core::policy::PolicyKind;
+use serde::Serialize;
+
+pub use choose::{Plan, Verdict};
+pub use divide::{Choice, Claim, divide};
+pub use model::{Latencies, Latency};
+pub use writes::Writes;
+
+use crate::error::Error;
+use crate::info::{self, Info};
+use crate::mrc::{self, Curve, Sample, sizes};
+use crate::record::{Op, Record};
+use crate::simulate::SimulatedPolicy;
+
+/// Cache blocks that are tried.
+const BLOCK_SIZES: [u64; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+/// Cache sizes are multiples of the largest.
+const BLOCK_MAX: u64 = BLOCK_SIZES[BLOCK_SIZES.len() - 1];
+/// Policies that are tried: the engine's default, and the one that everybody knows.
+const POLICIES: [PolicyKind; 2] = [PolicyKind::S3Fifo, PolicyKind::Lru];
+/// Traces of at most so many uses of 4 KiB pieces are simulated wholly.
+const EXACT_USES_MAX: u64 = 2_000_000;
+/// Requests with a latency that a trace needs for it to be believed.
+const LATENCIES_MIN: u64 = 100;
+/// Longer latencies count as this one.
+const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
+/// Measured (docs/benchmarks.md): a RAM hit and a durable write into the log, at queue depth 1 over NBD.
+const RAM_NS: f64 = 11_000.0;
+const FLASH_WRITE_NS: f64 = 94_000.0;
+/// A read of common flash and what a RAM hit takes besides.
+const FLASH_NS: f64 = 100_000.0;
+/// Primary storage of which nothing is known.
+const BACKEND_NS: f64 = 5_000_000.0;
+
+/// What there is for all disks together, and what is known of its latencies.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// Bytes of RAM for cached data.
+    pub ram: u64,
+    /// Bytes of flash.
+    pub flash: u64,
+    /// Nanoseconds of a hit in RAM; here and below, none: what is measured, or the trace's own.
+    pub ram_ns: Option<u64>,
+    /// Of a hit on flash.
+    pub flash_ns: Option<u64>,
+    /// Of a durable write to flash.
+    pub flash_write_ns: Option<u64>,
+    /// Of a read of primary storage.
+    pub backend_ns: Option<u64>,
+    /// Of a write to primary storage.
+    pub backend_write_ns: Option<u64>,
+}
+
+/// What an advice for a disk is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disk {
+    /// What it is called.
+    pub name: String,
+    /// What it was asked.
+    pub info: Info,
+    /// What its requests take.
+    pub latencies: Latencies,
+    /// By policy and block size, all with the same cache sizes.
+    pub curves: Vec<Curve>,
+}
+
+/// An advice for one disk.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// What the disk is called.
+    pub name: String,
+    /// All of it in a sentence or two.
+    pub sentence: String,
+    /// Whether to cache reads.
+    pub verdict: Verdict,
+    /// What to do with writes.
+    pub writes: Writes,
+    /// The mode of `forebay run`.
+    pub mode: &'static str,
+    /// Options of `forebay run` that carry it out; POOL stands for the flash.
+    pub options: Vec<String>,
+    /// The cache; none where reads are not to be cached.
+    pub plan: Option<Plan>,
+    /// Other block sizes and cache sizes.
+    pub alternatives: Vec<Plan>,
+    /// Number of reads.
+    pub reads: u64,
+    /// Number of writes.
+    pub write_requests: u64,
+    /// All requests, without Forebay.
+    pub before: Latency,
+    /// All requests, as advised.
+    pub after: Latency,
+    /// Bytes that go to flash in a day; none: the trace has no times, or is shorter than a second.
+    pub flash_written_per_day: Option<f64>,
+    /// What was reckoned with.
+    pub latencies: Latencies,
+}
+
+/// Studies a disk. `open` reads its trace from the beginning, several times.
+///
+/// # Errors
+/// The trace's own.
+pub fn study<R>(
+    name: &str,
+    mut open: impl FnMut() -> Result<R, Error>,
+    settings: &Settings,
+) -> Result<Disk, Error>
+where
+    R: Iterator<Item = Result<Record, Error>>,
+{
+    let mut own = OwnLatencies::default();
+    let looked_at = open()?.inspect(|record| own.add(record));
+    let info = info::info(looked_at, false)?;
+    let latencies = own.latencies(settings);
+    let sample = match info.reuse.uses {
+        0..=EXACT_USES_MAX => Sample::Exact,
+        _ => Sample::Auto,
+    };
+    let most = info.devices.iter().max_by_key(|of| of.summary.reads + of.summary.writes);
+    let grid_offset = most.and_then(|of| of.alignment.grid_offset).unwrap_or(0);
+    let mut of_curves = mrc::Settings {
+        policies: vec![SimulatedPolicy::Online(PolicyKind::Lru)],
+        block_sizes: BLOCK_SIZES.to_vec(),
+        cache_sizes: vec![BLOCK_MAX],
+        sample: Sample::Auto,
+        grid_offset: GridOffset::Fixed(grid_offset),
+    };
+    let footprints = mrc::curves(&mut open, &of_curves)?;
+    let footprints = footprints.iter().map(|curve| (curve.block_size, curve.footprint));
+    of_curves.cache_sizes = cache_sizes(sizes::chosen(footprints), settings);
+    of_curves.policies = POLICIES.map(SimulatedPolicy::Online).to_vec();
+    of_curves.sample = sample;
+    let curves = mrc::curves(open, &of_curves)?;
+    Ok(Disk { name: name.to_owned(), info, latencies, curves })
+}
+
+/// These, and what there is of RAM and flash where that is less than the largest.
+fn cache_sizes(mut chosen: Vec<u64>, settings: &Settings) -> Vec<u64> {
+    let largest = chosen.last().copied().unwrap_or(0);
+    for limit in [settings.ram, settings.flash] {
+        let limit = limit / BLOCK_MAX * BLOCK_MAX;
+        if (BLOCK_MAX..largest).contains(&limit) {
+            chosen.push(limit);
+        }
+    }
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
+}
+
+/// Advises all disks, that share what there is.
+pub fn advise(disks: &[Disk], settings: &Settings) -> Vec<Advice> {
+    let mine = settings.flash / disks.len().max(1) as u64;
+    let writes: Vec<Writes> =
+        disks.iter().map(|disk| writes::of(&disk.info, &disk.latencies, mine)).collect();
+    let logs: u64 = writes.iter().map(Writes::log_bytes).sum();
+    let shares = shares(disks, settings.ram, settings.flash.saturating_sub(logs));
+    let each = disks.iter().zip(writes).zip(shares);
+    each.map(|((disk, writes), (ram, flash))| advice(disk, writes, ram, flash)).collect()
+}
+
+/// RAM and flash for each disk: first flash by what it takes off primary storage, then RAM by what it makes faster still.
+fn shares(disks: &[Disk], ram: u64, flash: u64) -> Vec<(u64, u64)> {
+    if disks.len() == 1 {
+        return vec![(ram, flash)];
+    }
+    let divided = |pool: u64, claims: Vec<Claim>| -> Vec<u64> {
+        let found = divide(pool, &claims).expect("each disk may have nothing");
+        claims.iter().zip(found).map(|(claim, at)| claim.choices[at].bytes).collect()
+    };
+    let claim = |disk: &Disk, latency: &dyn Fn(u64) -> f64| {
+        let sizes = disk.curves.first().map_or(&[][..], |curve| &curve.points);
+        let sizes = [0].into_iter().chain(sizes.iter().map(|point| point.cache_size));
+        let choice = |bytes| Choice { bytes, latency: latency(bytes) };
+        Claim { reserved: 0, choices: sizes.map(choice).collect() }
+    };
+    let of_flash = |disk| claim(disk, &|bytes| choose::total_latency(disk, 0, bytes));
+    let flashes = divided(flash, disks.iter().map(of_flash).collect());
+    let of_ram = |(disk, &flash)| claim(disk, &|bytes| choose::total_latency(disk, bytes, flash));
+    let rams = divided(ram, disks.iter().zip(&flashes).map(of_ram).collect());
+    rams.into_iter().zip(flashes).collect()
+}
+
+/// The advice for a disk that may have this much.
+fn advice(disk: &Disk, writes: Writes, ram: u64, flash: u64) -> Advice {
+    let (verdict, plan) = choose::choose(disk, ram, flash);
+    let (reads, write_requests) = (disk.info.summary.reads, disk.info.summary.writes);
+    let share = |part: u64| part as f64 / (reads + write_requests).max(1) as f64;
+    let Latencies { backend, backend_write, .. } = disk.latencies;
+    let all = |mut kinds: Vec<(f64, Latency)>, written: Latency| {
+        kinds.iter_mut().for_each(|(of_reads, _)| *of_reads *= share(reads));
+        kinds.push((share(write_requests), written));
+        Latency::mixture(&kinds)
+    };
+    let before = all(vec![(1.0, backend)], backend_write);
+    let kinds = plan.as_ref().map_or(vec![(1.0, backend)], |plan| plan.kinds(&disk.latencies));
+    let after = all(kinds, writes.latency(&disk.latencies));
+    let mode = match (&plan, writes.log_bytes()) {
+        (Some(_), 0) => "write-through",
+        (Some(_), _) => "write-back",
+        (None, 0) => "monitor",
+        (None, _) => "write-only",
+    };
+    let mut advice = Advice {
+        name: disk.name.clone(),
+        sentence: String::new(),
+        verdict,
+        options: options(plan.as_ref(), mode, writes.log_bytes()),
+        writes,
+        mode,
+        alternatives: plan.as_ref().map_or(Vec::new(), |plan| choose::alternatives(disk, plan)),
+        flash_written_per_day: flash_written_per_day(&disk.info, plan.as_ref(), writes),
+        plan,
+        reads,
+        write_requests,
+        before,
+        after,
+        latencies: disk.latencies,
+    };
+    advice.sentence = words::sentence(&advice);
+    advice
+}
+
+fn options(plan: Option<&Plan>, mode: &str, log: u64) -> Vec<String> {
+    use forebay_backends::size::exact;
+    let (ram, flash) = plan.map_or((0, 0), |plan| (plan.ram, plan.flash));
+    let mut options = vec!["--mode".to_owned(), mode.to_owned()];
+    let mut add = |name: &str, value: String| options.extend([name.to_owned(), value]);
+    add("--ram", exact(ram).to_string());
+    if flash + log > 0 {
+        add("--flash", format!("POOL:{}", exact(flash + log)));
+    }
+    if log > 0 {
+        add("--write-log", exact(log).to_string());
+    }
+    if let Some(plan) = plan {
+        add("--block-size", exact(plan.block_size).to_string());
+        add("--grid-offset", plan.grid_offset.to_string());
+        add("--policy", plan.policy.clone());
+    }
+    options
+}
+
+/// What is fetched goes to flash, what is written goes there, too, and into the log.
+fn flash_written_per_day(info: &Info, plan: Option<&Plan>, writes: Writes) -> Option<f64> {
+    const SECOND: u64 = 1_000_000_000;
+    let days = info.summary.duration_ns as f64 / (86_400 * SECOND) as f64;
+    let written = info.summary.written_bytes as f64;
+    let log = if writes.log_bytes() > 0 { written } else { 0.0 };
+    let fills = plan.filter(|plan| plan.flash > 0).map_or(0.0, |plan| {
+        info.summary.read_bytes as f64 * (1.0 - plan.piece_hit_ratio) + written
+    });
+    (info.summary.duration_ns >= SECOND).then(|| (log + fills) / days)
+}
+
+/// What the trace says of latencies.
+#[derive(Debug, Default)]
+struct OwnLatencies {
+    reads: Told,
+    writes: Told,
+}
+
+#[derive(Debug)]
+struct Told(hdrhistogram::Histogram<u64>);
+
+impl Default for Told {
+    fn default() -> Told {
+        let all = hdrhistogram::Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3);
+        Told(all.expect("bounds and digits are allowed"))
+    }
+}
+
+impl Told {
+    fn latency(&self) -> Option<Latency> {
+        let Told(all) = self;
+        (all.len() >= LATENCIES_MIN)
+            .then(|| Latency { mean_ns: all.mean(), p99_ns: all.value_at_quantile(0.99) as f64 })
+    }
+}
+
+impl OwnLatencies {
+    fn add(&mut self, record: &Result<Record, Error>) {
+        let Ok(Record { op, latency_ns: Some(latency), .. }) = *record else { return };
+        let Told(all) = match op {
+            Op::Read => &mut self.reads,
+            Op::Write => &mut self.writes,
+        };
+        all.saturating_record(latency);
+    }
+
+    fn latencies(&self, settings: &Settings) -> Latencies {
+        let given = |ns: Option<u64>| ns.map(|ns| Latency::of_mean(ns as f64));
+        let or = |ns: Option<u64>, otherwise| given(ns).unwrap_or(Latency::of_mean(otherwise));
+        let backend = given(settings.backend_ns).or(self.reads.latency());
+        let backend = backend.unwrap_or(Latency::of_mean(BACKEND_NS));
+        let written = given(settings.backend_write_ns).or(self.writes.latency());
+        Latencies {
+            ram: or(settings.ram_ns, RAM_NS),
+            flash: or(settings.flash_ns, FLASH_NS),
+            flash_write: or(settings.flash_write_ns, FLASH_WRITE_NS),
+            backend,
+            backend_write: written.unwrap_or(backend),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! What requests take, from where they are served: a mixture of tiers.
+//!
+//! ```text
+//! mean of reads = RAM's share × RAM + flash's share × flash + the rest × primary storage
+//! p99           = that of the slowest tier that has more than 1 % of the requests, slower ones counted with it
+//! ```
+//! A read that hits in part waits for primary storage, so shares are of whole requests where they are known. The RAM
+//! tier lies over the flash tier: what a cache of RAM's size would hit comes from RAM, what one of the larger
+//! size would hit besides from flash. There is no queueing: primary storage answers as fast with the cache as without, so that
+//! what a cache takes off a busy array is gain beyond what is told here.
+
+use serde::Serialize;
+
+/// A tier whose p99 nobody told has this many times its mean.
+const P99_OF_MEAN: f64 = 3.0;
+/// Slower requests than these are not in the p99.
+const TAIL: f64 = 0.01;
+
+/// Nanoseconds of a kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latency {
+    /// On average.
+    pub mean_ns: f64,
+    /// That 99 % do not exceed.
+    pub p99_ns: f64,
+}
+
+/// Latencies of all tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latencies {
+    /// A hit in RAM.
+    pub ram: Latency,
+    /// A hit on flash.
+    pub flash: Latency,
+    /// A durable write into the write log.
+    pub flash_write: Latency,
+    /// A read of primary storage.
+    pub backend: Latency,
+    /// A write to primary storage.
+    pub backend_write: Latency,
+}
+
+impl Latency {
+    /// One of which only the mean is known.
+    pub fn of_mean(mean_ns: f64) -> Latency {
+        Latency { mean_ns, p99_ns: mean_ns * P99_OF_MEAN }
+    }
+
+    /// Requests of several kinds, each with its share of all; shares add up to 1.
+    pub fn mixture(kinds: &[(f64, Latency)]) -> Latency {
+        let mean_ns = kinds.iter().map(|(share, of)| share * of.mean_ns).sum();
+        let mut slowest = kinds.to_vec();
+        slowest.sort_by(|(_, one), (_, other)| other.p99_ns.total_cmp(&one.p99_ns));
+        let mut slower = 0.0;
+        let in_tail = slowest.iter().find(|(share, _)| {
+            slower += share;
+            slower > TAIL
+        });
+        Latency { mean_ns, p99_ns: in_tail.map_or(0.0, |(_, of)| of.p99_ns) }
+    }
+}
+
+impl Latencies {
+    /// Reads of which `ram` and `flash` are served by these tiers.
+    pub fn reads(&self, ram: f64, flash: f64) -> Latency {
+        let rest = (1.0 - ram - flash).max(0.0);
+        Latency::mixture(&[(ram, self.ram), (flash, self.flash), (rest, self.backend)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Latency;
+
+    #[test]
+    fn the_mean_is_weighed_and_the_p99_that_of_whoever_has_the_tail() {
+        let [fast, slow] = [10.0, 1000.0].map(Latency::of_mean);
+        let check = |missed: f64, mean: f64, p99: f64| {
+            let of = Latency::mixture(&[(1.0 - missed, fast), (missed, slow)]);
+            assert!((of.mean_ns - mean).abs() < 1e-9 && of.p99_ns == p99, "{of:?}");
+        };
+        check(0.0, 10.0, 30.0);
+        check(0.01, 19.9, 30.0);
+        check(0.02, 29.8, 3000.0);
+        check(1.0, 1000.0, 3000.0);
+    }
+}

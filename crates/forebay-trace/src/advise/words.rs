@@ -1,0 +1,85 @@
+//! An advice as sentences for people.
+
+use forebay_backends::size::rounded;
+
+use super::{Advice, Plan, Verdict, Writes};
+use crate::report::figures::time;
+
+pub(super) fn sentence(advice: &Advice) -> String {
+    let reads = match (&advice.plan, advice.verdict) {
+        (Some(plan), _) => cache(advice, plan),
+        (None, Verdict::DoesNotFit { needed }) => format!(
+            "no read cache, since what is used again does not fit; {} would begin to help",
+            rounded(needed)
+        ),
+        (None, Verdict::Empty) => return "the trace has no reads or writes".to_owned(),
+        (None, Verdict::NoReads) => "no read cache, since hardly anything is read".to_owned(),
+        (None, Verdict::Scan) => {
+            "no read cache, since hardly anything is read a second time".to_owned()
+        }
+        (None, Verdict::NoGain | Verdict::Cache) => {
+            "no read cache, since primary storage is about as fast".to_owned()
+        }
+    };
+    format!("{reads}. {}.", writes(advice))
+}
+
+/// A mean, to the precision that figures have.
+fn ns(ns: f64) -> String {
+    time(ns.round() as u64)
+}
+
+fn cache(advice: &Advice, plan: &Plan) -> String {
+    let what = match (plan.ram, plan.flash) {
+        (ram, 0) => format!("{} of RAM", rounded(ram)),
+        (0, flash) => format!("{} of flash", rounded(flash)),
+        (ram, flash) => format!("{} of flash below {} of RAM", rounded(flash), rounded(ram)),
+    };
+    let [low, high] = plan.hit_ratio_range.map(|ratio| (ratio * 100.0).round());
+    let mut text = format!(
+        "{what} at {}: {low:.0}–{high:.0} % of reads hit, {} → {} on average ({} to {})",
+        rounded(plan.block_size),
+        ns(advice.latencies.backend.mean_ns),
+        ns(plan.read.mean_ns),
+        ns(plan.read_mean_range_ns[0]),
+        ns(plan.read_mean_range_ns[1]),
+    );
+    let (size, tier) = plan.larger();
+    let larger = advice.alternatives.iter().find(|other| {
+        other.block_size == plan.block_size && other.larger().1 == tier && other.larger().0 > size
+    });
+    if let Some(larger) = larger {
+        let points = (larger.hit_ratio - plan.hit_ratio) * 100.0;
+        let points =
+            if points < 0.05 { "nothing".to_owned() } else { format!("{points:.1} points") };
+        text += &format!("; {} would add {points}", rounded(larger.larger().0));
+    }
+    text
+}
+
+fn writes(advice: &Advice) -> String {
+    let [slow, fast] =
+        [advice.latencies.backend_write, advice.latencies.flash_write].map(|of| ns(of.mean_ns));
+    match advice.writes {
+        Writes::Log { bytes } => format!(
+            "Writes: a log of {} on flash, {slow} → {fast}; primary storage keeps up",
+            rounded(bytes)
+        ),
+        Writes::Few => "Writes: hardly any".to_owned(),
+        Writes::NoFlash => "Writes: as before, a write log needs flash".to_owned(),
+        Writes::NoGain => {
+            "Writes: as before, flash is hardly faster than primary storage".to_owned()
+        }
+        Writes::NoTimes => {
+            "Writes: as before; the trace has no times, so that nobody knows whether primary storage would keep up with a log"
+                .to_owned()
+        }
+        Writes::TooMany => {
+            "Writes: as before, primary storage would not keep up with a log in the long run"
+                .to_owned()
+        }
+        Writes::NoRoom { needed } => {
+            format!("Writes: as before, bursts would need a log of {}", rounded(needed))
+        }
+    }
+}

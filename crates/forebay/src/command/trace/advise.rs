@@ -1,0 +1,101 @@
+//! `forebay trace advise`: which cache each disk should have, in words, as a table and as JSON.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use forebay_backends::size::rounded;
+use forebay_trace::advise::{self, Advice, Plan, Settings};
+use indicatif::ProgressBar;
+
+use super::super::table::{Table, time};
+use super::{base_name, open_file};
+use crate::cli::trace::AdviseArgs;
+use crate::config::values::{Size, Span};
+
+pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
+    let [ram, flash] = [args.ram, args.flash].map(|size| size.map_or(0, |Size(bytes)| bytes));
+    ensure!(
+        ram > 0 || flash > 0,
+        "there is nothing to divide: say how much --ram or --flash there is"
+    );
+    let nanos = |span: Option<Span>| span.map(|Span(time)| time.as_nanos() as u64);
+    let settings = Settings {
+        ram,
+        flash,
+        ram_ns: nanos(args.ram_latency),
+        flash_ns: nanos(args.flash_latency),
+        flash_write_ns: nanos(args.flash_write_latency),
+        backend_ns: nanos(args.backend_latency),
+        backend_write_ns: nanos(args.backend_write_latency),
+    };
+    let spinner = ProgressBar::new_spinner().with_message("simulating caches");
+    let study = |file: &PathBuf| {
+        let counted = || {
+            let spinner = spinner.clone();
+            Ok(open_file(file, &args.reading)?.inspect(move |_| spinner.inc(1)))
+        };
+        advise::study(&base_name(file), counted, &settings)
+    };
+    let disks = args.files.iter().map(study).collect::<Result<Vec<_>, _>>()?;
+    spinner.finish_and_clear();
+    let advices = advise::advise(&disks, &settings);
+    if args.json {
+        println!("{}", serde_json::json!({ "disks": advices }));
+        return Ok(());
+    }
+    let texts: Vec<String> = advices.iter().map(describe).collect();
+    print!("{}", texts.join("\n"));
+    for (disk, file) in
+        disks.iter().zip(&args.files).filter(|(disk, _)| disk.info.devices.len() > 1)
+    {
+        println!("\n{}", devices(file, disk.info.devices.len()));
+    }
+    Ok(())
+}
+
+fn devices(file: &Path, devices: usize) -> String {
+    format!(
+        "{} has {devices} devices, which were taken together: --device N looks at one",
+        file.display()
+    )
+}
+
+fn describe(advice: &Advice) -> String {
+    let mut text = format!("{}: {}\n", advice.name, advice.sentence);
+    let ns = |ns: f64| time(ns.round() as u64);
+    if advice.before != advice.after {
+        text += &format!(
+            "  all requests: {} → {} on average, p99 {} → {}",
+            ns(advice.before.mean_ns),
+            ns(advice.after.mean_ns),
+            ns(advice.before.p99_ns),
+            ns(advice.after.p99_ns),
+        );
+        match advice.flash_written_per_day {
+            Some(bytes) if bytes > 0.0 => {
+                text += &format!("; {} a day to flash\n", rounded(bytes as u64));
+            }
+            _ => text += "\n",
+        }
+    }
+    text += &format!("  forebay run … {}\n", advice.options.join(" "));
+    let Some(plan) = &advice.plan else { return text };
+    let headings = ["", "RAM", "flash", "block", "reads hit", "mean", "p99", "metadata"];
+    let mut table = Table::new(&headings);
+    let mut rows: Vec<(&Plan, &str)> = advice.alternatives.iter().map(|of| (of, "")).collect();
+    rows.push((plan, "advised"));
+    rows.sort_by_key(|(of, _)| (of.block_size != plan.block_size, of.flash, of.ram, of.block_size));
+    for (of, name) in rows {
+        table.row(vec![
+            name.to_owned(),
+            rounded(of.ram).to_string(),
+            rounded(of.flash).to_string(),
+            rounded(of.block_size).to_string(),
+            format!("{:.1} %", of.hit_ratio * 100.0),
+            ns(of.read.mean_ns),
+            ns(of.read.p99_ns),
+            rounded(of.metadata_bytes).to_string(),
+        ]);
+    }
+    text + &table.text(2)
+}
