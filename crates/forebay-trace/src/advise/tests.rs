@@ -116,6 +116,18 @@ fn a_stream_of_writes_gets_a_log_where_primary_storage_keeps_up() {
 }
 
 #[test]
+fn a_log_does_not_take_the_flash_that_reads_gain_more_from() {
+    // A loop of 100 MiB with a few writes.
+    let mut records = requests(Op::Read, (0..38_400).map(|n| n % 12_800));
+    records.iter_mut().step_by(20).for_each(|record| record.op = Op::Write);
+    let tight = advised(&records, &Settings { flash: 128 * MIB, ..POOL });
+    assert_eq!((tight.writes, tight.mode), (Writes::CacheGainsMore, "write-through"));
+    assert!(tight.plan.unwrap().flash > 64 * MIB);
+    let roomy = advised(&records, &Settings { flash: 192 * MIB, ..POOL });
+    assert_eq!((roomy.writes, roomy.mode), (Writes::Log { bytes: 64 * MIB }, "write-back"));
+}
+
+#[test]
 fn the_advice_is_within_3_percent_of_the_best_of_all_simulations() {
     for (seed, flash) in [(1, 8 * MIB), (2, 24 * MIB), (3, 1 << 40)] {
         let records = mixed(seed);

@@ -78,6 +78,9 @@ fn writes(advice: &Advice) -> String {
             "Writes: as before, primary storage would not keep up with a log in the long run"
                 .to_owned()
         }
+        Writes::CacheGainsMore => {
+            "Writes: as before, the flash of a log gains more as read cache".to_owned()
+        }
         Writes::NoRoom { needed } => {
             format!("Writes: as before, bursts would need a log of {}", rounded(needed))
         }

@@ -45,6 +45,8 @@ pub enum Writes {
         /// Bytes of log that they need.
         needed: u64,
     },
+    /// None: its flash gains more as read cache.
+    CacheGainsMore,
 }
 
 impl Writes {
@@ -57,7 +59,8 @@ impl Writes {
             | Writes::NoGain
             | Writes::NoTimes
             | Writes::TooMany
-            | Writes::NoRoom { .. } => 0,
+            | Writes::NoRoom { .. }
+            | Writes::CacheGainsMore => 0,
         }
     }
 
