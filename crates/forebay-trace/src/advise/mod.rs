@@ -40,7 +40,7 @@ const BLOCK_SIZES: [u64; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 /// Cache sizes are multiples of the largest.
 const BLOCK_MAX: u64 = BLOCK_SIZES[BLOCK_SIZES.len() - 1];
 /// Policies that are tried: the engine's default, and the one that everybody knows.
-const POLICIES: [PolicyKind; 2] = [PolicyKind::S3Fifo, PolicyKind::Lru];
+const POLICIES: [PolicyKind; 2] = [PolicyKind::Auto, PolicyKind::Lru];
 /// Traces of at most so many uses of 4 KiB pieces are simulated wholly.
 const EXACT_USES_MAX: u64 = 2_000_000;
 /// Requests with a latency that a trace needs for it to be believed.
