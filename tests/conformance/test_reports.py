@@ -42,7 +42,7 @@ def rendered(bed, path):
     if not browser:
         raise Skip("no Chromium: apt-get install chromium-headless-shell")
     shot = path + ".png"
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=800,1400",
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=800,2800",
                "--user-data-dir=" + bed.path("browser")]
     dom = bed.run([browser, *options, "--dump-dom", "file://" + path])
     bed.run([browser, *options, "--screenshot=" + shot, "file://" + path])
