@@ -5,11 +5,11 @@
 //! | 0 | 64 | header of a page pair |
 //! | 64 | 16 | UUID of the disk |
 //! | 80 | 8 | flushed: records up to this sequence are on primary storage and were flushed there |
-//! | 88 | 8 | through: no record after this sequence was ever sent to primary storage |
+//! | 88 | 8 | through: no record after this sequence was ever sent to primary storage that overwrites one after flushed |
 //! | 96 | … | zero |
 //!
 //! `flushed` is durable before a segment that it frees is given back. `through` is durable before a record after
-//! it is sent, so that it is raised in strides. A log is discarded by raising both to its last record.
+//! it is sent that overwrites another one after `flushed`, so that it is raised in strides. A log is discarded by raising both to its last record.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -27,7 +27,8 @@ pub struct Progress {
     pub disk: Uuid,
     /// Records up to this one are on primary storage and were flushed there.
     pub flushed: Sequence,
-    /// No record after this one was ever sent to primary storage; those between may be there or not.
+    /// No record after this one was ever sent to primary storage that overwrites one after `flushed`; those between may be
+    /// there or not.
     pub through: Sequence,
 }
 

@@ -140,7 +140,9 @@ impl ControlState {
     pub(super) fn leave(&self, index: usize, disk: &Drained) -> Result<()> {
         self.witnesses()[index] = None;
         match &self.places[index] {
-            Some(place) => place.leave(ending::end_of_session(disk), disk.is_quiet),
+            Some(place) => {
+                place.leave(ending::end_of_session(disk), disk.is_quiet, disk.clean_up_to)
+            }
             None => Ok(()),
         }
     }

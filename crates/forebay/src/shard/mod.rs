@@ -26,6 +26,7 @@ use std::time::Duration;
 use forebay_backends::Backend;
 use forebay_core::config::Mode;
 use forebay_core::engine::{ConfigError, Engine, Growth};
+use forebay_core::ids::Sequence;
 use forebay_core::observer::Observer;
 use forebay_core::pool::DiskNumber;
 use forebay_core::status::IoStatus;
@@ -156,6 +157,8 @@ pub struct Drained {
     pub unflushed_bytes: u64,
     /// Primary storage may have lost acknowledged writes, and no flush has told a guest.
     pub has_untold_loss: bool,
+    /// The last record of its log, when primary storage has, durably, everything up to it.
+    pub clean_up_to: Option<Sequence>,
     /// How its write log was left.
     pub log: Option<LogEnd>,
     /// It was being detached.

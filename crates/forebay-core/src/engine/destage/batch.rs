@@ -364,7 +364,9 @@ impl Engine {
         if is_revoked {
             destager.noted.through = destager.noted.through.max(limit);
         }
-        let overwrites = has_failed || destager.batch.overwrites > destager.noted.flushed;
+        let overwrites = has_failed
+            || destager.is_noted_ahead
+            || destager.batch.overwrites > destager.noted.flushed;
         if !overwrites || destager.noted.through >= limit {
             destager.sent = destager.sent.max(limit);
             return true;

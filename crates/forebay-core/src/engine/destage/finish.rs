@@ -131,7 +131,7 @@ impl Engine {
         }
         let destager = self.destager();
         if status.is_ok() {
-            destager.noted = noting;
+            (destager.noted, destager.is_noted_ahead) = (noting, false);
             destager.note_failures = 0;
             destager.fault.take_if(|fault| *fault == DestageFault::Note);
             return;

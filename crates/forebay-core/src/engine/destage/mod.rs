@@ -98,6 +98,8 @@ pub(super) struct Destager {
     /// Up to here records may be on primary storage.
     sent: Sequence,
     noted: Progress,
+    /// What flash has noted is of records that are gone, and says too much of those that have their numbers now.
+    is_noted_ahead: bool,
     noting: Option<Progress>,
     /// The note under way takes too long after this, or the question whether the log is revoked.
     noting_until: Nanos,
@@ -166,6 +168,7 @@ impl Destager {
             flushed_changes: 0,
             sent: Sequence(0),
             noted: Progress::default(),
+            is_noted_ahead: false,
             noting: None,
             noting_until: Nanos::NEVER,
             revocation: Revocation::None,
@@ -256,6 +259,7 @@ impl Engine {
         (destager.done, destager.flushed) = (flushed, flushed);
         // Numbers after the last record are used again.
         let through = found.through.min(last);
+        destager.is_noted_ahead = found.through > last;
         (destager.sent, destager.noted) = (through, Progress { flushed: found.flushed, through });
         // The session in which it was sent is over.
         destager.redo = through > flushed;
@@ -333,6 +337,12 @@ impl Engine {
     pub(super) fn log_is_clean(&self) -> bool {
         let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return true };
         destager.flushed >= log.last_sequence()
+    }
+
+    /// The last record of the log, when primary storage has, durably, everything up to it.
+    pub fn clean_up_to(&self) -> Option<Sequence> {
+        let log = self.log.as_ref()?;
+        self.log_is_clean().then(|| log.last_sequence())
     }
 
     pub(super) fn fill(&self) -> Fill {

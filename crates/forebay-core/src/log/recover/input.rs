@@ -45,7 +45,7 @@ pub struct RecoverInput<'a> {
     pub segments: &'a [LeasedSegment],
     /// From the progress page: records up to this one are on primary storage and were flushed there.
     pub flushed: Sequence,
-    /// From the progress page: no record after this one was ever sent to primary storage.
+    /// From the progress page: no record after this one was ever sent to primary storage that overwrites one after `flushed`.
     pub through: Sequence,
     /// From the disk record: the generation that requests were last served under.
     pub committed: Generation,

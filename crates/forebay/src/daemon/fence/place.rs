@@ -4,13 +4,14 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use forebay_backends::Look;
+use forebay_core::ids::Sequence;
 use forebay_core::pool::DiskNumber;
 use forebay_io::file::OpenFile;
 
 use super::Fence;
 use super::watch::Watched;
 use crate::daemon::pool::EndOfSession;
-use crate::daemon::pool::owner::PoolHandle;
+use crate::daemon::pool::owner::{Close, PoolHandle};
 
 /// See the module.
 #[derive(Debug)]
@@ -58,15 +59,21 @@ impl Place {
         }
     }
 
-    /// The disk is served no more and left so; `is_quiet` when nothing of it is under way on primary storage. Lets go of
+    /// The disk is served no more and left so; `is_quiet` when nothing of it is under way on primary storage, `clean_up_to`
+    /// the last record of its log when primary storage has everything. Lets go of
     /// primary storage. Who comes second, as a detach and the daemon's end may, waits for the first and is told the same.
     ///
     /// # Errors
     /// The medium's.
-    pub(in crate::daemon) fn leave(&self, end: EndOfSession, is_quiet: bool) -> Result<()> {
+    pub(in crate::daemon) fn leave(
+        &self,
+        end: EndOfSession,
+        is_quiet: bool,
+        clean_up_to: Option<Sequence>,
+    ) -> Result<()> {
         let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
         let left = match std::mem::replace(&mut *stay, Stay::Left(None)) {
-            Stay::Served(Some(fence), _lock) => self.note(fence, end, is_quiet),
+            Stay::Served(Some(fence), _lock) => self.note(fence, end, is_quiet, clean_up_to),
             Stay::Served(None, _) => Ok(()),
             Stay::Left(None) => Ok(()),
             Stay::Left(Some(why)) => {
@@ -81,14 +88,20 @@ impl Place {
     }
 
     /// Notes how it was left: in the pool, then in the sidecar.
-    fn note(&self, mut fence: Box<Fence>, end: EndOfSession, is_quiet: bool) -> Result<()> {
+    fn note(
+        &self,
+        mut fence: Box<Fence>,
+        end: EndOfSession,
+        is_quiet: bool,
+        clean_up_to: Option<Sequence>,
+    ) -> Result<()> {
         let can_look = self.pool.is_some()
             && is_quiet
             && matches!(end, EndOfSession::Clean | EndOfSession::Dirty);
         let last = if can_look { fence.last_look() } else { None };
         let looked = last.is_some();
         if let Some((pool, number)) = &self.pool {
-            pool.close(*number, end, is_quiet, last)?;
+            pool.close(*number, Close { end, is_quiet, last, clean_up_to })?;
         }
         fence.leave(end, is_quiet, looked).context("cannot write its sidecar")
     }

@@ -95,13 +95,13 @@ impl Sides {
         let backend = forebay_backends::open(&uri, options)
             .with_context(|| format!("its primary storage {} cannot be used", record.uri))?;
         let witness = backend.witness();
+        let place = SidecarPlace::of(witness.as_ref(), state);
+        let lock = super::lock(&place, read_only, &mut Vec::new())?;
         let look = match &witness {
             Some(witness) => witness.look().context("cannot look at its primary storage")?,
             None => Look { size: backend.properties().size, modified: None, changed: None },
         };
         let look = Look { size: backend.properties().size, ..look };
-        let place = SidecarPlace::of(witness.as_ref(), state);
-        let lock = super::lock(&place, read_only, &mut Vec::new())?;
         let found = sidecar::read(place.path());
         let undecided = pool.undecided(number);
         Ok(Sides { pool, number, record, undecided, witness, place, look, found, _lock: lock })

@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use forebay_core::ids::Sequence;
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::Evidence;
 use tokio::sync::oneshot;
@@ -48,18 +49,21 @@ enum Wish {
     Void(DiskNumber, VoidAnswer),
     Reserve(DiskNumber, Vec<u8>, StoredAnswer),
     Grow(DiskNumber, Evidence, Sender<Result<()>>),
-    Close(Close, Sender<Result<()>>),
+    Close(DiskNumber, Close, Sender<Result<()>>),
     End,
 }
 
 /// A disk has ended so.
-struct Close {
-    disk: DiskNumber,
-    end: EndOfSession,
+#[derive(Clone, Copy, Debug)]
+pub struct Close {
+    /// How it was left.
+    pub end: EndOfSession,
     /// Nothing of it is under way on primary storage.
-    is_quiet: bool,
+    pub is_quiet: bool,
     /// The last look at its primary storage.
-    last: Option<Evidence>,
+    pub last: Option<Evidence>,
+    /// The last record of its log, when primary storage has everything.
+    pub clean_up_to: Option<Sequence>,
 }
 
 /// The way to a pool's owner. Cheap to clone, never waits.
@@ -107,20 +111,13 @@ impl PoolHandle {
         noted.recv().context("the thread that owns the pool has ended")?
     }
 
-    /// The disk has ended so; `is_quiet` when nothing of it is under way on primary storage, and `last` the last look at that.
-    /// Waits until that is noted, behind everything that was asked for before.
+    /// The disk has ended so. Waits until that is noted, behind everything that was asked for before.
     ///
     /// # Errors
     /// The medium's, or the owner has ended.
-    pub fn close(
-        &self,
-        disk: DiskNumber,
-        end: EndOfSession,
-        is_quiet: bool,
-        last: Option<Evidence>,
-    ) -> Result<()> {
+    pub fn close(&self, disk: DiskNumber, close: Close) -> Result<()> {
         let (answer, closed) = mpsc::channel();
-        let _ = self.wishes.send(Wish::Close(Close { disk, end, is_quiet, last }, answer));
+        let _ = self.wishes.send(Wish::Close(disk, close, answer));
         closed.recv().context("the thread that owns the pool has ended")?
     }
 }
@@ -233,12 +230,22 @@ impl Owner {
                 let noted = lock(&self.pool).grow(disk, seen);
                 let _ = answer.send(noted);
             }
-            Wish::Close(Close { disk, end, is_quiet, last }, answer) => {
-                let closed = lock(&self.pool).close(disk, end, is_quiet, last);
-                let _ = answer.send(closed);
+            Wish::Close(disk, close, answer) => {
+                let _ = answer.send(self.close(disk, close));
             }
             Wish::End => unreachable!("the loop ends with it"),
         }
+    }
+
+    fn close(&self, disk: DiskNumber, close: Close) -> Result<()> {
+        let Close { end, is_quiet, last, clean_up_to } = close;
+        let mut pool = lock(&self.pool);
+        if let Some(record) = clean_up_to
+            && matches!(end, EndOfSession::Clean | EndOfSession::Detached)
+        {
+            pool.settle_up_to(disk, record)?;
+        }
+        pool.close(disk, end, is_quiet, last)
     }
 
     /// Frees a segment, with all that are given back with it: they share a write.

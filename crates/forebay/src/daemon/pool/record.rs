@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
-use forebay_core::ids::{Generation, SegmentId, Uuid};
+use forebay_core::ids::{Generation, SegmentId, Sequence, Uuid};
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
 use forebay_core::pool::progress::Progress;
 use forebay_core::pool::{DISKS_MAX, DiskNumber};
@@ -284,6 +284,26 @@ impl Pool {
         }
         let record = (end != EndOfSession::Detached).then_some(record);
         self.tables.set_disk(&self.file, number, record)
+    }
+
+    /// Primary storage has, durably, everything of the disk's log up to this record: its progress says so before any
+    /// of the log is let go of. The destager's own note may be behind.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn settle_up_to(&mut self, number: DiskNumber, record: Sequence) -> Result<()> {
+        if self.has_failed {
+            return Ok(());
+        }
+        self.tables.reload_progress(&self.file, number)?;
+        let Progress { disk, flushed, through } = self.tables.progress(number);
+        if flushed < record {
+            let progress = Progress { disk, flushed: record, through: through.max(record) };
+            self.tables
+                .set_progress(&self.file, number, progress)
+                .context("cannot write the disk's progress")?;
+        }
+        Ok(())
     }
 
     /// Nothing of the disk's log is missing on primary storage: its progress says so.

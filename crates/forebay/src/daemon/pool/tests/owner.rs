@@ -3,9 +3,10 @@
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
+use forebay_core::ids::Sequence;
 use forebay_core::pool::lease::Holder;
 
-use super::super::owner::{PoolHandle, PoolOwner};
+use super::super::owner::{Close, PoolHandle, PoolOwner};
 use super::super::{Held, SharedPool, lock};
 use super::*;
 use crate::daemon::events::EventSender;
@@ -18,6 +19,11 @@ struct Bed {
     disks: [DiskNumber; 2],
     events: tokio::sync::mpsc::Receiver<crate::daemon::events::EventLine>,
     _folder: tempfile::TempDir,
+}
+
+/// A disk that ended so.
+fn ended(end: EndOfSession) -> Close {
+    Close { end, is_quiet: true, last: None, clean_up_to: None }
 }
 
 impl Bed {
@@ -84,7 +90,7 @@ fn a_disk_is_closed_behind_what_it_has_asked_for() {
         // Was asked for before the disk ended, and is answered to nobody.
         bed.handle.lease(a, Box::new(drop));
         let handle = bed.handle.clone();
-        let closing = std::thread::spawn(move || handle.close(a, end, true, None).unwrap());
+        let closing = std::thread::spawn(move || handle.close(a, ended(end)).unwrap());
         drop(held_up);
         closing.join().unwrap();
         let of_b = leased.recv().unwrap().unwrap();
@@ -104,7 +110,7 @@ fn a_disk_is_closed_behind_what_it_has_asked_for() {
 fn a_disk_that_was_detached_gets_nothing() {
     let bed = Bed::new();
     let a = bed.disks[0];
-    bed.handle.close(a, EndOfSession::Detached, true, None).unwrap();
+    bed.handle.close(a, ended(EndOfSession::Detached)).unwrap();
     let mut pool = lock(&bed.pool);
     assert_eq!(pool.lease_log(a), None);
     assert!(!pool.set_reservations(a, vec![1; 40]));
@@ -135,7 +141,26 @@ fn a_thread_that_panics_is_noticed_and_keeps_nobody_waiting() {
     bed.handle.lease(bed.disks[0], Box::new(|_| panic!("planted")));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(bed.owner.failed());
-    let error = bed.handle.close(bed.disks[0], EndOfSession::Clean, true, None).unwrap_err();
+    let error = bed.handle.close(bed.disks[0], ended(EndOfSession::Clean)).unwrap_err();
     assert!(format!("{error:#}").contains("owns the pool has ended"), "{error:#}");
     bed.end();
+}
+
+/// A loss of power may take some of the pages that say which segments are free: what is left of the log must not look
+/// like one that has lost its beginning.
+#[test]
+fn progress_has_the_whole_of_a_clean_log_before_any_of_it_is_let_go_of() {
+    let bed = Bed::new();
+    let [a, b] = bed.disks;
+    let close = Close { clean_up_to: Some(Sequence(10)), ..ended(EndOfSession::Clean) };
+    bed.handle.close(a, close).unwrap();
+    let dirty = Close { clean_up_to: Some(Sequence(10)), ..ended(EndOfSession::Dirty) };
+    bed.handle.close(b, dirty).unwrap();
+    let pool = lock(&bed.pool);
+    let progress = |number| {
+        let progress = pool.tables.progress(number);
+        (progress.flushed, progress.through)
+    };
+    assert_eq!(progress(a), (Sequence(10), Sequence(10)));
+    assert_eq!(progress(b), (Sequence(0), Sequence(0)), "it is not of this record");
 }
