@@ -46,7 +46,7 @@ pub struct Observer {
     answered: Vec<Ticket>,
     /// Taken, and not answered.
     unanswered: u64,
-    /// Requests that neither read nor write data.
+    /// Requests of other kinds, as far as they were not answered at once: flushes, discards, compare-and-writes and the like.
     others: u64,
     /// The latest time that was told.
     latest: Nanos,
@@ -179,7 +179,7 @@ impl Observer {
         self.unanswered
     }
 
-    /// Requests that neither read nor wrote data: flushes, discards and the like.
+    /// Requests of other kinds, as far as they were not answered at once: flushes, discards, compare-and-writes and the like.
     pub fn others(&self) -> u64 {
         self.others
     }

@@ -15,8 +15,9 @@ use super::words;
 use crate::daemon::events::Severity;
 use crate::daemon::pool::LOCK_WAIT;
 
-/// Locks what has its sidecar at `place`; others may read it, too, when it is only read. `None`: it is locked itself, or
-/// cannot be, which `notes` tells of.
+/// Locks what has its sidecar at `place`; others may read it, too, when it is only read. `None`: it is locked itself, there is
+/// no place for a lock (nobody knows who it is, or this user has no state folder), or there is and it cannot be locked,
+/// which `notes` tells of.
 ///
 /// # Errors
 /// Another process has it.
