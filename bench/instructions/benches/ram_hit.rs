@@ -27,17 +27,17 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 fn warm() -> (Engine, Actions) {
-    (common::warm_engine(BLOCKS), Actions::with_capacity(256))
+    (common::warm_engine(BLOCKS, |config| config), Actions::with_capacity(256))
 }
 
 fn warm_recorded() -> (Engine, Actions) {
     let recorded = |config| Config { recorder_bytes: 8 << 20, ..config };
-    (common::warm_engine_with(BLOCKS, recorded), Actions::with_capacity(256))
+    (common::warm_engine(BLOCKS, recorded), Actions::with_capacity(256))
 }
 
 fn warm_with_curve() -> (Engine, Actions) {
     let observed = |config| Config { recorder_bytes: 8 << 20, curve: true, ..config };
-    (common::warm_engine_with(BLOCKS, observed), Actions::with_capacity(256))
+    (common::warm_engine(BLOCKS, observed), Actions::with_capacity(256))
 }
 
 fn warm_counted() -> (Engine, Actions) {

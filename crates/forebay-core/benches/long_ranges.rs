@@ -11,7 +11,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{settle, warm_engine_with};
+use common::{settle, warm_engine};
 use forebay_core::action::Actions;
 use forebay_core::config::{Config, Mode, WriteLogConfig};
 use forebay_core::engine::Engine;
@@ -78,9 +78,9 @@ fn main() {
         let write_log = Some(WriteLogConfig::new(4096, 8));
         Config { mode: Mode::WriteBack, write_log, ..through(config) }
     };
-    measure("session lost", warm_engine_with(blocks, through), |engine, actions| {
+    measure("session lost", warm_engine(blocks, through), |engine, actions| {
         engine.on_session_lost(Nanos(1), actions);
     });
-    measure("discard, write-through", warm_engine_with(blocks, through), discard);
-    measure("discard, write-back", warm_engine_with(blocks, back), discard);
+    measure("discard, write-through", warm_engine(blocks, through), discard);
+    measure("discard, write-back", warm_engine(blocks, back), discard);
 }

@@ -3,7 +3,7 @@
 #[allow(dead_code, reason = "benchmarks want it without observers")]
 mod common;
 
-use common::{next_block, read, settle, warm_engine_with};
+use common::{next_block, read, settle, warm_engine};
 use forebay_core::action::Actions;
 use forebay_core::config::Config;
 use forebay_core::geometry::ByteRange;
@@ -18,7 +18,7 @@ fn observed(config: Config) -> Config {
 #[test]
 fn a_ram_hit_allocates_nothing() {
     let blocks = 4096;
-    let mut engine = warm_engine_with(blocks, observed);
+    let mut engine = warm_engine(blocks, observed);
     engine.observer_mut().count(Nanos(0), Box::default());
     let mut actions = Actions::with_capacity(256);
     let mut state = 1;
@@ -37,7 +37,7 @@ fn a_ram_hit_allocates_nothing() {
 #[test]
 fn writes_flushes_and_misses_allocate_nothing() {
     let blocks = 4096;
-    let mut engine = warm_engine_with(blocks, observed);
+    let mut engine = warm_engine(blocks, observed);
     engine.observer_mut().count(Nanos(0), Box::default());
     let mut actions = Actions::with_capacity(256);
     let mut state = 1;

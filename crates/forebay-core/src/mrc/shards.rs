@@ -10,14 +10,13 @@
 //! ```
 //! A block is always sampled or never, so distances among the sampled are those among all, scaled down. It begins
 //! with every block and ends with as many as there are slots, whatever the disk's size; until there are more blocks
-//! than slots it is exact but for the curve's steps. On real traces 8192 samples are within 0.01 of the exact curve
+//! than slots it is exact but for the curve's steps. Beside a live disk it begins with one in eight. On real traces 8192 samples are within 0.01 of the exact curve
 //! on average.
 //!
 //! **Limits:** positions are 32 bits of the hash and names are 31 others: two sampled blocks are taken for one once
 //! in 250,000 new ones. How many *requests* hit wholly it cannot say: it sees some of their blocks.
 //!
-//! **Time:** a use that is not sampled costs its hash, one that is some 400 instructions; of a disk of fewer blocks than
-//! samples all are. One in as many sampled uses as there are samples costs
+//! **Time:** a use that is not sampled costs its hash, one that is some 400 instructions. One in as many sampled uses as there are samples costs
 //! microseconds: the times are compacted.
 
 use std::collections::BinaryHeap;
@@ -35,6 +34,9 @@ pub const SAMPLES: u32 = 8192;
 const LIVE_BYTES: u64 = 1 << 20;
 /// Need of a granule that was not used yet, above every step.
 const NEVER: u16 = u16::MAX;
+/// A live disk's curve begins with one block in so many: a use that is sampled costs as much as half a RAM hit, and most
+/// disks have so many blocks that the share is soon below this in any case.
+const LIVE_ONE_IN: u64 = 8;
 /// Neighbours are evenly sampled among two to the power of this many blocks.
 const REGION_SHIFT: u32 = 10;
 /// 2³² by the golden ratio: multiples of it lie as evenly between 0 and 2³² as can be, however many there are.
@@ -46,6 +48,8 @@ const ALL: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct Shards {
     sampler: Sampler,
+    /// With none sampled.
+    first_threshold: u64,
     threshold: u64,
     index: Index,
     /// Highest position first, with the slot.
@@ -128,10 +132,15 @@ pub struct Snapshot {
 impl Shards {
     /// With `samples` blocks of `granules_per_block` granules at most.
     pub fn new(samples: u32, granules_per_block: u32) -> Shards {
+        Shards::below(ALL, samples, granules_per_block)
+    }
+
+    fn below(threshold: u64, samples: u32, granules_per_block: u32) -> Shards {
         assert!(samples > 0 && granules_per_block > 0);
         Shards {
             sampler: Sampler::default(),
-            threshold: ALL,
+            first_threshold: threshold,
+            threshold,
             index: Index::new(samples, Density::Compact),
             positions: BinaryHeap::with_capacity(samples as usize),
             times: vec![0; samples as usize].into(),
@@ -143,12 +152,13 @@ impl Shards {
         }
     }
 
-    /// One for a live disk, with as many of [`SAMPLES`] as go into 1 MiB.
+    /// One for a live disk, with as many of [`SAMPLES`] as go into 1 MiB, of one block in eight at most.
     pub fn for_disk(granules_per_block: u32) -> Shards {
         let samples = (0..).map(|halved| SAMPLES >> halved);
         let mut fit =
             samples.filter(|&n| Self::memory_bytes_for(n, granules_per_block) <= LIVE_BYTES);
-        Shards::new(fit.next().expect("a few samples fit"), granules_per_block)
+        let samples = fit.next().expect("a few samples fit");
+        Shards::below(ALL / LIVE_ONE_IN, samples, granules_per_block)
     }
 
     /// Bytes of memory that one takes; they do not change.
@@ -296,7 +306,8 @@ impl Shards {
     /// One that knows the same uses but no block, like a cache that was emptied.
     pub fn emptied(&self) -> Shards {
         let (reads, writes) = (self.reads.clone(), self.writes.clone());
-        Shards { reads, writes, ..Shards::new(self.index.slots(), self.granules_per_block) }
+        let (slots, granules) = (self.index.slots(), self.granules_per_block);
+        Shards { reads, writes, ..Shards::below(self.first_threshold, slots, granules) }
     }
 }
 

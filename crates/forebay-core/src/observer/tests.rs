@@ -1,5 +1,6 @@
 use super::*;
 use crate::ids::RequestTag;
+use crate::mrc::Snapshot;
 
 fn read(block: u64) -> Request {
     let range = ByteRange::at(block * 4096, 4096);
@@ -76,5 +77,6 @@ fn what_neither_reads_nor_writes_is_only_counted() {
     }
     assert_eq!((observer.others(), observer.recorder.next()), (3, 0));
     taken(&mut observer, 1, 7);
-    assert_eq!(observer.uses().expect("there are some").snapshot().blocks, 1.0);
+    let Snapshot { reads, writes, .. } = observer.uses().expect("there are some").snapshot();
+    assert_eq!(reads.uses() + writes.uses(), 1);
 }

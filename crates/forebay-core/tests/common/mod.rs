@@ -8,13 +8,8 @@ use forebay_core::ids::{Nanos, RequestTag, SegmentId};
 use forebay_core::request::{Op, Request};
 use forebay_core::status::IoStatus;
 
-/// An engine with `blocks` cache blocks of 4 KiB in RAM, all of them valid.
-pub fn warm_engine(blocks: u64) -> Engine {
-    warm_engine_with(blocks, |config| config)
-}
-
-/// The same with something else in its configuration.
-pub fn warm_engine_with(blocks: u64, with: impl FnOnce(Config) -> Config) -> Engine {
+/// An engine with `blocks` cache blocks of 4 KiB in RAM, all of them valid, and `with` in its configuration.
+pub fn warm_engine(blocks: u64, with: impl FnOnce(Config) -> Config) -> Engine {
     let size = blocks * 4096;
     let backend = BackendTraits {
         size,

@@ -93,6 +93,25 @@ fn a_sample_is_near_the_exact_curve() {
 }
 
 #[test]
+fn beside_a_live_disk_it_looks_at_one_block_in_eight_and_at_fewer_of_a_large_one() {
+    let (mut live, mut all) = (Shards::for_disk(1), Shards::new(40_000, 1));
+    for block in mixed().map(|block| block % 40_000) {
+        live.on_use(Kind::Read, block, 0..1);
+        all.on_use(Kind::Read, block, 0..1);
+    }
+    assert_eq!((live.share(), all.share()), (0.125, 1.0));
+    assert!((live.blocks() / all.blocks() - 1.0).abs() < 0.01);
+    for slots in (1..40).map(|n| n * 1000) {
+        let [live, all] = [&live, &all].map(|shards| shards.reads().hits(slots) / 2e6);
+        assert!((live - all).abs() < 0.01, "{slots}: {live} {all}");
+    }
+    for block in 0..200_000 {
+        live.on_use(Kind::Read, block, 0..1);
+    }
+    assert!(live.share() < 0.05 && live.emptied().share() == 0.125);
+}
+
+#[test]
 fn beside_a_live_disk_it_takes_a_mebibyte_at_most_and_allocates_nothing() {
     for granules in [1, 2, 8, 16, 32, 64] {
         let mut shards = Shards::for_disk(granules);
