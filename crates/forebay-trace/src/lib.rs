@@ -8,6 +8,7 @@
 //! [`advise`] says from these which cache a disk should have; [`compare`] holds results against each other, and [`report`] makes pages of all of these.
 
 pub mod advise;
+pub mod assumed;
 pub mod belady;
 pub mod characterise;
 pub mod compare;

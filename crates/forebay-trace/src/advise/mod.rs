@@ -29,6 +29,7 @@ pub use divide::{Choice, Claim, divide};
 pub use model::{Latencies, Latency};
 pub use writes::Writes;
 
+use crate::assumed::{BACKEND_NS, FLASH_NS, FLASH_WRITE_NS, LATENCIES_MIN, RAM_NS};
 use crate::error::Error;
 use crate::info::{self, Info};
 use crate::mrc::{self, Curve, Sample, sizes};
@@ -43,17 +44,8 @@ const BLOCK_MAX: u64 = BLOCK_SIZES[BLOCK_SIZES.len() - 1];
 const POLICIES: [PolicyKind; 2] = [PolicyKind::Auto, PolicyKind::Lru];
 /// Traces of at most so many uses of 4 KiB pieces are simulated wholly.
 const EXACT_USES_MAX: u64 = 2_000_000;
-/// Requests with a latency that a trace needs for it to be believed.
-const LATENCIES_MIN: u64 = 100;
 /// Longer latencies count as this one.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
-/// Measured (docs/benchmarks.md): a RAM hit and a durable write into the log, at queue depth 1 over NBD.
-const RAM_NS: f64 = 11_000.0;
-const FLASH_WRITE_NS: f64 = 94_000.0;
-/// A read of common flash and what a RAM hit takes besides.
-const FLASH_NS: f64 = 100_000.0;
-/// Primary storage of which nothing is known.
-const BACKEND_NS: f64 = 5_000_000.0;
 
 /// What there is for all disks together, and what is known of its latencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
