@@ -12,7 +12,8 @@
 //! |---|---|
 //! | `write-cache=SIZE` | the controller's durable write-back cache (16MiB); 0: writes wait for the disks |
 //! | `iops=N`, `latency=TIME`, `bandwidth=SIZE` | any of these: not the disks, but a simple device with this rate, latency, bytes per second |
-//! | `distribution=fixed\|uniform\|exponential` | of the simple device's latency, whose mean is `latency` (fixed) |
+//! | `write-latency=TIME`, `flush-latency=TIME` | the same, where writes and flushes of the simple device take another time than reads: flushes that of writes, writes that of reads |
+//! | `distribution=fixed\|uniform\|exponential` | of the simple device's latencies, whose means these are (fixed) |
 //! | `seed=N` | for what is random in the model (0) |
 
 pub mod backend;
@@ -20,13 +21,14 @@ pub mod san;
 pub mod simple;
 
 use std::fmt;
+use std::str::FromStr;
 
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
 
 use crate::error::Error;
 use crate::rng::Rng;
-use crate::uri::Options;
+use crate::uri::{Options, invalid};
 use crate::{duration, size};
 use san::San;
 use simple::Simple;
@@ -71,6 +73,10 @@ pub struct ModelConfig {
     pub iops: Option<u64>,
     /// Mean latency; makes the device a simple one.
     pub latency: Option<Nanos>,
+    /// Mean latency of writes and other changes; none: that of reads. Makes the device a simple one.
+    pub write_latency: Option<Nanos>,
+    /// Mean latency of flushes; none: that of writes. Makes the device a simple one.
+    pub flush_latency: Option<Nanos>,
     /// Bytes per second; makes the device a simple one.
     pub bandwidth: Option<u64>,
     /// Of the simple device's latency.
@@ -86,6 +92,8 @@ impl Default for ModelConfig {
         ModelConfig {
             iops: None,
             latency: None,
+            write_latency: None,
+            flush_latency: None,
             bandwidth: None,
             distribution: Distribution::Fixed,
             write_cache: Self::WRITE_CACHE,
@@ -98,18 +106,34 @@ impl ModelConfig {
     /// The controller's write-back cache, unless the URI says otherwise.
     pub const WRITE_CACHE: u64 = 16 << 20;
 
-    pub(crate) fn parse(options: &mut Options<'_>) -> Result<ModelConfig, Error> {
+    /// What comes behind `model:` in `uri`, without its inner backend.
+    pub(crate) fn parse(uri: &str, text: &str) -> Result<ModelConfig, Error> {
+        let (kind, query) = text.split_once('?').unwrap_or((text, ""));
+        if kind != "san" {
+            return Err(invalid(uri, format_args!("there is no model `{kind}`; allowed: san")));
+        }
+        let mut options = Options::split(uri, query)?;
+        let config = ModelConfig::take(&mut options)?;
+        options.finish()?;
+        Ok(config)
+    }
+
+    fn take(options: &mut Options<'_>) -> Result<ModelConfig, Error> {
         let mut config = ModelConfig {
             iops: options.number("iops", 1, 100_000_000)?,
             latency: options.duration("latency")?,
+            write_latency: options.duration("write-latency")?,
+            flush_latency: options.duration("flush-latency")?,
             bandwidth: options.size("bandwidth")?,
             ..ModelConfig::default()
         };
         if config.bandwidth == Some(0) {
             return Err(options.bad("bandwidth", "0", "must be more than 0"));
         }
-        if config.latency.is_some_and(|latency| latency > Nanos::from_millis(3_600_000)) {
-            return Err(options.bad("latency", "", "at most 1h"));
+        for (name, latency) in config.latencies() {
+            if latency.is_some_and(|latency| latency > Nanos::from_millis(3_600_000)) {
+                return Err(options.bad(name, "", "at most 1h"));
+            }
         }
         if let Some(name) = options.take("distribution")? {
             let found = Distribution::ALL.iter().find(|(_, known)| *known == name);
@@ -127,9 +151,18 @@ impl ModelConfig {
         Ok(config)
     }
 
+    fn latencies(&self) -> [(&'static str, Option<Nanos>); 3] {
+        [
+            ("latency", self.latency),
+            ("write-latency", self.write_latency),
+            ("flush-latency", self.flush_latency),
+        ]
+    }
+
     /// True when a rate, latency or bandwidth replaces the modelled disks.
     pub fn is_simple(&self) -> bool {
-        self.iops.is_some() || self.latency.is_some() || self.bandwidth.is_some()
+        let has_latency = self.latencies().iter().any(|(_, latency)| latency.is_some());
+        self.iops.is_some() || has_latency || self.bandwidth.is_some()
     }
 
     /// The model, for a device of `size` bytes.
@@ -143,14 +176,31 @@ impl ModelConfig {
     }
 }
 
+impl FromStr for ModelConfig {
+    type Err = Error;
+
+    /// A device alone: `model:san?OPTIONS`, without `inner`.
+    fn from_str(text: &str) -> Result<ModelConfig, Error> {
+        match text.strip_prefix("model:") {
+            Some(model) => ModelConfig::parse(text, model),
+            None => Err(invalid(
+                text,
+                "it is no model: write model:san or model:san?latency=3ms&iops=900",
+            )),
+        }
+    }
+}
+
 impl fmt::Display for ModelConfig {
     /// Each option that is not the default, followed by `&`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(iops) = self.iops {
             write!(f, "iops={iops}&")?;
         }
-        if let Some(latency) = self.latency {
-            write!(f, "latency={}&", duration::exact(latency))?;
+        for (name, latency) in self.latencies() {
+            if let Some(latency) = latency {
+                write!(f, "{name}={}&", duration::exact(latency))?;
+            }
         }
         if let Some(bandwidth) = self.bandwidth {
             write!(f, "bandwidth={}&", size::exact(bandwidth))?;

@@ -15,7 +15,9 @@ pub struct Simple {
     /// Nanoseconds that one I/O keeps the device from starting the next.
     ns_per_io: u64,
     bandwidth: Option<u64>,
-    latency_ns: u64,
+    read_ns: u64,
+    write_ns: u64,
+    flush_ns: u64,
     distribution: Distribution,
     free_at: Nanos,
     rng: Rng,
@@ -24,10 +26,14 @@ pub struct Simple {
 impl Simple {
     /// The device that `config` describes.
     pub fn new(config: &ModelConfig, rng: Rng) -> Simple {
+        let read = config.latency.unwrap_or_default();
+        let write = config.write_latency.unwrap_or(read);
         Simple {
             ns_per_io: config.iops.map_or(0, |iops| (SECOND / u128::from(iops.max(1))) as u64),
             bandwidth: config.bandwidth,
-            latency_ns: config.latency.map_or(0, |latency| latency.0),
+            read_ns: read.0,
+            write_ns: write.0,
+            flush_ns: config.flush_latency.unwrap_or(write).0,
             distribution: config.distribution,
             free_at: Nanos(0),
             rng,
@@ -36,26 +42,27 @@ impl Simple {
 
     /// Starts an I/O at `now` and says when it completes.
     pub fn submit(&mut self, now: Nanos, op: ModelOp, range: ByteRange) -> Nanos {
-        let bytes = match op {
-            ModelOp::Read | ModelOp::Write => range.len(),
-            ModelOp::Flush | ModelOp::Unmap => 0,
+        let (bytes, mean) = match op {
+            ModelOp::Read => (range.len(), self.read_ns),
+            ModelOp::Write => (range.len(), self.write_ns),
+            ModelOp::Flush => (0, self.flush_ns),
+            ModelOp::Unmap => (0, self.write_ns),
         };
         let transfer = self.bandwidth.map_or(0, |bandwidth| {
             (u128::from(bytes) * SECOND / u128::from(bandwidth.max(1))) as u64
         });
         let start = self.free_at.max(now);
         self.free_at = start.plus(Nanos(self.ns_per_io.max(transfer)));
-        start.plus(Nanos(transfer)).plus(Nanos(self.draw_latency()))
+        start.plus(Nanos(transfer)).plus(Nanos(self.draw_latency(mean)))
     }
 
-    fn draw_latency(&mut self) -> u64 {
-        let mean = self.latency_ns as f64;
+    fn draw_latency(&mut self, mean: u64) -> u64 {
         match self.distribution {
-            Distribution::Fixed => self.latency_ns,
-            Distribution::Uniform => (mean * (0.5 + self.rng.unit())) as u64,
+            Distribution::Fixed => mean,
+            Distribution::Uniform => (mean as f64 * (0.5 + self.rng.unit())) as u64,
             Distribution::Exponential => {
                 let draw = -(1.0 - self.rng.unit()).ln();
-                (mean * draw.min(10.0)) as u64
+                (mean as f64 * draw.min(10.0)) as u64
             }
         }
     }
@@ -82,6 +89,19 @@ mod tests {
         });
         let done: Vec<u64> = (0..3).map(|_| read(&mut simple, 0, 4096)).collect();
         assert_eq!(done, [5_000_000, 6_000_000, 7_000_000]);
+    }
+
+    #[test]
+    fn writes_and_flushes_may_take_another_time_than_reads() {
+        let mut simple = device(ModelConfig {
+            latency: Some(Nanos(5000)),
+            write_latency: Some(Nanos(700)),
+            flush_latency: Some(Nanos(20)),
+            ..ModelConfig::default()
+        });
+        let mut at = |op| simple.submit(Nanos(0), op, ByteRange::at(0, 4096)).0;
+        let all = [ModelOp::Read, ModelOp::Write, ModelOp::Unmap, ModelOp::Flush];
+        assert_eq!(all.map(&mut at), [5000, 700, 700, 20]);
     }
 
     #[test]

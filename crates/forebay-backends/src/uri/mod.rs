@@ -153,16 +153,7 @@ fn parse(text: &str, depth: u32) -> Result<Uri, Error> {
         "mem" => parse_mem(text, plain()),
         "model" => {
             let (outer, inner) = split_inner(text, rest, depth)?;
-            let (kind, query) = outer.split_once('?').unwrap_or((outer, ""));
-            if kind != "san" {
-                return Err(invalid(
-                    text,
-                    format_args!("there is no model `{kind}`; allowed: san"),
-                ));
-            }
-            let mut options = Options::split(text, query)?;
-            let config = ModelConfig::parse(&mut options)?;
-            options.finish()?;
+            let config = ModelConfig::parse(text, outer)?;
             Ok(Uri::Model { config, inner })
         }
         "fault" => {

@@ -32,6 +32,10 @@ fn every_scheme_parses_and_prints_back() {
             "model:san?iops=500&latency=5ms&inner=file:/x?direct=off&read-only=on",
             "model:san?iops=500&latency=5ms&inner=file:/x?direct=off&read-only=on",
         ),
+        (
+            "model:san?flush-latency=0s&latency=1ms&write-latency=500us&inner=mem:1MiB",
+            "model:san?latency=1ms&write-latency=500us&flush-latency=0s&inner=mem:1MiB",
+        ),
         ("fault:inner=mem:1MiB", "fault:inner=mem:1MiB"),
         (
             "fault:seed=7&rule=error,op=read,p=0.5&inner=model:san?inner=mem:1MiB",
@@ -88,6 +92,21 @@ fn a_bad_uri_is_refused_with_what_is_allowed() {
         ("fault:rule=error,op=chew&inner=mem:1M", "chew"),
     ] {
         let error = text.parse::<Uri>().expect_err(text).to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_model_may_stand_alone() {
+    let simple: ModelConfig = "model:san?iops=900&latency=3ms".parse().expect("a model");
+    assert_eq!((simple.iops, simple.latency), (Some(900), Some(Nanos::from_millis(3))));
+    assert_eq!("model:san".parse::<ModelConfig>().expect("a model"), ModelConfig::default());
+    for (text, says) in [
+        ("mem:1M", "it is no model"),
+        ("model:nas", "allowed: san"),
+        ("model:san?inner=mem:1M", "`inner` is not known"),
+    ] {
+        let error = text.parse::<ModelConfig>().expect_err(text).to_string();
         assert!(error.contains(says), "{text}: {error}");
     }
 }
