@@ -144,6 +144,13 @@ impl WriteLogConfig {
         self.segments_max.max(self.segments_found)
     }
 
+    /// The defaults for a log of `bytes` in segments of `segment` bytes.
+    pub fn of_bytes(bytes: u64, segment: u64) -> WriteLogConfig {
+        let segments = (bytes / segment).max(Self::SEGMENTS_MIN.into());
+        let segments = u32::try_from(segments).unwrap_or(u32::MAX);
+        WriteLogConfig::new((segment / PAGE) as u32, segments)
+    }
+
     /// The defaults for a log of `segments_max` segments of `segment_pages`.
     pub fn new(segment_pages: u32, segments_max: u32) -> WriteLogConfig {
         WriteLogConfig {

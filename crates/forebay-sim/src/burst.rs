@@ -3,7 +3,7 @@
 //!
 //! A guest writes 250 times per second, 4 KiB each, durably (FUA: a host that acknowledges what survives a loss of power),
 //! and for 20 seconds tries 15,000 per second, with at most 32 under way. Primary storage takes 3 ms per write; in
-//! experiment I it keeps up with the burst, in II it takes 11,000 per second. The real engine runs over modelled devices ([`crate::timed`]).
+//! experiment I it keeps up with the burst, in II it takes 11,000 per second. The real engine runs over modelled devices ([`forebay_timed`]).
 //!
 //! Each tenth of a second is a [`Slice`]: three rates (guest, flash, destage) and three latencies (effective,
 //! flash, primary storage), as the published figures have them.
@@ -18,7 +18,7 @@ use forebay_core::ids::Nanos;
 use serde::Serialize;
 
 use crate::rng::Rng;
-use crate::timed::{self, Ask, Timed};
+use forebay_timed::{Ask, Timed};
 
 const DISK: u64 = 16 << 30;
 const SEGMENT_PAGES: u32 = 1024;
@@ -197,7 +197,8 @@ struct Run {
 
 impl Run {
     fn new(experiment: Experiment) -> Run {
-        let timed = Timed::new(experiment.config(), experiment.storage(), timed::flash());
+        let timed = Timed::new(experiment.config(), experiment.storage(), forebay_timed::flash())
+            .expect("it works");
         Run {
             next_arrival: timed.now,
             timed,

@@ -15,14 +15,13 @@
 //! - at the end, every byte, read through the engine and behind its back.
 //!
 //! The same seed gives the same run: [`Outcome::trace_hash`] covers all actions. What can go wrong with
-//! devices is said in [`device`]. [`sweep`] and [`burst`] are something else: figures in virtual time ([`timed`]).
+//! devices is said in [`device`]. [`sweep`] and [`burst`] are something else: figures in virtual time ([`forebay_timed`]).
 
 #![forbid(unsafe_code)]
 
 pub mod actions;
 pub mod burst;
 mod client;
-pub mod clock;
 pub mod coverage;
 pub mod device;
 mod disaster;
@@ -40,7 +39,6 @@ pub mod setup;
 pub mod short;
 pub mod stamp;
 pub mod sweep;
-pub mod timed;
 mod warm;
 pub mod workload;
 mod world;

@@ -19,7 +19,7 @@ use forebay_core::ids::Nanos;
 use serde::Serialize;
 
 use crate::rng::Rng;
-use crate::timed::{Ask, Timed};
+use forebay_timed::{Ask, Timed};
 
 const DISK: u64 = 16 << 30;
 const CACHE: u64 = 256 << 20;
@@ -123,7 +123,7 @@ impl Run {
             ..ModelConfig::default()
         };
         Run {
-            timed: Timed::new(config(block_size), ModelConfig::default(), flash),
+            timed: Timed::new(config(block_size), ModelConfig::default(), flash).expect("it works"),
             hot: (0..HOT_PAGES).map(|_| rng.below(DISK / PAGE)).collect(),
             rng,
             latency_ns: 0,

@@ -15,7 +15,6 @@ use forebay_core::engine::Engine;
 use forebay_core::ids::{IoId, Nanos};
 
 use crate::client::Clients;
-use crate::clock::Queue;
 use crate::coverage::Coverage;
 use crate::device::{Device, Faults, Pending};
 use crate::epochs::Epochs;
@@ -31,6 +30,7 @@ use crate::short::Points;
 use crate::stamp;
 use crate::warm::{Dropped, Ring};
 use crate::workload::Workload;
+use forebay_timed::queue::Queue;
 
 /// Events without which a run has lost its way.
 const EVENTS_MAX: u64 = 2_000_000;

@@ -10,7 +10,7 @@ use forebay_core::config::{
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::Nanos;
 use forebay_sim::rng::Rng;
-use forebay_sim::timed::{Ask, Timed, flash};
+use forebay_timed::{Ask, Timed, flash};
 
 const DISK: u64 = 4 << 30;
 const SECOND: u64 = 1_000_000_000;
@@ -70,7 +70,8 @@ fn write_durably(timed: &mut Timed, rng: &mut Rng, depth: u64, until: Nanos) {
 
 #[test]
 fn durable_writers_that_strict_order_holds_up_share_its_epochs() {
-    let mut timed = Timed::new(config(DestageOrder::Strict, 16 << 20), simple(11_000), flash());
+    let mut timed = Timed::new(config(DestageOrder::Strict, 16 << 20), simple(11_000), flash())
+        .expect("it works");
     let mut rng = Rng::new(1);
     write_durably(&mut timed, &mut rng, 32, seconds(20.0));
     destaged_pages(&mut timed);
@@ -87,7 +88,8 @@ fn durable_writers_that_strict_order_holds_up_share_its_epochs() {
 fn overwrites_within_an_epoch_reach_primary_storage_once_and_sorted() {
     const PAGES: u64 = 2_000;
     const PER_SECOND: u64 = 10_000;
-    let mut timed = Timed::new(config(DestageOrder::Strict, 256 << 20), simple(50_000), flash());
+    let mut timed = Timed::new(config(DestageOrder::Strict, 256 << 20), simple(50_000), flash())
+        .expect("it works");
     let mut rng = Rng::new(1);
     let (mut sent, mut back, mut needed) = (0u64, 0u64, 0u64);
     let mut last = ByteRange::default();
@@ -133,7 +135,7 @@ fn overwrites_within_an_epoch_reach_primary_storage_once_and_sorted() {
 /// 15,000 random 4 KiB writes per second for three seconds, a flush after every `writes` of them.
 fn write_in_epochs(order: DestageOrder, storage: ModelConfig, writes: u64) -> (Timed, u64) {
     const PER_SECOND: u64 = 15_000;
-    let mut timed = Timed::new(config(order, 1 << 30), storage, flash());
+    let mut timed = Timed::new(config(order, 1 << 30), storage, flash()).expect("it works");
     let mut rng = Rng::new(1);
     for n in 0..3 * PER_SECOND {
         let at = Nanos(n * SECOND / PER_SECOND);
@@ -192,7 +194,7 @@ fn ideal(storage: ModelConfig, epochs: &[BTreeSet<u64>], depth: usize, barrier: 
 fn destaged(storage: ModelConfig, epochs: &[BTreeSet<u64>], barrier: bool) -> f64 {
     let config = config(DestageOrder::Strict, 1 << 30);
     let write_log = config.write_log.map(|log| WriteLogConfig { barrier, ..log });
-    let mut timed = Timed::new(Config { write_log, ..config }, storage, flash());
+    let mut timed = Timed::new(Config { write_log, ..config }, storage, flash()).expect("it works");
     timed.pause_destaging(true);
     for epoch in epochs {
         for page in epoch {
@@ -332,7 +334,7 @@ fn reads_beside_destaging(reads: Reads, flash_cache: u64) -> (f64, u64) {
         sequential_bypass: None,
         ..log
     };
-    let mut timed = Timed::new(config, simple(11_000), flash());
+    let mut timed = Timed::new(config, simple(11_000), flash()).expect("it works");
     let mut rng = Rng::new(1);
     timed.pause_destaging(true);
     for _ in 0..150_000 {
@@ -386,7 +388,8 @@ fn compare_and_writes_wait_for_no_destage_and_no_flush_of_primary_storage() {
     // An I/O of primary storage takes 200 ms, and durable writers fill the log until they wait for that.
     let latency = Some(Nanos::from_millis(200));
     let slow = ModelConfig { latency, ..simple(100) };
-    let mut timed = Timed::new(config(DestageOrder::Strict, 64 << 20), slow, flash());
+    let mut timed =
+        Timed::new(config(DestageOrder::Strict, 64 << 20), slow, flash()).expect("it works");
     let mut rng = Rng::new(1);
     let heartbeats: Vec<ByteRange> = (0..4).map(|host| ByteRange::at(host * 512, 512)).collect();
     timed.submit(1, Ask::Read, ByteRange::at(0, PAGE));

@@ -6,7 +6,7 @@ use forebay_core::config::{BackendTraits, Config, DestageOrder, GridOffset, Mode
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::Nanos;
 use forebay_sim::rng::Rng;
-use forebay_sim::timed::{Ask, Timed, flash};
+use forebay_timed::{Ask, Timed, flash};
 
 const DISK: u64 = 4 << 30;
 const SECOND: u64 = 1_000_000_000;
@@ -81,8 +81,8 @@ fn a_burst_that_fills_the_log_of_one_disk_slows_no_other() {
             latency: Some(Nanos::from_millis(3)),
             ..ModelConfig::default()
         };
-        let mut burst = Timed::new(config(order, 32 << 20), storage, flash());
-        let mut calm = burst.beside(config(order, 32 << 20));
+        let mut burst = Timed::new(config(order, 32 << 20), storage, flash()).expect("it works");
+        let mut calm = burst.beside(config(order, 32 << 20)).expect("it works");
         burst.step(calm.now);
         let [_, alone] = run(&mut burst, &mut calm, 0, 5);
         run(&mut burst, &mut calm, DEPTH, 10);

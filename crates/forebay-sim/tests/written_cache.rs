@@ -5,7 +5,7 @@ use forebay_core::config::{BackendTraits, Config, GridOffset, Mode, WriteLogConf
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::Nanos;
 use forebay_sim::rng::Rng;
-use forebay_sim::timed::{Ask, Timed, flash};
+use forebay_timed::{Ask, Timed, flash};
 
 const DISK: u64 = 1 << 30;
 /// What is written and read again and again, half of the cache.
@@ -39,7 +39,7 @@ fn hits(mode: Mode, block_size: u64) -> (f64, u64) {
         distribution: Distribution::Fixed,
         ..ModelConfig::default()
     };
-    let mut timed = Timed::new(config(mode, block_size), storage, flash());
+    let mut timed = Timed::new(config(mode, block_size), storage, flash()).expect("it works");
     let mut rng = Rng::new(1);
     let mut before = timed.engine.statistics(timed.now).counters;
     for n in 0..400_000_u64 {

@@ -12,7 +12,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use forebay_core::config::{BackendTraits, Config};
+use forebay_core::config::{self as core, BackendTraits, Config, WriteLogConfig};
 use forebay_core::geometry::{BLOCK_MAX, BLOCK_MIN, SECTOR};
 use forebay_core::ids::Nanos;
 use forebay_frontends::vhost_user::export::QUEUES_MAX;
@@ -199,6 +199,23 @@ pub struct WriteLogSpec {
     pub dirty_age_max: Duration,
     /// The loss that deferred flushes mean was agreed to.
     pub accepts_data_loss: bool,
+}
+
+impl WriteLogSpec {
+    /// What the disk's engine is told, in a pool with segments of so many bytes.
+    pub fn engine_config(&self, segment: u64) -> WriteLogConfig {
+        let dirty_age_max = Nanos(self.dirty_age_max.as_nanos() as u64);
+        WriteLogConfig {
+            order: self.order.0,
+            barrier: self.barrier.0,
+            flush: match self.flush.0 {
+                false => core::FlushSemantics::Honest,
+                true => core::FlushSemantics::Deferred { dirty_age_max },
+            },
+            destage_rate_max: self.rate_max,
+            ..WriteLogConfig::of_bytes(self.bytes, segment)
+        }
+    }
 }
 
 /// A listener and the disks that clients find there.
@@ -517,7 +534,7 @@ pub fn check(spec: &DaemonSpec) -> Result<(), ValueError> {
 }
 
 /// What cannot work about one disk.
-fn check_disk(disk: &DiskSpec) -> Result<(), String> {
+pub(crate) fn check_disk(disk: &DiskSpec) -> Result<(), String> {
     if let Err(error) = disk.backend.parse::<forebay_backends::Uri>() {
         return Err(format!("its primary storage: {error}"));
     }

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
 use forebay_backends::{Backend, OpenOptions, Properties, Uri, Witness};
-use forebay_core::config::{
-    BackendTraits, Config, FlushSemantics, GridOffset, Mode, WriteLogConfig,
-};
+use forebay_core::config::{BackendTraits, Config, GridOffset, Mode, WriteLogConfig};
 use forebay_core::engine::{Engine, metadata_bytes};
 use forebay_core::geometry::{PAGE, SECTOR};
 use forebay_core::ids::{Nanos, SegmentId, Uuid};
@@ -261,26 +259,16 @@ fn wish(spec: &DiskSpec, properties: &Properties, identity: Uuid) -> DiskWish {
 /// The log as the engine is to use it: as configured, or just to be drained.
 fn log_config(spec: Option<&WriteLogSpec>, log: &OpenedLog) -> WriteLogConfig {
     let size = log.geometry.segment_size();
-    let bytes = spec.map_or(log.bytes_max, |spec| spec.bytes);
-    let segments = (bytes / size).max(WriteLogConfig::SEGMENTS_MIN.into()) as u32;
-    let common = WriteLogConfig {
+    let config = match spec {
+        Some(spec) => spec.engine_config(size),
+        None => WriteLogConfig::of_bytes(log.bytes_max, size),
+    };
+    WriteLogConfig {
         generation: log.generation,
         staging: log.staging.is_some(),
         // What was found has to have a place, with what it goes on in.
         segments_found: log.found.segments.len() as u32 + 1,
-        ..WriteLogConfig::new(log.geometry.segment_pages(), segments)
-    };
-    let Some(spec) = spec else { return common };
-    let dirty_age_max = Nanos(spec.dirty_age_max.as_nanos() as u64);
-    WriteLogConfig {
-        order: spec.order.0,
-        barrier: spec.barrier.0,
-        flush: match spec.flush.0 {
-            false => FlushSemantics::Honest,
-            true => FlushSemantics::Deferred { dirty_age_max },
-        },
-        destage_rate_max: spec.rate_max,
-        ..common
+        ..config
     }
 }
 

@@ -325,7 +325,7 @@ impl Engine {
     }
 
     /// Bytes in the log that primary storage does not have yet.
-    pub(super) fn dirty_bytes(&self) -> u64 {
+    pub fn dirty_bytes(&self) -> u64 {
         let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return 0 };
         let pages = log.end().0.saturating_sub(destager.done_position.0);
         // A batch is much of the log: in one step at its end, writers would feel it.
@@ -334,7 +334,7 @@ impl Engine {
     }
 
     /// True when primary storage has, durably, everything that the log holds.
-    pub(super) fn log_is_clean(&self) -> bool {
+    pub fn log_is_clean(&self) -> bool {
         let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return true };
         destager.flushed >= log.last_sequence()
     }

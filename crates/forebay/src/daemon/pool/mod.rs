@@ -58,8 +58,6 @@ use tables::Tables;
 /// for what the staging file holds at most, and one for each of two restarts in a row that do not come to their end,
 /// of which the first one's counts until the second one's is durable; and one for the segment where the log goes on.
 const SPARE_SEGMENTS: u64 = 6;
-/// Segments that a pool has at least, where its size lets it.
-const SEGMENTS_WANTED: u64 = 256;
 
 /// What a disk wants of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -299,14 +297,9 @@ fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
 }
 
 fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
-    use forebay_core::pool::{SEGMENT_DEFAULT, SEGMENTS_MAX};
     let wanted: u64 = shares.iter().map(|share| share.cache + share.log).sum();
     let total = if file.is_device() { file.size()? } else { wanted };
-    let mut size = (total / SEGMENTS_WANTED).max(1).next_power_of_two();
-    size = size.clamp(SMALLEST_SEGMENT, SEGMENT_DEFAULT);
-    while total / size > u64::from(SEGMENTS_MAX) / 2 {
-        size *= 2;
-    }
+    let size = forebay_core::pool::segment_size(total);
     let all = |shares: &[Share]| -> u64 { shares.iter().map(|share| share.segments(size)).sum() };
     // A device that is just large enough for the rest goes without rings.
     let has_room = !file.is_device() || {
@@ -329,9 +322,6 @@ fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
     );
     Ok(PoolGeometry::new(size, given)?)
 }
-
-/// The smallest segment that is chosen.
-const SMALLEST_SEGMENT: u64 = 1 << 20;
 
 /// The same without what keeps caches over a restart.
 fn without_rings(shares: &[Share]) -> Vec<Share> {

@@ -6,22 +6,26 @@
 //!     ▲ answers, I/Os that ended     ▲                                              │ when
 //!     └──────── step ────────────────┴──────────────── queue ◄──────────────────────┘
 //! ```
-//! The flash cache and the write log share one modelled flash device. Leases of log segments take as long as
-//! an I/O of it.
+//! The flash cache, what keeps it over a restart and the write log share one modelled flash device. Leases of log
+//! segments take as long as an I/O of it.
+
+#![forbid(unsafe_code)]
+
+pub mod queue;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use forebay_backends::model::{Distribution, Model, ModelConfig, ModelOp};
-use forebay_core::action::{Action, Actions, Io, IoOp, ReplyData, Target};
+use forebay_core::action::{Action, Actions, Event, Io, IoOp, ReplyData, Target};
 use forebay_core::config::Config;
-use forebay_core::engine::Engine;
+use forebay_core::engine::{Busy, ConfigError, Engine};
 use forebay_core::geometry::{ByteRange, PAGE, REQUEST_MAX};
 use forebay_core::ids::{Nanos, RequestTag, SegmentId};
 use forebay_core::request::{Op, Request};
 use forebay_core::status::IoStatus;
 
-use crate::clock::Queue;
+use queue::Queue;
 
 /// Of as many pages as an I/O may have; no byte is moved, so all are alike.
 static CHECKSUMS: [u32; (REQUEST_MAX / PAGE) as usize] = [0; (REQUEST_MAX / PAGE) as usize];
@@ -61,8 +65,23 @@ pub struct Done {
     pub latency: Nanos,
 }
 
+/// Bytes that the devices were told to write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Primary storage.
+    pub backend: u64,
+    /// The cache on flash.
+    pub cache: u64,
+    /// The write log.
+    pub log: u64,
+    /// Notes of how far destaging is, a page each.
+    pub notes: u64,
+    /// The ring that keeps the cache over a restart.
+    pub ring: u64,
+}
+
 #[derive(Debug)]
-enum Event {
+enum Due {
     Done(Io, ModelOp, Nanos),
     Lease,
 }
@@ -78,10 +97,16 @@ pub struct Timed {
     pub answers: Vec<Answer>,
     /// What the devices have done; the caller takes it out.
     pub done: Vec<Done>,
+    /// What the engine said that an operator wants to know; the caller takes it out.
+    pub noted: Vec<(Nanos, Event)>,
+    /// What was written since the start.
+    pub written: Written,
     actions: Actions,
+    /// Memory for the next actions.
+    spare: Actions,
     san: Rc<RefCell<Model>>,
     flash: Rc<RefCell<Model>>,
-    events: Queue<Event>,
+    events: Queue<Due>,
     free_segments: Vec<SegmentId>,
     leased_ever: u64,
     under_way: u64,
@@ -90,9 +115,9 @@ pub struct Timed {
 impl Timed {
     /// An engine in its mode, over primary storage and flash.
     ///
-    /// # Panics
-    /// When the configuration is refused.
-    pub fn new(config: Config, san: ModelConfig, flash: ModelConfig) -> Timed {
+    /// # Errors
+    /// The configuration cannot work.
+    pub fn new(config: Config, san: ModelConfig, flash: ModelConfig) -> Result<Timed, ConfigError> {
         let san = Rc::new(RefCell::new(san.build(config.backend.size)));
         let flash = Rc::new(RefCell::new(flash.build(1 << 40)));
         Timed::over(config, san, flash, Nanos(0))
@@ -101,9 +126,9 @@ impl Timed {
     /// Another disk of the same pool on the same primary storage. From now on the two have to go on together: step
     /// the one that has something to do before the other, see [`Timed::next`].
     ///
-    /// # Panics
-    /// When the configuration is refused.
-    pub fn beside(&self, config: Config) -> Timed {
+    /// # Errors
+    /// The configuration cannot work.
+    pub fn beside(&self, config: Config) -> Result<Timed, ConfigError> {
         Timed::over(config, Rc::clone(&self.san), Rc::clone(&self.flash), self.now)
     }
 
@@ -112,14 +137,17 @@ impl Timed {
         san: Rc<RefCell<Model>>,
         flash: Rc<RefCell<Model>>,
         now: Nanos,
-    ) -> Timed {
+    ) -> Result<Timed, ConfigError> {
         let segments = config.write_log.map_or(0, |log| log.segments_max);
         let mut timed = Timed {
-            engine: Engine::new(config).expect("a configuration that works"),
+            engine: Engine::new(config)?,
             now,
             answers: Vec::new(),
             done: Vec::new(),
+            noted: Vec::new(),
+            written: Written::default(),
             actions: Actions::default(),
+            spare: Actions::default(),
             san,
             flash,
             events: Queue::default(),
@@ -133,7 +161,8 @@ impl Timed {
             assert!(timed.step(Nanos::NEVER), "the mode is reached");
         }
         timed.done.clear();
-        timed
+        timed.noted.clear();
+        Ok(timed)
     }
 
     /// Requests that are not answered.
@@ -144,25 +173,37 @@ impl Timed {
     /// Asks for something now.
     ///
     /// # Panics
-    /// When the engine cannot take it: callers keep few requests under way.
+    /// When the engine cannot take it: callers keep few requests under way, or [`Timed::offer`] them.
     pub fn submit(&mut self, tag: u64, ask: Ask, range: ByteRange) {
+        self.offer(tag, ask, range).expect("few requests under way");
+    }
+
+    /// Asks for something now.
+    ///
+    /// # Errors
+    /// The engine has no place or no memory for it before something else has ended.
+    pub fn offer(&mut self, tag: u64, ask: Ask, range: ByteRange) -> Result<(), Busy> {
         let op = match ask {
             Ask::Read => Op::Read { no_admit: false },
             Ask::Flush => Op::Flush,
             Ask::CompareAndWrite => {
-                let buffer = self.engine.compare_buffer(range);
-                let buffer = buffer.expect("few requests need few buffers");
+                let buffer = self.engine.compare_buffer(range).ok_or(Busy)?;
                 Op::CompareAndWrite { buffer, fua: true }
             }
             Ask::Write(fua) => {
-                let buffer = self.engine.write_buffer(range);
-                Op::Write { buffer: buffer.expect("few requests need few buffers"), fua }
+                let buffer = self.engine.write_buffer(range).ok_or(Busy)?;
+                Op::Write { buffer, fua }
             }
         };
-        self.under_way += 1;
         let request = Request { tag: RequestTag(tag), range, op };
-        self.engine.submit(self.now, request, &mut self.actions).expect("few requests");
+        let taken = self.engine.submit(self.now, request, &mut self.actions);
+        if taken.is_ok() {
+            self.under_way += 1;
+        } else if let Some(buffer) = op.buffer() {
+            self.engine.release(self.now, buffer, &mut self.actions);
+        }
         self.carry_out();
+        taken
     }
 
     /// Destages nothing until told to go on, or goes on.
@@ -193,14 +234,14 @@ impl Timed {
         let (now, event) = self.events.pop().expect("looked at");
         self.now = now;
         match event {
-            Event::Done(io, op, issued) => {
+            Due::Done(io, op, issued) => {
                 let latency = now.since(issued);
                 self.done.push(Done { target: io.target, op, range: io.range, latency });
                 let pieces = io.range.len().checked_div(u64::from(io.checksum_piece)).unwrap_or(0);
                 let checksums = &CHECKSUMS[..pieces as usize];
                 self.engine.complete(now, io.id, IoStatus::Ok, checksums, &mut self.actions);
             }
-            Event::Lease => {
+            Due::Lease => {
                 let ordinal = self.leased_ever;
                 self.leased_ever += 1;
                 let segment = self.free_segments.pop().map(|id| (id, ordinal));
@@ -214,7 +255,8 @@ impl Timed {
     fn carry_out(&mut self) {
         while self.engine.wants_to_proceed() || !self.actions.list.is_empty() {
             self.engine.proceed(self.now, &mut self.actions);
-            let mut actions = std::mem::take(&mut self.actions);
+            let mut actions = std::mem::take(&mut self.spare);
+            std::mem::swap(&mut actions, &mut self.actions);
             for action in actions.list.drain(..) {
                 match action {
                     Action::Io(io) => self.start(io),
@@ -230,21 +272,22 @@ impl Timed {
                     Action::Lease => {
                         let nothing = ByteRange::at(0, PAGE);
                         let at = self.flash.borrow_mut().submit(self.now, ModelOp::Write, nothing);
-                        self.events.plan(at, Event::Lease);
+                        self.events.plan(at, Due::Lease);
                     }
                     Action::Unlease(segment) => self.free_segments.push(segment),
-                    Action::Ring { .. } | Action::Void | Action::Revoke => {
-                        unreachable!("a disk without a ring, on flash that works")
-                    }
+                    Action::Void | Action::Revoke => unreachable!("flash works"),
+                    Action::Event(event) => self.noted.push((self.now, event)),
                     Action::Compare { id, .. } => {
                         self.engine.compared(self.now, id, None, &mut self.actions);
                     }
                     Action::Copy { .. }
                     | Action::Zero { .. }
-                    | Action::Log(_)
-                    | Action::Event(_) => {}
+                    | Action::Ring { .. }
+                    | Action::Log(_) => {}
                 }
             }
+            actions.clear();
+            self.spare = actions;
         }
         self.engine.sent(self.now);
     }
@@ -256,12 +299,32 @@ impl Timed {
             IoOp::Flush => ModelOp::Flush,
             IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => ModelOp::Unmap,
         };
+        self.count(&io);
         let device = match io.target {
             Target::Backend => &self.san,
             Target::Flash | Target::Log | Target::Ring => &self.flash,
         };
         let at = device.borrow_mut().submit(self.now, op, io.range);
-        self.events.plan(at, Event::Done(io, op, self.now));
+        self.events.plan(at, Due::Done(io, op, self.now));
+    }
+
+    fn count(&mut self, io: &Io) {
+        let written = &mut self.written;
+        match (io.op, io.target) {
+            (IoOp::Progress { .. }, _) => written.notes += PAGE,
+            (IoOp::Write { .. }, Target::Backend) => written.backend += io.range.len(),
+            (IoOp::Write { .. }, Target::Flash) => written.cache += io.range.len(),
+            (IoOp::Write { .. }, Target::Log) => written.log += io.range.len(),
+            (IoOp::Write { .. }, Target::Ring) => written.ring += io.range.len(),
+            (
+                IoOp::Read { .. }
+                | IoOp::Flush
+                | IoOp::Discard
+                | IoOp::WriteZeroes { .. }
+                | IoOp::Extents,
+                _,
+            ) => {}
+        }
     }
 }
 
