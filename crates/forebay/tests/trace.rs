@@ -34,6 +34,49 @@ fn simulate_counts_hits_of_a_cache_that_holds_everything() {
 }
 
 #[test]
+fn simulate_runs_a_whole_configuration() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let page = folder.text("", "page.html");
+    let run = |options: &[&str]| forebay(&[&["trace", "simulate", &file], options].concat());
+    let output = run(&["--ram", "1MiB", "--backend-latency", "4ms", "--json", "--html", &page]);
+    let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(outcome["hits"]["ratio"], 1.0);
+    assert_eq!(outcome["trace"]["writes"], 32);
+    assert_eq!(
+        (&outcome["storage_before"]["reads"], &outcome["storage_after"]["reads"]),
+        (&64.into(), &0.into())
+    );
+    // A hit takes what is assumed of one.
+    assert_eq!(outcome["after"]["reads"]["mean_ns"], 11_000);
+    assert!(std::fs::read_to_string(&page).unwrap().contains("trace.csv with write-through"));
+    let options = "--mode write-back --flash /nvme/pool:64MiB --write-log 16MiB --destage-order window --backend \
+                   model:san?latency=2ms --flash-endurance 600TB";
+    let text =
+        String::from_utf8(run(&options.split_whitespace().collect::<Vec<_>>()).stdout).unwrap();
+    for part in ["write-back", "without Forebay", "write log:", "destaging: 256 KiB", "flash:"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for (options, says) in [
+        ("", "--cache-size"),
+        ("--cache-size 1MiB --ram 1MiB", "--ram"),
+        ("--cache-size 1MiB --html x.html", "--html"),
+        ("--ram 1MiB --policy belady", "--cache-size SIZE"),
+        ("--mode write-back", "a write log needs flash"),
+        ("--ram 1MiB --destage-order window", "--destage-order is for a disk with a write log"),
+        ("--ram 1MiB --backend model:san --backend-latency 1ms", "--backend-latency"),
+        ("--ram 1MiB --backend mem:1MiB", "it is no model"),
+        ("--flash 1MiB --flash-endurance 600", "600TB"),
+        ("--flash lots", "--flash"),
+    ] {
+        let output = run(&options.split_whitespace().collect::<Vec<_>>());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options}: {error}");
+        assert!(error.contains(says), "{options}: {error}");
+    }
+}
+
+#[test]
 fn convert_writes_what_the_name_says_and_it_means_the_same() {
     let folder = Folder::new();
     let file = trace(&folder);

@@ -1,7 +1,7 @@
 //! Reports as HTML that needs nothing else: no network, no script; charts are drawn when it is made, and it prints.
 //!
 //! ```text
-//! Run(s), Info, Device(s), Curve(s) ─► a page of sections ─► tables (maud, which escapes) and charts (`chart`, plotters)
+//! Run(s), Info, Device(s), Curve(s), Outcome ─► a page of sections ─► tables (maud, which escapes) and charts (`chart`, plotters)
 //! ```
 //! What a page shows is in the JSON of the same command (docs/reports.md).
 
@@ -12,6 +12,7 @@ mod histograms;
 mod info;
 mod mrc;
 mod replay;
+mod what_if;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -20,6 +21,7 @@ pub use histograms::histograms;
 pub use info::info;
 pub use mrc::mrc;
 pub use replay::replay;
+pub use what_if::what_if;
 
 /// Cells with more characters may be broken.
 const WIDE: usize = 34;

@@ -1,9 +1,12 @@
 use super::*;
+use forebay_core::config::{Config, DestageOrder, Mode, WriteLogConfig};
+
 use crate::characterise::characterise;
 use crate::mrc::{Sample, Settings};
 use crate::record::Record;
 use crate::replay::{EndedBy, Latency, Outcome, Part, Slice};
 use crate::results::{CacheUse, Run};
+use crate::what_if::{self, Models, Survey, Told};
 use crate::workload::{self, Workload};
 
 fn records() -> Vec<Record> {
@@ -66,6 +69,39 @@ fn run(name: &str, scale: u64) -> Run {
         ..Outcome::default()
     };
     Run { name: name.to_owned(), trace: "a<b>.fbt".to_owned(), outcome, ..Run::default() }
+}
+
+#[test]
+fn a_configuration_has_its_latencies_its_log_and_its_flash_on_a_page() {
+    let survey = Survey::of(all()).expect("a trace");
+    let log = WriteLogConfig { order: DestageOrder::Window, ..WriteLogConfig::new(256, 64) };
+    let config = Config {
+        mode: Mode::WriteBack,
+        ram_bytes: 8 << 20,
+        flash_bytes: 32 << 20,
+        write_log: Some(log),
+        ..Config::for_disk(survey.traits())
+    };
+    let settings = what_if::Settings {
+        config,
+        models: Models::new(&Told::default(), None, &survey),
+        durable_writes: true,
+        queue_depth: None,
+        endurance: Some(1 << 50),
+    };
+    let outcome = what_if::what_if(|| Ok(all()), &survey, &settings).expect("it works");
+    let page = super::what_if("vm <1>", &outcome);
+    check(
+        &page,
+        &[
+            "vm &lt;1&gt; with write-back",
+            "Mean latency of reads",
+            "Mean latency of writes",
+            "Dirty bytes in the write log",
+            "writers were slowed for",
+            "to the write log",
+        ],
+    );
 }
 
 #[test]

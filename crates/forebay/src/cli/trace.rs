@@ -12,17 +12,19 @@ use crate::config::values::{GridOffset, Name, Size, Span};
 
 mod advise;
 mod replay;
+mod simulate;
 
 pub use advise::AdviseArgs;
 pub use replay::{AbArgs, CompareArgs, How, ReplayArgs};
+pub use simulate::{SimulateArgs, WhatIfArgs};
 
 /// The commands on traces.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
     /// Record what a running disk is asked, or what it was asked lately
     Record(RecordArgs),
-    /// Show what a cache of some size would do to a trace
-    Simulate(SimulateArgs),
+    /// Show what a cache, or a whole configuration, would have done to a trace
+    Simulate(Box<SimulateArgs>),
     /// Replay a trace on a target and measure it
     Replay(ReplayArgs),
     /// Hold the results of replays against each other
@@ -227,32 +229,4 @@ pub struct InfoArgs {
     /// A report.
     #[command(flatten)]
     pub page: PageArg,
-}
-
-/// `forebay trace simulate`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-'forebay trace convert --help' lists the formats of traces.
-
-Example:
-  forebay trace simulate vm.vscsi --cache-size 512MiB --block-size 4KiB --policy lru --json")]
-pub struct SimulateArgs {
-    /// The trace.
-    #[command(flatten)]
-    pub input: TraceInput,
-    /// Size of the cache
-    #[arg(long, value_name = "SIZE")]
-    pub cache_size: Size,
-    /// Cache block, a power of two from 4KiB to 1MiB; 'forebay run' has the same default
-    #[arg(long, value_name = "SIZE", default_value = "8KiB")]
-    pub block_size: Size,
-    /// Eviction policy: auto, s3fifo, lru, fifo, clock, sieve, arc, lirs, wtinylfu, or belady (the offline optimum)
-    #[arg(long, value_name = "POLICY", default_value = "auto")]
-    pub policy: SimulatedPolicy,
-    /// Byte offset of the grid of cache blocks, or auto: found from the first requests, as 'forebay run' does
-    #[arg(long, value_name = "BYTES", default_value = "auto")]
-    pub grid_offset: GridOffset,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
 }

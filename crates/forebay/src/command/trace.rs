@@ -8,25 +8,22 @@ mod info;
 mod mrc;
 mod record;
 pub(crate) mod replay;
+mod simulate;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use forebay_backends::size::rounded;
 use forebay_trace::characterise::{self, Device, Named};
 use forebay_trace::formats::{Format, Options, Reader, Writer};
 use forebay_trace::report;
-use forebay_trace::simulate::{self, Uses};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 pub(super) use self::mrc::describe as describe_curves;
-use super::table::{Table, count, percent};
+use super::table::{count, percent};
 use super::{page_file, write_page};
-use crate::cli::trace::{
-    ConvertArgs, HistogramArgs, SimulateArgs, TraceCommand, TraceInput, TraceReading,
-};
+use crate::cli::trace::{ConvertArgs, HistogramArgs, TraceCommand, TraceInput, TraceReading};
 
 /// Length of the bar of a bucket that has everything.
 const BAR_LENGTH: u64 = 40;
@@ -35,7 +32,7 @@ const BAR_LENGTH: u64 = 40;
 pub(crate) fn trace(command: TraceCommand) -> Result<()> {
     match command {
         TraceCommand::Record(args) => record::record(&args),
-        TraceCommand::Simulate(args) => simulate(args),
+        TraceCommand::Simulate(args) => simulate::simulate(&args),
         TraceCommand::Replay(args) => replay::replay(&args),
         TraceCommand::Compare(args) => compare::compare(&args),
         TraceCommand::Ab(args) => ab::ab(&args),
@@ -61,52 +58,6 @@ fn open_file(file: &Path, reading: &TraceReading) -> Result<Reader, forebay_trac
         skip_bad: reading.skip_bad,
     };
     Reader::open(file, &options)
-}
-
-fn simulate(args: SimulateArgs) -> Result<()> {
-    let settings = simulate::Settings {
-        cache_size: args.cache_size.0,
-        block_size: args.block_size.0,
-        policy: args.policy,
-        grid_offset: args.grid_offset.0,
-    };
-    let reader = open(&args.input)?;
-    let spinner = ProgressBar::new_spinner().with_message("simulating");
-    let counted = reader.inspect(|_| spinner.inc(1));
-    let outcome = simulate::simulate(counted, &settings)?;
-    spinner.finish_and_clear();
-    if args.json {
-        println!("{}", serde_json::to_string(&outcome)?);
-        return Ok(());
-    }
-    println!(
-        "{}: cache of {} in blocks of {}, policy {}, grid offset {}",
-        args.input.file.display(),
-        rounded(outcome.cache_size),
-        rounded(outcome.block_size),
-        outcome.policy,
-        outcome.grid_offset
-    );
-    let mut table = Table::new(&["", "requests", "all hit", "4 KiB pieces", "hit"]);
-    for (name, uses) in [("reads", &outcome.reads), ("writes", &outcome.writes)] {
-        let Uses { requests, request_hits, granules, granule_hits } = *uses;
-        table.row(vec![
-            name.to_owned(),
-            count(requests),
-            percent(request_hits, requests),
-            count(granules),
-            percent(granule_hits, granules),
-        ]);
-    }
-    print!("{}", table.text(2));
-    println!(
-        "  {} blocks touched, {} cached at the end, {} evicted; miss ratio {:.4}",
-        count(outcome.blocks_touched),
-        count(outcome.blocks_cached),
-        count(outcome.evictions),
-        outcome.miss_ratio
-    );
-    Ok(())
 }
 
 /// What a conversion did.

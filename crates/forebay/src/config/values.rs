@@ -266,6 +266,50 @@ impl fmt::Display for Flash {
     }
 }
 
+/// An amount of flash, with or without the place where it is, such as `4GiB` or `/nvme/pool:4GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashSize(pub u64);
+
+impl FromStr for FlashSize {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<FlashSize, ValueError> {
+        match text.contains(':') {
+            true => text.parse().map(|Flash { bytes, .. }| FlashSize(bytes)),
+            false => text.parse().map(|Size(bytes)| FlashSize(bytes)),
+        }
+    }
+}
+
+/// What may be written to a flash device in its life, as data sheets say it: `600TB`, in powers of 1000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endurance(pub u64);
+
+impl FromStr for Endurance {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Endurance, ValueError> {
+        let wrong = || {
+            let text = format!(
+                "'{text}' is no endurance; write terabytes as a data sheet does: 600TB, 1.2PB"
+            );
+            ValueError(text)
+        };
+        let decimal = [("TB", 1_000_000_000_000.0), ("PB", 1_000_000_000_000_000.0)];
+        let found =
+            decimal.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)));
+        match found {
+            Some((number, unit)) => {
+                let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+                let bytes = number * unit;
+                let is_possible = bytes.is_finite() && (1.0..1e19).contains(&bytes);
+                is_possible.then_some(Endurance(bytes as u64)).ok_or_else(wrong)
+            }
+            // Bytes alone are a mistake.
+            None if text.ends_with(|last: char| last.is_ascii_digit()) => Err(wrong()),
+            None => text.parse().map(|Size(bytes)| Endurance(bytes)).map_err(|_| wrong()),
+        }
+    }
+}
+
 /// A disk's name: what clients ask for as export and what its control socket is called.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(pub String);

@@ -70,6 +70,28 @@ fn offsets_and_bypass_have_a_word_for_the_special_case() {
 }
 
 #[test]
+fn flash_is_given_with_or_without_its_place_and_its_endurance_as_on_data_sheets() {
+    for (text, expect) in
+        [("4GiB", Some(4 << 30)), ("/x:4GiB", Some(4 << 30)), (":4GiB", None), ("x", None)]
+    {
+        assert_eq!(text.parse::<FlashSize>().ok().map(|size| size.0), expect, "{text}");
+    }
+    let all = [
+        ("600TB", Some(600_000_000_000_000)),
+        ("1.2PB", Some(1_200_000_000_000_000)),
+        ("1TiB", Some(1 << 40)),
+        ("600", None),
+        ("-1TB", None),
+        ("infTB", None),
+        ("1e9PB", None),
+        ("TB", None),
+    ];
+    for (text, expect) in all {
+        assert_eq!(text.parse::<Endurance>().ok().map(|bytes| bytes.0), expect, "{text}");
+    }
+}
+
+#[test]
 fn names_are_fit_for_file_names() {
     check::<Name>("db-1.raw", Ok("db-1.raw"));
     check::<Name>("", Err("not a name"));

@@ -1,0 +1,110 @@
+//! What a whole configuration would have done to a trace: the real engine over modelled devices, in virtual time.
+//!
+//! ```text
+//!          ┌─► survey.rs: the disk's size, times, latencies ──► models.rs
+//! trace ───┼─► bare.rs: primary storage alone ────────────────► latencies before
+//! (thrice) └─► run.rs: forebay-timed's engine and devices ────► latencies after, hits, I/Os, wear ─► Outcome
+//!                  ▲ arrivals.rs: on the trace's clock, or so many at a time
+//! ```
+//! No byte is kept and nothing is random that has no seed: the same trace and settings give the same outcome on every run, in memory
+//! that grows with the number of cache blocks, not with their bytes.
+//!
+//! **Limits.** The cache is cold at the beginning of the trace. Arrivals on the trace's clock do not wait for answers, as a guest's may have. A
+//! trace has no flushes: each write is durable when it is answered, or none is asked to be. What the flash device writes besides, to move
+//! data about, is not known.
+
+mod arrivals;
+mod bare;
+mod models;
+mod outcome;
+mod run;
+mod slices;
+mod survey;
+
+use forebay_core::config::{Config, OnTimeout, RingConfig};
+use forebay_core::geometry::{BLOCK_MAX, BLOCK_MIN, Grid};
+use forebay_core::ids::{Generation, Nanos, Uuid};
+use forebay_core::warm::RingGeometry;
+
+pub use models::{Models, Told};
+pub use outcome::{Answers, Hits, Ios, Log, Outcome, Pacing, Slice, Wear};
+pub use survey::Survey;
+
+use crate::error::{Error, ErrorKind};
+use crate::record::Record;
+
+/// A configuration, and what it is tried on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// What the disk's engine is told; primary storage is as [`Survey::traits`] says.
+    pub config: Config,
+    /// The devices.
+    pub models: Models,
+    /// Each write is durable when it is answered (as with a frontend that has no write cache).
+    pub durable_writes: bool,
+    /// So many requests at a time, each when another one is answered; none: on the trace's clock, where it has one.
+    pub queue_depth: Option<u32>,
+    /// Bytes that the flash may have written to it in its life.
+    pub endurance: Option<u64>,
+}
+
+/// Requests at a time, for a trace without times.
+const QUEUE_DEPTH: u32 = 32;
+
+/// Runs a trace through a configuration. `open` reads the trace from the beginning, twice.
+///
+/// # Errors
+/// The configuration cannot work, or the trace's own.
+pub fn what_if<R>(
+    mut open: impl FnMut() -> Result<R, Error>,
+    survey: &Survey,
+    settings: &Settings,
+) -> Result<Outcome, Error>
+where
+    R: Iterator<Item = Result<Record, Error>>,
+{
+    let pacing = match (settings.queue_depth, survey.has_times()) {
+        (None, true) => Pacing::Trace,
+        (depth, _) => Pacing::Closed { queue_depth: depth.unwrap_or(QUEUE_DEPTH).max(1) },
+    };
+    let config = completed(settings.config);
+    // First what may be refused.
+    let after = run::Run::new(config, survey, settings, pacing)?.run(open()?)?;
+    let bare = bare::run(open()?, survey, &settings.models, pacing)?;
+    Ok(Outcome::new(survey, settings, pacing, bare, after))
+}
+
+/// The configuration as a disk has it: clients wait for slow storage, flash is recorded.
+fn completed(config: Config) -> Config {
+    Config {
+        on_timeout: OnTimeout::Wait,
+        // Modelled flash may be slow, but it never fails.
+        flash_timeout: Nanos::NEVER,
+        recorder_bytes: 0,
+        curve: false,
+        ring: ring(&config),
+        ..config
+    }
+}
+
+/// What keeps the cache on flash over a restart; none for a block size that is refused later.
+fn ring(config: &Config) -> Option<RingConfig> {
+    let (block, size) = (config.block_size, config.backend.size);
+    let is_possible = block.is_power_of_two() && (BLOCK_MIN..=BLOCK_MAX).contains(&block);
+    let slots = config.flash_bytes.checked_div(block)?;
+    if !is_possible || slots == 0 || size / block >= u64::from(u32::MAX) - 1 {
+        return None;
+    }
+    let slots = u32::try_from(slots).ok()?;
+    let granules = Grid::new(size, block, 0).granules_per_block();
+    let pages = RingGeometry::new(slots, granules, block, size).pages();
+    Some(RingConfig::new(Uuid([1; 16]), Generation(1), 1, pages, size))
+}
+
+/// The error for a configuration that is refused.
+fn refused(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Invalid, why.to_string())
+}
+
+#[cfg(test)]
+mod tests;

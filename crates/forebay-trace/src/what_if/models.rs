@@ -1,0 +1,66 @@
+//! The devices: primary storage and flash, from what is told of their latencies.
+
+use forebay_backends::model::{Distribution, ModelConfig};
+use forebay_core::ids::Nanos;
+
+use super::Survey;
+use crate::assumed::{BACKEND_NS, FLASH_NS, FLASH_WRITE_NS, RAM_NS};
+
+/// Bytes per second that flash reads and writes, about what one PCIe 3 device does.
+const FLASH_BANDWIDTH: u64 = 2_000_000_000;
+
+/// What is told of latencies, in nanoseconds, as of an advice ([`crate::advise::Settings`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Told {
+    /// Of a hit in RAM, and of what every request takes besides its I/Os.
+    pub ram_ns: Option<u64>,
+    /// Of a hit on flash.
+    pub flash_ns: Option<u64>,
+    /// Of a durable write to flash.
+    pub flash_write_ns: Option<u64>,
+    /// Of a read of primary storage.
+    pub backend_ns: Option<u64>,
+    /// Of a write to primary storage.
+    pub backend_write_ns: Option<u64>,
+}
+
+/// The devices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Models {
+    /// What each request takes besides its I/Os.
+    pub request: Nanos,
+    /// Primary storage.
+    pub storage: ModelConfig,
+    /// Flash.
+    pub flash: ModelConfig,
+}
+
+impl Models {
+    /// These devices: `storage` where that is given, else one of the latencies that were told, that the trace has, or that are
+    /// assumed. Such a one serves any number of requests at a time; its latencies are spread exponentially around their mean, and a flush takes
+    /// nothing, since what it has written is durable.
+    pub fn new(told: &Told, storage: Option<ModelConfig>, survey: &Survey) -> Models {
+        let request = told.ram_ns.unwrap_or(RAM_NS as u64);
+        let of_flash = |ns: u64| Some(Nanos(ns.saturating_sub(request)));
+        let read = told.backend_ns.or(survey.read_ns()).unwrap_or(BACKEND_NS as u64);
+        let write = told.backend_write_ns.or(survey.write_ns()).unwrap_or(read);
+        let simple = ModelConfig {
+            latency: Some(Nanos(read)),
+            write_latency: Some(Nanos(write)),
+            flush_latency: Some(Nanos(0)),
+            distribution: Distribution::Exponential,
+            ..ModelConfig::default()
+        };
+        Models {
+            request: Nanos(request),
+            storage: storage.unwrap_or(simple),
+            flash: ModelConfig {
+                latency: of_flash(told.flash_ns.unwrap_or(FLASH_NS as u64)),
+                write_latency: of_flash(told.flash_write_ns.unwrap_or(FLASH_WRITE_NS as u64)),
+                bandwidth: Some(FLASH_BANDWIDTH),
+                distribution: Distribution::Uniform,
+                ..ModelConfig::default()
+            },
+        }
+    }
+}

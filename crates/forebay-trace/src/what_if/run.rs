@@ -1,0 +1,247 @@
+//! The engine's run: requests go to it when they come, what it tells is added up.
+
+use forebay_core::action::Event;
+use forebay_core::config::Config;
+use forebay_core::geometry::{ByteRange, PAGE, REQUEST_MAX};
+use forebay_core::ids::Nanos;
+use forebay_core::stats::Statistics;
+use forebay_timed::{Ask, Timed, Written};
+
+use super::arrivals::Arrivals;
+use super::outcome::{Answers, Latencies, reads_answered};
+use super::slices::Parts;
+use super::{Pacing, Settings, Survey, refused};
+use crate::error::Error;
+use crate::record::{Op, Record};
+
+/// What came of a run.
+#[derive(Debug)]
+pub(super) struct Ran {
+    /// Latencies.
+    pub answers: Answers,
+    /// What the engine counted.
+    pub statistics: Statistics,
+    /// What devices were told to write, which is counted beside the engine.
+    pub written: Written,
+    /// The log's fill over time.
+    pub filled: Filled,
+    /// What requests took, part by part.
+    pub parts: Parts,
+    /// From the start to the last answer.
+    pub duration: Nanos,
+    /// From then until primary storage had everything.
+    pub drained: Nanos,
+}
+
+/// How full the log was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Filled {
+    /// Bytes that were dirty at most.
+    pub dirty_max: u64,
+    /// Time in which something was dirty.
+    pub dirty_ns: u64,
+    /// Time in which writers were slowed.
+    pub throttled_ns: u64,
+    /// Times that it was full.
+    pub times_full: u64,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    came: Nanos,
+    op: Op,
+    /// Of the trace.
+    part: u32,
+    /// Pieces of it that are not answered.
+    pieces: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Run<'a> {
+    timed: Timed,
+    survey: &'a Survey,
+    arrivals: Arrivals,
+    /// What each request takes besides its I/Os.
+    request: Nanos,
+    durable_writes: bool,
+    asked: Vec<Asked>,
+    /// Places in `asked` that are free.
+    free: Vec<u32>,
+    latencies: Latencies,
+    filled: Filled,
+    parts: Parts,
+    /// When the engine was looked at last, and whether something was dirty then.
+    looked: (Nanos, bool),
+    throttled_since: Option<Nanos>,
+    started_at: Nanos,
+    answered_at: Nanos,
+}
+
+impl<'a> Run<'a> {
+    /// An engine that nothing was asked of.
+    ///
+    /// # Errors
+    /// The configuration is refused.
+    pub fn new(
+        config: Config,
+        survey: &'a Survey,
+        settings: &Settings,
+        pacing: Pacing,
+    ) -> Result<Run<'a>, Error> {
+        let models = &settings.models;
+        let timed = Timed::new(config, models.storage, models.flash).map_err(refused)?;
+        Ok(Run {
+            started_at: timed.now,
+            answered_at: timed.now,
+            looked: (timed.now, false),
+            survey,
+            arrivals: Arrivals::new(pacing, timed.now),
+            request: models.request,
+            durable_writes: settings.durable_writes,
+            asked: Vec::new(),
+            free: Vec::new(),
+            latencies: Latencies::default(),
+            filled: Filled::default(),
+            parts: Parts::new(survey.requests()),
+            throttled_since: None,
+            timed,
+        })
+    }
+
+    /// Asks all of a trace, and waits until all is answered and destaged.
+    ///
+    /// # Errors
+    /// The trace's own.
+    pub fn run(
+        mut self,
+        records: impl Iterator<Item = Result<Record, Error>>,
+    ) -> Result<Ran, Error> {
+        for record in records {
+            let record = record?;
+            let came = self.wait_for(&record);
+            self.arrivals.came(came);
+            self.ask(&record, came)?;
+        }
+        while self.timed.under_way() > 0 || !self.timed.engine.log_is_clean() {
+            self.go_on();
+        }
+        if let Some(since) = self.throttled_since.take() {
+            self.filled.throttled_ns += self.timed.now.since(since).0;
+        }
+        Ok(Ran {
+            answers: self.latencies.answers(),
+            statistics: self.timed.engine.statistics(self.timed.now),
+            written: self.timed.written,
+            filled: self.filled,
+            parts: self.parts,
+            duration: self.answered_at.since(self.started_at),
+            drained: self.timed.now.since(self.answered_at),
+        })
+    }
+
+    /// Lets time pass until this request, the next one, comes; returns when that was, which is in the past for one that found no
+    /// room.
+    fn wait_for(&mut self, record: &Record) -> Nanos {
+        loop {
+            let at = self.arrivals.next(record);
+            if at <= self.timed.now {
+                return at;
+            }
+            match at {
+                Nanos::NEVER => self.go_on(),
+                at => {
+                    self.timed.step(at);
+                    self.look();
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, record: &Record, came: Nanos) -> Result<(), Error> {
+        let range = self.survey.place(record)?;
+        let pieces = range.len().div_ceil(REQUEST_MAX) as u32;
+        if self.parts.next(came.since(self.started_at)) {
+            let statistics = self.timed.engine.statistics(self.timed.now);
+            let part = self.parts.number();
+            self.parts.at(part).answered = reads_answered(&statistics.counters);
+        }
+        let asked = Asked { came, op: record.op, part: self.parts.number(), pieces };
+        let tag = match self.free.pop() {
+            Some(place) => {
+                self.asked[place as usize] = asked;
+                place
+            }
+            None => {
+                self.asked.push(asked);
+                self.asked.len() as u32 - 1
+            }
+        };
+        let ask = match record.op {
+            Op::Read => Ask::Read,
+            Op::Write => Ask::Write(self.durable_writes),
+        };
+        let mut rest = range;
+        while !rest.is_empty() {
+            let piece = ByteRange::at(rest.start, rest.len().min(REQUEST_MAX));
+            while self.timed.offer(tag.into(), ask, piece).is_err() {
+                self.go_on();
+            }
+            rest.start = piece.end;
+            self.look();
+        }
+        Ok(())
+    }
+
+    /// The next thing that happens, which there is while something is under way.
+    fn go_on(&mut self) {
+        assert!(self.timed.step(Nanos::NEVER), "something is under way");
+        self.look();
+    }
+
+    /// Takes note of what has just happened.
+    fn look(&mut self) {
+        let now = self.timed.now;
+        self.timed.done.clear();
+        for answer in self.timed.answers.drain(..) {
+            let place = answer.tag.0 as u32;
+            let asked = &mut self.asked[place as usize];
+            asked.pieces -= 1;
+            if asked.pieces == 0 {
+                let over = now.plus(self.request);
+                self.latencies.of(asked.op).record(over.since(asked.came), 1);
+                self.parts.at(asked.part).add(asked.op, over.since(asked.came));
+                self.arrivals.ended(over);
+                self.answered_at = over;
+                self.free.push(place);
+            }
+        }
+        for (at, event) in self.timed.noted.drain(..) {
+            if matches!(event, Event::LogThrottles | Event::LogFull) {
+                self.throttled_since = self.throttled_since.or(Some(at));
+                self.filled.times_full += u64::from(event == Event::LogFull);
+            } else if event == Event::LogHasRoom {
+                let since = self.throttled_since.take().unwrap_or(at);
+                self.filled.throttled_ns += at.since(since).0;
+            }
+        }
+        let dirty = self.timed.engine.dirty_bytes();
+        let (then, was_dirty) = self.looked;
+        if was_dirty {
+            self.filled.dirty_ns += now.since(then).0;
+        }
+        self.looked = (now, dirty > 0);
+        self.filled.dirty_max = self.filled.dirty_max.max(dirty);
+        if let Some(part) = self.parts.last() {
+            part.dirty_max = part.dirty_max.max(dirty);
+        }
+    }
+}
+
+/// Bytes of a write log of this configuration.
+pub(super) fn log_bytes(config: &Config) -> u64 {
+    config
+        .write_log
+        .map_or(0, |log| u64::from(log.segment_pages) * u64::from(log.segments_max) * PAGE)
+}
