@@ -83,6 +83,22 @@ proptest! {
     }
 }
 
+/// What a kernel and a file system ask is not what a generator makes up.
+#[test]
+fn recorded_traces_survive_every_written_format() {
+    for name in ["pgbench", "build"] {
+        let path = format!("{}/../../traces/{name}.fbt", env!("CARGO_MANIFEST_DIR"));
+        let reader = Reader::open(path.as_ref(), &Options::default()).unwrap();
+        let all: Vec<Record> = reader.collect::<Result<_, _>>().unwrap();
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        assert!(bytes < 2 << 20 && all.len() > 10_000, "{name}: {bytes} bytes, {}", all.len());
+        for format in WRITTEN {
+            let expect: Vec<_> = all.iter().map(|record| kept(format, record)).collect();
+            assert!(through(format, &all) == expect, "{name} as {format}");
+        }
+    }
+}
+
 fn line(n: u64) -> Record {
     let op = if n.is_multiple_of(3) { Op::Write } else { Op::Read };
     let offset = n * n * 7919 % (1 << 20) * 512;

@@ -1,0 +1,77 @@
+//! What is told of the traces that the project keeps (`traces/`): a real kernel and file system made them.
+
+use forebay_core::config::GridOffset;
+use forebay_trace::Error;
+use forebay_trace::characterise::characterise;
+use forebay_trace::formats::{Options, Reader};
+use forebay_trace::info::info;
+use forebay_trace::mrc::{Curve, Sample, Settings, curves};
+use forebay_trace::record::Record;
+
+/// A record, or why there is none.
+type Next = Result<Record, Error>;
+
+fn recorded(name: &str) -> impl Iterator<Item = Next> + use<> {
+    let path = format!("{}/../../traces/{name}.fbt", env!("CARGO_MANIFEST_DIR"));
+    Reader::open(path.as_ref(), &Options::default()).expect("the repository has it")
+}
+
+/// In lines that can be read in a difference.
+fn told(name: &str) -> String {
+    let is = info(recorded(name), true).expect("it is whole");
+    let (sum, grid) = (is.summary, is.devices[0].alignment.grid_offset);
+    let (reads, writes) = (sum.reads, sum.writes);
+    let mut lines = vec![
+        format!(
+            "{reads} reads of {} bytes, {writes} writes of {}",
+            sum.read_bytes, sum.written_bytes
+        ),
+        format!("up to byte {} in {} ns", sum.span_bytes, sum.duration_ns),
+        format!("{} uses of pages, {} bytes of them distinct", is.reuse.uses, is.reuse.footprint),
+        format!("{:.4} sequential, grid {grid:?}", is.devices[0].sequential),
+    ];
+    for of in &characterise(recorded(name)).expect("it is whole")[0].histograms {
+        let buckets: Vec<u64> = of.buckets.iter().map(|&(_, count)| count).collect();
+        lines.push(format!("{}: {:?} to {:?}, {buckets:?}", of.name, of.min, of.max));
+    }
+    for curve in exact_curves(name, &["lru", "belady"]) {
+        lines.push(format!("{} misses {:.4?}", curve.policy, miss_ratios(&curve)));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// In blocks of 8 KiB.
+fn exact_curves(name: &str, policies: &[&str]) -> Vec<Curve> {
+    let settings = Settings {
+        policies: policies.iter().map(|name| name.parse().expect("a policy")).collect(),
+        block_sizes: vec![8 << 10],
+        cache_sizes: [8, 32, 128, 512].map(|mib: u64| mib << 20).to_vec(),
+        sample: Sample::Exact,
+        grid_offset: GridOffset::Fixed(0),
+    };
+    curves(|| Ok(recorded(name)), &settings).expect("it is whole")
+}
+
+fn miss_ratios(curve: &Curve) -> Vec<f64> {
+    curve.points.iter().map(|point| point.miss_ratio).collect()
+}
+
+#[test]
+fn figures_of_the_recorded_traces_are_what_they_were() {
+    assert_eq!(told("pgbench"), include_str!("recorded/pgbench.txt"));
+    assert_eq!(told("build"), include_str!("recorded/build.txt"));
+}
+
+#[test]
+fn the_default_policy_is_between_the_optimum_and_a_little_above_lru() {
+    for name in ["pgbench", "build"] {
+        let [lru, auto, belady] = &exact_curves(name, &["lru", "auto", "belady"])[..] else {
+            panic!("a curve for each")
+        };
+        for ((lru, auto), belady) in
+            miss_ratios(lru).into_iter().zip(miss_ratios(auto)).zip(miss_ratios(belady))
+        {
+            assert!(belady <= auto && auto <= lru + 0.03, "{name}: {belady}, {auto}, {lru}");
+        }
+    }
+}
