@@ -53,7 +53,7 @@ pub struct CacheUse {
     pub reads: u64,
     /// Of those, answered from RAM or flash wholly.
     pub read_hits: u64,
-    /// Reads and writes that primary storage had to do.
+    /// Reads and writes that primary storage had to do, destaging what was written included.
     pub backend_ios: u64,
 }
 

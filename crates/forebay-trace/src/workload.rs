@@ -1,4 +1,4 @@
-//! A made-up workload that needs no trace: the same settings give the same requests.
+//! A made-up workload, for tests and benchmarks: the same settings give the same requests.
 //!
 //! The disk is divided into a hot area (1/16 of it), a loop area (1/8), and the rest, which is cold:
 //!

@@ -165,16 +165,23 @@ fn replay_through_a_cache_hits_on_what_was_written() {
 #[test]
 fn the_demonstration_shows_three_runs_and_cleans_up() {
     let folder = Folder::new();
+    let figures = Folder::new();
+    let json = figures.text("", "demo.json");
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
-        .args(["demo", "--requests", "300"])
+        .args(["demo", "--requests", "300", "--json", &json])
         .env("TMPDIR", folder.path(""))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    for run in ["without cache", "cold cache", "warm cache", "What to try next"] {
-        assert!(text.contains(run), "{text}");
+    for words in ["pgbench", "without cache", "cold cache", "warm cache", "What to try next"] {
+        assert!(text.contains(words), "{text}");
     }
+    let results: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let [unhelped, _, warm] = [0, 1, 2].map(|run| &results["runs"][run]);
+    assert_eq!(unhelped["cache"]["read_hits"], 0);
+    assert_eq!(warm["cache"]["read_hits"], warm["cache"]["reads"], "they were read before");
+    assert!(warm["cache"]["reads"].as_u64() > Some(100), "{warm}");
     assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0, "cleaned up");
 }
 

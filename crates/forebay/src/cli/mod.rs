@@ -209,19 +209,19 @@ pub struct EventsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Makes a disk image behind a modelled SAN (five 15,000 rpm disks in RAID 5) in a temporary folder and
-replays the same I/O on it through NBD three times. Needs about 1 GiB of RAM; cleans up.
+replays the same I/O on it through NBD three times: a stretch of the trace of a PostgreSQL server that
+Forebay carries, or of a trace that you give. Needs about 1 GiB of RAM; cleans up.
 
 Examples:
   forebay demo
   forebay demo --trace vm.vscsi")]
 pub struct DemoArgs {
-    /// Replay this trace, scaled in time to fit, instead of the built-in workload
+    /// Replay a stretch of this trace, scaled in time, instead of PostgreSQL's
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Length of the built-in workload, in requests
-    #[arg(long, value_name = "N", default_value_t = 12_000, conflicts_with = "trace",
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub requests: u64,
+    /// Requests to replay, 250 a second [default: 6250]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub requests: Option<u64>,
     /// Also write the figures to FILE as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -4,12 +4,13 @@
 //!   replay ──NBD, unix socket──► shard thread ──► model:san (five 15,000 rpm disks, RAID 5) ──► sparse file
 //! ```
 //! Everything is real but the time that primary storage takes, which the model decides. Two daemons are
-//! made, one after the other: one without cache, one with RAM over flash that sees the I/O twice.
+//! made, one after the other: one without cache, one with RAM over flash and a write log that sees the I/O twice.
 //!
-//! Requests are issued by the clock, whether or not earlier ones have ended, as a guest's would be: the
-//! built-in workload ([`forebay_trace::workload`]) at a rate that the modelled SAN can just bear, a given
-//! trace scaled in time so that it fits and the SAN can bear it.
+//! Requests are issued by the clock, whether or not earlier ones have ended, as a guest's would be: a stretch of
+//! a trace, scaled in time so that the SAN can bear it. Unless one is given it is that of a PostgreSQL server, which
+//! the binary carries.
 
+use std::io::Cursor;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -20,7 +21,6 @@ use forebay_trace::formats::{Options, Reader};
 use forebay_trace::record::{Op, Record, Summary};
 use forebay_trace::replay::{self, Pace};
 use forebay_trace::results::{Results, Run};
-use forebay_trace::workload::{self, Workload};
 
 use super::served::Served;
 use super::table::{Table, count, percent, time};
@@ -30,19 +30,19 @@ use crate::cli::DemoArgs;
 use crate::config::values::{Bypass, Flash, Mode, Name, Reactor as ReactorChoice, Size};
 use crate::config::{DaemonSpec, DiskOptions};
 
-/// Size of the disk for the built-in workload: its hot area is 64 MiB, its loop 128 MiB.
-const DISK_BYTES: u64 = 1 << 30;
+/// PostgreSQL under pgbench, as `traces/record` recorded it.
+const RECORDED: &[u8] = include_bytes!("../../../../traces/pgbench.fbt");
+const RECORDED_NAME: &str = "traces/pgbench.fbt, PostgreSQL under pgbench";
 const RAM_BYTES: u64 = 256 << 20;
 const FLASH_BYTES: u64 = 512 << 20;
-/// How many requests per second the built-in workload asks for: about nine tenths of what the SAN can do.
-const REQUESTS_PER_SECOND: u64 = 600;
-/// Requests outstanding where a given trace has no times.
+/// Of the flash.
+const WRITE_LOG_BYTES: u64 = 128 << 20;
+/// Requests outstanding where a trace has no times.
 const QUEUE_DEPTH: u32 = 8;
-/// A given trace takes this long, and asks for no more than the SAN can bear.
-const TRACE_TIME: Duration = Duration::from_secs(25);
-const TRACE_REQUESTS_PER_SECOND: u64 = 250;
-/// No replay takes longer than this.
-const REPLAY_TIME_MAX: Duration = Duration::from_secs(38);
+/// The SAN can bear so many of most traces.
+const REQUESTS_PER_SECOND: u64 = 250;
+/// Requests of a replay, unless it is told: 25 s.
+const REQUESTS: u64 = 25 * REQUESTS_PER_SECOND;
 
 /// The I/O to replay, and how it is described.
 struct Work {
@@ -50,6 +50,8 @@ struct Work {
     records: Vec<Record>,
     summary: Summary,
     pace: Pace,
+    /// No replay takes longer than this.
+    time_max: Duration,
     disk_bytes: u64,
     description: String,
 }
@@ -58,10 +60,15 @@ struct Work {
 pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     let file = args.json.as_deref().map(super::create).transpose()?;
     let page = page_file(&args.page)?;
-    let work = match &args.trace {
-        Some(path) => from_trace(path)?,
-        None => built_in(args.requests)?,
+    let (trace, reader) = match &args.trace {
+        Some(path) => (path.display().to_string(), Reader::open(path, &Options::default())?),
+        None => {
+            let name = RECORDED_NAME.to_owned();
+            let reader = Reader::new(Cursor::new(RECORDED), &name, &Options::default())?;
+            (name, reader)
+        }
     };
+    let work = work(trace, reader, args.requests.unwrap_or(REQUESTS))?;
     let folder = tempfile::Builder::new()
         .prefix("forebay-demo-")
         .tempdir()
@@ -75,10 +82,12 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     println!("Forebay's demonstration: {}", work.description);
     println!(
         "Primary storage is a modelled SAN (five 15,000 rpm disks, RAID 5), the disk has {};\n\
-         the cache is {} of RAM over {} of flash (here a file), in blocks of 8 KiB.\n",
+         the cache is {} of RAM over {} of flash (here a file), in blocks of 8 KiB; writes go to a log of {}\n\
+         on the flash first.\n",
         rounded(work.disk_bytes),
         rounded(RAM_BYTES),
-        rounded(FLASH_BYTES)
+        rounded(FLASH_BYTES),
+        rounded(WRITE_LOG_BYTES)
     );
     let image = folder.path().join("disk.raw");
     let mut runs = Vec::new();
@@ -86,77 +95,55 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     let served = Served::start(spec(folder.path(), "pass-through")?, folder.path())?;
     runs.push(replay(&served, "without cache", &work)?);
     served.stop()?;
-    let served = Served::start(spec(folder.path(), "write-through")?, folder.path())?;
+    let served = Served::start(spec(folder.path(), "write-back")?, folder.path())?;
     runs.push(replay(&served, "cold cache", &work)?);
     runs.push(replay(&served, "warm cache", &work)?);
     served.stop()?;
-    print!("{}", report(&runs));
+    print!("{}", report(&runs, work.time_max));
     let results = Results::new(runs);
     write_json(file, &results)?;
     write_page(page, || forebay_trace::report::comparison(&results.runs))?;
     results.runs.iter().try_for_each(check)
 }
 
-/// The built-in workload.
-fn built_in(requests: u64) -> Result<Work> {
-    let settings = workload::Settings {
-        disk_bytes: DISK_BYTES,
-        requests,
-        interval_ns_mean: 1_000_000_000 / REQUESTS_PER_SECOND,
-        seed: 1,
-    };
-    let records: Vec<Record> = Workload::new(settings).collect();
-    let summary = Summary::of(records.iter().copied().map(Ok))?;
-    let description = format!(
-        "{} requests of a made-up workload, {REQUESTS_PER_SECOND} per second\n\
-         (60 % a hot set, 20 % a loop, 8 % a scan, 12 % random; {} of all are writes).",
-        count(requests),
-        percent(summary.writes, requests)
-    );
-    let pace = Pace::Clock { speed: 1.0 };
-    let trace = "the built-in workload".to_owned();
-    Ok(Work { trace, records, summary, pace, disk_bytes: DISK_BYTES, description })
-}
-
-/// As much of a trace as the SAN can bear in the time, scaled to take just that.
-fn from_trace(path: &Path) -> Result<Work> {
-    let all: Vec<Record> =
-        Reader::open(path, &Options::default())?.collect::<Result<_, forebay_trace::Error>>()?;
-    ensure!(!all.is_empty(), "the trace {} has no reads or writes", path.display());
-    let fits = (TRACE_TIME.as_secs() * TRACE_REQUESTS_PER_SECOND) as usize;
-    let first = typical_stretch(&all, fits);
+/// A stretch of a trace, scaled so that the SAN can bear it.
+fn work(trace: String, reader: Reader, requests: u64) -> Result<Work> {
+    let all: Vec<Record> = reader.collect::<Result<_, forebay_trace::Error>>()?;
+    ensure!(!all.is_empty(), "the trace {trace} has no reads or writes");
+    let requests = requests as usize;
+    let first = typical_stretch(&all, requests);
     let start_ns = all[first].time_ns;
     let rebased =
         |record: &Record| Record { time_ns: record.time_ns.saturating_sub(start_ns), ..*record };
-    let records: Vec<Record> = all[first..].iter().take(fits).map(rebased).collect();
+    let records: Vec<Record> = all[first..].iter().take(requests).map(rebased).collect();
     let summary = Summary::of(records.iter().copied().map(Ok))?;
-    let speed = summary.duration_ns as f64 / TRACE_TIME.as_nanos() as f64;
+    let time = Duration::from_secs_f64(records.len() as f64 / REQUESTS_PER_SECOND as f64);
     let (pace, how) = match summary.duration_ns {
         0 => (
             Pace::Closed { queue_depth: QUEUE_DEPTH },
             "it has no times: as fast as possible".to_owned(),
         ),
-        _ => {
-            let times = if speed >= 1.0 { speed } else { 1.0 / speed };
-            let word = if speed >= 1.0 { "faster" } else { "slower" };
-            let seconds = TRACE_TIME.as_secs();
-            (
-                Pace::Clock { speed },
-                format!("{times:.1} times {word} than recorded, to fit into {seconds}s"),
-            )
+        duration_ns => {
+            let speed = duration_ns as f64 / time.as_nanos() as f64;
+            let (times, word) = match speed >= 1.0 {
+                true => (speed, "faster"),
+                false => (1.0 / speed, "slower"),
+            };
+            let how =
+                format!("{times:.1} times {word} than recorded: {REQUESTS_PER_SECOND} a second");
+            (Pace::Clock { speed }, how)
         }
     };
     let description = format!(
-        "requests {} to {} of the {} in {}\n({} of them reads), {how}.",
+        "requests {} to {} of the {} in\n{trace} ({} of them reads),\n{how}.",
         count(first as u64 + 1),
         count((first + records.len()) as u64),
         count(all.len() as u64),
-        path.display(),
         percent(summary.reads, records.len() as u64)
     );
     let disk_bytes = summary.span_bytes.next_multiple_of(1 << 20);
-    let trace = path.display().to_string();
-    Ok(Work { trace, records, summary, pace, disk_bytes, description })
+    let time_max = time * 3 / 2 + Duration::from_millis(500);
+    Ok(Work { trace, records, summary, pace, time_max, disk_bytes, description })
 }
 
 /// Where the stretch of `len` records begins whose share of reads is nearest to that of the whole trace.
@@ -182,7 +169,7 @@ fn make_image(path: &Path, bytes: u64) -> Result<()> {
 fn replay(served: &Served, name: &'static str, work: &Work) -> Result<Run> {
     let settings = replay::Settings {
         pace: work.pace,
-        duration_ns: Some(REPLAY_TIME_MAX.as_nanos() as u64),
+        duration_ns: Some(work.time_max.as_nanos() as u64),
         overwrite: true,
         ..replay::Settings::default()
     };
@@ -210,7 +197,8 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
         mode: Some(mode),
         ram: mode.0.caches().then_some(Size(RAM_BYTES)),
         flash: mode.0.caches().then_some(flash),
-        // The workload comes back to what it reads in order, and there is room for it.
+        write_log: mode.0.caches().then_some(Size(WRITE_LOG_BYTES)),
+        // What is read in order is read again, and there is room for it.
         bypass_sequential: Some(Bypass(None)),
         ..DiskOptions::default()
     };
@@ -228,7 +216,7 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
 }
 
 /// The table, and what to try next.
-fn report(runs: &[Run]) -> String {
+fn report(runs: &[Run], time_max: Duration) -> String {
     let mut table = Table::new(&[
         "",
         "read mean",
@@ -268,7 +256,7 @@ fn report(runs: &[Run]) -> String {
     let mut text = format!("\n{}\n", table.text(0));
     text += "Each run is the same I/O at the same times; IOPS differ only where primary storage fell behind.\n\n";
     if runs.iter().any(|run| run.outcome.is_cut_short()) {
-        let seconds = REPLAY_TIME_MAX.as_secs();
+        let seconds = time_max.as_secs();
         text +=
             &format!("A replay was ended after {seconds}s; its figures are of fewer requests.\n\n");
     }

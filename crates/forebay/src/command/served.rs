@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use forebay_backends::Uri;
+use forebay_core::stats::Counters;
 use forebay_trace::record::Record;
 use forebay_trace::results::{CacheUse, Run};
 
@@ -58,7 +59,8 @@ impl Served {
         Ok(Served { disk, uri, stop, thread })
     }
 
-    /// A replay, with what the cache did for it.
+    /// A replay, with what the cache did for it. In the end everything is on primary storage, so that the next replay
+    /// has it for itself.
     pub fn measure(
         &self,
         job: &Job<'_>,
@@ -66,13 +68,14 @@ impl Served {
     ) -> Result<Run> {
         let before = self.stats()?.engine.counters;
         let run = job.run(records)?;
+        self.destage()?;
         let after = self.stats()?.engine.counters;
-        let hits = after.read_hits_ram + after.read_hits_flash;
-        let ios = after.backend_reads + after.backend_writes;
+        let hits = |of: &Counters| of.read_hits_ram + of.read_hits_flash;
+        let ios = |of: &Counters| of.backend_reads + of.backend_writes + of.destage_writes;
         let cache = CacheUse {
             reads: after.reads - before.reads,
-            read_hits: hits - before.read_hits_ram - before.read_hits_flash,
-            backend_ios: ios - before.backend_reads - before.backend_writes,
+            read_hits: hits(&after) - hits(&before),
+            backend_ios: ios(&after) - ios(&before),
         };
         Ok(Run { cache: Some(cache), ..run })
     }
@@ -82,8 +85,8 @@ impl Served {
         client::block_on(async { Ok(self.disk.drop_cache().await.map(drop)?) })
     }
 
-    /// Carries everything to primary storage, so that the next replay has it for itself.
-    pub fn destage(&self) -> Result<()> {
+    /// Carries everything to primary storage.
+    fn destage(&self) -> Result<()> {
         client::block_on(async { Ok(self.disk.flush().await.map(drop)?) })
     }
 

@@ -41,7 +41,6 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
         for name in ["cold cache", "warm cache"] {
             let job = Job { name, target: &served.uri, settings, ..job };
             runs.push(served.measure(&job, records())?);
-            served.destage()?;
         }
         served.stop()?;
     }
