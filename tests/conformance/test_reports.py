@@ -11,6 +11,8 @@ from traces import write_msr
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 # Of the first two lines of a chart.
 BLUE, RED = (0, 114, 178), (213, 94, 0)
+# Of the sixth.
+LIGHT_BLUE = (86, 180, 233)
 
 
 class Page(html.parser.HTMLParser):
@@ -162,6 +164,20 @@ def a_trace_is_shown_with_its_histograms_and_curves(bed):
         for part in parts:
             assert part in page.text, part
         assert colours.get(BLUE, 0) > 200, command
+
+
+@test(forebay_only=True)
+def an_advice_is_shown_with_its_curves_and_the_advised_cache(bed):
+    trace, path = write_msr(bed, "t.msr", 5000), bed.path("advice.html")
+    told = json.loads(forebay(bed, "advise", trace, "--ram", "64MiB", "--backend-latency", "5ms", "--html", path, "--json"))
+    page, colours = rendered(bed, path)
+    assert page.charts == 2 and colours.get(BLUE, 0) > 200 and colours.get(LIGHT_BLUE, 0) > 50, "lines, and rings"
+    sentence = told["disks"][0]["sentence"]
+    for part in ("Advice for t.msr", sentence[1:40], "--policy auto", "64 KiB blocks", "advised", "a hit in RAM", "5.00 ms"):
+        assert part in page.text, part
+    forebay(bed, "advise", trace, trace, "--ram", "64MiB", "--html", path)
+    page, _ = rendered(bed, path)
+    assert page.charts == 4 and "2 disks share what there is" in page.text
 
 
 @test(forebay_only=True)

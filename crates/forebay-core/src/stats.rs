@@ -49,6 +49,42 @@ impl Latency {
         self.histogram.len()
     }
 
+    /// Their arithmetic mean, in nanoseconds; `None`: there are none.
+    pub fn mean_ns(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.sum_ns as f64 / self.count() as f64)
+    }
+
+    /// What was counted since it was as `earlier`; `None`: it never was so. The longest is that of its bucket.
+    pub fn since(&self, earlier: &Latency) -> Option<Latency> {
+        let mut since = self.clone();
+        since.histogram.subtract(&earlier.histogram).ok()?;
+        since.sum_ns = self.sum_ns.checked_sub(earlier.sum_ns)?;
+        since.max_ns = since.histogram.max().min(self.max_ns);
+        Some(since)
+    }
+
+    /// What it counted, to be kept.
+    pub fn buckets(&self) -> LatencyBuckets {
+        let filled = self.histogram.iter_recorded();
+        LatencyBuckets {
+            sum_ns: u64::try_from(self.sum_ns).unwrap_or(u64::MAX),
+            buckets: filled.map(|at| (at.value_iterated_to(), at.count_at_value())).collect(),
+        }
+    }
+
+    /// What was kept of one; `None`: it was never kept so.
+    pub fn of_buckets(kept: &LatencyBuckets) -> Option<Latency> {
+        let mut found = Latency::default();
+        let mut counted = 0u64;
+        for &(value, count) in &kept.buckets {
+            counted = counted.checked_add(count)?;
+            found.histogram.record_n(value, count).ok()?;
+        }
+        found.sum_ns = kept.sum_ns.into();
+        found.max_ns = found.histogram.max();
+        Some(found)
+    }
+
     /// The usual figures of it.
     pub fn summary(&self) -> LatencySummary {
         let count = self.count();
@@ -73,6 +109,15 @@ impl Latency {
     pub fn memory_bytes(&self) -> usize {
         self.histogram.distinct_values() * size_of::<u64>()
     }
+}
+
+/// What a [`Latency`] counted, to be kept in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyBuckets {
+    /// All of them together, in nanoseconds.
+    pub sum_ns: u64,
+    /// At most so many nanoseconds, how many.
+    pub buckets: Vec<(u64, u64)>,
 }
 
 /// Figures of a latency histogram, in nanoseconds; all 0 when nothing was counted.
@@ -494,6 +539,26 @@ mod tests {
         assert_eq!(summary.mean_ns, 500_500);
         assert!((495_000..=505_000).contains(&summary.p50_ns), "{summary:?}");
         assert!((985_000..=1_000_000).contains(&summary.p99_ns), "{summary:?}");
+    }
+
+    #[test]
+    fn what_came_since_is_told_and_can_be_kept() {
+        let mut latency = Latency::default();
+        latency.record(Nanos(5_000_000), 7);
+        let before = latency.clone();
+        for i in 1..=1000u64 {
+            latency.record(Nanos(i * 1000), 1);
+        }
+        let since = latency.since(&before).unwrap();
+        assert_eq!((since.count(), since.mean_ns()), (1000, Some(500_500.0)));
+        assert!(since.summary().max_ns < 1_010_000, "{:?}", since.summary());
+        assert!(before.since(&latency).is_none(), "it went backwards");
+        let again = Latency::of_buckets(&since.buckets()).unwrap();
+        assert_eq!((again.count(), again.mean_ns()), (1000, Some(500_500.0)));
+        assert_eq!(again.summary().p99_ns, since.summary().p99_ns);
+        let wrong = |buckets| Latency::of_buckets(&LatencyBuckets { sum_ns: 1, buckets });
+        assert!(wrong(vec![(LATENCY_NS_MAX * 8, 1)]).is_none());
+        assert!(wrong(vec![(1, u64::MAX), (2, 1)]).is_none());
     }
 
     #[test]

@@ -1,5 +1,13 @@
 //! Dates as people read them.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Milliseconds since 1970, now.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    since.as_millis() as u64
+}
+
 /// Milliseconds since 1970 as `2026-01-31T12:34:56.789Z`.
 pub(crate) fn utc(time_ms: u64) -> String {
     let (seconds, millis) = (time_ms / 1000, time_ms % 1000);

@@ -7,7 +7,7 @@ use crate::config::{DestageOrder, FlushSemantics, Mode};
 use crate::destage::epochs::WithoutOrder;
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
-use crate::stats::{LogStatistics, Statistics, TierStatistics, VfrcStatistics};
+use crate::stats::{Latency, LogStatistics, Statistics, TierStatistics, VfrcStatistics};
 use crate::status::IoStatus;
 
 /// A rate that was measured longer ago is not shown as one.
@@ -52,6 +52,11 @@ impl Engine {
             counters: self.counters,
             latency: self.latencies.summary(),
         }
+    }
+
+    /// Reads by slowest source: RAM, flash, primary storage.
+    pub fn read_latencies(&self) -> &[Latency; 3] {
+        &self.latencies.read
     }
 
     /// True when dirty data of the log cannot be read any more.

@@ -67,12 +67,14 @@ pub struct Plan {
     pub hit_ratio: f64,
     /// 4 KiB pieces read that hit.
     pub piece_hit_ratio: f64,
-    /// Where the hit ratio is expected.
+    /// Where the hit ratio is expected: from a cache that is empty at the beginning to one that is warm.
     pub hit_ratio_range: [f64; 2],
     /// Of reads.
     pub read: Latency,
     /// Where the mean of reads is expected, in nanoseconds.
     pub read_mean_range_ns: [f64; 2],
+    /// Where their p99 is expected.
+    pub read_p99_range_ns: [f64; 2],
     /// Bytes of RAM for metadata.
     pub metadata_bytes: u64,
 }
@@ -85,8 +87,21 @@ impl Plan {
         vec![(self.ram_hit_ratio, ram), (on_flash, flash), (1.0 - self.hit_ratio, backend)]
     }
 
+    /// Expects hit ratios down to `low` and up to `high`, and what reads take then.
+    pub(super) fn expect(&mut self, [low, high]: [f64; 2], latencies: &Latencies) {
+        let range = [low.clamp(0.0, 1.0), high.clamp(0.0, 1.0)];
+        let at = |hits: f64| {
+            let in_ram = if self.flash > 0 { self.ram_hit_ratio.min(hits) } else { hits };
+            latencies.reads(in_ram, hits - in_ram)
+        };
+        let [slow, fast] = range.map(at);
+        self.hit_ratio_range = range;
+        self.read_mean_range_ns = [fast.mean_ns, slow.mean_ns];
+        self.read_p99_range_ns = [fast.p99_ns, slow.p99_ns];
+    }
+
     /// The larger of the tiers, and what it is made of.
-    pub(super) fn larger(&self) -> (u64, &'static str) {
+    pub(crate) fn larger(&self) -> (u64, &'static str) {
         if self.flash > 0 { (self.flash, "flash") } else { (self.ram, "RAM") }
     }
 }
@@ -171,6 +186,37 @@ pub(super) fn alternatives(disk: &Disk, plan: &Plan) -> Vec<Plan> {
     found
 }
 
+/// What caches of one block size would do, by their larger tier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BySize<'a> {
+    /// Its name.
+    pub policy: &'a str,
+    /// Bytes of a block.
+    pub block_size: u64,
+    /// Bytes of the larger tier, reads that hit, and their mean in nanoseconds.
+    pub points: Vec<(u64, f64, f64)>,
+}
+
+/// For all block sizes, with the policy and the tiers of `plan`; without one the default policy, and flash.
+pub fn by_size<'a>(disk: &'a Disk, plan: Option<&Plan>) -> Vec<BySize<'a>> {
+    let default = POLICIES[0].to_string();
+    let policy = plan.map_or(&default, |plan| &plan.policy);
+    let of_curve = |curve: &'a Curve| {
+        let point = |point: &crate::mrc::Point| {
+            let size = point.cache_size;
+            let (ram, flash) = match plan {
+                Some(plan) if plan.flash == 0 => (size, 0),
+                Some(plan) => (plan.ram.min(size), size),
+                None => (0, size),
+            };
+            (size, hit_ratios(curve, ram, flash).1, mean_ns(disk, curve, ram, flash))
+        };
+        let points = curve.points.iter().map(point).collect();
+        BySize { policy: &curve.policy, block_size: curve.block_size, points }
+    };
+    disk.curves.iter().filter(|curve| curve.policy == *policy).map(of_curve).collect()
+}
+
 /// All caches that may be; the first policy and the smallest blocks first.
 fn candidates(disk: &Disk, ram: u64, flash: u64) -> Vec<Candidate<'_>> {
     let mut found = Vec::new();
@@ -222,10 +268,7 @@ fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
     let (in_ram, all) = hit_ratios(curve, ram, flash);
     let point = curve.points.iter().find(|point| point.cache_size == ram.max(flash));
     let error = error(curve, all);
-    let range = [(all - error).max(0.0), (all + error).min(1.0)];
-    let mean_at =
-        |hits: f64| disk.latencies.reads(in_ram.min(hits), (hits - in_ram).max(0.0)).mean_ns;
-    Plan {
+    let mut plan = Plan {
         ram,
         flash,
         block_size: curve.block_size,
@@ -234,11 +277,21 @@ fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
         ram_hit_ratio: in_ram,
         hit_ratio: all,
         piece_hit_ratio: point.map_or(0.0, |point| point.read_hit_ratio),
-        hit_ratio_range: range,
+        hit_ratio_range: [all; 2],
         read: disk.latencies.reads(in_ram, all - in_ram),
-        read_mean_range_ns: [mean_at(range[1]), mean_at(range[0])],
+        read_mean_range_ns: [0.0; 2],
+        read_p99_range_ns: [0.0; 2],
         metadata_bytes: metadata(disk, curve, ram, flash),
-    }
+    };
+    plan.expect([all - error, all + warmth(curve, ram.max(flash)) + error], &disk.latencies);
+    plan
+}
+
+/// What a cache of `size` may hit besides when it is warm at the beginning: at most what missed for being the first use of
+/// its block, of the blocks that it can have kept.
+pub(super) fn warmth(curve: &Curve, size: u64) -> f64 {
+    let first_uses = 1.0 - curve.points.iter().map(hit_ratio).fold(0.0, f64::max);
+    first_uses * (size as f64 / curve.footprint.max(1) as f64).min(1.0)
 }
 
 /// How far off a hit ratio may be. Of a sample: twice the standard deviation with as many blocks as were looked at.

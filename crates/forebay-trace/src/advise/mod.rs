@@ -16,7 +16,9 @@
 
 mod choose;
 mod divide;
+mod history;
 mod model;
+mod prediction;
 mod words;
 mod writes;
 
@@ -24,12 +26,15 @@ use forebay_core::config::GridOffset;
 use forebay_core::policy::PolicyKind;
 use serde::Serialize;
 
-pub use choose::{Plan, Verdict};
+pub use choose::{BySize, Plan, Verdict, by_size};
 pub use divide::{Choice, Claim, divide};
+pub use history::{Beside, beside, compared_size};
 pub use model::{Latencies, Latency};
+pub use prediction::{Configuration, Judgement, Outcome, Prediction, Reads};
 pub use writes::Writes;
 
-use crate::assumed::{BACKEND_NS, FLASH_NS, FLASH_WRITE_NS, LATENCIES_MIN, RAM_NS};
+pub use crate::assumed::LATENCIES_MIN;
+use crate::assumed::{BACKEND_NS, FLASH_NS, FLASH_WRITE_NS, RAM_NS};
 use crate::error::Error;
 use crate::info::{self, Info};
 use crate::mrc::{self, Curve, Sample, sizes};
@@ -54,16 +59,37 @@ pub struct Settings {
     pub ram: u64,
     /// Bytes of flash.
     pub flash: u64,
-    /// Nanoseconds of a hit in RAM; here and below, none: what is measured, or the trace's own.
-    pub ram_ns: Option<u64>,
+    /// Latencies that are told.
+    pub known: Known,
+}
+
+/// Latencies that are told; of the others: the trace's own, or what is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Known {
+    /// Of a hit in RAM.
+    pub ram: Option<Latency>,
     /// Of a hit on flash.
-    pub flash_ns: Option<u64>,
+    pub flash: Option<Latency>,
     /// Of a durable write to flash.
-    pub flash_write_ns: Option<u64>,
+    pub flash_write: Option<Latency>,
     /// Of a read of primary storage.
-    pub backend_ns: Option<u64>,
+    pub backend: Option<Latency>,
     /// Of a write to primary storage.
-    pub backend_write_ns: Option<u64>,
+    pub backend_write: Option<Latency>,
+}
+
+impl Known {
+    /// These, and where there is none those of `other`.
+    #[must_use]
+    pub fn or(self, other: Known) -> Known {
+        Known {
+            ram: self.ram.or(other.ram),
+            flash: self.flash.or(other.flash),
+            flash_write: self.flash_write.or(other.flash_write),
+            backend: self.backend.or(other.backend),
+            backend_write: self.backend_write.or(other.backend_write),
+        }
+    }
 }
 
 /// What an advice for a disk is made of.
@@ -112,6 +138,19 @@ pub struct Advice {
     pub latencies: Latencies,
 }
 
+impl Advice {
+    /// The advised cache and the others, in an order for tables; true at the advised one.
+    pub fn by_size(&self) -> Vec<(&Plan, bool)> {
+        let Some(plan) = &self.plan else { return Vec::new() };
+        let others = self.alternatives.iter().map(|of| (of, false));
+        let mut all: Vec<_> = others.chain([(plan, true)]).collect();
+        all.sort_by_key(|(of, _)| {
+            (of.block_size != plan.block_size, of.flash, of.ram, of.block_size)
+        });
+        all
+    }
+}
+
 /// Studies a disk. `open` reads its trace from the beginning, several times.
 ///
 /// # Errors
@@ -127,7 +166,7 @@ where
     let mut own = OwnLatencies::default();
     let looked_at = open()?.inspect(|record| own.add(record));
     let info = info::info(looked_at, false)?;
-    let latencies = own.latencies(settings);
+    let latencies = own.latencies(&settings.known);
     let sample = match info.reuse.uses {
         0..=EXACT_USES_MAX => Sample::Exact,
         _ => Sample::Auto,
@@ -316,16 +355,14 @@ impl OwnLatencies {
         all.saturating_record(latency);
     }
 
-    fn latencies(&self, settings: &Settings) -> Latencies {
-        let given = |ns: Option<u64>| ns.map(|ns| Latency::of_mean(ns as f64));
-        let or = |ns: Option<u64>, otherwise| given(ns).unwrap_or(Latency::of_mean(otherwise));
-        let backend = given(settings.backend_ns).or(self.reads.latency());
-        let backend = backend.unwrap_or(Latency::of_mean(BACKEND_NS));
-        let written = given(settings.backend_write_ns).or(self.writes.latency());
+    fn latencies(&self, known: &Known) -> Latencies {
+        let or = |told: Option<Latency>, ns| told.unwrap_or(Latency::of_mean(ns));
+        let backend = or(known.backend.or(self.reads.latency()), BACKEND_NS);
+        let written = known.backend_write.or(self.writes.latency());
         Latencies {
-            ram: or(settings.ram_ns, RAM_NS),
-            flash: or(settings.flash_ns, FLASH_NS),
-            flash_write: or(settings.flash_write_ns, FLASH_WRITE_NS),
+            ram: or(known.ram, RAM_NS),
+            flash: or(known.flash, FLASH_NS),
+            flash_write: or(known.flash_write, FLASH_WRITE_NS),
             backend,
             backend_write: written.unwrap_or(backend),
         }

@@ -9,7 +9,7 @@
 //! size would hit besides from flash. There is no queueing: primary storage answers as fast with the cache as without, so that
 //! what a cache takes off a busy array is gain beyond what is told here.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A tier whose p99 nobody told has this many times its mean.
 const P99_OF_MEAN: f64 = 3.0;
@@ -17,7 +17,7 @@ const P99_OF_MEAN: f64 = 3.0;
 const TAIL: f64 = 0.01;
 
 /// Nanoseconds of a kind of request.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// On average.
     pub mean_ns: f64,
@@ -26,7 +26,7 @@ pub struct Latency {
 }
 
 /// Latencies of all tiers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
     /// A hit in RAM.
     pub ram: Latency,

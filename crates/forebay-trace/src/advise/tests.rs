@@ -1,4 +1,6 @@
-use super::{Advice, BLOCK_SIZES, Disk, POLICIES, Settings, Verdict, Writes, advise, study};
+use super::{
+    Advice, BLOCK_SIZES, Disk, Known, Latency, POLICIES, Settings, Verdict, Writes, advise, study,
+};
 use crate::Error;
 use crate::record::{Op, Record};
 use crate::simulate::{self, SimulatedPolicy, simulate};
@@ -6,15 +8,18 @@ use crate::workload::{self, Workload};
 use forebay_core::config::GridOffset;
 
 const MIB: u64 = 1 << 20;
-const POOL: Settings = Settings {
-    ram: 0,
-    flash: 1 << 40,
-    ram_ns: None,
-    flash_ns: None,
-    flash_write_ns: None,
-    backend_ns: None,
-    backend_write_ns: None,
-};
+const NOTHING: Known =
+    Known { ram: None, flash: None, flash_write: None, backend: None, backend_write: None };
+const POOL: Settings = Settings { ram: 0, flash: 1 << 40, known: NOTHING };
+
+/// Primary storage takes this.
+fn of_backend(ns: f64) -> Settings {
+    Settings { known: Known { backend: Some(Latency::of_mean(ns)), ..NOTHING }, ..POOL }
+}
+
+fn of_backend_write(ns: f64) -> Settings {
+    Settings { known: Known { backend_write: Some(Latency::of_mean(ns)), ..NOTHING }, ..POOL }
+}
 
 /// Requests of 8 KiB at these blocks, one a millisecond.
 fn requests(op: Op, blocks: impl Iterator<Item = u64>) -> Vec<Record> {
@@ -66,7 +71,7 @@ fn a_loop_gets_a_cache_that_holds_it_and_no_more() {
     assert!((8_192_000..=8_192_000 * 2).contains(&plan.flash), "{plan:?}");
     assert!((plan.hit_ratio - 0.95).abs() < 0.001, "{plan:?}");
     assert_eq!(advice.writes, Writes::Few);
-    assert!(advice.sentence.contains("94–96 % of reads hit, 5.00 ms → 3"), "{}", advice.sentence);
+    assert!(advice.sentence.contains("94–100 % of reads hit, 5.00 ms → 3"), "{}", advice.sentence);
     let in_ram = advised(&records, &Settings { ram: 64 * MIB, ..POOL }).plan.unwrap();
     assert_eq!(in_ram.flash, 0, "what fits into RAM needs no flash");
 }
@@ -94,7 +99,7 @@ fn nothing_is_advised_where_nothing_is_gained() {
         assert_eq!(large.verdict, Verdict::Cache, "{}", large.sentence);
     }
     let again = requests(Op::Read, (0..20_000).map(|n| n % 1000));
-    check(&again, &Settings { backend_ns: Some(90_000), ..POOL }, Verdict::NoGain);
+    check(&again, &of_backend(90_000.0), Verdict::NoGain);
 }
 
 #[test]
@@ -108,8 +113,8 @@ fn a_stream_of_writes_gets_a_log_where_primary_storage_keeps_up() {
     check(POOL, Writes::Log { bytes: 64 * MIB }, "write-only");
     check(Settings { flash: MIB, ..POOL }, Writes::NoFlash, "monitor");
     // 1000 writes a second come; 16 at once of 20 ms are 800.
-    check(Settings { backend_write_ns: Some(20_000_000), ..POOL }, Writes::TooMany, "monitor");
-    check(Settings { backend_write_ns: Some(94_000), ..POOL }, Writes::NoGain, "monitor");
+    check(of_backend_write(20_000_000.0), Writes::TooMany, "monitor");
+    check(of_backend_write(94_000.0), Writes::NoGain, "monitor");
     let mut timeless = records;
     timeless.iter_mut().for_each(|record| record.time_ns = 0);
     assert_eq!(advised(&timeless, &POOL).writes, Writes::NoTimes);
@@ -184,5 +189,5 @@ fn a_trace_that_has_latencies_is_believed_unless_told_otherwise() {
     records.iter_mut().for_each(|record| record.latency_ns = Some(2_000_000));
     let of = |settings: &Settings| studied(&records, settings).latencies.backend.mean_ns;
     assert!((of(&POOL) / 2e6 - 1.0).abs() < 0.001);
-    assert_eq!(of(&Settings { backend_ns: Some(7_000_000), ..POOL }), 7e6);
+    assert_eq!(of(&of_backend(7e6)), 7e6);
 }

@@ -2,8 +2,8 @@
 
 use forebay_backends::size::rounded;
 
-use super::{Advice, Plan, Verdict, Writes};
-use crate::report::figures::time;
+use super::{Advice, Beside, Plan, Verdict, Writes};
+use crate::report::figures::{count, time};
 
 pub(super) fn sentence(advice: &Advice) -> String {
     let reads = match (&advice.plan, advice.verdict) {
@@ -22,6 +22,27 @@ pub(super) fn sentence(advice: &Advice) -> String {
         }
     };
     format!("{reads}. {}.", writes(advice))
+}
+
+/// How a recording stands to the whole.
+pub(super) fn beside(of: &Beside) -> String {
+    let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
+    if of.recorded >= of.observed {
+        return format!("all {} requests since the start", count(of.recorded));
+    }
+    let [cold, warm] = of.recorded_hit_ratio.map(percent);
+    let judged = if of.is_alike {
+        "so the recording is like the whole"
+    } else {
+        "so the recording is too short, or of an unusual time: a larger --recorder, or an advice at another time, says more"
+    };
+    format!(
+        "{} of {} requests since the start; LRU with {} would have hit {} of all that was read, {cold} to {warm} of the recording, {judged}",
+        count(of.recorded),
+        count(of.observed),
+        rounded(of.cache_size),
+        percent(of.all_hit_ratio),
+    )
 }
 
 /// A mean, to the precision that figures have.

@@ -149,6 +149,8 @@ pub(super) struct Line {
     pub name: String,
     /// Parts with gaps between them.
     pub parts: Vec<Vec<(f64, f64)>>,
+    /// It is a ring around a point.
+    is_mark: bool,
 }
 
 impl Line {
@@ -165,7 +167,12 @@ impl Line {
                 None => {}
             }
         }
-        Line { name: name.into(), parts }
+        Line { name: name.into(), parts, is_mark: false }
+    }
+
+    /// A ring around a point.
+    pub(super) fn mark(name: impl Into<String>, point: (f64, f64)) -> Line {
+        Line { name: name.into(), parts: vec![vec![point]], is_mark: true }
     }
 
     fn points(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
@@ -193,6 +200,9 @@ pub(super) fn lines(title: &str, x: Axis, y: Axis, lines: &[Line]) -> Markup {
         for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
             for part in &line.parts {
                 match part[..] {
+                    [one] if line.is_mark => {
+                        chart.draw_series([Circle::new(one, 8, colour.stroke_width(3))])?
+                    }
                     [one] => chart.draw_series([Circle::new(one, 2, colour.filled())])?,
                     _ => chart.draw_series(LineSeries::new(
                         part.iter().copied(),

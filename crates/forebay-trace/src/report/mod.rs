@@ -5,6 +5,7 @@
 //! ```
 //! What a page shows is in the JSON of the same command (docs/reports.md).
 
+mod advice;
 mod chart;
 mod comparison;
 pub mod figures;
@@ -16,6 +17,7 @@ mod what_if;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+pub use advice::{Told, advice};
 pub use comparison::{comparison, mismatches, value};
 pub use histograms::histograms;
 pub use info::info;
@@ -53,10 +55,13 @@ fn page(title: &str, lead: &Markup, sections: &Markup) -> String {
 
 /// A table whose first column is text.
 fn table(head: &[&str], rows: &[Vec<String>]) -> Markup {
+    let is_text = |column: usize| {
+        rows.iter().any(|row| row.get(column).is_some_and(|cell| cell.len() > WIDE))
+    };
     html! {
         div.scroll {
             table {
-                thead { tr { @for name in head { th { (name) } } } }
+                thead { tr { @for (column, name) in head.iter().enumerate() { th.text[is_text(column)] { (name) } } } }
                 tbody { @for row in rows { tr { @for cell in row { td.text[cell.len() > WIDE] { (cell) } } } } }
             }
         }

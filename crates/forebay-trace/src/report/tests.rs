@@ -187,3 +187,30 @@ fn a_trace_of_nothing_has_pages_too() {
     check(&histograms("t", &characterise(none()).unwrap()), &["0 requests"]);
     check(&mrc("t", &[]), &["Miss ratios"]);
 }
+
+#[test]
+fn an_advice_has_its_curves_with_the_advised_cache_on_them() {
+    use crate::advise::{self, Known};
+    let settings = advise::Settings { ram: 0, flash: 1 << 30, known: Known::default() };
+    let disk = advise::study("a<b", || Ok(all()), &settings).unwrap();
+    let advices = advise::advise(std::slice::from_ref(&disk), &settings);
+    let notes = [("recording", "a note".to_owned())];
+    let told = Told { disk: &disk, advice: &advices[0], notes: &notes };
+    assert!(advices[0].plan.is_some(), "{}", advices[0].sentence);
+    let page = advice(&[told]);
+    check(
+        &page,
+        &[
+            "Advice for a&lt;b",
+            "of reads hit",
+            "advised",
+            "a note",
+            "64 KiB blocks",
+            "--flash POOL:",
+        ],
+    );
+    assert_eq!(page.matches("<svg").count(), 2);
+    assert_eq!(page.matches(r#"<circle"#).count(), 2, "the advised cache");
+    let two = advice(&[told, Told { notes: &[], ..told }]);
+    check(&two, &["2 disks share", "Advice for a&lt;b, a&lt;b"]);
+}

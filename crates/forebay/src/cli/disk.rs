@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+mod advise;
+
+pub use advise::DiskAdviseArgs;
+
 use crate::config::values::{Mode, Name, Size, Span};
 
 /// The commands of `forebay disk`.
@@ -17,6 +21,8 @@ pub enum DiskCommand {
     Histogram(HistogramArgs),
     /// Show which share of its uses a cache of each size would miss, from what the disk was asked so far
     Mrc(MrcArgs),
+    /// Say which cache the disk should have, from what it was asked lately, and hold it to that
+    Advise(DiskAdviseArgs),
     /// Wait until everything written so far is on primary storage
     #[command(after_help = "\
 The disk destages by itself; this waits for it and shows how far it is, on standard error: a bar on a terminal, else a line

@@ -14,7 +14,7 @@ mod advise;
 mod replay;
 mod simulate;
 
-pub use advise::AdviseArgs;
+pub use advise::{AdviseArgs, LatencyArgs};
 pub use replay::{AbArgs, CompareArgs, How, ReplayArgs};
 pub use simulate::{SimulateArgs, WhatIfArgs};
 

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
@@ -27,17 +28,27 @@ pub(crate) struct Found {
 
 /// What the daemon at `control` answers to `path`.
 pub(crate) async fn ask<T: DeserializeOwned>(control: &Path, path: &str) -> Result<T> {
-    in_time(control, answer(control, Method::GET, path)).await
+    in_time(control, answer(control, Method::GET, path, Bytes::new())).await
 }
 
 /// What the daemon at `control` answers when it is told `path`, which changes something.
 pub(crate) async fn tell<T: DeserializeOwned>(control: &Path, path: &str) -> Result<T> {
-    in_time(control, answer(control, Method::POST, path)).await
+    in_time(control, answer(control, Method::POST, path, Bytes::new())).await
+}
+
+/// What the daemon at `control` answers when it is told `what` at `path`.
+pub(crate) async fn tell_of<T: DeserializeOwned>(
+    control: &Path,
+    path: &str,
+    what: &impl Serialize,
+) -> Result<T> {
+    let body = serde_json::to_vec(what)?.into();
+    in_time(control, answer(control, Method::POST, path, body)).await
 }
 
 /// As [`tell`], however long it takes.
 pub(crate) async fn tell_patiently<T: DeserializeOwned>(control: &Path, path: &str) -> Result<T> {
-    answer(control, Method::POST, path).await
+    answer(control, Method::POST, path, Bytes::new()).await
 }
 
 async fn in_time<T>(control: &Path, answer: impl Future<Output = Result<T>>) -> Result<T> {
@@ -46,9 +57,14 @@ async fn in_time<T>(control: &Path, answer: impl Future<Output = Result<T>>) -> 
     })?
 }
 
-async fn answer<T: DeserializeOwned>(control: &Path, method: Method, path: &str) -> Result<T> {
+async fn answer<T: DeserializeOwned>(
+    control: &Path,
+    method: Method,
+    path: &str,
+    body: Bytes,
+) -> Result<T> {
     let shown = control.display();
-    let (status, body) = exchange(control, method, path).await?;
+    let (status, body) = exchange(control, method, path, body).await?;
     if !status.is_success() {
         match serde_json::from_slice::<ApiError>(&body) {
             Ok(refusal) => bail!("{} (asked {shown})", refusal.error),
@@ -63,6 +79,7 @@ async fn exchange(
     control: &Path,
     method: Method,
     path: &str,
+    body: Bytes,
 ) -> Result<(hyper::StatusCode, Bytes)> {
     let stream = UnixStream::connect(control).await.with_context(|| {
         format!(
@@ -77,7 +94,8 @@ async fn exchange(
         .method(method)
         .uri(path)
         .header("host", "forebay")
-        .body(Empty::<Bytes>::new())?;
+        .header("content-type", "application/json")
+        .body(Full::new(body))?;
     let response = sender.send_request(request).await?;
     let status = response.status();
     Ok((status, response.into_body().collect().await?.to_bytes()))

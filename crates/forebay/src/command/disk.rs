@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
 use forebay_core::stats::LogStatistics;
 
+use super::advise;
 use super::client::{self, Found};
 use super::observed;
 use super::progress::Progress;
@@ -28,6 +29,7 @@ pub(crate) fn disk(command: DiskCommand) -> Result<()> {
             DiskCommand::Show(args) => show(args).await,
             DiskCommand::Histogram(args) => print(&observed::histogram(args).await?),
             DiskCommand::Mrc(args) => print(&observed::mrc(args).await?),
+            DiskCommand::Advise(args) => print(&advise::advise(args).await?),
             DiskCommand::Flush(args) => flush(args).await,
             DiskCommand::Set(args) => set(args).await,
             DiskCommand::Pause(args) => change(args, "pause").await,
@@ -104,12 +106,14 @@ async fn show(args: NamedArgs) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let stats = stats(&found).await?;
     let expectations = observed::expectations(&found, &stats).await;
+    let advice = advise::kept(&found).await;
     if args.common.json {
         let mut shown = serde_json::to_value(&stats)?;
         shown["expected"] = serde_json::to_value(expectations.map(|known| known.curves))?;
+        shown["advice"] = serde_json::to_value(&advice)?;
         return print(&format!("{shown}\n"));
     }
-    print(&describe(&stats, expectations.as_ref()))
+    print(&(describe(&stats, expectations.as_ref()) + &advise::describe(&advice)))
 }
 
 /// How a disk is, for people.

@@ -13,6 +13,7 @@ use crate::cli::trace::PageArg;
 use crate::cli::{Cli, Command};
 use crate::config::values::ValueError;
 
+mod advise;
 mod client;
 mod demo;
 mod disk;

@@ -51,7 +51,8 @@ pub(super) async fn mrc(args: MrcArgs) -> Result<String> {
     Ok(format!("disk {}: miss ratio by cache size, since the start\n{text}", found.disk))
 }
 
-async fn curves(found: &Found, sizes: &[u64]) -> Result<Curves> {
+/// The miss-ratio curve of a disk, for caches of these sizes.
+pub(super) async fn curves(found: &Found, sizes: &[u64]) -> Result<Curves> {
     let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();
     let path = format!("/v1/disks/{}/mrc?sizes={}", found.disk, sizes.join(","));
     client::ask(&found.control, &path).await

@@ -20,7 +20,9 @@ use forebay_trace::report;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+pub(super) use self::advise::describe as describe_advice;
 pub(super) use self::mrc::describe as describe_curves;
+pub(super) use self::record::record_last;
 use super::table::{count, percent};
 use super::{page_file, write_page};
 use crate::cli::trace::{ConvertArgs, HistogramArgs, TraceCommand, TraceInput, TraceReading};

@@ -11,11 +11,14 @@
 //!   GET /v1/disks/NAME/records     Records[?from=N&max=N&unanswered=true]: requests from number N on, at most RECORDS_MAX
 //!   GET /v1/disks/NAME/histograms  Histograms; POST …/start, reset, stop: {}
 //!   GET /v1/disks/NAME/mrc         Curves[?sizes=BYTES,…]: at most CACHE_SIZES_MAX of them
+//!   GET /v1/disks/NAME/advice      AdviceInfo: the advice that was kept, and what came of it; POST with a Prediction keeps
+//!                                  that one instead, POST …/forget none
 //!   GET /v1/events[?disk=NAME]     [EventLine]
 //! ```
 //! Errors are `{"error": "…"}` with the HTTP status.
 
 use forebay_core::stats::Statistics;
+use forebay_trace::advise::{Judgement, Prediction};
 use forebay_trace::characterise::Device;
 use forebay_trace::mrc::Curve;
 use serde::{Deserialize, Serialize};
@@ -236,6 +239,48 @@ pub const CACHE_SIZES_MAX: usize = 256;
 pub struct Curves {
     /// One.
     pub curves: Vec<Curve>,
+}
+
+/// The advice that was kept for a disk, if there is one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AdviceInfo {
+    /// It, and what came of it.
+    pub kept: Option<KeptAdvice>,
+    /// Why what was kept cannot be read or written.
+    pub trouble: Option<String>,
+}
+
+/// A kept advice, and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptAdvice {
+    /// What it expects.
+    pub prediction: Prediction,
+    /// Whether reads count for it now.
+    pub stage: AdviceStage,
+    /// Since when reads count, in milliseconds since 1970; `None`: none did yet.
+    pub since_ms: Option<u64>,
+    /// What those did that count.
+    pub judgement: Judgement,
+}
+
+/// Whether reads of a disk count for its kept advice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum AdviceStage {
+    /// No: the disk is not configured as advised.
+    NotInForce {
+        /// How it is, and how it was advised to be.
+        difference: String,
+    },
+    /// Not yet: the cache is not full, and has not seen as many reads as the advice is from.
+    WarmingUp {
+        /// Reads that it has seen.
+        reads: u64,
+        /// Reads that the advice is from.
+        of: u64,
+    },
+    /// Yes.
+    Counting,
 }
 
 /// An answer that is none.

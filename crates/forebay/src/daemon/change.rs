@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_backends::Look;
 use forebay_backends::size::rounded;
 
+use super::advice;
 use super::api::Resized;
 use super::control::{ControlState, refuse};
 use super::ending::{self, Left};
@@ -95,6 +96,7 @@ pub(super) async fn drop_cache(
     };
     match state.disks[index].drop_cache().await {
         Ok(dropped) => {
+            state.advices[index].cooled();
             let text = format!("the cache was dropped: {} blocks", dropped.blocks);
             state.report(Some(&name), Severity::Info, &text);
             Json(dropped).into_response()
@@ -172,6 +174,7 @@ pub(super) async fn detach(
 }
 
 async fn end(state: &Arc<ControlState>, name: &str, index: usize) -> Result<()> {
+    advice::settle(state, index).await;
     let drained = match state.disks[index].detach().await {
         Ok(drained) => drained,
         Err(why) => bail!("disk '{name}': {why:#}"),

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use anyhow::{Context, Result, bail};
 use forebay_backends::{Look, Witness};
 
+use super::advice::{self, Keeper};
 use super::api::{ApiError, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
 use super::change;
 use super::ending;
@@ -37,6 +38,8 @@ pub struct ControlState {
     pub disks: Vec<DiskHandle>,
     /// Where they have their flash, in the same order.
     pub(super) places: Vec<Option<Place>>,
+    /// The advices that were kept for them, in the same order.
+    pub(super) advices: Vec<Keeper>,
     /// Names of those that have ended: detached, or why it was not as it should be.
     pub ended: Mutex<BTreeMap<String, Option<String>>>,
     /// Looks at primary storage of those that are served, in the same order.
@@ -75,6 +78,11 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks/{name}/histograms", get(observed::histograms))
         .route("/v1/disks/{name}/histograms/{change}", post(observed::change_histograms))
         .route("/v1/disks/{name}/mrc", get(observed::mrc))
+        .route(
+            "/v1/disks/{name}/advice",
+            get(advice::requests::advice).post(advice::requests::keep),
+        )
+        .route("/v1/disks/{name}/advice/forget", post(advice::requests::forget))
         .route("/v1/events", get(events))
         .fallback(|| async { refuse(StatusCode::NOT_FOUND, "no such path; try /v1/disks".into()) })
         .with_state(state)

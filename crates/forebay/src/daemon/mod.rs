@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
+mod advice;
 pub mod api;
 mod change;
 pub mod control;
@@ -48,6 +49,7 @@ mod warm;
 use crate::config::values::{Access, Name};
 use crate::config::{DaemonSpec, ListenerSpec};
 use crate::shard::{DiskHandle, Drained, ShardHandle};
+use advice::Keeper;
 use api::{DaemonInfo, DiskInfo, RefusedDisk};
 use control::ControlState;
 use ending::Left;
@@ -110,6 +112,7 @@ impl Daemon {
         let mut disks = Vec::new();
         let mut devices = Vec::new();
         let mut places: Vec<Option<Place>> = Vec::new();
+        let mut advices = Vec::new();
         let mut watched = Vec::new();
         let mut witnesses = Vec::new();
         let mut refused = Vec::new();
@@ -139,7 +142,13 @@ impl Daemon {
             let device = device.map(|spec| (spec, opened.device(disk, spec.queues)));
             units.insert(disk.name.clone(), (opened.unit(disk), opened.reservations()));
             let place = opened.take_place();
-            witnesses.push(opened.witness());
+            let witness = opened.witness();
+            let kept = Keeper::open(witness.as_ref(), state.as_deref());
+            if let Some(trouble) = kept.trouble() {
+                events.report(Some(&disk.name.0), Severity::Warning, trouble);
+            }
+            advices.push(kept);
+            witnesses.push(witness);
             watched.extend(place.as_ref().and_then(Place::watched));
             places.push(place);
             let handle = shards[shard]
@@ -184,6 +193,7 @@ impl Daemon {
             daemon: info,
             disks: handles,
             places,
+            advices,
             ended: Mutex::default(),
             witnesses: Mutex::new(witnesses),
             listeners: states,
@@ -207,6 +217,7 @@ impl Daemon {
         }
         let serve = |portal: iscsi::IscsiPortal| tokio::spawn(portal.serve(events.clone()));
         tasks.extend(portals.into_iter().map(serve));
+        tasks.push(tokio::spawn(advice::follow(state.clone())));
         let (control_end, control_ends) = oneshot::channel();
         tasks.push(serve_control(control_listener, state.clone(), control_ends)?);
         let watch =
@@ -276,6 +287,9 @@ impl Daemon {
         for task in self.tasks.drain(..) {
             task.abort();
             let _ = task.await;
+        }
+        for index in 0..self.control.disks.len() {
+            advice::settle(&self.control, index).await;
         }
         // All shards at once: one that hangs does not keep the others from ending well.
         let draining: Vec<_> = self.shards.iter().map(ShardHandle::drain).collect();

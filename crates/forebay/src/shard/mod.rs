@@ -29,6 +29,7 @@ use forebay_core::engine::{ConfigError, Engine, Growth};
 use forebay_core::ids::Sequence;
 use forebay_core::observer::Observer;
 use forebay_core::pool::DiskNumber;
+use forebay_core::stats::Latency;
 use forebay_core::status::IoStatus;
 use forebay_frontends::client::{Access, DiskId, Newcomer};
 use forebay_io::arena::Arena;
@@ -71,6 +72,8 @@ pub(crate) enum Command {
     Connect(Box<dyn Newcomer>, Box<dyn Send>),
     /// Tell how a disk is.
     Stats(u32, oneshot::Sender<DiskStats>),
+    /// Tell what a disk's reads took, by slowest source.
+    ReadLatencies(u32, oneshot::Sender<Box<[Latency; 3]>>),
     /// Look at what a disk observed of its requests; must not take long.
     Observe(u32, Box<dyn FnOnce(&mut Observer) + Send>),
     /// A disk's log got the segment that it asked for, or there is none.
@@ -434,6 +437,16 @@ impl DiskHandle {
         self.sender.send(Command::Stats(self.number, answer)).map_err(|_| Gone)?;
         receiver.await.map_err(|_| Gone)
     }
+
+    /// What its reads took, by slowest source: RAM, flash, primary storage.
+    ///
+    /// # Errors
+    /// The shard, or the disk, has ended.
+    pub async fn read_latencies(&self) -> Result<Box<[Latency; 3]>, Gone> {
+        let (answer, receiver) = oneshot::channel();
+        self.send(Command::ReadLatencies(self.number, answer))?;
+        receiver.await.map_err(|_| Gone)
+    }
 }
 
 impl std::fmt::Display for Gone {
@@ -450,6 +463,7 @@ impl std::fmt::Debug for Command {
             Command::Add(..) => "Add",
             Command::Connect(..) => "Connect",
             Command::Stats(..) => "Stats",
+            Command::ReadLatencies(..) => "ReadLatencies",
             Command::Leased(..) => "Leased",
             Command::Voided(..) => "Voided",
             Command::Revoked(..) => "Revoked",

@@ -249,6 +249,11 @@ impl Shard {
                     let _ = answer.send(disk.stats(now, clients, waiting));
                 }
             }
+            Command::ReadLatencies(disk, answer) => {
+                if let Some(disk) = self.disks.0.get(disk as usize) {
+                    let _ = answer.send(Box::new(disk.port.engine.read_latencies().clone()));
+                }
+            }
             Command::Observe(disk, look) => {
                 if let Some(disk) = self.disks.0.get_mut(disk as usize) {
                     look(disk.port.engine.observer_mut());

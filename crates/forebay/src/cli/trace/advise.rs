@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use forebay_trace::advise::{Known, Latency};
 
-use super::TraceReading;
+use super::{PageArg, TraceReading};
 use crate::config::values::{Size, Span};
 
 /// `forebay trace advise`.
@@ -17,7 +18,8 @@ fit, none. Latencies come from a model (docs/traces.md): those of primary storag
 Examples:
   forebay trace advise vm.vscsi --ram 4GiB --flash 200GiB
   forebay trace advise db.fbt web.fbt mail.fbt --ram 64GiB --flash 1TiB --backend-latency 3ms
-  forebay trace advise rack.blktrace.zst --device 3 --flash 1TiB --json")]
+  forebay trace advise rack.blktrace.zst --device 3 --flash 1TiB --json
+  forebay trace advise vm.fbt --flash 200GiB --html advice.html")]
 pub struct AdviseArgs {
     /// The traces
     #[arg(required = true, value_name = "FILE")]
@@ -31,22 +33,50 @@ pub struct AdviseArgs {
     /// Flash, of all disks together [default: none]
     #[arg(long, value_name = "SIZE")]
     pub flash: Option<Size>,
-    /// Mean latency of a read of primary storage [default: the trace's own, else 5ms]
-    #[arg(long, value_name = "TIME", help_heading = "Latencies")]
-    pub backend_latency: Option<Span>,
-    /// Mean latency of a write to primary storage [default: the trace's own, else that of reads]
-    #[arg(long, value_name = "TIME", help_heading = "Latencies")]
-    pub backend_write_latency: Option<Span>,
-    /// Mean latency of a hit in RAM [default: 11us, as measured]
-    #[arg(long, value_name = "TIME", help_heading = "Latencies")]
-    pub ram_latency: Option<Span>,
-    /// Mean latency of a hit on flash [default: 100us]
-    #[arg(long, value_name = "TIME", help_heading = "Latencies")]
-    pub flash_latency: Option<Span>,
-    /// Mean latency of a durable write to flash [default: 94us, as measured]
-    #[arg(long, value_name = "TIME", help_heading = "Latencies")]
-    pub flash_write_latency: Option<Span>,
+    /// Latencies.
+    #[command(flatten)]
+    pub latencies: LatencyArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// A report.
+    #[command(flatten)]
+    pub page: PageArg,
+}
+
+/// Latencies that are told instead of measured.
+#[derive(Debug, Args)]
+pub struct LatencyArgs {
+    /// Mean latency of a read of primary storage [default: the trace's or the disk's own, else 5ms]
+    #[arg(long, value_name = "TIME", help_heading = "Latencies")]
+    pub backend_latency: Option<Span>,
+    /// Mean latency of a write to primary storage [default: the trace's or the disk's own, else that of
+    /// reads]
+    #[arg(long, value_name = "TIME", help_heading = "Latencies")]
+    pub backend_write_latency: Option<Span>,
+    /// Mean latency of a hit in RAM [default: the disk's own, else 11us]
+    #[arg(long, value_name = "TIME", help_heading = "Latencies")]
+    pub ram_latency: Option<Span>,
+    /// Mean latency of a hit on flash [default: the disk's own, else 100us]
+    #[arg(long, value_name = "TIME", help_heading = "Latencies")]
+    pub flash_latency: Option<Span>,
+    /// Mean latency of a durable write to flash [default: the disk's own, else
+    /// 94us]
+    #[arg(long, value_name = "TIME", help_heading = "Latencies")]
+    pub flash_write_latency: Option<Span>,
+}
+
+impl LatencyArgs {
+    /// What is told.
+    pub fn known(&self) -> Known {
+        let of =
+            |span: Option<Span>| span.map(|Span(time)| Latency::of_mean(time.as_nanos() as f64));
+        Known {
+            ram: of(self.ram_latency),
+            flash: of(self.flash_latency),
+            flash_write: of(self.flash_write_latency),
+            backend: of(self.backend_latency),
+            backend_write: of(self.backend_write_latency),
+        }
+    }
 }

@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use forebay_backends::size::rounded;
-use forebay_trace::advise::{self, Advice, Plan, Settings};
+use forebay_trace::advise::{self, Advice, Settings};
+use forebay_trace::report::{self, Told};
 use indicatif::ProgressBar;
 
 use super::super::table::{Table, time};
+use super::super::{page_file, write_page};
 use super::{base_name, open_file};
 use crate::cli::trace::AdviseArgs;
-use crate::config::values::{Size, Span};
+use crate::config::values::Size;
 
 pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
     let [ram, flash] = [args.ram, args.flash].map(|size| size.map_or(0, |Size(bytes)| bytes));
@@ -18,16 +20,8 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
         ram > 0 || flash > 0,
         "there is nothing to divide: say how much --ram or --flash there is"
     );
-    let nanos = |span: Option<Span>| span.map(|Span(time)| time.as_nanos() as u64);
-    let settings = Settings {
-        ram,
-        flash,
-        ram_ns: nanos(args.ram_latency),
-        flash_ns: nanos(args.flash_latency),
-        flash_write_ns: nanos(args.flash_write_latency),
-        backend_ns: nanos(args.backend_latency),
-        backend_write_ns: nanos(args.backend_write_latency),
-    };
+    let page = page_file(&args.page)?;
+    let settings = Settings { ram, flash, known: args.latencies.known() };
     let spinner = ProgressBar::new_spinner().with_message("simulating caches");
     let study = |file: &PathBuf| {
         let counted = || {
@@ -39,6 +33,11 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
     let disks = args.files.iter().map(study).collect::<Result<Vec<_>, _>>()?;
     spinner.finish_and_clear();
     let advices = advise::advise(&disks, &settings);
+    write_page(page, || {
+        let told = disks.iter().zip(&advices);
+        let told = told.map(|(disk, advice)| Told { disk, advice, notes: &[] });
+        report::advice(&told.collect::<Vec<_>>())
+    })?;
     if args.json {
         println!("{}", serde_json::json!({ "disks": advices }));
         return Ok(());
@@ -60,7 +59,8 @@ fn devices(file: &Path, devices: usize) -> String {
     )
 }
 
-fn describe(advice: &Advice) -> String {
+/// An advice, for people.
+pub(crate) fn describe(advice: &Advice) -> String {
     let mut text = format!("{}: {}\n", advice.name, advice.sentence);
     let ns = |ns: f64| time(ns.round() as u64);
     if advice.before != advice.after {
@@ -79,15 +79,14 @@ fn describe(advice: &Advice) -> String {
         }
     }
     text += &format!("  forebay run … {}\n", advice.options.join(" "));
-    let Some(plan) = &advice.plan else { return text };
+    if advice.plan.is_none() {
+        return text;
+    }
     let headings = ["", "RAM", "flash", "block", "reads hit", "mean", "p99", "metadata"];
     let mut table = Table::new(&headings);
-    let mut rows: Vec<(&Plan, &str)> = advice.alternatives.iter().map(|of| (of, "")).collect();
-    rows.push((plan, "advised"));
-    rows.sort_by_key(|(of, _)| (of.block_size != plan.block_size, of.flash, of.ram, of.block_size));
-    for (of, name) in rows {
+    for (of, is_advised) in advice.by_size() {
         table.row(vec![
-            name.to_owned(),
+            if is_advised { "advised" } else { "" }.to_owned(),
             rounded(of.ram).to_string(),
             rounded(of.flash).to_string(),
             rounded(of.block_size).to_string(),

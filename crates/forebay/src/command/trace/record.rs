@@ -9,6 +9,7 @@
 //! [`CUT_EVERY`] and one block short.
 
 use std::io::{IsTerminal, Write as _};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -57,15 +58,7 @@ struct Recorded {
 /// Records until the time is over, a signal comes, or the disk is gone.
 pub(super) fn record(args: &RecordArgs) -> Result<()> {
     let to = args.to.map_or_else(|| Format::of_name(&args.output), Ok)?;
-    let ended = client::block_on(async {
-        let found = client::find_one(&args.disk, args.control.as_deref()).await?;
-        let start = positions(&found).await?;
-        let mut signals = Signals::new()?;
-        let writer = Writer::create(&args.output, to)?;
-        let mut recording = Recording::new(args, &start, writer);
-        let cause = recording.run(&found, args, &start, &mut signals).await?;
-        recording.finish(&found, args, &start, cause).await
-    })?;
+    let ended = client::block_on(recorded(args, to))?;
     if args.json {
         println!("{}", serde_json::to_string(&ended)?);
     } else {
@@ -75,6 +68,34 @@ pub(super) fn record(args: &RecordArgs) -> Result<()> {
         Some(why) => bail!("the recording ended early: {why}"),
         None => Ok(()),
     }
+}
+
+/// What the flight recorder of `disk` has by now, as a file of our own format; how many requests those are.
+pub(crate) async fn record_last(found: &Found, output: &Path) -> Result<u64> {
+    let args = RecordArgs {
+        disk: found.disk.parse()?,
+        output: output.to_owned(),
+        duration: None,
+        last: true,
+        to: Some(Format::Fbt),
+        json: true,
+        control: Some(found.control.clone()),
+    };
+    let ended = recorded(&args, Format::Fbt).await?;
+    match ended.ended_early {
+        Some(why) => bail!("its flight recorder could not be read to the end: {why}"),
+        None => Ok(ended.recorded),
+    }
+}
+
+async fn recorded(args: &RecordArgs, to: Format) -> Result<Recorded> {
+    let found = client::find_one(&args.disk, args.control.as_deref()).await?;
+    let start = positions(&found).await?;
+    let mut signals = Signals::new()?;
+    let writer = Writer::create(&args.output, to)?;
+    let mut recording = Recording::new(args, &start, writer);
+    let cause = recording.run(&found, args, &start, &mut signals).await?;
+    recording.finish(&found, args, &start, cause).await
 }
 
 /// Where the recorder is, without a request.

@@ -52,7 +52,7 @@ pub(super) use words::held;
 use super::events::Severity;
 use super::pool::{DiskWish, EndOfSession, Pool, host};
 use sidecar::Found;
-pub(super) use sidecar::{SidecarPlace, identity};
+pub(super) use sidecar::{SidecarPlace, identity, replace};
 
 /// Time that samples may take at start.
 const EXAMINE_MAX: Duration = Duration::from_secs(5);

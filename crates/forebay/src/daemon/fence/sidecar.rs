@@ -146,10 +146,18 @@ pub(super) fn read(path: Option<&Path>) -> Found {
 /// # Errors
 /// The kernel's; the old one is there then, or the new one.
 pub(super) fn write(path: &Path, sidecar: &Sidecar) -> io::Result<i64> {
+    replace(path, &sidecar.encode())
+}
+
+/// The same of any bytes.
+///
+/// # Errors
+/// The kernel's; the old ones are there then, or the new ones.
+pub(in crate::daemon) fn replace(path: &Path, bytes: &[u8]) -> io::Result<i64> {
     let new = new_path(path);
     let mut file = File::create(&new)?;
     let before = SystemTime::now();
-    let written = file.write_all(&sidecar.encode()).and_then(|()| file.sync_all());
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
     if let Err(error) = written {
         let _ = fs::remove_file(&new);
         return Err(error);

@@ -1,0 +1,146 @@
+//! The page of an advice: what it says, the curves that it comes from with the advised cache on them, and what else there is.
+
+use forebay_backends::size::rounded;
+use maud::{Markup, html};
+
+use super::chart::{Axis, Line, Scale, lines};
+use super::figures::{time, time_at_axis};
+use super::{facts, page, table};
+use crate::advise::{Advice, BySize, Disk, Latency, Plan, by_size};
+
+/// An advice for a disk, and what else there is to tell of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// What it is made of.
+    pub disk: &'a Disk,
+    /// The advice.
+    pub advice: &'a Advice,
+    /// Names and texts.
+    pub notes: &'a [(&'static str, String)],
+}
+
+/// The page of advices for disks that share what there is.
+pub fn advice(told: &[Told<'_>]) -> String {
+    let names: Vec<&str> = told.iter().map(|of| of.advice.name.as_str()).collect();
+    let lead = html! {
+        @match told {
+            [one] => p.lead { (capitalised(&one.advice.sentence)) },
+            _ => p.lead { (told.len()) " disks share what there is." },
+        }
+    };
+    let sections = html! {
+        @for of in told {
+            @if told.len() > 1 { h2 { (of.advice.name) } p.lead { (capitalised(&of.advice.sentence)) } }
+            @else { h2 { "In figures" } }
+            (expected(of))
+            (curves(of))
+            @if of.advice.plan.is_some() { h3 { "What else there is" } (alternatives(of.advice)) }
+            h3 { "What was reckoned with" }
+            (latencies(of.advice))
+        }
+        p.quiet {
+            "Caches were simulated with the engine's own policies. The range of a hit ratio goes from a cache that is empty at the beginning to one that is warm, "
+            "and is wider where a sample stands for the whole. Latencies are those of the tiers, mixed as hits have it, without queueing."
+        }
+    };
+    page(&format!("Advice for {}", names.join(", ")), &lead, &sections)
+}
+
+fn capitalised(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn ns(ns: f64) -> String {
+    time(ns.round() as u64)
+}
+
+fn expected(of: &Told<'_>) -> Markup {
+    let Advice { plan, before, after, options, flash_written_per_day, .. } = of.advice;
+    let mut rows = Vec::new();
+    if let Some(plan) = plan {
+        let [low, high] = plan.hit_ratio_range.map(|ratio| format!("{:.1} %", ratio * 100.0));
+        rows.push(("reads that hit", format!("{low} to {high}")));
+        let [fast, slow] = plan.read_mean_range_ns.map(ns);
+        let uncached = ns(of.advice.latencies.backend.mean_ns);
+        rows.push(("mean of reads", format!("{fast} to {slow}, instead of {uncached}")));
+        rows.push(("metadata", format!("{} of RAM", rounded(plan.metadata_bytes))));
+    }
+    if before != after {
+        let change = |of: fn(&Latency) -> f64| format!("{} → {}", ns(of(before)), ns(of(after)));
+        rows.push(("all requests, mean", change(|latency| latency.mean_ns)));
+        rows.push(("all requests, p99", change(|latency| latency.p99_ns)));
+    }
+    if let Some(bytes) = flash_written_per_day.filter(|&bytes| bytes > 0.0) {
+        rows.push(("flash written", format!("{} a day", rounded(bytes as u64))));
+    }
+    rows.push(("to carry it out", format!("forebay run … {}", options.join(" "))));
+    rows.extend(of.notes.iter().cloned());
+    facts(&rows)
+}
+
+/// Hit ratios and means by the size of the larger tier, a line for each block size, the advised cache as a ring.
+fn curves(of: &Told<'_>) -> Markup {
+    let plan = of.advice.plan.as_ref();
+    let all = by_size(of.disk, plan);
+    let size = Axis::new(Scale::Log2, |bytes| rounded(bytes.round() as u64).to_string());
+    let ratio =
+        Axis { reaches: Some(1.0), ..Axis::new(Scale::Linear, |share| format!("{share:.1}")) };
+    let taken = Axis::new(Scale::Linear, time_at_axis);
+    let policy = all.first().map_or("", |curve| curve.policy);
+    let tier = plan.map_or("cache", |plan| plan.larger().1);
+    html! {
+        (lines(&format!("Reads that hit, by bytes of {tier} ({policy})"), size, ratio, &drawn(&all, plan, |_, hits| hits, |plan| plan.hit_ratio)))
+        (lines(&format!("Mean of reads, by bytes of {tier} ({policy})"), size, taken, &drawn(&all, plan, |mean, _| mean, |plan| plan.read.mean_ns)))
+    }
+}
+
+fn drawn(
+    all: &[BySize<'_>],
+    plan: Option<&Plan>,
+    of: impl Fn(f64, f64) -> f64,
+    advised: impl Fn(&Plan) -> f64,
+) -> Vec<Line> {
+    let line = |curve: &BySize<'_>| {
+        let points =
+            curve.points.iter().map(|&(size, hits, mean)| (size as f64, Some(of(mean, hits))));
+        Line::new(format!("{} blocks", rounded(curve.block_size)), points)
+    };
+    let mut lines: Vec<Line> = all.iter().map(line).collect();
+    let mark = |plan| Line::mark("advised", (Plan::larger(plan).0 as f64, advised(plan)));
+    lines.extend(plan.map(mark));
+    lines
+}
+
+fn alternatives(advice: &Advice) -> Markup {
+    let rows = advice.by_size().into_iter().map(|(plan, is_advised)| {
+        let [low, high] = plan.hit_ratio_range.map(|ratio| format!("{:.0}", ratio * 100.0));
+        vec![
+            if is_advised { "advised" } else { "" }.to_owned(),
+            rounded(plan.ram).to_string(),
+            rounded(plan.flash).to_string(),
+            rounded(plan.block_size).to_string(),
+            format!("{:.1} %", plan.hit_ratio * 100.0),
+            format!("{low}–{high} %"),
+            ns(plan.read.mean_ns),
+            ns(plan.read.p99_ns),
+            rounded(plan.metadata_bytes).to_string(),
+        ]
+    });
+    let head =
+        ["", "RAM", "flash", "block", "reads hit", "range", "mean of reads", "p99", "metadata"];
+    table(&head, &rows.collect::<Vec<_>>())
+}
+
+fn latencies(advice: &Advice) -> Markup {
+    let of = &advice.latencies;
+    let rows = [
+        ("a hit in RAM", of.ram),
+        ("a hit on flash", of.flash),
+        ("a durable write to flash", of.flash_write),
+        ("a read of primary storage", of.backend),
+        ("a write to primary storage", of.backend_write),
+    ];
+    let rows = rows.map(|(name, of)| vec![name.to_owned(), ns(of.mean_ns), ns(of.p99_ns)]);
+    table(&["", "mean", "p99"], &rows)
+}

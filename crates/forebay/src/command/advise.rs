@@ -1,0 +1,215 @@
+//! `forebay disk advise`: which cache a disk that runs should have, and what came of an advice that was kept.
+//!
+//! ```text
+//! flight recorder ─► a trace in a folder of its own ─► study ─► advise ─► held against the live curve ─► kept, shown
+//! statistics ──────► what each tier takes ─────────────┘
+//! ```
+//! The daemon hands out what it has; the work is done here.
+
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context, Result, bail, ensure};
+use forebay_core::stats::LatencySummary;
+use forebay_trace::advise::{
+    self, Advice, Beside, Disk, Known, LATENCIES_MIN, Latency, Prediction, Settings,
+};
+use forebay_trace::formats::{Options, Reader};
+use forebay_trace::record::Record;
+use forebay_trace::report::{self, Told};
+use forebay_trace::{Error, ErrorKind};
+use indicatif::ProgressBar;
+
+use super::client::{self, Found};
+use super::observed;
+use super::signals;
+use super::table::{count, time};
+use super::trace::{describe_advice, record_last};
+use super::{page_file, write_page};
+use crate::cli::disk::DiskAdviseArgs;
+use crate::daemon::api::{AdviceInfo, AdviceStage, DiskStats, KeptAdvice};
+use crate::date;
+
+/// An advice for a disk that runs.
+struct Advised {
+    advice: Advice,
+    disk: Disk,
+    /// Requests that it is from.
+    recorded: u64,
+    beside: Option<Beside>,
+}
+
+/// Advises, keeps or forgets: the text.
+pub(super) async fn advise(args: DiskAdviseArgs) -> Result<String> {
+    let found = client::find_one(&args.disk, args.common.control.as_deref()).await?;
+    let path = format!("/v1/disks/{}/advice", found.disk);
+    if args.forget {
+        let now: AdviceInfo = client::tell(&found.control, &format!("{path}/forget")).await?;
+        return Ok(match args.common.json {
+            true => serde_json::to_string(&now)? + "\n",
+            false => format!("disk {}: no advice is kept\n", found.disk),
+        });
+    }
+    let page = page_file(&args.page)?;
+    let of_disk = advised(&found, &args).await?;
+    if args.keep {
+        let prediction = Prediction::of(&of_disk.advice, date::now_ms()).with_context(|| {
+            format!(
+                "there is nothing to keep, since no cache is advised: {}",
+                of_disk.advice.sentence
+            )
+        })?;
+        let _: AdviceInfo = client::tell_of(&found.control, &path, &prediction).await?;
+    }
+    let kept = kept(&found).await;
+    let notes = notes(&of_disk, &kept);
+    write_page(page, || {
+        report::advice(&[Told { disk: &of_disk.disk, advice: &of_disk.advice, notes: &notes }])
+    })?;
+    let Advised { advice, recorded, beside, disk } = of_disk;
+    if args.common.json {
+        let json = serde_json::json!({
+            "disk": found.disk,
+            "advice": advice,
+            "recorded": recorded,
+            "span_ns": disk.info.summary.duration_ns,
+            "beside": beside,
+            "kept": kept.kept,
+            "trouble": kept.trouble,
+        });
+        return Ok(format!("{json}\n"));
+    }
+    let notes = notes.iter().map(|(name, text)| format!("  {name}: {text}\n"));
+    Ok(describe_advice(&advice) + &notes.collect::<String>())
+}
+
+async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
+    let stats: DiskStats =
+        client::ask(&found.control, &format!("/v1/disks/{}/stats", found.disk)).await?;
+    let (engine, block) = (&stats.engine, stats.engine.block_size);
+    let log = engine.log.as_ref().map_or(0, |log| log.capacity_bytes);
+    let settings = Settings {
+        ram: args.ram.map_or(engine.ram.slots * block, |size| size.0),
+        flash: args.flash.map_or(engine.flash.slots * block + log, |size| size.0),
+        known: args.latencies.known().or(measured(&stats)),
+    };
+    ensure!(
+        settings.ram > 0 || settings.flash > 0,
+        "disk '{}' has neither RAM nor flash for a cache: say how much --ram or --flash there could be",
+        found.disk
+    );
+    let wants_end = signals::wants_end()?;
+    let folder = tempfile::Builder::new().prefix("forebay-advise-").tempdir()?;
+    let trace = folder.path().join("last.fbt");
+    let recorded = record_last(found, &trace).await?;
+    if recorded == 0 {
+        bail!(
+            "disk '{}' was not asked for anything yet: there is nothing to advise from",
+            found.disk
+        );
+    }
+    let spinner = ProgressBar::new_spinner().with_message("simulating caches");
+    let open = || {
+        let (spinner, wants_end) = (spinner.clone(), wants_end.clone());
+        // What it took is as it is cached now: the disk's own statistics know what each tier takes.
+        let untimed = |record: Record| Record { latency_ns: None, ..record };
+        let records = Reader::open(&trace, &Options::default())?;
+        Ok(records.map(move |record| {
+            spinner.inc(1);
+            match wants_end.load(Ordering::Relaxed) {
+                true => Err(Error::new(ErrorKind::Io, "interrupted: nothing was advised")),
+                false => record.map(untimed),
+            }
+        }))
+    };
+    let disk = advise::study(&found.disk, open, &settings)?;
+    spinner.finish_and_clear();
+    let mut advice = advise::advise(std::slice::from_ref(&disk), &settings).remove(0);
+    let size = advise::compared_size(&disk, &advice, settings.ram, settings.flash);
+    let observed = engine.recorder.map_or(recorded, |recorder| recorder.observed.max(recorded));
+    let curves = observed::curves(found, &[size]).await.ok();
+    let curve = curves.as_ref().and_then(|curves| curves.curves.first());
+    let beside = curve.and_then(|all| advise::beside(&disk, &mut advice, observed, all));
+    Ok(Advised { advice, disk, recorded, beside })
+}
+
+/// What the disk measured itself of what each tier takes.
+fn measured(stats: &DiskStats) -> Known {
+    let of = |taken: &LatencySummary| {
+        let (mean_ns, p99_ns) = (taken.mean_ns as f64, taken.p99_ns as f64);
+        (taken.count >= LATENCIES_MIN).then_some(Latency { mean_ns, p99_ns })
+    };
+    let (engine, taken) = (&stats.engine, &stats.engine.latency);
+    let written = of(&taken.write);
+    let logs = ["write-back", "write-only"].contains(&engine.mode_actual.as_str());
+    let destaged = engine.log.as_ref().map(|log| log.destage_latency_ns).filter(|&ns| ns > 0);
+    Known {
+        ram: of(&taken.read_ram),
+        flash: of(&taken.read_flash),
+        flash_write: written.filter(|_| logs),
+        backend: of(&taken.read_backend),
+        backend_write: match logs {
+            true => destaged.map(|ns| Latency::of_mean(ns as f64)),
+            false => written,
+        },
+    }
+}
+
+/// The advice that was kept for a disk, if its daemon keeps any.
+pub(super) async fn kept(found: &Found) -> AdviceInfo {
+    let path = format!("/v1/disks/{}/advice", found.disk);
+    client::ask(&found.control, &path).await.unwrap_or_default()
+}
+
+/// What `disk show` says of a kept advice.
+pub(super) fn describe(info: &AdviceInfo) -> String {
+    let lines = of_kept(info);
+    lines.iter().map(|(name, text)| format!("  {name:<18}{text}\n")).collect()
+}
+
+fn notes(of_disk: &Advised, kept: &AdviceInfo) -> Vec<(&'static str, String)> {
+    let from = match &of_disk.beside {
+        Some(beside) => beside.words(),
+        None => format!("{} requests", count(of_disk.recorded)),
+    };
+    let span = time(of_disk.disk.info.summary.duration_ns);
+    let mut notes = vec![("advised from", format!("{from}; they came in {span}"))];
+    notes.extend(of_kept(kept));
+    notes
+}
+
+fn of_kept(info: &AdviceInfo) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    if let Some(kept) = &info.kept {
+        let day = |ms| date::utc(ms)[..16].replace('T', " ");
+        let made = day(kept.prediction.made_ms);
+        lines.push(("kept advice", format!("of {made}: {}", kept.prediction.words())));
+        lines.push(("what came of it", came_of(kept, day)));
+    }
+    if let Some(trouble) = &info.trouble {
+        lines.push(("kept advice", trouble.clone()));
+    }
+    lines
+}
+
+fn came_of(kept: &KeptAdvice, day: impl Fn(u64) -> String) -> String {
+    let counted = kept.judgement.words().zip(kept.since_ms);
+    let counted = counted.map(|(words, since)| format!("since {}: {words}", day(since)));
+    match (&kept.stage, counted) {
+        (AdviceStage::Counting, Some(counted)) => counted,
+        (AdviceStage::Counting, None) => "the cache is warm, and nothing was read since".to_owned(),
+        (AdviceStage::NotInForce { difference }, None) => {
+            format!("nothing yet, since the disk is not as advised: {difference}")
+        }
+        (AdviceStage::NotInForce { difference }, Some(counted)) => {
+            format!("{counted}. Not counted now, since the disk is not as advised: {difference}")
+        }
+        (AdviceStage::WarmingUp { reads, of }, counted) => {
+            let so_far = counted.map_or(String::new(), |counted| format!("{counted}. "));
+            format!(
+                "{so_far}The cache is warming up: {} of {} reads, or until it is full",
+                count(*reads),
+                count(*of)
+            )
+        }
+    }
+}

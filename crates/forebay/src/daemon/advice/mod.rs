@@ -1,0 +1,236 @@
+//! Advices that were kept for disks, and what came of them.
+//!
+//! ```text
+//! disk advise --keep ─► Prediction ─► file.rs: in the state folder, over restarts ◄─ now and then, and at the end
+//!                                        │                                              │
+//!            every LOOK_EVERY, and when somebody asks ─► follow.rs: which reads count ──┘─► judged in forebay-trace
+//! ```
+//! **Invariant:** nothing here keeps a disk from being served, or holds up its shard for longer than its statistics do. A file
+//! that cannot be read is told of, and left as it is.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use forebay_backends::Witness;
+use forebay_core::stats::{Statistics, TierStatistics};
+use forebay_trace::advise::{Prediction, Reads};
+use forebay_trace::mrc;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::api::KeptAdvice;
+use super::control::ControlState;
+use super::events::Severity;
+use crate::date;
+use crate::shard::DiskHandle;
+use follow::{Follower, Seen};
+
+mod file;
+mod follow;
+pub(super) mod requests;
+
+/// How often reads are counted.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How often what was counted is written: more is not lost by a kill.
+const WRITE_EVERY: Duration = Duration::from_secs(60);
+/// Time that a disk has for its last look.
+const LAST_LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// The kept advice of one disk, if it has one.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    /// Where, or why nowhere.
+    path: Result<PathBuf, String>,
+    state: Mutex<State>,
+    /// One look, or change, after the other.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kept: Option<(Prediction, Follower)>,
+    /// Why what is there cannot be used, or written.
+    trouble: Option<String>,
+    is_changed: bool,
+}
+
+impl Keeper {
+    /// Reads what was kept for the disk in front of what `witness` looks at.
+    pub fn open(witness: Option<&Witness>, folder: Option<&Path>) -> Keeper {
+        let path = file::path(witness, folder);
+        let mut state = State::default();
+        if let Ok(path) = &path {
+            match file::read(path) {
+                Ok(kept) => state.kept = kept,
+                Err(why) => {
+                    let why =
+                        format!("the advice kept in {} cannot be read: {why:#}", path.display());
+                    state.trouble = Some(why);
+                }
+            }
+        }
+        Keeper { path, state: Mutex::new(state), turn: tokio::sync::Mutex::default() }
+    }
+
+    /// What is wrong with what was kept.
+    pub fn trouble(&self) -> Option<String> {
+        self.state().trouble.clone()
+    }
+
+    /// The cache was emptied.
+    pub fn cooled(&self) {
+        if let Some((_, follower)) = &mut self.state().kept {
+            follower.cooled();
+        }
+    }
+
+    /// Keeps another one instead, durably.
+    ///
+    /// # Errors
+    /// There is no place, or the medium's.
+    async fn keep(&self, prediction: Prediction) -> Result<()> {
+        ensure!(prediction.is_sound(), "the prediction has figures that cannot be");
+        let _turn = self.turn.lock().await;
+        let follower = Follower::default();
+        self.write(file::bytes(&prediction, &follower)).await?;
+        *self.state() = State { kept: Some((prediction, follower)), ..State::default() };
+        Ok(())
+    }
+
+    /// Keeps none, and removes what there is.
+    ///
+    /// # Errors
+    /// The medium's.
+    async fn forget(&self) -> Result<()> {
+        let _turn = self.turn.lock().await;
+        if let Ok(path) = self.path.clone() {
+            let shown = path.display().to_string();
+            let removed = tokio::task::spawn_blocking(move || file::remove(&path)).await?;
+            removed.with_context(|| format!("cannot remove {shown}"))?;
+        }
+        *self.state() = State::default();
+        Ok(())
+    }
+
+    /// Counts what `disk` did since the last look.
+    async fn look(&self, disk: &DiskHandle) {
+        let _turn = self.turn.lock().await;
+        if self.state().kept.is_none() {
+            return;
+        }
+        let (Ok(stats), Ok(latencies)) = (disk.stats().await, disk.read_latencies().await) else {
+            return;
+        };
+        let engine = stats.engine;
+        let [ram, flash, backend] = *latencies;
+        let reads = Reads { ram, flash, backend, bypassed: engine.counters.reads_bypassed };
+        let mut state = self.state();
+        let State { kept: Some((prediction, follower)), is_changed, .. } = &mut *state else {
+            return;
+        };
+        let seen = Seen {
+            now_ms: date::now_ms(),
+            difference: prediction.configuration.difference(&engine),
+            is_full: is_full(&engine),
+            reads,
+        };
+        *is_changed |= follower.look(prediction, seen);
+    }
+
+    /// Writes what was counted, if that is more than is written. Trouble with it is told of, and tried again.
+    async fn save(&self) {
+        let _turn = self.turn.lock().await;
+        let bytes = match &*self.state() {
+            State { kept: Some((prediction, follower)), is_changed: true, .. } => {
+                file::bytes(prediction, follower)
+            }
+            _ => return,
+        };
+        let written = self.write(bytes).await;
+        let mut state = self.state();
+        state.is_changed = written.is_err();
+        state.trouble = written.err().map(|why| format!("{why:#}"));
+    }
+
+    async fn write(&self, bytes: Vec<u8>) -> Result<()> {
+        let path =
+            self.path.clone().map_err(anyhow::Error::msg).context("there is no place for it")?;
+        let shown = path.display().to_string();
+        let written = tokio::task::spawn_blocking(move || file::write(&path, &bytes)).await?;
+        written.with_context(|| format!("cannot write {shown}"))
+    }
+
+    /// What is kept, as it is now.
+    async fn told(&self, disk: &DiskHandle) -> Option<KeptAdvice> {
+        self.look(disk).await;
+        let cache = {
+            let state = self.state();
+            let configuration = &state.kept.as_ref()?.0.configuration;
+            configuration.ram.max(configuration.flash)
+        };
+        let lru = lru_hit_ratio(disk, cache).await;
+        let state = self.state();
+        let (prediction, follower) = state.kept.as_ref()?;
+        Some(KeptAdvice {
+            prediction: prediction.clone(),
+            stage: follower.stage(prediction),
+            since_ms: follower.since_ms,
+            judgement: prediction.judge(&follower.counted, lru),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts what all disks do, without end.
+pub(super) async fn follow(state: Arc<ControlState>) {
+    let mut written = Instant::now();
+    loop {
+        sleep(LOOK_EVERY).await;
+        let is_due = written.elapsed() >= WRITE_EVERY;
+        if is_due {
+            written = Instant::now();
+        }
+        for (index, keeper) in state.advices.iter().enumerate() {
+            let before = keeper.trouble();
+            keeper.look(&state.disks[index]).await;
+            if is_due {
+                keeper.save().await;
+            }
+            if let Some(trouble) = keeper.trouble().filter(|now| before.as_ref() != Some(now)) {
+                let name = &state.daemon.disks[index].name;
+                state.report(Some(name), Severity::Warning, &trouble);
+            }
+        }
+    }
+}
+
+/// The last look at a disk, before it ends.
+pub(super) async fn settle(state: &ControlState, index: usize) {
+    let keeper = &state.advices[index];
+    let _ = timeout(LAST_LOOK_MAX, keeper.look(&state.disks[index])).await;
+    keeper.save().await;
+}
+
+/// What LRU would have hit of the pieces that the disk was asked for since the start.
+async fn lru_hit_ratio(disk: &DiskHandle, cache: u64) -> Option<f64> {
+    let look = move |observer: &mut forebay_core::observer::Observer| {
+        let uses = observer.uses()?;
+        Some((uses.snapshot(), uses.block_size(), uses.grid_offset()))
+    };
+    let (snapshot, block_size, grid_offset) = disk.observe(look).await.ok()??;
+    let curve = mrc::of_disk(&snapshot, block_size, grid_offset, &[cache.max(block_size)]);
+    curve.points.first().map(|point| point.read_hit_ratio)
+}
+
+/// The larger tier of a disk has hardly any slot left.
+fn is_full(engine: &Statistics) -> bool {
+    let tier: &TierStatistics = if engine.flash.slots > 0 { &engine.flash } else { &engine.ram };
+    tier.slots > 0 && tier.slots_used >= tier.slots - tier.slots / 100
+}
+
+#[cfg(test)]
+mod tests;

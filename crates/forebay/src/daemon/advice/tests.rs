@@ -1,0 +1,77 @@
+use std::fs;
+
+use forebay_core::ids::Nanos;
+use forebay_trace::advise::{Configuration, Latencies, Latency, Prediction, Reads};
+
+use super::{Follower, file};
+
+fn prediction() -> Prediction {
+    let [ram, flash, backend] = [1e4, 1e5, 5e6].map(Latency::of_mean);
+    Prediction {
+        made_ms: 1_700_000_000_000,
+        sentence: "64 MiB of flash".into(),
+        configuration: Configuration {
+            mode: "write-through".into(),
+            ram: 0,
+            flash: 64 << 20,
+            block_size: 8192,
+            grid_offset: 0,
+            policy: "auto".into(),
+        },
+        reads: 100,
+        hit_ratio_range: [0.8, 0.9],
+        read_mean_range_ns: [590_000.0, 1_080_000.0],
+        read_p99_range_ns: [15e6; 2],
+        latencies: Latencies { ram, flash, flash_write: flash, backend, backend_write: backend },
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/x.advice");
+    assert!(file::read(&path).unwrap().is_none());
+    let mut counted = Reads { bypassed: 3, ..Reads::default() };
+    counted.flash.record(Nanos(90_000), 84);
+    counted.backend.record(Nanos(5_000_000), 16);
+    let follower = Follower::new(Some(7), counted);
+    file::write(&path, &file::bytes(&prediction(), &follower)).unwrap();
+    let (kept, again) = file::read(&path).unwrap().unwrap();
+    assert_eq!((kept, again.since_ms), (prediction(), Some(7)));
+    assert_eq!((again.counted.hit_ratio(), again.counted.bypassed), (Some(0.84), 3));
+    assert_eq!(again.counted.all().mean_ns(), follower.counted.all().mean_ns());
+    assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing else is left");
+    file::remove(&path).unwrap();
+    file::remove(&path).unwrap();
+    assert!(file::read(&path).unwrap().is_none());
+}
+
+#[test]
+fn what_is_no_kept_advice_is_an_error_that_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.advice");
+    let good = String::from_utf8(file::bytes(&prediction(), &Follower::default())).unwrap();
+    let counted = r#""backend":{"sum_ns":0,"buckets":[]}"#;
+    assert!(good.contains(counted));
+    let table = [
+        (String::new(), "no kept advice"),
+        ("hello".into(), "no kept advice"),
+        ("[1]".into(), "no kept advice"),
+        (good.replace("forebay-advice", "other"), "no kept advice"),
+        (good.replace("\"version\":1", "\"version\":2"), "version 2, this Forebay knows 1"),
+        (good.replace("[0.8,0.9]", "[0.9,0.8]"), "expects what cannot be"),
+        (good.replace("[0.8,0.9]", "[1e999,0.8]"), "number out of range"),
+        (good.replace("\"mode\"", "\"mood\""), "missing field `mode`"),
+        (
+            good.replace(counted, r#""backend":{"sum_ns":0,"buckets":[[18446744073709551615,1]]}"#),
+            "counted what cannot be",
+        ),
+        (good[..good.len() / 2].to_owned(), "no kept advice"),
+        ("x".repeat(2 << 20), "longer than a kept advice"),
+    ];
+    for (text, expect) in table {
+        fs::write(&path, &text).unwrap();
+        let why = format!("{:#}", file::read(&path).unwrap_err());
+        assert!(why.contains(expect), "{why} of {}", &text[..text.len().min(300)]);
+    }
+}
