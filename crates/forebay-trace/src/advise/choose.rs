@@ -44,7 +44,7 @@ pub enum Verdict {
         /// Bytes of cache that would help.
         needed: u64,
     },
-    /// No: primary storage is about as fast.
+    /// No: reads would hardly be faster.
     NoGain,
 }
 
@@ -65,6 +65,8 @@ pub struct Plan {
     pub ram_hit_ratio: f64,
     /// Reads that hit in RAM or on flash, of all reads.
     pub hit_ratio: f64,
+    /// Reads that are the first use of something, of all reads.
+    pub first_ratio: f64,
     /// 4 KiB pieces read that hit.
     pub piece_hit_ratio: f64,
     /// Where the hit ratio is expected: from a cache that is empty at the beginning to one that is warm.
@@ -82,9 +84,8 @@ pub struct Plan {
 impl Plan {
     /// Shares of reads and what they take.
     pub(super) fn kinds(&self, latencies: &Latencies) -> Vec<(f64, Latency)> {
-        let Latencies { ram, flash, backend, .. } = *latencies;
         let on_flash = self.hit_ratio - self.ram_hit_ratio;
-        vec![(self.ram_hit_ratio, ram), (on_flash, flash), (1.0 - self.hit_ratio, backend)]
+        latencies.kinds(self.ram_hit_ratio, on_flash, self.first_ratio).to_vec()
     }
 
     /// Expects hit ratios down to `low` and up to `high`, and what reads take then.
@@ -92,7 +93,7 @@ impl Plan {
         let range = [low.clamp(0.0, 1.0), high.clamp(0.0, 1.0)];
         let at = |hits: f64| {
             let in_ram = if self.flash > 0 { self.ram_hit_ratio.min(hits) } else { hits };
-            latencies.reads(in_ram, hits - in_ram)
+            latencies.reads(in_ram, hits - in_ram, self.first_ratio)
         };
         let [slow, fast] = range.map(at);
         self.hit_ratio_range = range;
@@ -260,7 +261,7 @@ fn hit_ratios(curve: &Curve, ram: u64, flash: u64) -> (f64, f64) {
 
 fn mean_ns(disk: &Disk, curve: &Curve, ram: u64, flash: u64) -> f64 {
     let (in_ram, all) = hit_ratios(curve, ram, flash);
-    disk.latencies.reads(in_ram, all - in_ram).mean_ns
+    disk.latencies.reads(in_ram, all - in_ram, first_uses(curve)).mean_ns
 }
 
 fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
@@ -278,7 +279,8 @@ fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
         hit_ratio: all,
         piece_hit_ratio: point.map_or(0.0, |point| point.read_hit_ratio),
         hit_ratio_range: [all; 2],
-        read: disk.latencies.reads(in_ram, all - in_ram),
+        first_ratio: first_uses(curve),
+        read: disk.latencies.reads(in_ram, all - in_ram, first_uses(curve)),
         read_mean_range_ns: [0.0; 2],
         read_p99_range_ns: [0.0; 2],
         metadata_bytes: metadata(disk, curve, ram, flash),
@@ -290,8 +292,12 @@ fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
 /// What a cache of `size` may hit besides when it is warm at the beginning: at most what missed for being the first use of
 /// its block, of the blocks that it can have kept.
 pub(super) fn warmth(curve: &Curve, size: u64) -> f64 {
-    let first_uses = 1.0 - curve.points.iter().map(hit_ratio).fold(0.0, f64::max);
-    first_uses * (size as f64 / curve.footprint.max(1) as f64).min(1.0)
+    first_uses(curve) * (size as f64 / curve.footprint.max(1) as f64).min(1.0)
+}
+
+/// Reads that miss in a cache of everything.
+fn first_uses(curve: &Curve) -> f64 {
+    1.0 - curve.points.iter().map(hit_ratio).fold(0.0, f64::max)
 }
 
 /// How far off a hit ratio may be. Of a sample: twice the standard deviation with as many blocks as were looked at.

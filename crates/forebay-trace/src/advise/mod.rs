@@ -16,6 +16,7 @@
 
 mod choose;
 mod divide;
+mod first;
 mod history;
 mod model;
 mod prediction;
@@ -325,6 +326,7 @@ fn flash_written_per_day(info: &Info, plan: Option<&Plan>, writes: Writes) -> Op
 struct OwnLatencies {
     reads: Told,
     writes: Told,
+    uses: first::Uses,
 }
 
 #[derive(Debug)]
@@ -347,7 +349,9 @@ impl Told {
 
 impl OwnLatencies {
     fn add(&mut self, record: &Result<Record, Error>) {
-        let Ok(Record { op, latency_ns: Some(latency), .. }) = *record else { return };
+        let Ok(record) = record else { return };
+        self.uses.add(record);
+        let Record { op, latency_ns: Some(latency), .. } = *record else { return };
         let Told(all) = match op {
             Op::Read => &mut self.reads,
             Op::Write => &mut self.writes,
@@ -358,12 +362,17 @@ impl OwnLatencies {
     fn latencies(&self, known: &Known) -> Latencies {
         let or = |told: Option<Latency>, ns| told.unwrap_or(Latency::of_mean(ns));
         let backend = or(known.backend.or(self.reads.latency()), BACKEND_NS);
+        // What is told is of all reads.
+        let uses = self.uses.latencies().filter(|_| known.backend.is_none());
+        let (backend_first, backend_again) = uses.unwrap_or((backend, backend));
         let written = known.backend_write.or(self.writes.latency());
         Latencies {
             ram: or(known.ram, RAM_NS),
             flash: or(known.flash, FLASH_NS),
             flash_write: or(known.flash_write, FLASH_WRITE_NS),
             backend,
+            backend_first,
+            backend_again,
             backend_write: written.unwrap_or(backend),
         }
     }

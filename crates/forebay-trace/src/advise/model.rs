@@ -4,6 +4,7 @@
 //! mean of reads = RAM's share × RAM + flash's share × flash + the rest × primary storage
 //! p99           = that of the slowest tier that has more than 1 % of the requests, slower ones counted with it
 //! ```
+//! Reads that miss are first uses, as far as there are any, and others: a trace with latencies tells what each takes (`first.rs`).
 //! A read that hits in part waits for primary storage, so shares are of whole requests where they are known. The RAM
 //! tier lies over the flash tier: what a cache of RAM's size would hit comes from RAM, what one of the larger
 //! size would hit besides from flash. There is no queueing: primary storage answers as fast with the cache as without, so that
@@ -34,8 +35,12 @@ pub struct Latencies {
     pub flash: Latency,
     /// A durable write into the write log.
     pub flash_write: Latency,
-    /// A read of primary storage.
+    /// A read of primary storage, of all reads.
     pub backend: Latency,
+    /// A read that is the first use of something, so that no cache can have it.
+    pub backend_first: Latency,
+    /// Any other read, where it misses.
+    pub backend_again: Latency,
     /// A write to primary storage.
     pub backend_write: Latency,
 }
@@ -61,10 +66,21 @@ impl Latency {
 }
 
 impl Latencies {
-    /// Reads of which `ram` and `flash` are served by these tiers.
-    pub fn reads(&self, ram: f64, flash: f64) -> Latency {
-        let rest = (1.0 - ram - flash).max(0.0);
-        Latency::mixture(&[(ram, self.ram), (flash, self.flash), (rest, self.backend)])
+    /// Reads of which `ram` and `flash` are served by these tiers, and `first` are first uses, as far as they miss.
+    pub fn reads(&self, ram: f64, flash: f64, first: f64) -> Latency {
+        Latency::mixture(&self.kinds(ram, flash, first))
+    }
+
+    /// The same as shares and what they take.
+    pub fn kinds(&self, ram: f64, flash: f64, first: f64) -> [(f64, Latency); 4] {
+        let missed = (1.0 - ram - flash).max(0.0);
+        let first = first.min(missed);
+        [
+            (ram, self.ram),
+            (flash, self.flash),
+            (first, self.backend_first),
+            (missed - first, self.backend_again),
+        ]
     }
 }
 

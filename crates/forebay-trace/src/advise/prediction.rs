@@ -11,7 +11,7 @@ use forebay_backends::size::rounded;
 use forebay_core::stats::{Latency as Histogram, Statistics};
 use serde::{Deserialize, Serialize};
 
-use super::{Advice, Latencies, Plan};
+use super::{Advice, Latencies, Latency, Plan};
 use crate::report::figures::{count, time};
 
 /// Reads below which nothing is judged.
@@ -55,7 +55,7 @@ pub struct Prediction {
     pub read_mean_range_ns: [f64; 2],
     /// Nanoseconds that 99 % of the reads do not exceed.
     pub read_p99_range_ns: [f64; 2],
-    /// What was reckoned with.
+    /// What was reckoned with; that of primary storage is of the reads that miss.
     pub latencies: Latencies,
 }
 
@@ -122,14 +122,23 @@ impl Prediction {
             hit_ratio_range: plan.hit_ratio_range,
             read_mean_range_ns: plan.read_mean_range_ns,
             read_p99_range_ns: plan.read_p99_range_ns,
-            latencies: advice.latencies,
+            latencies: Latencies { backend: missed(plan, &advice.latencies), ..advice.latencies },
         })
     }
 
     /// Whether its figures can be; of one that comes from outside.
     pub fn is_sound(&self) -> bool {
-        let Latencies { ram, flash, flash_write, backend, backend_write } = self.latencies;
-        let latencies = [ram, flash, flash_write, backend, backend_write];
+        let Latencies {
+            ram,
+            flash,
+            flash_write,
+            backend,
+            backend_first,
+            backend_again,
+            backend_write,
+        } = self.latencies;
+        let latencies =
+            [ram, flash, flash_write, backend, backend_first, backend_again, backend_write];
         let latencies = latencies.iter().flat_map(|of| [of.mean_ns, of.p99_ns]);
         let times = self.read_mean_range_ns.into_iter().chain(self.read_p99_range_ns);
         let is_range = |[low, high]: [f64; 2]| low <= high;
@@ -346,6 +355,16 @@ impl Judgement {
             text += &format!(", because {}", self.because.join("; "));
         }
         Some(text)
+    }
+}
+
+/// What reads take that miss.
+fn missed(plan: &Plan, latencies: &Latencies) -> Latency {
+    let missed = 1.0 - plan.hit_ratio;
+    let [_, _, kinds @ ..] = latencies.kinds(plan.hit_ratio, 0.0, plan.first_ratio);
+    match missed > 0.0 {
+        true => Latency::mixture(&kinds.map(|(share, of)| (share / missed, of))),
+        false => latencies.backend_again,
     }
 }
 

@@ -191,3 +191,23 @@ fn a_trace_that_has_latencies_is_believed_unless_told_otherwise() {
     assert!((of(&POOL) / 2e6 - 1.0).abs() < 0.001);
     assert_eq!(of(&of_backend(7e6)), 7e6);
 }
+
+#[test]
+fn what_only_takes_cheap_reads_away_is_no_gain() {
+    // Nine of ten reads are of the same blocks, and the array has them at hand; the others are dear.
+    let again =
+        requests(Op::Read, (0..20_000).map(|n| if n % 10 == 0 { 5000 + n } else { n % 500 }));
+    let with = |cheap: u64| {
+        let mut records = again.clone();
+        for record in &mut records {
+            let is_dear = record.offset >= 5000 * 8192;
+            record.latency_ns = Some(if is_dear { 10_000_000 } else { cheap });
+        }
+        advised(&records, &POOL)
+    };
+    let none = with(110_000);
+    assert_eq!(none.verdict, Verdict::NoGain, "{}", none.sentence);
+    let plan = with(5_000_000).plan.unwrap();
+    let expect = 0.9 * 100_000.0 + 0.1 * 10e6;
+    assert!((plan.read.mean_ns / expect - 1.0).abs() < 0.2, "{plan:?}");
+}

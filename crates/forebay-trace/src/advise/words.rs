@@ -18,7 +18,7 @@ pub(super) fn sentence(advice: &Advice) -> String {
             "no read cache, since hardly anything is read a second time".to_owned()
         }
         (None, Verdict::NoGain | Verdict::Cache) => {
-            "no read cache, since primary storage is about as fast".to_owned()
+            "no read cache, since reads would hardly be faster".to_owned()
         }
     };
     format!("{reads}. {}.", writes(advice))

@@ -134,13 +134,17 @@ fn alternatives(advice: &Advice) -> Markup {
 
 fn latencies(advice: &Advice) -> Markup {
     let of = &advice.latencies;
-    let rows = [
+    let mut rows = vec![
         ("a hit in RAM", of.ram),
         ("a hit on flash", of.flash),
         ("a durable write to flash", of.flash_write),
         ("a read of primary storage", of.backend),
         ("a write to primary storage", of.backend_write),
     ];
-    let rows = rows.map(|(name, of)| vec![name.to_owned(), ns(of.mean_ns), ns(of.p99_ns)]);
-    table(&["", "mean", "p99"], &rows)
+    if (of.backend_first, of.backend_again) != (of.backend, of.backend) {
+        rows.insert(4, ("of these, first uses", of.backend_first));
+        rows.insert(5, ("and others", of.backend_again));
+    }
+    let row = |(name, of): (&str, Latency)| vec![name.to_owned(), ns(of.mean_ns), ns(of.p99_ns)];
+    table(&["", "mean", "p99"], &rows.into_iter().map(row).collect::<Vec<_>>())
 }

@@ -190,8 +190,9 @@ fn a_trace_of_nothing_has_pages_too() {
 
 #[test]
 fn an_advice_has_its_curves_with_the_advised_cache_on_them() {
-    use crate::advise::{self, Known};
-    let settings = advise::Settings { ram: 0, flash: 1 << 30, known: Known::default() };
+    use crate::advise::{self, Known, Latency};
+    let known = Known { backend: Some(Latency::of_mean(5e6)), ..Known::default() };
+    let settings = advise::Settings { ram: 0, flash: 1 << 30, known };
     let disk = advise::study("a<b", || Ok(all()), &settings).unwrap();
     let advices = advise::advise(std::slice::from_ref(&disk), &settings);
     let notes = [("recording", "a note".to_owned())];

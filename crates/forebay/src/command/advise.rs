@@ -86,11 +86,13 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
     let stats: DiskStats =
         client::ask(&found.control, &format!("/v1/disks/{}/stats", found.disk)).await?;
     let (engine, block) = (&stats.engine, stats.engine.block_size);
+    // Without a cache each request of the recording tells what primary storage takes for it.
+    let is_cached = !["monitor", "pass-through"].contains(&engine.mode_actual.as_str());
     let log = engine.log.as_ref().map_or(0, |log| log.capacity_bytes);
     let settings = Settings {
         ram: args.ram.map_or(engine.ram.slots * block, |size| size.0),
         flash: args.flash.map_or(engine.flash.slots * block + log, |size| size.0),
-        known: args.latencies.known().or(measured(&stats)),
+        known: args.latencies.known().or(measured(&stats, is_cached)),
     };
     ensure!(
         settings.ram > 0 || settings.flash > 0,
@@ -111,7 +113,10 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
     let open = || {
         let (spinner, wants_end) = (spinner.clone(), wants_end.clone());
         // What it took is as it is cached now: the disk's own statistics know what each tier takes.
-        let untimed = |record: Record| Record { latency_ns: None, ..record };
+        let untimed = move |record: Record| Record {
+            latency_ns: record.latency_ns.filter(|_| !is_cached),
+            ..record
+        };
         let records = Reader::open(&trace, &Options::default())?;
         Ok(records.map(move |record| {
             spinner.inc(1);
@@ -132,8 +137,8 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
     Ok(Advised { advice, disk, recorded, beside })
 }
 
-/// What the disk measured itself of what each tier takes.
-fn measured(stats: &DiskStats) -> Known {
+/// What the disk measured itself of what each tier takes, as far as the recording does not say it.
+fn measured(stats: &DiskStats, is_cached: bool) -> Known {
     let of = |taken: &LatencySummary| {
         let (mean_ns, p99_ns) = (taken.mean_ns as f64, taken.p99_ns as f64);
         (taken.count >= LATENCIES_MIN).then_some(Latency { mean_ns, p99_ns })
@@ -146,10 +151,10 @@ fn measured(stats: &DiskStats) -> Known {
         ram: of(&taken.read_ram),
         flash: of(&taken.read_flash),
         flash_write: written.filter(|_| logs),
-        backend: of(&taken.read_backend),
+        backend: of(&taken.read_backend).filter(|_| is_cached),
         backend_write: match logs {
             true => destaged.map(|ns| Latency::of_mean(ns as f64)),
-            false => written,
+            false => written.filter(|_| is_cached),
         },
     }
 }

@@ -9,8 +9,16 @@ const MS: u64 = 1_000_000;
 /// 80 to 90 % hits: flash 0.1 ms, primary storage 5 ms.
 fn prediction() -> Prediction {
     let [ram, flash, backend] = [10_000.0, 100_000.0, 5e6].map(Latency::of_mean);
-    let latencies = Latencies { ram, flash, flash_write: flash, backend, backend_write: backend };
-    let at = |hits: f64| latencies.reads(0.0, hits);
+    let latencies = Latencies {
+        ram,
+        flash,
+        flash_write: flash,
+        backend,
+        backend_first: backend,
+        backend_again: backend,
+        backend_write: backend,
+    };
+    let at = |hits: f64| latencies.reads(0.0, hits, 0.1);
     Prediction {
         made_ms: 1,
         sentence: "64 MiB of flash".into(),

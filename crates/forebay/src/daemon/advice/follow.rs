@@ -131,6 +131,8 @@ mod tests {
                 flash,
                 flash_write: flash,
                 backend,
+                backend_first: backend,
+                backend_again: backend,
                 backend_write: backend,
             },
         }

@@ -22,7 +22,15 @@ fn prediction() -> Prediction {
         hit_ratio_range: [0.8, 0.9],
         read_mean_range_ns: [590_000.0, 1_080_000.0],
         read_p99_range_ns: [15e6; 2],
-        latencies: Latencies { ram, flash, flash_write: flash, backend, backend_write: backend },
+        latencies: Latencies {
+            ram,
+            flash,
+            flash_write: flash,
+            backend,
+            backend_first: backend,
+            backend_again: backend,
+            backend_write: backend,
+        },
     }
 }
 

@@ -1,0 +1,85 @@
+//! What primary storage takes for reads that nobody could have cached, and for those that somebody could.
+//!
+//! The first use of a place misses in any cache. Where such reads are dearer than others (an array reads ahead of streams, and what is
+//! read often lies close together), a cache gains less than its hit ratio and the mean say: it takes the cheap reads
+//! away, and the dear ones stay.
+//!
+//! Pieces of 4 KiB are sampled by a hash, of more places fewer, so that memory is bounded.
+
+use forebay_core::geometry::PAGE;
+use rustc_hash::FxHashSet;
+
+use super::{Latency, Told};
+use crate::record::{Op, Record};
+
+/// Pieces that are known at a time.
+const KNOWN_MAX: usize = 1 << 20;
+
+/// Reads with their latencies, by whether they are the first use of something.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    known: FxHashSet<(u32, u64)>,
+    /// One piece in two to this power is looked at.
+    rarity: u32,
+    first: Told,
+    again: Told,
+}
+
+impl Uses {
+    pub fn add(&mut self, record: &Record) {
+        let Record { device, offset, len, op, latency_ns, .. } = *record;
+        let end = offset.saturating_add(len.into());
+        let (mut is_sampled, mut is_first) = (false, false);
+        for piece in offset / PAGE..end.div_ceil(PAGE) {
+            if self.samples(piece) {
+                is_sampled = true;
+                is_first |= self.known.insert((device, piece));
+            }
+        }
+        while self.known.len() > KNOWN_MAX {
+            self.rarity += 1;
+            let known = std::mem::take(&mut self.known);
+            self.known = known.into_iter().filter(|&(_, piece)| self.samples(piece)).collect();
+        }
+        if let (Op::Read, true, Some(latency)) = (op, is_sampled, latency_ns) {
+            let Told(all) = if is_first { &mut self.first } else { &mut self.again };
+            all.saturating_record(latency);
+        }
+    }
+
+    fn samples(&self, piece: u64) -> bool {
+        let hash = piece.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        hash >> 32 & ((1 << self.rarity) - 1) == 0
+    }
+
+    /// First uses, and others; `None`: too few of one kind are known.
+    pub fn latencies(&self) -> Option<(Latency, Latency)> {
+        self.first.latency().zip(self.again.latency())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_uses_are_told_from_others_in_bounded_memory() {
+        let mut uses = Uses::default();
+        let record = |piece: u64, latency| Record {
+            time_ns: 0,
+            op: Op::Read,
+            offset: piece * PAGE,
+            len: 8192,
+            device: 0,
+            latency_ns: Some(latency),
+        };
+        for round in 0..2 {
+            for n in 0..2_000_000 {
+                uses.add(&record(n * 2, if round == 0 { 9000 } else { 1000 }));
+            }
+        }
+        let (first, again) = uses.latencies().unwrap();
+        assert!((first.mean_ns - 9000.0).abs() < 10.0 && (again.mean_ns - 1000.0).abs() < 2.0);
+        assert!(uses.known.len() <= KNOWN_MAX && uses.rarity == 2, "{}", uses.rarity);
+    }
+}
