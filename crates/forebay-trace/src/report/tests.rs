@@ -6,7 +6,7 @@ use crate::mrc::{Sample, Settings};
 use crate::record::Record;
 use crate::replay::{EndedBy, Latency, Outcome, Part, Slice};
 use crate::results::{CacheUse, Run};
-use crate::what_if::{self, Models, Survey, Told};
+use crate::what_if::{self, Models, Survey};
 use crate::workload::{self, Workload};
 
 fn records() -> Vec<Record> {
@@ -84,7 +84,7 @@ fn a_configuration_has_its_latencies_its_log_and_its_flash_on_a_page() {
     };
     let settings = what_if::Settings {
         config,
-        models: Models::new(&Told::default(), None, &survey),
+        models: Models::new(&what_if::Told::default(), None, &survey),
         durable_writes: true,
         queue_depth: None,
         endurance: Some(1 << 50),
