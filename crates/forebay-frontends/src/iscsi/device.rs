@@ -39,8 +39,9 @@ const HELD_MAX: usize = 32 << 20;
 /// See the module.
 #[derive(Debug)]
 pub struct Device {
-    /// In the order of their numbers.
+    /// In the order in which they came.
     pub units: Vec<Unit>,
+    /// Their numbers, sorted.
     luns: Vec<Lun>,
     members: Slab<Member>,
     /// Bytes of data that wait for memory.
@@ -89,6 +90,9 @@ pub struct Unit {
 struct Member {
     initiator: Initiator,
     socket: SocketId,
+    /// The relative identifier of the target port.
+    port: u16,
+    /// With each unit; none once it was ended.
     nexuses: Vec<NexusId>,
     notes: Vec<Note>,
 }
@@ -117,23 +121,44 @@ pub enum Cause {
 
 impl Device {
     /// A target with these logical units.
-    pub fn new(mut units: Vec<Unit>) -> Device {
-        units.sort_by_key(|unit| unit.lun);
-        let luns = units.iter().map(|unit| unit.lun).collect();
-        let told = units.iter().map(|unit| unit.logical.access_of_others()).collect();
-        Device {
-            luns,
+    pub fn new(units: Vec<Unit>) -> Device {
+        let mut device = Device {
+            units: Vec::new(),
+            luns: Vec::new(),
             members: Slab::new(),
             held: 0,
             ended: Vec::new(),
-            told,
+            told: Vec::new(),
             is_told_late: false,
             stored: channel(),
-            waits: units.iter().map(|_| None).collect(),
+            waits: Vec::new(),
             owed: 0,
-            orders: units.iter().map(|_| Order::new()).collect(),
-            units,
+            orders: Vec::new(),
+        };
+        units.into_iter().for_each(|unit| device.add(unit));
+        device
+    }
+
+    /// Another logical unit: sessions have it at once, and are told that there are others than before.
+    pub fn add(&mut self, mut unit: Unit) {
+        let place = self.luns.binary_search(&unit.lun).expect_err("each unit has its number");
+        self.luns.insert(place, unit.lun);
+        for (_, member) in self.members.iter_mut().filter(|(_, it)| !it.nexuses.is_empty()) {
+            for (known, nexus) in self.units.iter_mut().zip(&member.nexuses) {
+                known.logical.luns_changed(*nexus);
+            }
+            let nexus = Nexus { initiator: member.initiator.clone(), port: member.port };
+            member.nexuses.push(unit.logical.attach(nexus));
         }
+        self.told.push(unit.logical.access_of_others());
+        self.waits.push(None);
+        self.orders.push(Order::new());
+        self.units.push(unit);
+    }
+
+    /// The disks behind its units.
+    pub fn disks(&self) -> Vec<DiskId> {
+        self.units.iter().map(|unit| unit.disk).collect()
     }
 
     /// A disk has another size: initiators are told.
@@ -154,7 +179,7 @@ impl Device {
         let nexus = Nexus { initiator: initiator.clone(), port };
         let attach = |unit: &mut Unit| unit.logical.attach(nexus.clone());
         let nexuses = self.units.iter_mut().map(attach).collect();
-        self.members.insert(Member { initiator, socket, nexuses, notes: Vec::new() })
+        self.members.insert(Member { initiator, socket, port, nexuses, notes: Vec::new() })
     }
 
     /// A session is over.
@@ -273,7 +298,7 @@ impl Device {
     /// The place of a logical unit.
     pub fn find(&self, lun: [u8; 8]) -> Option<usize> {
         let lun = Lun::decode(lun)?;
-        self.luns.binary_search(&lun).ok()
+        self.units.iter().position(|unit| unit.lun == lun)
     }
 
     /// The tasks of all sessions but `by` on a unit are aborted.

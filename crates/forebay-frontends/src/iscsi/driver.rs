@@ -104,6 +104,9 @@ impl Connection {
     ) {
         let device = self.device.clone();
         let mut device = lock(&device);
+        if self.disks.len() != device.units.len() {
+            self.disks = device.disks();
+        }
         if self.phase != Phase::Closed {
             self.session.begin(cx.now, &mut device);
             if self.session.has_late() {

@@ -79,6 +79,8 @@ pub enum CloseReason {
 #[derive(Debug)]
 pub struct Handshake {
     exports: Arc<[Export]>,
+    /// The first of them is also the one without a name.
+    has_default: bool,
     /// Bytes that arrived and are not used up.
     input: Vec<u8>,
     /// `None` before they arrived.
@@ -97,12 +99,18 @@ impl Handshake {
         out.extend_from_slice(&Greeting { flags }.to_bytes());
         Handshake {
             exports,
+            has_default: true,
             input: Vec::new(),
             flags: None,
             options: 0,
             structured_replies: false,
             selected: None,
         }
+    }
+
+    /// The same without an export that has no name.
+    pub fn without_default(self) -> Handshake {
+        Handshake { has_default: false, ..self }
     }
 
     /// Takes `bytes` from the client. After any outcome but [`Outcome::Continue`] it must not be
@@ -292,7 +300,7 @@ impl Handshake {
     }
 
     fn find(&self, name: &str) -> Option<usize> {
-        if name.is_empty() && !self.exports.is_empty() {
+        if name.is_empty() && self.has_default && !self.exports.is_empty() {
             return Some(0);
         }
         self.exports.iter().position(|export| export.name == name)

@@ -14,6 +14,7 @@ mod data;
 mod link;
 mod order;
 mod reserve;
+mod units;
 mod window;
 
 const SIZE: u64 = 1 << 20;
@@ -56,9 +57,7 @@ impl Answered {
 
 impl World {
     fn new(rules: Rules, sessions: u8) -> World {
-        let port =
-            Port { relative: 1, group: 1, target: "iqn.2026-01.x:a".to_owned(), portal_group: 1 };
-        let export = Export { ports: vec![port], ..Export::new("db", SIZE) };
+        let export = Export { ports: port(), ..Export::new("db", SIZE) };
         let unit = Unit {
             lun: Lun::new(0).unwrap(),
             logical: LogicalUnit::new(export),
@@ -142,6 +141,11 @@ impl World {
         }
         answers(&out)
     }
+}
+
+fn port() -> Vec<Port> {
+    let target = "iqn.2026-01.x:a".to_owned();
+    vec![Port { relative: 1, group: 1, target, portal_group: 1 }]
 }
 
 fn begin(device: &mut Device, rules: Rules, isid: u8) -> Session {

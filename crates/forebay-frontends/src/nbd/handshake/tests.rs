@@ -122,6 +122,14 @@ fn info_does_not_end_the_handshake() {
 }
 
 #[test]
+fn without_a_default_export_who_names_none_gets_none() {
+    let mut handshake = Handshake { has_default: false, ..greeted() };
+    let replies = ask(&mut handshake, &info(OptionKind::Go, "", &[]));
+    assert_eq!(kinds(&replies), [OptionReply::ErrUnknown]);
+    assert_eq!(go(&mut handshake, "db").0, 0);
+}
+
+#[test]
 fn unknown_exports_are_refused_by_name() {
     let mut handshake = greeted();
     let replies = ask(&mut handshake, &info(OptionKind::Go, "nope", &[]));
