@@ -290,6 +290,16 @@ impl Engine {
         self.flush.is_untold()
     }
 
+    /// A former run knew of such a loss and could tell nobody: the next flush fails.
+    pub fn remember_untold_loss(&mut self) {
+        self.flush.untold = true;
+    }
+
+    /// Flushes of clients that ended well.
+    pub fn flushes(&self) -> u64 {
+        self.counters.flushes
+    }
+
     /// What was not flushed may be lost: drops it from the cache, and tells who waits for a flush, or
     /// will.
     fn lose_unflushed(&mut self, status: IoStatus, actions: &mut Actions) {

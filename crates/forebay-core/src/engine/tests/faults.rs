@@ -205,6 +205,31 @@ fn a_first_flush_that_fails_fails_the_next_flush_of_the_guest_once() {
     assert_eq!(rig.reply(2).1, IoStatus::Ok);
 }
 
+/// A former run was killed before it could tell its guest, in either kind of mode.
+#[test]
+fn a_loss_that_a_former_run_could_not_tell_fails_the_next_flush_once() {
+    for config in [config(), with_log()] {
+        let mut rig = Rig::new(config);
+        let settle = |rig: &mut Rig| match config.write_log {
+            Some(_) => rig.settle_log(),
+            None => rig.settle(),
+        };
+        rig.engine.remember_untold_loss();
+        rig.tick(0);
+        settle(&mut rig);
+        assert!(
+            rig.engine.has_untold_loss(),
+            "the first flush of primary storage ends well, and is nobody's"
+        );
+        for (tag, status, flushes) in [(1, IoStatus::IoError, 0), (2, IoStatus::Ok, 1)] {
+            rig.submit(tag, 0, 0, Op::Flush);
+            settle(&mut rig);
+            assert_eq!(rig.reply(tag).1, status);
+            assert_eq!((rig.engine.has_untold_loss(), rig.engine.flushes()), (false, flushes));
+        }
+    }
+}
+
 #[test]
 fn a_first_flush_that_fails_is_told_to_who_waits_for_a_flush() {
     let mut rig = Rig::new(config());
