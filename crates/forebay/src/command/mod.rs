@@ -18,6 +18,7 @@ mod client;
 mod demo;
 mod disk;
 mod events;
+mod last_words;
 mod observed;
 mod pool;
 mod progress;
@@ -36,6 +37,7 @@ const USAGE: u8 = 2;
 pub fn execute(cli: Cli) -> ExitCode {
     let is_daemon = matches!(cli.command, Command::Run(_) | Command::Serve(_));
     log_to_stderr(if is_daemon { "info" } else { "warn" });
+    last_words::tell_panics();
     let result = match cli.command {
         Command::Run(args) => run::run(*args),
         Command::Serve(args) => run::serve(args),
@@ -53,8 +55,7 @@ pub fn execute(cli: Cli) -> ExitCode {
         // Whoever read our output has seen enough. What serves was not there for its output.
         Err(error) if is_broken_pipe(&error) && !is_daemon => ExitCode::SUCCESS,
         Err(error) => {
-            // Not eprintln!, which panics when nobody reads.
-            let _ = writeln!(std::io::stderr(), "forebay: {error:#}");
+            last_words::say(&format!("forebay: {error:#}"));
             if is_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }
