@@ -63,6 +63,8 @@ coverage! {
     segments_summarized: "Segments that recovery read from their summaries.",
     summaries_damaged: "Summaries that were torn or rotten.",
     recoveries_cut: "Recoveries that died.",
+    parts_left_out: "Recoveries that left out the first part of a request whose rest was lost.",
+    parts_sent: "Of these, those where that part may have been on primary storage already.",
     flushes_failed: "Flushes that failed.",
     sectors_lost: "Sectors that went back.",
     mode_changes: "Changes of the mode asked for.",

@@ -301,6 +301,9 @@ impl World<'_> {
         self.coverage.segments_compacted += compacted;
         self.coverage.segments_summarized += u64::from(found.report.segments_summarized);
         self.coverage.summaries_damaged += u64::from(found.report.summaries_damaged);
+        let leaves_out = found.report.records_dropped > 0;
+        self.coverage.parts_left_out += u64::from(leaves_out);
+        self.coverage.parts_sent += u64::from(leaves_out && found.through >= found.next_sequence);
         log.generation = self.pool.pending;
         log.segments_found = found.segments.len() as u32 + 1;
         let mut config = self.setup.config;

@@ -146,10 +146,58 @@ fn zeroes_and_what_lies_over_them_are_noted_before_they_reach_primary_storage() 
     }
 }
 
+/// The first part of a long plain write may be on primary storage before the rest is in the log, and stay there alone when
+/// power is lost: it is not acknowledged as durable. What comes behind it does not pass the rest.
+#[test]
+fn what_is_durable_behind_a_long_write_reaches_primary_storage_after_all_of_it() {
+    const LONG: u64 = 300 * KIB;
+    const BEHIND: [u64; 2] = [512 * KIB, 600 * KIB];
+    let mut rig = rig(with_log());
+    rig.write(1, 0, LONG, 0xFA);
+    rig.write_with(2, BEHIND[0], 4096, 2, true);
+    let (mut was_partly_there, mut is_sent) = (false, false);
+    for _ in 0..10_000 {
+        if rig.pending.is_empty() && rig.has_reply(3) {
+            break;
+        }
+        rig.grant();
+        let there =
+            rig.backend[..LONG as usize].iter().filter(|&&byte| byte == 0xFA).count() as u64;
+        was_partly_there |= there > 0 && !rig.has_reply(1);
+        if rig.has_reply(2) && !is_sent {
+            assert!(
+                rig.has_reply(1),
+                "a durable write was acknowledged before one that was earlier in the log"
+            );
+            is_sent = true;
+            rig.write_with(3, BEHIND[1], 4096, 3, true);
+        }
+        let later = format!("W {}+4096", BEHIND[1]);
+        let all_is_there = there == LONG && rig.backend[BEHIND[0] as usize] == 2;
+        assert!(
+            all_is_there || !rig.drawn().contains(&later),
+            "{there} bytes are there: {:?}",
+            rig.drawn()
+        );
+        match rig.pending.is_empty() {
+            false => rig.complete(0, IoStatus::Ok),
+            true => {
+                rig.now = rig.now.max(rig.engine.next_deadline());
+                rig.tick(0);
+            }
+        }
+    }
+    assert!(rig.has_reply(3));
+    rig.settle_log();
+    assert!(was_partly_there, "the log has no room for all of it");
+    rig.expect_bytes(0, LONG, 0xFA);
+}
+
 /// What is under way when groups are written.
 fn logged(rig: &mut Rig) -> Vec<String> {
-    while rig.drawn().iter().any(|io| io.starts_with("log W") || io.starts_with("log F")) {
-        rig.complete(0, IoStatus::Ok);
+    let of_group = |io: &Io| io.target == Target::Log && !matches!(io.op, IoOp::Progress { .. });
+    while let Some(index) = rig.pending.iter().position(of_group) {
+        rig.complete(index, IoStatus::Ok);
     }
     rig.drawn()
 }
