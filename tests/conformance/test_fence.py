@@ -1,4 +1,5 @@
 """Primary storage changes behind the disk's back, in each way that it can: nothing stale is served, no log is written over it."""
+import fcntl
 import json
 import os
 import shutil
@@ -623,6 +624,40 @@ def resolve_uses_a_log_with_a_hole_as_far_as_it_goes_when_told_to(bed):
         assert bytes(h.pread(4096, OWN + n * 8192)) == pattern(OWN + n * 8192, 4096), n
     disk.restart()
     serves_what_was_written(disk, 20)
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def resolve_says_what_it_cannot_lock_and_takes_nothing_that_is_in_use(bed):
+    image = image_of(bed)
+    primary = nbdkit_on(bed, image)
+    disk = dirty_disk(bed, primary.uri)
+    assert disk.stop() == 0
+    written_at(image, 512)
+    refused = bed.run(disk.command, code=None)
+    assert "sampled ranges" in refused.stderr, refused.stderr
+    with open(bed.path("no-folder"), "w"):
+        pass
+    # Where nothing can be locked that is said.
+    unlocked = ["--state-dir", bed.path("no-folder")]
+    assert "warning: " + bed.path("no-folder") in resolve(bed, *unlocked)
+    shown = json.loads(resolve(bed, *unlocked, "--json"))
+    assert len(shown["warnings"]) == 1 and "cannot be locked" in shown["warnings"][0], shown
+    [lock] = [name for name in os.listdir(bed.path("state")) if name.endswith(".lock")]
+    state = ["--state-dir", bed.path("state")]
+    with open(os.path.join(bed.path("state"), lock)) as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        for words in [[], ["--use-log"], ["--discard-log", "80KiB"]]:
+            result = resolve(bed, *state, *words, code=None)
+            assert result.returncode == 1 and "served already" in result.stderr, result.stderr
+    assert json.loads(resolve(bed, *state, "--json"))["warnings"] == []
+    # Nothing is decided that no sidecar can say.
+    result = resolve(bed, *unlocked, "--use-log", code=None)
+    assert result.returncode == 1 and "cannot write its sidecar" in result.stderr, result.stderr
+    decided = json.loads(resolve(bed, *state, "--use-log", "--json"))
+    assert decided == {"disk": "disk", "decided": "use-log", "warnings": []}, decided
+    disk.start()
+    serves_what_was_written(disk)
     assert disk.stop() == 0
 
 

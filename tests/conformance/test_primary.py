@@ -154,6 +154,57 @@ def a_flush_after_a_lost_session_fails_once(bed):
     assert bytes(h.pread(4096, 0)) == pattern(0, 4096, 2)
 
 
+def flush_fails(h):
+    try:
+        h.flush()
+        return False
+    except nbd.Error as error:
+        assert error.errnum == 5, error
+        return True
+
+
+@test(forebay_only=True)
+def a_loss_that_no_flush_has_told_is_told_after_a_kill(bed):
+    for flash in [None, bed.path("pool") + ":16MiB"]:
+        image = bed.image("disk.raw", 4 * MIB)
+        primary = nbdkit(bed, "file", image)
+        disk = bed.disk(primary.uri + "&fence=0s", flash=flash)
+
+        def attach():
+            h = nbd.NBD()
+            h.connect_uri(disk.uri)
+            return h
+        h = attach()
+        h.pwrite(pattern(0, 4096, 1), 0)
+        primary.restart()
+        # The new session is up once a read that no cache has comes back. Then the process is killed, and its guest lives on.
+        assert bytes(h.pread(4096, MIB)) == pattern(MIB, 4096)
+        disk.restart()
+        assert "could tell" in disk.log(), disk.log()
+        assert flush_fails(attach()), "the guest was never told that its write may be gone"
+        # Whether that answer has arrived nobody knows: the next run tells again.
+        disk.restart()
+        h = attach()
+        assert flush_fails(h)
+        h.flush()
+        disk.restart()
+        attach().flush()
+        # An end in order keeps it as well.
+        h = attach()
+        h.pwrite(pattern(0, 4096, 2), 0)
+        primary.restart()
+        assert bytes(h.pread(4096, 2 * MIB)) == pattern(2 * MIB, 4096)
+        h.shutdown()
+        assert disk.stop() == 1, "it says that something may be lost"
+        disk.start()
+        h = attach()
+        assert flush_fails(h)
+        h.flush()
+        h.shutdown()
+        assert disk.stop() == 0
+        assert primary.stop() == 0
+
+
 def server_with_a_slow_write(bed, image):
     """An NBD server that carries a write to 4096 out when the file `gate` is there, whoever sent it being long dead."""
     at = bed.directory

@@ -3,7 +3,7 @@ import json
 import os
 import subprocess
 
-from bed import KIB, MIB, eventually, pattern, test
+from bed import KIB, MIB, Skip, eventually, pattern, test
 from test_refusals import refused
 from test_write_back import (DEFERRED, attach, disk_command, log_of, nbdkit_on, opened, read_file,
                              write_back, write_blocks)
@@ -202,15 +202,68 @@ def resolve_speaks_of_a_daemon_only_when_there_is_one(bed):
     assert served.returncode == 1 and "stop its daemon" in served.stderr, served.stderr
 
 
-@test(forebay_only=True)
-def a_log_that_nobody_reads_holds_nothing_up(bed):
+def full_pipe():
+    """A pipe that nobody reads and that takes no more: both ends."""
     held, written = os.pipe()
     os.set_blocking(written, False)
-    try:
-        while os.write(written, b"x" * 4096):
+    for length in [4096, 1]:
+        try:
+            while os.write(written, b"x" * length):
+                pass
+        except BlockingIOError:
             pass
-    except BlockingIOError:
-        os.set_blocking(written, True)
+    os.set_blocking(written, True)
+    return held, written
+
+
+@test(forebay_only=True)
+def a_daemon_that_fails_ends_although_nobody_reads_why(bed):
+    held, written = full_pipe()
+    # Before it serves anything.
+    absent = bed.disk("file:" + bed.path("absent"), ram="1MiB", wait=False)
+    bed.servers.remove(absent)
+    assert bed.spawn(absent.command, stdout=subprocess.DEVNULL, stderr=written).wait(30) == 1
+    # And with events that wait for their reader: primary storage fails the flush at the end.
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = bed.disk("fault:rule=error,op=flush&inner=file:" + image, ram="1MiB", wait=False)
+    open(disk.log_path, "w").close()
+    start_with(bed, disk, stderr=written)
+    h = attach(disk)
+    h.pwrite(pattern(0, 4096, 1), 0)
+    h.shutdown()
+    assert disk.stop(timeout=30) == 1
+    os.close(written)
+    os.close(held)
+
+
+@test(forebay_only=True)
+def who_has_no_state_folder_is_told_that_nothing_is_locked(bed):
+    if os.geteuid() != 0:
+        raise Skip("only root can try to be another user")
+    image = bed.image("disk.raw", 16 * MIB)
+    primary = nbdkit_on(bed, image)
+    for path, mode in [(bed.directory, 0o777), (primary.socket, 0o666)]:
+        os.chmod(path, mode)
+    disk = bed.disk(primary.uri, ram="1MiB", wait=False)
+    at = disk.command.index("--state-dir")
+    del disk.command[at:at + 2]
+    disk.command = ["env", "-u", "HOME", "-u", "XDG_STATE_HOME", "setpriv", "--reuid=65534", "--regid=65534",
+                    "--clear-groups", *disk.command]
+    disk.start()
+    assert "NOT LOCKED        this user has no state folder" in disk_command(bed, disk, "show", "disk")
+    assert "--state-dir" in disk.stats()["unguarded"]
+    assert any("no state folder" in text for text in events(bed, disk))
+    assert disk.stop() == 0
+    # With one, or where there is a lock anyway, nothing is said.
+    for backend in [primary.uri, "file:" + image]:
+        guarded = bed.disk(backend, ram="1MiB", name="guarded")
+        assert guarded.stats()["unguarded"] is None
+        assert guarded.stop() == 0
+
+
+@test(forebay_only=True)
+def a_log_that_nobody_reads_holds_nothing_up(bed):
+    held, written = full_pipe()
     disk = bed.disk("mem:16MiB", ram="1MiB", wait=False)
     open(disk.log_path, "w").close()
     start_with(bed, disk, stderr=written)

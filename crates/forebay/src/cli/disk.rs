@@ -70,15 +70,26 @@ Example:
     /// Decide about the write log of a disk that was refused: use it, or discard it
     #[command(after_help = "\
 A disk is refused when primary storage was changed while its write log holds data, or when part of
-the log is gone. Stop the daemon that has the pool, look at both sides, copy them, and decide.
-Without a choice nothing is changed.
+the log is gone. Look at both sides, copy them, and decide. Without a choice nothing is changed.
+
+While the daemon that refused the disk serves others, it decides, and serves the disk at once. When
+no daemon has the pool, --pool says where that is, and the disk can be started then.
 
 Examples:
-  forebay disk resolve db --pool /nvme/pool
+  forebay disk resolve db
+  forebay disk resolve db --use-log
+  forebay disk resolve db --discard-log 1.3GiB
   forebay disk resolve db --pool /nvme/pool --use-log
-  forebay disk resolve db --pool /nvme/pool --discard-log 1.3GiB
   forebay disk resolve db --pool /nvme/pool --discard-reservations")]
     Resolve(ResolveArgs),
+    /// Try again to serve a disk that was refused, once what was wrong is put right
+    #[command(after_help = "\
+For a disk that 'disk list' shows as NOT SERVED because another process used its primary storage, for instance. One whose write
+log was refused needs 'disk resolve'. The other disks of the daemon are not disturbed.
+
+Example:
+  forebay disk open db")]
+    Open(NamedArgs),
 }
 
 /// Options of all of them.
@@ -214,9 +225,9 @@ pub struct SetArgs {
 pub struct ResolveArgs {
     /// The disk
     pub disk: Name,
-    /// The flash that has its write log: the path of --flash
+    /// The flash that has its write log, the path of --flash [default: the daemon that refused the disk is asked]
     #[arg(long, value_name = "PATH")]
-    pub pool: PathBuf,
+    pub pool: Option<PathBuf>,
     /// Take primary storage as it is, and let the log, as far as it goes, be written over it
     #[arg(long, conflicts_with = "discard_log")]
     pub use_log: bool,
@@ -226,12 +237,12 @@ pub struct ResolveArgs {
     /// Give up the persistent reservations of SCSI initiators that are stored for it
     #[arg(long, conflicts_with_all = ["use_log", "discard_log"])]
     pub discard_reservations: bool,
-    /// The state folder of its daemon [default: as 'forebay run']
-    #[arg(long, value_name = "PATH")]
+    /// The state folder of its daemon, with --pool [default: as 'forebay run']
+    #[arg(long, value_name = "PATH", requires = "pool")]
     pub state_dir: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
 }
 
 /// The commands of `forebay pool`.

@@ -31,6 +31,11 @@ pub(crate) async fn ask<T: DeserializeOwned>(control: &Path, path: &str) -> Resu
     in_time(control, answer(control, Method::GET, path, Bytes::new())).await
 }
 
+/// As [`ask`], however long it takes.
+pub(crate) async fn ask_patiently<T: DeserializeOwned>(control: &Path, path: &str) -> Result<T> {
+    answer(control, Method::GET, path, Bytes::new()).await
+}
+
 /// What the daemon at `control` answers when it is told `path`, which changes something.
 pub(crate) async fn tell<T: DeserializeOwned>(control: &Path, path: &str) -> Result<T> {
     in_time(control, answer(control, Method::POST, path, Bytes::new())).await
@@ -107,10 +112,7 @@ async fn exchange(
 /// There is none, with what is there instead.
 pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<Vec<Found>> {
     let folder = place::folder();
-    let sockets = match control {
-        Some(path) => vec![path.to_owned()],
-        None => place::sockets(&folder),
-    };
+    let sockets = sockets(control);
     let mut found = Vec::new();
     for socket in sockets {
         let disks: Vec<DiskInfo> = match ask(&socket, "/v1/disks").await {
@@ -158,6 +160,38 @@ pub(crate) async fn find_one(disk: &Name, control: Option<&Path>) -> Result<Foun
         bail!("{} daemons serve a disk '{disk}'; say which with --control PATH", found.len());
     }
     Ok(found.remove(0))
+}
+
+/// The control socket at `control`, or all of this user's folder.
+fn sockets(control: Option<&Path>) -> Vec<PathBuf> {
+    match control {
+        Some(path) => vec![path.to_owned()],
+        None => place::sockets(&place::folder()),
+    }
+}
+
+/// Finds the daemon that refuses to serve `disk`, and why: at `control`, or among the sockets of this user's folder.
+///
+/// # Errors
+/// Nobody answers at `control`, or several refuse one.
+pub(crate) async fn find_refusing(
+    disk: &Name,
+    control: Option<&Path>,
+) -> Result<Option<(PathBuf, RefusedDisk)>> {
+    let mut found = Vec::new();
+    for socket in sockets(control) {
+        let daemon: DaemonInfo = match ask(&socket, "/v1/daemon").await {
+            Ok(daemon) => daemon,
+            Err(error) if control.is_some() => return Err(error),
+            Err(_) => continue,
+        };
+        let refused = daemon.refused.into_iter().filter(|it| it.name == disk.0);
+        found.extend(refused.map(|refused| (socket.clone(), refused)));
+    }
+    if found.len() > 1 {
+        bail!("{} daemons refuse a disk '{disk}'; say which with --control PATH", found.len());
+    }
+    Ok(found.pop())
 }
 
 /// The disks that the daemons of `found` refuse to serve.

@@ -24,7 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) fn disk(command: DiskCommand) -> Result<()> {
     client::block_on(async {
         match command {
-            DiskCommand::Resolve(args) => super::resolve::resolve(&args),
+            DiskCommand::Resolve(args) => super::resolve::resolve(&args).await,
+            DiskCommand::Open(args) => super::resolve::open(&args).await,
             DiskCommand::List(args) => list(args).await,
             DiskCommand::Show(args) => show(args).await,
             DiskCommand::Histogram(args) => print(&observed::histogram(args).await?),
@@ -135,6 +136,9 @@ fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
     let _ = writeln!(text, "  primary storage   {}", stats.primary_storage);
     if let Some(evidence) = &stats.evidence {
         let _ = writeln!(text, "  evidence at start {evidence}");
+    }
+    if let Some(why) = &stats.unguarded {
+        let _ = writeln!(text, "  NOT LOCKED        {why}");
     }
     if let Some(device) = &stats.vhost_user {
         describe_device(device, &mut text);

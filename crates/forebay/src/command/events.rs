@@ -1,5 +1,7 @@
 //! `forebay events`.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 
 use super::client;
@@ -10,9 +12,7 @@ use crate::date::utc;
 /// Prints what happened.
 pub(crate) fn events(args: EventsArgs) -> Result<()> {
     client::block_on(async {
-        let found = client::find(args.disk.as_ref(), args.control.as_deref()).await?;
-        let mut sockets: Vec<_> = found.into_iter().map(|found| found.control).collect();
-        sockets.dedup();
+        let sockets = sockets(&args).await?;
         let mut count = 0;
         for socket in sockets {
             let path = match &args.disk {
@@ -29,6 +29,20 @@ pub(crate) fn events(args: EventsArgs) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// The control sockets of the daemons to be asked: also of one that refuses the disk.
+async fn sockets(args: &EventsArgs) -> Result<Vec<PathBuf>> {
+    let control = args.control.as_deref();
+    if let Some(disk) = &args.disk
+        && let Some((socket, _)) = client::find_refusing(disk, control).await?
+    {
+        return Ok(vec![socket]);
+    }
+    let found = client::find(args.disk.as_ref(), control).await?;
+    let mut sockets: Vec<PathBuf> = found.into_iter().map(|found| found.control).collect();
+    sockets.dedup();
+    Ok(sockets)
 }
 
 fn print_line(line: &EventLine, json: bool) -> Result<()> {

@@ -1,56 +1,124 @@
-//! `forebay disk resolve`: decides about the log or the reservations of a disk that was refused, with its pool and primary
-//! storage locked.
+//! `forebay disk resolve` and `open`: decides about the log or the reservations of a disk that was refused, and has it served.
+//!
+//! The daemon that refused it does that. Where none has the pool, this process locks pool and primary storage and does it
+//! itself; the disk can be started then.
 
 use std::io::Write as _;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
-use crate::cli::disk::ResolveArgs;
-use crate::daemon::fence::resolve::{self, Sides};
+use super::client;
+use crate::cli::disk::{NamedArgs, ResolveArgs};
+use crate::daemon::api::{RefusedDisk, Resolved, Sides};
+use crate::daemon::fence::resolve::{self, Decision};
 use crate::daemon::place::state_folder;
 
 /// Shows both sides, or carries out what was decided.
-pub(super) fn resolve(args: &ResolveArgs) -> Result<()> {
-    if args.discard_reservations {
-        return discard_reservations(args);
-    }
-    let state = args.state_dir.clone().or_else(state_folder);
-    let sides = Sides::open(&args.pool, &args.disk.0, state.as_deref())?;
-    let shown = serde_json::to_value(sides.shown())?;
-    let (text, decided) = match (&args.discard_log, args.use_log) {
-        (Some(amount), _) => {
-            sides.discard_log(amount)?;
-            ("the log was discarded: the disk can be started", "discard-log")
-        }
-        (None, true) => {
-            sides.use_log()?;
-            ("the log goes on when the disk is started", "use-log")
-        }
-        (None, false) if args.json => ("", "nothing"),
-        (None, false) => {
-            print(&sides.describe())?;
-            return Ok(());
-        }
+pub(super) async fn resolve(args: &ResolveArgs) -> Result<()> {
+    let decision = match (&args.discard_log, args.use_log, args.discard_reservations) {
+        (Some(amount), _, _) => Some(Decision::DiscardLog(amount.clone())),
+        (None, true, _) => Some(Decision::UseLog),
+        (None, false, true) => Some(Decision::DiscardReservations),
+        (None, false, false) => None,
     };
-    if args.json {
-        let mut shown = shown;
-        shown["decided"] = decided.into();
-        return print(&format!("{shown}\n"));
+    let common = &args.common;
+    let refusing = client::find_refusing(&args.disk, common.control.as_deref()).await?;
+    match (refusing, &args.pool) {
+        (Some((control, refused)), pool) if is_of(&refused, pool.as_deref()) => {
+            through_daemon(args, &control, decision).await
+        }
+        (_, Some(pool)) => alone(args, pool, decision),
+        (_, None) => bail!(
+            "no daemon that runs here refuses a disk '{}'. When its daemon is stopped: --pool PATH, the flash that has its \
+             write log; when the daemon is elsewhere: --control PATH",
+            args.disk
+        ),
     }
-    print(&format!("disk {}: {text}\n", args.disk))
 }
 
-fn discard_reservations(args: &ResolveArgs) -> Result<()> {
-    resolve::discard_reservations(&args.pool, &args.disk.0)?;
-    if args.json {
-        let shown = serde_json::json!({
-            "disk": args.disk.0,
-            "pool": args.pool.display().to_string(),
-            "decided": "discard-reservations",
-        });
+/// True when a disk that is refused is the one of that pool, if any is named.
+fn is_of(refused: &RefusedDisk, pool: Option<&Path>) -> bool {
+    let Some(pool) = pool else { return true };
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    refused.pool.as_ref().is_some_and(|known| real(Path::new(known)) == real(pool))
+}
+
+/// The daemon at `control` does it, and serves the disk.
+async fn through_daemon(
+    args: &ResolveArgs,
+    control: &Path,
+    decision: Option<Decision>,
+) -> Result<()> {
+    let path = format!("/v1/disks/{}", args.disk);
+    let choice = match &decision {
+        Some(Decision::DiscardReservations) => "discard_reservations=true".to_owned(),
+        Some(Decision::UseLog) => "use_log=true".to_owned(),
+        Some(Decision::DiscardLog(amount)) => format!("discard_log={}", without_spaces(amount)?),
+        None => {
+            let sides: Sides = client::ask_patiently(control, &format!("{path}/sides")).await?;
+            return match args.common.json {
+                true => print(&format!("{}\n", serde_json::to_string(&sides.shown)?)),
+                false => print(&sides.text),
+            };
+        }
+    };
+    let resolved: Resolved =
+        client::tell_patiently(control, &format!("{path}/resolve?{choice}")).await?;
+    let done = decision.as_ref().map_or("", Decision::done);
+    report(&args.disk.0, &resolved, args.common.json, &format!("{done}, and the disk is served"))
+}
+
+/// An amount as it can be part of a path.
+fn without_spaces(amount: &str) -> Result<String> {
+    let amount: String = amount.split_whitespace().collect();
+    let is_plain = amount.chars().all(|it| it.is_ascii_alphanumeric() || it == '.');
+    anyhow::ensure!(is_plain, "'{amount}' is no amount: type what 'forebay disk resolve' shows");
+    Ok(amount)
+}
+
+/// No daemon has the pool: it is done here.
+fn alone(args: &ResolveArgs, path: &Path, decision: Option<Decision>) -> Result<()> {
+    let state = args.state_dir.clone().or_else(state_folder);
+    let (pool, name) = (resolve::open_pool(path)?, &args.disk.0);
+    let Some(decision) = decision else {
+        let sides = resolve::Sides::open(pool, name, state.as_deref())?;
+        return match args.common.json {
+            true => print(&format!("{}\n", serde_json::to_string(&sides.shown())?)),
+            false => print(&sides.describe()),
+        };
+    };
+    let warnings = resolve::decide(pool, name, state.as_deref(), &decision)?;
+    let resolved = Resolved { decided: Some(decision.name().to_owned()), warnings };
+    let text = format!("{}: the disk can be started", decision.done());
+    report(name, &resolved, args.common.json, &text)
+}
+
+/// Tries again to serve a disk.
+pub(super) async fn open(args: &NamedArgs) -> Result<()> {
+    let common = &args.common;
+    let refusing = client::find_refusing(&args.disk, common.control.as_deref()).await?;
+    let (control, _) = refusing.with_context(|| {
+        format!(
+            "no daemon that runs here refuses a disk '{}'; give --control PATH if it is elsewhere",
+            args.disk
+        )
+    })?;
+    let path = format!("/v1/disks/{}/open", args.disk);
+    let resolved: Resolved = client::tell_patiently(&control, &path).await?;
+    report(&args.disk.0, &resolved, common.json, "the disk is served")
+}
+
+fn report(disk: &str, resolved: &Resolved, json: bool, text: &str) -> Result<()> {
+    if json {
+        let mut shown = serde_json::to_value(resolved)?;
+        shown["disk"] = disk.into();
         return print(&format!("{shown}\n"));
     }
-    print(&format!("disk {}: its persistent reservations are given up\n", args.disk))
+    for warning in &resolved.warnings {
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    }
+    print(&format!("disk {disk}: {text}\n"))
 }
 
 fn print(text: &str) -> Result<()> {

@@ -66,7 +66,7 @@ async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
         started = Daemon::start(spec) => started?,
         _ = signals.next() => bail!("ended by a signal before it was ready"),
     };
-    if let Err(error) = announce(daemon.info(), json) {
+    if let Err(error) = announce(&daemon.info(), json) {
         // Clients can attach all the same.
         let text =
             format!("serving, but standard output did not take the start-up summary: {error}");

@@ -8,6 +8,10 @@
 //!   POST /v1/disks/NAME/…          mode?mode=M, pause, resume, detach: DiskStats; drop-cache: Dropped;
 //!                                  resize: Resized;
 //!                                  flush: {}, when primary storage is flushed (in a mode with log, at once)
+//!   GET /v1/disks/NAME/sides       Sides: of a disk that is refused, the log in its pool and primary storage
+//!   POST /v1/disks/NAME/resolve    [?use_log=true, discard_log=AMOUNT, discard_reservations=true]: Resolved; it is decided
+//!                                  about a disk that is refused, and it is served
+//!   POST /v1/disks/NAME/open       Resolved; the same without a decision
 //!   GET /v1/disks/NAME/records     Records[?from=N&max=N&unanswered=true]: requests from number N on, at most RECORDS_MAX
 //!   GET /v1/disks/NAME/histograms  Histograms; POST …/start, reset, stop: {}
 //!   GET /v1/disks/NAME/mrc         Curves[?sizes=BYTES,…]: at most CACHE_SIZES_MAX of them
@@ -22,6 +26,8 @@ use forebay_trace::advise::{Judgement, Prediction};
 use forebay_trace::characterise::Device;
 use forebay_trace::mrc::Curve;
 use serde::{Deserialize, Serialize};
+
+use super::fence::resolve::Shown;
 
 /// What the daemon is and serves; also the start-up summary of `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +64,27 @@ pub struct RefusedDisk {
     pub backend: String,
     /// Why.
     pub reason: String,
+    /// The flash that has its write log, where it has any.
+    #[serde(default)]
+    pub pool: Option<String>,
+}
+
+/// Both sides of a disk that is refused.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sides {
+    /// For programs.
+    pub shown: Shown,
+    /// For people.
+    pub text: String,
+}
+
+/// A disk that was refused is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resolved {
+    /// What was decided about it; `None`: there was nothing to decide.
+    pub decided: Option<String>,
+    /// What is not as it should be.
+    pub warnings: Vec<String>,
 }
 
 /// A disk, as configured.
@@ -94,6 +121,9 @@ pub struct DiskInfo {
     /// What speaks for primary storage being what the disk left; `None`: the disk has no flash, or is new.
     #[serde(default)]
     pub evidence: Option<String>,
+    /// Why nothing keeps other disks of this host from its primary storage; `None`: something does.
+    #[serde(default)]
+    pub unguarded: Option<String>,
     /// Refuses writes.
     pub read_only: bool,
     /// Whether clients see a volatile write cache.
@@ -171,6 +201,9 @@ pub struct DiskStats {
     /// What spoke at the start for primary storage being what the disk left; `None`: the disk has no flash, or is new.
     #[serde(default)]
     pub evidence: Option<String>,
+    /// Why nothing keeps other disks of this host from its primary storage; `None`: something does.
+    #[serde(default)]
+    pub unguarded: Option<String>,
     /// What the engine counts.
     #[serde(flatten)]
     pub engine: Statistics,

@@ -17,6 +17,7 @@ use super::api::Resized;
 use super::control::{ControlState, refuse};
 use super::ending::{self, Left};
 use super::events::Severity;
+use super::opener::ServedDisk;
 use crate::config::values::Mode;
 
 #[derive(Debug, serde::Deserialize)]
@@ -30,7 +31,7 @@ pub(super) async fn set_mode(
     Path(name): Path<String>,
     Query(query): Query<ModeQuery>,
 ) -> Response {
-    change(&state, &name, async |index| state.disks[index].set_mode(query.mode.0).await).await
+    change(&state, &name, async |disk| disk.handle.set_mode(query.mode.0).await).await
 }
 
 /// Stops destaging.
@@ -38,9 +39,9 @@ pub(super) async fn pause(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    change(&state, &name, async |index| {
-        has_log(&state, index)?;
-        state.disks[index].pause(true).await
+    change(&state, &name, async |disk| {
+        has_log(disk)?;
+        disk.handle.pause(true).await
     })
     .await
 }
@@ -50,15 +51,15 @@ pub(super) async fn resume(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    change(&state, &name, async |index| {
-        has_log(&state, index)?;
-        state.disks[index].pause(false).await
+    change(&state, &name, async |disk| {
+        has_log(disk)?;
+        disk.handle.pause(false).await
     })
     .await
 }
 
-fn has_log(state: &ControlState, index: usize) -> Result<()> {
-    let has_log = state.daemon.disks[index].write_log_bytes > 0;
+fn has_log(disk: &ServedDisk) -> Result<()> {
+    let has_log = disk.info.write_log_bytes > 0;
     anyhow::ensure!(has_log, "it has no write log, so there is no destaging to pause or resume");
     Ok(())
 }
@@ -68,11 +69,11 @@ pub(super) async fn flush(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    let index = match state.find(&name) {
-        Ok(index) => index,
+    let disk = match state.find(&name) {
+        Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
-    match state.disks[index].flush().await {
+    match disk.handle.flush().await {
         Ok(true) => Json(serde_json::json!({})).into_response(),
         Ok(false) => refuse(
             StatusCode::BAD_GATEWAY,
@@ -90,13 +91,13 @@ pub(super) async fn drop_cache(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    let index = match state.find(&name) {
-        Ok(index) => index,
+    let disk = match state.find(&name) {
+        Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
-    match state.disks[index].drop_cache().await {
+    match disk.handle.drop_cache().await {
         Ok(dropped) => {
-            state.advices[index].cooled();
+            disk.advice.cooled();
             let text = format!("the cache was dropped: {} blocks", dropped.blocks);
             state.report(Some(&name), Severity::Info, &text);
             Json(dropped).into_response()
@@ -110,13 +111,13 @@ pub(super) async fn resize(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    let index = match state.find(&name) {
-        Ok(index) => index,
+    let disk = match state.find(&name) {
+        Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
     // On a task of its own: who asked may leave.
     let growing = state.clone();
-    match tokio::spawn(async move { grow(&growing, index).await }).await {
+    match tokio::spawn(async move { grow(&growing, disk).await }).await {
         Ok(Ok(resized)) => {
             if resized.after > resized.before {
                 let (before, after) = (rounded(resized.before), rounded(resized.after));
@@ -130,14 +131,15 @@ pub(super) async fn resize(
     }
 }
 
-async fn grow(state: &Arc<ControlState>, index: usize) -> Result<Resized> {
+async fn grow(state: &Arc<ControlState>, served: Arc<ServedDisk>) -> Result<Resized> {
     let _one = state.resizing.lock().await;
-    let disk = &state.disks[index];
+    let disk = &served.handle;
     let before = disk.size();
     let look = match disk.measure(None).await? {
         Some(size) => Look { size, modified: None, changed: None },
         None => {
-            let look = state.look(index).await.context("cannot see how long primary storage is")?;
+            let look =
+                state.look(&served).await.context("cannot see how long primary storage is")?;
             disk.measure(Some(look.size)).await?;
             look
         }
@@ -145,12 +147,13 @@ async fn grow(state: &Arc<ControlState>, index: usize) -> Result<Resized> {
     let after = look.size;
     if after > before {
         // A start after a crash has to know before anything is written there.
-        let noting = state.clone();
-        let noted = tokio::task::spawn_blocking(move || noting.grow_place(index, look)).await?;
+        let noting = served.clone();
+        let noted = tokio::task::spawn_blocking(move || noting.grow_place(look)).await?;
         noted.context("its size cannot be noted")?;
         disk.grow(after).await?;
-        let telling = state.clone();
-        tokio::task::spawn_blocking(move || telling.tell_size(index)).await?;
+        let (telling, told) = (state.frontends.clone(), served.clone());
+        let tell = move || telling.tell_size(told.name(), &told.handle);
+        tokio::task::spawn_blocking(tell).await?;
     }
     Ok(Resized { before, after })
 }
@@ -160,12 +163,12 @@ pub(super) async fn detach(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    let index = match state.find(&name) {
-        Ok(index) => index,
+    let disk = match state.find(&name) {
+        Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
     // On a task of its own: who asked may leave.
-    let ended = tokio::spawn(async move { end(&state, &name, index).await }).await;
+    let ended = tokio::spawn(async move { end(&state, &name, disk).await }).await;
     match ended {
         Ok(Ok(())) => Json(serde_json::json!({ "detached": true })).into_response(),
         Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
@@ -173,16 +176,16 @@ pub(super) async fn detach(
     }
 }
 
-async fn end(state: &Arc<ControlState>, name: &str, index: usize) -> Result<()> {
-    advice::settle(state, index).await;
-    let drained = match state.disks[index].detach().await {
+async fn end(state: &Arc<ControlState>, name: &str, disk: Arc<ServedDisk>) -> Result<()> {
+    advice::settle(&disk).await;
+    let drained = match disk.handle.detach().await {
         Ok(drained) => drained,
         Err(why) => bail!("disk '{name}': {why:#}"),
     };
     let left = ending::left(&drained);
-    let (noting, ended) = (state.clone(), drained.clone());
+    let (noting, ended) = (disk.clone(), drained.clone());
     // It looks at primary storage once more, and may wait for it.
-    let noted = tokio::task::spawn_blocking(move || noting.leave(index, &ended)).await?;
+    let noted = tokio::task::spawn_blocking(move || noting.leave(&ended)).await?;
     let trouble = match (left, noted) {
         (Left::NotSafe(why), _) => why,
         (Left::InLog(bytes), _) => format!(
@@ -194,7 +197,7 @@ async fn end(state: &Arc<ControlState>, name: &str, index: usize) -> Result<()> 
             "primary storage has everything, but the flash still has the disk's record: {error:#}"
         ),
         (Left::OnPrimaryStorage, Ok(())) => {
-            state.note_ended(name, None);
+            state.note_ended(&disk, None);
             let text = "the disk was detached: primary storage has everything";
             state.report(Some(name), Severity::Info, text);
             return Ok(());
@@ -203,21 +206,21 @@ async fn end(state: &Arc<ControlState>, name: &str, index: usize) -> Result<()> 
     let trouble =
         format!("it was not detached as it should be, and is not served any more: {trouble}");
     state.report(Some(name), Severity::Error, &trouble);
-    state.note_ended(name, Some(trouble.clone()));
+    state.note_ended(&disk, Some(trouble.clone()));
     bail!("disk '{name}': {trouble}")
 }
 
 async fn change(
     state: &ControlState,
     name: &str,
-    work: impl AsyncFnOnce(usize) -> Result<()>,
+    work: impl AsyncFnOnce(&ServedDisk) -> Result<()>,
 ) -> Response {
-    let index = match state.find(name) {
-        Ok(index) => index,
+    let disk = match state.find(name) {
+        Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
-    match work(index).await {
-        Ok(()) => state.stats_of(index, name).await,
+    match work(&disk).await {
+        Ok(()) => state.stats_of(&disk).await,
         Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
     }
 }

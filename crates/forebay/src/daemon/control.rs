@@ -1,6 +1,5 @@
 //! The control socket: HTTP with JSON over a unix socket, answered from shards by mailbox.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,20 +10,17 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use tokio::sync::Notify;
 
-use anyhow::{Context, Result, bail};
-use forebay_backends::{Look, Witness};
+use anyhow::{Context, Result};
+use forebay_backends::Look;
 
-use super::advice::{self, Keeper};
+use super::advice;
 use super::api::{ApiError, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
-use super::change;
-use super::ending;
 use super::events::{EventLine, EventLog, EventSender, Severity};
-use super::fence::Place;
-use super::iscsi::Behind;
-use super::listener::ListenerState;
-use super::observed;
-use super::vhost_user::VhostUserState;
-use crate::shard::{DiskHandle, Drained, Gone};
+use super::fence::watch::Watch;
+use super::frontends::Frontends;
+use super::opener::{Opener, Ready, ServedDisk};
+use super::{change, observed, refused};
+use crate::shard::Gone;
 
 /// Time that primary storage has to say how long it is.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -32,24 +28,20 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 /// What the control socket can tell.
 #[derive(Debug)]
 pub struct ControlState {
-    /// The daemon; its listeners' counters are those of the start.
-    pub daemon: DaemonInfo,
-    /// The disks, in the order of [`DaemonInfo::disks`].
-    pub disks: Vec<DiskHandle>,
-    /// Where they have their flash, in the same order.
-    pub(super) places: Vec<Option<Place>>,
-    /// The advices that were kept for them, in the same order.
-    pub(super) advices: Vec<Keeper>,
-    /// Names of those that have ended: detached, or why it was not as it should be.
-    pub ended: Mutex<BTreeMap<String, Option<String>>>,
-    /// Looks at primary storage of those that are served, in the same order.
-    pub(super) witnesses: Mutex<Vec<Option<Witness>>>,
-    /// The listeners.
-    pub listeners: Vec<Arc<ListenerState>>,
-    /// iSCSI targets.
-    pub(super) targets: Vec<Arc<Behind>>,
-    /// vhost-user-blk devices, by the names of their disks.
-    pub vhost_users: BTreeMap<String, Arc<VhostUserState>>,
+    /// The daemon, without its disks and listeners.
+    about: DaemonInfo,
+    /// The disks that are served, or were.
+    disks: Mutex<Vec<Arc<ServedDisk>>>,
+    /// Those that were not opened.
+    refused: Mutex<Vec<RefusedDisk>>,
+    /// Opens disks.
+    pub(super) opener: Arc<Opener>,
+    /// Where clients come in.
+    pub(super) frontends: Arc<Frontends>,
+    /// Who looks at primary storage.
+    watches: Mutex<Vec<Watch>>,
+    /// One disk is opened or decided about after the other, none while the daemon ends.
+    pub(super) opening: Arc<tokio::sync::Mutex<()>>,
     /// One disk is resized after the other.
     pub(super) resizing: tokio::sync::Mutex<()>,
     /// What happened.
@@ -74,6 +66,9 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks/{name}/drop-cache", post(change::drop_cache))
         .route("/v1/disks/{name}/resize", post(change::resize))
         .route("/v1/disks/{name}/detach", post(change::detach))
+        .route("/v1/disks/{name}/sides", get(refused::sides))
+        .route("/v1/disks/{name}/resolve", post(refused::resolve))
+        .route("/v1/disks/{name}/open", post(refused::open))
         .route("/v1/disks/{name}/records", get(observed::records))
         .route("/v1/disks/{name}/histograms", get(observed::histograms))
         .route("/v1/disks/{name}/histograms/{change}", post(observed::change_histograms))
@@ -89,9 +84,7 @@ pub fn router(state: Arc<ControlState>) -> Router {
 }
 
 async fn daemon(State(state): State<Arc<ControlState>>) -> Json<DaemonInfo> {
-    let listeners = state.listeners.iter().map(|listener| listener.info()).collect();
-    let refused = state.refused();
-    Json(DaemonInfo { listeners, refused, disks: state.present(), ..state.daemon.clone() })
+    Json(state.info())
 }
 
 async fn disks(State(state): State<Arc<ControlState>>) -> Json<Vec<DiskInfo>> {
@@ -100,20 +93,16 @@ async fn disks(State(state): State<Arc<ControlState>>) -> Json<Vec<DiskInfo>> {
 
 async fn disk(State(state): State<Arc<ControlState>>, Path(name): Path<String>) -> Response {
     match state.find(&name) {
-        Ok(index) => {
-            let info = state.daemon.disks[index].clone();
-            Json(DiskInfo { size: state.disks[index].size(), ..info }).into_response()
-        }
+        Ok(disk) => Json(state.info_of(&disk)).into_response(),
         Err(refusal) => *refusal,
     }
 }
 
 async fn stats(State(state): State<Arc<ControlState>>, Path(name): Path<String>) -> Response {
-    let index = match state.find(&name) {
-        Ok(index) => index,
-        Err(refusal) => return *refusal,
-    };
-    state.stats_of(index, &name).await
+    match state.find(&name) {
+        Ok(disk) => state.stats_of(&disk).await,
+        Err(refusal) => *refusal,
+    }
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -129,78 +118,93 @@ async fn events(
 }
 
 impl ControlState {
+    pub(super) fn new(
+        about: DaemonInfo,
+        opener: Arc<Opener>,
+        frontends: Arc<Frontends>,
+        events: Arc<EventLog>,
+        sender: EventSender,
+    ) -> ControlState {
+        ControlState {
+            about,
+            disks: Mutex::default(),
+            refused: Mutex::default(),
+            opener,
+            frontends,
+            watches: Mutex::default(),
+            opening: Arc::default(),
+            resizing: tokio::sync::Mutex::default(),
+            events,
+            sender,
+            emptied: Arc::default(),
+        }
+    }
+
+    /// A disk of the configuration is not served, for this reason.
+    pub(super) fn refuse(&self, index: usize, reason: String) {
+        let disk = self.opener.refused(index, reason);
+        let text = format!("the disk is not served: {}", disk.reason);
+        self.report(Some(&disk.name), Severity::Error, &text);
+        let mut refused = lock(&self.refused);
+        refused.retain(|known| known.name != disk.name);
+        refused.push(disk);
+    }
+
+    /// A disk is on its shard: clients find it, and it is watched.
+    ///
+    /// # Errors
+    /// Clients do not find it everywhere.
+    pub(super) async fn serve(&self, disk: Ready) -> Result<()> {
+        lock(&self.refused).retain(|known| known.name != disk.name.0);
+        lock(&self.disks).push(disk.disk.clone());
+        self.frontends.attach(&disk).await?;
+        if let Some(watched) = disk.watched {
+            let watch = Watch::start(watched, self.sender.clone());
+            lock(&self.watches).push(watch.context("no thread to watch primary storage")?);
+        }
+        Ok(())
+    }
+
+    /// The daemon as it is now.
+    pub fn info(&self) -> DaemonInfo {
+        let listeners = self.frontends.states().iter().map(|listener| listener.info()).collect();
+        let (refused, disks) = (self.refused(), self.present());
+        DaemonInfo { listeners, refused, disks, ..self.about.clone() }
+    }
+
+    /// The disks that are served, or were.
+    pub(super) fn disks(&self) -> Vec<Arc<ServedDisk>> {
+        lock(&self.disks).clone()
+    }
+
     /// The disk has ended: was detached, or why it was not as it should be.
-    pub(super) fn note_ended(&self, name: &str, trouble: Option<String>) {
-        self.ended().insert(name.to_owned(), trouble);
+    pub(super) fn note_ended(&self, disk: &ServedDisk, trouble: Option<String>) {
+        disk.end(trouble);
         if self.present().is_empty() {
             self.emptied.notify_one();
         }
-    }
-
-    fn ended(&self) -> MutexGuard<'_, BTreeMap<String, Option<String>>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes in its pool how a disk was left; once, whoever asks.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub(super) fn leave(&self, index: usize, disk: &Drained) -> Result<()> {
-        self.witnesses()[index] = None;
-        match &self.places[index] {
-            Some(place) => {
-                place.leave(ending::end_of_session(disk), disk.is_quiet, disk.clean_up_to)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Notes that a disk has become longer, where that is noted.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub(super) fn grow_place(&self, index: usize, look: Look) -> Result<()> {
-        self.places[index].as_ref().map_or(Ok(()), |place| place.grow(look))
     }
 
     /// What primary storage of a disk looks like, durably.
     ///
     /// # Errors
     /// The kernel's, or it takes longer than [`LOOK_MAX`].
-    pub(super) async fn look(&self, index: usize) -> Result<Look> {
-        let witness = match &self.witnesses()[index] {
-            Some(witness) => witness.copy()?,
-            None => bail!("it cannot be looked at while the disk is served"),
-        };
+    pub(super) async fn look(&self, disk: &ServedDisk) -> Result<Look> {
+        let witness = disk.witness()?;
         let looking = tokio::task::spawn_blocking(move || witness.look_durably());
         let looked = tokio::time::timeout(LOOK_MAX, looking).await;
         Ok(looked.context("it does not answer")???)
     }
 
-    fn witnesses(&self) -> MutexGuard<'_, Vec<Option<Witness>>> {
-        self.witnesses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tells whoever can be told what size a disk has now. NBD clients see it when they connect.
-    pub(super) fn tell_size(&self, index: usize) {
-        let disk = &self.disks[index];
-        for target in &self.targets {
-            target.tell_size(disk);
-        }
-        if let Some(device) = self.vhost_users.get(&self.daemon.disks[index].name) {
-            device.tell_size(disk.size());
-        }
-    }
-
     /// The disks that are configured and not served.
-    fn refused(&self) -> Vec<RefusedDisk> {
-        let ended = self.ended();
-        let in_trouble = self.daemon.disks.iter().filter_map(|disk| {
-            let reason = ended.get(&disk.name)?.clone()?;
-            let (name, backend) = (disk.name.clone(), disk.backend.clone());
-            Some(RefusedDisk { name, backend, reason })
+    pub(super) fn refused(&self) -> Vec<RefusedDisk> {
+        let disks = self.disks();
+        let in_trouble = disks.iter().filter_map(|disk| {
+            let reason = disk.ended()?.clone()?;
+            let (name, backend) = (disk.name().to_owned(), disk.info.backend.clone());
+            Some(RefusedDisk { name, backend, reason, pool: None })
         });
-        self.daemon.refused.iter().cloned().chain(in_trouble).collect()
+        lock(&self.refused).iter().cloned().chain(in_trouble).collect()
     }
 
     /// Reports an event.
@@ -210,38 +214,56 @@ impl ControlState {
 
     /// The disks that have not ended.
     fn present(&self) -> Vec<DiskInfo> {
-        let ended = self.ended();
-        let disks = self.daemon.disks.iter();
-        let sized = disks.zip(&self.disks);
-        let sized = sized.map(|(info, disk)| DiskInfo { size: disk.size(), ..info.clone() });
-        sized.filter(|disk| !ended.contains_key(&disk.name)).collect()
+        let disks = self.disks();
+        let present = disks.iter().filter(|disk| disk.ended().is_none());
+        present.map(|disk| self.info_of(disk)).collect()
+    }
+
+    /// A disk as it is now.
+    fn info_of(&self, disk: &ServedDisk) -> DiskInfo {
+        let listeners = self.frontends.states().into_iter().map(|listener| listener.info());
+        let addresses = listeners.filter(|listener| listener.disks.contains(&disk.info.name));
+        DiskInfo {
+            size: disk.handle.size(),
+            addresses: addresses.map(|listener| listener.address).collect(),
+            ..disk.info.clone()
+        }
     }
 
     /// The statistics of a disk, as an answer.
-    pub(super) async fn stats_of(&self, index: usize, name: &str) -> Response {
-        match self.disks[index].stats().await {
+    pub(super) async fn stats_of(&self, disk: &ServedDisk) -> Response {
+        match disk.handle.stats().await {
             Ok(stats) => {
-                let vhost_user = self.vhost_users.get(name).map(|device| device.info());
-                let evidence = self.daemon.disks[index].evidence.clone();
-                Json(DiskStats { vhost_user, evidence, ..stats }).into_response()
+                let vhost_user = self.frontends.device(disk.name()).map(|device| device.info());
+                let (evidence, unguarded) =
+                    (disk.info.evidence.clone(), disk.info.unguarded.clone());
+                Json(DiskStats { vhost_user, evidence, unguarded, ..stats }).into_response()
             }
             Err(Gone) => {
-                let error = format!("the shard of disk '{name}' has ended");
+                let error = format!("the shard of disk '{}' has ended", disk.name());
                 refuse(StatusCode::SERVICE_UNAVAILABLE, error)
             }
         }
     }
 
-    /// The index of a disk, or the answer that there is none.
-    pub(super) fn find(&self, name: &str) -> Result<usize, Box<Response>> {
-        let is_it = |disk: &DiskInfo| disk.name == name && !self.ended().contains_key(name);
-        self.daemon.disks.iter().position(is_it).ok_or_else(|| {
+    /// A disk that is served, or the answer that there is none.
+    pub(super) fn find(&self, name: &str) -> Result<Arc<ServedDisk>, Box<Response>> {
+        let is_it = |disk: &Arc<ServedDisk>| disk.name() == name && disk.ended().is_none();
+        self.disks().into_iter().find(is_it).ok_or_else(|| {
+            if let Some(disk) = self.refused().into_iter().find(|disk| disk.name == name) {
+                let error = format!("disk '{name}' is not served: {}", disk.reason);
+                return Box::new(refuse(StatusCode::CONFLICT, error));
+            }
             let present = self.present();
             let names: Vec<&str> = present.iter().map(|disk| disk.name.as_str()).collect();
             let error = format!("no disk '{name}' here; there is: {}", names.join(", "));
             Box::new(refuse(StatusCode::NOT_FOUND, error))
         })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn refuse(status: StatusCode, error: String) -> Response {

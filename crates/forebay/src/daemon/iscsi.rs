@@ -5,18 +5,18 @@
 //!   accept ──► room? ──► login (10 s) ──► Newcomer ──mailbox──► shard of the target's disks
 //!                            └─ discovery, until the initiator leaves (60 s)
 //! ```
-//! Targets that name the same address share its portal. A connection counts against the portal's limit
+//! Targets that name the same address share its portal. Units and targets may be added while they are served: sessions are
+//! told of units, and discovery lists targets from then on. A connection counts against the portal's limit
 //! from the accept until it is gone; who comes beyond is told so at its login (0302h, out of resources).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use forebay_frontends::client::DiskId;
 use forebay_frontends::iscsi::chap::RANDOM;
 use forebay_frontends::iscsi::device::{Device, Unit};
 use forebay_frontends::iscsi::driver::{Newcomer, SharedDevice};
@@ -48,30 +48,44 @@ const TURN_AWAY_TIME_MAX: Duration = Duration::from_secs(2);
 /// Time for a discovery.
 const DISCOVERY_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// All portals of a daemon, and the targets behind them.
+#[derive(Debug, Default)]
+pub struct Portals(Mutex<Bound>);
+
+#[derive(Debug, Default)]
+struct Bound {
+    /// By their addresses as they were configured.
+    portals: BTreeMap<String, (Arc<ListenerState>, SharedServed)>,
+    /// By the names of the targets.
+    targets: BTreeMap<String, Arc<Behind>>,
+}
+
 /// A portal that listens, not yet served.
 #[derive(Debug)]
 pub struct IscsiPortal {
     listener: TcpListener,
     state: Arc<ListenerState>,
-    served: Arc<Served>,
+    served: SharedServed,
     /// Room for those who are told that there is none.
     turning: Arc<Semaphore>,
 }
 
-/// What a portal serves: targets, and what is behind them in the same order.
-#[derive(Debug)]
+/// What a portal serves: targets, and what is behind them in the same order. Each login goes on with what there was when it
+/// began.
+#[derive(Debug, Default)]
 struct Served {
     portal: Arc<Portal>,
     behind: Vec<Arc<Behind>>,
 }
 
+type SharedServed = Arc<Mutex<Arc<Served>>>;
+
 /// A target on its shard.
 #[derive(Debug)]
 pub struct Behind {
     device: SharedDevice,
-    disks: Vec<DiskId>,
-    /// The same, in the same order; one at least.
-    handles: Vec<DiskHandle>,
+    /// Its disks; one at least.
+    handles: Mutex<Vec<DiskHandle>>,
     /// Where PDUs are logged.
     log: Option<Arc<PduFile>>,
 }
@@ -86,43 +100,96 @@ pub struct UnitDisk {
     pub handle: DiskHandle,
 }
 
-/// Binds every address that targets name. `disk` finds a disk by name, if it is served.
-///
-/// # Errors
-/// An address cannot be had, or a secret cannot be read.
-pub async fn bind(
-    targets: &[IscsiSpec],
-    disk: impl Fn(&Name) -> Option<UnitDisk>,
-) -> Result<Vec<IscsiPortal>> {
-    let mut places: BTreeMap<&str, (u32, Vec<&IscsiSpec>, Served)> = BTreeMap::new();
-    for spec in targets {
-        let target = target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
-        let Some(mut behind) = behind(spec, &disk) else { continue };
-        behind.log = spec.log.as_deref().map(PduFile::open).transpose()?;
-        let behind = Arc::new(behind);
-        for place in &spec.portals {
-            let (room, specs, served) = places.entry(&place.0).or_insert_with(|| {
-                (0, Vec::new(), Served { portal: Arc::default(), behind: Vec::new() })
-            });
-            *room = room.saturating_add(spec.connections_max);
-            specs.push(spec);
-            let portal = Arc::get_mut(&mut served.portal).expect("nobody has it yet");
-            portal.targets.push(target.clone());
-            served.behind.push(behind.clone());
+impl Portals {
+    /// Makes a disk the logical unit that `targets` say, if any: of a target that is there, or of a new one. Portals that
+    /// are to be served from now on.
+    ///
+    /// # Errors
+    /// An address cannot be had, or a secret cannot be read.
+    pub async fn attach(
+        &self,
+        targets: &[IscsiSpec],
+        name: &Name,
+        disk: impl FnOnce() -> UnitDisk,
+    ) -> Result<Vec<IscsiPortal>> {
+        let place = targets.iter().find_map(|spec| {
+            let (number, _) = spec.luns.iter().find(|(_, unit)| *unit == name)?;
+            Some((spec, *number))
+        });
+        let Some((spec, number)) = place else { return Ok(Vec::new()) };
+        let known = self.bound().targets.get(&spec.target.0).cloned();
+        let new = match known {
+            Some(behind) => {
+                behind.add(spec, number, disk());
+                Vec::new()
+            }
+            None => self.open(targets, spec, number, disk()).await?,
+        };
+        let bound = self.bound();
+        for (state, _) in spec.portals.iter().filter_map(|place| bound.portals.get(&place.0)) {
+            let mut names = state.info().disks;
+            names.push(name.to_string());
+            state.tell_disks(names);
         }
+        Ok(new)
     }
-    let mut portals = Vec::new();
-    for (address, (room, specs, served)) in places {
-        let listener = TcpListener::bind(address)
-            .await
-            .with_context(|| format!("cannot listen at {address}; is another server there?"))?;
-        let names = specs.iter().flat_map(|spec| spec.luns.values()).map(ToString::to_string);
-        let bound = listener.local_addr()?.to_string();
-        let state = ListenerState::new(format!("iscsi:{bound}"), names.collect(), room);
-        let (served, turning) = (Arc::new(served), Arc::new(Semaphore::new(TURNED_AWAY_MAX)));
-        portals.push(IscsiPortal { listener, state, served, turning });
+
+    /// A target with its first disk; the portals that it has first.
+    async fn open(
+        &self,
+        targets: &[IscsiSpec],
+        spec: &IscsiSpec,
+        number: u16,
+        disk: UnitDisk,
+    ) -> Result<Vec<IscsiPortal>> {
+        let target = target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
+        let log = spec.log.as_deref().map(PduFile::open).transpose()?;
+        let mut new = Vec::new();
+        for place in &spec.portals {
+            if self.bound().portals.contains_key(&place.0) {
+                continue;
+            }
+            let listener = TcpListener::bind(&place.0).await.with_context(|| {
+                format!("cannot listen at {}; is another server there?", place.0)
+            })?;
+            let here = targets.iter().filter(|target| target.portals.contains(place));
+            let room = here.fold(0_u32, |room, target| room.saturating_add(target.connections_max));
+            let state = ListenerState::new(format!("iscsi:{}", listener.local_addr()?), room);
+            let turning = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+            new.push((place, IscsiPortal { listener, state, served: Arc::default(), turning }));
+        }
+        let (handle, unit) = (disk.handle.clone(), unit(spec, number, disk));
+        let device = Arc::new(Mutex::new(Device::new(vec![unit])));
+        let behind = Arc::new(Behind { device, handles: Mutex::new(vec![handle]), log });
+        let mut bound = self.bound();
+        for (place, portal) in &new {
+            bound.portals.insert(place.0.clone(), (portal.state.clone(), portal.served.clone()));
+        }
+        for place in &spec.portals {
+            let (_, served) = &bound.portals[&place.0];
+            let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
+            let targets = served.portal.targets.iter().cloned().chain([target.clone()]).collect();
+            let behind = served.behind.iter().cloned().chain([behind.clone()]).collect();
+            *served = Arc::new(Served { portal: Arc::new(Portal { targets }), behind });
+        }
+        bound.targets.insert(spec.target.0.clone(), behind);
+        Ok(new.into_iter().map(|(_, portal)| portal).collect())
     }
-    Ok(portals)
+
+    /// What they count.
+    pub fn states(&self) -> Vec<Arc<ListenerState>> {
+        self.bound().portals.values().map(|(state, _)| state.clone()).collect()
+    }
+
+    /// Tells initiators what size a disk has now, if it is behind a target.
+    pub fn tell_size(&self, disk: &DiskHandle) {
+        let targets: Vec<Arc<Behind>> = self.bound().targets.values().cloned().collect();
+        targets.iter().for_each(|target| target.tell_size(disk));
+    }
+
+    fn bound(&self) -> MutexGuard<'_, Bound> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn target(spec: &IscsiSpec) -> Result<Target> {
@@ -144,32 +211,21 @@ fn target(spec: &IscsiSpec) -> Result<Target> {
     })
 }
 
-/// The target's logical units; `None` when none of its disks is served.
-fn behind(spec: &IscsiSpec, disk: &impl Fn(&Name) -> Option<UnitDisk>) -> Option<Behind> {
-    let mut handles = Vec::new();
-    let mut units = Vec::new();
-    for (number, name) in &spec.luns {
-        let Some(mut found) = disk(name) else { continue };
-        found.export.ports = vec![scsi::Port {
-            relative: PORT,
-            group: PORTAL_GROUP,
-            target: spec.target.0.clone(),
-            portal_group: PORTAL_GROUP,
-        }];
-        units.push(Unit {
-            lun: Lun::new(*number).expect("the configuration was checked"),
-            keeper: found.kept.as_ref().map(|kept| kept.keeper(found.handle.clone())),
-            logical: logical(found.export, found.kept),
-            disk: found.handle.id(),
-        });
-        handles.push(found.handle);
+/// A disk as logical unit `number` of a target.
+fn unit(spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Unit {
+    let UnitDisk { mut export, kept, handle } = disk;
+    export.ports = vec![scsi::Port {
+        relative: PORT,
+        group: PORTAL_GROUP,
+        target: spec.target.0.clone(),
+        portal_group: PORTAL_GROUP,
+    }];
+    Unit {
+        lun: Lun::new(number).expect("the configuration was checked"),
+        disk: handle.id(),
+        keeper: kept.as_ref().map(|kept| kept.keeper(handle)),
+        logical: logical(export, kept),
     }
-    if units.is_empty() {
-        return None;
-    }
-    let disks = units.iter().map(|unit| unit.disk).collect();
-    let device = Arc::new(Mutex::new(Device::new(units)));
-    Some(Behind { device, disks, handles, log: None })
 }
 
 /// A disk's logical unit, with the reservations that it had.
@@ -182,26 +238,29 @@ fn logical(export: scsi::Export, kept: Option<Kept>) -> LogicalUnit {
 }
 
 impl Behind {
-    /// Tells initiators what size a disk has now, if it is behind this target.
-    pub(super) fn tell_size(&self, disk: &DiskHandle) {
-        if self.handles.iter().any(|behind| behind.is(disk)) {
+    /// Another disk of the same shard.
+    fn add(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) {
+        let (handle, unit) = (disk.handle.clone(), unit(spec, number, disk));
+        self.device.lock().unwrap_or_else(PoisonError::into_inner).add(unit);
+        let mut handles = self.handles();
+        // Sessions have to know that they use it before it may end.
+        handles[0].wake();
+        handles.push(handle);
+    }
+
+    fn tell_size(&self, disk: &DiskHandle) {
+        if self.handles().iter().any(|behind| behind.is(disk)) {
             let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
             device.resize(disk.id(), disk.size());
         }
     }
+
+    fn handles(&self) -> MutexGuard<'_, Vec<DiskHandle>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl IscsiPortal {
-    /// Its targets.
-    pub(super) fn targets(&self) -> &[Arc<Behind>] {
-        &self.served.behind
-    }
-
-    /// What it counts.
-    pub fn state(&self) -> Arc<ListenerState> {
-        self.state.clone()
-    }
-
     /// Accepts initiators until dropped.
     pub async fn serve(self, events: EventSender) {
         let mut is_failing = false;
@@ -222,7 +281,8 @@ impl IscsiPortal {
                 turn_away(stream, &self.turning);
                 continue;
             };
-            let (state, served) = (self.state.clone(), self.served.clone());
+            let served = self.served.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let state = self.state.clone();
             tokio::spawn(async move {
                 if let Err(error) = log_in(stream, &served, place).await {
                     state.count_failed();
@@ -266,13 +326,14 @@ async fn log_in(mut stream: TcpStream, served: &Served, place: Place) -> Result<
     let newcomer = Newcomer {
         socket: OwnedFd::from(stream.into_std()?),
         device: behind.device.clone(),
-        disks: behind.disks.clone(),
+        disks: behind.handles().iter().map(DiskHandle::id).collect(),
         established,
         targets,
         port: PORT,
         log: behind.log.clone().map(|log| log as Arc<dyn Lines>),
     };
-    behind.handles[0].hand_over(Box::new(newcomer), Box::new(place)).await?;
+    let shard = behind.handles()[0].clone();
+    shard.hand_over(Box::new(newcomer), Box::new(place)).await?;
     Ok(())
 }
 

@@ -4,12 +4,15 @@
 //!   accept ──► room? ──► handshake (10 s) ──► socket, leftover bytes ──mailbox──► shard
 //!                └─ no: closed at once, counted
 //! ```
+//! Disks may be added while a listener is served: who connects from then on finds them.
+//!
 //! A client counts against the listener's limit from the accept until its connection on the shard is
 //! gone. What a client does in its handshake harms only itself.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -22,7 +25,7 @@ use super::api::ListenerInfo;
 use super::events::{EventSender, Severity};
 use super::unix::UnixSocket;
 use crate::config::ListenerSpec;
-use crate::config::values::Address;
+use crate::config::values::{Address, Name};
 use crate::shard::DiskHandle;
 
 /// Time for a handshake.
@@ -35,6 +38,7 @@ pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Listener {
     kind: Kind,
     state: Arc<ListenerState>,
+    served: Arc<Served>,
 }
 
 #[derive(Debug)]
@@ -47,7 +51,7 @@ enum Kind {
 #[derive(Debug)]
 pub struct ListenerState {
     address: String,
-    disks: Vec<String>,
+    disks: Mutex<Vec<String>>,
     connections_max: u32,
     connections: AtomicU32,
     accepted: AtomicU64,
@@ -55,13 +59,45 @@ pub struct ListenerState {
     handshakes_failed: AtomicU64,
 }
 
-/// What a listener serves: exports and the disks behind them, in the same order.
+/// What a listener serves: what clients see of each disk, and where they go.
 #[derive(Debug)]
 pub struct Served {
-    /// What clients see.
-    pub exports: Arc<[Export]>,
-    /// Where they go.
-    pub disks: Vec<DiskHandle>,
+    /// The disks of its configuration. Who names none gets the first, and no other when that one is not served.
+    names: Vec<Name>,
+    /// Those of them that are served, by their place.
+    disks: Mutex<BTreeMap<usize, (Export, DiskHandle)>>,
+}
+
+/// What it serves at one time.
+struct Choice {
+    exports: Arc<[Export]>,
+    /// Behind them, in the same order.
+    disks: Vec<DiskHandle>,
+    /// The first is also the one without a name.
+    has_default: bool,
+}
+
+impl Served {
+    /// Adds a disk of the configuration; the names of all that are served.
+    pub fn add(&self, export: Export, disk: DiskHandle) -> Vec<String> {
+        let place = self.names.iter().position(|name| name.0 == export.name);
+        let place = place.expect("a listener is given its own disks");
+        let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
+        disks.insert(place, (export, disk));
+        disks.values().map(|(export, _)| export.name.clone()).collect()
+    }
+
+    fn now(&self) -> Choice {
+        let disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
+        // Disks may have grown.
+        let sized =
+            disks.values().map(|(export, disk)| Export { size: disk.size(), ..export.clone() });
+        Choice {
+            exports: sized.collect(),
+            disks: disks.values().map(|(_, disk)| disk.clone()).collect(),
+            has_default: disks.contains_key(&0),
+        }
+    }
 }
 
 /// One of the connections that a listener may have open; dropping it makes room.
@@ -108,9 +144,14 @@ impl Listener {
                 (Kind::Tcp(listener), bound)
             }
         };
-        let disks = spec.disks.iter().map(ToString::to_string).collect();
-        let state = ListenerState::new(address, disks, spec.connections_max);
-        Ok(Listener { kind, state })
+        let state = ListenerState::new(address, spec.connections_max);
+        let served = Served { names: spec.disks.clone(), disks: Mutex::default() };
+        Ok(Listener { kind, state, served: Arc::new(served) })
+    }
+
+    /// What it serves; nothing at first.
+    pub fn served(&self) -> Arc<Served> {
+        self.served.clone()
     }
 
     /// What it counts.
@@ -119,8 +160,7 @@ impl Listener {
     }
 
     /// Accepts clients until dropped; its socket file is removed then.
-    pub async fn serve(self, served: Served, events: EventSender) {
-        let served = Arc::new(served);
+    pub async fn serve(self, events: EventSender) {
         let mut is_failing = false;
         loop {
             let accepted = match &self.kind {
@@ -132,7 +172,7 @@ impl Listener {
             match accepted {
                 Ok(stream) => {
                     is_failing = false;
-                    self.take(stream, &served);
+                    self.take(stream);
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut is_failing, true) {
@@ -146,13 +186,12 @@ impl Listener {
     }
 
     /// Begins the handshake of a client if there is room; otherwise closes it.
-    fn take(&self, stream: Stream, served: &Arc<Served>) {
-        let state = &self.state;
-        let Some(place) = Place::take(state) else { return };
-        let served = served.clone();
+    fn take(&self, stream: Stream) {
+        let Some(place) = Place::take(&self.state) else { return };
+        let choice = self.served.now();
         tokio::spawn(async move {
             let state = place.0.clone();
-            let work = shake_hands(stream, served, place);
+            let work = shake_hands(stream, choice, place);
             let failed = match timeout(HANDSHAKE_TIME_MAX, work).await {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => format!("{error:#}"),
@@ -165,11 +204,11 @@ impl Listener {
 }
 
 impl ListenerState {
-    /// Of a listener at `address` for these disks.
-    pub(super) fn new(address: String, disks: Vec<String>, room: u32) -> Arc<ListenerState> {
+    /// Of a listener at `address` that has no disks yet.
+    pub(super) fn new(address: String, room: u32) -> Arc<ListenerState> {
         Arc::new(ListenerState {
             address,
-            disks,
+            disks: Mutex::default(),
             connections_max: room,
             connections: AtomicU32::new(0),
             accepted: AtomicU64::new(0),
@@ -183,6 +222,11 @@ impl ListenerState {
         &self.address
     }
 
+    /// Clients find these disks there.
+    pub(super) fn tell_disks(&self, names: Vec<String>) {
+        *self.disks.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
     /// A connection ended before its handshake did.
     pub(super) fn count_failed(&self) {
         self.handshakes_failed.fetch_add(1, Ordering::Relaxed);
@@ -192,7 +236,7 @@ impl ListenerState {
     pub fn info(&self) -> ListenerInfo {
         ListenerInfo {
             address: self.address.clone(),
-            disks: self.disks.clone(),
+            disks: self.disks.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             connections: self.connections.load(Ordering::Relaxed),
             connections_max: self.connections_max,
             accepted: self.accepted.load(Ordering::Relaxed),
@@ -209,26 +253,21 @@ enum Stream {
 }
 
 /// Runs the handshake, then hands the client to its disk's shard.
-async fn shake_hands(stream: Stream, served: Arc<Served>, place: Place) -> Result<()> {
-    // Disks may have grown.
-    let sized = served.exports.iter().zip(&served.disks);
-    let sized = sized.map(|(export, disk)| Export { size: disk.size(), ..export.clone() });
-    let exports: &Arc<[Export]> = &sized.collect();
+async fn shake_hands(stream: Stream, choice: Choice, place: Place) -> Result<()> {
     let (socket, chosen) = match stream {
         Stream::Unix(mut stream) => {
-            let chosen = negotiate(&mut stream, exports).await?;
+            let chosen = negotiate(&mut stream, &choice).await?;
             (OwnedFd::from(stream.into_std()?), chosen)
         }
         Stream::Tcp(mut stream) => {
             stream.set_nodelay(true)?;
-            let chosen = negotiate(&mut stream, exports).await?;
+            let chosen = negotiate(&mut stream, &choice).await?;
             (OwnedFd::from(stream.into_std()?), chosen)
         }
     };
     let Some((export, negotiated, leftover)) = chosen else { return Ok(()) };
-    let exports = exports.clone();
-    let handle = &served.disks[export];
-    let disk = handle.id();
+    let handle = &choice.disks[export];
+    let (exports, disk) = (choice.exports, handle.id());
     let client = Greeted { socket, disk, exports, export, negotiated, leftover };
     handle.hand_over(Box::new(client), Box::new(place)).await?;
     Ok(())
@@ -238,10 +277,13 @@ async fn shake_hands(stream: Stream, served: Arc<Served>, place: Place) -> Resul
 /// left as the protocol wants it.
 async fn negotiate(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    exports: &Arc<[Export]>,
+    choice: &Choice,
 ) -> Result<Option<(usize, Negotiated, Vec<u8>)>> {
     let mut out = Vec::with_capacity(256);
-    let mut handshake = Handshake::start(exports.clone(), &mut out);
+    let mut handshake = Handshake::start(choice.exports.clone(), &mut out);
+    if !choice.has_default {
+        handshake = handshake.without_default();
+    }
     let mut input = vec![0; 4096];
     loop {
         stream.write_all(&out).await?;

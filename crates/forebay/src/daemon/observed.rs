@@ -20,6 +20,7 @@ use forebay_trace::mrc;
 
 use super::api::{CACHE_SIZES_MAX, Curves, Histograms, RECORDS_MAX, RecordLine, Records};
 use super::control::{ControlState, refuse};
+use super::opener::ServedDisk;
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,8 +41,8 @@ pub(super) async fn records(
     Path(name): Path<String>,
     query: Result<Query<RecordsQuery>, QueryRejection>,
 ) -> Response {
-    let index = match state.find(&name) {
-        Ok(index) => index,
+    let disk = match state.find(&name) {
+        Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
     let Query(RecordsQuery { from, max, unanswered }) = match query {
@@ -60,7 +61,7 @@ pub(super) async fn records(
         let (capacity, oldest, next) = (recorder.capacity(), recorder.oldest(), recorder.next());
         (batch, Records { first, capacity, oldest, next, ..Records::default() }, observer.others())
     };
-    let (batch, records, others) = match observe(&state, index, look).await {
+    let (batch, records, others) = match observe(&disk, look).await {
         Ok(looked) => looked,
         Err(refusal) => return *refusal,
     };
@@ -71,7 +72,7 @@ pub(super) async fn records(
         return refuse(StatusCode::CONFLICT, why);
     }
     let requests = batch.iter().map(line).collect();
-    let (pid, now_ns) = (state.daemon.pid, clock::now_nanos());
+    let (pid, now_ns) = (std::process::id(), clock::now_nanos());
     Json(Records { pid, now_ns, others, requests, ..records }).into_response()
 }
 
@@ -83,13 +84,11 @@ fn line(recorded: &Recorded) -> RecordLine {
 
 /// What `look` finds, or the answer that the disk has ended.
 async fn observe<T: Send + 'static>(
-    state: &ControlState,
-    index: usize,
+    disk: &ServedDisk,
     look: impl FnOnce(&mut Observer) -> T + Send + 'static,
 ) -> Result<T, Box<Response>> {
-    state.disks[index].observe(look).await.map_err(|gone| {
-        let name = &state.daemon.disks[index].name;
-        let why = format!("disk '{name}': {gone}");
+    disk.handle.observe(look).await.map_err(|gone| {
+        let why = format!("disk '{}': {gone}", disk.name());
         Box::new(refuse(StatusCode::SERVICE_UNAVAILABLE, why))
     })
 }
@@ -99,12 +98,12 @@ pub(super) async fn histograms(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    let index = match state.find(&name) {
-        Ok(index) => index,
+    let disk = match state.find(&name) {
+        Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
     let look = |observer: &mut Observer| observer.counting().cloned().map(Box::new);
-    match observe(&state, index, look).await {
+    match observe(&disk, look).await {
         Ok(Some(counting)) => {
             let histograms = named(&counting.characteristics);
             let counted = Nanos(clock::now_nanos()).since(counting.since);
@@ -126,8 +125,8 @@ pub(super) async fn change_histograms(
     State(state): State<Arc<ControlState>>,
     Path((name, change)): Path<(String, String)>,
 ) -> Response {
-    let index = match state.find(&name) {
-        Ok(index) => index,
+    let disk = match state.find(&name) {
+        Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
     // Memory comes from here and goes back to here: the shard neither takes nor frees any.
@@ -138,10 +137,10 @@ pub(super) async fn change_histograms(
                 Some(_) => Some(empty),
                 None => observer.count(now, empty),
             };
-            observe(&state, index, start).await
+            observe(&disk, start).await
         }
-        "reset" => observe(&state, index, move |observer| observer.count(now, empty)).await,
-        "stop" => observe(&state, index, Observer::stop_counting).await,
+        "reset" => observe(&disk, move |observer| observer.count(now, empty)).await,
+        "stop" => observe(&disk, Observer::stop_counting).await,
         _ => {
             let why = format!("'{change}' is no change of histograms: start, reset or stop");
             return refuse(StatusCode::NOT_FOUND, why);
@@ -164,8 +163,8 @@ pub(super) async fn mrc(
     Path(name): Path<String>,
     query: Result<Query<MrcQuery>, QueryRejection>,
 ) -> Response {
-    let index = match state.find(&name) {
-        Ok(index) => index,
+    let disk = match state.find(&name) {
+        Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
     let sizes = match query.map_err(|wrong| wrong.body_text()).and_then(|query| sizes_of(&query)) {
@@ -176,7 +175,7 @@ pub(super) async fn mrc(
         let uses = observer.uses()?;
         Some((uses.snapshot(), uses.block_size(), uses.grid_offset()))
     };
-    match observe(&state, index, look).await {
+    match observe(&disk, look).await {
         Ok(Some((snapshot, block_size, grid_offset))) => {
             let curves = vec![mrc::of_disk(&snapshot, block_size, grid_offset, &sizes)];
             Json(Curves { curves }).into_response()

@@ -1,8 +1,7 @@
 //! One disk made ready: primary storage opened, the cache checked, the write log recovered, memory taken.
 
-use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -11,17 +10,17 @@ use forebay_backends::{Backend, OpenOptions, Properties, Uri, Witness};
 use forebay_core::config::{BackendTraits, Config, GridOffset, Mode, WriteLogConfig};
 use forebay_core::engine::{Engine, metadata_bytes};
 use forebay_core::geometry::{PAGE, SECTOR};
-use forebay_core::ids::{Nanos, SegmentId, Uuid};
+use forebay_core::ids::{Generation, Nanos, SegmentId, Uuid};
 use forebay_core::log::{GROUPS_IN_MEMORY, group_memory_pages};
+use forebay_core::pool::DiskNumber;
 use forebay_core::warm::{REGIONS_MAX, RingGeometry};
 use forebay_frontends::nbd::Export;
 use forebay_frontends::scsi;
 use forebay_io::arena::Arena;
-use forebay_io::file::OpenFile;
 
 use super::api::DiskInfo;
 use super::events::Severity;
-use super::fence::{self, Alone, Place, SidecarPlace, Trail};
+use super::fence::{self, Alone, Guard, Place, SidecarPlace, Trail, Untold};
 use super::pool::owner::PoolHandle;
 use super::pool::staging::Staging;
 use super::pool::{self, DiskWish, LOCK_WAIT, OpenedLog, SharedPool};
@@ -30,15 +29,16 @@ use super::warm;
 use crate::config::{DiskSpec, WriteLogSpec};
 use crate::shard::{FlashShare, LogShare, NewDisk, RingShare};
 
-/// An open pool, and the way to its owner.
-pub(super) type Pools = BTreeMap<PathBuf, (SharedPool, PoolHandle)>;
-
 /// A disk that can be handed to a shard.
 pub(super) struct Opened {
     backend: Box<dyn Backend>,
     engine: Engine,
     memory: Arc<Arena>,
     on_flash: Option<OnFlash>,
+    /// Why nothing keeps other disks of this host from its primary storage.
+    unguarded: Option<String>,
+    /// A loss that a former run has told nobody of.
+    untold: Untold,
     place: Option<Place>,
     /// Its name for good, where it has flash to keep it.
     uuid: Option<Uuid>,
@@ -58,7 +58,11 @@ struct OnFlash {
 }
 
 /// Opens primary storage, recovers the log, makes the engine, and takes the memory.
-pub(super) fn open(spec: &DiskSpec, pools: &Pools, state: Option<&Path>) -> Result<Opened> {
+pub(super) fn open(
+    spec: &DiskSpec,
+    pool: Option<(SharedPool, PoolHandle)>,
+    state: Option<&Path>,
+) -> Result<Opened> {
     let unusable = || format!("its primary storage {} cannot be used", spec.backend);
     let uri: Uri = spec.backend.parse().with_context(unusable)?;
     let options = OpenOptions { read_only: spec.read_only, lock_wait: LOCK_WAIT };
@@ -66,11 +70,15 @@ pub(super) fn open(spec: &DiskSpec, pools: &Pools, state: Option<&Path>) -> Resu
     let witness = backend.witness();
     let place = SidecarPlace::of(witness.as_ref(), state);
     let mut notes = Vec::new();
-    let lock = fence::lock(&place, spec.read_only, &mut notes).with_context(unusable)?;
+    let lock = fence::lock(&place, spec.read_only).with_context(unusable)?;
+    let untold = Untold::find(witness.as_ref());
+    notes.extend(untold.is_noted().then(fence::untold));
+    let unguarded = lock.missing().map(str::to_owned);
+    notes.extend(unguarded.iter().map(|why| (Severity::Warning, why.clone())));
     let properties = backend.properties();
     ensure!(properties.size > 0, "its primary storage {} is empty", spec.backend);
     let config = spec.engine_config(traits(spec, properties));
-    let Some(flash) = &spec.flash else {
+    let Some(pool) = pool else {
         let takes_over = spec.take_over.map(|disk| disk.0);
         let name = &spec.name.0;
         let alone = Alone::begin(witness, place, name, takes_over, &mut notes)?;
@@ -82,41 +90,46 @@ pub(super) fn open(spec: &DiskSpec, pools: &Pools, state: Option<&Path>) -> Resu
             memory,
             backend,
             on_flash: None,
+            unguarded,
+            untold,
             place: Some(Place::new(None, alone.fence, lock)),
             uuid: None,
             reservations: None,
             notes,
         });
     };
-    let (pool, owner) = pools.get(&flash.path).expect("each flash path was opened");
-    on_flash(spec, config, backend, (witness, place, lock), (pool, owner), notes)
+    let opened = on_flash(spec, config, backend, (witness, place, lock), pool, notes)?;
+    Ok(Opened { untold, ..opened })
 }
 
-/// The same for a disk with flash: what is in the pool comes first.
+/// The same for a disk with flash: what is in the pool comes first. Others who use the pool wait for short steps only.
 fn on_flash(
     spec: &DiskSpec,
     mut config: Config,
     mut backend: Box<dyn Backend>,
-    (witness, place, lock): (Option<Witness>, SidecarPlace, Option<OpenFile>),
-    (shared, owner): (&SharedPool, &PoolHandle),
+    (witness, place, lock): (Option<Witness>, SidecarPlace, Guard),
+    (shared, owner): (SharedPool, PoolHandle),
     mut notes: Vec<(Severity, String)>,
 ) -> Result<Opened> {
-    let mut pool = pool::lock(shared);
+    let locked = || pool::lock(&shared);
     let mut wish = wish(spec, backend.properties(), fence::identity(witness.as_ref()));
-    let number = pool.admit(&wish)?;
-    let reservations = Kept::find(&pool, number, owner)?;
-    let examined = fence::examine(&mut pool, number, &wish, (witness, place), &[])?;
+    let number = locked().admit(&wish)?;
+    let found = locked().snapshot();
+    let reservations = Kept::find(&found, number, &owner)?;
+    let examined = fence::examine(&found, number, &wish, (witness, place), &[])?;
+    let examined = examined.note(&mut locked(), number)?;
     hold_changes(backend.as_mut(), examined.is_unanswered(), &mut notes);
     notes.extend(examined.notes());
     notes.extend(reservations.note());
     let evidence = examined.evidence();
     // May what a former run cached be used, as far as its ring goes?
     let keep = examined.keeps_cache();
-    let generation = pool.begin_session(number)?;
-    let mut fence = examined.begin(&pool, number, &mut notes);
+    let generation = locked().begin_session(number)?;
+    let begun = locked().snapshot();
+    let mut fence = examined.begin(&begun, number, &mut notes);
     let mut log = None;
-    if spec.write_log.is_some() || pool.has_log(number) {
-        let opened = pool.open_log(number, generation, wish.grid_offset);
+    if spec.write_log.is_some() || begun.has_log(number) {
+        let opened = open_log(&shared, number, generation, wish.grid_offset);
         let mut opened = opened.map_err(|why| fence::Refused::log(&why))?;
         notes.extend(describe(&opened));
         prepare_staging(&mut opened, &mut notes);
@@ -134,7 +147,7 @@ fn on_flash(
     let mut ring = None;
     if config.flash_bytes > 0 {
         let wanted = config.flash_bytes;
-        let area = pool.take_cache(number, wanted, ring_bytes_max(wanted, spec.block_size))?;
+        let area = locked().take_cache(number, wanted, ring_bytes_max(wanted, spec.block_size))?;
         if area.slots.len < wanted {
             let text = format!(
                 "the cache on flash has {} instead of {}: the rest is taken by logs that are not destaged",
@@ -144,7 +157,7 @@ fn on_flash(
             notes.push((Severity::Warning, text));
         }
         config.flash_bytes = area.slots.len;
-        ring = warm::Start::new(&pool, number, &area, generation, &mut config)?;
+        ring = warm::Start::new(&begun, number, &area, generation, &mut config)?;
         if ring.is_none() {
             notes.push((Severity::Warning, warm::NO_ROOM.to_owned()));
         }
@@ -155,9 +168,9 @@ fn on_flash(
             revoker: fence.revoker(),
         });
         cache =
-            Some(FlashShare { file: pool.share_file()?, offset: area.slots.offset, ring: share });
+            Some(FlashShare { file: begun.share_file()?, offset: area.slots.offset, ring: share });
     } else {
-        pool.drop_cache(number)?;
+        locked().drop_cache(number)?;
     }
     let make = |config: Config| -> Result<Engine> {
         let mut engine = engine(config)?;
@@ -169,35 +182,61 @@ fn on_flash(
     };
     let engine = match ring {
         None => make(config)?,
-        Some(ring) => ring.engine(&pool, keep, config, log.as_ref(), make, &mut notes)?,
+        Some(ring) => ring.engine(&begun, keep, config, log.as_ref(), make, &mut notes)?,
     };
     let needed: Vec<SegmentId> = log.as_ref().map_or_else(Vec::new, OpenedLog::segments);
     let staging = log.as_mut().and_then(|log| log.staging.take());
     let memory = Arc::new(memory(&engine, staging.as_ref())?);
-    let found = fence.found(&pool.record(number));
-    pool.commit_session(number, &wish, &needed, found)?;
+    let found = fence.found(&begun.record(number));
+    locked().commit_session(number, &wish, &needed, found)?;
     let trail = fence.follow(log.is_some(), &mut notes)?;
     let log = match log {
         None => None,
         Some(log) => Some(LogShare {
-            file: pool.share_file()?,
+            file: begun.share_file()?,
             geometry: log.geometry,
             pool: log.pool,
             number,
             disk: log.disk,
             nonce: log.nonce,
             progress_version: log.progress_version,
-            leases: pool.log_leases(number),
+            leases: locked().log_leases(number),
             owner: owner.clone(),
             staging,
             revoker: fence.revoker(),
         }),
     };
-    let uuid = Some(pool.disk_uuid(number));
+    let uuid = Some(begun.disk_uuid(number));
+    let unguarded = lock.missing().map(str::to_owned);
     let place = Some(Place::new(Some((owner.clone(), number)), Some(fence), lock));
-    let on_flash = Some(OnFlash { cache, is_direct: pool.is_direct(), log, trail, evidence });
+    let on_flash = Some(OnFlash { cache, is_direct: begun.is_direct(), log, trail, evidence });
     let reservations = Some(reservations);
-    Ok(Opened { engine, memory, backend, on_flash, place, uuid, reservations, notes })
+    let untold = Untold::default();
+    Ok(Opened {
+        engine,
+        memory,
+        backend,
+        on_flash,
+        unguarded,
+        untold,
+        place,
+        uuid,
+        reservations,
+        notes,
+    })
+}
+
+/// Opens the log of a disk under a generation that has begun; others wait while it goes on, not while it is read.
+fn open_log(
+    shared: &SharedPool,
+    number: DiskNumber,
+    generation: Generation,
+    grid_offset: Option<u64>,
+) -> Result<OpenedLog> {
+    pool::lock(shared).begin_log(number)?;
+    let begun = pool::lock(shared).snapshot();
+    let found = begun.find_log(number)?;
+    pool::lock(shared).go_on_with_log(number, generation, grid_offset, found)
 }
 
 /// Lets changes of primary storage wait when it may still carry out what a former process sent.
@@ -389,6 +428,7 @@ impl Opened {
             write_log_bytes: spec.write_log.as_ref().map_or(0, |log| log.bytes),
             flushes_deferred: spec.write_log.as_ref().is_some_and(|log| log.flush.0),
             evidence: self.on_flash.as_ref().and_then(|place| place.evidence.clone()),
+            unguarded: self.unguarded.clone(),
             read_only: spec.read_only || properties.read_only,
             write_cache: spec.write_cache,
             shard,
@@ -478,6 +518,7 @@ impl Opened {
             flash,
             log,
             trail,
+            untold: self.untold,
             mode: spec.mode.0,
             access,
         }

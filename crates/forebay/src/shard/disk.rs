@@ -36,7 +36,7 @@ use super::token::{Class, token};
 use super::{DiskHandle, Drained, LogEnd, NewDisk};
 use crate::daemon::api::{DiskStats, Dropped};
 use crate::daemon::events::{EventSender, Severity};
-use crate::daemon::fence::Trail;
+use crate::daemon::fence::{Trail, Untold};
 use crate::daemon::pool::owner::Leased;
 
 /// Actions that a batch has room for before its lists grow.
@@ -64,6 +64,7 @@ pub(crate) struct Disk {
     log: Option<Log>,
     /// Where it is noted when primary storage is written to.
     trail: Option<Arc<Trail>>,
+    untold: Untold,
     /// I/Os of flash and log that ended as they were started.
     device_ended: Vec<(IoId, IoStatus)>,
     /// What is being carried out; swapped with the port's.
@@ -111,7 +112,21 @@ impl Disk {
         events: EventSender,
         handle: DiskHandle,
     ) -> std::io::Result<Disk> {
-        let NewDisk { name, engine, memory, mut backend, flash, log, trail, mode, access } = new;
+        let NewDisk {
+            name,
+            mut engine,
+            memory,
+            mut backend,
+            flash,
+            log,
+            trail,
+            untold,
+            mode,
+            access,
+        } = new;
+        if untold.is_noted() {
+            engine.remember_untold_loss();
+        }
         let arena = reactor.add_arena(memory.clone())?;
         memory.own();
         let mut backend_events = Vec::with_capacity(BATCH);
@@ -137,6 +152,7 @@ impl Disk {
             ring,
             log,
             trail,
+            untold,
             device_ended: Vec::new(),
             running: Actions::with_capacity(BATCH),
             has_more: false,
@@ -316,6 +332,8 @@ impl Disk {
         self.absorb_ended(now);
         let Port { engine, actions, .. } = &mut self.port;
         engine.proceed(now, actions);
+        // Before anybody hears of anything.
+        self.untold.follow(engine.has_untold_loss(), engine.flushes());
         std::mem::replace(actions, std::mem::take(&mut self.running))
     }
 
@@ -443,6 +461,7 @@ impl Disk {
             is_detaching: self.is_detaching(),
             vhost_user: None,
             evidence: None,
+            unguarded: None,
             engine,
         }
     }

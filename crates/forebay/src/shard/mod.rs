@@ -39,8 +39,7 @@ use tokio::sync::oneshot;
 
 use crate::daemon::api::{DiskStats, Dropped};
 use crate::daemon::events::EventSender;
-use crate::daemon::fence::Revoker;
-use crate::daemon::fence::Trail;
+use crate::daemon::fence::{Revoker, Trail, Untold};
 use crate::daemon::pool::owner::{Leased, PoolHandle};
 pub use log::LogShare;
 
@@ -119,6 +118,8 @@ pub struct NewDisk {
     pub log: Option<LogShare>,
     /// Where it notes when it writes to primary storage.
     pub trail: Option<Arc<Trail>>,
+    /// What outlives a kill of a loss that no guest was told of.
+    pub untold: Untold,
     /// The mode that it is to be in; the engine may begin in another one.
     pub mode: Mode,
     /// What stored reservations leave to clients that have no part in them.
@@ -199,6 +200,10 @@ pub struct ShardHandle {
     pub fallback_reason: Option<String>,
 }
 
+/// Hands disks to a shard.
+#[derive(Clone, Debug)]
+pub struct ShardSender(Sender<Command>);
+
 /// A disk on a shard.
 #[derive(Clone, Debug)]
 pub struct DiskHandle {
@@ -221,14 +226,9 @@ impl ShardHandle {
         thread::start(index, count, kind, events)
     }
 
-    /// Hands a disk over.
-    ///
-    /// # Errors
-    /// What the kernel or the backend said.
-    pub async fn add(&self, disk: NewDisk) -> anyhow::Result<DiskHandle> {
-        let (answer, receiver) = oneshot::channel();
-        self.send(Command::Add(Box::new(disk), self.sender.clone(), answer))?;
-        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
+    /// The way to hand disks to it.
+    pub fn sender(&self) -> ShardSender {
+        ShardSender(self.sender.clone())
     }
 
     /// Tells it to finish what is in flight and to flush; the thread ends, and its answer comes then.
@@ -251,6 +251,19 @@ impl ShardHandle {
 
     fn send(&self, command: Command) -> Result<(), Gone> {
         self.sender.send(command).map_err(|_| Gone)
+    }
+}
+
+impl ShardSender {
+    /// Hands a disk over.
+    ///
+    /// # Errors
+    /// What the kernel or the backend said.
+    pub async fn add(&self, disk: NewDisk) -> anyhow::Result<DiskHandle> {
+        let (answer, receiver) = oneshot::channel();
+        let add = Command::Add(Box::new(disk), self.0.clone(), answer);
+        self.0.send(add).map_err(|_| Gone)?;
+        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
     }
 }
 

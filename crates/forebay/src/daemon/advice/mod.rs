@@ -17,11 +17,13 @@ use forebay_backends::Witness;
 use forebay_core::stats::{Statistics, TierStatistics};
 use forebay_trace::advise::{Prediction, Reads};
 use forebay_trace::mrc;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::api::KeptAdvice;
 use super::control::ControlState;
 use super::events::Severity;
+use super::opener::ServedDisk;
 use crate::date;
 use crate::shard::DiskHandle;
 use follow::{Follower, Seen};
@@ -194,25 +196,30 @@ pub(super) async fn follow(state: Arc<ControlState>) {
         if is_due {
             written = Instant::now();
         }
-        for (index, keeper) in state.advices.iter().enumerate() {
-            let before = keeper.trouble();
-            keeper.look(&state.disks[index]).await;
+        for disk in state.disks().into_iter().filter(|disk| disk.ended().is_none()) {
+            let before = disk.advice.trouble();
+            disk.advice.look(&disk.handle).await;
             if is_due {
-                keeper.save().await;
+                disk.advice.save().await;
             }
-            if let Some(trouble) = keeper.trouble().filter(|now| before.as_ref() != Some(now)) {
-                let name = &state.daemon.disks[index].name;
-                state.report(Some(name), Severity::Warning, &trouble);
+            let trouble = disk.advice.trouble().filter(|now| before.as_ref() != Some(now));
+            if let Some(trouble) = trouble {
+                state.report(Some(disk.name()), Severity::Warning, &trouble);
             }
         }
     }
 }
 
 /// The last look at a disk, before it ends.
-pub(super) async fn settle(state: &ControlState, index: usize) {
-    let keeper = &state.advices[index];
-    let _ = timeout(LAST_LOOK_MAX, keeper.look(&state.disks[index])).await;
-    keeper.save().await;
+pub(super) async fn settle(disk: &ServedDisk) {
+    let _ = timeout(LAST_LOOK_MAX, disk.advice.look(&disk.handle)).await;
+    disk.advice.save().await;
+}
+
+/// The same for all of them at once.
+pub(super) async fn settle_all(disks: Vec<Arc<ServedDisk>>) {
+    let settle = |disk: Arc<ServedDisk>| async move { settle(&disk).await };
+    disks.into_iter().map(settle).collect::<JoinSet<()>>().join_all().await;
 }
 
 /// What LRU would have hit of the pieces that the disk was asked for since the start.

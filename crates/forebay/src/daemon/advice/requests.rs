@@ -12,6 +12,7 @@ use forebay_trace::advise::Prediction;
 use crate::daemon::api::AdviceInfo;
 use crate::daemon::control::{ControlState, refuse};
 use crate::daemon::events::Severity;
+use crate::daemon::opener::ServedDisk;
 
 /// What is kept, and what came of it.
 pub(in crate::daemon) async fn advice(
@@ -19,7 +20,7 @@ pub(in crate::daemon) async fn advice(
     Path(name): Path<String>,
 ) -> Response {
     match state.find(&name) {
-        Ok(index) => told(&state, index).await,
+        Ok(disk) => told(&disk).await,
         Err(refusal) => *refusal,
     }
 }
@@ -30,8 +31,8 @@ pub(in crate::daemon) async fn keep(
     Path(name): Path<String>,
     prediction: Result<Json<Prediction>, JsonRejection>,
 ) -> Response {
-    let index = match state.find(&name) {
-        Ok(index) => index,
+    let disk = match state.find(&name) {
+        Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
     let Json(prediction) = match prediction {
@@ -39,12 +40,12 @@ pub(in crate::daemon) async fn keep(
         Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
     };
     let what = prediction.words();
-    if let Err(error) = state.advices[index].keep(prediction).await {
+    if let Err(error) = disk.advice.keep(prediction).await {
         let why = format!("disk '{name}': the advice cannot be kept: {error:#}");
         return refuse(StatusCode::CONFLICT, why);
     }
     state.report(Some(&name), Severity::Info, &format!("an advice is kept: {what}"));
-    told(&state, index).await
+    told(&disk).await
 }
 
 /// Keeps none any more.
@@ -52,18 +53,17 @@ pub(in crate::daemon) async fn forget(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    let index = match state.find(&name) {
-        Ok(index) => index,
+    let disk = match state.find(&name) {
+        Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
-    match state.advices[index].forget().await {
-        Ok(()) => told(&state, index).await,
+    match disk.advice.forget().await {
+        Ok(()) => told(&disk).await,
         Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
     }
 }
 
-async fn told(state: &ControlState, index: usize) -> Response {
-    let keeper = &state.advices[index];
-    let kept = keeper.told(&state.disks[index]).await;
-    Json(AdviceInfo { kept, trouble: keeper.trouble() }).into_response()
+async fn told(disk: &ServedDisk) -> Response {
+    let kept = disk.advice.told(&disk.handle).await;
+    Json(AdviceInfo { kept, trouble: disk.advice.trouble() }).into_response()
 }

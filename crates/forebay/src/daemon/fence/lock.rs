@@ -12,30 +12,44 @@ use forebay_io::file::{FileError, FileErrorKind, OpenFile, Options};
 
 use super::sidecar::SidecarPlace;
 use super::words;
-use crate::daemon::events::Severity;
 use crate::daemon::pool::LOCK_WAIT;
 
-/// Locks what has its sidecar at `place`; others may read it, too, when it is only read. `None`: it is locked itself, there is
-/// no place for a lock (nobody knows who it is, or this user has no state folder), or there is and it cannot be locked,
-/// which `notes` tells of.
+/// What keeps other disks of this host from primary storage.
+#[derive(Debug)]
+pub(in crate::daemon) enum Guard {
+    /// It is locked itself, or nobody knows who it is.
+    Itself,
+    /// A lock in the state folder.
+    Locked { _file: OpenFile },
+    /// Nothing: why, and what to do.
+    Missing(String),
+}
+
+impl Guard {
+    /// Why there is none, for an operator.
+    pub(in crate::daemon) fn missing(&self) -> Option<&str> {
+        match self {
+            Guard::Missing(why) => Some(why),
+            Guard::Itself | Guard::Locked { .. } => None,
+        }
+    }
+}
+
+/// Locks what has its sidecar at `place`; others may read it, too, when it is only read.
 ///
 /// # Errors
 /// Another process has it.
-pub(in crate::daemon) fn lock(
-    place: &SidecarPlace,
-    read_only: bool,
-    notes: &mut Vec<(Severity, String)>,
-) -> Result<Option<OpenFile>> {
-    let Some(path) = place.lock_path() else { return Ok(None) };
+pub(in crate::daemon) fn lock(place: &SidecarPlace, read_only: bool) -> Result<Guard> {
+    if *place == SidecarPlace::NoFolder {
+        return Ok(Guard::Missing(words::no_folder()));
+    }
+    let Some(path) = place.lock_path() else { return Ok(Guard::Itself) };
     match lock_file(place, &path, read_only) {
-        Ok(lock) => Ok(Some(lock)),
+        Ok(_file) => Ok(Guard::Locked { _file }),
         Err(error) if is_held(&error) => {
             Err(error).context("it is served already, perhaps under another name")
         }
-        Err(error) => {
-            notes.push((Severity::Warning, words::no_lock(&path, &error)));
-            Ok(None)
-        }
+        Err(error) => Ok(Guard::Missing(words::no_lock(&path, &error))),
     }
 }
 
@@ -49,4 +63,41 @@ fn lock_file(place: &SidecarPlace, path: &Path, read_only: bool) -> Result<OpenF
 
 fn is_held(error: &anyhow::Error) -> bool {
     error.downcast_ref::<FileError>().is_some_and(|e| e.kind() == FileErrorKind::InUse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_is_no_lock_that_is_said_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let apart = |folder: &Path| SidecarPlace::Apart(folder.join("state").join("id.forebay"));
+        let check = |place: &SidecarPlace, expect: Option<&str>| {
+            let guard = lock(place, false).unwrap();
+            let said = guard.missing();
+            assert_eq!(said.is_some(), expect.is_some(), "{place:?}: {said:?}");
+            let said = said.unwrap_or_default();
+            assert!(said.contains(expect.unwrap_or_default()), "{said}");
+            assert!(expect.is_none() || said.contains("--state-dir"), "{said}");
+        };
+        check(&SidecarPlace::Nowhere, None);
+        check(&SidecarPlace::Beside(folder.path().join("db.raw.forebay")), None);
+        check(&apart(folder.path()), None);
+        check(&SidecarPlace::NoFolder, Some("HOME"));
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        check(&apart(&folder.path().join("file")), Some("cannot be locked"));
+    }
+
+    #[test]
+    fn one_writer_or_many_readers_have_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = SidecarPlace::Apart(folder.path().join("id.forebay"));
+        let reader = lock(&place, true).unwrap();
+        assert!(matches!(lock(&place, true).unwrap(), Guard::Locked { .. }));
+        assert!(lock(&place, false).unwrap_err().to_string().contains("served already"));
+        drop(reader);
+        let _writer = lock(&place, false).unwrap();
+        assert!(lock(&place, true).is_err());
+    }
 }

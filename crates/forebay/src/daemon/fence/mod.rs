@@ -1,7 +1,7 @@
 //! The fence against stale caches: has somebody else written to primary storage since the disk left it?
 //!
 //! ```text
-//!   start   examine ── refused: needs `disk resolve` (durably)
+//!   start   examine ─► note ── refused: needs `disk resolve` (durably)
 //!              │
 //!           generation + 1 pending (durable) ─► begin: sidecar ─► … recovery … ─► committed ─► follow: trail
 //!   served     shard notes writes, a thread looks at primary storage                  (trail.rs, watch.rs)
@@ -37,17 +37,19 @@ mod revoke;
 mod sample;
 mod sidecar;
 mod trail;
+mod untold;
 pub(super) mod watch;
 mod words;
 
 pub(super) use alone::Alone;
-pub(super) use lock::lock;
+pub(super) use lock::{Guard, lock};
 pub(super) use place::Place;
 pub use revoke::Revoker;
 pub use sample::Fact;
 pub use trail::Trail;
+pub use untold::Untold;
 pub use words::Refused;
-pub(super) use words::held;
+pub(super) use words::{held, untold};
 
 use super::events::Severity;
 use super::pool::{DiskWish, EndOfSession, Pool, host};
@@ -70,6 +72,7 @@ pub(super) struct Examined {
     /// What primary storage was served as before, of a disk that is new.
     former: Option<Uuid>,
     is_unanswered: bool,
+    refused: Option<Refused>,
 }
 
 /// A disk's fence while it is served.
@@ -111,10 +114,10 @@ pub(super) fn check_claim(place: &SidecarPlace, takes_over: Option<Uuid>) -> Res
 /// primary storage must hold, too.
 ///
 /// # Errors
-/// The disk must not be served: primary storage belongs to another disk, or was changed and the log is dirty. The
-/// latter is noted in the pool, so that no later start forgets it.
+/// The disk must not be served: primary storage belongs to another disk. That it must not because primary storage was
+/// changed and the log is dirty is told by [`Examined::note`].
 pub(super) fn examine(
-    pool: &mut Pool,
+    pool: &Pool,
     number: DiskNumber,
     wish: &DiskWish,
     (witness, place): (Option<Witness>, SidecarPlace),
@@ -147,10 +150,8 @@ pub(super) fn examine(
     let is_dirty = pool.has_log(number) && (!needs_log || pool.dirty(number).is_dirty());
     let holdings = Holdings { is_dirty, is_unresolved, is_exclusive: wish.is_exclusive };
     let follows = verdict.follows(holdings);
-    if follows == Follows::Refuse {
-        pool.set_unresolved(number)?;
-        return Err(words::refused(pool, number, verdict, &look, &found).into());
-    }
+    let is_refused = follows == Follows::Refuse;
+    let refused = is_refused.then(|| words::refused(pool, number, verdict, &look, &found));
     // A start that died before it was committed has left a sidecar of this very disk.
     let is_other = |there: &Sidecar| verdict == Verdict::New && there.disk != record.uuid;
     let former = match &found {
@@ -159,7 +160,17 @@ pub(super) fn examine(
     };
     let is_unanswered =
         record.flags.has(DiskFlags::UNANSWERED) || place.is_apart() && found.is_open();
-    Ok(Examined { witness, place, look, verdict, follows, is_dirty, is_unanswered, former })
+    Ok(Examined {
+        witness,
+        place,
+        look,
+        verdict,
+        follows,
+        is_dirty,
+        is_unanswered,
+        former,
+        refused,
+    })
 }
 
 /// The sidecar as the fence judges it. An old one in the state folder tells that the folder was put back, not primary
@@ -204,6 +215,20 @@ fn times(record: &DiskRecord, modified: Option<Timestamp>) -> Times {
 }
 
 impl Examined {
+    /// Notes in the pool what was found, so that no later start forgets it.
+    ///
+    /// # Errors
+    /// Primary storage was changed and the log is dirty: the disk must not be served. Or the medium's.
+    pub(super) fn note(mut self, pool: &mut Pool, number: DiskNumber) -> Result<Examined> {
+        match self.refused.take() {
+            None => Ok(self),
+            Some(refused) => {
+                pool.set_unresolved(number)?;
+                Err(refused.into())
+            }
+        }
+    }
+
     /// True when cached data of a former session may be used.
     pub(super) fn keeps_cache(&self) -> bool {
         matches!(self.follows, Follows::Serve { keeps_cache: true, .. })

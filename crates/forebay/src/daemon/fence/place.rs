@@ -6,10 +6,9 @@ use anyhow::{Context, Result, bail};
 use forebay_backends::Look;
 use forebay_core::ids::Sequence;
 use forebay_core::pool::DiskNumber;
-use forebay_io::file::OpenFile;
 
-use super::Fence;
 use super::watch::Watched;
+use super::{Fence, Guard};
 use crate::daemon::pool::EndOfSession;
 use crate::daemon::pool::owner::{Close, PoolHandle};
 
@@ -22,7 +21,7 @@ pub(in crate::daemon) struct Place {
 
 #[derive(Debug)]
 enum Stay {
-    Served(Option<Box<Fence>>, Option<OpenFile>),
+    Served(Option<Box<Fence>>, Guard),
     /// It was left, or what kept that from being noted.
     Left(Option<String>),
 }
@@ -31,7 +30,7 @@ impl Place {
     pub(in crate::daemon) fn new(
         pool: Option<(PoolHandle, DiskNumber)>,
         fence: Option<Fence>,
-        lock: Option<OpenFile>,
+        lock: Guard,
     ) -> Place {
         Place { pool, stay: Mutex::new(Stay::Served(fence.map(Box::new), lock)) }
     }

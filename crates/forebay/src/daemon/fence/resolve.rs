@@ -1,6 +1,7 @@
 //! Both sides of a disk that is refused, and what an administrator decides about them.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -9,20 +10,21 @@ use forebay_backends::{Look, OpenOptions, Uri, Witness};
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
-use forebay_io::file::{FileError, FileErrorKind, OpenFile};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::sidecar::{self, Found, SidecarPlace, identity};
-use super::{sample, words};
+use super::{Guard, sample, words};
+use crate::daemon::opener::is_in_use;
 use crate::daemon::pool::resolve::{Settled, Undecided};
-use crate::daemon::pool::{LOCK_WAIT, Pool, host};
+use crate::daemon::pool::{self, LOCK_WAIT, Pool, SharedPool, host};
 
 /// Time that the look at primary storage may take.
 const LOOK_MAX: Duration = Duration::from_secs(30);
 
-/// A disk whose log waits for a decision, locked on both sides.
+/// A disk whose log waits for a decision. It is not served; its primary storage is locked, and its part of the pool is
+/// nobody else's: the pool is locked against other processes, and who opens disks of this one waits.
 pub struct Sides {
-    pool: Pool,
+    pool: SharedPool,
     number: DiskNumber,
     record: DiskRecord,
     undecided: Undecided,
@@ -30,13 +32,15 @@ pub struct Sides {
     place: SidecarPlace,
     look: Look,
     found: Found,
-    _lock: Option<OpenFile>,
+    notes: Vec<String>,
+    _lock: Guard,
 }
 
 /// Both sides, as JSON.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Shown {
-    disk: String,
+    /// Its name.
+    pub disk: String,
     pool: String,
     is_unresolved: bool,
     dirty_bytes: u64,
@@ -50,44 +54,100 @@ pub struct Shown {
     size: u64,
     modified: Option<(i64, u32)>,
     sidecar: String,
+    /// What is not as it should be with this look.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
-/// Somebody has it locked.
-fn is_in_use(error: &anyhow::Error) -> bool {
-    let is_lock = |cause: &FileError| cause.kind() == FileErrorKind::InUse;
-    error.chain().any(|cause| cause.downcast_ref::<FileError>().is_some_and(is_lock))
+/// What an administrator decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The log goes on.
+    UseLog,
+    /// The log, of this amount, is given up.
+    DiscardLog(String),
+    /// The reservations are given up.
+    DiscardReservations,
 }
 
-/// Gives up the reservations that the pool at `path` stores for its disk `name`; primary storage has no part in that.
+impl Decision {
+    /// As it is told to programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Decision::UseLog => "use-log",
+            Decision::DiscardLog(_) => "discard-log",
+            Decision::DiscardReservations => "discard-reservations",
+        }
+    }
+
+    /// What became so.
+    pub fn done(&self) -> &'static str {
+        match self {
+            Decision::UseLog => "the log goes on",
+            Decision::DiscardLog(_) => "the log was discarded",
+            Decision::DiscardReservations => "its persistent reservations are given up",
+        }
+    }
+}
+
+/// Opens and locks the pool at `path`, of which no daemon serves a disk.
 ///
 /// # Errors
-/// There is no such disk, or the medium's.
-pub fn discard_reservations(path: &Path, name: &str) -> Result<()> {
-    let (mut pool, number) = find(path, name)?;
-    let stored = pool.set_reservations(number, Vec::new());
-    ensure!(stored, "the flash {} cannot be written", path.display());
-    Ok(())
-}
-
-fn find(path: &Path, name: &str) -> Result<(Pool, DiskNumber)> {
+/// There is none, or a daemon has it.
+pub fn open_pool(path: &Path) -> Result<SharedPool> {
     let pool = Pool::open_existing(path).map_err(|error| match is_in_use(&error) {
-        true => error.context("the disk must not be served meanwhile: stop its daemon first"),
+        true => error.context(
+            "the disk must not be served meanwhile: stop its daemon first. About a disk that its daemon has refused that one \
+             decides: leave --pool out, or give its --control",
+        ),
         false => error,
     })?;
-    let number = pool.find(name).with_context(|| {
+    Ok(Arc::new(Mutex::new(pool)))
+}
+
+/// Carries out a decision about the disk `name` of a pool, which is not served; `state` is the state folder. What is not as
+/// it should be.
+///
+/// # Errors
+/// There is no such disk, the decision is not possible, or a medium's.
+pub fn decide(
+    pool: SharedPool,
+    name: &str,
+    state: Option<&Path>,
+    decision: &Decision,
+) -> Result<Vec<String>> {
+    if *decision == Decision::DiscardReservations {
+        // Primary storage has no part in that.
+        let mut pool = pool::lock(&pool);
+        let number = find(&pool, name)?;
+        let stored = pool.set_reservations(number, Vec::new());
+        ensure!(stored, "the flash {} cannot be written", pool.path().display());
+        return Ok(Vec::new());
+    }
+    let sides = Sides::open(pool, name, state)?;
+    let notes = sides.notes.clone();
+    match decision {
+        Decision::DiscardLog(amount) => sides.discard_log(amount)?,
+        Decision::UseLog | Decision::DiscardReservations => sides.use_log()?,
+    }
+    Ok(notes)
+}
+
+fn find(pool: &Pool, name: &str) -> Result<DiskNumber> {
+    pool.find(name).with_context(|| {
         let names = pool.names().join(", ");
-        format!("the pool {} has no disk '{name}'; it has: {names}", path.display())
-    })?;
-    Ok((pool, number))
+        format!("the pool {} has no disk '{name}'; it has: {names}", pool.path().display())
+    })
 }
 
 impl Sides {
-    /// Opens the pool at `path` and the primary storage of its disk `name`, and looks at both; `state` is the state folder.
+    /// Opens the primary storage of the disk `name` of a pool, and looks at both; `state` is the state folder.
     ///
     /// # Errors
-    /// One of them cannot be opened, or is in use.
-    pub fn open(path: &Path, name: &str, state: Option<&Path>) -> Result<Sides> {
-        let (pool, number) = find(path, name)?;
+    /// There is no such disk, or its primary storage cannot be opened or is in use.
+    pub fn open(shared: SharedPool, name: &str, state: Option<&Path>) -> Result<Sides> {
+        let pool = pool::lock(&shared).snapshot();
+        let number = find(&pool, name)?;
         let record = pool.record(number);
         let uri: Uri = record.uri.parse()?;
         let read_only = record.flags.has(DiskFlags::READ_ONLY);
@@ -96,7 +156,9 @@ impl Sides {
             .with_context(|| format!("its primary storage {} cannot be used", record.uri))?;
         let witness = backend.witness();
         let place = SidecarPlace::of(witness.as_ref(), state);
-        let lock = super::lock(&place, read_only, &mut Vec::new())?;
+        let lock = super::lock(&place, read_only)
+            .with_context(|| format!("its primary storage {} cannot be used", record.uri))?;
+        let notes = lock.missing().map(str::to_owned).into_iter().collect();
         let look = match &witness {
             Some(witness) => witness.look().context("cannot look at its primary storage")?,
             None => Look { size: backend.properties().size, modified: None, changed: None },
@@ -104,7 +166,12 @@ impl Sides {
         let look = Look { size: backend.properties().size, ..look };
         let found = sidecar::read(place.path());
         let undecided = pool.undecided(number);
-        Ok(Sides { pool, number, record, undecided, witness, place, look, found, _lock: lock })
+        let (pool, _lock) = (shared, lock);
+        Ok(Sides { pool, number, record, undecided, witness, place, look, found, notes, _lock })
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        pool::lock(&self.pool)
     }
 
     /// Both sides for programs.
@@ -112,7 +179,7 @@ impl Sides {
         let (record, Undecided { dirty, missing, .. }) = (&self.record, &self.undecided);
         Shown {
             disk: record.name.clone(),
-            pool: self.pool.path().display().to_string(),
+            pool: self.pool().path().display().to_string(),
             is_unresolved: record.flags.has(DiskFlags::UNRESOLVED),
             dirty_bytes: dirty.bytes,
             dirty_records: dirty.records,
@@ -125,6 +192,7 @@ impl Sides {
             size: self.look.size,
             modified: self.look.modified,
             sidecar: words::sidecar(&self.found),
+            warnings: self.notes.clone(),
         }
     }
 
@@ -137,7 +205,8 @@ impl Sides {
                 "its write log was not refused; there is nothing to decide, unless it cannot be used"
             }
         };
-        let reservations = match self.pool.reservations(self.number) {
+        let pool = self.pool().snapshot();
+        let reservations = match pool.reservations(self.number) {
             Ok(state) if state.is_empty() => String::new(),
             Ok(_) => "  persistent reservations of SCSI initiators are stored for it\n".to_owned(),
             Err(why) => format!("  its persistent reservations cannot be read: {why}\n"),
@@ -145,8 +214,11 @@ impl Sides {
         let mut text = format!(
             "disk {}: {state}\n{}{reservations}",
             self.record.name,
-            words::sides(self.pool.path(), &self.record, dirty, &self.look, &self.found)
+            words::sides(pool.path(), &self.record, dirty, &self.look, &self.found)
         );
+        for note in &self.notes {
+            text += &format!("  warning: {note}\n");
+        }
         if let Some(error) = &dirty.error {
             text += &format!("  the log cannot be read: {error}\n");
         }
@@ -157,7 +229,7 @@ impl Sides {
         }
         text += &format!(
             "--use-log: primary storage is taken as it is, and the log ({}) is written over it when the disk is \
-             started; what others wrote elsewhere stays\n--discard-log {}: the log is given up, primary storage stays as \
+             served; what others wrote elsewhere stays\n--discard-log {}: the log is given up, primary storage stays as \
              it is\n",
             rounded(dirty.bytes),
             self.amount()
@@ -166,18 +238,18 @@ impl Sides {
     }
 
     /// What has to be typed to discard the log.
-    pub fn amount(&self) -> String {
+    fn amount(&self) -> String {
         match &self.undecided.dirty.error {
             Some(_) => "all".to_owned(),
             None => exact(self.undecided.dirty.bytes).to_string(),
         }
     }
 
-    /// Takes primary storage as it is; the log is written over it when the disk is started.
+    /// Takes primary storage as it is; the log is written over it when the disk is served.
     ///
     /// # Errors
     /// The log cannot be read or does not fit, or a medium's.
-    pub fn use_log(mut self) -> Result<()> {
+    fn use_log(mut self) -> Result<()> {
         if let Some(error) = &self.undecided.dirty.error {
             anyhow::bail!("the log cannot be used: {error}. Only --discard-log is possible");
         }
@@ -189,14 +261,14 @@ impl Sides {
             self.undecided.end
         );
         let noted = self.settle(SidecarState::Dirty)?;
-        self.pool.use_log(self.number, &self.undecided, noted)
+        self.pool().use_log(self.number, &self.undecided, noted)
     }
 
     /// Gives the log up; `amount` is how much that is.
     ///
     /// # Errors
     /// The amount is another one, or a medium's.
-    pub fn discard_log(mut self, amount: &str) -> Result<()> {
+    fn discard_log(mut self, amount: &str) -> Result<()> {
         let bytes = self.undecided.dirty.bytes;
         let is_known = self.undecided.dirty.error.is_none();
         let words: String = amount.split_whitespace().collect();
@@ -216,7 +288,7 @@ impl Sides {
             self.amount()
         );
         let noted = self.settle(SidecarState::Dirty)?;
-        self.pool.discard_log(self.number, &self.undecided, noted)?;
+        self.pool().discard_log(self.number, &self.undecided, noted)?;
         // Now nothing is dirty any more.
         self.write_sidecar(SidecarState::Clean)
     }
@@ -228,9 +300,10 @@ impl Sides {
             && found.disk == self.record.uuid
         {
             let seen = found.generation;
-            self.pool.pass_generation(self.number, seen)?;
+            self.pool().pass_generation(self.number, seen)?;
         }
-        self.record = self.pool.record(self.number);
+        let record = self.pool().record(self.number);
+        self.record = record;
         self.write_sidecar(state)?;
         let session = (self.record.uuid, self.record.committed);
         let size = self.look.size;
@@ -252,13 +325,14 @@ impl Sides {
         let Some(path) = self.place.path().filter(|_| is_written) else { return Ok(()) };
         let sidecar = Sidecar {
             disk: self.record.uuid,
-            pool: self.pool.uuid(),
+            pool: self.pool().uuid(),
             generation: self.record.pending,
             state,
             date: host::now(),
             host: host::name(),
             name: self.record.name.clone(),
         };
-        sidecar::write(path, &sidecar).map(|_| ()).context("cannot write its sidecar")
+        let written = sidecar::write(path, &sidecar);
+        written.map(|_| ()).with_context(|| format!("cannot write its sidecar {}", path.display()))
     }
 }

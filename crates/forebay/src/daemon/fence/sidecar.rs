@@ -20,8 +20,10 @@ use crate::daemon::pool::GOES_WITH_DEVICE;
 /// Where the sidecar of primary storage has its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::daemon) enum SidecarPlace {
-    /// Nowhere: nobody knows who primary storage is, or where to note it.
+    /// Nowhere: nobody knows who primary storage is.
     Nowhere,
+    /// Nowhere: this user has no state folder.
+    NoFolder,
     /// Beside it: whoever moves, copies or uses it finds it there.
     Beside(PathBuf),
     /// In the state folder of this host, named after who primary storage is.
@@ -35,7 +37,8 @@ impl SidecarPlace {
             return SidecarPlace::Beside(path.to_owned());
         }
         match (identity(witness), state) {
-            (Uuid::NIL, _) | (_, None) => SidecarPlace::Nowhere,
+            (Uuid::NIL, _) => SidecarPlace::Nowhere,
+            (_, None) => SidecarPlace::NoFolder,
             (identity, Some(folder)) => {
                 SidecarPlace::Apart(folder.join(format!("{identity}.forebay")))
             }
@@ -45,7 +48,7 @@ impl SidecarPlace {
     /// The file, where there can be one.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
-            SidecarPlace::Nowhere => None,
+            SidecarPlace::Nowhere | SidecarPlace::NoFolder => None,
             SidecarPlace::Beside(path) | SidecarPlace::Apart(path) => Some(path),
         }
     }
@@ -54,7 +57,7 @@ impl SidecarPlace {
     pub(super) fn lock_path(&self) -> Option<PathBuf> {
         match self {
             SidecarPlace::Apart(path) => Some(path.with_extension("lock")),
-            SidecarPlace::Nowhere | SidecarPlace::Beside(_) => None,
+            SidecarPlace::Nowhere | SidecarPlace::NoFolder | SidecarPlace::Beside(_) => None,
         }
     }
 
@@ -67,7 +70,7 @@ impl SidecarPlace {
             SidecarPlace::Apart(path) => {
                 fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))
             }
-            SidecarPlace::Nowhere | SidecarPlace::Beside(_) => Ok(()),
+            SidecarPlace::Nowhere | SidecarPlace::NoFolder | SidecarPlace::Beside(_) => Ok(()),
         }
     }
 

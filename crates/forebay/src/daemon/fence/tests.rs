@@ -91,7 +91,8 @@ impl Bed {
         let size = fs::metadata(self.path("db.raw")).unwrap().len();
         let wish = DiskWish { size, ..self.wish.clone() };
         let number = pool.admit(&wish).unwrap();
-        Ok((number, examine(pool, number, &wish, self.sides(), facts)?))
+        let examined = examine(pool, number, &wish, self.sides(), facts)?;
+        Ok((number, examined.note(pool, number)?))
     }
 
     fn verdict(&self) -> Verdict {

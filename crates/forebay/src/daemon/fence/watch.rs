@@ -1,8 +1,7 @@
-//! A thread that looks at the primary storage of every disk several times a second, and notes its
-//! modification time in the disk's trail.
+//! A thread that looks at the primary storage of a disk several times a second, and notes its modification time in the
+//! disk's trail.
 //!
-//! It may be held up by one primary storage that hangs: then what the trails say of the others is older, which only
-//! widens what a later start takes for our own writes. Nobody waits for it.
+//! It may be held up by primary storage that hangs. Nobody waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -46,15 +45,14 @@ impl Fence {
 impl Watch {
     /// Starts it.
     pub(in crate::daemon) fn start(
-        mut disks: Vec<Watched>,
+        mut disk: Watched,
         events: EventSender,
     ) -> std::io::Result<Watch> {
         let ends = Arc::new(AtomicBool::new(false));
         let ended = ends.clone();
         std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
-            while !ended.load(Ordering::Relaxed) && !disks.is_empty() {
-                // Whose session has ended lets go of primary storage, and of its lock.
-                disks.retain_mut(|disk| disk.look(&events));
+            // Who has ended lets go of primary storage, and of its lock.
+            while !ended.load(Ordering::Relaxed) && disk.look(&events) {
                 std::thread::sleep(LOOK_EVERY);
             }
         })?;

@@ -22,6 +22,16 @@ use crate::date::utc;
 pub struct Refused(String);
 
 impl Refused {
+    /// Another process has the flash of a disk.
+    pub(in crate::daemon) fn in_use(why: String) -> Refused {
+        Refused(why)
+    }
+
+    /// The pool has something that this disk, as it is configured, would pass by.
+    pub(in crate::daemon) fn other_disk(why: String) -> Refused {
+        Refused(why)
+    }
+
     /// The write log of a disk cannot be used.
     pub(in crate::daemon) fn log(why: &anyhow::Error) -> Refused {
         Refused(format!("{why:#}"))
@@ -163,6 +173,14 @@ pub(super) fn no_sidecar(place: &SidecarPlace, error: &std::io::Error) -> String
     )
 }
 
+/// There is no state folder.
+pub(super) fn no_folder() -> String {
+    "this user has no state folder (neither XDG_STATE_HOME nor HOME is set): nothing keeps another disk of this host from \
+     using the same primary storage, and no start is told of a dirty write log of another pool or name, nor that writes of a \
+     killed process may still be under way. Give a folder: --state-dir"
+        .to_owned()
+}
+
 /// Nothing keeps another disk of this host from primary storage.
 pub(super) fn no_lock(path: &std::path::Path, error: &anyhow::Error) -> String {
     format!(
@@ -284,6 +302,13 @@ fn date((seconds, nanos): Timestamp) -> String {
         Ok(seconds) => utc(seconds * 1000 + u64::from(nanos) / 1_000_000),
         Err(_) => format!("{seconds} seconds after 1970"),
     }
+}
+
+/// A former run knew of a loss that no guest was told of.
+pub(in crate::daemon) fn untold() -> (Severity, String) {
+    let text = "a former run ended before it could tell that primary storage may have lost writes that were acknowledged and \
+                not flushed: the next flush fails, so that whoever relies on them is told";
+    (Severity::Error, text.to_owned())
 }
 
 /// A former run did not see the end of all that it sent.

@@ -14,8 +14,11 @@
 //! - A segment with records that are not on primary storage is given to nobody: not by another size, another
 //!   mode or another disk.
 //! - After a failed write of the tables nothing is leased any more.
-//! - While disks are served, their leases and records are changed by the owner thread alone, in the order in which that was
-//!   asked for; a segment is freed only under the lease that it is held under.
+//! - While a disk is served, its leases and record are changed by the owner thread alone, in the order in which that was
+//!   asked for. While it is opened, or an administrator decides about it, they are changed by whoever does that, alone.
+//! - Nobody who reads or writes much, or waits for primary storage, has the pool locked meanwhile ([`Snapshot`]): disks that are
+//!   served wait for segments.
+//! - A segment is freed only under the lease that it is held under.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,7 +53,7 @@ use contents::Contents;
 pub(super) use file::LOCK_WAIT;
 use file::PoolFile;
 pub use record::{Dirty, DiskWish, EndOfSession, GOES_WITH_DEVICE};
-pub use recover::OpenedLog;
+pub use recover::{FoundLog, OpenedLog};
 pub use tables::Held;
 use tables::Tables;
 
@@ -88,9 +91,9 @@ pub struct Area {
 }
 
 /// An open pool. While it lives, no other process can use its file or device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pool {
-    file: PoolFile,
+    file: Arc<PoolFile>,
     tables: Tables,
     /// The next ordinal of each disk's log, by number.
     next_ordinals: Vec<u64>,
@@ -104,6 +107,18 @@ pub struct Pool {
 
 /// A pool that the control plane and its owner thread share.
 pub type SharedPool = Arc<Mutex<Pool>>;
+
+/// What a pool says at one time, to be read at leisure: what of a disk that is not served nobody changes meanwhile.
+#[derive(Debug)]
+pub struct Snapshot(Pool);
+
+impl std::ops::Deref for Snapshot {
+    type Target = Pool;
+
+    fn deref(&self) -> &Pool {
+        &self.0
+    }
+}
 
 /// The pool, whoever panicked with it.
 pub fn lock(pool: &SharedPool) -> MutexGuard<'_, Pool> {
@@ -138,6 +153,7 @@ impl Pool {
         };
         let disks = forebay_core::pool::DISKS_MAX.into();
         let (next_ordinals, taken) = (vec![0; disks], vec![false; disks]);
+        let file = Arc::new(file);
         Ok(Pool { file, tables, next_ordinals, taken, has_failed: false, failure: None })
     }
 
@@ -156,7 +172,13 @@ impl Pool {
             .with_context(|| format!("the flash {}", path.display()))?;
         let disks = forebay_core::pool::DISKS_MAX.into();
         let (next_ordinals, taken) = (vec![0; disks], vec![false; disks]);
+        let file = Arc::new(file);
         Ok(Pool { file, tables, next_ordinals, taken, has_failed: false, failure: None })
+    }
+
+    /// What it says now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(self.clone())
     }
 
     /// Whether I/O goes past the page cache.

@@ -129,12 +129,13 @@ impl Pool {
     /// Another disk has been on the primary storage that is wished for: nothing of it may be passed by.
     fn check_other(&self, number: DiskNumber, record: &DiskRecord, wish: &DiskWish) -> Result<()> {
         let shown = self.file.path().display();
-        ensure!(
-            self.tables.log_segments(number) == 0,
-            "the flash {shown} holds writes that are not on {} yet, under the name '{}': start it with --name {1}",
-            record.uri,
-            record.name
-        );
+        if self.has_log(number) {
+            return Err(Refused::other_disk(format!(
+                "the flash {shown} holds writes that are not on {} yet, under the name '{}': start it with --name {1}",
+                record.uri, record.name
+            ))
+            .into());
+        }
         if self.tables.has_reservations(number) {
             let what = format!(
                 "'{}', which is on the same primary storage as '{}'",
@@ -156,8 +157,8 @@ impl Pool {
             true => "another device of that name".to_owned(),
             false => wish.uri.clone(),
         };
-        ensure!(
-            self.tables.log_segments(number) == 0,
+        if self.has_log(number) {
+            return Err(Refused::other_disk(format!(
             "the flash {shown} holds writes of the disk '{}' that are not on its primary storage, {} of \
              {}; but '{}' is now to be on {to} of {}. Start it on the former one and let it be destaged \
              ('forebay disk flush {0}'), give this disk another name, or decide: 'forebay disk resolve {0} --pool {shown}'",
@@ -166,7 +167,9 @@ impl Pool {
             rounded(record.size),
             wish.name,
             rounded(wish.size)
-        );
+            ))
+            .into());
+        }
         if self.tables.has_reservations(number) {
             let what = format!("'{}' on {}, and it is now to be on {to}", record.name, record.uri);
             let instead = "start it on the former one, or give this disk another name";

@@ -56,6 +56,41 @@ pub struct OpenedLog {
     pub grid_offset: u64,
 }
 
+/// The steps in a row.
+#[cfg(test)]
+impl Pool {
+    pub(in crate::daemon) fn open_log(
+        &mut self,
+        number: DiskNumber,
+        generation: Generation,
+        grid_offset: Option<u64>,
+    ) -> Result<OpenedLog> {
+        self.open_log_in(staging::folder().as_deref(), number, generation, grid_offset)
+    }
+
+    pub(super) fn open_log_in(
+        &mut self,
+        folder: Option<&Path>,
+        number: DiskNumber,
+        generation: Generation,
+        grid_offset: Option<u64>,
+    ) -> Result<OpenedLog> {
+        self.begin_log(number)?;
+        let found = self.find_log_in(folder, number)?;
+        self.go_on_with_log(number, generation, grid_offset, found)
+    }
+}
+
+/// What was found of a log, and nothing changed yet.
+#[derive(Debug)]
+pub struct FoundLog {
+    log: RecoveredLog,
+    staging: Option<Staging>,
+    staged: StagedGroups,
+    /// The staging file of a run that crashed is gone.
+    staging_lost: bool,
+}
+
 impl OpenedLog {
     /// The segments that it needs.
     pub fn segments(&self) -> Vec<SegmentId> {
@@ -70,32 +105,32 @@ impl Pool {
         self.tables.log_segments(number) > 0
     }
 
-    /// Opens the log of a disk under a generation that has begun.
+    /// The disk's session begins: a log that is empty is not read for what it may have held.
     ///
     /// # Errors
-    /// It cannot be read, must not be used, or there is no room to go on.
-    pub fn open_log(
-        &mut self,
-        number: DiskNumber,
-        generation: Generation,
-        grid_offset: Option<u64>,
-    ) -> Result<OpenedLog> {
-        self.open_log_in(staging::folder().as_deref(), number, generation, grid_offset)
+    /// The medium's.
+    pub fn begin_log(&mut self, number: DiskNumber) -> Result<()> {
+        match self.has_log(number) {
+            true => Ok(()),
+            false => self.settle(number),
+        }
+    }
+
+    /// What the log of a disk holds, once it was begun.
+    ///
+    /// # Errors
+    /// It cannot be read, or must not be used.
+    pub fn find_log(&self, number: DiskNumber) -> Result<FoundLog> {
+        self.find_log_in(staging::folder().as_deref(), number)
     }
 
     /// The same with the staging file in `folder`, where there is one.
-    pub(super) fn open_log_in(
-        &mut self,
+    pub(super) fn find_log_in(
+        &self,
         folder: Option<&Path>,
         number: DiskNumber,
-        generation: Generation,
-        grid_offset: Option<u64>,
-    ) -> Result<OpenedLog> {
+    ) -> Result<FoundLog> {
         let record = self.record(number);
-        let nonce = host::new_nonce().context("no random numbers")?;
-        if !self.has_log(number) {
-            self.settle(number)?;
-        }
         let staging = folder.map(|folder| Staging::open(folder, record.uuid)).transpose()?;
         let same_boot = record.boot == host::boot() && record.session == SessionEnd::Running;
         let mut staged = StagedGroups::default();
@@ -110,7 +145,28 @@ impl Pool {
             let pages = self.geometry().segment_pages();
             staged = staging.groups(pages).context("cannot read the staging file")?;
         }
-        let mut found = self.recover(number, &staged)?;
+        let log = find(&self.file, &self.tables, number, &staged)
+            .map_err(|error| explain(&error, &record.name, self.file.path()))?;
+        let staging = staging.map(|(staging, _)| staging);
+        Ok(FoundLog { log, staging, staged, staging_lost })
+    }
+
+    /// Goes on with a log under a generation that has begun.
+    ///
+    /// # Errors
+    /// The medium's, or there is no room to go on.
+    pub fn go_on_with_log(
+        &mut self,
+        number: DiskNumber,
+        generation: Generation,
+        grid_offset: Option<u64>,
+        found: FoundLog,
+    ) -> Result<OpenedLog> {
+        let FoundLog { log: mut found, staging, staged, staging_lost } = found;
+        let record = self.record(number);
+        let nonce = host::new_nonce().context("no random numbers")?;
+        let next = &mut self.next_ordinals[usize::from(number.0)];
+        *next = (*next).max(found.next_ordinal);
         let adopted = found.report.records_staged;
         let phase = found.records.first().map(|record| record.phase);
         let grid_offset = match phase {
@@ -134,19 +190,11 @@ impl Pool {
             generation,
             nonce,
             progress_version: self.tables.version(PairId::Progress(number)),
-            staging: staging.map(|(staging, _)| staging),
+            staging,
             adopted,
             staging_lost,
             grid_offset,
         })
-    }
-
-    fn recover(&mut self, number: DiskNumber, staged: &StagedGroups) -> Result<RecoveredLog> {
-        let found = find(&self.file, &self.tables, number, staged)
-            .map_err(|error| explain(&error, &self.record(number).name, self.file.path()))?;
-        let next = &mut self.next_ordinals[usize::from(number.0)];
-        *next = (*next).max(found.next_ordinal);
-        Ok(found)
     }
 
     /// Writes what the log goes on in.

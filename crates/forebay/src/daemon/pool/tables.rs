@@ -23,7 +23,7 @@ pub const VOID: u64 = COUNT_MAX;
 pub type Held = (SegmentId, Lease);
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tables {
     /// What the pool is.
     pub superblock: Superblock,

@@ -1,0 +1,158 @@
+//! Where clients of a daemon's disks come in: NBD listeners, iSCSI portals, sockets of vhost-user devices.
+//!
+//! ```text
+//!   a disk on its shard ──attach──► vhost-user device; listener, bound with its first disk; logical unit of a target
+//!   every disk of the start is attached ──open──► clients are let in
+//! ```
+//! A disk that was refused and is served after all is attached later, in the same way.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::events::EventSender;
+use super::iscsi::{Portals, UnitDisk};
+use super::listener::{Listener, ListenerState, Served};
+use super::opener::Ready;
+use super::vhost_user::{VhostUser, VhostUserState};
+use crate::config::{DaemonSpec, ListenerSpec};
+use crate::shard::DiskHandle;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Frontends {
+    spec: Arc<DaemonSpec>,
+    events: EventSender,
+    /// Nobody is let in before.
+    is_open: watch::Sender<bool>,
+    portals: Portals,
+    bound: Mutex<Bound>,
+}
+
+#[derive(Debug, Default)]
+struct Bound {
+    /// By their places in the configuration.
+    listeners: BTreeMap<usize, (Arc<ListenerState>, Arc<Served>)>,
+    /// By the names of their disks.
+    devices: BTreeMap<String, VhostUser>,
+    /// Who accept clients.
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Frontends {
+    pub(super) fn new(spec: Arc<DaemonSpec>, events: EventSender) -> Frontends {
+        let is_open = watch::Sender::new(false);
+        Frontends { spec, events, is_open, portals: Portals::default(), bound: Mutex::default() }
+    }
+
+    /// Lets clients find a disk wherever the configuration says.
+    ///
+    /// # Errors
+    /// An address cannot be had, or a secret cannot be read; the disk may be found elsewhere.
+    pub(super) async fn attach(&self, disk: &Ready) -> Result<()> {
+        self.attach_device(disk)?;
+        for (place, spec) in self.spec.listeners.iter().enumerate() {
+            if spec.disks.contains(&disk.name) {
+                let (state, served) = self.listener(place, spec).await?;
+                state.tell_disks(served.add(disk.export.clone(), disk.handle.clone()));
+            }
+        }
+        let unit = || {
+            let (export, kept) = disk.unit.clone();
+            UnitDisk { export, kept, handle: disk.handle.clone() }
+        };
+        let portals = self.portals.attach(&self.spec.targets, &disk.name, unit).await?;
+        for portal in portals {
+            self.spawn(portal.serve(self.events.clone()));
+        }
+        Ok(())
+    }
+
+    fn attach_device(&self, disk: &Ready) -> Result<()> {
+        let Some((spec, export)) = disk.device.clone() else { return Ok(()) };
+        let (name, events) = (&disk.name.0, self.events.clone());
+        let device = VhostUser::start(&spec, export, name, disk.handle.clone(), events)
+            .with_context(|| format!("disk '{name}': its vhost-user device"))?;
+        self.bound().devices.insert(name.clone(), device);
+        Ok(())
+    }
+
+    /// The listener at this place of the configuration, which is bound if it is not yet.
+    async fn listener(
+        &self,
+        place: usize,
+        spec: &ListenerSpec,
+    ) -> Result<(Arc<ListenerState>, Arc<Served>)> {
+        if let Some(known) = self.bound().listeners.get(&place) {
+            return Ok(known.clone());
+        }
+        let listener = Listener::bind(spec).await?;
+        let bound = (listener.state(), listener.served());
+        self.spawn(listener.serve(self.events.clone()));
+        self.bound().listeners.insert(place, bound.clone());
+        Ok(bound)
+    }
+
+    /// Runs what accepts clients, as soon as they are let in.
+    fn spawn(&self, accepting: impl Future<Output = ()> + Send + 'static) {
+        let mut is_open = self.is_open.subscribe();
+        let task = tokio::spawn(async move {
+            if is_open.wait_for(|is_open| *is_open).await.is_ok() {
+                accepting.await;
+            }
+        });
+        self.bound().tasks.push(task);
+    }
+
+    /// Lets clients in.
+    pub(super) fn open(&self) {
+        self.is_open.send_replace(true);
+    }
+
+    /// Nobody comes in any more, but over vhost-user.
+    pub(super) async fn close(&self) {
+        for task in self.abort() {
+            let _ = task.await;
+        }
+    }
+
+    /// The same without waiting for it.
+    pub(super) fn abort(&self) -> Vec<JoinHandle<()>> {
+        let tasks = std::mem::take(&mut self.bound().tasks);
+        tasks.iter().for_each(JoinHandle::abort);
+        tasks
+    }
+
+    /// Ends the vhost-user devices, whose disks have ended: what was in flight is answered in their rings.
+    pub(super) fn end_devices(&self) {
+        let devices = std::mem::take(&mut self.bound().devices);
+        drop(devices);
+    }
+
+    /// What listeners and portals count.
+    pub(super) fn states(&self) -> Vec<Arc<ListenerState>> {
+        let listeners: Vec<_> =
+            self.bound().listeners.values().map(|(state, _)| state.clone()).collect();
+        listeners.into_iter().chain(self.portals.states()).collect()
+    }
+
+    /// What is known of a disk's vhost-user device.
+    pub(super) fn device(&self, disk: &str) -> Option<Arc<VhostUserState>> {
+        self.bound().devices.get(disk).map(VhostUser::state)
+    }
+
+    /// Tells whoever can be told what size a disk has now. NBD clients see it when they connect.
+    pub(super) fn tell_size(&self, name: &str, disk: &DiskHandle) {
+        self.portals.tell_size(disk);
+        if let Some(device) = self.device(name) {
+            device.tell_size(disk.size());
+        }
+    }
+
+    fn bound(&self) -> MutexGuard<'_, Bound> {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,226 @@
+//! What it takes to open a disk of the configuration and to hand it to its shard: at the start, and when a disk that was
+//! refused is to be served after all.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use anyhow::{Context, Result};
+use forebay_backends::{ErrorKind, Look, Witness};
+use forebay_frontends::{nbd, scsi, vhost_user};
+use forebay_io::file::{FileError, FileErrorKind};
+
+use super::advice::Keeper;
+use super::api::{DiskInfo, RefusedDisk};
+use super::ending;
+use super::events::{EventSender, Severity};
+use super::fence::watch::Watched;
+use super::fence::{Place, Refused};
+use super::open::{self, Opened};
+use super::pool::SharedPool;
+use super::pool::owner::PoolHandle;
+use super::reservations::Kept;
+use crate::config::values::Name;
+use crate::config::{DaemonSpec, DiskSpec, VhostUserSpec};
+use crate::shard::{DiskHandle, Drained, ShardSender};
+
+/// An open pool, and the way to its owner; or why another process has it.
+pub(super) type Pools = BTreeMap<PathBuf, Result<(SharedPool, PoolHandle), String>>;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Opener {
+    spec: Arc<DaemonSpec>,
+    pools: Pools,
+    state: Option<PathBuf>,
+    shards: Vec<ShardSender>,
+    events: EventSender,
+}
+
+/// A disk on its shard, and what its frontends have to know.
+pub(super) struct Ready {
+    pub(super) name: Name,
+    pub(super) disk: Arc<ServedDisk>,
+    pub(super) handle: DiskHandle,
+    pub(super) export: nbd::Export,
+    pub(super) unit: (scsi::Export, Option<Kept>),
+    pub(super) device: Option<(VhostUserSpec, vhost_user::Export)>,
+    pub(super) watched: Option<Watched>,
+}
+
+/// A disk that is served, or was.
+#[derive(Debug)]
+pub(super) struct ServedDisk {
+    /// As it was opened.
+    pub(super) info: DiskInfo,
+    /// On its shard.
+    pub(super) handle: DiskHandle,
+    /// The advice that was kept for it.
+    pub(super) advice: Keeper,
+    place: Option<Place>,
+    /// Looks at primary storage as long as it is served.
+    witness: Mutex<Option<Witness>>,
+    /// Set when it has ended: detached, or why it was not as it should be.
+    ended: OnceLock<Option<String>>,
+}
+
+impl Opener {
+    pub(super) fn new(
+        spec: Arc<DaemonSpec>,
+        pools: Pools,
+        state: Option<PathBuf>,
+        shards: Vec<ShardSender>,
+        events: EventSender,
+    ) -> Opener {
+        Opener { spec, pools, state, shards, events }
+    }
+
+    /// The disks of the configuration.
+    pub(super) fn specs(&self) -> &[DiskSpec] {
+        &self.spec.disks
+    }
+
+    /// The state folder.
+    pub(super) fn state(&self) -> Option<&Path> {
+        self.state.as_deref()
+    }
+
+    /// The pool of a disk, where it has one.
+    ///
+    /// # Errors
+    /// Another process has it.
+    pub(super) fn pool(
+        &self,
+        disk: &DiskSpec,
+    ) -> Result<Option<(SharedPool, PoolHandle)>, Refused> {
+        let Some(flash) = &disk.flash else { return Ok(None) };
+        match self.pools.get(&flash.path).expect("each flash path was opened") {
+            Ok(pool) => Ok(Some(pool.clone())),
+            Err(why) => Err(Refused::in_use(why.clone())),
+        }
+    }
+
+    /// Opens disk `index` of the configuration; may wait for primary storage and flash.
+    ///
+    /// # Errors
+    /// It cannot be served; [`refusal`] tells whether others can.
+    pub(super) fn open(&self, index: usize) -> Result<Opened> {
+        let disk = &self.spec.disks[index];
+        open::open(disk, self.pool(disk)?, self.state())
+    }
+
+    /// Hands a disk that was opened to its shard.
+    ///
+    /// # Errors
+    /// The shard cannot take it.
+    pub(super) async fn hand_over(&self, index: usize, mut opened: Opened) -> Result<Ready> {
+        let disk = &self.spec.disks[index];
+        for (severity, text) in &opened.notes {
+            self.events.report(Some(&disk.name.0), *severity, text.clone());
+        }
+        let shard = shard_of(&self.spec, index);
+        let info = opened.info(disk, shard);
+        let export = opened.export(disk);
+        let unit = (opened.unit(disk), opened.reservations());
+        let device = disk.vhost_user.clone();
+        let device = device.map(|spec| (spec.clone(), opened.device(disk, spec.queues)));
+        let (place, witness) = (opened.take_place(), opened.witness());
+        let advice = Keeper::open(witness.as_ref(), self.state());
+        if let Some(trouble) = advice.trouble() {
+            self.events.report(Some(&disk.name.0), Severity::Warning, trouble);
+        }
+        let watched = place.as_ref().and_then(Place::watched);
+        let added = self.shards[shard].add(opened.into_new_disk(disk)).await;
+        let handle =
+            added.with_context(|| format!("disk '{}': its shard cannot take it", disk.name))?;
+        let (witness, ended) = (Mutex::new(witness), OnceLock::new());
+        let served = ServedDisk { info, handle: handle.clone(), advice, place, witness, ended };
+        let (name, disk) = (disk.name.clone(), Arc::new(served));
+        Ok(Ready { name, disk, handle, export, unit, device, watched })
+    }
+
+    /// Disk `index` as one that is not served.
+    pub(super) fn refused(&self, index: usize, reason: String) -> RefusedDisk {
+        let disk = &self.spec.disks[index];
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let pool = disk.flash.as_ref().map(|flash| absolute(&flash.path).display().to_string());
+        RefusedDisk { name: disk.name.to_string(), backend: disk.backend.clone(), reason, pool }
+    }
+}
+
+/// Why a disk alone must not be served; `None`: what is wrong is to be put right before anything is served.
+pub(super) fn refusal(error: &anyhow::Error) -> Option<String> {
+    if let Some(refused) = error.chain().find_map(|cause| cause.downcast_ref::<Refused>()) {
+        return Some(refused.to_string());
+    }
+    is_in_use(error).then(|| format!("{error:#}"))
+}
+
+/// Another process has something locked.
+pub(super) fn is_in_use(error: &anyhow::Error) -> bool {
+    let file = |cause: &FileError| cause.kind() == FileErrorKind::InUse;
+    let backend = |cause: &forebay_backends::Error| cause.kind() == ErrorKind::InUse;
+    error.chain().any(|cause| {
+        cause.downcast_ref().is_some_and(file) || cause.downcast_ref().is_some_and(backend)
+    })
+}
+
+/// The shard of a disk: disks of one iSCSI target live on one.
+fn shard_of(spec: &DaemonSpec, disk: usize) -> usize {
+    let name = &spec.disks[disk].name;
+    let target = spec.targets.iter().find(|it| it.luns.values().any(|unit| unit == name));
+    let first = target.and_then(|target| {
+        spec.disks.iter().position(|it| target.luns.values().any(|unit| *unit == it.name))
+    });
+    first.unwrap_or(disk) % spec.shards
+}
+
+impl ServedDisk {
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// Notes in its pool how it was left; once, whoever asks.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(super) fn leave(&self, disk: &Drained) -> Result<()> {
+        *self.witness.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        match &self.place {
+            Some(place) => {
+                place.leave(ending::end_of_session(disk), disk.is_quiet, disk.clean_up_to)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that it has become longer, where that is noted.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(super) fn grow_place(&self, look: Look) -> Result<()> {
+        self.place.as_ref().map_or(Ok(()), |place| place.grow(look))
+    }
+
+    /// Looks at its primary storage.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub(super) fn witness(&self) -> Result<Witness> {
+        let witness = self.witness.lock().unwrap_or_else(PoisonError::into_inner);
+        let witness =
+            witness.as_ref().context("it cannot be looked at while the disk is served")?;
+        Ok(witness.copy()?)
+    }
+
+    /// It has ended: was detached, or why it was not as it should be.
+    pub(super) fn end(&self, trouble: Option<String>) {
+        let _ = self.ended.set(trouble);
+    }
+
+    /// How it has ended.
+    pub(super) fn ended(&self) -> Option<&Option<String>> {
+        self.ended.get()
+    }
+}

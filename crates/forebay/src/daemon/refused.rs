@@ -1,0 +1,178 @@
+//! Requests of the control socket about disks that are refused: both sides are shown, an administrator decides, and the disk
+//! is served, with nothing else disturbed.
+//!
+//! ```text
+//!   refused ──resolve: pool and sidecar say what was decided──► open ──► its shard ──► its frontends
+//!              └─ open: what was wrong is put right ─────────────┘└─ refused again, with the reason of now
+//! ```
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use super::api::{Resolved, Sides};
+use super::control::{ControlState, refuse};
+use super::events::Severity;
+use super::fence::resolve::{self, Decision};
+use super::opener::{self, Opener};
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Choice {
+    #[serde(default)]
+    use_log: bool,
+    discard_log: Option<String>,
+    #[serde(default)]
+    discard_reservations: bool,
+}
+
+impl Choice {
+    fn decision(self) -> Option<Decision> {
+        match self {
+            Choice { use_log: true, discard_log: None, discard_reservations: false } => {
+                Some(Decision::UseLog)
+            }
+            Choice { use_log: false, discard_log: Some(amount), discard_reservations: false } => {
+                Some(Decision::DiscardLog(amount))
+            }
+            Choice { use_log: false, discard_log: None, discard_reservations: true } => {
+                Some(Decision::DiscardReservations)
+            }
+            Choice { .. } => None,
+        }
+    }
+}
+
+/// Both sides of a disk.
+pub(super) async fn sides(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<String>,
+) -> Response {
+    let look = async || {
+        let _one = state.opening.lock().await;
+        let index = find(&state, &name)?;
+        blocking(&state, move |opener| {
+            let (disk, pool) = flash(opener, index)?;
+            let sides = resolve::Sides::open(pool, &disk, opener.state())?;
+            Ok(Sides { shown: sides.shown(), text: sides.describe() })
+        })
+        .await
+    };
+    match look().await {
+        Ok(sides) => Json(sides).into_response(),
+        Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
+    }
+}
+
+/// Carries out a decision, and serves the disk.
+pub(super) async fn resolve(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<String>,
+    choice: Result<Query<Choice>, QueryRejection>,
+) -> Response {
+    let decision = match choice {
+        Ok(Query(choice)) => choice.decision(),
+        Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
+    };
+    if decision.is_none() {
+        let why = "one decision: use_log=true, discard_log=AMOUNT or discard_reservations=true";
+        return refuse(StatusCode::BAD_REQUEST, why.to_owned());
+    }
+    answer(state, name, decision).await
+}
+
+/// Tries again to serve a disk.
+pub(super) async fn open(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<String>,
+) -> Response {
+    answer(state, name, None).await
+}
+
+async fn answer(state: Arc<ControlState>, name: String, decision: Option<Decision>) -> Response {
+    // On a task of its own: who asked may leave.
+    let asked = name.clone();
+    let work = tokio::spawn(async move { serve(&state, &name, decision).await });
+    match work.await {
+        Ok(Ok(resolved)) => Json(resolved).into_response(),
+        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("disk '{asked}': {error:#}")),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+async fn serve(
+    state: &Arc<ControlState>,
+    name: &str,
+    decision: Option<Decision>,
+) -> Result<Resolved> {
+    let _one = state.opening.lock().await;
+    let index = find(state, name)?;
+    let mut resolved = Resolved { decided: None, warnings: Vec::new() };
+    if let Some(decision) = decision.clone() {
+        resolved.decided = Some(decision.name().to_owned());
+        let text = format!("an administrator has decided: {}", decision.done());
+        resolved.warnings = blocking(state, move |opener| {
+            let (disk, pool) = flash(opener, index)?;
+            resolve::decide(pool, &disk, opener.state(), &decision)
+        })
+        .await?;
+        state.report(Some(name), Severity::Warning, &text);
+    }
+    let opened = match blocking(state, move |opener| opener.open(index)).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            let reason = opener::refusal(&error).unwrap_or_else(|| format!("{error:#}"));
+            state.refuse(index, reason.clone());
+            match decision {
+                Some(decision) => bail!("{}, but it is not served: {reason}", decision.done()),
+                None => bail!("it is not served: {reason}"),
+            }
+        }
+    };
+    let ready = state.opener.hand_over(index, opened).await?;
+    let attached = state.serve(ready).await;
+    state.report(Some(name), Severity::Info, "the disk is served now");
+    if let Err(error) = attached {
+        let text = format!("the disk is served, but not everywhere: {error:#}");
+        state.report(Some(name), Severity::Error, &text);
+        resolved.warnings.push(text);
+    }
+    Ok(resolved)
+}
+
+/// The place in the configuration of a disk that is not served.
+fn find(state: &ControlState, name: &str) -> Result<usize> {
+    let disks = state.opener.specs();
+    let index = disks.iter().position(|disk| disk.name.0 == name);
+    let index = index.context("there is no such disk here")?;
+    if let Some(disk) = state.disks().iter().find(|disk| disk.name() == name) {
+        match disk.ended() {
+            None => bail!("it is served: there is nothing to decide"),
+            Some(_) => bail!(
+                "it was served and has ended: stop the daemon before its log is decided about"
+            ),
+        }
+    }
+    Ok(index)
+}
+
+/// The name of a disk, and its pool.
+fn flash(opener: &Opener, index: usize) -> Result<(String, super::pool::SharedPool)> {
+    let disk = &opener.specs()[index];
+    let (pool, _) = opener.pool(disk)?.context("it has no flash: there is nothing to decide")?;
+    Ok((disk.name.to_string(), pool))
+}
+
+/// Does what may wait for flash or primary storage.
+async fn blocking<T: Send + 'static>(
+    state: &ControlState,
+    work: impl FnOnce(&Opener) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let opener = state.opener.clone();
+    tokio::task::spawn_blocking(move || work(&opener)).await?
+}

@@ -1,0 +1,216 @@
+"""Disks that a daemon refuses alone: the others are served, and what was wrong is put right while they are."""
+import fcntl
+import json
+import os
+import subprocess
+
+from bed import MIB, eventually, need_program, pattern, test
+import nbd
+from test_fence import FAR, OWN, SIZE, two_disks, written
+from test_write_back import nbdkit_on
+
+
+def control(bed):
+    return ["--control", bed.path("serve.control")]
+
+
+def disk(bed, *words, code=0):
+    return bed.run([bed.program, "disk", *words, *control(bed)], code=code)
+
+
+def attach(daemon, name):
+    h = nbd.NBD()
+    h.connect_uri(daemon.uri_of(name))
+    return h
+
+
+def with_a_refused_disk(bed):
+    """Two disks; primary storage of the first one was changed while its log holds 4 KiB."""
+    daemon, first, second = two_disks(bed)
+    disk(bed, "pause", "first")
+    for name in ["first", "second"]:
+        h = attach(daemon, name)
+        h.pwrite(pattern(OWN, 4096, 1), OWN)
+        h.flush()
+        h.shutdown()
+    assert daemon.stop() == 0
+    written(first)
+    daemon.start()
+    assert "disk first: NOT SERVED" in daemon.said, daemon.said
+    return daemon, first, second
+
+
+def is_served(bed, daemon, image, at_own):
+    """The first disk is there as any other: at all its addresses, in lists, and after a restart."""
+    for uri in [daemon.uri_of("first"), "nbd+unix:///?socket=" + bed.path("first.sock"), daemon.uri_of("")]:
+        h = nbd.NBD()
+        h.connect_uri(uri)
+        assert bytes(h.pread(4096, OWN)) == at_own, uri
+        assert bytes(h.pread(4096, FAR)) == pattern(FAR, 4096, 99), uri
+        h.shutdown()
+    listed = disk(bed, "list")
+    assert "NOT SERVED" not in listed and image in listed, listed
+    assert "disk first: write-back" in disk(bed, "show", "first")
+    h = attach(daemon, "first")
+    h.pwrite(pattern(OWN + MIB, 4096, 7), OWN + MIB)
+    h.flush()
+    h.shutdown()
+    disk(bed, "flush", "first")
+    with open(image, "rb") as f:
+        f.seek(OWN + MIB)
+        assert f.read(4096) == pattern(OWN + MIB, 4096, 7)
+    assert daemon.stop() == 0
+    daemon.start()
+    assert "NOT SERVED" not in daemon.said
+    assert daemon.log().count("strong evidence") >= 3, daemon.log()
+    h = attach(daemon, "first")
+    assert bytes(h.pread(4096, OWN)) == at_own
+    h.shutdown()
+
+
+@test(forebay_only=True)
+def resolve_decides_while_other_disks_are_served(bed):
+    for words, at_own in [(["--use-log"], pattern(OWN, 4096, 1)), (["--discard-log", "4 KiB"], pattern(OWN, 4096))]:
+        daemon, first, _ = with_a_refused_disk(bed)
+        other = attach(daemon, "second")
+        said = disk(bed, "resolve", "first")
+        for text in ["was refused: decide", "4 KiB (4096 bytes) dirty in 1 writes", "closed 20", "modified 20",
+                     "--discard-log 4KiB", "sidecar of disk 'first'"]:
+            assert text in said, "%r is not in: %s" % (text, said)
+        shown = json.loads(disk(bed, "resolve", "first", "--json"))
+        assert shown["dirty_bytes"] == 4096 and shown["is_unresolved"] and shown["warnings"] == [], shown
+        assert disk(bed, "resolve", "first", "--pool", bed.path("pool")) == said, "the pool's name may be given"
+        # Without a decision, or with a wrong one, nothing changes.
+        for wrong in [["open", "first"], ["resolve", "first", "--discard-log", "5KiB"], ["resolve", "second", "--use-log"],
+                      ["resolve", "first", "--discard-log", "a&use_log=true"]]:
+            refused = disk(bed, *wrong, code=None)
+            assert refused.returncode == 1 and "panicked" not in refused.stderr, refused.stderr
+        assert "first  NOT SERVED" in disk(bed, "list")
+        other.pwrite(pattern(OWN, 4096, 2), OWN)
+        said = disk(bed, "resolve", "first", *words)
+        assert "and the disk is served" in said, said
+        # The other one's client was never disturbed.
+        assert bytes(other.pread(4096, OWN)) == pattern(OWN, 4096, 2)
+        other.shutdown()
+        events = bed.run([bed.program, "events", "first", *control(bed)])
+        assert "an administrator has decided" in events and "the disk is served now" in events, events
+        is_served(bed, daemon, first, at_own)
+        assert daemon.stop() == 0
+        for name in ["pool", "first.raw", "first.raw.forebay", "second.raw", "second.raw.forebay"]:
+            os.unlink(bed.path(name))
+
+
+@test(forebay_only=True)
+def a_daemon_that_is_killed_after_a_decision_goes_on_with_it(bed):
+    daemon, first, _ = with_a_refused_disk(bed)
+    disk(bed, "resolve", "first", "--use-log")
+    h = attach(daemon, "first")
+    h.pwrite(pattern(OWN + 8192, 4096, 3), OWN + 8192)
+    daemon.kill()
+    daemon.start()
+    h = attach(daemon, "first")
+    assert bytes(h.pread(4096, OWN)) == pattern(OWN, 4096, 1)
+    assert bytes(h.pread(4096, OWN + 8192)) == pattern(OWN + 8192, 4096, 3)
+    h.shutdown()
+    assert daemon.stop() == 0
+
+
+@test(forebay_only=True)
+def who_names_no_export_never_gets_another_disk_than_configured(bed):
+    daemon, _, _ = with_a_refused_disk(bed)
+    try:
+        attach(daemon, "")
+        assert False, "the first disk is not served, and some other was"
+    except nbd.Error as error:
+        assert "no export named ''" in str(error), error
+    h = attach(daemon, "second")
+    assert bytes(h.pread(4096, OWN)) == pattern(OWN, 4096, 1)
+    h.shutdown()
+    assert daemon.stop() == 0
+
+
+def locked(path):
+    """Somebody else who uses an image."""
+    held = open(path, "r+b")
+    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return held
+
+
+@test(forebay_only=True)
+def what_another_process_uses_refuses_its_disk_alone(bed):
+    daemon, first, _ = two_disks(bed)
+    for name in ["first", "second"]:
+        attach(daemon, name).pwrite(pattern(OWN, 4096, 1), OWN)
+    assert daemon.stop() == 0
+    with locked(first):
+        daemon.start()
+        assert "disk first: NOT SERVED" in daemon.said and first in daemon.said, daemon.said
+        shown = disk(bed, "show", "first", code=None)
+        assert shown.returncode == 1 and "in use by process %d" % os.getpid() in shown.stderr, shown.stderr
+        stats = bed.run([bed.program, "stats", "first", *control(bed)], code=None)
+        assert stats.returncode == 1 and "in use by process" in stats.stderr, stats.stderr
+        assert "the disk is not served" in bed.run([bed.program, "events", "first", *control(bed)])
+        assert bytes(attach(daemon, "second").pread(4096, OWN)) == pattern(OWN, 4096, 1)
+        again = disk(bed, "open", "first", code=None)
+        assert again.returncode == 1 and "in use by process" in again.stderr, again.stderr
+    assert "the disk is served" in disk(bed, "open", "first")
+    assert bytes(attach(daemon, "first").pread(4096, OWN)) == pattern(OWN, 4096, 1)
+    assert disk(bed, "open", "first", code=None).returncode == 1, "it is served already"
+    assert daemon.stop() == 0
+    # Nothing can be served: that is the end, as before.
+    with locked(first), locked(bed.path("second.raw")):
+        result = bed.run(daemon.command, code=None, timeout=60)
+        assert result.returncode == 1 and "in use by process" in result.stderr, result.stderr
+
+
+@test(forebay_only=True)
+def an_export_or_a_pool_that_another_process_uses_refuses_its_disks_alone(bed):
+    image, pooled = bed.image("first.raw", SIZE), bed.image("pooled.raw", SIZE)
+    primary = nbdkit_on(bed, image)
+    other = bed.disk(primary.uri, name="other", flash=bed.path("pool") + ":16MiB")
+    config = 'control = "%s"\n' % bed.path("serve.control")
+    for name, backend, more in [("export", primary.uri, ""), ("memory", "mem:16MiB", ""),
+                                ("pooled", "file:" + pooled, 'flash = "%s:16MiB"\n' % bed.path("pool"))]:
+        config += '[[disk]]\nname = "%s"\nbackend = "%s"\nram = "2MiB"\n%s\n' % (name, backend, more)
+    daemon = bed.serve(config + '[[nbd]]\nlisten = "unix:%s"\n' % bed.path("all.sock"), ["unix:" + bed.path("all.sock")])
+    assert "disk export: NOT SERVED" in daemon.said and "served already" in daemon.said, daemon.said
+    assert "disk pooled: NOT SERVED" in daemon.said and bed.path("pool") in daemon.said, daemon.said
+    assert attach(daemon, "memory").get_size() == SIZE
+    assert other.stop() == 0
+    # A pool is opened at the start, for all of its disks.
+    pooled = disk(bed, "open", "pooled", code=None)
+    assert pooled.returncode == 1 and "start this daemon again" in pooled.stderr, pooled.stderr
+    disk(bed, "open", "export")
+    assert attach(daemon, "export").get_size() == SIZE
+    assert daemon.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_that_is_served_later_is_a_unit_and_a_device_too(bed):
+    need_program("iscsi-ls")
+    first, second = bed.image("first.raw", SIZE), bed.image("second.raw", SIZE)
+    alone = bed.image("alone.raw", SIZE)
+    config = 'control = "%s"\n' % bed.path("serve.control")
+    for name, image, more in [("first", first, 'vhost-user = "%s"\n' % bed.path("first.vhost")),
+                              ("second", second, ""), ("alone", alone, "")]:
+        config += '[[disk]]\nname = "%s"\nbackend = "file:%s"\nram = "2MiB"\n%s\n' % (name, image, more)
+    target = "iqn.2026-01.test:%s"
+    for name, disks in [("both", '["first", "second"]'), ("alone", '["alone"]')]:
+        config += '[[iscsi]]\ntarget = "%s"\nlisten = ["127.0.0.1:0"]\ndisks = %s\n' % (target % name, disks)
+    with locked(first), locked(alone):
+        daemon = bed.serve(config, ["unix:" + bed.path("none")])
+        info = json.loads(subprocess.run(
+            ["curl", "-s", "--unix-socket", bed.path("serve.control"), "http://x/v1/daemon"],
+            check=True, capture_output=True).stdout)
+        portal = info["listeners"][0]["address"].removeprefix("iscsi:")
+        listed = bed.run(["iscsi-ls", "-s", "iscsi://%s/" % portal])
+        assert "Lun:1" in listed and "Lun:0" not in listed and target % "alone" not in listed, listed
+        assert not os.path.exists(bed.path("first.vhost"))
+    disk(bed, "open", "first")
+    disk(bed, "open", "alone")
+    listed = bed.run(["iscsi-ls", "-s", "iscsi://%s/" % portal])
+    assert "Lun:0" in listed and "Lun:1" in listed and target % "alone" in listed, listed
+    assert os.path.exists(bed.path("first.vhost"))
+    assert "iscsi:" + portal in disk(bed, "list", "--json").splitlines()[0], "it is found there"
+    assert daemon.stop() == 0
+    assert not os.path.exists(bed.path("first.vhost"))
