@@ -182,6 +182,7 @@ fn the_demonstration_shows_three_runs_and_cleans_up() {
     assert_eq!(unhelped["cache"]["read_hits"], 0);
     assert_eq!(warm["cache"]["read_hits"], warm["cache"]["reads"], "they were read before");
     assert!(warm["cache"]["reads"].as_u64() > Some(100), "{warm}");
+    assert!(warm["cache"]["backend_ios"].as_u64() > Some(0), "what was written was destaged");
     assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0, "cleaned up");
 }
 

@@ -258,7 +258,7 @@ async fn flush(args: FlushArgs) -> Result<()> {
     let dirty = first.engine.log.as_ref().map_or(0, |log| log.dirty_bytes);
     let mut progress = Progress::new(&first, args.common.json, began);
     let work = async {
-        destaged(&found, &mut progress).await?;
+        destaged(async || stats(&found).await, &mut progress).await?;
         flushed(&found, &mut progress).await
     };
     in_time(args.timeout, work).await.unwrap_or_else(|_| {
@@ -286,15 +286,18 @@ async fn in_time<T>(
 }
 
 /// Waits until the log has nothing of before that primary storage lacks.
-async fn destaged(found: &Found, progress: &mut Progress) -> Result<()> {
+pub(super) async fn destaged(
+    stats: impl AsyncFn() -> Result<DiskStats>,
+    progress: &mut Progress,
+) -> Result<()> {
     loop {
-        let now = stats(found).await?;
+        let now = stats().await?;
         progress.note(&now, Instant::now());
         let Some(log) = &now.engine.log else { return Ok(()) };
         if progress.is_reached(log) {
             return Ok(());
         }
-        can_go_on(&found.disk, log)?;
+        can_go_on(&now.name, log)?;
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

@@ -2,15 +2,17 @@
 
 use std::path::Path;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use forebay_backends::Uri;
 use forebay_core::stats::Counters;
 use forebay_trace::record::Record;
 use forebay_trace::results::{CacheUse, Run};
 
-use super::client;
+use super::progress::Progress;
 use super::trace::replay::Job;
+use super::{client, disk};
 use crate::config::values::{Access, Address};
 use crate::config::{CONNECTIONS_MAX, DaemonSpec, ListenerSpec};
 use crate::daemon::Daemon;
@@ -85,9 +87,16 @@ impl Served {
         client::block_on(async { Ok(self.disk.drop_cache().await.map(drop)?) })
     }
 
-    /// Carries everything to primary storage.
+    /// Waits until everything is on primary storage.
     fn destage(&self) -> Result<()> {
-        client::block_on(async { Ok(self.disk.flush().await.map(drop)?) })
+        client::block_on(async {
+            let stats = async || Ok(self.disk.stats().await?);
+            let mut progress = Progress::new(&stats().await?, false, Instant::now());
+            disk::destaged(stats, &mut progress).await?;
+            let is_flushed = self.disk.flush().await?;
+            ensure!(is_flushed, "primary storage failed to flush what the replay wrote");
+            Ok(())
+        })
     }
 
     fn stats(&self) -> Result<DiskStats> {
