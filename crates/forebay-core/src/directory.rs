@@ -251,6 +251,12 @@ impl Directory {
         std::hint::black_box(self.index.expect(coming));
     }
 
+    /// Reads the memory that uses of these blocks begin with, for all of them at once: one after the other the CPU would
+    /// wait for each.
+    pub fn look_ahead(&self, blocks: &[BlockIndex]) {
+        std::hint::black_box(self.index.look_ahead(blocks) ^ self.ghost.look_ahead(blocks));
+    }
+
     /// Every block is back: the other slots are free.
     pub fn end_restore(&mut self) {
         self.index.end_restore();

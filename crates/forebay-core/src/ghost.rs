@@ -30,6 +30,13 @@ impl Ghost {
         self.buckets[bucket].contains(&fingerprint)
     }
 
+    /// Reads what is known of these blocks. The sum is for nothing.
+    pub fn look_ahead(&self, blocks: &[BlockIndex]) -> u32 {
+        blocks
+            .iter()
+            .fold(0, |sum, &block| sum ^ u32::from(self.buckets[self.place_of(block).0][0]))
+    }
+
     /// Remembers `block` as the newest.
     pub fn insert(&mut self, block: BlockIndex) {
         let (bucket, fingerprint) = self.place_of(block);

@@ -313,6 +313,14 @@ impl Index {
         coming.iter().fold(first, |sum, &(_, block)| sum ^ next(next(head(block))))
     }
 
+    /// Reads what lookups of these blocks begin with. The sum is for nothing.
+    pub fn look_ahead(&self, blocks: &[BlockIndex]) -> u32 {
+        blocks.iter().fold(0, |sum, &block| {
+            let bucket = self.bucket_of(block);
+            sum ^ self.lines[bucket.line].0[bucket.chain]
+        })
+    }
+
     /// See [`Index::begin_restore`].
     pub fn end_restore(&mut self) {
         for slot in (0..self.slots()).rev().map(SlotId) {

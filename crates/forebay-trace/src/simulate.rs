@@ -13,21 +13,21 @@
 //! simulator keeps a bit per 4 KiB at every block size: published figures are counted that way, and
 //! block sizes stay comparable.
 //!
-//! Its memory grows with the number of distinct blocks of the trace (about 24 bytes each). Belady
+//! Its memory grows with the number of distinct blocks of the trace (4 to 150 bytes each, by how close to each other they lie). Belady
 //! needs the trace twice and so holds all of it.
 
+mod batch;
 mod cache;
+mod numbers;
 
 use forebay_core::alignment::AlignmentDetector;
 use forebay_core::config::GridOffset;
 use forebay_core::directory::Directory;
 use forebay_core::geometry::{BLOCK_MAX, ByteRange, SECTOR};
-use forebay_core::ids::BlockIndex;
 use forebay_core::index::Density;
 use forebay_core::list::SLOTS_MAX;
 use forebay_core::mrc::{Blocks, Piece, granule_size};
 use forebay_core::policy::PolicyKind;
-use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::belady::{Belady, next_uses};
@@ -35,6 +35,9 @@ use crate::error::{Error, ErrorKind};
 use crate::record::{Op, Record};
 
 pub(crate) use cache::Cache;
+pub(crate) use numbers::Numbers;
+
+use batch::Batch;
 
 /// The policies that can be simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -218,52 +221,15 @@ struct Simulator {
     cache: Cache,
     grid_offset: u64,
     grid_moved_after: Option<u64>,
+    /// The grid does not move any more.
+    is_settled: bool,
     detector: AlignmentDetector,
     numbers: Numbers,
+    batch: Batch,
     reads: Uses,
     writes: Uses,
     /// The block of every use, when asked for.
     uses: Option<Vec<u32>>,
-}
-
-/// Numbers for blocks, in order of appearance: the directory's block numbers have 32 bits, which is too few
-/// for several disks.
-#[derive(Debug, Default)]
-pub(crate) struct Numbers {
-    blocks: FxHashMap<(u32, u64), u32>,
-    /// Numbers given so far. A moved grid makes other blocks, which get new numbers.
-    given: u32,
-}
-
-impl Numbers {
-    /// The number of a block of a disk.
-    ///
-    /// # Errors
-    /// There are too many blocks.
-    #[inline]
-    pub fn of(&mut self, device: u32, block: u64) -> Result<BlockIndex, Error> {
-        if self.given == u32::MAX {
-            return Err(Error::new(ErrorKind::Invalid, "the trace touches 2^32 blocks or more"));
-        }
-        let number = *self.blocks.entry((device, block)).or_insert(self.given);
-        self.given += u32::from(number == self.given);
-        Ok(BlockIndex(number))
-    }
-
-    /// Other blocks come from now on.
-    pub fn clear(&mut self) {
-        self.blocks.clear();
-    }
-
-    /// Numbers for other blocks, none of those given so far.
-    pub fn cleared(&self) -> Numbers {
-        Numbers { blocks: FxHashMap::default(), given: self.given }
-    }
-
-    /// Blocks that have a number, of those since the last clear.
-    pub fn len(&self) -> u64 {
-        self.blocks.len() as u64
-    }
 }
 
 /// A grid moves only while less than one in this many blocks of a cache is filled.
@@ -280,8 +246,10 @@ impl Simulator {
                 GridOffset::Auto => 0,
             },
             grid_moved_after: None,
+            is_settled: settings.grid_offset != GridOffset::Auto,
             detector: AlignmentDetector::default(),
             numbers: Numbers::default(),
+            batch: Batch::default(),
             reads: Uses::default(),
             writes: Uses::default(),
             uses: None,
@@ -289,35 +257,48 @@ impl Simulator {
     }
 
     fn add(&mut self, record: &Record) -> Result<(), Error> {
-        if self.settings.grid_offset == GridOffset::Auto && self.grid_moved_after.is_none() {
+        if !self.is_settled {
             self.look_at_alignment(record);
         }
         let grid = Blocks::new(self.settings.block_size, self.grid_offset);
-        let mut hits = 0;
         for Piece { block, granules } in grid.pieces(record.range()) {
             let number = self.numbers.of(record.device, block)?;
             if let Some(uses) = &mut self.uses {
                 uses.push(number.0);
             }
-            hits += self.cache.touch(number, granules);
+            self.batch.add(number, granules);
         }
-        let uses = match record.op {
-            Op::Read => &mut self.reads,
-            Op::Write => &mut self.writes,
-        };
-        uses.add(grid.granules_of(record.range()), hits);
+        self.batch.end_request(record.op, grid.granules_of(record.range()));
+        if self.batch.is_full() {
+            self.touch_all();
+        }
         Ok(())
+    }
+
+    /// Uses everything that was gathered.
+    fn touch_all(&mut self) {
+        let (reads, writes) = (&mut self.reads, &mut self.writes);
+        self.batch.touch(&mut self.cache, |op, granules, hits| {
+            let uses = match op {
+                Op::Read => &mut *reads,
+                Op::Write => &mut *writes,
+            };
+            uses.add(granules, hits);
+        });
     }
 
     /// Moves the grid once, as the engine does: when the requests agree on another place, and less
     /// than 5 % of the cache is filled.
     fn look_at_alignment(&mut self, record: &Record) {
+        self.touch_all();
         if u64::from(self.cache.len()) * FILLED_MAX >= u64::from(self.cache.slots()) {
+            self.is_settled = true;
             return;
         }
         self.detector.observe(ByteRange::at(record.offset, u64::from(record.len)));
         let Some(offset) = self.detector.verdict() else { return };
         if offset != self.grid_offset && offset < self.settings.block_size {
+            self.is_settled = true;
             self.grid_offset = offset;
             self.grid_moved_after = Some(self.reads.requests + self.writes.requests);
             self.cache.clear();
@@ -325,7 +306,8 @@ impl Simulator {
         }
     }
 
-    fn outcome(&self) -> Outcome {
+    fn outcome(&mut self) -> Outcome {
+        self.touch_all();
         let ratio = |part: u64, all: u64| if all == 0 { 0.0 } else { part as f64 / all as f64 };
         let (reads, writes) = (self.reads, self.writes);
         let granules = reads.granules + writes.granules;

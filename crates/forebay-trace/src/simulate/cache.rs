@@ -10,7 +10,7 @@ use forebay_core::ids::{BlockIndex, SlotId};
 #[derive(Debug)]
 pub(crate) struct Cache {
     directory: Directory,
-    /// Valid granules of all slots, `words` words for each.
+    /// Valid granules of all slots, `words` words for each; none where a block is one granule, which is valid when it is there.
     valid: Vec<u64>,
     words: usize,
     evictions: u64,
@@ -19,7 +19,8 @@ pub(crate) struct Cache {
 impl Cache {
     /// An empty one; the blocks have `granules_per_block`, whatever the directory was told.
     pub fn new(directory: Directory, granules_per_block: u64) -> Cache {
-        let words = granules_per_block.div_ceil(64) as usize;
+        let words =
+            if granules_per_block > 1 { granules_per_block.div_ceil(64) as usize } else { 0 };
         let valid = vec![0; words * directory.slots() as usize];
         Cache { directory, valid, words, evictions: 0 }
     }
@@ -44,16 +45,25 @@ impl Cache {
         self.directory.clear();
     }
 
+    /// Reads what uses of these blocks will read, for all of them at once: one after the other the CPU would wait for each.
+    pub fn look_ahead(&self, blocks: &[BlockIndex]) {
+        self.directory.look_ahead(blocks);
+    }
+
     /// Uses granules of a block, and makes them valid; returns how many of them hit.
     #[inline]
     pub fn touch(&mut self, block: BlockIndex, granules: Range<u32>) -> u64 {
-        let slot = match self.directory.find(block) {
+        let found = self.directory.find(block);
+        let slot = match found {
             Some(slot) => {
                 self.directory.hit(slot);
                 slot
             }
             None => self.insert(block),
         };
+        if self.words == 0 {
+            return found.is_some().into();
+        }
         let valid = &mut self.valid[slot.0 as usize * self.words..][..self.words];
         if let [valid] = valid {
             let mask = GranuleMask::run(granules.start, granules.end - 1).0;

@@ -2,19 +2,29 @@
 //! them have to do; and, where `FOREBAY_TRACES` names a folder of real traces, how far sampled curves are from exact
 //! ones.
 //!
-//! Rounds are interleaved; the median, the least and the most of five are printed.
+//! Beside the simulations is libCacheSim, where target/libcachesim has it (`scripts/setup bench`): the same uses of the same blocks, a cache of as
+//! many, in the same rounds. It reads them from a file in its own binary format that is in the page cache.
+//!
+//! And what a whole configuration costs to simulate, in requests.
+//!
+//! Rounds are interleaved; the median, the least and the most of five are printed. `-- WORDS` measures what has one of these words in
+//! its name.
+
+mod cachesim;
 
 use std::path::Path;
 
-use forebay_core::config::GridOffset;
+use forebay_core::config::{Config, GridOffset};
 use forebay_trace::formats::{Options, Reader};
 use forebay_trace::mrc::{self, Curve, Sample, curves};
 use forebay_trace::record::{Op, Record};
 use forebay_trace::simulate::{self, simulate};
+use forebay_trace::what_if::{self, Models, Survey, Told};
 use forebay_trace::workload::{Settings, Workload};
 use rustix::time::{ClockId, clock_gettime};
 
 const ROUNDS: usize = 5;
+const WHOLE: &str = "simulate RAM over flash";
 const PAGE: u64 = 4096;
 
 /// CPU seconds of this thread.
@@ -23,23 +33,34 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+fn is_tiny() -> bool {
+    !std::env::args().any(|arg| arg == "--bench")
+}
+
 fn main() {
-    // As a test (`cargo test --benches`) it runs tiny.
-    let tiny = !std::env::args().any(|arg| arg == "--bench");
-    let (requests, blocks, loops) = if tiny { (2_000, 4_096, 2) } else { (1_000_000, 1 << 20, 10) };
-    let disk_bytes = if tiny { 64 << 20 } else { 8 << 30 };
+    // As a test (`cargo test --benches`) it runs tiny, and alone.
+    let (requests, blocks, loops) =
+        if is_tiny() { (2_000, 4_096, 2) } else { (1_000_000, 1 << 20, 4) };
+    let disk_bytes = if is_tiny() { 64 << 20 } else { 8 << 30 };
     let settings = Settings { disk_bytes, requests, interval_ns_mean: 1, seed: 11 };
-    measure("made-up workload", &Workload::new(settings).collect::<Vec<_>>(), 1);
-    measure("single pages, skewed", &pages(requests, blocks), loops);
+    let words: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let is_wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
+    if is_wanted("made-up workload") {
+        measure("made-up workload", &Workload::new(settings).collect::<Vec<_>>(), 1);
+    }
+    if is_wanted("single pages, skewed") {
+        measure("single pages, skewed", &pages(requests, blocks), loops);
+    }
     let Some(folder) = std::env::var_os("FOREBAY_TRACES") else { return };
     let folder: &Path = folder.as_ref();
     let traces = traces(folder);
     for (name, block_size, records) in &traces {
-        if *block_size == PAGE && records.len() > 100_000 {
+        if *block_size == PAGE && records.len() > 100_000 && is_wanted(name) {
             measure(name, records, 1);
         }
     }
-    for (name, block_size, records) in &traces {
+    for (name, block_size, records) in traces.iter().filter(|(name, ..)| is_wanted(name)) {
         for block_size in [*block_size, block_size * 16] {
             differences(name, records, block_size);
         }
@@ -86,6 +107,23 @@ fn measure(name: &str, records: &[Record], loops: usize) {
         let settings = simulate::Settings { cache_size, block_size: PAGE, policy, grid_offset };
         simulate(all(), &settings).expect("it works");
     };
+    let survey = Survey::of(records.iter().copied().map(Ok)).expect("it has requests");
+    let what_if = || {
+        let config = Config {
+            ram_bytes: cache_size / 4,
+            flash_bytes: cache_size,
+            ..Config::for_disk(survey.traits())
+        };
+        let settings = what_if::Settings {
+            config,
+            models: Models::new(&Told::default(), None, &survey),
+            durable_writes: true,
+            queue_depth: None,
+            endurance: None,
+        };
+        let once = || Ok(records.iter().copied().map(Ok));
+        what_if::what_if(once, &survey, &settings).expect("it works");
+    };
     // What is wanted, in requests of curves and in uses of blocks of simulations.
     let run = |what: usize| match what {
         0 => drop(curve(Sample::Share(1e-9))),
@@ -93,22 +131,40 @@ fn measure(name: &str, records: &[Record], loops: usize) {
         2 => drop(curve(Sample::Auto)),
         3 => drop(curve(Sample::Share(0.01))),
         4 => simulated("lru"),
-        _ => simulated("s3fifo"),
+        5 => simulated("s3fifo"),
+        6 => simulated("auto"),
+        _ => what_if(),
     };
-    let names = [
+    let mut names = vec![
         "limit: hash every block",
         "exact",
         "8192 samples",
         "1 % of the blocks",
         "simulate lru",
         "simulate s3fifo",
+        "simulate auto",
+        WHOLE,
     ];
-    let mut times = [[0.0; ROUNDS]; 6];
+    let peer = (!is_tiny()).then(|| {
+        cachesim::Peer::new(&mut all().map(|record| record.expect("it is one")), cache_size / PAGE)
+    });
+    let peer = peer.flatten();
+    if peer.is_some() {
+        names.extend(cachesim::NAMES);
+    }
+    let mut times = vec![[0.0; ROUNDS]; names.len()];
+    let (ours, theirs) = times.split_at_mut(8);
     for round in 0..ROUNDS {
-        for (what, times) in times.iter_mut().enumerate() {
+        for (what, times) in ours.iter_mut().enumerate() {
             let start = cpu_seconds();
             run(what);
             times[round] = cpu_seconds() - start;
+        }
+        if let Some(peer) = &peer {
+            theirs
+                .iter_mut()
+                .zip(peer.seconds())
+                .for_each(|(times, seconds)| times[round] = seconds);
         }
     }
     println!("\n{name}: {requests} requests, {uses} uses of {} blocks", footprint / PAGE);
@@ -118,6 +174,9 @@ fn measure(name: &str, records: &[Record], loops: usize) {
     );
     let mut limit = 0.0;
     for (name, times) in names.iter().zip(&mut times) {
+        // Of these one round through the records is enough.
+        let part = if *name == WHOLE { loops as f64 } else { 1.0 };
+        let (requests, uses) = (requests as f64 / part, uses as f64 / part);
         times.sort_by(f64::total_cmp);
         let median = times[ROUNDS / 2].max(1e-9);
         if limit == 0.0 {
@@ -127,8 +186,8 @@ fn measure(name: &str, records: &[Record], loops: usize) {
             "  {name:<24} {median:>9.4} {:>9.4} {:>9.4} {:>12.2} {:>12.2} {:>7.2}×",
             times[0],
             times[ROUNDS - 1],
-            requests as f64 / median / 1e6,
-            uses as f64 / median / 1e6,
+            requests / median / 1e6,
+            uses / median / 1e6,
             median / limit,
         );
     }
