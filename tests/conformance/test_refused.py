@@ -3,6 +3,7 @@ import fcntl
 import json
 import os
 import subprocess
+import time
 
 from bed import MIB, eventually, need_program, pattern, test
 import nbd
@@ -126,6 +127,52 @@ def who_names_no_export_never_gets_another_disk_than_configured(bed):
     h = attach(daemon, "second")
     assert bytes(h.pread(4096, OWN)) == pattern(OWN, 4096, 1)
     h.shutdown()
+    assert daemon.stop() == 0
+
+
+@test(forebay_only=True)
+def other_disks_on_the_pool_write_while_primary_storage_of_one_is_slow(bed):
+    need_program("nbdkit")
+    image, second = bed.image("first.raw", SIZE), bed.image("second.raw", SIZE)
+    primary = nbdkit_on(bed, image)
+    config = 'control = "%s"\n' % bed.path("serve.control")
+    for name, backend in [("first", primary.uri + "&fence=0s"), ("second", "file:" + second)]:
+        config += '[[disk]]\nname = "%s"\nbackend = "%s"\nram = "2MiB"\nmode = "write-back"\n' % (name, backend)
+        config += 'flash = "%s:16MiB"\nwrite-log = "4MiB"\n\n' % bed.path("pool")
+    config += '[[nbd]]\nlisten = "unix:%s"\n' % bed.path("both.sock")
+    daemon = bed.serve(config, ["unix:" + bed.path("both.sock")])
+    eventually(lambda: "first  16 MiB  write-back" in disk(bed, "list"), "it is in write-back")
+    disk(bed, "pause", "first")
+    h = attach(daemon, "first")
+    h.pwrite(pattern(OWN, 4096, 1), OWN)
+    h.flush()
+    h.shutdown()
+    assert daemon.stop() == 0
+    with open(image, "r+b") as f:
+        f.seek(512)
+        f.write(pattern(512, 4096, 99))
+    daemon.start()
+    assert "disk first: NOT SERVED" in daemon.said, daemon.said
+    assert primary.stop() == 0
+    # Its samples take longer than anybody may wait for.
+    primary.command += ["--filter=delay", "rdelay=200ms"]
+    primary.start()
+    other = attach(daemon, "second")
+    resolving = bed.spawn([bed.program, "disk", "resolve", "first", "--use-log", *control(bed)])
+    began, written_bytes, longest = time.monotonic(), 0, 0.0
+    while resolving.poll() is None:
+        before = time.monotonic()
+        other.pwrite(pattern(written_bytes % SIZE, 65536, 3), written_bytes % SIZE)
+        longest = max(longest, time.monotonic() - before)
+        written_bytes += 65536
+    assert resolving.returncode == 0
+    print("%.1f s, %d MiB, longest %.2f s" % (time.monotonic() - began, written_bytes // MIB, longest))
+    assert time.monotonic() - began > 5, "it was not slow"
+    assert written_bytes > 8 * MIB and longest < 3, (written_bytes, longest)
+    h = attach(daemon, "first")
+    assert bytes(h.pread(4096, OWN)) == pattern(OWN, 4096, 1)
+    h.shutdown()
+    other.shutdown()
     assert daemon.stop() == 0
 
 
