@@ -7,10 +7,11 @@
 //! A disk that was refused and is served after all is attached later, in the same way.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::events::EventSender;
@@ -26,8 +27,6 @@ use crate::shard::DiskHandle;
 pub(super) struct Frontends {
     spec: Arc<DaemonSpec>,
     events: EventSender,
-    /// Nobody is let in before.
-    is_open: watch::Sender<bool>,
     portals: Portals,
     bound: Mutex<Bound>,
 }
@@ -38,14 +37,25 @@ struct Bound {
     listeners: BTreeMap<usize, (Arc<ListenerState>, Arc<Served>)>,
     /// By the names of their disks.
     devices: BTreeMap<String, VhostUser>,
+    /// Clients are let in.
+    is_open: bool,
+    /// Who are to accept clients then. Their sockets go at once when it does not come to that.
+    waiting: Vec<Accepting>,
     /// Who accept clients.
     tasks: Vec<JoinHandle<()>>,
 }
 
+struct Accepting(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl fmt::Debug for Accepting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Accepting")
+    }
+}
+
 impl Frontends {
     pub(super) fn new(spec: Arc<DaemonSpec>, events: EventSender) -> Frontends {
-        let is_open = watch::Sender::new(false);
-        Frontends { spec, events, is_open, portals: Portals::default(), bound: Mutex::default() }
+        Frontends { spec, events, portals: Portals::default(), bound: Mutex::default() }
     }
 
     /// Lets clients find a disk wherever the configuration says.
@@ -98,18 +108,19 @@ impl Frontends {
 
     /// Runs what accepts clients, as soon as they are let in.
     fn spawn(&self, accepting: impl Future<Output = ()> + Send + 'static) {
-        let mut is_open = self.is_open.subscribe();
-        let task = tokio::spawn(async move {
-            if is_open.wait_for(|is_open| *is_open).await.is_ok() {
-                accepting.await;
-            }
-        });
-        self.bound().tasks.push(task);
+        let mut bound = self.bound();
+        match bound.is_open {
+            true => bound.tasks.push(tokio::spawn(accepting)),
+            false => bound.waiting.push(Accepting(Box::pin(accepting))),
+        }
     }
 
     /// Lets clients in.
     pub(super) fn open(&self) {
-        self.is_open.send_replace(true);
+        let mut bound = self.bound();
+        bound.is_open = true;
+        let waiting = std::mem::take(&mut bound.waiting);
+        bound.tasks.extend(waiting.into_iter().map(|Accepting(it)| tokio::spawn(it)));
     }
 
     /// Nobody comes in any more, but over vhost-user.
