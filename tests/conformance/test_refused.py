@@ -176,6 +176,21 @@ def other_disks_on_the_pool_write_while_primary_storage_of_one_is_slow(bed):
     assert daemon.stop() == 0
 
 
+@test(forebay_only=True)
+def a_daemon_ends_in_order_while_a_disk_is_decided_about(bed):
+    daemon, first, _ = with_a_refused_disk(bed)
+    resolving = bed.spawn([bed.program, "disk", "resolve", "first", "--use-log", *control(bed)])
+    assert daemon.stop() == 0
+    resolving.wait(30)
+    daemon.start()
+    if "NOT SERVED" in daemon.said:
+        disk(bed, "resolve", "first", "--use-log")
+    h = attach(daemon, "first")
+    assert bytes(h.pread(4096, OWN)) == pattern(OWN, 4096, 1)
+    h.shutdown()
+    assert daemon.stop() == 0
+
+
 def locked(path):
     """Somebody else who uses an image."""
     held = open(path, "r+b")

@@ -66,6 +66,8 @@ use unix::UnixSocket;
 
 /// Time that disks have to finish what is in flight when the daemon ends.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
+/// Time that a disk which is being opened when the daemon ends has to come to its shard.
+const OPENING_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time that the control socket has to send its last answers.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(1);
 
@@ -191,11 +193,13 @@ impl Daemon {
     pub async fn shut_down(mut self) -> Result<()> {
         // The control socket answers until the end; only the listeners close.
         self.control.frontends.close().await;
-        let limit = Instant::now() + DRAIN_TIME_MAX;
-        // A disk that is being opened is handed over before its shard ends, and no other is opened.
-        let _no_other = timeout_at(limit, self.control.opening.clone().lock_owned()).await;
+        // A disk that is being opened comes to its shard before that ends, or not at all; no other is opened.
+        let opening = self.control.opening.clone().lock_owned();
+        let _no_other = timeout_at(Instant::now() + OPENING_TIME_MAX, opening).await;
+        self.control.frontends.close().await;
         self.following.abort();
         advice::settle_all(self.control.disks()).await;
+        let limit = Instant::now() + DRAIN_TIME_MAX;
         // All shards at once: one that hangs does not keep the others from ending well.
         let draining: Vec<_> = self.shards.iter().map(ShardHandle::drain).collect();
         let mut trouble = Vec::new();

@@ -220,6 +220,9 @@ impl Shard {
 
     fn obey(&mut self, now: Nanos, command: Command) -> Next {
         match command {
+            Command::Add(_, _, answer) if self.draining.is_some() => {
+                let _ = answer.send(Err("the shard is ending".to_owned()));
+            }
             Command::Add(new, sender, answer) => {
                 let number = self.disks.0.len() as u32;
                 let events = self.events.clone();
