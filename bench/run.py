@@ -20,6 +20,7 @@ from results import machine, save, show, summary
 import hits  # noqa: F401
 import iscsi  # noqa: F401
 import replay  # noqa: F401
+import reproduced  # noqa: F401
 import vhost  # noqa: F401
 import writes  # noqa: F401
 

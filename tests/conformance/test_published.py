@@ -21,6 +21,6 @@ def a_database_read_at_random_gains_nothing_until_it_fits(bed):
     database = Database(bed, bed.image("san.raw", SIZE, "holes"))
     part, whole = database.with_cache(2 / 3), database.with_cache(1)
     assert 0.5 < hit_ratio(part.warm) < 0.8 and hit_ratio(whole.warm) == 1.0
-    # Of many pages one is not cached: the slowest of them takes what it took.
-    assert part.times_faster("p99_ns") < 2, part.times_faster("p99_ns")
-    assert whole.times_faster("p99_ns") > 4 * part.times_faster("p99_ns"), whole.times_faster("p99_ns")
+    # Of ten pages one is not cached: the slowest of them takes about what it took. (p99 would judge a busy machine, too.)
+    assert part.times_faster("p90_ns") < 2, part.times_faster("p90_ns")
+    assert whole.times_faster("p90_ns") > 5 * part.times_faster("p90_ns"), whole.times_faster("p90_ns")

@@ -91,11 +91,12 @@ impl Plan {
     /// Expects hit ratios down to `low` and up to `high`, and what reads take then.
     pub(super) fn expect(&mut self, [low, high]: [f64; 2], latencies: &Latencies) {
         let range = [low.clamp(0.0, 1.0), high.clamp(0.0, 1.0)];
-        let at = |hits: f64| {
+        let at = |hits: f64, latencies: &Latencies| {
             let in_ram = if self.flash > 0 { self.ram_hit_ratio.min(hits) } else { hits };
             latencies.reads(in_ram, hits - in_ram, self.first_ratio)
         };
-        let [slow, fast] = range.map(at);
+        let slow = at(range[0], &latencies.without_read_ahead());
+        let fast = at(range[1], latencies);
         self.hit_ratio_range = range;
         self.read_mean_range_ns = [fast.mean_ns, slow.mean_ns];
         self.read_p99_range_ns = [fast.p99_ns, slow.p99_ns];

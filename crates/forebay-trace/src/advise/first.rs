@@ -4,6 +4,9 @@
 //! read often lies close together), a cache gains less than its hit ratio and the mean say: it takes the cheap reads
 //! away, and the dear ones stay.
 //!
+//! And reads that are far from those before them: where an array reads ahead of streams, it does not recognise one of which most reads
+//! hit, so that what misses may take as long as these, however cheap it was without a cache.
+//!
 //! Pieces of 4 KiB are sampled by a hash, of more places fewer, so that memory is bounded.
 
 use forebay_core::geometry::PAGE;
@@ -14,6 +17,9 @@ use crate::record::{Op, Record};
 
 /// Pieces that are known at a time.
 const KNOWN_MAX: usize = 1 << 20;
+/// Requests that another may go on from, and how close.
+const STREAMS: usize = 16;
+const NEAR: u64 = 256 << 10;
 
 /// Reads with their latencies, by whether they are the first use of something.
 #[derive(Debug, Default)]
@@ -23,6 +29,10 @@ pub(super) struct Uses {
     rarity: u32,
     first: Told,
     again: Told,
+    /// Where the last requests ended, in a ring.
+    ends: [(u32, u64); STREAMS],
+    next: usize,
+    far: Told,
 }
 
 impl Uses {
@@ -41,6 +51,14 @@ impl Uses {
             let known = std::mem::take(&mut self.known);
             self.known = known.into_iter().filter(|&(_, piece)| self.samples(piece)).collect();
         }
+        let is_near = |&(of, end): &(u32, u64)| of == device && offset.abs_diff(end) <= NEAR;
+        let is_far = !self.ends.iter().any(is_near);
+        self.ends[self.next % STREAMS] = (device, end);
+        self.next += 1;
+        if let (Op::Read, true, Some(latency)) = (op, is_far, latency_ns) {
+            let Told(all) = &mut self.far;
+            all.saturating_record(latency);
+        }
         if let (Op::Read, true, Some(latency)) = (op, is_sampled, latency_ns) {
             let Told(all) = if is_first { &mut self.first } else { &mut self.again };
             all.saturating_record(latency);
@@ -55,6 +73,11 @@ impl Uses {
     /// First uses, and others; `None`: too few of one kind are known.
     pub fn latencies(&self) -> Option<(Latency, Latency)> {
         self.first.latency().zip(self.again.latency())
+    }
+
+    /// Reads far from those before them, if enough are known.
+    pub fn far(&self) -> Option<Latency> {
+        self.far.latency()
     }
 }
 
@@ -80,6 +103,11 @@ mod tests {
         }
         let (first, again) = uses.latencies().unwrap();
         assert!((first.mean_ns - 9000.0).abs() < 10.0 && (again.mean_ns - 1000.0).abs() < 2.0);
+        assert!(uses.far().is_none(), "they were read in order");
         assert!(uses.known.len() <= KNOWN_MAX && uses.rarity == 2, "{}", uses.rarity);
+        for n in 0..200 {
+            uses.add(&record(n * 7919, 5000));
+        }
+        assert!((uses.far().unwrap().mean_ns - 5000.0).abs() < 50.0);
     }
 }

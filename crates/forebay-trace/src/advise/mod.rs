@@ -365,6 +365,7 @@ impl OwnLatencies {
         // What is told is of all reads.
         let uses = self.uses.latencies().filter(|_| known.backend.is_none());
         let (backend_first, backend_again) = uses.unwrap_or((backend, backend));
+        let far = self.uses.far().filter(|_| known.backend.is_none());
         let written = known.backend_write.or(self.writes.latency());
         Latencies {
             ram: or(known.ram, RAM_NS),
@@ -373,6 +374,7 @@ impl OwnLatencies {
             backend,
             backend_first,
             backend_again,
+            backend_far: far.unwrap_or(backend),
             backend_write: written.unwrap_or(backend),
         }
     }

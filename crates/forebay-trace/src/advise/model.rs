@@ -41,6 +41,8 @@ pub struct Latencies {
     pub backend_first: Latency,
     /// Any other read, where it misses.
     pub backend_again: Latency,
+    /// A read far from those before it, which what misses may be for an array that reads ahead.
+    pub backend_far: Latency,
     /// A write to primary storage.
     pub backend_write: Latency,
 }
@@ -66,6 +68,16 @@ impl Latency {
 }
 
 impl Latencies {
+    /// The same where each read that misses is far from those before it.
+    #[must_use]
+    pub fn without_read_ahead(self) -> Latencies {
+        let far = self.backend_far;
+        let slower = |of: Latency| if of.mean_ns < far.mean_ns { far } else { of };
+        let (backend_first, backend_again) =
+            (slower(self.backend_first), slower(self.backend_again));
+        Latencies { backend_first, backend_again, ..self }
+    }
+
     /// Reads of which `ram` and `flash` are served by these tiers, and `first` are first uses, as far as they miss.
     pub fn reads(&self, ram: f64, flash: f64, first: f64) -> Latency {
         Latency::mixture(&self.kinds(ram, flash, first))

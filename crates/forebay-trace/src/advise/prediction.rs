@@ -135,10 +135,19 @@ impl Prediction {
             backend,
             backend_first,
             backend_again,
+            backend_far,
             backend_write,
         } = self.latencies;
-        let latencies =
-            [ram, flash, flash_write, backend, backend_first, backend_again, backend_write];
+        let latencies = [
+            ram,
+            flash,
+            flash_write,
+            backend,
+            backend_first,
+            backend_again,
+            backend_far,
+            backend_write,
+        ];
         let latencies = latencies.iter().flat_map(|of| [of.mean_ns, of.p99_ns]);
         let times = self.read_mean_range_ns.into_iter().chain(self.read_p99_range_ns);
         let is_range = |[low, high]: [f64; 2]| low <= high;

@@ -144,6 +144,7 @@ fn latencies(advice: &Advice) -> Markup {
     if (of.backend_first, of.backend_again) != (of.backend, of.backend) {
         rows.insert(4, ("of these, first uses", of.backend_first));
         rows.insert(5, ("and others", of.backend_again));
+        rows.insert(6, ("far from those before", of.backend_far));
     }
     let row = |(name, of): (&str, Latency)| vec![name.to_owned(), ns(of.mean_ns), ns(of.p99_ns)];
     table(&["", "mean", "p99"], &rows.into_iter().map(row).collect::<Vec<_>>())

@@ -16,6 +16,7 @@ fn prediction() -> Prediction {
         backend,
         backend_first: backend,
         backend_again: backend,
+        backend_far: backend,
         backend_write: backend,
     };
     let at = |hits: f64| latencies.reads(0.0, hits, 0.1);

@@ -133,6 +133,7 @@ mod tests {
                 backend,
                 backend_first: backend,
                 backend_again: backend,
+                backend_far: backend,
                 backend_write: backend,
             },
         }

@@ -29,6 +29,7 @@ fn prediction() -> Prediction {
             backend,
             backend_first: backend,
             backend_again: backend,
+            backend_far: backend,
             backend_write: backend,
         },
     }
