@@ -3,8 +3,10 @@
 //! Every request that is not answered at once is registered with its range and its [`Access`]. It
 //! may run when no earlier registered one conflicts with it; until then it waits. So overlapping
 //! writes run one after the other in the order of arrival, a read that overlaps a write in flight
-//! (or an earlier waiting one) waits for it, and of two misses on the same bytes the second finds
-//! what the first fetched.
+//! (or an earlier waiting one) waits for it, and a miss on bytes that an earlier one fetches finds them
+//! there. A miss that wants more than that waits for none: neighbours of a guest whose partition is
+//! off the grid share a granule, and one after the other they would be slower than without a cache.
+//! What both fetch is the same, since no write runs meanwhile.
 //!
 //! The table is small (the requests in flight of one disk), so it is a plain list that is scanned:
 //! a comparison costs less than any tree's pointer. [`Overlap::has_writer`] keeps the usual read off
@@ -24,16 +26,6 @@ pub enum Access {
     Write,
 }
 
-impl Access {
-    fn conflicts_with(self, other: Access) -> bool {
-        match (self, other) {
-            (Access::Write, _) | (_, Access::Write) => true,
-            (Access::Fill, Access::Fill) => true,
-            (Access::Read, _) | (_, Access::Read) => false,
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Arrival order.
@@ -43,6 +35,17 @@ struct Entry {
     /// Earlier entries that conflict and are still there; 0: running.
     blockers: u32,
     owner: Key,
+}
+
+impl Entry {
+    /// True when `later`, which came after it, has to wait for it.
+    fn blocks(&self, later: &Entry) -> bool {
+        match (self.access, later.access) {
+            (Access::Write, _) | (_, Access::Write) => self.range.overlaps(later.range),
+            (Access::Fill, Access::Fill) => self.range.contains(later.range),
+            (Access::Read, _) | (_, Access::Read) => false,
+        }
+    }
 }
 
 /// The ranges in use, and who waits for whom.
@@ -73,13 +76,12 @@ impl Overlap {
     /// Registers a request; true when it may run at once.
     pub fn enter(&mut self, owner: Key, range: ByteRange, access: Access) -> bool {
         assert!(self.entries.len() < self.entries.capacity(), "more entries than requests");
-        let conflicting = |e: &&Entry| e.access.conflicts_with(access) && e.range.overlaps(range);
-        let blockers = self.entries.iter().filter(conflicting).count() as u32;
-        let ticket = self.next_ticket;
+        let mut entry = Entry { ticket: self.next_ticket, range, access, blockers: 0, owner };
+        entry.blockers = self.entries.iter().filter(|e| e.blocks(&entry)).count() as u32;
         self.next_ticket += 1;
         self.writers += u32::from(access == Access::Write);
-        self.entries.push(Entry { ticket, range, access, blockers, owner });
-        blockers == 0
+        self.entries.push(entry);
+        entry.blockers == 0
     }
 
     /// Takes a request out, if it is in, and appends to `ready` those that may run now, in order of arrival.
@@ -90,7 +92,7 @@ impl Overlap {
         self.writers -= u32::from(left.access == Access::Write);
         for entry in &mut self.entries[position..] {
             assert!(entry.ticket > left.ticket);
-            if entry.access.conflicts_with(left.access) && entry.range.overlaps(left.range) {
+            if left.blocks(entry) {
                 entry.blockers -= 1;
                 if entry.blockers == 0 {
                     ready.extend([entry.owner]);
@@ -105,10 +107,10 @@ impl Overlap {
         let position = position.expect("it is registered");
         let before = self.entries[position];
         assert!(before.blockers == 0 && before.range.contains(range));
-        self.entries[position].range = range;
+        let after = Entry { range, ..before };
+        self.entries[position] = after;
         for entry in &mut self.entries[position + 1..] {
-            let waited = entry.access.conflicts_with(before.access);
-            if waited && entry.range.overlaps(before.range) && !entry.range.overlaps(range) {
+            if before.blocks(entry) && !after.blocks(entry) {
                 entry.blockers -= 1;
                 if entry.blockers == 0 {
                     ready.extend([entry.owner]);
@@ -120,10 +122,7 @@ impl Overlap {
     /// Panics when two running entries conflict or a count is wrong.
     pub fn check_invariants(&self) {
         for (i, entry) in self.entries.iter().enumerate() {
-            let blockers = self.entries[..i]
-                .iter()
-                .filter(|e| e.access.conflicts_with(entry.access) && e.range.overlaps(entry.range))
-                .count();
+            let blockers = self.entries[..i].iter().filter(|e| e.blocks(entry)).count();
             assert_eq!(blockers as u32, entry.blockers, "{entry:?}");
         }
         let writers = self.entries.iter().filter(|e| e.access == Access::Write).count();

@@ -61,6 +61,20 @@ fn a_second_fill_of_the_same_bytes_waits_for_the_first() {
 }
 
 #[test]
+fn a_fill_that_wants_more_than_an_earlier_one_waits_for_none() {
+    let mut d = Drawing::new();
+    assert!(d.enter(Fill, 4, 8));
+    assert!(d.enter(Fill, 7, 12), "they share an edge");
+    assert!(d.enter(Fill, 0, 12), "it has both within it");
+    assert!(!d.enter(Fill, 4, 8), "two have it");
+    assert!(!d.enter(Write, 7, 8));
+    assert_eq!(d.leave(0), [] as [u64; 0]);
+    assert_eq!(d.leave(2), [3]);
+    assert_eq!(d.leave(1), [] as [u64; 0]);
+    assert_eq!(d.leave(3), [4]);
+}
+
+#[test]
 fn a_read_behind_a_waiting_write_waits_too() {
     let mut d = Drawing::new();
     assert!(d.enter(Read, 0, 8));

@@ -52,6 +52,23 @@ fn a_second_miss_on_the_same_bytes_finds_what_the_first_fetched() {
 }
 
 #[test]
+fn neighbours_that_share_a_granule_are_fetched_at_once_and_both_kept() {
+    for first in [0, 1] {
+        let mut rig = Rig::new(config());
+        rig.read(1, 512, 8192);
+        rig.read(2, 8704, 8192);
+        assert_eq!(rig.drawn(), ["R 0+12288", "R 8192+12288"]);
+        rig.complete(first, IoStatus::Ok);
+        rig.complete(0, IoStatus::Ok);
+        let expect: Vec<u8> = (512..16896u32).map(|i| (i / 4096) as u8).collect();
+        assert_eq!([rig.reply(1).2.clone(), rig.reply(2).2.clone()].concat(), expect);
+        rig.read(3, 512, 16384);
+        assert_eq!(rig.reply(3).2, expect, "from RAM");
+        rig.settle();
+    }
+}
+
+#[test]
 fn pass_through_reads_what_was_asked_for_and_keeps_nothing() {
     for mode in [Mode::PassThrough, Mode::Monitor] {
         let mut rig = Rig::new(Config { mode, ..config() });
