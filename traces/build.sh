@@ -1,8 +1,8 @@
 # Builds a package; boots again, and builds it again.
 set -e
 cd /usr/src
-if [ ! -e /work/again ]; then
-    touch /work/again
+if [ ! -e /opt/job/again ]; then
+    touch /opt/job/again
     next=reboot
     dpkg-source -x hello_*.dsc
     cd hello-*/

@@ -1,6 +1,6 @@
 # Makes the database on the data disk: 750 MB of accounts, twelve times what PostgreSQL caches itself.
 set -e
-. /work/server.sh
+. /opt/job/server.sh
 mkdir /data/pg && chown postgres /data/pg
 as_postgres initdb --no-sync -D /data/pg -E UTF8 --locale C
 cat >> /data/pg/postgresql.conf <<END
