@@ -369,6 +369,27 @@ fn reads_that_stop_give_the_storage_back() {
     }
 }
 
+/// A write cache inside the storage takes at once whatever is destaged while nobody reads, and the reads that
+/// come next wait for it.
+#[test]
+fn reads_after_a_short_break_do_not_wait_for_what_was_destaged_in_it() {
+    let storage = &storages()[1];
+    let mut idle = World::new(storage.model, Control::Off);
+    idle.load.guest = 2;
+    let alone = idle.run(60.0).guest_p99();
+    let mut world = windowed(storage.model);
+    world.load.guest = 2;
+    world.run(30.0);
+    for seconds in [1.2, 2.0, 3.0] {
+        world.load.guest = 0;
+        world.run(seconds);
+        world.load.guest = 2;
+        let slowest = world.run(10.0).guest_ns.into_iter().max().expect("reads") as f64 / alone;
+        println!("after {seconds} s: {slowest:.1} times the 99th percentile of reads alone");
+        assert!(slowest < 4.0, "after {seconds} s: {slowest:.1}");
+    }
+}
+
 #[test]
 fn a_maximal_rate_is_kept_to() {
     let storage = &storages()[3];

@@ -1,12 +1,14 @@
 //! What is told of the traces that the project keeps (`traces/`): a real kernel and file system made them.
 
-use forebay_core::config::GridOffset;
+use forebay_backends::model::ModelConfig;
+use forebay_core::config::{Config, DestageOrder, GridOffset, Mode, WriteLogConfig};
 use forebay_trace::Error;
 use forebay_trace::characterise::characterise;
 use forebay_trace::formats::{Options, Reader};
 use forebay_trace::info::info;
 use forebay_trace::mrc::{Curve, Sample, Settings, curves};
 use forebay_trace::record::Record;
+use forebay_trace::what_if::{self, Models, Survey, Told, what_if};
 
 /// A record, or why there is none.
 type Next = Result<Record, Error>;
@@ -73,5 +75,40 @@ fn the_default_policy_is_between_the_optimum_and_a_little_above_lru() {
         {
             assert!(belady <= auto && auto <= lru + 0.03, "{name}: {belady}, {auto}, {lru}");
         }
+    }
+}
+
+/// The database writes in bursts, many of them while it does not read, and an array with a write cache takes them at
+/// once: destaged as fast as that, they would hold up the reads that follow.
+#[test]
+fn destaging_to_an_array_makes_reads_no_slower_than_writing_through() {
+    const MIB: u64 = 1 << 20;
+    let survey = Survey::of(recorded("pgbench")).expect("it is whole");
+    let storage: ModelConfig = "model:san".parse().expect("a model");
+    let reads = |config: Config| {
+        let settings = what_if::Settings {
+            config,
+            models: Models::new(&Told::default(), Some(storage), &survey),
+            durable_writes: true,
+            queue_depth: None,
+            endurance: None,
+        };
+        what_if(|| Ok(recorded("pgbench")), &survey, &settings).expect("it works").after.reads
+    };
+    let through = Config {
+        block_size: 8 << 10,
+        ram_bytes: 64 * MIB,
+        flash_bytes: 192 * MIB,
+        grid_offset: GridOffset::Fixed(0),
+        ..Config::for_disk(survey.traits())
+    };
+    let written_through = reads(through);
+    for order in [DestageOrder::Strict, DestageOrder::Window] {
+        let log = WriteLogConfig { order, ..WriteLogConfig::new(1024, 16) };
+        let back = reads(Config { mode: Mode::WriteBack, write_log: Some(log), ..through });
+        println!("{order:?}: {back:?}; written through: {written_through:?}");
+        assert!(back.mean_ns <= written_through.mean_ns, "{order:?}: {back:?}");
+        assert!(back.p99_ns <= written_through.p99_ns, "{order:?}: {back:?}");
+        assert!(back.max_ns <= written_through.max_ns, "{order:?}: {back:?}");
     }
 }

@@ -6,7 +6,7 @@
 //! - `knee.rs`: the smallest limit that gets nearly all the throughput, and less while others load
 //!   the storage;
 //! - `guests.rs`: a pace at which the guest's reads stay nearly as fast as without destaging, also the slowest
-//!   of them (`tail.rs`);
+//!   of them (`rate.rs`, `tail.rs`);
 //! - `pace.rs`: `--max-destage-rate` (a token bucket), and that pace;
 //! - errors: half as many at a time after each, and a pause from 10 ms, doubling to 1 s.
 //!
@@ -28,6 +28,7 @@
 mod guests;
 mod knee;
 mod pace;
+mod rate;
 mod tail;
 
 use super::throttle::{Destaging, PAGE};

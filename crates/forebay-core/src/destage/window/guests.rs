@@ -8,15 +8,18 @@
 //!   destage, otherwise in a pause, at the first reads and every [`QUIET_EVERY`] again, until the
 //!   means of two batches of reads agree (queues inside the storage have to drain first).
 //! - **Paced.** For each batch of reads the mean is compared with that. Up to [`SLOWER_MAX`] times
-//!   it the pace rises by a tenth, above it falls with the square of the excess, never under a
-//!   [`FLOOR_PART`]th of what the storage bears: destaging gets slower, but does not stop. When the
+//!   it the pace rises by a tenth, above it falls with the square of the excess, never under a twentieth of what the
+//!   storage bears, or of less where reads are too slow even so: destaging gets slower, but does not stop. When the
 //!   log fills beyond the throttle's threshold, so that the guest's writers wait, reads *yield*:
 //!   nothing is paced until the log has room again.
 //! - **Late reads.** The pace is never above what the slowest reads allow (`tail.rs`).
 //! - **Behind a read.** Where writes are fewer than reads, one that is due waits for the next read to start and
 //!   goes right behind it: the storage serves that read first, and most of the write before the next one comes.
 //!   At the same pace reads meet less of it, and shorter rests of it, than at any other time.
-//! - **Absent.** Without reads for a second there is no pace.
+//! - **Absent.** A storage with a write cache takes a burst at once, and who reads next waits until the disks have it. So
+//!   without reads, or with few, the pace goes on from where it was, and doubles every second (`rate.rs`): what a short
+//!   break lets through is little more than the pace was, a long one uses all that the storage has. There is none before
+//!   a guest has read.
 //!
 //! A disk does one thing at a time, and where a small write keeps it busy for longer than a read (RAID 5), one read in a
 //! hundred meets one at almost any pace. For a guest with one read at a time what is left of destaging is then
@@ -28,6 +31,7 @@
 //! holds when the first reads arrive has to drain first.
 
 use super::pace::Pace;
+use super::rate::Rate;
 use super::tail::Tail;
 use crate::ids::Nanos;
 
@@ -41,19 +45,12 @@ const QUIET_TIME_MAX: Nanos = Nanos::from_millis(6_000);
 /// A read may be stuck in the storage's queue; or there are no more reads.
 const QUIET_UNREAD_MAX: Nanos = Nanos::from_millis(2_500);
 const SLOWER_MAX: f64 = 1.27;
-const RISE: f64 = 1.1;
-/// While it is not known what the storage bears.
-const RISE_SEARCHING: f64 = 2.0;
-const FALL_MAX: f64 = 0.5;
 /// A quiet batch this close to what is known confirms it.
 const KNOWN_WITHIN: f64 = 0.25;
 /// Two quiet batches whose means are at least this part of each other end the draining.
 const DRAINED: f64 = 0.8;
 /// Reads never are so much faster with destaging: what was taken for their speed alone was wrong.
 const WRONG: f64 = 0.6;
-const FLOOR_PART: u64 = 20;
-/// Nor slower than about ten writes a second, whatever is known of the storage: a log always empties.
-const FLOOR_MIN: u64 = 10 * (132 << 10);
 /// Times between the starts of two reads that a write waits for the next.
 const PATIENCE: u64 = 4;
 /// Starts of reads over which their distance is averaged.
@@ -74,8 +71,7 @@ pub(super) struct Guests {
     /// When a quiet phase ended last, and the pace to go on with.
     quiet_ended: Nanos,
     resume_at: u64,
-    /// The pace began from nothing that is known, and no read has suffered from it yet.
-    searches: bool,
+    rate: Rate,
     /// The guest's writers wait: reads have to do with what they get.
     yields: bool,
     /// When a read started last, and the mean time between two.
@@ -116,7 +112,9 @@ struct Batch {
     reads: u32,
     latency_ns: u64,
     longest_ns: u64,
+    /// Destage writes that started, and their work.
     starts: u32,
+    work: u64,
 }
 
 impl Batch {
@@ -126,6 +124,11 @@ impl Batch {
 
     fn mean(&self) -> f64 {
         self.latency_ns as f64 / f64::from(self.reads.max(1))
+    }
+
+    /// Most of what this pace allowed was done.
+    fn uses(&self, now: Nanos, pace: Pace) -> bool {
+        pace.cost(self.work).0 >= now.since(self.began).0 / 2
     }
 
     /// Reads outstanding on average.
@@ -144,7 +147,7 @@ impl Guests {
             starts_before: 0,
             quiet_ended: Nanos(0),
             resume_at: 0,
-            searches: false,
+            rate: Rate::new(),
             yields: false,
             read_started: Nanos(0),
             reads_apart_ns: 0,
@@ -172,7 +175,8 @@ impl Guests {
 
     /// How long a write that is due waits for a read to start.
     fn patience(&self) -> Nanos {
-        Nanos(if self.is_sparse() { self.reads_apart_ns.saturating_mul(PATIENCE) } else { 0 })
+        let waits = self.is_sparse() && !self.rate.is_unheard();
+        Nanos(if waits { self.reads_apart_ns.saturating_mul(PATIENCE) } else { 0 })
     }
 
     /// Writes are so few that each can go behind a read of its own.
@@ -191,7 +195,7 @@ impl Guests {
     }
 
     pub(super) fn is_present(&self) -> bool {
-        self.phase != Phase::Absent
+        self.phase != Phase::Absent && !self.rate.is_unheard()
     }
 
     /// True when reads are what keeps destaging from being faster.
@@ -208,8 +212,9 @@ impl Guests {
 
     /// A destage write starts. `bears` is the work per second that the storage bore lately.
     pub(super) fn on_start(&mut self, now: Nanos, work: u64, bears: u64) {
-        self.batch.starts += 1;
         self.pass_time(now, bears);
+        self.batch.starts += 1;
+        self.batch.work = self.batch.work.saturating_add(work);
         if let Phase::Paced(mut pace) = self.phase
             && !self.yields
         {
@@ -260,7 +265,7 @@ impl Guests {
             }
             Phase::Paced(mut pace) if !self.yields => {
                 if let Some(rate) = self.tail.judge(now, latency, pace.per_second()) {
-                    self.searches = false;
+                    self.rate.on_late_reads();
                     pace.change(now, rate);
                     self.phase = Phase::Paced(pace);
                 }
@@ -297,21 +302,28 @@ impl Guests {
             Phase::Quiet(_) => {}
             Phase::Absent if is_present && !is_alone => self.begin_quiet(now, bears / 8),
             Phase::Absent => {}
-            Phase::Paced(_) if !is_present => self.phase = Phase::Absent,
+            Phase::Paced(_) if self.alone_ns == 0.0 && !is_present => self.phase = Phase::Absent,
             Phase::Paced(mut pace) => {
                 let ratio = batch.mean() / self.alone_ns / SLOWER_MAX;
-                self.searches &= ratio <= 1.0;
-                let rise = if self.searches { RISE_SEARCHING } else { RISE };
-                let rate = adjusted(pace.per_second(), ratio, rise, bears);
-                let rate = rate.min(self.tail.rate(floor(bears)));
+                let floor = self.rate.floor(bears);
+                let rate = if is_present {
+                    let rate = self.rate.beside_reads(pace.per_second(), ratio, floor);
+                    rate.min(self.tail.rate(floor))
+                } else {
+                    let is_used = batch.uses(now, pace);
+                    self.rate.without_reads(pace.per_second(), ratio, is_used, floor)
+                };
                 let since_quiet = now.since(self.quiet_ended);
-                let is_lost = self.alone_ns == 0.0 || ratio > 1.0 && rate == floor(bears);
+                let is_lost = self.alone_ns == 0.0 || ratio > 1.0 && rate == floor;
                 if !is_alone
+                    && is_present
                     && (since_quiet >= QUIET_EVERY || is_lost && since_quiet >= QUIET_AGAIN)
                 {
                     return self.begin_quiet(now, rate);
                 }
-                if rate < pace.per_second() || pace.is_binding(now) || self.is_sparse() {
+                let is_absent = self.rate.is_unheard();
+                if is_absent || rate < pace.per_second() || pace.is_binding(now) || self.is_sparse()
+                {
                     pace.change(now, rate);
                 }
                 self.phase = Phase::Paced(pace);
@@ -321,7 +333,7 @@ impl Guests {
 
     fn begin_quiet(&mut self, now: Nanos, resume_at: u64) {
         self.resume_at = resume_at;
-        self.searches = resume_at == 0;
+        self.rate.begin(resume_at == 0);
         self.batch = Batch { began: now, ..Batch::default() };
         self.phase = Phase::Quiet(Quiet {
             began: now,
@@ -353,21 +365,11 @@ impl Guests {
     fn end_quiet(&mut self, now: Nanos, bears: u64) {
         self.quiet_ended = now;
         self.batch = Batch { began: now, ..Batch::default() };
-        self.phase = Phase::Paced(Pace::new(self.resume_at.max(floor(bears)), Nanos(0)));
+        self.phase = Phase::Paced(Pace::new(self.resume_at.max(self.rate.floor(bears)), Nanos(0)));
     }
 
     fn learn(&mut self, mean: f64) {
         let known = if self.alone_ns > 0.0 { self.alone_ns } else { mean };
         self.alone_ns = known + (mean - known) / 4.0;
     }
-}
-
-fn floor(bears: u64) -> u64 {
-    (bears / FLOOR_PART).max(FLOOR_MIN)
-}
-
-/// The pace after a batch of reads that took `ratio` times as long as they may.
-fn adjusted(rate: u64, ratio: f64, rise: f64, bears: u64) -> u64 {
-    let factor = if ratio <= 1.0 { rise } else { (1.0 / (ratio * ratio)).max(FALL_MAX) };
-    ((rate as f64 * factor) as u64).max(floor(bears))
 }
