@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 use forebay_backends::model::{Distribution, Model, ModelConfig, ModelOp};
 use forebay_core::action::{Action, Actions, Event, Io, IoOp, ReplyData, Target};
-use forebay_core::config::Config;
+use forebay_core::config::{Config, Mode};
 use forebay_core::engine::{Busy, ConfigError, Engine};
 use forebay_core::geometry::{ByteRange, PAGE, REQUEST_MAX};
 use forebay_core::ids::{Nanos, RequestTag, SegmentId};
@@ -209,6 +209,15 @@ impl Timed {
     /// Destages nothing until told to go on, or goes on.
     pub fn pause_destaging(&mut self, pause: bool) {
         self.engine.pause_destaging(self.now, pause, &mut self.actions);
+        self.carry_out();
+    }
+
+    /// Asks for another mode.
+    ///
+    /// # Panics
+    /// The mode needs a log, and there is none.
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.engine.set_mode(self.now, mode, &mut self.actions).expect("there is a log");
         self.carry_out();
     }
 

@@ -167,11 +167,9 @@ impl DestageWindow {
         self.guests.on_read(now, latency, self.meter.bears);
     }
 
-    /// How far the log is filled beyond the throttle's threshold, 0 to 1
-    /// ([`Throttle::excess`](super::throttle::Throttle::excess)): writers wait, so reads have to
-    /// give way.
-    pub fn on_excess(&mut self, excess: f64) {
-        self.guests.on_excess(excess);
+    /// Whether writers wait for destaging, so that reads have to give way.
+    pub fn on_writers(&mut self, are_waiting: bool) {
+        self.guests.on_writers(are_waiting);
     }
 
     /// A destage write failed or timed out.

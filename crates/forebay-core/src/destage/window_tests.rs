@@ -137,7 +137,7 @@ fn absurd_times_do_no_harm() {
         window.on_start(now, u64::MAX / 4);
         window.on_guest_read(now, Nanos::NEVER);
         window.on_write(now, Nanos::NEVER, u64::MAX / 4, 0);
-        window.on_excess(1.0);
+        window.on_writers(true);
         if turn % 7 == 0 {
             window.on_idle(now);
         }

@@ -10,8 +10,8 @@
 //! - **Paced.** For each batch of reads the mean is compared with that. Up to [`SLOWER_MAX`] times
 //!   it the pace rises by a tenth, above it falls with the square of the excess, never under a twentieth of what the
 //!   storage bears, or of less where reads are too slow even so: destaging gets slower, but does not stop. When the
-//!   log fills beyond the throttle's threshold, so that the guest's writers wait, reads *yield*:
-//!   nothing is paced until the log has room again.
+//!   guest's writers wait, because the log has filled beyond the throttle's threshold or the mode is to change, and at the
+//!   end of a disk that is destaged then, reads *yield*: nothing is paced.
 //! - **Late reads.** The pace is never above what the slowest reads allow (`tail.rs`).
 //! - **Behind a read.** Where writes are fewer than reads, one that is due waits for the next read to start and
 //!   goes right behind it: the storage serves that read first, and most of the write before the next one comes.
@@ -155,9 +155,9 @@ impl Guests {
         }
     }
 
-    /// How far the log is filled beyond the throttle's threshold, 0 to 1.
-    pub(super) fn on_excess(&mut self, excess: f64) {
-        self.yields = excess > 0.0;
+    /// Whether writers wait for destaging.
+    pub(super) fn on_writers(&mut self, are_waiting: bool) {
+        self.yields = are_waiting;
     }
 
     /// When the next destage write may start, for the sake of reads.

@@ -229,10 +229,11 @@ impl Engine {
         }
         self.free_log(actions);
         self.note_restored_age(now);
-        let fill = self.fill();
-        let destager = self.destager();
-        let excess = destager.throttle.excess(fill);
-        destager.window.on_excess(excess);
+        let are_waiting = self.is_throttled()
+            || self.waits_for_room()
+            || self.holds_writes()
+            || self.destages_at_end();
+        self.destager().window.on_writers(are_waiting);
         loop {
             let destager = self.destager();
             if !destager.batch.is_active() && !self.begin_batch(now) {
