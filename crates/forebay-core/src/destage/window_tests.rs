@@ -23,23 +23,58 @@ impl Bench {
 
     /// `writes` complete, 100 µs apart and not before `latency`.
     fn run(&mut self, writes: u32, latency: Nanos) {
-        for _ in 0..writes {
-            while self.under_way.len() < self.supply.min(self.window.limit() as usize)
-                && self.window.next_allowed() <= self.now
-            {
-                self.window.on_start(self.now, PAGE);
-                let last = self.under_way.back().map_or(Nanos(0), |(_, done)| *done);
-                let done = self.now.plus(latency).max(last.plus(Nanos::from_micros(100)));
-                self.under_way.push_back((self.now, done));
-            }
-            let Some((started, done)) = self.under_way.pop_front() else {
-                self.now = self.window.next_allowed();
-                continue;
-            };
-            self.now = done;
-            let outstanding = self.under_way.len() as u32 + 1;
-            self.window.on_write(done, done.since(started), PAGE, outstanding);
+        let mut completed = 0;
+        while completed < writes {
+            completed += u32::from(self.step(latency, Nanos::NEVER));
         }
+    }
+
+    /// Destages for so long, and returns how many writes completed.
+    fn run_for(&mut self, time: Nanos) -> u64 {
+        let (end, mut writes) = (self.now.plus(time), 0);
+        while self.now < end {
+            writes += u64::from(self.step(LATENCY, end));
+        }
+        writes
+    }
+
+    /// Goes to the next start or completion, not beyond `end`; true when a write completed.
+    fn step(&mut self, latency: Nanos, end: Nanos) -> bool {
+        let has_room = self.under_way.len() < self.supply.min(self.window.limit() as usize);
+        let start = if has_room { self.window.next_allowed() } else { Nanos::NEVER };
+        let start = start.max(self.now);
+        let done = self.under_way.front().map_or(Nanos::NEVER, |(_, done)| *done);
+        if start.min(done) > end {
+            self.now = end;
+            return false;
+        }
+        if start < done {
+            self.now = start;
+            self.window.on_start(start, PAGE);
+            let last = self.under_way.back().map_or(Nanos(0), |(_, done)| *done);
+            let done = start.plus(latency).max(last.plus(Nanos::from_micros(100)));
+            self.under_way.push_back((start, done));
+            return false;
+        }
+        self.now = done;
+        let (started, _) = self.under_way.pop_front().expect("it is due");
+        let outstanding = self.under_way.len() as u32 + 1;
+        self.window.on_write(done, done.since(started), PAGE, outstanding);
+        true
+    }
+
+    /// So many reads begin so far apart, each of this latency, beside destaging.
+    fn read_each(&mut self, apart: Nanos, latency: Nanos, reads: u32) {
+        for _ in 0..reads {
+            self.window.on_guest_read_start(self.now);
+            self.run_for(latency);
+            self.window.on_guest_read(self.now, latency);
+            self.run_for(Nanos(apart.0 - latency.0));
+        }
+    }
+
+    fn writes_in_a_second(&mut self) -> u64 {
+        self.run_for(Nanos::from_millis(1000))
     }
 }
 
@@ -126,6 +161,25 @@ fn any_limit_is_at_least_one_and_at_most_what_was_configured() {
             assert!((1..=outstanding_max.max(1)).contains(&limit), "{outstanding_max}: {limit}");
         }
     }
+}
+
+/// Others may have made the storage slower for good; who reads once a second cannot tell.
+#[test]
+fn a_few_slow_reads_do_not_hold_destaging_for_long() {
+    let mut bench = Bench::new();
+    bench.run_for(Nanos::from_millis(2_000));
+    // One read after the other, as fast beside destaging as without, until it is known how fast that is.
+    bench.read_each(Nanos::from_millis(4), Nanos::from_millis(4), 200);
+    assert!(bench.window.guests.is_present());
+    let paced = bench.writes_in_a_second();
+    let second = Nanos::from_millis(1000);
+    bench.read_each(second, Nanos::from_millis(40), 8);
+    let held = bench.writes_in_a_second();
+    bench.read_each(second, Nanos::from_millis(40), 12);
+    let later = bench.writes_in_a_second();
+    println!("{paced} writes/s beside reads, {held} beside few, {later} at last");
+    assert!(paced < 4_000 && held <= 2 * paced, "{paced} and {held}");
+    assert!(later > 9_000, "{later} of 10,000");
 }
 
 #[test]

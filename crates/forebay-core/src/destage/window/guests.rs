@@ -18,8 +18,8 @@
 //!   At the same pace reads meet less of it, and shorter rests of it, than at any other time.
 //! - **Absent.** A storage with a write cache takes a burst at once, and who reads next waits until the disks have it. So
 //!   without reads, or with few, the pace goes on from where it was, and doubles every second (`rate.rs`): what a short
-//!   break lets through is little more than the pace was, a long one uses all that the storage has. There is none before
-//!   a guest has read.
+//!   break lets through is little more than the pace was, a long one uses all that the storage has. A few
+//!   reads that are slow hold it, until what is known of reads is ten seconds old. There is none before a guest has read.
 //!
 //! A disk does one thing at a time, and where a small write keeps it busy for longer than a read (RAID 5), one read in a
 //! hundred meets one at almost any pace. For a guest with one read at a time what is left of destaging is then
@@ -72,6 +72,8 @@ pub(super) struct Guests {
     quiet_ended: Nanos,
     resume_at: u64,
     rate: Rate,
+    /// When reads were enough to judge the pace, last.
+    heard: Nanos,
     /// The guest's writers wait: reads have to do with what they get.
     yields: bool,
     /// When a read started last, and the mean time between two.
@@ -148,6 +150,7 @@ impl Guests {
             quiet_ended: Nanos(0),
             resume_at: 0,
             rate: Rate::new(),
+            heard: Nanos(0),
             yields: false,
             read_started: Nanos(0),
             reads_apart_ns: 0,
@@ -263,7 +266,7 @@ impl Guests {
             Phase::Absent if self.batch.starts == 0 && self.starts_before == 0 => {
                 self.tail.learn(latency);
             }
-            Phase::Paced(mut pace) if !self.yields => {
+            Phase::Paced(mut pace) if !self.yields && !self.rate.is_unheard() => {
                 if let Some(rate) = self.tail.judge(now, latency, pace.per_second()) {
                     self.rate.on_late_reads();
                     pace.change(now, rate);
@@ -307,11 +310,14 @@ impl Guests {
                 let ratio = batch.mean() / self.alone_ns / SLOWER_MAX;
                 let floor = self.rate.floor(bears);
                 let rate = if is_present {
+                    self.heard = now;
                     let rate = self.rate.beside_reads(pace.per_second(), ratio, floor);
                     rate.min(self.tail.rate(floor))
                 } else {
+                    // What is known of reads is old at some time; a few cannot tell anew.
+                    let are_slow = ratio > 1.0 && now.since(self.heard) < QUIET_EVERY;
                     let is_used = batch.uses(now, pace);
-                    self.rate.without_reads(pace.per_second(), ratio, is_used, floor)
+                    self.rate.without_reads(pace.per_second(), are_slow, is_used)
                 };
                 let since_quiet = now.since(self.quiet_ended);
                 let is_lost = self.alone_ns == 0.0 || ratio > 1.0 && rate == floor;

@@ -8,8 +8,6 @@ const RISE: f64 = 1.1;
 /// While it is not known what the storage bears.
 const RISE_SEARCHING: f64 = 2.0;
 const FALL_MAX: f64 = 0.5;
-/// Of a few reads, so many times too slow as they may be tell something.
-const FEW_SLOWER_MAX: f64 = 1.27;
 /// The floor: of what the storage bears, one part in so many.
 const FLOOR_PART: u64 = 20;
 /// Not slower than about ten writes a second, whatever is known of the storage: a log always empties.
@@ -67,20 +65,13 @@ impl Rate {
         adjusted(rate, ratio, if self.searches { RISE_SEARCHING } else { RISE }).max(floor)
     }
 
-    /// The pace after `rate`, with few reads that took `ratio` times as long as they may, or none (0). It rises where it
-    /// is what limits destaging.
-    pub(super) fn without_reads(
-        &mut self,
-        rate: u64,
-        ratio: f64,
-        is_used: bool,
-        floor: u64,
-    ) -> u64 {
-        self.before_absence.get_or_insert(rate);
-        if ratio > FEW_SLOWER_MAX {
-            adjusted(rate, ratio, RISE).max(floor)
+    /// The pace after `rate`, with few reads, which may be slow, or none. It rises where it is what limits destaging.
+    pub(super) fn without_reads(&mut self, rate: u64, are_slow: bool, is_used: bool) -> u64 {
+        let before = *self.before_absence.get_or_insert(rate);
+        if are_slow {
+            rate.min(before)
         } else if is_used {
-            adjusted(rate, 0.0, RISE_SEARCHING).max(floor)
+            adjusted(rate, 0.0, RISE_SEARCHING)
         } else {
             rate
         }
@@ -102,9 +93,9 @@ mod tests {
     #[test]
     fn without_reads_a_pace_that_is_used_doubles_and_slow_reads_bring_the_old_one_back() {
         let mut rate = Rate::new();
-        assert_eq!(rate.without_reads(RATE, 0.0, true, FLOOR_MIN), 2 * RATE);
-        assert_eq!(rate.without_reads(2 * RATE, 0.0, true, FLOOR_MIN), 4 * RATE);
-        assert_eq!(rate.without_reads(4 * RATE, 0.0, false, FLOOR_MIN), 4 * RATE);
+        assert_eq!(rate.without_reads(RATE, false, true), 2 * RATE);
+        assert_eq!(rate.without_reads(2 * RATE, false, true), 4 * RATE);
+        assert_eq!(rate.without_reads(4 * RATE, false, false), 4 * RATE);
         assert!(rate.is_unheard());
         assert_eq!(rate.beside_reads(4 * RATE, 2.0, FLOOR_MIN), RATE / 2);
         assert!(!rate.is_unheard());
@@ -113,15 +104,16 @@ mod tests {
     #[test]
     fn reads_that_come_back_and_are_fast_leave_the_pace() {
         let mut rate = Rate::new();
-        let doubled = rate.without_reads(RATE, 0.0, true, FLOOR_MIN);
+        let doubled = rate.without_reads(RATE, false, true);
         assert_eq!(rate.beside_reads(doubled, 1.0, FLOOR_MIN), (doubled as f64 * RISE) as u64);
     }
 
     #[test]
-    fn a_few_reads_slow_destaging_only_when_they_are_very_slow() {
+    fn a_few_slow_reads_bring_destaging_back_to_the_pace_before_and_no_lower() {
         let mut rate = Rate::new();
-        assert_eq!(rate.without_reads(RATE, 1.2, true, FLOOR_MIN), 2 * RATE);
-        assert_eq!(rate.without_reads(RATE, 2.0, true, FLOOR_MIN), RATE / 2);
+        let doubled = rate.without_reads(RATE, false, true);
+        assert_eq!(rate.without_reads(doubled, true, true), RATE);
+        assert_eq!(rate.without_reads(RATE, true, true), RATE);
     }
 
     #[test]
