@@ -421,17 +421,18 @@ fn compare_and_writes_wait_for_no_destage_and_no_flush_of_primary_storage() {
     assert!(longest.0 < 1_000_000, "{longest:?}");
 }
 
+/// Eight reads at a time leave little of RAID 5 to destaging. Paced by them, a change of mode took hours, in which a
+/// write waited for a second, and the last ones for a minute.
 #[test]
-fn writers_that_a_change_of_mode_holds_do_not_wait_for_reads() {
-    // Eight reads at a time leave little of RAID 5 to destaging.
-    let mut timed =
-        Timed::new(config(DestageOrder::Window, 1 << 30), ModelConfig::default(), flash())
-            .expect("it works");
+fn a_change_of_mode_and_its_writers_do_not_wait_for_reads() {
+    let log = config(DestageOrder::Window, 1 << 30);
+    let mut timed = Timed::new(log, ModelConfig::default(), flash()).expect("it works");
     let mut rng = Rng::new(1);
+    let random = |rng: &mut Rng| ByteRange::at(rng.below(DISK / 2 / PAGE) * PAGE, PAGE);
     let reads = Reads { depth: 8, blocks: 250_000 };
     timed.pause_destaging(true);
     for _ in 0..8192 {
-        timed.submit(0, Ask::Write(false), ByteRange::at(rng.below(DISK / 2 / PAGE) * PAGE, PAGE));
+        timed.submit(0, Ask::Write(false), random(&mut rng));
         while timed.under_way() > 0 {
             timed.step(Nanos::NEVER);
         }
@@ -440,14 +441,10 @@ fn writers_that_a_change_of_mode_holds_do_not_wait_for_reads() {
     timed.pause_destaging(false);
     reads.p99(&mut timed, &mut rng, 10.0);
     timed.set_mode(Mode::WriteThrough);
-    let (mut longest, mut writes) = (0, false);
+    let (began, mut latencies, mut writes) = (timed.now, Vec::new(), false);
     while timed.engine.mode() != Mode::WriteThrough || writes {
         if !writes {
-            timed.submit(
-                1,
-                Ask::Write(true),
-                ByteRange::at(rng.below(DISK / 2 / PAGE) * PAGE, PAGE),
-            );
+            timed.submit(1, Ask::Write(true), random(&mut rng));
             writes = true;
         }
         while timed.under_way() < 9 {
@@ -455,10 +452,13 @@ fn writers_that_a_change_of_mode_holds_do_not_wait_for_reads() {
         }
         timed.step(Nanos::NEVER);
         for answer in timed.answers.drain(..).filter(|answer| answer.tag.0 == 1) {
-            (writes, longest) = (false, longest.max(answer.latency.0));
+            latencies.push(answer.latency.0);
+            writes = false;
         }
     }
-    println!("a write took {:.2} s at most", longest as f64 / 1e9);
-    // Paced as before, the last sixty-fourth of the log took a minute.
-    assert!(longest < SECOND, "{:.2} s", longest as f64 / 1e9);
+    let longest = latencies.iter().max().copied().expect("there were writes");
+    let mean = latencies.iter().sum::<u64>() / latencies.len() as u64;
+    let took = timed.now.since(began).0;
+    println!("changed in {:.0} s, writes {mean} ns, {longest} at most", took as f64 / 1e9);
+    assert!(longest < SECOND && mean < SECOND / 10 && took < 120 * SECOND);
 }

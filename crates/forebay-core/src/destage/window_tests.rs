@@ -163,6 +163,39 @@ fn any_limit_is_at_least_one_and_at_most_what_was_configured() {
     }
 }
 
+/// Nothing is destaged, so that nothing is known of what the late reads come from.
+#[test]
+fn late_reads_of_hours_without_destaging_hold_no_burst() {
+    let (mut window, mut now) = (DestageWindow::new(WindowConfig::default()), Nanos(0));
+    let millis = Nanos::from_millis;
+    for _ in 0..30_000 {
+        now = now.plus(millis(1));
+        window.on_guest_read_start(now);
+        window.on_guest_read(now, millis(1));
+        if window.next_allowed() <= now {
+            window.on_start(now, PAGE);
+            window.on_write(now, Nanos(200_000), PAGE, 1);
+        }
+    }
+    assert!(window.guests.is_present());
+    window.on_idle(now);
+    for (apart, reads) in [(10, 40_000), (100, 40_000)] {
+        for n in 0..reads {
+            now = now.plus(millis(apart));
+            window.on_guest_read_start(now);
+            window.on_guest_read(now, millis(if n % 30 == 0 { 4 } else { 1 }));
+        }
+        let burst = now;
+        for _ in 0..20 {
+            now = now.max(window.next_allowed());
+            window.on_start(now, PAGE);
+            now = now.plus(Nanos(200_000));
+            window.on_write(now, Nanos(200_000), PAGE, 1);
+        }
+        assert!(now.since(burst) < millis(3_000), "{:?}", now.since(burst));
+    }
+}
+
 /// Others may have made the storage slower for good; who reads once a second cannot tell.
 #[test]
 fn a_few_slow_reads_do_not_hold_destaging_for_long() {

@@ -14,10 +14,13 @@ use super::Engine;
 use super::inflight::{Job, Stage};
 use crate::action::{Action, Actions, Event};
 use crate::config::Mode;
+use crate::geometry::PAGE;
 use crate::ids::Nanos;
 
-/// Part of the log that may be dirty when a drain holds writers to come to its end.
-const HOLD_PART: u64 = 64;
+/// A drain holds writers to come to its end when what is dirty will take so long, whatever the size of the log.
+const HOLD_TIME: Nanos = Nanos::from_millis(200);
+/// The same in pages, where nothing was destaged so far.
+const HOLD_PAGES: u64 = 256;
 
 impl Engine {
     /// Asks for a mode; [`Engine::mode`] is it some time later. One without log needs everything destaged: if that
@@ -86,10 +89,19 @@ impl Engine {
             (false, true) => self.now >= self.flush.retry_at(),
             (true, false) => {
                 let log = self.log.as_ref().expect("the mode has a log");
-                log.failed.is_some()
-                    || self.dirty_bytes() * HOLD_PART <= log.segments.pages_max() * 4096
+                log.failed.is_some() || self.is_nearly_drained()
             }
             (true, true) | (false, false) => false,
+        }
+    }
+
+    /// What is dirty will be destaged in a moment, as fast as it went lately.
+    fn is_nearly_drained(&self) -> bool {
+        let pages = self.dirty_bytes() / PAGE;
+        let destager = self.destager.as_ref().expect("a log has a destager");
+        match destager.window.destaging().ns_per_page {
+            0 => pages <= HOLD_PAGES,
+            ns_per_page => pages.saturating_mul(ns_per_page) <= HOLD_TIME.0,
         }
     }
 

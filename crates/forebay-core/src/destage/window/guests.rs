@@ -248,7 +248,7 @@ impl Guests {
         self.batch.reads += 1;
         self.batch.latency_ns = self.batch.latency_ns.saturating_add(latency.0);
         self.batch.longest_ns = self.batch.longest_ns.max(latency.0);
-        self.judge_tail(now, latency);
+        self.judge_tail(now, latency, bears);
         match self.phase {
             Phase::Quiet(quiet) if self.batch.is_enough(now, QUIET_BATCH) => {
                 self.end_quiet_batch(now, quiet, bears);
@@ -260,7 +260,7 @@ impl Guests {
         }
     }
 
-    fn judge_tail(&mut self, now: Nanos, latency: Nanos) {
+    fn judge_tail(&mut self, now: Nanos, latency: Nanos, bears: u64) {
         match self.phase {
             Phase::Quiet(_) => self.tail.learn(latency),
             Phase::Absent if self.batch.starts == 0 && self.starts_before == 0 => {
@@ -269,7 +269,7 @@ impl Guests {
             Phase::Paced(mut pace) if !self.yields && !self.rate.is_unheard() => {
                 if let Some(rate) = self.tail.judge(now, latency, pace.per_second()) {
                     self.rate.on_late_reads();
-                    pace.change(now, rate);
+                    pace.change(now, rate.max(self.rate.floor(bears)));
                     self.phase = Phase::Paced(pace);
                 }
             }
@@ -317,7 +317,7 @@ impl Guests {
                     // What is known of reads is old at some time; a few cannot tell anew.
                     let are_slow = ratio > 1.0 && now.since(self.heard) < QUIET_EVERY;
                     let is_used = batch.uses(now, pace);
-                    self.rate.without_reads(pace.per_second(), are_slow, is_used)
+                    self.rate.without_reads(pace.per_second(), are_slow, is_used).max(floor)
                 };
                 let since_quiet = now.since(self.quiet_ended);
                 let is_lost = self.alone_ns == 0.0 || ratio > 1.0 && rate == floor;

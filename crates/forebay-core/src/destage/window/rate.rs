@@ -10,6 +10,8 @@ const RISE_SEARCHING: f64 = 2.0;
 const FALL_MAX: f64 = 0.5;
 /// The floor: of what the storage bears, one part in so many.
 const FLOOR_PART: u64 = 20;
+/// ... or this share of it, where reads are slow at it.
+const FLOOR_SHARE_MIN: f64 = 1e-3;
 /// Not slower than about ten writes a second, whatever is known of the storage: a log always empties.
 const FLOOR_MIN: u64 = 10 * (132 << 10);
 
@@ -59,7 +61,7 @@ impl Rate {
         if !is_slow {
             self.floor_share = (self.floor_share * RISE).min(1.0);
         } else if rate <= floor {
-            self.floor_share *= FALL_MAX;
+            self.floor_share = (self.floor_share * FALL_MAX).max(FLOOR_SHARE_MIN);
         }
         self.searches &= !is_slow;
         adjusted(rate, ratio, if self.searches { RISE_SEARCHING } else { RISE }).max(floor)
@@ -118,11 +120,11 @@ mod tests {
 
     #[test]
     fn the_floor_gives_way_where_reads_are_slow_at_it_and_comes_back() {
-        let bears = 1 << 40;
+        let bears = 1 << 33;
         let mut rate = Rate::new();
         let mut pace = rate.floor(bears);
         assert_eq!(pace, bears / FLOOR_PART);
-        for _ in 0..40 {
+        for _ in 0..10_000 {
             let floor = rate.floor(bears);
             pace = rate.beside_reads(pace, 3.0, floor);
         }
