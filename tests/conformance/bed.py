@@ -26,8 +26,9 @@ class Skip(Exception):
 
 
 class Test:
-    def __init__(self, function, forebay_only, timeout):
-        self.function, self.forebay_only, self.timeout = function, forebay_only, timeout
+    def __init__(self, function, forebay_only, alone, timeout):
+        self.function, self.forebay_only = function, forebay_only
+        self.alone, self.timeout = alone, timeout
         self.name = function.__name__.replace("_", " ")
         self.area = function.__module__.removeprefix("test_")
 
@@ -35,11 +36,12 @@ class Test:
         return self.area + " " + self.name
 
 
-def test(function=None, *, forebay_only=False, timeout=180):
-    """Marks a test. `forebay_only`: it does not hold for other NBD servers."""
+def test(function=None, *, forebay_only=False, alone=False, timeout=180):
+    """Marks a test. `forebay_only`: it does not hold for other NBD servers; `alone`: it measures time, so nothing
+    else runs beside it."""
     if function is None:
-        return lambda f: test(f, forebay_only=forebay_only, timeout=timeout)
-    TESTS.append(Test(function, forebay_only, timeout))
+        return lambda f: test(f, forebay_only=forebay_only, alone=alone, timeout=timeout)
+    TESTS.append(Test(function, forebay_only, alone, timeout))
     return function
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Runs the conformance tests: the field's own clients against a running Forebay.
 
-    run.py [WORD...] [--server forebay|nbdkit] [--forebay PATH] [--keep] [--list]
+    run.py [WORD...] [--server forebay|nbdkit] [--forebay PATH] [--jobs N] [--keep] [--list]
 
-Tests whose name or file has all of the WORDs run, each in a process and a folder of its own, one
-after the other. A test that cannot run on this machine is counted as skipped, with its reason.
+Tests whose name or file has all of the WORDs run, each in a process and a folder of its own, as many
+at a time as there are CPUs; those that measure time run last, one after the other. A test that cannot
+run on this machine is counted as skipped, with its reason.
 With --server nbdkit the tests that hold for every NBD server run against that one: what fails there
 is wrong in the test. The last line is "N passed, N failed, N skipped".
 """
@@ -34,6 +35,8 @@ def main():
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--server", choices=["forebay", "nbdkit"], default="forebay")
     parser.add_argument("--forebay", default=os.path.join(ROOT, "target/release/forebay"))
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N",
+                        help="tests at a time (as many as there are CPUs)")
     parser.add_argument("--keep", action="store_true", help="keep the folders of failed tests")
     parser.add_argument("--list", action="store_true", help="only name the tests")
     options = parser.parse_args()
@@ -46,13 +49,11 @@ def main():
         sys.exit("conformance: %s is not built: run `make build`" % options.forebay)
     counts = {PASSED: 0, FAILED: 0, SKIPPED: 0}
     started = time.monotonic()
-    for test in tests:
-        began = time.monotonic()
-        result, text = run(test, options)
+    for test, seconds, result, text in run_all(tests, options):
         counts[result] += 1
         mark = {PASSED: "ok     ", FAILED: "FAILED ", SKIPPED: "skipped"}[result]
         reason = ": " + text.strip() if result == SKIPPED else ""
-        print("%s %s: %s (%.1f s)%s" % (mark, test.area, test.name, time.monotonic() - began, reason),
+        print("%s %s: %s (%.1f s)%s" % (mark, test.area, test.name, seconds, reason),
               flush=True)
         if result == FAILED:
             print("".join("        " + line for line in text.splitlines(True)), flush=True)
@@ -68,36 +69,85 @@ def collect():
     return bed.TESTS
 
 
-def run(test, options):
-    """Runs one test in a child process; returns its result and what to show of it."""
-    if options.server != "forebay" and test.forebay_only:
-        return SKIPPED, "only Forebay does this"
-    directory = tempfile.mkdtemp(prefix="forebay-test.")
-    log = os.path.join(directory, "log")
-    child = os.fork()
-    if child == 0:
-        os._exit(run_child(test, directory, log, options))
-    code = wait(child, test.timeout)
-    if options.server == "forebay":
-        bed.remove_staging(directory, options.forebay)
-    with open(log, errors="replace") as f:
-        text = f.read()
-    if code == 0:
-        result = PASSED
-    elif code == bed.SKIP_CODE:
-        with open(os.path.join(directory, "reason")) as f:
-            result, text = SKIPPED, f.read()
-    else:
-        result = FAILED
-        text += bed.server_logs(directory)
-        if code is None:
-            text += "\nstill running after %d s\n" % test.timeout
-    if result == FAILED and options.keep:
-        text += "\nfolder: %s\n" % directory
-    else:
-        bed.unmount_below(directory)
-        shutil.rmtree(directory, ignore_errors=True)
-    return result, text
+def run_all(tests, options):
+    """Runs tests; yields each with its seconds, its result and what to show of it, as they end."""
+    waiting = sorted(tests, key=lambda test: test.alone)
+    running = []
+    while waiting or running:
+        alone = any(test.alone for test in [r.test for r in running] + waiting[:1])
+        while waiting and len(running) < (1 if alone else max(options.jobs, 1)):
+            test = waiting.pop(0)
+            if options.server != "forebay" and test.forebay_only:
+                yield test, 0, SKIPPED, "only Forebay does this"
+            else:
+                running.append(Running(test, options))
+            alone = any(test.alone for test in [r.test for r in running] + waiting[:1])
+        if running:
+            next_end = min(r.ends for r in running)
+            select.select(running, [], [], max(next_end - time.monotonic(), 0))
+        for one in [r for r in running if r.is_over()]:
+            running.remove(one)
+            result, text = one.finish()
+            yield one.test, time.monotonic() - one.began, result, text
+
+
+class Running:
+    """A test under way, in a process and a folder of its own."""
+
+    def __init__(self, test, options):
+        self.test, self.options = test, options
+        self.directory = tempfile.mkdtemp(prefix="forebay-test.")
+        self.log = os.path.join(self.directory, "log")
+        self.began = time.monotonic()
+        self.ends = self.began + test.timeout
+        self.child = os.fork()
+        if self.child == 0:
+            os._exit(run_child(test, self.directory, self.log, options))
+        self.pidfd = os.pidfd_open(self.child)
+
+    def fileno(self):
+        return self.pidfd
+
+    def has_ended(self):
+        return bool(select.select([self], [], [], 0)[0])
+
+    def is_over(self):
+        return self.has_ended() or time.monotonic() >= self.ends
+
+    def exit_code(self):
+        """Of the process, None when it had to be ended. Its group ends in any case."""
+        done = self.has_ended()
+        os.close(self.pidfd)
+        try:
+            os.killpg(self.child, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        _, status = os.waitpid(self.child, 0)
+        return os.waitstatus_to_exitcode(status) if done else None
+
+    def finish(self):
+        """Its result and what to show of it."""
+        code = self.exit_code()
+        if self.options.server == "forebay":
+            bed.remove_staging(self.directory, self.options.forebay)
+        with open(self.log, errors="replace") as f:
+            text = f.read()
+        if code == 0:
+            result = PASSED
+        elif code == bed.SKIP_CODE:
+            with open(os.path.join(self.directory, "reason")) as f:
+                result, text = SKIPPED, f.read()
+        else:
+            result = FAILED
+            text += bed.server_logs(self.directory)
+            if code is None:
+                text += "\nstill running after %d s\n" % self.test.timeout
+        if result == FAILED and self.options.keep:
+            text += "\nfolder: %s\n" % self.directory
+        else:
+            bed.unmount_below(self.directory)
+            shutil.rmtree(self.directory, ignore_errors=True)
+        return result, text
 
 
 def run_child(test, directory, log, options):
@@ -124,19 +174,6 @@ def run_child(test, directory, log, options):
         sys.stdout.flush()
         sys.stderr.flush()
     return code
-
-
-def wait(child, timeout):
-    """The exit code of `child`, or None when it had to be ended. Its group ends in any case."""
-    fd = os.pidfd_open(child)
-    done = select.select([fd], [], [], timeout)[0]
-    os.close(fd)
-    try:
-        os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status) if done else None
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def with_options(bed, image, options, name="disk"):
     return bed.disk(SLOW + image, ram=None, name=name, extra=options)
 
 
-@test(forebay_only=True)
+@test(forebay_only=True, alone=True)
 def a_disk_in_monitor_mode_is_advised_from_what_it_was_asked_and_measured(bed):
     image, page = bed.image("disk.raw", 64 * MIB, "holes"), bed.path("advice.html")
     disk = bed.disk(SLOW + image, ram="0", mode="monitor")
@@ -78,7 +78,7 @@ def a_recording_that_is_not_like_the_whole_makes_an_advice_uncertain(bed):
     assert "too short, or of an unusual time" in disk_command(bed, disk, "advise", "disk", "--ram", "1MiB")
 
 
-@test(forebay_only=True)
+@test(forebay_only=True, alone=True)
 def what_was_advised_is_held_against_what_happens_over_restarts(bed):
     image = bed.image("disk.raw", 64 * MIB, "holes")
     disk = bed.disk(SLOW + image, ram="0", mode="monitor")
@@ -182,7 +182,7 @@ def what_has_no_identity_keeps_no_advice(bed):
     assert result.returncode == 1 and "has no identity" in result.stderr, result.stderr
 
 
-@test(forebay_only=True)
+@test(forebay_only=True, alone=True)
 def an_ab_on_the_modelled_san_lands_where_it_was_predicted(bed):
     image, out = bed.image("san.raw", 4 * GIB, "holes"), bed.path("without.json")
     requests = skewed(bed.random, 1000, per_second=250, size=4 * GIB, places=250, region=128 * MIB, share=0.85)

@@ -149,7 +149,7 @@ def rotten_flash_is_a_miss_and_counted(bed):
     assert after["backend_read_bytes"] >= before["backend_read_bytes"] + 4 * MIB, "not read again"
 
 
-@test(forebay_only=True)
+@test(forebay_only=True, alone=True)
 def a_slow_disk_does_not_slow_its_neighbour(bed):
     slow, quick = bed.image("slow.raw", 8 * MIB), bed.image("quick.raw", 8 * MIB)
     socket = bed.path("all.sock")

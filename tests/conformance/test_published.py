@@ -4,7 +4,7 @@ from bed import test
 from published import SIZE, Database, hot_region
 
 
-@test(forebay_only=True)
+@test(forebay_only=True, alone=True)
 def a_hit_ratio_in_the_eighties_makes_reads_two_to_four_times_faster(bed):
     ab = hot_region(bed, bed.image("san.raw", SIZE, "holes"))
     assert 0.8 <= hit_ratio(ab.warm) < 0.9, hit_ratio(ab.warm)
@@ -16,7 +16,7 @@ def a_hit_ratio_in_the_eighties_makes_reads_two_to_four_times_faster(bed):
         assert "warm cache instead of without cache" in f.read()
 
 
-@test(forebay_only=True)
+@test(forebay_only=True, alone=True)
 def a_database_read_at_random_gains_nothing_until_it_fits(bed):
     database = Database(bed, bed.image("san.raw", SIZE, "holes"))
     part, whole = database.with_cache(2 / 3), database.with_cache(1)

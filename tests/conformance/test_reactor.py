@@ -45,4 +45,4 @@ def on_epoll(function):
 
 
 for each in CORE:
-    TESTS.append(Test(on_epoll(each), forebay_only=True, timeout=240))
+    TESTS.append(Test(on_epoll(each), forebay_only=True, alone=False, timeout=240))

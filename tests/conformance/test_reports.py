@@ -100,7 +100,7 @@ def results(bed, trace, target, name, *more):
         return out, json.load(f)["runs"][0]
 
 
-@test(forebay_only=True)
+@test(forebay_only=True, alone=True)
 def a_replay_is_shown_with_its_figures_and_charts(bed):
     trace, path = write_msr(bed, "a&b.msr", 5000), bed.path("replay.html")
     _, run = results(bed, trace, "model:san?latency=300us&inner=mem:4MiB", "x", "--html", path)
@@ -112,7 +112,7 @@ def a_replay_is_shown_with_its_figures_and_charts(bed):
     assert colours.get(BLUE, 0) > 200 and colours.get(RED, 0) > 200, "lines are drawn"
 
 
-@test(forebay_only=True)
+@test(forebay_only=True, alone=True)
 def a_comparison_says_what_differs_and_what_does_not(bed):
     trace, path = write_msr(bed, "t.msr", 8000), bed.path("compare.html")
     slow = "model:san?latency=2ms&inner=mem:4MiB"

@@ -31,4 +31,4 @@ def without_tmpfs(function):
 
 
 for each in WRITE_BACK:
-    TESTS.append(Test(without_tmpfs(each), forebay_only=True, timeout=240))
+    TESTS.append(Test(without_tmpfs(each), forebay_only=True, alone=False, timeout=240))
