@@ -345,6 +345,28 @@ def a_pool_tells_what_is_dirty_and_a_check_finds_rot(bed):
 
 
 @test(forebay_only=True)
+def a_disk_is_refused_when_the_last_write_before_an_orderly_end_is_damaged(bed):
+    _, disk, h = opened(bed)
+    disk_command(bed, disk, "pause", "disk")
+    for n in range(9):
+        h.pwrite(pattern(n << 20, 65536, n + 1), n << 20)
+        h.flush()
+    h.shutdown()
+    assert disk.stop() == 0
+    with open(bed.path("pool"), "r+b") as f:
+        at = f.read().find(pattern(8 << 20, 65536, 9)[:4096])
+        assert at > 0
+        # The page before is the header of its group, the last one in the log.
+        f.seek(at - 4096)
+        f.write(bytes(bed.random.randbytes(4096)))
+    shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
+    assert "missing" in shown["disks"][0]["error"], shown
+    bed.run([bed.program, "pool", "check", bed.path("pool")], code=1)
+    refused = bed.run(disk.command, code=None)
+    assert refused.returncode == 1 and "missing" in refused.stderr, refused.stderr
+
+
+@test(forebay_only=True)
 def a_disk_with_another_primary_storage_is_refused_while_its_log_is_dirty(bed):
     _, disk, h = opened(bed, uri="model:san?latency=1s&inner=file:")
     h.pwrite(pattern(0, 4096, 1), 0)

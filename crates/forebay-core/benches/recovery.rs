@@ -159,6 +159,7 @@ fn measure(path: &std::path::Path, mib: u64, each: u64, walk: bool) {
         segments: &segments,
         flushed: Sequence(0),
         through: Sequence(0),
+        durable: Sequence(0),
         committed: Generation(1),
         pending: Generation(2),
         staged: &[],

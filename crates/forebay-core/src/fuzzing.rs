@@ -56,6 +56,7 @@ pub fn flash_format(data: &[u8]) {
         segments: &segments,
         flushed: Sequence(1),
         through: Sequence(1),
+        durable: Sequence(0),
         committed: Generation(1),
         pending: Generation(1),
         staged: &[&staged],

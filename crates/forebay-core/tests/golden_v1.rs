@@ -81,6 +81,7 @@ fn record() -> DiskRecord {
         name: "golden".into(),
         uri: "file:/san/golden.raw".into(),
         identity: Uuid::NIL,
+        log_end: Sequence(0),
     }
 }
 
@@ -231,6 +232,7 @@ fn recovered(image: &Image) -> RecoveredLog {
         segments: &segments,
         flushed: progress.flushed,
         through: progress.through,
+        durable: Sequence(0),
         committed: Generation(2),
         pending: Generation(2),
         staged: &[],

@@ -96,6 +96,7 @@ impl Pool {
             segments: &segments,
             flushed,
             through,
+            durable: Sequence(0),
             committed: self.committed,
             pending: self.pending,
             staged: &headers,

@@ -31,7 +31,8 @@
 //! | 272 | 64 | name of the disk |
 //! | 336 | 2048 | URI of primary storage |
 //! | 2384 | 16 | identity of primary storage, however its URI is spelt; zero: not known. Bit 7 of the first byte: it goes with the device, so that another identity under the same URI is another device |
-//! | 2400 | … | zero |
+//! | 2400 | 8 | the last record of the log that an orderly end left: up to it they were durable; 0: none |
+//! | 2408 | … | zero |
 //!
 //! Texts are UTF-8, filled up with zeroes.
 
@@ -41,7 +42,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::pair::{self, PairInvalid};
 use super::{DiskNumber, PairId};
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, SECTOR};
-use crate::ids::{Generation, Uuid};
+use crate::ids::{Generation, Sequence, Uuid};
 use crate::log::{COUNT_MAX, DISK_SIZE_MAX};
 use crate::sealed::Page;
 
@@ -146,6 +147,8 @@ pub struct DiskRecord {
     pub uri: String,
     /// Who primary storage is, however `uri` is spelt; [`Uuid::NIL`]: not known.
     pub identity: Uuid,
+    /// The last record of the log that an orderly end left: up to it they were durable; 0: none.
+    pub log_end: Sequence,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -170,6 +173,7 @@ struct Raw {
     name: [u8; NAME_MAX],
     uri: [u8; URI_MAX],
     identity: [u8; 16],
+    log_end: U64,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -187,7 +191,7 @@ struct RawEvidence {
     reserved: [u8; 8],
 }
 
-const _: () = assert!(size_of::<Raw>() + pair::CONTENTS == 2400);
+const _: () = assert!(size_of::<Raw>() + pair::CONTENTS == 2408);
 
 impl DiskRecord {
     /// The page for version `version` of the pair.
@@ -225,6 +229,7 @@ impl DiskRecord {
             name: text_bytes(&self.name).ok_or(PairInvalid::Field("name"))?,
             uri: text_bytes(&self.uri).ok_or(PairInvalid::Field("URI"))?,
             identity: self.identity.0,
+            log_end: self.log_end.0.into(),
         };
         pair::encode(pool, PairId::Disk(number), version, &raw, page);
         Ok(())
@@ -271,6 +276,7 @@ impl DiskRecord {
             mode: text(&raw.mode).ok_or(PairInvalid::Field("mode"))?,
             name: text(&raw.name).ok_or(PairInvalid::Field("name"))?,
             identity: Uuid(raw.identity),
+            log_end: Sequence(raw.log_end.get()),
             uri: text(&raw.uri).ok_or(PairInvalid::Field("URI"))?,
         };
         record.check()?;

@@ -44,6 +44,7 @@ fn record() -> DiskRecord {
         name: "db".into(),
         uri: "file:/san/db.raw".into(),
         identity: Uuid([6; 16]),
+        log_end: Sequence(77),
     }
 }
 

@@ -9,12 +9,14 @@
 //! [`DiskOptions`] is both: each of its fields is an option of `run` and a key of a `[[disk]]` table,
 //! spelled the same. Defaults are filled in at one place, [`DiskOptions::resolve`].
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_core::config::{self as core, BackendTraits, Config, WriteLogConfig};
 use forebay_core::geometry::{BLOCK_MAX, BLOCK_MIN, SECTOR};
 use forebay_core::ids::Nanos;
+use forebay_core::pool::DISKS_MAX;
 use forebay_frontends::vhost_user::export::QUEUES_MAX;
 
 pub mod file;
@@ -514,6 +516,7 @@ pub fn check(spec: &DaemonSpec) -> Result<(), ValueError> {
             pair[0]
         )));
     }
+    check_pools(&spec.disks)?;
     let mut places: Vec<String> = spec.listeners.iter().map(ListenerSpec::place).collect();
     let mut portals: Vec<String> =
         spec.targets.iter().flat_map(|it| &it.portals).map(ToString::to_string).collect();
@@ -528,6 +531,21 @@ pub fn check(spec: &DaemonSpec) -> Result<(), ValueError> {
         Some(pair) => Err(ValueError(format!(
             "two listeners use the address {}; addresses must differ",
             pair[0]
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// A pool has room for so many names.
+fn check_pools(disks: &[DiskSpec]) -> Result<(), ValueError> {
+    let mut on = BTreeMap::new();
+    for flash in disks.iter().filter_map(|disk| disk.flash.as_ref()) {
+        *on.entry(&flash.path).or_insert(0) += 1;
+    }
+    match on.into_iter().find(|(_, disks)| *disks > usize::from(DISKS_MAX)) {
+        Some((path, disks)) => Err(ValueError(format!(
+            "{disks} disks are to be on the flash {}, which can have {DISKS_MAX}: give some of them other flash",
+            path.display()
         ))),
         None => Ok(()),
     }

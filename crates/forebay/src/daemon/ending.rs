@@ -96,7 +96,7 @@ mod tests {
             status: IoStatus::Ok,
             unflushed_bytes: 8192,
             has_untold_loss: false,
-            clean_up_to: None,
+            log_end: None,
             log,
             is_detaching: false,
             is_quiet: true,

@@ -188,9 +188,7 @@ impl ServedDisk {
     pub(super) fn leave(&self, disk: &Drained) -> Result<()> {
         *self.witness.lock().unwrap_or_else(PoisonError::into_inner) = None;
         match &self.place {
-            Some(place) => {
-                place.leave(ending::end_of_session(disk), disk.is_quiet, disk.clean_up_to)
-            }
+            Some(place) => place.leave(ending::end_of_session(disk), disk.is_quiet, disk.log_end),
             None => Ok(()),
         }
     }

@@ -422,7 +422,7 @@ impl Disk {
                     status,
                     unflushed_bytes: statistics.unflushed_bytes,
                     has_untold_loss: self.port.engine.has_untold_loss(),
-                    clean_up_to: self.port.engine.clean_up_to(),
+                    log_end: self.port.engine.log_end(),
                     log,
                     is_detaching: self.is_detaching(),
                     is_quiet: self.port.engine.is_idle(),

@@ -161,8 +161,8 @@ pub struct Drained {
     pub unflushed_bytes: u64,
     /// Primary storage may have lost acknowledged writes, and no flush has told a guest.
     pub has_untold_loss: bool,
-    /// The last record of its log, when primary storage has, durably, everything up to it.
-    pub clean_up_to: Option<Sequence>,
+    /// The last record of its log.
+    pub log_end: Option<Sequence>,
     /// How its write log was left.
     pub log: Option<LogEnd>,
     /// It was being detached.

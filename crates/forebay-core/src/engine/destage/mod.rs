@@ -231,7 +231,7 @@ impl Engine {
         self.note_restored_age(now);
         let are_waiting = self.is_throttled()
             || self.waits_for_room()
-            || self.holds_writes()
+            || self.is_draining()
             || self.destages_at_end();
         self.destager().window.on_writers(are_waiting);
         loop {
@@ -340,10 +340,9 @@ impl Engine {
         destager.flushed >= log.last_sequence()
     }
 
-    /// The last record of the log, when primary storage has, durably, everything up to it.
-    pub fn clean_up_to(&self) -> Option<Sequence> {
-        let log = self.log.as_ref()?;
-        self.log_is_clean().then(|| log.last_sequence())
+    /// The last record of the log, where there is one.
+    pub fn log_end(&self) -> Option<Sequence> {
+        self.log.as_ref().map(|log| log.last_sequence())
     }
 
     pub(super) fn fill(&self) -> Fill {

@@ -38,7 +38,7 @@ pub(super) fn chain<R: LogReader>(
     chain.log.records.reserve(expected);
     chain.log.checksums.reserve(expected);
     let end = chain.join(walker, headers, walks)?;
-    chain.check_missing(walker.durable)?;
+    chain.check_missing(walker.durable.max(input.durable))?;
     let Chain { mut log, joined, groups, .. } = chain;
     log.next_sequence = log.next_sequence.max(input.flushed.plus(1));
     let mut report = std::mem::take(&mut walker.report);

@@ -47,6 +47,8 @@ pub struct RecoverInput<'a> {
     pub flushed: Sequence,
     /// From the progress page: no record after this one was ever sent to primary storage that overwrites one after `flushed`.
     pub through: Sequence,
+    /// From the disk record: records up to this one were durable when the disk was left in order; 0: not known.
+    pub durable: Sequence,
     /// From the disk record: the generation that requests were last served under.
     pub committed: Generation,
     /// From the disk record: the highest generation that anything may have been written under.

@@ -112,6 +112,7 @@ impl Flash {
             segments: &segments,
             flushed: Sequence(0),
             through: Sequence(0),
+            durable: Sequence(0),
             committed: Generation(self.generation),
             pending: Generation(self.generation),
             staged: &[],

@@ -64,6 +64,19 @@ fn mistakes_are_named() {
 }
 
 #[test]
+fn a_pool_has_room_for_so_many_disks() {
+    let disks = |count: u32| -> String {
+        let disk = |n| {
+            format!("[[disk]]\nname = \"d{n}\"\nbackend = \"mem:1MiB\"\nflash = \"/pool:1MiB\"\n")
+        };
+        (0..count).map(disk).collect::<String>() + "[[nbd]]\nlisten = \"unix:/x\"\n"
+    };
+    assert_eq!(read(&disks(64)).unwrap().disks.len(), 64);
+    let error = read(&disks(65)).unwrap_err();
+    assert!(error.contains("65 disks are to be on the flash /pool, which can have 64"), "{error}");
+}
+
+#[test]
 fn a_disk_is_named_after_its_backend() {
     let check =
         |uri: &str, expect: &str| assert_eq!(super::super::name_from_backend(uri).0, expect);

@@ -58,8 +58,8 @@ impl Place {
         }
     }
 
-    /// The disk is served no more and left so; `is_quiet` when nothing of it is under way on primary storage, `clean_up_to`
-    /// the last record of its log when primary storage has everything. Lets go of
+    /// The disk is served no more and left so; `is_quiet` when nothing of it is under way on primary storage, `log_end`
+    /// the last record of its log. Lets go of
     /// primary storage. Who comes second, as a detach and the daemon's end may, waits for the first and is told the same.
     ///
     /// # Errors
@@ -68,11 +68,11 @@ impl Place {
         &self,
         end: EndOfSession,
         is_quiet: bool,
-        clean_up_to: Option<Sequence>,
+        log_end: Option<Sequence>,
     ) -> Result<()> {
         let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
         let left = match std::mem::replace(&mut *stay, Stay::Left(None)) {
-            Stay::Served(Some(fence), _lock) => self.note(fence, end, is_quiet, clean_up_to),
+            Stay::Served(Some(fence), _lock) => self.note(fence, end, is_quiet, log_end),
             Stay::Served(None, _) => Ok(()),
             Stay::Left(None) => Ok(()),
             Stay::Left(Some(why)) => {
@@ -92,7 +92,7 @@ impl Place {
         mut fence: Box<Fence>,
         end: EndOfSession,
         is_quiet: bool,
-        clean_up_to: Option<Sequence>,
+        log_end: Option<Sequence>,
     ) -> Result<()> {
         let can_look = self.pool.is_some()
             && is_quiet
@@ -100,7 +100,7 @@ impl Place {
         let last = if can_look { fence.last_look() } else { None };
         let looked = last.is_some();
         if let Some((pool, number)) = &self.pool {
-            pool.close(*number, Close { end, is_quiet, last, clean_up_to })?;
+            pool.close(*number, Close { end, is_quiet, last, log_end })?;
         }
         fence.leave(end, is_quiet, looked).context("cannot write its sidecar")
     }

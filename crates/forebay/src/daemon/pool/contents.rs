@@ -6,6 +6,7 @@ use forebay_core::pool::SUPERBLOCKS;
 use forebay_core::pool::superblock::{MAGIC, Superblock, SuperblockInvalid};
 
 use super::file::{PoolFile, PoolPage};
+use super::tables::Tables;
 
 /// Bytes looked at.
 const START: u64 = 1 << 20;
@@ -55,9 +56,23 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
         ),
     }
     let is_blank = |page: &PoolPage| page.0.iter().all(|byte| *byte == 0);
-    let is_unfinished = is_blank(copies[0]) && Superblock::decode(&copies[1].0).is_ok();
-    if is_unfinished || start.iter().all(is_blank) {
+    let second = Superblock::decode(&copies[1].0).ok();
+    if let Some(superblock) = second.filter(|_| is_blank(copies[0])) {
+        // The first copy is written last when a pool is made: one with disks was finished, and has lost it.
+        return Ok(match Tables::have_disks(file, superblock)? {
+            true => Contents::Pool(superblock),
+            false => Contents::Blank,
+        });
+    }
+    if start.iter().all(is_blank) {
         return Ok(Contents::Blank);
+    }
+    if second.is_some() {
+        bail!(
+            "the start of the flash {shown} was overwritten: it carries data that is not Forebay's, but the second superblock of a \
+             pool is behind it, and the pool may hold writes that are not on primary storage. If nobody needs what is at its \
+             start, zero that ('dd if=/dev/zero of={shown} bs=4K count=1 conv=notrunc'), and 'forebay pool show {shown}' tells what the pool has"
+        );
     }
     let bytes: Vec<u8> = start.iter().flat_map(|page| page.0).collect();
     let what = signature(&bytes).unwrap_or("data that is not Forebay's");

@@ -99,6 +99,8 @@ pub struct Pool {
     next_ordinals: Vec<u64>,
     /// Disks, by number, that have their cache in this run.
     taken: Vec<bool>,
+    /// Numbers that a disk of this run has, or had: whatever becomes of its record, no other disk gets them.
+    admitted: Vec<bool>,
     /// Writing the tables failed.
     has_failed: bool,
     /// How it failed, until that is told.
@@ -151,10 +153,7 @@ impl Pool {
                 }
             }
         };
-        let disks = forebay_core::pool::DISKS_MAX.into();
-        let (next_ordinals, taken) = (vec![0; disks], vec![false; disks]);
-        let file = Arc::new(file);
-        Ok(Pool { file, tables, next_ordinals, taken, has_failed: false, failure: None })
+        Ok(Pool::of(file, tables))
     }
 
     /// Opens and locks a pool that is there, to change what it says of a disk that is not served.
@@ -170,10 +169,20 @@ impl Pool {
         file.sync().context("cannot flush the flash")?;
         let tables = Tables::read(&file, superblock)
             .with_context(|| format!("the flash {}", path.display()))?;
+        Ok(Pool::of(file, tables))
+    }
+
+    fn of(file: PoolFile, tables: Tables) -> Pool {
         let disks = forebay_core::pool::DISKS_MAX.into();
-        let (next_ordinals, taken) = (vec![0; disks], vec![false; disks]);
-        let file = Arc::new(file);
-        Ok(Pool { file, tables, next_ordinals, taken, has_failed: false, failure: None })
+        Pool {
+            file: Arc::new(file),
+            tables,
+            next_ordinals: vec![0; disks],
+            taken: vec![false; disks],
+            admitted: vec![false; disks],
+            has_failed: false,
+            failure: None,
+        }
     }
 
     /// What it says now.

@@ -62,8 +62,8 @@ pub struct Close {
     pub is_quiet: bool,
     /// The last look at its primary storage.
     pub last: Option<Evidence>,
-    /// The last record of its log, when primary storage has everything.
-    pub clean_up_to: Option<Sequence>,
+    /// The last record of its log.
+    pub log_end: Option<Sequence>,
 }
 
 /// The way to a pool's owner. Cheap to clone, never waits.
@@ -238,12 +238,14 @@ impl Owner {
     }
 
     fn close(&self, disk: DiskNumber, close: Close) -> Result<()> {
-        let Close { end, is_quiet, last, clean_up_to } = close;
+        let Close { end, is_quiet, last, log_end } = close;
         let mut pool = lock(&self.pool);
-        if let Some(record) = clean_up_to
-            && matches!(end, EndOfSession::Clean | EndOfSession::Detached)
-        {
-            pool.settle_up_to(disk, record)?;
+        match (log_end, end) {
+            (Some(record), EndOfSession::Clean | EndOfSession::Detached) => {
+                pool.settle_up_to(disk, record)?;
+            }
+            (Some(record), EndOfSession::Dirty) => pool.set_log_end(disk, record)?,
+            (Some(_), EndOfSession::Failed) | (None, _) => {}
         }
         pool.close(disk, end, is_quiet, last)
     }

@@ -88,12 +88,11 @@ pub enum EndOfSession {
 }
 
 impl Pool {
-    /// The number of the disk: of its record, or of a new one.
+    /// The number of the disk: of its record, or of a new one. No other disk gets it while this pool is open.
     ///
     /// # Errors
     /// The pool holds writes that are not on primary storage, of a disk that this is not; or it is full.
     pub fn admit(&mut self, wish: &DiskWish) -> Result<DiskNumber> {
-        let is_dirty = |pool: &Pool, number| pool.tables.log_segments(number) > 0;
         for (number, record) in self.tables.disks() {
             if record.name != wish.name && wish.is_on(record) {
                 self.check_other(number, record, wish)?;
@@ -103,27 +102,34 @@ impl Pool {
         if let Some(number) = found {
             if wish.is_on(self.tables.disk(number).expect("it was found")) {
                 // Whether it is still what it was, its size too, is the fence's to judge.
+                self.admitted[usize::from(number.0)] = true;
                 return Ok(number);
             }
             self.check_moved(number, wish)?;
         }
-        let mut numbers = (0..DISKS_MAX).map(DiskNumber);
-        let free = found
-            .or_else(|| numbers.find(|number| self.tables.disk(*number).is_none()))
-            .or_else(|| {
-                let mut clean = (0..DISKS_MAX).map(DiskNumber);
-                let is_needed =
-                    |number| is_dirty(self, number) || self.tables.has_reservations(number);
-                clean.find(|number| !is_needed(*number))
-            });
-        let Some(number) = free else {
+        let Some(number) = found.or_else(|| self.number_for_a_new_disk()) else {
             let shown = self.file.path().display();
-            bail!("the flash {shown} holds {DISKS_MAX} disks already, and no more are possible")
+            bail!(
+                "the flash {shown} holds {DISKS_MAX} disks already, all of them served or with writes or reservations of \
+                 their own: 'forebay pool show {shown}' lists them; start one that is not needed and detach it, or give \
+                 this disk other flash"
+            )
         };
         // What a former disk of this number has cached is nobody's.
         self.drop_cache(number)?;
         self.tables.set_disk(&self.file, number, Some(new_record(wish)?))?;
+        self.admitted[usize::from(number.0)] = true;
         Ok(number)
+    }
+
+    /// A number without record, or of a disk that has left nothing but what it has cached.
+    fn number_for_a_new_disk(&self) -> Option<DiskNumber> {
+        let free = || (0..DISKS_MAX).map(DiskNumber).filter(|n| !self.admitted[usize::from(n.0)]);
+        let is_needed =
+            |number| self.tables.log_segments(number) > 0 || self.tables.has_reservations(number);
+        free()
+            .find(|number| self.tables.disk(*number).is_none())
+            .or_else(|| free().find(|number| !is_needed(*number)))
     }
 
     /// Another disk has been on the primary storage that is wished for: nothing of it may be passed by.
@@ -230,7 +236,7 @@ impl Pool {
         if is_weak {
             record.flags.0 |= DiskFlags::WEAK.0;
         }
-        (record.opened, record.closed) = (host::now(), 0);
+        (record.opened, record.closed, record.log_end) = (host::now(), 0, Sequence(0));
         self.tables.set_disk(&self.file, number, Some(record))?;
         self.free_log(number, |segment| !log.contains(&segment))
     }
@@ -271,6 +277,7 @@ impl Pool {
             self.tables.reload_progress(&self.file, number)?;
             self.settle(number)?;
             self.free_log(number, |_| true)?;
+            record.log_end = Sequence(0);
         }
         // The log is durable, or empty.
         staging::remove_of(record.uuid);
@@ -307,6 +314,18 @@ impl Pool {
                 .context("cannot write the disk's progress")?;
         }
         Ok(())
+    }
+
+    /// The disk's log holds, durably, its records up to this one: a start that does not find them refuses it.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn set_log_end(&mut self, number: DiskNumber, last: Sequence) -> Result<()> {
+        if self.has_failed {
+            return Ok(());
+        }
+        let record = DiskRecord { log_end: last, ..self.record(number) };
+        self.tables.set_disk(&self.file, number, Some(record))
     }
 
     /// Nothing of the disk's log is missing on primary storage: its progress says so.
@@ -377,5 +396,6 @@ fn new_record(wish: &DiskWish) -> Result<DiskRecord> {
         name: wish.name.clone(),
         uri: wish.uri.clone(),
         identity: wish.identity,
+        log_end: Sequence(0),
     })
 }

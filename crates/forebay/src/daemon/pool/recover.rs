@@ -320,6 +320,7 @@ pub(super) fn find_by(
         segments: &segments,
         flushed: progress.flushed,
         through: progress.through,
+        durable: record.log_end,
         committed: record.committed,
         pending: record.pending,
         staged: &staged.headers(),

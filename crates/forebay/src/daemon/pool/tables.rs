@@ -84,6 +84,20 @@ impl Tables {
         Ok(tables)
     }
 
+    /// True when there is the record of any disk, whatever became of the rest: the pool was finished once.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn have_disks(file: &PoolFile, superblock: Superblock) -> Result<bool> {
+        let pages = pairs(file, superblock.geometry)?;
+        Ok((0..DISKS_MAX).map(DiskNumber).any(|number| {
+            let at = PairId::Disk(number).index() as usize;
+            let copies = [&pages[0][at].0, &pages[1][at].0];
+            DiskRecord::decode(superblock.pool, number, copies)
+                .is_ok_and(|(_, disk)| disk.is_some())
+        }))
+    }
+
     /// Reads the tables of the pool that `superblock` says is on `file`.
     ///
     /// # Errors
@@ -100,11 +114,7 @@ impl Tables {
             versions: vec![0; geometry.pairs() as usize],
             written: Vec::new(),
         };
-        let copies = [0, 1].map(|copy| geometry.pair_offset(PairId::Disk(DiskNumber(0)), copy));
-        let mut pages = [(); 2].map(|()| PoolPage::zeroes(geometry.pairs() as usize));
-        for (pages, offset) in pages.iter_mut().zip(copies) {
-            file.read(offset, pages).context("cannot read the tables of the pool")?;
-        }
+        let pages = pairs(file, geometry)?;
         let copies_of = |pair: PairId| {
             let index = pair.index() as usize;
             [&pages[0][index].0, &pages[1][index].0]
@@ -389,4 +399,14 @@ fn no_reservations(disk: Uuid) -> Reservations {
 /// The progress of a disk that has logged nothing.
 fn nothing_of(disk: Uuid) -> Progress {
     Progress { disk, flushed: Sequence(0), through: Sequence(0) }
+}
+
+/// The pages of all tables, by their index, in both copies.
+fn pairs(file: &PoolFile, geometry: PoolGeometry) -> Result<[Vec<PoolPage>; 2]> {
+    let mut pages = [(); 2].map(|()| PoolPage::zeroes(geometry.pairs() as usize));
+    for (copy, pages) in (0..).zip(&mut pages) {
+        let offset = geometry.pair_offset(PairId::Disk(DiskNumber(0)), copy);
+        file.read(offset, pages).context("cannot read the tables of the pool")?;
+    }
+    Ok(pages)
 }

@@ -1,3 +1,4 @@
+use forebay_core::pool::DISKS_MAX;
 use forebay_core::pool::disk::SessionEnd;
 
 use super::*;
@@ -73,6 +74,35 @@ fn a_clean_pool_grows_by_being_made_anew_and_a_dirty_one_is_refused() {
     drop(pool);
     let pool = open(&path, &[share(50, 40)]).unwrap();
     assert_ne!(pool.tables.superblock.pool, made.pool);
+}
+
+#[test]
+fn a_pool_full_of_names_gives_nobody_the_number_of_a_disk_that_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let of = |n: u16| wish(&format!("d{n}"), &format!("file:/d{n}"));
+    let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    for n in 0..DISKS_MAX {
+        let number = pool.admit(&of(n)).unwrap();
+        pool.close(number, EndOfSession::Clean, true, None).unwrap();
+    }
+    // In this run each name has its number.
+    let error = pool.admit(&wish("one too many", "file:/z")).unwrap_err().to_string();
+    assert!(error.contains("64 disks already"), "{error}");
+    drop(pool);
+    // In another one only those that are served; each new disk takes that of one that is not.
+    let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    let mut numbers = vec![pool.admit(&of(0)).unwrap(), pool.admit(&of(1)).unwrap()];
+    for n in DISKS_MAX..2 * DISKS_MAX - 2 {
+        let number = pool.admit(&of(n)).unwrap();
+        assert!(!numbers.contains(&number), "{number:?} twice");
+        numbers.push(number);
+    }
+    assert_eq!((pool.find("d0"), pool.find("d1")), (Some(numbers[0]), Some(numbers[1])));
+    assert!(pool.admit(&of(2)).is_err());
+    // Its record is gone, but something of it may still be under way.
+    pool.close(numbers[5], EndOfSession::Detached, true, None).unwrap();
+    assert!(pool.admit(&of(2)).is_err());
 }
 
 #[test]
@@ -404,6 +434,47 @@ fn a_pool_of_a_newer_version_is_refused_and_an_unfinished_one_is_made_again() {
     file.write_all_at(&page, SUPERBLOCKS[1]).unwrap();
     file.write_all_at(&[0; 4096], SUPERBLOCKS[0]).unwrap();
     open(&path, &[share(5, 0)]).unwrap();
+}
+
+#[test]
+fn a_pool_that_has_lost_its_first_superblock_is_not_made_anew() {
+    use forebay_core::pool::SUPERBLOCKS;
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [share(5, 4)];
+    let mut pool = open(&path, &shares).unwrap();
+    let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
+    let uuid = (pool.uuid(), pool.disk_uuid(number));
+    drop(pool);
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    file.write_all_at(&[0x5a; 4096], SUPERBLOCKS[0]).unwrap();
+    let error = open(&path, &shares).unwrap_err();
+    assert!(error.contains("second superblock") && error.contains("pool show"), "{error}");
+    file.write_all_at(&[0; 4096], SUPERBLOCKS[0]).unwrap();
+    let pool = open(&path, &shares).unwrap();
+    assert_eq!((pool.uuid(), pool.disk_uuid(number)), uuid);
+}
+
+#[test]
+fn what_an_orderly_end_left_in_the_log_must_be_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [share(5, 4)];
+    let mut pool = open(&path, &shares).unwrap();
+    let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
+    // The log has no record of that number.
+    let last = log.found.next_sequence;
+    pool.set_log_end(number, last).unwrap();
+    pool.close(number, EndOfSession::Dirty, true, None).unwrap();
+    drop(pool);
+    let mut pool = open(&path, &shares).unwrap();
+    assert_eq!(pool.undecided(number).missing, 1);
+    let error = format!("{:#}", pool.open_log(number, Generation(2), None).unwrap_err());
+    assert!(error.contains("missing"), "{error}");
+    // Nobody asks for it any more, once it was closed with everything on primary storage.
+    pool.close(number, EndOfSession::Clean, true, None).unwrap();
+    assert_eq!(pool.undecided(number).missing, 0);
 }
 
 #[test]

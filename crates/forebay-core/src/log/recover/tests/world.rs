@@ -262,6 +262,7 @@ impl World {
             segments: &leased,
             flushed: Sequence(self.flushed),
             through: Sequence(self.flushed),
+            durable: Sequence(0),
             committed: Generation(self.committed),
             pending: Generation(self.generation),
             staged: &staged,

@@ -23,7 +23,7 @@ struct Bed {
 
 /// A disk that ended so.
 fn ended(end: EndOfSession) -> Close {
-    Close { end, is_quiet: true, last: None, clean_up_to: None }
+    Close { end, is_quiet: true, last: None, log_end: None }
 }
 
 impl Bed {
@@ -152,9 +152,9 @@ fn a_thread_that_panics_is_noticed_and_keeps_nobody_waiting() {
 fn progress_has_the_whole_of_a_clean_log_before_any_of_it_is_let_go_of() {
     let bed = Bed::new();
     let [a, b] = bed.disks;
-    let close = Close { clean_up_to: Some(Sequence(10)), ..ended(EndOfSession::Clean) };
+    let close = Close { log_end: Some(Sequence(10)), ..ended(EndOfSession::Clean) };
     bed.handle.close(a, close).unwrap();
-    let dirty = Close { clean_up_to: Some(Sequence(10)), ..ended(EndOfSession::Dirty) };
+    let dirty = Close { log_end: Some(Sequence(10)), ..ended(EndOfSession::Dirty) };
     bed.handle.close(b, dirty).unwrap();
     let pool = lock(&bed.pool);
     let progress = |number| {
