@@ -92,7 +92,7 @@ pub trait Backend: Send {
     /// the range of reactor tokens that belong to this backend.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// What the kernel said; no operation was begun on the reactor then.
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()>;
 
     /// How long it is by now, in bytes, as far as that is known here; `None`: its [witness](Backend::witness) has to look,
@@ -144,7 +144,8 @@ pub trait Backend: Send {
     }
 
     /// Lets go of its files and sockets in an orderly way. Called at most once, with no I/O in
-    /// flight but perhaps a flush that nobody waits for; nothing may be called after it.
+    /// flight but perhaps a flush that nobody waits for, or after an [attach](Backend::attach) that failed; nothing may be
+    /// called after it.
     fn detach(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }

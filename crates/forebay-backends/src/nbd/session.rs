@@ -106,8 +106,8 @@ impl Message {
 }
 
 impl Session {
-    /// Takes the sockets and begins to listen on them. After an error the session is closed, but
-    /// has to be drained all the same.
+    /// Takes the sockets and begins to listen on them when it has all. After an error the session is closed, and nothing is
+    /// in flight.
     pub(super) fn start(
         new: NewSession,
         tokens: TokenRange,
@@ -127,6 +127,9 @@ impl Session {
                 return (session, Err(error));
             }
         }
+        for index in 0..session.connections.len() {
+            session.receive(index, reactor);
+        }
         (session, Ok(()))
     }
 
@@ -142,7 +145,6 @@ impl Session {
             is_sending: false,
             in_flight: 0,
         });
-        self.receive(self.connections.len() - 1, reactor);
         Ok(())
     }
 

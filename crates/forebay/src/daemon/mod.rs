@@ -288,7 +288,10 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
     let mut first_refusal = None;
     for (index, disk) in opener.specs().iter().enumerate() {
         match opener.open(index) {
-            Ok(opened) => ready.push(opener.hand_over(index, opened).await?),
+            Ok(opened) => {
+                let taken = opener.hand_over(index, opened).await;
+                ready.push(taken.with_context(|| format!("disk '{}'", disk.name))?);
+            }
             Err(error) => {
                 let Some(reason) = opener::refusal(&error) else {
                     return Err(error.context(format!("disk '{}'", disk.name)));

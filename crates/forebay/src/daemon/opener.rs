@@ -131,8 +131,7 @@ impl Opener {
         }
         let watched = place.as_ref().and_then(Place::watched);
         let added = self.shards[shard].add(opened.into_new_disk(disk)).await;
-        let handle =
-            added.with_context(|| format!("disk '{}': its shard cannot take it", disk.name))?;
+        let handle = added.context("its shard cannot take it")?;
         let (witness, ended) = (Mutex::new(witness), OnceLock::new());
         let served = ServedDisk { info, handle: handle.clone(), advice, place, witness, ended };
         let (name, disk) = (disk.name.clone(), Arc::new(served));

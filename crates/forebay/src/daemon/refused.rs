@@ -19,7 +19,7 @@ use super::api::{Resolved, Sides};
 use super::control::{ControlState, refuse};
 use super::events::Severity;
 use super::fence::resolve::{self, Decision};
-use super::opener::{self, Opener};
+use super::opener::{self, Opener, Ready};
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -123,8 +123,8 @@ async fn serve(
         .await?;
         state.report(Some(name), Severity::Warning, &text);
     }
-    let opened = match blocking(state, move |opener| opener.open(index)).await {
-        Ok(opened) => opened,
+    let ready = match on_its_shard(state, index).await {
+        Ok(ready) => ready,
         Err(error) => {
             let reason = opener::refusal(&error).unwrap_or_else(|| format!("{error:#}"));
             state.refuse(index, reason.clone());
@@ -134,7 +134,6 @@ async fn serve(
             }
         }
     };
-    let ready = state.opener.hand_over(index, opened).await?;
     let attached = state.serve(ready).await;
     state.report(Some(name), Severity::Info, "the disk is served now");
     if let Err(error) = attached {
@@ -143,6 +142,11 @@ async fn serve(
         resolved.warnings.push(text);
     }
     Ok(resolved)
+}
+
+async fn on_its_shard(state: &ControlState, index: usize) -> Result<Ready> {
+    let opened = blocking(state, move |opener| opener.open(index)).await?;
+    state.opener.hand_over(index, opened).await
 }
 
 /// The place in the configuration of a disk that is not served.
@@ -176,3 +180,6 @@ async fn blocking<T: Send + 'static>(
     let opener = state.opener.clone();
     tokio::task::spawn_blocking(move || work(&opener)).await?
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,7 @@ use forebay_io::reactor::{ArenaId, Completion, Reactor};
 use super::detach::Detaching;
 use super::device::Device;
 use super::log::Log;
+use super::registration::Registration;
 use super::ring::Ring;
 use super::token::{Class, token};
 use super::{DiskHandle, Drained, LogEnd, NewDisk};
@@ -103,7 +104,10 @@ enum Ending {
 }
 
 impl Disk {
-    /// Registers everything with the shard's reactor.
+    /// Registers everything with the shard's reactor; nothing stays there when it fails.
+    ///
+    /// # Errors
+    /// The kernel's or the backend's, or what the mode lacks.
     pub(crate) fn attach(
         new: NewDisk,
         number: u32,
@@ -112,43 +116,49 @@ impl Disk {
         events: EventSender,
         handle: DiskHandle,
     ) -> std::io::Result<Disk> {
-        let NewDisk {
-            name,
-            mut engine,
-            memory,
-            mut backend,
-            flash,
-            log,
-            trail,
-            untold,
-            mode,
-            access,
-        } = new;
+        let mode = new.mode;
+        let mut registered = Registration::default();
+        let disk = Disk::register(new, number, reactor, &mut registered, events, handle);
+        let attached = disk.and_then(|mut disk| {
+            disk.set_mode(now, mode).map_err(std::io::Error::other)?;
+            disk.begin(now, number, reactor)?;
+            Ok(disk)
+        });
+        if attached.is_err() {
+            registered.undo(reactor);
+        }
+        attached
+    }
+
+    /// Registers everything but primary storage.
+    fn register(
+        new: NewDisk,
+        number: u32,
+        reactor: &mut Reactor,
+        registered: &mut Registration,
+        events: EventSender,
+        handle: DiskHandle,
+    ) -> std::io::Result<Disk> {
+        let NewDisk { name, mut engine, memory, backend, trail, untold, access, .. } = new;
         if untold.is_noted() {
             engine.remember_untold_loss();
         }
-        let arena = reactor.add_arena(memory.clone())?;
-        memory.own();
-        let mut backend_events = Vec::with_capacity(BATCH);
-        let tokens = TokenRange { base: token(Class::Backend, number, 0).0 };
-        let mut cx = BackendContext { now, reactor, events: &mut backend_events };
-        backend.attach(&mut cx, tokens)?;
-        if !backend.properties().read_only {
-            backend.submit(&mut cx, flush(FIRST_FLUSH, arena));
-        }
-        let (mut cache, mut ring) = (None, None);
-        if let Some(share) = flash {
-            let file = reactor.add_file(share.file)?;
-            cache = Some(Device::new(file, share.offset, Class::Flash, number));
+        let arena = registered.arena(reactor, memory.clone())?;
+        let (mut flash, mut ring) = (None, None);
+        if let Some(share) = new.flash {
+            let file = registered.file(reactor, share.file)?;
+            flash = Some(Device::new(file, share.offset, Class::Flash, number));
             ring = share.ring.map(|share| Ring::new(share, file, number, handle.clone()));
         }
-        let log = log.map(|share| Log::new(share, number, handle, reactor)).transpose()?;
-        let mut disk = Disk {
+        let log = new.log.map(|share| Log::new(share, number, handle, reactor, registered));
+        let log = log.transpose()?;
+        memory.own();
+        Ok(Disk {
             name,
             port: Port { engine, memory, arena, actions: Actions::with_capacity(BATCH), access },
             backend,
-            backend_events,
-            flash: cache,
+            backend_events: Vec::with_capacity(BATCH),
+            flash,
             ring,
             log,
             trail,
@@ -165,12 +175,24 @@ impl Disk {
             has_waited: false,
             destage_by: Nanos::NEVER,
             events,
-        };
-        disk.set_mode(now, mode).map_err(std::io::Error::other)?;
+        })
+    }
+
+    /// Attaches primary storage, after all else that can fail: what is sent to it completes for this number.
+    fn begin(&mut self, now: Nanos, number: u32, reactor: &mut Reactor) -> std::io::Result<()> {
+        let tokens = TokenRange { base: token(Class::Backend, number, 0).0 };
+        let mut cx = BackendContext { now, reactor, events: &mut self.backend_events };
+        if let Err(error) = self.backend.attach(&mut cx, tokens) {
+            self.backend.detach(&mut cx);
+            return Err(error);
+        }
+        if !self.backend.properties().read_only {
+            self.backend.submit(&mut cx, flush(FIRST_FLUSH, self.port.arena));
+        }
         // What a former run left is destaged, and the mode entered, without waiting for a client.
-        let Port { engine, actions, .. } = &mut disk.port;
+        let Port { engine, actions, .. } = &mut self.port;
         engine.tick(now, actions);
-        Ok(disk)
+        Ok(())
     }
 
     /// Asks for a mode.

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use super::DiskHandle;
 use super::device::{self, Device};
+use super::registration::Registration;
 use super::token::{Class, token};
 use crate::daemon::fence::Revoker;
 use crate::daemon::pool::Held;
@@ -96,10 +97,11 @@ impl Log {
         on_shard: u32,
         handle: DiskHandle,
         reactor: &mut Reactor,
+        registered: &mut Registration,
     ) -> std::io::Result<Log> {
-        let file = reactor.add_file(share.file)?;
+        let file = registered.file(reactor, share.file)?;
         let memory = Arc::new(Arena::new(PAGE_LEN)?);
-        let arena = reactor.add_arena(memory.clone())?;
+        let arena = registered.arena(reactor, memory.clone())?;
         Ok(Log {
             device: Device::new(file, 0, Class::Log, on_shard),
             file,

@@ -48,7 +48,10 @@ mod detach;
 mod device;
 mod disk;
 mod event;
+#[cfg(test)]
+pub(crate) mod failing;
 mod log;
+mod registration;
 mod ring;
 mod run;
 mod thread;

@@ -1,0 +1,76 @@
+//! A disk that was refused, with what its shard says when it is tried again.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::config::values::Name;
+use crate::daemon::events::EventLog;
+use crate::daemon::frontends::Frontends;
+use crate::daemon::opener::Pools;
+use crate::daemon::pool::owner::PoolOwner;
+use crate::daemon::{about, open_pools, pool};
+use crate::shard::ShardHandle;
+use crate::shard::failing::FailingShard;
+
+/// A disk with a write log, in a folder.
+fn config(folder: &std::path::Path) -> String {
+    let path = |name: &str| folder.join(name).display().to_string();
+    std::fs::write(path("db.raw"), vec![1; 8 << 20]).unwrap();
+    format!(
+        "shards = 1\nstate-dir = '{}'\n[[disk]]\nname = 'db'\nbackend = 'file:{}'\nmode = 'write-back'\n\
+         flash = '{}:16MiB'\nwrite-log = '4MiB'\nram = '1MiB'\nnbd = ['unix:{}']\n",
+        path("state"),
+        path("db.raw"),
+        path("pool"),
+        path("db.sock")
+    )
+}
+
+#[tokio::test]
+async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = crate::config::file::parse(&config(folder.path()), Name("test".into())).unwrap();
+    let spec = Arc::new(spec);
+    let (log, events) = EventLog::start().unwrap();
+    let mut pools = Pools::new();
+    let mut owners = Vec::new();
+    for (path, opened) in open_pools(&spec).unwrap() {
+        let shared = Arc::new(Mutex::new(opened.unwrap()));
+        let (owner, handle) = PoolOwner::start(shared.clone(), events.clone()).unwrap();
+        owners.push((shared.clone(), owner));
+        pools.insert(path, Ok((shared, handle)));
+    }
+    let shard = ShardHandle::start(0, 1, spec.reactor.0, events.clone()).unwrap();
+    let failing = FailingShard::start(shard.sender(), 2);
+    let shards = vec![failing.sender.clone()];
+    let opener = Opener::new(spec.clone(), pools, spec.state_dir.clone(), shards, events.clone());
+    let frontends = Arc::new(Frontends::new(spec.clone(), events.clone()));
+    let about = about(&spec, folder.path(), std::slice::from_ref(&shard));
+    let state = ControlState::new(about, Arc::new(opener), frontends, log, events);
+    let state = Arc::new(state);
+    state.refuse(0, "something else".to_owned());
+
+    for failed in 1..=2 {
+        let error = serve(&state, "db", None).await.unwrap_err().to_string();
+        let reason = "its shard cannot take it: no threads for the I/O of a file";
+        assert_eq!(error, format!("it is not served: {reason}"));
+        let [refused] = &state.refused()[..] else { panic!("{:?}", state.refused()) };
+        assert_eq!((refused.name.as_str(), refused.reason.as_str()), ("db", reason));
+        assert_eq!(failing.failed(), failed);
+        assert!(state.disks().is_empty());
+    }
+    serve(&state, "db", None).await.unwrap();
+    assert!(state.refused().is_empty());
+    let disk = state.find("db").unwrap();
+    assert_eq!(disk.handle.size(), 8 << 20);
+    assert!(disk.handle.flush().await.is_ok(), "it works");
+
+    let drained = shard.drain().unwrap().await.unwrap();
+    disk.leave(&drained[0]).unwrap();
+    drop(shard);
+    for (shared, owner) in owners {
+        let pool = pool::lock(&shared).snapshot();
+        pool::staging::remove_of(pool.disk_uuid(pool::lock(&shared).find("db").unwrap()));
+        owner.join();
+    }
+}

@@ -1,0 +1,47 @@
+//! What a disk registers with its shard's reactor as it is attached: all of it, or nothing.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use forebay_io::arena::Arena;
+use forebay_io::reactor::{ArenaId, FileId, Reactor};
+
+/// What is registered so far. No operation uses it before all is.
+#[derive(Default)]
+pub(super) struct Registration {
+    arenas: Vec<ArenaId>,
+    files: Vec<FileId>,
+}
+
+impl Registration {
+    /// Registers memory.
+    ///
+    /// # Errors
+    /// As [`Reactor::add_arena`].
+    pub(super) fn arena(
+        &mut self,
+        reactor: &mut Reactor,
+        arena: Arc<Arena>,
+    ) -> io::Result<ArenaId> {
+        let arena = reactor.add_arena(arena)?;
+        self.arenas.push(arena);
+        Ok(arena)
+    }
+
+    /// Registers a file.
+    ///
+    /// # Errors
+    /// As [`Reactor::add_file`].
+    pub(super) fn file(&mut self, reactor: &mut Reactor, file: OwnedFd) -> io::Result<FileId> {
+        let file = reactor.add_file(file)?;
+        self.files.push(file);
+        Ok(file)
+    }
+
+    /// Lets go of everything: memory and locks are free for another try.
+    pub(super) fn undo(self, reactor: &mut Reactor) {
+        self.files.into_iter().for_each(|file| reactor.remove_file(file));
+        self.arenas.into_iter().for_each(|arena| reactor.remove_arena(arena));
+    }
+}
