@@ -19,7 +19,7 @@ use forebay_trace::formats::{Options, Reader};
 use forebay_trace::mrc::{self, Curve, Sample, curves};
 use forebay_trace::record::{Op, Record};
 use forebay_trace::simulate::{self, simulate};
-use forebay_trace::what_if::{self, Models, Survey, Told};
+use forebay_trace::what_if::{self, GivenLatencies, Models, Survey};
 use forebay_trace::workload::{Settings, Workload};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -116,7 +116,7 @@ fn measure(name: &str, records: &[Record], loops: usize) {
         };
         let settings = what_if::Settings {
             config,
-            models: Models::new(&Told::default(), None, &survey),
+            models: Models::new(&GivenLatencies::default(), None, &survey),
             durable_writes: true,
             queue_depth: None,
             endurance: None,

@@ -12,7 +12,7 @@
 use forebay_core::geometry::PAGE;
 use rustc_hash::FxHashSet;
 
-use super::{Latency, Told};
+use super::{Latency, LatencyHistogram};
 use crate::record::{Op, Record};
 
 /// Pieces that are known at a time.
@@ -27,12 +27,12 @@ pub(super) struct Uses {
     known: FxHashSet<(u32, u64)>,
     /// One piece in two to this power is looked at.
     rarity: u32,
-    first: Told,
-    again: Told,
+    first: LatencyHistogram,
+    again: LatencyHistogram,
     /// Where the last requests ended, in a ring.
     ends: [(u32, u64); STREAMS],
     next: usize,
-    far: Told,
+    far: LatencyHistogram,
 }
 
 impl Uses {
@@ -56,11 +56,11 @@ impl Uses {
         self.ends[self.next % STREAMS] = (device, end);
         self.next += 1;
         if let (Op::Read, true, Some(latency)) = (op, is_far, latency_ns) {
-            let Told(all) = &mut self.far;
+            let LatencyHistogram(all) = &mut self.far;
             all.saturating_record(latency);
         }
         if let (Op::Read, true, Some(latency)) = (op, is_sampled, latency_ns) {
-            let Told(all) = if is_first { &mut self.first } else { &mut self.again };
+            let LatencyHistogram(all) = if is_first { &mut self.first } else { &mut self.again };
             all.saturating_record(latency);
         }
     }

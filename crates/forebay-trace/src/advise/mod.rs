@@ -324,24 +324,24 @@ fn flash_written_per_day(info: &Info, plan: Option<&Plan>, writes: Writes) -> Op
 /// What the trace says of latencies.
 #[derive(Debug, Default)]
 struct OwnLatencies {
-    reads: Told,
-    writes: Told,
+    reads: LatencyHistogram,
+    writes: LatencyHistogram,
     uses: first::Uses,
 }
 
 #[derive(Debug)]
-struct Told(hdrhistogram::Histogram<u64>);
+struct LatencyHistogram(hdrhistogram::Histogram<u64>);
 
-impl Default for Told {
-    fn default() -> Told {
+impl Default for LatencyHistogram {
+    fn default() -> LatencyHistogram {
         let all = hdrhistogram::Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3);
-        Told(all.expect("bounds and digits are allowed"))
+        LatencyHistogram(all.expect("bounds and digits are allowed"))
     }
 }
 
-impl Told {
+impl LatencyHistogram {
     fn latency(&self) -> Option<Latency> {
-        let Told(all) = self;
+        let LatencyHistogram(all) = self;
         (all.len() >= LATENCIES_MIN)
             .then(|| Latency { mean_ns: all.mean(), p99_ns: all.value_at_quantile(0.99) as f64 })
     }
@@ -352,7 +352,7 @@ impl OwnLatencies {
         let Ok(record) = record else { return };
         self.uses.add(record);
         let Record { op, latency_ns: Some(latency), .. } = *record else { return };
-        let Told(all) = match op {
+        let LatencyHistogram(all) = match op {
             Op::Read => &mut self.reads,
             Op::Write => &mut self.writes,
         };

@@ -10,7 +10,7 @@ use crate::advise::{Advice, BySize, Disk, Latency, Plan, by_size};
 
 /// An advice for a disk, and what else there is to tell of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct DiskAdvice<'a> {
     /// What it is made of.
     pub disk: &'a Disk,
     /// The advice.
@@ -20,7 +20,7 @@ pub struct Told<'a> {
 }
 
 /// The page of advices for disks that share what there is.
-pub fn advice(told: &[Told<'_>]) -> String {
+pub fn advice(told: &[DiskAdvice<'_>]) -> String {
     let names: Vec<&str> = told.iter().map(|of| of.advice.name.as_str()).collect();
     let lead = html! {
         @match told {
@@ -55,7 +55,7 @@ fn ns(ns: f64) -> String {
     time(ns.round() as u64)
 }
 
-fn expected(of: &Told<'_>) -> Markup {
+fn expected(of: &DiskAdvice<'_>) -> Markup {
     let Advice { plan, before, after, options, flash_written_per_day, .. } = of.advice;
     let mut rows = Vec::new();
     if let Some(plan) = plan {
@@ -80,7 +80,7 @@ fn expected(of: &Told<'_>) -> Markup {
 }
 
 /// Hit ratios and means by the size of the larger tier, a line for each block size, the advised cache as a ring.
-fn curves(of: &Told<'_>) -> Markup {
+fn curves(of: &DiskAdvice<'_>) -> Markup {
     let plan = of.advice.plan.as_ref();
     let all = by_size(of.disk, plan);
     let size = Axis::new(Scale::Log2, |bytes| rounded(bytes.round() as u64).to_string());

@@ -17,7 +17,7 @@ mod what_if;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-pub use advice::{Told, advice};
+pub use advice::{DiskAdvice, advice};
 pub use comparison::{comparison, mismatches, value};
 pub use histograms::histograms;
 pub use info::info;

@@ -84,7 +84,7 @@ fn a_configuration_has_its_latencies_its_log_and_its_flash_on_a_page() {
     };
     let settings = what_if::Settings {
         config,
-        models: Models::new(&what_if::Told::default(), None, &survey),
+        models: Models::new(&what_if::GivenLatencies::default(), None, &survey),
         durable_writes: true,
         queue_depth: None,
         endurance: Some(1 << 50),
@@ -196,7 +196,7 @@ fn an_advice_has_its_curves_with_the_advised_cache_on_them() {
     let disk = advise::study("a<b", || Ok(all()), &settings).unwrap();
     let advices = advise::advise(std::slice::from_ref(&disk), &settings);
     let notes = [("recording", "a note".to_owned())];
-    let told = Told { disk: &disk, advice: &advices[0], notes: &notes };
+    let told = DiskAdvice { disk: &disk, advice: &advices[0], notes: &notes };
     assert!(advices[0].plan.is_some(), "{}", advices[0].sentence);
     let page = advice(&[told]);
     check(
@@ -212,6 +212,6 @@ fn an_advice_has_its_curves_with_the_advised_cache_on_them() {
     );
     assert_eq!(page.matches("<svg").count(), 2);
     assert_eq!(page.matches(r#"<circle"#).count(), 2, "the advised cache");
-    let two = advice(&[told, Told { notes: &[], ..told }]);
+    let two = advice(&[told, DiskAdvice { notes: &[], ..told }]);
     check(&two, &["2 disks share", "Advice for a&lt;b, a&lt;b"]);
 }

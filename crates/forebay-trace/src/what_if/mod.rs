@@ -26,7 +26,7 @@ use forebay_core::geometry::{BLOCK_MAX, BLOCK_MIN, Grid};
 use forebay_core::ids::{Generation, Nanos, Uuid};
 use forebay_core::warm::RingGeometry;
 
-pub use models::{Models, Told};
+pub use models::{GivenLatencies, Models};
 pub use outcome::{Answers, Hits, Ios, Log, Outcome, Pacing, Slice, Wear};
 pub use survey::Survey;
 

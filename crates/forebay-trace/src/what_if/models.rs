@@ -11,7 +11,7 @@ const FLASH_BANDWIDTH: u64 = 2_000_000_000;
 
 /// What is told of latencies, in nanoseconds, as of an advice ([`crate::advise::Settings`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Told {
+pub struct GivenLatencies {
     /// Of a hit in RAM, and of what every request takes besides its I/Os.
     pub ram_ns: Option<u64>,
     /// Of a hit on flash.
@@ -39,7 +39,7 @@ impl Models {
     /// These devices: `storage` where that is given, else one of the latencies that were told, that the trace has, or that are
     /// assumed. Such a one serves any number of requests at a time; its latencies are spread exponentially around their mean, and a flush takes
     /// nothing, since what it has written is durable.
-    pub fn new(told: &Told, storage: Option<ModelConfig>, survey: &Survey) -> Models {
+    pub fn new(told: &GivenLatencies, storage: Option<ModelConfig>, survey: &Survey) -> Models {
         let request = told.ram_ns.unwrap_or(RAM_NS as u64);
         let of_flash = |ns: u64| Some(Nanos(ns.saturating_sub(request)));
         let read = told.backend_ns.or(survey.read_ns()).unwrap_or(BACKEND_NS as u64);

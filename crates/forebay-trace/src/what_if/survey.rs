@@ -18,18 +18,18 @@ pub struct Survey {
     starts: BTreeMap<u32, u64>,
     /// Bytes of that disk.
     size: u64,
-    reads: Told,
-    writes: Told,
+    reads: LatencySum,
+    writes: LatencySum,
 }
 
 /// Latencies that the trace has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct LatencySum {
     count: u64,
     sum_ns: u128,
 }
 
-impl Told {
+impl LatencySum {
     fn mean(self) -> Option<u64> {
         (self.count >= LATENCIES_MIN).then(|| (self.sum_ns / u128::from(self.count)) as u64)
     }

@@ -39,7 +39,7 @@ fn settings(survey: &Survey, change: impl Fn(Config) -> Config) -> Settings {
             grid_offset: GridOffset::Fixed(0),
             ..Config::for_disk(survey.traits())
         }),
-        models: Models::new(&Told::default(), Some(storage), survey),
+        models: Models::new(&GivenLatencies::default(), Some(storage), survey),
         durable_writes: true,
         queue_depth: None,
         endurance: None,
@@ -239,7 +239,7 @@ fn the_same_trace_gives_the_same_outcome() {
     let records = made_up(5_000);
     let survey = survey(&records);
     let settings = Settings {
-        models: Models::new(&Told::default(), None, &survey),
+        models: Models::new(&GivenLatencies::default(), None, &survey),
         ..settings(&survey, |config| write_back(config, DestageOrder::Strict, 64))
     };
     assert_eq!(outcome(&records, &survey, &settings), outcome(&records, &survey, &settings));

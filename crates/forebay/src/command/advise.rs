@@ -15,7 +15,7 @@ use forebay_trace::advise::{
 };
 use forebay_trace::formats::{Options, Reader};
 use forebay_trace::record::Record;
-use forebay_trace::report::{self, Told};
+use forebay_trace::report::{self, DiskAdvice};
 use forebay_trace::{Error, ErrorKind};
 use indicatif::ProgressBar;
 
@@ -63,7 +63,11 @@ pub(super) async fn advise(args: DiskAdviseArgs) -> Result<String> {
     let kept = kept(&found).await;
     let notes = notes(&of_disk, &kept);
     write_page(page, || {
-        report::advice(&[Told { disk: &of_disk.disk, advice: &of_disk.advice, notes: &notes }])
+        report::advice(&[DiskAdvice {
+            disk: &of_disk.disk,
+            advice: &of_disk.advice,
+            notes: &notes,
+        }])
     })?;
     let Advised { advice, recorded, beside, disk } = of_disk;
     if args.common.json {

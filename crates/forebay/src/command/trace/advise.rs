@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use forebay_backends::size::rounded;
 use forebay_trace::advise::{self, Advice, Settings};
-use forebay_trace::report::{self, Told};
+use forebay_trace::report::{self, DiskAdvice};
 use indicatif::ProgressBar;
 
 use super::super::table::{Table, time};
@@ -35,7 +35,7 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
     let advices = advise::advise(&disks, &settings);
     write_page(page, || {
         let told = disks.iter().zip(&advices);
-        let told = told.map(|(disk, advice)| Told { disk, advice, notes: &[] });
+        let told = told.map(|(disk, advice)| DiskAdvice { disk, advice, notes: &[] });
         report::advice(&told.collect::<Vec<_>>())
     })?;
     if args.json {

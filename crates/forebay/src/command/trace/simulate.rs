@@ -10,7 +10,7 @@ use forebay_core::stats::LatencySummary;
 use forebay_trace::report;
 use forebay_trace::simulate::{self, SimulatedPolicy, Uses};
 use forebay_trace::what_if::{
-    self, Ios, Log, Models, Outcome, Pacing, Settings, Survey, Told, Wear,
+    self, GivenLatencies, Ios, Log, Models, Outcome, Pacing, Settings, Survey, Wear,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -120,7 +120,7 @@ fn settings(args: &SimulateArgs, survey: &Survey) -> Result<Settings> {
     let write_log = spec.write_log.as_ref().map(|log| log.engine_config(segment_size(flash)));
     let config = Config { policy, write_log, ..spec.engine_config(survey.traits()) };
     let nanos = |span: Option<Span>| span.map(|Span(time)| time.as_nanos() as u64);
-    let told = Told {
+    let told = GivenLatencies {
         ram_ns: nanos(asked.ram_latency),
         flash_ns: nanos(asked.flash_latency),
         flash_write_ns: nanos(asked.flash_write_latency),
