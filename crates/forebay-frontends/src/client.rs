@@ -113,8 +113,13 @@ pub struct Answer<'a> {
 
 /// A client on its way to the shard: what the control plane agreed on with it.
 pub trait Newcomer: Send {
-    /// The disks that it is to use; all must be served.
+    /// The disks that it is to use.
     fn disks(&self) -> &[DiskId];
+
+    /// Whether it can begin, with these disks served and no others; who can do without some leaves them out.
+    fn meet(&mut self, is_served: &dyn Fn(DiskId) -> bool) -> bool {
+        self.disks().iter().all(|disk| is_served(*disk))
+    }
 
     /// Begins. Replies come back with `id` in the upper half of their tag.
     ///

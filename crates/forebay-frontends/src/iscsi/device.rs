@@ -17,6 +17,9 @@
 //! What a reservation leaves to the disk's clients of other protocols is told by [`Device::next_access`], which its
 //! sessions ask after everything that they do, before anything is sent.
 //!
+//! A unit whose disk is being detached, or was, is hidden: who logs in finds the others, and this one again when the detach is
+//! cancelled. No session uses such a disk, or it could not be detached.
+//!
 //! **Invariant:** one session per nexus: a newer login of the same initiator port ends the older session.
 
 use std::fmt;
@@ -41,8 +44,12 @@ const HELD_MAX: usize = 32 << 20;
 pub struct Device {
     /// In the order in which they came.
     pub units: Vec<Unit>,
-    /// Their numbers, sorted.
+    /// Of each unit, whether initiators see it.
+    is_shown: Vec<bool>,
+    /// The numbers of those that they see, sorted.
     luns: Vec<Lun>,
+    /// How often units came or went.
+    changes: u64,
     members: Slab<Member>,
     /// Bytes of data that wait for memory.
     held: usize,
@@ -124,7 +131,9 @@ impl Device {
     pub fn new(units: Vec<Unit>) -> Device {
         let mut device = Device {
             units: Vec::new(),
+            is_shown: Vec::new(),
             luns: Vec::new(),
+            changes: 0,
             members: Slab::new(),
             held: 0,
             ended: Vec::new(),
@@ -141,12 +150,8 @@ impl Device {
 
     /// Another logical unit: sessions have it at once, and are told that there are others than before.
     pub fn add(&mut self, mut unit: Unit) {
-        let place = self.luns.binary_search(&unit.lun).expect_err("each unit has its number");
-        self.luns.insert(place, unit.lun);
+        assert!(self.units.iter().all(|known| known.lun != unit.lun), "each unit has its number");
         for (_, member) in self.members.iter_mut().filter(|(_, it)| !it.nexuses.is_empty()) {
-            for (known, nexus) in self.units.iter_mut().zip(&member.nexuses) {
-                known.logical.luns_changed(*nexus);
-            }
             let nexus = Nexus { initiator: member.initiator.clone(), port: member.port };
             member.nexuses.push(unit.logical.attach(nexus));
         }
@@ -154,11 +159,45 @@ impl Device {
         self.waits.push(None);
         self.orders.push(Order::new());
         self.units.push(unit);
+        self.is_shown.push(true);
+        self.tell_changed(self.units.len() - 1);
     }
 
-    /// The disks behind its units.
+    /// Shows the units whose disks are served, and no others.
+    pub fn show_served(&mut self, is_served: impl Fn(DiskId) -> bool) {
+        for unit in 0..self.units.len() {
+            let is_shown = is_served(self.units[unit].disk);
+            if std::mem::replace(&mut self.is_shown[unit], is_shown) != is_shown {
+                self.tell_changed(unit);
+            }
+        }
+    }
+
+    /// A unit came or went: sessions are told by all others that there are others than before.
+    fn tell_changed(&mut self, changed: usize) {
+        self.changes += 1;
+        self.luns = self.shown().map(|unit| unit.lun).collect();
+        self.luns.sort_unstable();
+        for (_, member) in &self.members {
+            let known = self.units.iter_mut().zip(&member.nexuses).enumerate();
+            for (_, (unit, nexus)) in known.filter(|(place, _)| *place != changed) {
+                unit.logical.luns_changed(*nexus);
+            }
+        }
+    }
+
+    fn shown(&self) -> impl Iterator<Item = &Unit> {
+        self.units.iter().zip(&self.is_shown).filter(|(_, is_shown)| **is_shown).map(|(it, _)| it)
+    }
+
+    /// How often units came or went.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The disks behind the units that are shown.
     pub fn disks(&self) -> Vec<DiskId> {
-        self.units.iter().map(|unit| unit.disk).collect()
+        self.shown().map(|unit| unit.disk).collect()
     }
 
     /// A disk has another size: initiators are told.
@@ -295,10 +334,11 @@ impl Device {
         }
     }
 
-    /// The place of a logical unit.
+    /// The place of a logical unit that is shown.
     pub fn find(&self, lun: [u8; 8]) -> Option<usize> {
         let lun = Lun::decode(lun)?;
-        self.units.iter().position(|unit| unit.lun == lun)
+        let place = self.units.iter().position(|unit| unit.lun == lun)?;
+        self.is_shown[place].then_some(place)
     }
 
     /// The tasks of all sessions but `by` on a unit are aborted.

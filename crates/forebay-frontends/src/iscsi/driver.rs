@@ -74,6 +74,8 @@ pub struct Connection {
     phase: Phase,
     device: SharedDevice,
     disks: Vec<DiskId>,
+    /// Since which change of the device's units they are.
+    disks_seen: Option<u64>,
     session: Session,
     outbox: Outbox,
     /// Received bytes; used up to `used`. Moved into the reactor while receiving.
@@ -104,7 +106,8 @@ impl Connection {
     ) {
         let device = self.device.clone();
         let mut device = lock(&device);
-        if self.disks.len() != device.units.len() {
+        if self.disks_seen != Some(device.changes()) {
+            self.disks_seen = Some(device.changes());
             self.disks = device.disks();
         }
         if self.phase != Phase::Closed {

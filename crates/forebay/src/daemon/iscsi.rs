@@ -243,8 +243,8 @@ impl Behind {
         let (handle, unit) = (disk.handle.clone(), unit(spec, number, disk));
         self.device.lock().unwrap_or_else(PoisonError::into_inner).add(unit);
         let mut handles = self.handles();
-        // Sessions have to know that they use it before it may end.
-        handles[0].wake();
+        // Sessions have to know that they use it before it may end; some disk of theirs is served.
+        handles.iter().for_each(DiskHandle::wake);
         handles.push(handle);
     }
 

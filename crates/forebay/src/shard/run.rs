@@ -197,12 +197,18 @@ impl Shard {
         }
     }
 
-    /// Takes a client over, unless one of its disks ends.
-    fn connect(&mut self, now: Nanos, new: Box<dyn Newcomer>, guard: Box<dyn Send>) {
+    /// Takes a client over, unless what it needs ends.
+    fn connect(&mut self, now: Nanos, mut new: Box<dyn Newcomer>, guard: Box<dyn Send>) {
         let is_served =
-            |id: &DiskId| self.disks.0.get(id.0 as usize).is_some_and(Disk::takes_clients);
-        if !new.disks().iter().all(is_served) {
+            |id: DiskId| self.disks.0.get(id.0 as usize).is_some_and(Disk::takes_clients);
+        if !new.meet(&is_served) {
             return;
+        }
+        // Clients that share several disks have to know of all that they use before one of these may end.
+        if let disks @ [_, _, ..] = new.disks() {
+            for disk in disks {
+                self.clients.wake(&mut context!(self, now), *disk);
+            }
         }
         if let Err(error) = self.clients.add(&mut context!(self, now), new, guard) {
             let text = format!("a client was dropped: {error}");

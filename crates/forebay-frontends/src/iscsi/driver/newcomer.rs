@@ -36,6 +36,13 @@ impl client::Newcomer for Newcomer {
         &self.disks
     }
 
+    fn meet(&mut self, is_served: &dyn Fn(DiskId) -> bool) -> bool {
+        let mut device = lock(&self.device);
+        device.show_served(is_served);
+        self.disks = device.disks();
+        !self.disks.is_empty()
+    }
+
     fn start(
         self: Box<Self>,
         cx: &mut Context<'_>,
@@ -61,6 +68,7 @@ impl client::Newcomer for Newcomer {
             phase: Phase::Open,
             device: self.device,
             disks: self.disks,
+            disks_seen: None,
             session,
             outbox: Outbox::new(socket, tokens.send),
             input,

@@ -44,3 +44,30 @@ fn sessions_are_told_of_a_unit_that_comes_later_and_have_it() {
     assert!((0..4).all(|unit| world.device.nexus(newer.member(), unit).is_some()));
     assert!((0..4).all(|unit| world.device.nexus(world.sessions[1].member(), unit).is_none()));
 }
+
+#[test]
+fn a_unit_whose_disk_is_not_served_is_not_there_until_it_is() {
+    let mut world = World::new(Rules::default(), 1);
+    world.device.add(unit(5, 7));
+    while world.send(0, command(0, 1, 0, 0), &[])[0].end().0 != 0 {}
+    let mut test = command(0, 3, 0, 0);
+    test.lun = Lun::new(5).unwrap().encode();
+    while world.send(0, test, &[])[0].end().0 != 0 {}
+    for _ in 0..2 {
+        let before = world.device.changes();
+        world.device.show_served(|disk| disk != DiskId(7));
+        world.device.show_served(|disk| disk != DiskId(7));
+        assert_eq!(world.device.changes(), before + 1);
+        assert_eq!(world.device.disks(), [DiskId(0)]);
+        assert_eq!(luns(&mut world, 0), [0]);
+        assert_eq!(world.send(0, test, &[])[0].sense(), (5, 0x25, 0), "no such unit");
+        assert_eq!(world.send(0, command(0, 4, 0, 0), &[])[0].sense(), (6, 0x3f, 0x0e));
+        assert_eq!(world.send(0, command(0, 4, 0, 0), &[])[0].end().0, 0);
+        world.device.show_served(|_| true);
+        assert_eq!(world.device.disks(), [DiskId(0), DiskId(7)]);
+        assert_eq!(luns(&mut world, 0), [0, 5]);
+        assert_eq!(world.send(0, test, &[])[0].end().0, 0);
+        assert_eq!(world.send(0, command(0, 4, 0, 0), &[])[0].sense(), (6, 0x3f, 0x0e));
+        assert_eq!(world.send(0, command(0, 4, 0, 0), &[])[0].end().0, 0);
+    }
+}

@@ -1,0 +1,92 @@
+"""Disks of one iSCSI target are detached one by one: initiators have the others meanwhile and afterwards."""
+import subprocess
+
+from bed import eventually, need_program, pattern, test
+import nbd
+from iscsi import TARGET, Initiator, portal
+from test_refused import attach, disk
+
+ABSENT = (5, 0x25)       # LOGICAL UNIT NOT SUPPORTED
+CHANGED = (6, 0x3f)      # REPORTED LUNS DATA HAS CHANGED
+
+
+def two_units(bed):
+    """`slow` takes long to be destaged; `fast` is in memory."""
+    image = bed.image("slow.raw", 16 << 20)
+    config = 'control = "%s"\n' % bed.path("serve.control")
+    config += '[[disk]]\nname = "slow"\nbackend = "model:san?iops=10&latency=100ms&inner=file:%s"\nram = "2MiB"\n' % image
+    config += 'mode = "write-back"\nflash = "%s:16MiB"\nwrite-log = "4MiB"\n\n' % bed.path("pool")
+    config += '[[disk]]\nname = "fast"\nbackend = "mem:16MiB"\nram = "2MiB"\n\n'
+    config += '[[nbd]]\nlisten = "unix:%s"\n' % bed.path("both.sock")
+    config += '[[iscsi]]\ntarget = "%s"\nlisten = ["127.0.0.1:0"]\ndisks = ["slow", "fast"]\n' % TARGET
+    daemon = bed.serve(config, ["unix:" + bed.path("both.sock")])
+    eventually(lambda: "slow  16 MiB  write-back" in disk(bed, "list"), "it is in write-back")
+    h = attach(daemon, "slow")
+    for n in range(400):
+        h.pwrite(pattern(n * 16384, 4096, 1), n * 16384)
+    h.shutdown()
+    return daemon
+
+
+def logged_in(daemon, isid):
+    one = Initiator(daemon, isid=isid)
+    status = one.login()
+    assert status == 0, "login: %04x" % status
+    return one
+
+
+def units(one):
+    """What REPORT LUNS tells."""
+    one.command([0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 64], read=64, lun=1)
+    header, data = one.receive()
+    assert header[0] == 0x25 and header[3] == 0, header.hex()
+    return [data[at + 1] for at in range(8, len(data), 8)]
+
+
+def sense(one, lun):
+    """Key and code of what TEST UNIT READY says; `None`: it is ready."""
+    if one.status([0] * 6, lun=lun) == 0:
+        return None
+    data = one.sense[2:]
+    return data[2] & 15, data[12]
+
+
+def without_clients(bed, daemon, name):
+    eventually(lambda: disk(bed, "detach", name, code=None).returncode == 0, "it is detached", 60)
+
+
+@test(forebay_only=True)
+def a_target_has_its_other_units_while_and_after_a_disk_of_it_is_detached(bed):
+    need_program("iscsi-ls")
+    daemon = two_units(bed)
+    both = ["iscsi-ls", "-s", "iscsi://%s/" % portal(daemon)]
+    detaching = bed.spawn([bed.program, "disk", "detach", "slow", "--control", bed.path("serve.control")],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    eventually(lambda: "(DETACHING)" in disk(bed, "list"), "the detach begins")
+    listed = bed.run(both)
+    assert "Lun:1" in listed and "Lun:0" not in listed, listed
+    first = logged_in(daemon, 1)
+    first.ready(lun=1)
+    assert units(first) == [1] and sense(first, 0) == ABSENT
+    # It is cancelled: who logs in finds both, who was there is told.
+    disk(bed, "resume", "slow")
+    assert detaching.wait(30) == 1
+    second = logged_in(daemon, 2)
+    for one in [first, second]:
+        seen = []
+        eventually(lambda: seen.append(sense(one, 1)) or seen[-1] is None, "the other is ready")
+        one.ready(lun=0)
+        assert units(one) == [0, 1]
+        assert (CHANGED in seen) == (one is first), seen
+    # Nobody takes the disk away from the one who never asked for it since.
+    second.close()
+    eventually(lambda: "1 clients" in disk(bed, "detach", "slow", code=None).stderr, "one is left")
+    first.close()
+    without_clients(bed, daemon, "fast")
+    listed = bed.run(both)
+    assert "Lun:0" in listed and "Lun:1" not in listed, listed
+    third = logged_in(daemon, 3)
+    third.ready(lun=0)
+    assert third.read(0, 8) == pattern(0, 4096, 1)
+    third.close()
+    assert daemon.stop() == 0
