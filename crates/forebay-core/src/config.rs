@@ -62,7 +62,7 @@ impl Mode {
 pub enum GridOffset {
     /// At this byte offset.
     Fixed(u64),
-    /// At 0, until the guest's traffic shows a better one before 5 % of the cache is filled.
+    /// At 0, until the guest's traffic shows a better one before 5 % of the cache is filled. With a write log it stays there.
     Auto,
 }
 

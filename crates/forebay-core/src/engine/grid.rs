@@ -1,11 +1,12 @@
 //! Moving the block grid to where the guest's data are aligned.
 //!
-//! Not with a write log: its pages lie on the grid. And only while the cache is nearly empty: it starts afresh on the new grid. Later the engine only
-//! says which offset would fit.
+//! Not with a write log: its pages lie on the grid. And only while the cache is nearly empty: it starts afresh on the new grid. Otherwise the engine
+//! only says which offset would fit.
 
 use super::Engine;
 use super::inflight::Job;
 use crate::action::{Action, Actions, Event};
+use crate::alignment::AlignmentDetector;
 use crate::geometry::{GranuleMask, Grid, PAGE};
 use crate::request::{Op, Request};
 
@@ -15,6 +16,11 @@ const ADVICE_SAMPLES: u32 = 4096;
 const MOVED_MAX: u32 = 4096;
 
 impl Engine {
+    /// Says, when it knows, which grid would fit the guest better than the one that it was given.
+    pub fn watch_alignment(&mut self) {
+        self.alignment = Some(AlignmentDetector::default());
+    }
+
     /// Looks at a request's alignment, and moves the grid while that is still cheap.
     pub(super) fn observe(&mut self, request: &Request, actions: &mut Actions) {
         let Some(detector) = &mut self.alignment else { return };
@@ -28,7 +34,7 @@ impl Engine {
         if !fits_backend || offset == self.grid.offset() % PAGE {
             return;
         }
-        if self.is_hardly_filled() {
+        if self.log.is_none() && self.is_hardly_filled() {
             self.move_grid(offset, actions);
         } else if seen_enough {
             self.alignment = None;

@@ -58,8 +58,6 @@ impl Engine {
         check(&config)?;
         let (offset, alignment) = match config.grid_offset {
             GridOffset::Fixed(offset) => (offset, None),
-            // The pages of a write log lie on the grid, which then stays.
-            GridOffset::Auto if config.write_log.is_some() => (0, None),
             GridOffset::Auto => (0, Some(AlignmentDetector::default())),
         };
         let grid = Grid::new(config.backend.size, config.block_size, offset);

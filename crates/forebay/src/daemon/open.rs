@@ -136,6 +136,14 @@ fn on_flash(
         wish.is_staged = opened.staging.is_some();
         config.write_log = Some(log_config(spec.write_log.as_ref(), &opened));
         config.grid_offset = GridOffset::Fixed(opened.grid_offset);
+        if wish.grid_offset.is_some_and(|wanted| wanted != opened.grid_offset) {
+            let text = format!(
+                "the block grid is at byte offset {} in this run, where the write log of a former one lies on it: a start that finds the \
+                 log empty puts it where it is to be",
+                opened.grid_offset
+            );
+            notes.push((Severity::Warning, text));
+        }
         wish.grid_offset = Some(opened.grid_offset);
         if !opened.found.records.is_empty() && !config.mode.logs() {
             // It is drained in a mode with a log; the shard asks for the other one.
@@ -180,10 +188,13 @@ fn on_flash(
         }
         Ok(engine)
     };
-    let engine = match ring {
+    let mut engine = match ring {
         None => make(config)?,
         Some(ring) => ring.engine(&begun, keep, config, log.as_ref(), make, &mut notes)?,
     };
+    if log.is_some() && spec.grid_offset.0 == GridOffset::Auto {
+        engine.watch_alignment();
+    }
     let needed: Vec<SegmentId> = log.as_ref().map_or_else(Vec::new, OpenedLog::segments);
     let staging = log.as_mut().and_then(|log| log.staging.take());
     let memory = Arc::new(memory(&engine, staging.as_ref())?);

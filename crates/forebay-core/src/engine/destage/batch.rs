@@ -27,6 +27,13 @@ pub(super) struct Item {
     is_done: bool,
 }
 
+#[cfg(test)]
+impl Item {
+    pub(super) fn of(page: PageIndex, sectors: SectorMask) -> Item {
+        Item { page, place: Place(0), sectors, sequence: Sequence(1), is_done: false }
+    }
+}
+
 /// A zero record of the batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ZeroItem {

@@ -16,7 +16,8 @@
 //!
 //! [`FlashAdmission::Always`]: crate::config::FlashAdmission::Always
 
-use super::run::{Run, lead_of};
+use super::row::lead_of;
+use super::run::Run;
 use crate::action::{Actions, Buffer, Span};
 use crate::engine::Engine;
 use crate::engine::fill::BlockBytes;
@@ -28,8 +29,9 @@ impl Engine {
     /// Offers the pages of a run, which primary storage has, to flash.
     pub(super) fn keep_destaged(&mut self, now: Nanos, run: &Run, actions: &mut Actions) {
         let destager = self.destager.as_ref().expect("a log has a destager");
-        let is_wanted = run.is_whole && self.flash.is_some() && self.mode.keeps_writes();
-        if !is_wanted || destager.redo || destager.batch.has_failed() {
+        let is_wanted = self.flash.is_some() && self.mode.keeps_writes();
+        let Some(written) = run.row.filter(|_| is_wanted) else { return };
+        if destager.redo || destager.batch.has_failed() {
             return;
         }
         let grid = self.log.as_ref().expect("there is a log").index.grid();
@@ -41,7 +43,6 @@ impl Engine {
         let window = ByteRange::at(first.start, u64::from(run.pages) * PAGE);
         let offset = destager.base + u64::from(run.memory.0) * PAGE;
         let buffer = Buffer { span: Span { offset, len: run.pages * PAGE as u32 }, window };
-        let written = window.intersect(self.config.disk());
         for block in self.grid.blocks(written) {
             let in_ram = self.ram.as_ref().is_some_and(|ram| ram.dir.find(block).is_some());
             let mask = self.newest_granules(run, block, written);

@@ -32,6 +32,7 @@ mod finish;
 mod keep;
 mod limit;
 mod revoke;
+mod row;
 mod run;
 
 use std::collections::VecDeque;

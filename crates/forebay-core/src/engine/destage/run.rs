@@ -4,17 +4,19 @@
 //!  items ─► memory ─► from RAM (a copy), or from the log on flash (checked) ─► write ─► done
 //!                     └─ a page in parts, on large logical blocks: what is below, too
 //! ```
-//! A page of which only some sectors are to be written, perhaps from several records, is a run by itself: its
-//! parts are laid together on one more page of memory, and each row of sectors is a write. On logical
-//! blocks larger than a sector that page is filled from primary storage first, and written whole.
+//! A run is a row of sectors, from one record in each page: of pages between its ends all sectors, which a write of the guest off
+//! the grid does not have at its ends. A page of several records, or with gaps, is a run by itself: its parts are laid together
+//! on one more page of memory, and each row of sectors is a write. On logical blocks larger than a sector a page
+//! in parts is filled from primary storage first, and written whole.
 
 use super::ZEROES_PIECE_MAX;
+use super::row::{Rows, lead_of};
 use crate::action::{Action, Actions, DestageFault, IoOp, Span, Target};
 use crate::engine::Engine;
 use crate::engine::inflight::IoKind;
 use crate::geometry::{ByteRange, PAGE, SECTOR};
 use crate::ids::Nanos;
-use crate::log::index::{LayerSource, PageGrid, PageIndex, Place, SectorMask};
+use crate::log::index::{LayerSource, PageIndex, Place, SectorMask};
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -33,10 +35,10 @@ pub(super) struct Run {
     pub(super) pages: u32,
     /// Its items: the first one, and how many.
     pub(super) items: (usize, u32),
-    /// The sectors to write, of each page.
+    /// The sectors to write, of a page in parts.
     sectors: SectorMask,
-    /// Every page is written whole, from one record.
-    pub(super) is_whole: bool,
+    /// What is written, with one I/O from one record in each page; `None`: a page in parts.
+    pub(super) row: Option<ByteRange>,
     /// I/Os under way.
     outstanding: u32,
     /// Its bytes are in memory.
@@ -192,38 +194,29 @@ impl Engine {
 
     /// Starts the next run; false when there is no memory for it.
     fn start_run(&mut self, now: Nanos, actions: &mut Actions) -> bool {
-        let disk = self.config.disk();
-        let log = self.log.as_ref().expect("there is a log");
-        let grid = log.index.grid();
+        let rows = Rows::new(&self.config, self.log.as_ref().expect("there is a log").index.grid());
         let destager = self.destager.as_mut().expect("a log has a destager");
-        let all = |page: PageIndex| grid.sectors(page, disk);
         let rest = destager.batch.rest();
         let head = rest[0];
-        let is_whole = head.sectors == all(head.page);
-        let neighbours = rest.iter().zip(head.page.0..).take(RUN_PAGES_MAX as usize);
-        let mut items = match is_whole {
-            false => rest.iter().take_while(|item| item.page == head.page).count() as u32,
-            true => neighbours
-                .take_while(|(item, page)| item.page.0 == *page && item.sectors == all(item.page))
-                .count() as u32,
-        };
+        let in_row = rows.len(rest);
+        let in_parts = || rest.iter().take_while(|item| item.page == head.page).count() as u32;
+        let mut items = if in_row > 0 { in_row } else { in_parts() };
         // The parts of a page are laid together on one more.
-        let extra = u32::from(!is_whole);
+        let extra = u32::from(in_row == 0);
         let first = loop {
             match destager.memory.take(items + extra) {
                 Some(first) => break first,
-                None if items > 1 && is_whole => items /= 2,
+                None if items > 1 && in_row > 0 => items /= 2,
                 None => return false,
             }
         };
-        let pages = if is_whole { items } else { 1 };
-        let parts = rest[..items as usize].iter();
-        let sectors = parts.fold(SectorMask::NONE, |all, item| all.union(item.sectors));
-        let last = PageIndex(head.page.0 + u64::from(pages) - 1);
-        let range = ByteRange::new(grid.range_of(head.page).start, grid.range_of(last).end);
-        let bytes = match is_whole {
-            true => range.intersect(disk).len(),
-            false => u64::from(sectors.0.count_ones()) * SECTOR,
+        let pages = if in_row > 0 { items } else { 1 };
+        let parts = &rest[..items as usize];
+        let sectors = parts.iter().fold(SectorMask::NONE, |all, item| all.union(item.sectors));
+        let row = (in_row > 0).then(|| rows.range(parts));
+        let bytes = match row {
+            Some(row) => row.len(),
+            None => u64::from(sectors.0.count_ones()) * SECTOR,
         };
         let index = destager.batch.next();
         destager.batch.advance(items as usize);
@@ -234,7 +227,7 @@ impl Engine {
             pages,
             items: (index, items),
             sectors,
-            is_whole,
+            row,
             outstanding: 0,
             is_read: false,
             bytes,
@@ -285,7 +278,7 @@ impl Engine {
 
     /// Fetches the bytes of a run.
     fn read_run(&mut self, now: Nanos, run: Key, actions: &mut Actions) {
-        let Run { items: (index, items), page, sectors, .. } = self.destager().runs[run];
+        let Run { items: (index, items), page, sectors, row, .. } = self.destager().runs[run];
         let mut reading: Option<(u32, Place, u32)> = None;
         for n in 0..items {
             let item = self.destager().batch.item(index + n as usize);
@@ -309,12 +302,11 @@ impl Engine {
             }
         }
         self.start_run_read(now, run, reading, actions);
-        let log = self.log.as_ref().expect("there is a log");
-        let below = log.index.grid().range_of(page).intersect(self.config.disk());
-        let all = log.index.grid().sectors(page, below);
-        if !sectors.contains(all) && u64::from(self.config.backend.logical_block) > SECTOR {
-            let memory =
-                self.run_memory(run, items, 1).part(lead_of(log.index.grid(), below), below.len());
+        let grid = self.log.as_ref().expect("there is a log").index.grid();
+        let below = grid.range_of(page).intersect(self.config.disk());
+        let is_in_parts = row.is_none() && !sectors.contains(grid.sectors(page, below));
+        if is_in_parts && u64::from(self.config.backend.logical_block) > SECTOR {
+            let memory = self.run_memory(run, items, 1).part(lead_of(grid, below), below.len());
             let op = IoOp::Read { memory };
             let kind = IoKind::DestageBelow { run };
             self.destager().runs[run].outstanding += 1;
@@ -395,19 +387,15 @@ impl Engine {
     }
 
     fn write_run(&mut self, now: Nanos, run: Key, actions: &mut Actions) {
-        let Run { page, pages, items: (index, items), sectors, is_whole, .. } =
+        let Run { page, pages, items: (index, items), sectors, row, .. } =
             self.destager().runs[run];
-        let disk = self.config.disk();
         let grid = self.log.as_ref().expect("there is a log").index.grid();
-        let last = PageIndex(page.0 + u64::from(pages) - 1);
-        let all = ByteRange::new(grid.range_of(page).start, grid.range_of(last).end);
-        let all = all.intersect(disk);
-        let lead = lead_of(grid, grid.range_of(page));
         self.destager().runs[run].started = now;
-        if is_whole {
-            let memory = self.run_memory(run, 0, pages).part(lead, all.len());
-            return self.start_run_write(now, run, all, memory, actions);
+        if let Some(row) = row {
+            let memory = self.run_memory(run, 0, pages).part(lead_of(grid, row), row.len());
+            return self.start_run_write(now, run, row, memory, actions);
         }
+        let all = grid.range_of(page).intersect(self.config.disk());
         let together = self.run_memory(run, items, 1);
         for n in 0..items {
             let from = self.run_memory(run, n, 1);
@@ -419,8 +407,9 @@ impl Engine {
             }
         }
         let large = u64::from(self.config.backend.logical_block) > SECTOR;
-        if large || sectors.contains(grid.sectors(page, disk)) {
-            return self.start_run_write(now, run, all, together.part(lead, all.len()), actions);
+        if large || sectors.contains(grid.sectors(page, all)) {
+            let memory = together.part(lead_of(grid, all), all.len());
+            return self.start_run_write(now, run, all, memory, actions);
         }
         for (first, end) in sectors.runs() {
             let part = grid.sector_range(page, first, end);
@@ -490,9 +479,4 @@ impl Engine {
         let run = destager.runs.remove(run).expect("the run is there");
         destager.memory.give(run.memory.0, run.memory.1);
     }
-}
-
-/// Where in its page a range begins: not at 0 in a page that the disk's start cuts off.
-pub(super) fn lead_of(grid: PageGrid, range: ByteRange) -> u64 {
-    (range.start + PAGE - grid.phase()) % PAGE
 }

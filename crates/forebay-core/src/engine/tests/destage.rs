@@ -78,6 +78,26 @@ fn within_an_epoch_only_the_newest_bytes_are_written_sorted_and_together() {
 }
 
 #[test]
+fn writes_off_the_grid_are_written_with_one_io_each_and_neighbours_together() {
+    let mut rig = rig(with_log());
+    for (tag, start, len) in [(1, 3584, 4096), (2, 65536 - 512, 16384), (3, 131072 + 512, 1024)] {
+        rig.write(tag, start, len, tag as u8);
+    }
+    let before = rig.backend.clone();
+    rig.submit(4, 0, 0, Op::Flush);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 3584+4096", "W 65024+16384"]);
+    rig.settle_log();
+    assert_eq!(rig.counters().destage_writes, 3);
+    for (start, len, version) in [(3584, 4096, 1), (65024, 16384, 2), (131584, 1024, 3)] {
+        assert!(rig.backend[start..start + len].iter().all(|&byte| byte == version), "{start}");
+    }
+    for end in [3583, 7680, 65023, 65024 + 16384, 131583, 131584 + 1024] {
+        assert_eq!(rig.backend[end], before[end], "{end}: nothing beside them");
+    }
+}
+
+#[test]
 fn the_epoch_under_way_is_left_alone_for_a_while() {
     let mut rig = rig(with_log());
     rig.write(1, 0, 4096, 1);

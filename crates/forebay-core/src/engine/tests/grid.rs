@@ -78,3 +78,20 @@ fn flash_io_meets_page_boundaries_in_memory_at_the_start_of_the_disk_too() {
     rig.settle();
     assert_eq!(rig.reply(2).2, rig.reply(1).2);
 }
+
+#[test]
+fn with_a_write_log_the_grid_stays_and_the_offset_is_an_advice() {
+    for grid_offset in [GridOffset::Auto, GridOffset::Fixed(0)] {
+        let mut rig = Rig::new(Config { grid_offset, ..with_log() });
+        if grid_offset != GridOffset::Auto {
+            rig.engine.watch_alignment();
+        }
+        for i in 0..20 {
+            misaligned_reads(&mut rig, i * 250, 250);
+            rig.settle();
+        }
+        let moved = rig.events.iter().any(|event| matches!(event, Event::GridMoved { .. }));
+        let told = rig.events.iter().filter(|it| **it == Event::GridAdvice { offset: 3584 });
+        assert!(!moved && told.count() == 1, "{:?}", rig.events);
+    }
+}

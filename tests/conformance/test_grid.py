@@ -1,0 +1,72 @@
+"""A guest whose partition begins at sector 63, on a disk with a write log: what it is told, and what it costs."""
+from bed import MIB, pattern, test
+from test_write_back import attach, destaged, disk_command, write_back
+
+START = 63 * 512
+SIZE = 64 * MIB
+
+
+def write(disk, version, count=200):
+    """Pages of the guest, none beside another one."""
+    h = attach(disk)
+    for n in range(count):
+        h.pwrite(pattern(START + n * 16384, 4096, version), START + n * 16384)
+    h.flush()
+    h.shutdown()
+
+
+def holds(disk, version, count=200):
+    h = attach(disk)
+    for n in range(count):
+        assert bytes(h.pread(4096, START + n * 16384)) == pattern(START + n * 16384, 4096, version), n
+    h.shutdown()
+
+
+def said(bed):
+    return bed.run([bed.program, "events", "disk", "--control", bed.path("disk.control")])
+
+
+def destage_writes(disk):
+    return disk.stats()["counters"]["destage_writes"]
+
+
+@test(forebay_only=True)
+def a_guest_off_the_grid_of_a_write_log_is_destaged_with_one_io_a_write_and_told_the_grid(bed):
+    image = bed.image("disk.raw", SIZE)
+    disk = write_back(bed, "file:" + image)
+    for version in range(1, 22):
+        write(disk, version)
+    destaged(disk)
+    assert 'set grid-offset = "3584"' in said(bed), said(bed)
+    before = destage_writes(disk)
+    write(disk, 50)
+    destaged(disk)
+    assert destage_writes(disk) - before == 200, destage_writes(disk) - before
+    with open(image, "rb") as f:
+        f.seek(START)
+        assert f.read(4096) == pattern(START, 4096, 50)
+    # With a log that is not empty the grid stays for one more run.
+    disk_command(bed, disk, "pause", "disk")
+    write(disk, 51)
+    assert disk.stop() == 0
+    disk.command += ["--grid-offset", "3584"]
+    disk.start()
+    assert "the block grid is at byte offset 0 in this run" in said(bed), said(bed)
+    holds(disk, 51)
+    destaged(disk)
+    assert disk.stop() == 0
+    for how in ["stopped", "killed"]:
+        disk.start()
+        assert "the block grid is at" not in said(bed), said(bed)
+        holds(disk, 51)
+        before = destage_writes(disk)
+        write(disk, 51)
+        destaged(disk)
+        assert destage_writes(disk) - before == 200, destage_writes(disk) - before
+        if how == "stopped":
+            assert disk.stop() == 0
+        else:
+            disk.kill()
+    disk.start()
+    holds(disk, 51)
+    assert disk.stop() == 0
