@@ -131,6 +131,21 @@ impl Links {
         (prev != NONE).then_some(SlotId(prev))
     }
 
+    /// Turns `list` until `slot`, which must be in it, is at the back: what was behind it comes to the front.
+    pub fn turn_to_back(&mut self, list: &mut List, slot: SlotId) {
+        assert_eq!(self.queue(slot), list.queue, "slot {} is not in this list", slot.0);
+        let behind = self.nodes[slot.0 as usize].next & NONE;
+        if behind == NONE {
+            return;
+        }
+        let (front, back) = (list.front, list.back);
+        self.point_next(list, back, front);
+        self.point_prev(list, front, back);
+        self.point_next(list, slot.0, NONE);
+        self.point_prev(list, behind, NONE);
+        (list.front, list.back) = (behind, slot.0);
+    }
+
     /// Takes the slot at the back.
     pub fn pop_back(&mut self, list: &mut List) -> Option<SlotId> {
         let slot = list.back()?;

@@ -13,6 +13,7 @@ enum Step {
     PopBack(usize),
     MoveToFront(u32),
     Replace(u32, u32),
+    TurnToBack(u32),
     Count(u32, u8),
 }
 
@@ -24,6 +25,7 @@ fn step() -> impl Strategy<Value = Step> {
         (0..2usize).prop_map(Step::PopBack),
         slot.clone().prop_map(Step::MoveToFront),
         (slot.clone(), slot.clone()).prop_map(|(old, new)| Step::Replace(old, new)),
+        slot.clone().prop_map(Step::TurnToBack),
         (slot, 0..4u8).prop_map(|(slot, count)| Step::Count(slot, count)),
     ]
 }
@@ -62,6 +64,11 @@ proptest! {
                         model[list][at].0 = new;
                     }
                 }
+                Step::TurnToBack(slot) => if let Some((list, at)) = place(&model, slot) {
+                    links.turn_to_back(&mut lists[list], SlotId(slot));
+                    let behind = model[list].len() - 1 - at;
+                    model[list].rotate_right(behind);
+                },
                 Step::Count(slot, count) => if let Some((list, at)) = place(&model, slot) {
                     links.set_count(SlotId(slot), count);
                     model[list][at].1 = count;

@@ -15,7 +15,8 @@
 //! the first scan drives everything out: with it, misses on a file server's trace with half of its
 //! blocks in cache go from 90 % to 78 %.)
 //!
-//! `auto` has these queues, too, by other rules (`auto.rs`).
+//! `auto` has these queues, too, by other rules (`auto.rs`). With a small queue of 0 % they are SIEVE's (`sieve.rs`): new blocks
+//! go to the main queue, and a *hand* goes through it, which leaves what was used where it is.
 //!
 //! One thing differs from both: an eviction looks at no more than [`LOOKS_MAX`] blocks and
 //! then takes the one at hand. After a long time of hits only, every block of the main queue has
@@ -43,7 +44,7 @@ const STRAY_LOOKS: u32 = 4;
 /// How the queues are divided, and what else gets into the main queue or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
-    /// Share of the small queue.
+    /// Share of the small queue; 0: new blocks go to the main queue, from which a hand takes what was not used.
     pub small_percent: u32,
     /// A remembered block gets into the main queue only when the oldest one there was not used.
     pub is_guarded: bool,
@@ -56,8 +57,14 @@ impl Rules {
     /// The paper's.
     const PAPER: Rules = Rules { small_percent: 10, is_guarded: false, lets_unused_in: false };
 
+    /// Whether a hand takes from the main queue.
+    pub fn has_hand(self) -> bool {
+        self.small_percent == 0
+    }
+
     fn small_len(self, slots: u32) -> u32 {
-        (u64::from(slots) * u64::from(self.small_percent) / 100).max(1) as u32
+        let len = (u64::from(slots) * u64::from(self.small_percent) / 100) as u32;
+        if self.has_hand() { 0 } else { len.max(1) }
     }
 }
 
@@ -73,6 +80,8 @@ pub struct S3Fifo {
     small_len: u32,
     /// Nothing was dropped since the cache was empty.
     is_filling: bool,
+    /// Where in the main queue the next eviction by hand begins to look; `None`: at the oldest.
+    hand: Option<SlotId>,
     /// Strays so far, and blocks that the small queue gives up until the next one.
     strays: u32,
     until_stray: u32,
@@ -94,13 +103,18 @@ impl S3Fifo {
             main: List::new(MAIN),
             small_len: rules.small_len(slots),
             is_filling: true,
+            hand: None,
             strays: 0,
             until_stray: until_stray(0),
         }
     }
 
-    /// Goes on by other rules. No block moves now: the queues change with the evictions that follow.
+    /// Goes on by other rules. No block moves now: the queues change with the evictions that follow. What a hand has passed was
+    /// looked at last, so it is the newest from now on.
     pub(super) fn set_rules(&mut self, rules: Rules) {
+        if let Some(hand) = self.hand.take() {
+            self.links.turn_to_back(&mut self.main, hand);
+        }
         self.rules = rules;
         self.small_len = rules.small_len(self.slots);
         (self.strays, self.until_stray) = (0, until_stray(0));
@@ -129,7 +143,33 @@ impl S3Fifo {
         None
     }
 
+    /// As [`super::Sieve`] does.
+    fn evict_by_hand(&mut self, looks: &mut u32) -> Option<Victim> {
+        let oldest = self.main.back()?;
+        let mut at = self.hand.unwrap_or(oldest);
+        while *looks < LOOKS_MAX && self.links.count(at) > 0 {
+            *looks += 1;
+            self.links.set_count(at, 0);
+            at = self.links.newer(at).unwrap_or(oldest);
+        }
+        self.hand = Some(at);
+        self.take_out(at);
+        Some(Victim { slot: at, remember: false })
+    }
+
+    /// Takes `slot` out of its queue; a hand that is there goes on.
+    fn take_out(&mut self, slot: SlotId) {
+        if self.hand == Some(slot) {
+            self.hand = self.links.newer(slot);
+        }
+        let (links, queue) = self.queue_of(slot);
+        links.remove(queue, slot);
+    }
+
     fn evict_from_main(&mut self, looks: &mut u32) -> Option<Victim> {
+        if self.rules.has_hand() {
+            return self.evict_by_hand(looks);
+        }
         while let Some(slot) = self.main.back() {
             let count = self.links.count(slot);
             if count == 0 || *looks >= LOOKS_MAX {
@@ -155,7 +195,7 @@ impl S3Fifo {
             return None;
         }
         let oldest = (0..STRAY_LOOKS).find_map(|_| self.unused_oldest())?;
-        self.links.remove(&mut self.main, oldest);
+        self.take_out(oldest);
         self.links.push_front(&mut self.main, slot);
         Some(oldest)
     }
@@ -186,8 +226,9 @@ fn until_stray(strays: u32) -> u32 {
 impl Policy for S3Fifo {
     fn on_insert(&mut self, slot: SlotId, _block: BlockIndex, remembered: bool) {
         self.is_filling |= self.len() == 0;
-        let to_main =
-            remembered && self.lets_in() || self.is_filling && self.small.len() >= self.small_len;
+        let to_main = self.rules.has_hand()
+            || remembered && self.lets_in()
+            || self.is_filling && self.small.len() >= self.small_len;
         let queue = if to_main { &mut self.main } else { &mut self.small };
         self.links.push_front(queue, slot);
         if remembered && !to_main {
@@ -210,13 +251,15 @@ impl Policy for S3Fifo {
     }
 
     fn on_remove(&mut self, slot: SlotId) {
-        let (links, queue) = self.queue_of(slot);
-        links.remove(queue, slot);
+        self.take_out(slot);
     }
 
     fn on_move(&mut self, from: SlotId, to: SlotId) {
         let (links, queue) = self.queue_of(from);
         links.replace(queue, from, to);
+        if self.hand == Some(from) {
+            self.hand = Some(to);
+        }
     }
 
     fn evict(&mut self, _index: &Index) -> Option<Victim> {
@@ -226,7 +269,8 @@ impl Policy for S3Fifo {
             let oldest = self.links.pop_back(&mut self.small).expect("it is too long");
             self.links.push_front(&mut self.main, oldest);
         }
-        if self.small.len() >= self.small_len
+        if !self.rules.has_hand()
+            && self.small.len() >= self.small_len
             && let Some(victim) = self.evict_from_small(&mut looks)
         {
             return Some(victim);
@@ -244,6 +288,10 @@ impl Policy for S3Fifo {
     fn check_invariants(&self) {
         self.links.check_invariants(&self.small);
         self.links.check_invariants(&self.main);
+        assert!(
+            self.hand.is_none_or(|slot| self.links.queue(slot) == MAIN),
+            "the hand is at no block of the main queue"
+        );
     }
 
     fn memory_bytes(&self) -> usize {

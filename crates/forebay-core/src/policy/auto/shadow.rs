@@ -10,7 +10,7 @@ use crate::list::Links;
 /// One miss, before any of it is forgotten.
 pub const MISS: i64 = 1 << 20;
 /// Uses for each slot after which of a miss 1/e is left.
-const MEMORY: i64 = 12;
+const MEMORY: i64 = 24;
 
 /// See the module.
 #[derive(Debug)]

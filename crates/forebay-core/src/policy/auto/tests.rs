@@ -131,8 +131,13 @@ fn what_is_forgotten_is_as_if_it_had_not_been() {
 fn neighbours_need_the_share_between_them_and_others_more() {
     let mut auto = Auto::new(1000);
     assert_eq!(auto.lead(FIRST), 0);
-    assert_eq!(auto.lead(FIRST + 1), -MISS * 1000 * 22 * 2 / 500);
-    assert_eq!(auto.lead(FIRST + 2), -MISS * 1000 * 72 * 2 * 2 / 500);
+    assert_eq!(auto.lead(FIRST + 1), -MISS * 1000 * 4 * 2 / 500);
+    assert_eq!(auto.lead(FIRST + 2), -MISS * 1000 * 22 * 2 / 500);
+    assert_eq!(auto.lead(FIRST + 3), -MISS * 1000 * 72 * 2 * 2 / 500);
+    // The hand is no cheaper way to others.
+    auto.plan = FIRST + 1;
+    assert_eq!(auto.lead(FIRST + 3), -MISS * 1000 * (72 * 2 + 4) * 2 / 500);
+    auto.plan = FIRST;
     // Blocks that come once are missed by all, so nothing changes.
     (0..50_000).for_each(|block| auto.show(BlockIndex(block)));
     assert_eq!(auto.plan, FIRST);

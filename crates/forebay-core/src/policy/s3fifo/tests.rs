@@ -12,6 +12,8 @@ struct Reference {
     small: VecDeque<(u32, u8)>,
     main: VecDeque<(u32, u8)>,
     is_filling: bool,
+    /// The slot at which the hand is.
+    hand: Option<u32>,
     strays: u32,
     until_stray: u32,
 }
@@ -25,13 +27,55 @@ impl Reference {
             small,
             main,
             is_filling: true,
+            hand: None,
             strays: 0,
             until_stray: until_stray(0),
         }
     }
 
     fn small_len(&self) -> usize {
-        (self.slots as usize * self.rules.small_percent as usize / 100).max(1)
+        match self.rules.small_percent {
+            0 => 0,
+            percent => (self.slots as usize * percent as usize / 100).max(1),
+        }
+    }
+
+    /// Where in main `slot` is, 0 the newest.
+    fn at(&self, slot: u32) -> Option<usize> {
+        self.main.iter().position(|&(of, _)| of == slot)
+    }
+
+    /// `slot` leaves, so a hand that is there goes on.
+    fn pass(&mut self, slot: u32) {
+        if self.hand == Some(slot) {
+            let newer = self.at(slot).unwrap().checked_sub(1);
+            self.hand = newer.map(|at| self.main[at].0);
+        }
+    }
+
+    fn set_rules(&mut self, rules: Rules) {
+        if let Some(hand) = self.hand.take() {
+            let at = self.at(hand).unwrap();
+            let behind = self.main.split_off(at + 1);
+            behind.into_iter().rev().for_each(|passed| self.main.push_front(passed));
+        }
+        (self.rules, self.strays) = (rules, 0);
+        self.until_stray = until_stray(0);
+    }
+
+    /// What the hand takes, which is in main.
+    fn take_by_hand(&mut self) -> Option<Victim> {
+        let last = self.main.len().checked_sub(1)?;
+        let mut at = self.hand.map_or(last, |slot| self.at(slot).unwrap());
+        while self.main[at].1 > 0 {
+            self.main[at].1 = 0;
+            at = at.checked_sub(1).unwrap_or(last);
+        }
+        let slot = self.main[at].0;
+        self.hand = Some(slot);
+        self.pass(slot);
+        self.main.remove(at);
+        Some(Victim { slot: SlotId(slot), remember: false })
     }
 
     /// Whether the oldest of main is unused; uses up one of its uses.
@@ -57,8 +101,9 @@ impl Reference {
         self.is_filling |= self.small.is_empty() && self.main.is_empty();
         let has_share = self.small.len() >= self.small_len();
         let is_let_in = remembered
+            && !self.rules.has_hand()
             && (!self.rules.is_guarded || self.main.is_empty() || self.is_oldest_unused());
-        if is_let_in || self.is_filling && has_share {
+        if self.rules.has_hand() || is_let_in || self.is_filling && has_share {
             self.main.push_front((slot, 0));
         } else {
             self.small.push_front((slot, remembered.into()));
@@ -71,6 +116,9 @@ impl Reference {
             let (slot, _) = self.small.pop_back().unwrap();
             self.main.push_front((slot, 0));
         }
+        if self.rules.has_hand() && !self.main.is_empty() {
+            return self.take_by_hand();
+        }
         let mut from_small = self.small.len() >= self.small_len() || self.main.is_empty();
         while !self.small.is_empty() || !self.main.is_empty() {
             if from_small && let Some((slot, count)) = self.small.pop_back() {
@@ -81,6 +129,7 @@ impl Reference {
                         self.until_stray = until_stray(self.strays);
                         let mut looks = 0..STRAY_LOOKS;
                         if self.rules.lets_unused_in && looks.any(|_| self.is_oldest_unused()) {
+                            self.pass(self.main.back().unwrap().0);
                             let (oldest, _) = self.main.pop_back().unwrap();
                             self.main.push_front((slot, 0));
                             return Some(Victim { slot: SlotId(oldest), remember: false });
@@ -102,7 +151,8 @@ impl Reference {
 }
 
 fn rules() -> impl Strategy<Value = Rules> {
-    let rules = (1..=100u32, any::<bool>(), any::<bool>());
+    let percents = prop_oneof![Just(0), 1..=100u32];
+    let rules = (percents, any::<bool>(), any::<bool>());
     rules.prop_map(|(small_percent, is_guarded, lets_unused_in)| Rules {
         small_percent,
         is_guarded,
@@ -127,14 +177,14 @@ proptest! {
         for (at, (what, slot, remembered)) in steps.into_iter().enumerate() {
             if let Some(second) = second.filter(|_| at == half) {
                 policy.set_rules(second);
-                (reference.rules, reference.strays) = (second, 0);
-                reference.until_stray = until_stray(0);
+                reference.set_rules(second);
             }
             let slot = slot % slots;
             let known = reference.all().any(|&mut (s, _)| s == slot);
             match (what, known) {
                 (0, true) => {
                     policy.on_remove(SlotId(slot));
+                    reference.pass(slot);
                     reference.small.retain(|&(s, _)| s != slot);
                     reference.main.retain(|&(s, _)| s != slot);
                 }
@@ -146,6 +196,7 @@ proptest! {
                     if !reference.all().any(|&mut (s, _)| s == to) {
                         policy.on_move(SlotId(slot), SlotId(to));
                         reference.all().filter(|m| m.0 == slot).for_each(|m| m.0 = to);
+                        reference.hand = reference.hand.map(|at| if at == slot { to } else { at });
                     }
                 }
                 (_, true) => {
@@ -159,6 +210,43 @@ proptest! {
             }
             policy.check_invariants();
             prop_assert_eq!(policy.len() as usize, reference.small.len() + reference.main.len());
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn without_a_small_queue_it_is_sieve(
+        slots in 1..30u32,
+        steps in prop::collection::vec((0..4u8, 0..30u32, any::<bool>()), 0..400),
+    ) {
+        let rules = Rules { small_percent: 0, is_guarded: false, lets_unused_in: true };
+        let (mut ours, mut sieve) = (S3Fifo::with_rules(slots, rules), crate::policy::Sieve::new(slots));
+        let index = full_index(slots);
+        let mut occupied = vec![false; slots as usize];
+        for (what, slot, remembered) in steps {
+            let (at, slot) = ((slot % slots) as usize, SlotId(slot % slots));
+            match (what, occupied[at]) {
+                (0, _) => {
+                    let victim = ours.evict(&index).map(|victim| victim.slot);
+                    prop_assert_eq!(victim, sieve.evict(&index).map(|victim| victim.slot));
+                    victim.into_iter().for_each(|victim| occupied[victim.0 as usize] = false);
+                }
+                (1, true) => {
+                    ours.on_remove(slot);
+                    sieve.on_remove(slot);
+                    occupied[at] = false;
+                }
+                (_, true) => {
+                    ours.on_hit(slot, &index);
+                    sieve.on_hit(slot, &index);
+                }
+                (_, false) => {
+                    ours.on_insert(slot, BlockIndex(slot.0), remembered);
+                    sieve.on_insert(slot, BlockIndex(slot.0), remembered);
+                    occupied[at] = true;
+                }
+            }
         }
     }
 }
