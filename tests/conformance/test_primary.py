@@ -205,6 +205,28 @@ def a_loss_that_no_flush_has_told_is_told_after_a_kill(bed):
         assert primary.stop() == 0
 
 
+@test(forebay_only=True)
+def a_last_flush_that_fails_is_told_by_the_next_run(bed):
+    image = bed.image("disk.raw", 4 * MIB)
+    # The first flush is Forebay's own, as it opens the disk; the second one is the last.
+    disk = bed.disk("fault:rule=error,op=flush,nth=2,times=1&inner=file:" + image, mode="write-through", name="first")
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    h.pwrite(pattern(0, 65536, 1), 0)
+    h.shutdown()
+    assert disk.stop() == 1
+    assert "last flush of primary storage failed" in disk.log() and "64 KiB" in disk.log(), disk.log()
+    # The guest lives on. Primary storage, which has reported its loss, flushes well from now on.
+    disk = bed.disk("file:" + image)
+    assert "could tell" in disk.log(), disk.log()
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    assert flush_fails(h), "the guest was never told that its write may be gone"
+    h.flush()
+    h.shutdown()
+    assert disk.stop() == 0
+
+
 def server_with_a_slow_write(bed, image):
     """An NBD server that carries a write to 4096 out when the file `gate` is there, whoever sent it being long dead."""
     at = bed.directory

@@ -14,6 +14,7 @@
 //! A new engine does not know what was written before its time: until the first good flush everything
 //! counts as not flushed, as far as the cache is concerned. Its executor flushes primary storage at the start; when that
 //! fails, what a former run acknowledged may be lost, and the guest that lived on hears of it as after a lost session.
+//! It flushes at the end, too: when that fails, the next run has to tell.
 
 use super::inflight::{IoKind, Job, Stage};
 use super::{Engine, LatencyOf};
@@ -283,6 +284,15 @@ impl Engine {
         self.flush.pending = true;
         self.lose_unflushed(status, actions);
         self.run(now, actions);
+    }
+
+    /// The flush of primary storage that its executor ends the disk with has failed: what was acknowledged and nobody has
+    /// flushed may be lost, and no flush of this life can tell. What the cache holds of it is [`Engine::close_ring`]'s
+    /// matter.
+    pub fn on_last_flush_failed(&mut self) {
+        let FlushState { fresh, pending, .. } = &mut self.flush;
+        let is_loss = std::mem::take(fresh) | std::mem::take(pending);
+        self.flush.untold |= is_loss;
     }
 
     /// True when acknowledged writes may be lost and no flush has told so yet: the next one fails.

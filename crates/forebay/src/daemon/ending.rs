@@ -39,14 +39,14 @@ pub(super) fn left(disk: &Drained) -> Left {
              Start the disk again before this host is: the staging file in memory may have them",
             rounded(dirty_bytes)
         )),
-        Some(_) | None if disk.has_untold_loss => Left::NotSafe(format!(
-            "primary storage may have lost acknowledged writes that were not flushed (up to {}), and no flush of the \
-             guest has reported that",
-            rounded(disk.unflushed_bytes)
-        )),
         Some(_) | None if !is_flushed(disk) => Left::NotSafe(format!(
             "the last flush of primary storage failed ({:?}); writes since the flush before (up to {}) may be lost",
             disk.status,
+            rounded(disk.unflushed_bytes)
+        )),
+        Some(_) | None if disk.has_untold_loss => Left::NotSafe(format!(
+            "primary storage may have lost acknowledged writes that were not flushed (up to {}), and no flush of the \
+             guest has reported that",
             rounded(disk.unflushed_bytes)
         )),
         Some(log) => Left::InLog(log.dirty_bytes),
@@ -129,7 +129,14 @@ mod tests {
         check(disk(Some(drained)), Ok(Left::OnPrimaryStorage), Clean, Detached);
         for log in [None, Some(CLEAN)] {
             let unflushed = Drained { status: IoStatus::IoError, ..disk(log) };
-            check(unflushed, Err("last flush of primary storage failed (IoError)"), Failed, Failed);
+            check(
+                unflushed.clone(),
+                Err("last flush of primary storage failed (IoError)"),
+                Failed,
+                Failed,
+            );
+            let both = Drained { has_untold_loss: true, ..unflushed };
+            check(both, Err("last flush of primary storage failed (IoError)"), Failed, Failed);
             let untold = Drained { has_untold_loss: true, ..disk(log) };
             check(untold, Err("not flushed (up to 8 KiB)"), Clean, Clean);
         }

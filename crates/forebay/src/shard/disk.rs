@@ -354,9 +354,14 @@ impl Disk {
         self.absorb_ended(now);
         let Port { engine, actions, .. } = &mut self.port;
         engine.proceed(now, actions);
-        // Before anybody hears of anything.
+        self.follow_loss();
+        std::mem::replace(&mut self.port.actions, std::mem::take(&mut self.running))
+    }
+
+    /// Before anybody hears of anything.
+    fn follow_loss(&mut self) {
+        let engine = &self.port.engine;
         self.untold.follow(engine.has_untold_loss(), engine.flushes());
-        std::mem::replace(actions, std::mem::take(&mut self.running))
     }
 
     /// What [`Disk::proceed`] returned is carried out; its memory is used again.
@@ -585,6 +590,10 @@ impl Disk {
         for event in events.drain(..) {
             match event {
                 BackendEvent::Done { id: FINAL_FLUSH, status } => {
+                    if !matches!(status, IoStatus::Ok | IoStatus::Unsupported) {
+                        self.port.engine.on_last_flush_failed();
+                        self.follow_loss();
+                    }
                     self.ending = Ending::Flushed(status);
                 }
                 BackendEvent::Done { id: FIRST_FLUSH, status } if !status.is_ok() => {

@@ -230,6 +230,26 @@ fn a_loss_that_a_former_run_could_not_tell_fails_the_next_flush_once() {
     }
 }
 
+/// The guest lives on when its Forebay has ended, and the next run has to tell.
+#[test]
+fn a_last_flush_that_fails_is_a_loss_that_nobody_was_told_of() {
+    for (writes, flushes, is_loss) in
+        [(false, false, false), (true, false, true), (true, true, false)]
+    {
+        let mut rig = Rig::new(config());
+        if writes {
+            rig.write(1, 0, 4096, 77);
+            rig.settle();
+        }
+        if flushes {
+            rig.submit(2, 0, 0, Op::Flush);
+            rig.settle();
+        }
+        rig.engine.on_last_flush_failed();
+        assert_eq!(rig.engine.has_untold_loss(), is_loss, "{writes} {flushes}");
+    }
+}
+
 #[test]
 fn a_first_flush_that_fails_is_told_to_who_waits_for_a_flush() {
     let mut rig = Rig::new(config());
