@@ -45,6 +45,8 @@ pub(super) struct FlushState {
     failed: u64,
     /// Acknowledged writes may be lost, and no flush has failed since: the next one has to.
     untold: bool,
+    /// Losses that a flush has told of by failing.
+    losses_told: u64,
     /// A write was acknowledged since the last flush was asked for.
     fresh: bool,
     /// A write was acknowledged before that, and was neither flushed nor told to be at risk.
@@ -71,6 +73,7 @@ impl FlushState {
             succeeded: 0,
             failed: 0,
             untold: false,
+            losses_told: 0,
             fresh: false,
             pending: false,
             unknown: true,
@@ -83,7 +86,9 @@ impl FlushState {
 
     /// Acknowledged writes may be lost, and nobody was told so far: now somebody is.
     pub(super) fn take_untold(&mut self) -> bool {
-        std::mem::take(&mut self.untold)
+        let is_untold = std::mem::take(&mut self.untold);
+        self.losses_told += u64::from(is_untold);
+        is_untold
     }
 
     /// Acknowledged writes may be lost, and nobody was told so far.
@@ -300,6 +305,11 @@ impl Engine {
         self.flush.is_untold()
     }
 
+    /// Losses that flushes have told of by failing; whether the answer has arrived nobody knows.
+    pub fn losses_told(&self) -> u64 {
+        self.flush.losses_told
+    }
+
     /// A former run knew of such a loss and could tell nobody: the next flush fails.
     pub fn remember_untold_loss(&mut self) {
         self.flush.untold = true;
@@ -317,8 +327,10 @@ impl Engine {
         told.append(&mut self.flush.waiting);
         let is_flush = |&key: &Key| matches!(self.requests[key].job, Job::Flush);
         let heard = told.iter().any(is_flush);
-        self.flush.untold |= self.flush.fresh || (self.flush.pending && !heard);
-        (self.flush.fresh, self.flush.pending) = (false, false);
+        let FlushState { untold, losses_told, fresh, pending, .. } = &mut self.flush;
+        *untold |= *fresh || (*pending && !heard);
+        *losses_told += u64::from(*pending && heard);
+        (*fresh, *pending) = (false, false);
         self.drop_unflushed(actions);
         self.end_flush(&mut told, status, actions);
         self.flush.covered = told;

@@ -361,7 +361,8 @@ impl Disk {
     /// Before anybody hears of anything.
     fn follow_loss(&mut self) {
         let engine = &self.port.engine;
-        self.untold.follow(engine.has_untold_loss(), engine.flushes());
+        let (is_untold, told) = (engine.has_untold_loss(), engine.losses_told());
+        self.untold.follow(is_untold, told, engine.flushes());
     }
 
     /// What [`Disk::proceed`] returned is carried out; its memory is used again.

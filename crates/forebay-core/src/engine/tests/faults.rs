@@ -277,6 +277,31 @@ fn a_loss_that_no_flush_has_told_is_known_until_one_does() {
     assert!(!rig.engine.has_untold_loss());
 }
 
+/// Until the answer has arrived a kill must not make everybody forget the loss.
+#[test]
+fn a_loss_that_a_waiting_flush_hears_of_is_counted_once() {
+    let mut rig = Rig::new(config());
+    // Nothing was acknowledged: the flush fails, and nothing is lost.
+    rig.submit(1, 0, 0, Op::Flush);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.settle();
+    assert_eq!(rig.engine.losses_told(), 0);
+    rig.write(2, 0, 4096, 77);
+    rig.settle();
+    rig.submit(3, 0, 0, Op::Flush);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    assert_eq!((rig.engine.has_untold_loss(), rig.engine.losses_told()), (false, 1));
+    rig.settle();
+    // Nobody waits: it is told, and counted, later.
+    rig.write(4, 0, 4096, 78);
+    rig.settle();
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    assert_eq!((rig.engine.has_untold_loss(), rig.engine.losses_told()), (true, 1));
+    rig.submit(5, 0, 0, Op::Flush);
+    rig.settle();
+    assert_eq!((rig.engine.has_untold_loss(), rig.engine.losses_told()), (false, 2));
+}
+
 #[test]
 fn a_session_lost_with_everything_flushed_is_no_error() {
     let mut rig = Rig::new(config());

@@ -1,13 +1,16 @@
-//! What outlives a kill of a loss that no guest was told of: a file on tmpfs, from the moment in which primary storage may
-//! have lost acknowledged writes (its session was lost, or a flush failed) until a flush of the guest has failed for it.
+//! What outlives a kill of a loss that no guest is known to have heard of: a file on tmpfs, from the moment in which primary
+//! storage may have lost acknowledged writes (its session was lost, or a flush failed) until a flush of the guest has failed
+//! for it, and a later one has ended well.
 //!
 //! ```text
-//!   engine: untold ──► file ──kill──► next start: the first flush fails
-//!          a flush fails: told ──► a later one ends well ──► no file
+//!   engine: nobody waits: untold ──► file ──kill──► next start: the first flush fails
+//!              ▼                      ▲ │
+//!           a flush fails: told ──────┘ └─ a later one ends well ──► no file
 //! ```
 //! A guest lives on when its Forebay is killed, and connects again. Its next flush must not promise what is gone. The file
-//! goes only with the next flush that ends well, because the answer that told may not have arrived: to be told twice is
-//! better than never. It is named after who primary storage is, and does not outlive the host, since no guest does.
+//! goes only with the next flush that ends well, because the answer that told may not have arrived, also where a flush was
+//! waiting and was told at once: to be told twice is better than never. It is
+//! named after who primary storage is, and does not outlive the host, since no guest does.
 //!
 //! What it does not know: what primary storage loses while no Forebay is connected to it.
 
@@ -28,6 +31,8 @@ pub struct Untold {
     /// Where the file is; `None`: nobody knows who primary storage is, or there is no folder on tmpfs.
     path: Option<PathBuf>,
     state: State,
+    /// Losses that had been told when the engine was followed last.
+    told: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +41,7 @@ enum State {
     Nothing,
     /// There is a file, and nobody was told.
     Noted,
-    /// Somebody was told, when so many flushes had ended well.
+    /// There is a file, and somebody was told when so many flushes had ended well.
     Told(u64),
 }
 
@@ -56,7 +61,7 @@ impl Untold {
         let is_ours = |found: fs::Metadata| found.is_file() && found.uid() == user;
         let is_there = fs::symlink_metadata(&path).is_ok_and(is_ours);
         let state = if is_there { State::Noted } else { State::Nothing };
-        Untold { path: Some(path), state }
+        Untold { path: Some(path), state, told: 0 }
     }
 
     /// True when a former run left word.
@@ -64,21 +69,21 @@ impl Untold {
         self.state == State::Noted
     }
 
-    /// Follows the engine: whether there is a loss that nobody was told of, and how many flushes have ended well so far.
-    pub fn follow(&mut self, is_untold: bool, flushes: u64) {
-        self.state = match (self.state, is_untold) {
-            (State::Nothing, false) | (State::Noted, true) => return,
-            (State::Nothing | State::Told(_), true) => {
-                self.create();
-                State::Noted
-            }
-            (State::Noted, false) => State::Told(flushes),
-            (State::Told(at), false) if flushes > at => {
-                self.remove();
-                State::Nothing
-            }
-            (State::Told(_), false) => return,
+    /// Follows the engine: whether there is a loss that nobody was told of, how many were told, and how many flushes have
+    /// ended well so far.
+    pub fn follow(&mut self, is_untold: bool, told: u64, flushes: u64) {
+        let was_told = std::mem::replace(&mut self.told, told) != told;
+        let state = match self.state {
+            _ if is_untold => State::Noted,
+            _ if was_told => State::Told(flushes),
+            State::Told(at) if flushes > at => State::Nothing,
+            state => state,
         };
+        match (std::mem::replace(&mut self.state, state), state) {
+            (State::Nothing, State::Noted | State::Told(_)) => self.create(),
+            (State::Noted | State::Told(_), State::Nothing) => self.remove(),
+            _ => {}
+        }
     }
 
     fn create(&self) {
@@ -105,24 +110,41 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]));
         let mut run = found();
-        run.follow(false, 5);
+        run.follow(false, 0, 5);
         assert!(!found().is_noted());
-        run.follow(true, 5);
+        run.follow(true, 0, 5);
         assert!(found().is_noted());
-        run.follow(false, 5);
+        run.follow(false, 1, 5);
         assert!(found().is_noted(), "the answer that told may not have arrived");
         // Another loss, meanwhile.
-        run.follow(true, 6);
+        run.follow(true, 1, 6);
         assert!(found().is_noted());
         // The next run.
         let mut run = found();
-        run.follow(true, 0);
-        run.follow(false, 0);
-        run.follow(false, 0);
+        run.follow(true, 0, 0);
+        run.follow(false, 1, 0);
+        run.follow(false, 1, 0);
         assert!(found().is_noted());
-        run.follow(false, 1);
+        run.follow(false, 1, 1);
         assert!(!found().is_noted());
         assert!(!Untold::find_in(Some(folder.path()), Uuid([8; 16])).is_noted());
+    }
+
+    #[test]
+    fn a_loss_that_a_waiting_flush_heard_of_at_once_is_known_until_a_later_one_ends_well() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]));
+        let mut run = found();
+        run.follow(false, 1, 5);
+        assert!(found().is_noted(), "the answer that told may not have arrived");
+        // Two more, one of them while nobody waits.
+        run.follow(false, 2, 6);
+        run.follow(true, 3, 6);
+        run.follow(false, 4, 7);
+        run.follow(false, 4, 7);
+        assert!(found().is_noted());
+        run.follow(false, 4, 8);
+        assert!(!found().is_noted());
     }
 
     #[test]
@@ -132,11 +154,11 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
         let mut found = Untold::find_in(Some(folder.path()), Uuid([7; 16]));
         assert!(!found.is_noted());
-        found.follow(true, 0);
+        found.follow(true, 0, 0);
         assert!(fs::symlink_metadata(&path).unwrap().is_symlink(), "and nothing was opened");
         let mut nowhere = Untold::find_in(None, Uuid([7; 16]));
-        nowhere.follow(true, 0);
-        nowhere.follow(false, 0);
-        nowhere.follow(false, 1);
+        nowhere.follow(true, 0, 0);
+        nowhere.follow(false, 1, 0);
+        nowhere.follow(false, 1, 1);
     }
 }
