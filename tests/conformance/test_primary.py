@@ -227,6 +227,54 @@ def a_last_flush_that_fails_is_told_by_the_next_run(bed):
     assert disk.stop() == 0
 
 
+@test(forebay_only=True)
+def a_loss_is_not_told_after_a_detach(bed):
+    image = bed.image("disk.raw", 4 * MIB)
+    primary = nbdkit(bed, "file", image)
+    disk = bed.disk(primary.uri + "&fence=0s")
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    h.pwrite(pattern(0, 4096, 1), 0)
+    primary.restart()
+    assert bytes(h.pread(4096, MIB)) == pattern(MIB, 4096)
+    h.shutdown()
+    eventually(lambda: disk.stats()["connections"] == 0, "the client is gone")
+    detach = [bed.program, "disk", "detach", "disk", "--control", bed.path("disk.control")]
+    said = bed.run(detach, code=None)
+    assert said.returncode == 1 and "no flush of the guest has reported that" in said.stderr, said.stderr
+    disk.was_ended = True
+    assert disk.process.wait(30) == 1
+    # The administrator knows, and no guest has the disk any more: who comes now is somebody else.
+    disk.start()
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    h.flush()
+    h.shutdown()
+    eventually(lambda: disk.stats()["connections"] == 0, "the client is gone")
+    bed.run(detach)
+    disk.was_ended = True
+    assert disk.process.wait(30) == 0
+
+
+@test(forebay_only=True)
+def a_loss_is_not_told_of_another_image_at_the_same_path(bed):
+    image = bed.image("disk.raw", 4 * MIB)
+    disk = bed.disk("fault:rule=error,op=flush,nth=2,times=1&inner=file:" + image, name="first")
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    h.pwrite(pattern(0, 4096, 1), 0)
+    h.shutdown()
+    assert disk.stop() == 1
+    os.unlink(image)
+    disk = bed.disk("file:" + bed.image("disk.raw", 2 * MIB))
+    assert "could tell" not in disk.log(), disk.log()
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    h.flush()
+    h.shutdown()
+    assert disk.stop() == 0
+
+
 def server_with_a_slow_write(bed, image):
     """An NBD server that carries a write to 4096 out when the file `gate` is there, whoever sent it being long dead."""
     at = bed.directory

@@ -147,6 +147,13 @@ impl Witness {
         })
     }
 
+    /// When the file was made, where its file system tells; a device's node says nothing of what is on it.
+    pub fn born(&self) -> Option<Timestamp> {
+        let Of::File { file, has_times: true, .. } = &self.of else { return None };
+        let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+        (found.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| timestamp(found.stx_btime))
+    }
+
     /// Looks at it after what it tells was made durable.
     ///
     /// # Errors

@@ -45,9 +45,13 @@ pub(super) fn left(disk: &Drained) -> Left {
             rounded(disk.unflushed_bytes)
         )),
         Some(_) | None if disk.has_untold_loss => Left::NotSafe(format!(
-            "primary storage may have lost acknowledged writes that were not flushed (up to {}), and no flush of the \
-             guest has reported that",
-            rounded(disk.unflushed_bytes)
+            "primary storage may have lost acknowledged writes that were not flushed{}, and no flush of the guest has \
+             reported that",
+            match disk.unflushed_bytes {
+                // They were another run's, or it flushed well since.
+                0 => String::new(),
+                bytes => format!(" (up to {})", rounded(bytes)),
+            }
         )),
         Some(log) => Left::InLog(log.dirty_bytes),
         None => Left::OnPrimaryStorage,
@@ -140,6 +144,8 @@ mod tests {
             let untold = Drained { has_untold_loss: true, ..disk(log) };
             check(untold, Err("not flushed (up to 8 KiB)"), Clean, Clean);
         }
+        let former = Drained { has_untold_loss: true, unflushed_bytes: 0, ..disk(None) };
+        check(former, Err("writes that were not flushed, and no flush"), Clean, Clean);
         let untold = Drained { has_untold_loss: true, ..disk(Some(DIRTY)) };
         check(untold, Err("no flush of the guest has reported"), Dirty, Dirty);
     }

@@ -656,6 +656,10 @@ impl Disk {
             let events = &mut self.backend_events;
             self.backend.detach(&mut BackendContext { now, reactor, events });
             self.trail = None;
+            if self.is_detaching() && !self.port.engine.mode().logs() {
+                // The administrator is told, and no guest has the disk any more.
+                self.untold.forget();
+            }
             self.ending = Ending::Done(status);
         }
     }

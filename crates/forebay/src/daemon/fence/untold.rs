@@ -9,17 +9,24 @@
 //! ```
 //! A guest lives on when its Forebay is killed, and connects again. Its next flush must not promise what is gone. The file
 //! goes only with the next flush that ends well, because the answer that told may not have arrived, also where a flush was
-//! waiting and was told at once: to be told twice is better than never. It is
-//! named after who primary storage is, and does not outlive the host, since no guest does.
+//! waiting and was told at once: to be told twice is better than never. After a detach no guest has the disk any more, and
+//! the administrator was told: the file goes. After a mere end of the daemon a guest may come back: it stays.
 //!
-//! What it does not know: what primary storage loses while no Forebay is connected to it.
+//! It is named after who primary storage is, that is a path or an address, and has in it what tells that there is other
+//! storage by now: when an image file was made, and the size. Its bytes are no format. It does not outlive the host, nor
+//! do guests on it.
+//!
+//! What it does not know: what primary storage loses while no Forebay is connected to it; that another NBD export or device
+//! that is not smaller is at the address by now; and a guest on another host (NBD over TCP, iSCSI) that outlives this one.
 
 use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use forebay_backends::Witness;
 use forebay_core::ids::Uuid;
+use forebay_core::pool::fence::Timestamp;
 use rustix::fs::OFlags;
 
 use super::identity;
@@ -30,6 +37,8 @@ use crate::daemon::pool::staging;
 pub struct Untold {
     /// Where the file is; `None`: nobody knows who primary storage is, or there is no folder on tmpfs.
     path: Option<PathBuf>,
+    /// What is in the file; `None`: it could not be looked at.
+    storage: Option<Storage>,
     state: State,
     /// Losses that had been told when the engine was followed last.
     told: u64,
@@ -45,15 +54,23 @@ enum State {
     Told(u64),
 }
 
+/// What tells primary storage from other storage at the same path or address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Storage {
+    size: u64,
+    /// When an image file was made.
+    born: Option<Timestamp>,
+}
+
 impl Untold {
     /// What a former run left for primary storage that `witness` looks at.
     pub(in crate::daemon) fn find(witness: Option<&Witness>) -> Untold {
         let identity = identity(witness);
         let folder = staging::folder().filter(|_| identity != Uuid::NIL);
-        Untold::find_in(folder.as_deref(), identity)
+        Untold::find_in(folder.as_deref(), identity, witness.and_then(Storage::of))
     }
 
-    fn find_in(folder: Option<&Path>, identity: Uuid) -> Untold {
+    fn find_in(folder: Option<&Path>, identity: Uuid, storage: Option<Storage>) -> Untold {
         let Some(folder) = folder else { return Untold::default() };
         let path = folder.join(format!("forebay-{identity}.untold"));
         // Others may write to the folder, too.
@@ -61,7 +78,18 @@ impl Untold {
         let is_ours = |found: fs::Metadata| found.is_file() && found.uid() == user;
         let is_there = fs::symlink_metadata(&path).is_ok_and(is_ours);
         let state = if is_there { State::Noted } else { State::Nothing };
-        Untold { path: Some(path), state, told: 0 }
+        let mut found = Untold { path: Some(path), storage, state, told: 0 };
+        if is_there && found.is_of_other_storage() {
+            found.forget();
+        }
+        found
+    }
+
+    /// True when the file is certainly not about what is there now.
+    fn is_of_other_storage(&self) -> bool {
+        let noted = self.path.as_ref().and_then(|path| fs::read(path).ok());
+        let noted = noted.and_then(|bytes| Storage::decode(&bytes));
+        self.storage.zip(noted).is_some_and(|(is, was)| is.is_other_than(was))
     }
 
     /// True when a former run left word.
@@ -86,12 +114,24 @@ impl Untold {
         }
     }
 
+    /// No guest has a claim any more.
+    pub fn forget(&mut self) {
+        if self.state != State::Nothing {
+            self.remove();
+            self.state = State::Nothing;
+        }
+    }
+
     fn create(&self) {
         let Some(path) = &self.path else { return };
         let flags = OFlags::NOFOLLOW.bits() as i32;
-        // Without room for a file the loss is told all the same, unless this process is killed before.
-        let _ =
+        let made =
             OpenOptions::new().write(true).create(true).mode(0o600).custom_flags(flags).open(path);
+        // Without room for a file the loss is told all the same, unless this process is killed before. A file without
+        // all that it should have is about whatever is there.
+        if let (Ok(mut file), Some(storage)) = (made, self.storage) {
+            let _ = file.write_all(&storage.encode());
+        }
     }
 
     fn remove(&self) {
@@ -101,14 +141,47 @@ impl Untold {
     }
 }
 
+impl Storage {
+    fn of(witness: &Witness) -> Option<Storage> {
+        Some(Storage { size: witness.look().ok()?.size, born: witness.born() })
+    }
+
+    /// True when it cannot be what was there `before`: a file keeps the time at which it was made, and nothing shrinks that
+    /// a guest uses.
+    fn is_other_than(self, before: Storage) -> bool {
+        let is_reborn = self.born.zip(before.born).is_some_and(|(is, was)| is != was);
+        is_reborn || self.size < before.size
+    }
+
+    fn encode(self) -> [u8; 24] {
+        let (seconds, nanos) = self.born.unwrap_or_default();
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&self.size.to_le_bytes());
+        bytes[8..16].copy_from_slice(&seconds.to_le_bytes());
+        bytes[16..].copy_from_slice(&u64::from(nanos).to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Storage> {
+        let bytes: &[u8; 24] = bytes.try_into().ok()?;
+        let word =
+            |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let born = (word(8) as i64, u32::try_from(word(16)).ok()?);
+        Some(Storage { size: word(0), born: (born != (0, 0)).then_some(born) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const STORAGE: Option<Storage> =
+        Some(Storage { size: 1 << 20, born: Some((1_700_000_000, 5)) });
+
     #[test]
     fn a_loss_is_known_to_the_next_run_until_a_flush_after_the_one_that_told_ends_well() {
         let folder = tempfile::tempdir().unwrap();
-        let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]));
+        let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
         let mut run = found();
         run.follow(false, 0, 5);
         assert!(!found().is_noted());
@@ -127,13 +200,13 @@ mod tests {
         assert!(found().is_noted());
         run.follow(false, 1, 1);
         assert!(!found().is_noted());
-        assert!(!Untold::find_in(Some(folder.path()), Uuid([8; 16])).is_noted());
+        assert!(!Untold::find_in(Some(folder.path()), Uuid([8; 16]), STORAGE).is_noted());
     }
 
     #[test]
     fn a_loss_that_a_waiting_flush_heard_of_at_once_is_known_until_a_later_one_ends_well() {
         let folder = tempfile::tempdir().unwrap();
-        let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]));
+        let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
         let mut run = found();
         run.follow(false, 1, 5);
         assert!(found().is_noted(), "the answer that told may not have arrived");
@@ -148,15 +221,48 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_is_not_told_of_other_storage_nor_after_a_detach() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = |size, born| {
+            let storage = Some(Storage { size, born });
+            Untold::find_in(Some(folder.path()), Uuid([7; 16]), storage)
+        };
+        let (born, later) = (Some((1_700_000_000, 5)), Some((1_700_000_000, 6)));
+        for (noted_born, size, is_born, is_noted) in [
+            (born, 8192, born, true),
+            (born, 16384, born, true),
+            (born, 8192, None, true),
+            (None, 8192, later, true),
+            (born, 8192, later, false),
+            (born, 4096, born, false),
+            (None, 4096, None, false),
+        ] {
+            let mut run = found(8192, noted_born);
+            run.follow(true, 0, 0);
+            let next = found(size, is_born);
+            assert_eq!(next.is_noted(), is_noted, "{noted_born:?} {size} {is_born:?}");
+            assert_eq!(found(8192, noted_born).is_noted(), is_noted, "the file goes, too");
+            run.forget();
+        }
+        // A file of which only the beginning was written is about whatever is there.
+        found(8192, born).follow(true, 0, 0);
+        let path = found(8192, born).path.unwrap();
+        fs::write(&path, [1, 2, 3]).unwrap();
+        assert!(found(4096, later).is_noted());
+        found(4096, later).forget();
+        assert!(!path.exists());
+    }
+
+    #[test]
     fn nobody_else_can_say_that_something_was_lost() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(format!("forebay-{}.untold", Uuid([7; 16])));
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
-        let mut found = Untold::find_in(Some(folder.path()), Uuid([7; 16]));
+        let mut found = Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
         assert!(!found.is_noted());
         found.follow(true, 0, 0);
         assert!(fs::symlink_metadata(&path).unwrap().is_symlink(), "and nothing was opened");
-        let mut nowhere = Untold::find_in(None, Uuid([7; 16]));
+        let mut nowhere = Untold::find_in(None, Uuid([7; 16]), STORAGE);
         nowhere.follow(true, 0, 0);
         nowhere.follow(false, 1, 0);
         nowhere.follow(false, 1, 1);
