@@ -73,6 +73,7 @@ pub(super) fn open(
     let lock = fence::lock(&place, spec.read_only).with_context(unusable)?;
     let untold = Untold::find(witness.as_ref());
     notes.extend(untold.is_noted().then(fence::untold));
+    notes.extend(untold.obstacle().map(fence::not_noted));
     let unguarded = lock.missing().map(str::to_owned);
     notes.extend(unguarded.iter().map(|why| (Severity::Warning, why.clone())));
     let properties = backend.properties();

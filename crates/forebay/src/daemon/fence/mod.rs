@@ -49,7 +49,7 @@ pub use sample::Fact;
 pub use trail::Trail;
 pub use untold::Untold;
 pub use words::Refused;
-pub(super) use words::{held, untold};
+pub(super) use words::{held, not_noted, untold};
 
 use super::events::Severity;
 use super::pool::{DiskWish, EndOfSession, Pool, host};

@@ -27,7 +27,6 @@ use std::path::{Path, PathBuf};
 use forebay_backends::Witness;
 use forebay_core::ids::Uuid;
 use forebay_core::pool::fence::Timestamp;
-use rustix::fs::OFlags;
 
 use super::identity;
 use crate::daemon::pool::staging;
@@ -73,10 +72,7 @@ impl Untold {
     fn find_in(folder: Option<&Path>, identity: Uuid, storage: Option<Storage>) -> Untold {
         let Some(folder) = folder else { return Untold::default() };
         let path = folder.join(format!("forebay-{identity}.untold"));
-        // Others may write to the folder, too.
-        let user = rustix::process::geteuid().as_raw();
-        let is_ours = |found: fs::Metadata| found.is_file() && found.uid() == user;
-        let is_there = fs::symlink_metadata(&path).is_ok_and(is_ours);
+        let is_there = is_ours(&path) == Some(true);
         let state = if is_there { State::Noted } else { State::Nothing };
         let mut found = Untold { path: Some(path), storage, state, told: 0 };
         if is_there && found.is_of_other_storage() {
@@ -90,6 +86,13 @@ impl Untold {
         let noted = self.path.as_ref().and_then(|path| fs::read(path).ok());
         let noted = noted.and_then(|bytes| Storage::decode(&bytes));
         self.storage.zip(noted).is_some_and(|(is, was)| is.is_other_than(was))
+    }
+
+    /// What is in the file's place, not ours, and cannot be removed.
+    pub(in crate::daemon) fn obstacle(&self) -> Option<&Path> {
+        let path = self.path.as_deref()?;
+        let is_in_the_way = || is_ours(path) == Some(false) && fs::remove_file(path).is_err();
+        is_in_the_way().then_some(path)
     }
 
     /// True when a former run left word.
@@ -124,9 +127,9 @@ impl Untold {
 
     fn create(&self) {
         let Some(path) = &self.path else { return };
-        let flags = OFlags::NOFOLLOW.bits() as i32;
-        let made =
-            OpenOptions::new().write(true).create(true).mode(0o600).custom_flags(flags).open(path);
+        // Others may write to the folder, too: what is in its place is not ours.
+        let _ = fs::remove_file(path);
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         // Without room for a file the loss is told all the same, unless this process is killed before. A file without
         // all that it should have is about whatever is there.
         if let (Ok(mut file), Some(storage)) = (made, self.storage) {
@@ -139,6 +142,12 @@ impl Untold {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// Whether the file is ours; `None`: there is nothing.
+fn is_ours(path: &Path) -> Option<bool> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some(found.is_file() && found.uid() == rustix::process::geteuid().as_raw())
 }
 
 impl Storage {
@@ -261,7 +270,15 @@ mod tests {
         let mut found = Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
         assert!(!found.is_noted());
         found.follow(true, 0, 0);
-        assert!(fs::symlink_metadata(&path).unwrap().is_symlink(), "and nothing was opened");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file(), "nothing that is there is opened");
+        found.forget();
+        // Nor keep it from being noted, in silence.
+        assert_eq!(found.obstacle(), None);
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        assert_eq!(found.obstacle(), None, "it could be removed");
+        fs::create_dir(&path).unwrap();
+        assert_eq!(found.obstacle(), Some(&*path));
+        found.follow(true, 1, 1);
         let mut nowhere = Untold::find_in(None, Uuid([7; 16]), STORAGE);
         nowhere.follow(true, 0, 0);
         nowhere.follow(false, 1, 0);

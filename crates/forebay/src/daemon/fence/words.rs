@@ -311,6 +311,16 @@ pub(in crate::daemon) fn untold() -> (Severity, String) {
     (Severity::Error, text.to_owned())
 }
 
+/// A loss could not be noted.
+pub(in crate::daemon) fn not_noted(obstacle: &Path) -> (Severity, String) {
+    let text = format!(
+        "{} is not a file of this user and cannot be removed: until it is gone, a loss of acknowledged writes that no \
+         guest was told of is forgotten when this process ends",
+        obstacle.display()
+    );
+    (Severity::Warning, text)
+}
+
 /// A former run did not see the end of all that it sent.
 pub(in crate::daemon) fn held(time: Nanos) -> String {
     format!(
