@@ -1,6 +1,7 @@
 """Reports as a browser renders them: what they say, and that their charts are there to be seen."""
 import html.parser
 import json
+import os
 import shutil
 import struct
 import zlib
@@ -202,3 +203,20 @@ def ab_replays_without_cache_cold_and_warm(bed):
     # The image holds data by now.
     result = forebay(bed, "ab", trace, "--backend", backend, "--config", config, code=None)
     assert result.returncode == 1 and "--overwrite" in result.stderr
+
+
+@test(forebay_only=True)
+def ab_leaves_the_pool_of_the_disk_alone(bed):
+    trace, scratch = write_msr(bed, "t.msr", 500), bed.image("scratch.raw", 4 * MIB, "holes")
+    flash = bed.path("pool") + ":16MiB"
+    disk = bed.disk("file:" + bed.image("disk.raw", 4 * MIB), flash=flash, mode="write-back", name="db",
+                    extra=["--write-log", "4MiB"])
+    assert disk.stop() == 0
+    show = [bed.program, "pool", "show", bed.path("pool"), "--json"]
+    before, config = json.loads(bed.run(show)), bed.path("with.toml")
+    with open(config, "w") as f:
+        f.write('state-dir = "%s"\n[[disk]]\nname = "db"\nbackend = "mem:1MiB"\nmode = "write-back"\nram = "1MiB"\n'
+                'flash = "%s"\nwrite-log = "4MiB"\nnbd = ["unix:%s"]\n' % (bed.path("state"), flash, bed.path("unused.sock")))
+    forebay(bed, "ab", trace, "--backend", "file:" + scratch, "--config", config, "--overwrite")
+    assert json.loads(bed.run(show)) == before
+    assert not [name for name in os.listdir(bed.directory) if name.startswith(".forebay-ab")]

@@ -1,21 +1,27 @@
 //! `forebay trace ab`: the same requests on the backend itself, through a cold cache, and through a warm one.
 
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
 use anyhow::{Context, Result, bail};
 use forebay_trace::record::Summary;
 use forebay_trace::replay::{self, EndedBy, Settings};
 use forebay_trace::report;
 use forebay_trace::results::Results;
+use tempfile::TempDir;
 
 use super::super::served::Served;
 use super::super::{create, page_file, signals, write_page};
 use super::replay::{Job, check, settings, write_json};
 use super::{compare, name_of, open};
 use crate::cli::trace::AbArgs;
+use crate::config::values::Flash;
 use crate::config::{self, DaemonSpec};
 
 pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let asked = Summary::of(open(&args.input)?)?;
-    let spec = spec(args)?;
+    let mut spec = spec(args)?;
+    let _pool = spec.disks[0].flash.as_mut().map(own_pool).transpose()?;
     let file = args.json.as_deref().map(create).transpose()?;
     let page = page_file(&args.page)?;
     let folder = tempfile::Builder::new().prefix("forebay-ab-").tempdir()?;
@@ -49,6 +55,25 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     write_page(page, || report::comparison(&results.runs))?;
     print!("{}", compare::describe(&results.runs));
     results.runs.iter().try_for_each(check)
+}
+
+/// Gives the runs a pool of their own beside the one that the configuration names, which is a disk's that goes on: what it has cached, its
+/// identity and its reservations would be those of the backend here. It is gone with the folder.
+fn own_pool(flash: &mut Flash) -> Result<TempDir> {
+    let path = flash.path.display();
+    if std::fs::metadata(&flash.path).is_ok_and(|found| found.file_type().is_block_device()) {
+        bail!(
+            "the runs need a pool of their own, and the flash {path} is a device: give them a configuration whose flash is a file, \
+             on a file system of that device"
+        );
+    }
+    let folder = flash.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = tempfile::Builder::new()
+        .prefix(".forebay-ab-")
+        .tempdir_in(folder.unwrap_or(Path::new(".")))
+        .with_context(|| format!("cannot make a pool for the runs beside {path}"))?;
+    flash.path = folder.path().join("pool");
+    Ok(folder)
 }
 
 /// The disk of the configuration file, in front of the backend.
