@@ -497,3 +497,6 @@ impl std::fmt::Debug for Command {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

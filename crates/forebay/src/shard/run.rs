@@ -96,8 +96,7 @@ impl Shard {
                 let Some((class, disk, index)) = token::split(completion.token) else { continue };
                 if class == Class::Client {
                     self.clients.on_completion(&mut context!(self, now), index, completion);
-                } else {
-                    let disk = &mut self.disks.0[disk as usize];
+                } else if let Some(disk) = self.disks.0.get_mut(disk as usize) {
                     disk.on_completion(now, &mut self.reactor, class, index, completion);
                 }
             }

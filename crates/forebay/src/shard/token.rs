@@ -7,7 +7,8 @@
 //!  +--------+------------------+-----------------------------------+
 //! ```
 //! A disk's number is never used again while the shard lives, so a late completion of a removed disk
-//! finds nobody instead of somebody else.
+//! finds nobody instead of somebody else. Of a disk that could not be taken nothing was begun, and the next one may have
+//! its number.
 
 use forebay_io::reactor::Token;
 
