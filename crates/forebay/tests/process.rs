@@ -162,6 +162,85 @@ fn a_disk_that_hangs_keeps_a_disk_of_another_shard_from_nothing_when_they_end() 
     assert!(!folder.path("nbd.sock").exists() && !folder.path("control.sock").exists());
 }
 
+/// A pipe in the place of a file: who opens it waits, as on a file system that hangs.
+fn hang(path: &std::path::Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// Returns once somebody opens it, who then waits as long as the result is there.
+fn hangs(path: &std::path::Path) -> std::fs::File {
+    std::fs::OpenOptions::new().write(true).open(path).unwrap()
+}
+
+/// True when it ends long before a test is killed.
+fn ends(mut is_running: impl FnMut() -> bool) -> bool {
+    let began = std::time::Instant::now();
+    while is_running() {
+        if began.elapsed() > std::time::Duration::from_secs(40) {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    true
+}
+
+#[test]
+fn an_opening_that_hangs_keeps_the_process_neither_from_serving_nor_from_ending() {
+    let folder = Folder::new();
+    folder.image("disk.raw", 1 << 20);
+    let (backend, other) = (folder.text("file:", "disk.raw"), folder.text("", "other.sock"));
+    let nbd = ["--ram", "1MiB", "--nbd", "127.0.0.1:0"];
+    let holds = Forebay::start(&[&["run", &backend, "--control", &other], &nbd[..]].concat());
+    let config = format!(
+        "control = \"{control}\"\n\
+         [[disk]]\nname = \"a\"\nbackend = \"mem:1MiB\"\nram = \"1MiB\"\n\
+         [[disk]]\nname = \"b\"\nbackend = \"{backend}\"\nram = \"1MiB\"\n\
+         [[nbd]]\nlisten = \"unix:{nbd}\"\n",
+        control = folder.path("control.sock").display(),
+        nbd = folder.path("nbd.sock").display(),
+    );
+    std::fs::write(folder.path("forebay.toml"), config).unwrap();
+    let mut server = Forebay::start(&["serve", "--config", &folder.text("", "forebay.toml")]);
+    assert!(server.summary.contains("disk b: NOT SERVED"), "{}", server.summary);
+    assert_eq!(holds.terminate().0, Some(0));
+    let sidecar = folder.path("disk.raw.forebay");
+    let _ = std::fs::remove_file(&sidecar);
+    hang(&sidecar);
+    let control = folder.text("", "control.sock");
+    let asks = control.clone();
+    let opens = std::thread::spawn(move || forebay(&["disk", "open", "b", "--control", &asks]));
+    let _hung = hangs(&sidecar);
+    assert_eq!(stats(&control, "a").unwrap()["name"], "a");
+    server.signal(Signal::TERM);
+    assert!(ends(|| server.is_running()));
+    let (code, error) = server.wait();
+    assert_eq!(code, Some(0), "{error}");
+    assert!(!opens.join().unwrap().status.success());
+}
+
+#[test]
+fn a_start_that_hangs_ends_with_a_signal() {
+    let folder = Folder::new();
+    folder.image("disk.raw", 1 << 20);
+    let sidecar = folder.path("disk.raw.forebay");
+    hang(&sidecar);
+    let (backend, control) = (folder.text("file:", "disk.raw"), folder.text("", "control.sock"));
+    let mut server = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["run", &backend, "--ram", "1MiB", "--nbd", "127.0.0.1:0", "--control", &control])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _hung = hangs(&sidecar);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&server), Signal::TERM).unwrap();
+    let has_ended = ends(|| server.try_wait().unwrap().is_none());
+    let _ = server.kill();
+    let output = server.wait_with_output().unwrap();
+    assert!(has_ended);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("ended by a signal before it was ready"), "{error}");
+    assert!(!folder.path("control.sock").exists());
+}
+
 #[test]
 fn a_second_run_on_the_same_socket_backend_or_flash_is_refused() {
     let folder = Folder::new();

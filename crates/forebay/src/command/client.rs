@@ -207,7 +207,11 @@ pub(crate) async fn refused(found: &[Found]) -> Vec<RefusedDisk> {
     refused
 }
 
-/// Runs `work` on a small runtime of this thread.
+/// Runs `work` on a small runtime of this thread. What it began beside, and has not waited for, may wait for storage that
+/// hangs: nobody waits for that.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_background();
+    done
 }

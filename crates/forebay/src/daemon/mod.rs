@@ -104,7 +104,9 @@ impl Daemon {
         let (log, events) = EventLog::start().context("no thread for the event log")?;
         let mut pools = BTreeMap::new();
         let mut handles = Pools::new();
-        for (path, opened) in open_pools(&spec)? {
+        let opening = spec.clone();
+        let opened = tokio::task::spawn_blocking(move || open_pools(&opening)).await??;
+        for (path, opened) in opened {
             let opened = match opened {
                 Ok(pool) => {
                     let pool: SharedPool = Arc::new(Mutex::new(pool));
@@ -287,7 +289,7 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
     let mut ready = Vec::new();
     let mut first_refusal = None;
     for (index, disk) in opener.specs().iter().enumerate() {
-        match opener.open(index) {
+        match refused::blocking(control, move |opener| opener.open(index)).await {
             Ok(opened) => {
                 let taken = opener.hand_over(index, opened).await;
                 ready.push(taken.with_context(|| format!("disk '{}'", disk.name))?);

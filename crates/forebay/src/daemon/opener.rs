@@ -125,7 +125,9 @@ impl Opener {
         let device = disk.vhost_user.clone();
         let device = device.map(|spec| (spec.clone(), opened.device(disk, spec.queues)));
         let (place, witness) = (opened.take_place(), opened.witness());
-        let advice = Keeper::open(witness.as_ref(), self.state());
+        let state = self.state.clone();
+        let keep = move || (Keeper::open(witness.as_ref(), state.as_deref()), witness);
+        let (advice, witness) = tokio::task::spawn_blocking(keep).await?;
         if let Some(trouble) = advice.trouble() {
             self.events.report(Some(&disk.name.0), Severity::Warning, trouble);
         }

@@ -172,8 +172,8 @@ fn flash(opener: &Opener, index: usize) -> Result<(String, super::pool::SharedPo
     Ok((disk.name.to_string(), pool))
 }
 
-/// Does what may wait for flash or primary storage.
-async fn blocking<T: Send + 'static>(
+/// Does what may wait for flash or primary storage, while everything else goes on.
+pub(super) async fn blocking<T: Send + 'static>(
     state: &ControlState,
     work: impl FnOnce(&Opener) -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,9 +1,16 @@
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use forebay_core::ids::Nanos;
 use forebay_trace::advise::{Configuration, Latencies, Latency, Prediction, Reads};
 
 use super::{Follower, file};
+use crate::config::values::Name;
+use crate::daemon::events::EventLog;
+use crate::daemon::opener::{Opener, Pools};
+use crate::shard::ShardHandle;
 
 fn prediction() -> Prediction {
     let [ram, flash, backend] = [1e4, 1e5, 5e6].map(Latency::of_mean);
@@ -83,4 +90,42 @@ fn what_is_no_kept_advice_is_an_error_that_says_why() {
         let why = format!("{:#}", file::read(&path).unwrap_err());
         assert!(why.contains(expect), "{why} of {}", &text[..text.len().min(300)]);
     }
+}
+
+#[tokio::test]
+async fn a_state_folder_that_hangs_as_a_disk_is_opened_holds_up_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, image) = (folder.path().join("state"), folder.path().join("db.raw"));
+    fs::create_dir(&state).unwrap();
+    fs::write(&image, vec![1; 1 << 20]).unwrap();
+    let text = format!(
+        "[[disk]]\nname = 'db'\nbackend = 'file:{}'\nram = '1MiB'\nnbd = ['unix:/x']\n",
+        image.display()
+    );
+    let spec = Arc::new(crate::config::file::parse(&text, Name("test".into())).unwrap());
+    let (_log, events) = EventLog::start().unwrap();
+    let shard = ShardHandle::start(0, 1, spec.reactor.0, events.clone()).unwrap();
+    let opener = Opener::new(spec, Pools::new(), Some(state), vec![shard.sender()], events);
+    let opened = opener.open(0).unwrap();
+    let path = file::path(opened.witness().as_ref(), opener.state()).unwrap();
+    // Who opens a pipe waits for the one at its other end.
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let (goes_on, waits) = mpsc::channel();
+    let is_held_up = Arc::new(AtomicBool::new(false));
+    let (held_up, other_end) = (is_held_up.clone(), path.clone());
+    std::thread::spawn(move || {
+        if waits.recv_timeout(Duration::from_secs(20)).is_err() {
+            held_up.store(true, Ordering::SeqCst);
+            let _ = fs::write(other_end, "");
+        }
+    });
+    let handing_over = tokio::spawn(async move { opener.hand_over(0, opened).await });
+    tokio::task::yield_now().await;
+    goes_on.send(()).unwrap();
+    assert!(!is_held_up.load(Ordering::SeqCst));
+    fs::write(path, "hello").unwrap();
+    let ready = handing_over.await.unwrap().unwrap();
+    let trouble = ready.disk.advice.trouble().unwrap();
+    assert!(trouble.contains("no kept advice"), "{trouble}");
+    shard.drain().unwrap().await.unwrap();
 }
