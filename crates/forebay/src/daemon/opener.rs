@@ -56,7 +56,7 @@ pub(super) struct ServedDisk {
     /// On its shard.
     pub(super) handle: DiskHandle,
     /// The advice that was kept for it.
-    pub(super) advice: Keeper,
+    pub(super) advice: Arc<Keeper>,
     place: Option<Place>,
     /// Looks at primary storage as long as it is served.
     witness: Mutex<Option<Witness>>,
@@ -135,7 +135,8 @@ impl Opener {
         let added = self.shards[shard].add(opened.into_new_disk(disk)).await;
         let handle = added.context("its shard cannot take it")?;
         let (witness, ended) = (Mutex::new(witness), OnceLock::new());
-        let served = ServedDisk { info, handle: handle.clone(), advice, place, witness, ended };
+        let (advice, on_shard) = (Arc::new(advice), handle.clone());
+        let served = ServedDisk { info, handle: on_shard, advice, place, witness, ended };
         let (name, disk) = (disk.name.clone(), Arc::new(served));
         Ok(Ready { name, disk, handle, export, unit, device, watched })
     }

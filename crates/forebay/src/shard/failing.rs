@@ -1,5 +1,6 @@
-//! For tests: a shard that cannot attach primary storage of the first disks that it is handed.
+//! For tests: a shard that cannot attach primary storage of the first disks that it is handed, and one that hangs.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, Weak};
 
 use forebay_backends::{Backend, BackendIo, Context, Properties, TokenRange};
@@ -8,7 +9,7 @@ use forebay_io::arena::Arena;
 use forebay_io::mailbox;
 use forebay_io::reactor::{Completion, Reactor};
 
-use super::{Command, MAILBOX_MAX, ShardSender};
+use super::{Command, DiskHandle, MAILBOX_MAX, ShardSender};
 
 /// Stands between whoever hands disks over and a shard.
 pub(crate) struct FailingShard {
@@ -54,6 +55,14 @@ impl FailingShard {
         assert!(memory.iter().all(|it| it.strong_count() == 0), "the shard holds memory");
         memory.len()
     }
+}
+
+/// A disk of so many bytes on a shard that takes commands, as long as the second is there, and does nothing.
+pub(crate) fn hung(size: u64) -> (DiskHandle, impl Sized) {
+    let reactor = Reactor::new(8, None).expect("a reactor");
+    let (sender, mailbox) = mailbox::channel(MAILBOX_MAX, reactor.waker());
+    let disk = DiskHandle { sender, number: 0, size: Arc::new(AtomicU64::new(size)) };
+    (disk, (reactor, mailbox))
 }
 
 /// Primary storage that the reactor does not take.

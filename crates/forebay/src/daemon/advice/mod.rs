@@ -38,6 +38,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 /// Time that a disk has for its last look.
 const LAST_LOOK_MAX: Duration = Duration::from_secs(1);
+/// Time that a disk's end waits for what was counted to be written.
+const LAST_WRITE_MAX: Duration = Duration::from_secs(3);
 
 /// The kept advice of one disk, if it has one.
 #[derive(Debug)]
@@ -210,10 +212,17 @@ pub(super) async fn follow(state: Arc<ControlState>) {
     }
 }
 
-/// The last look at a disk, before it ends.
+/// The last look at a disk, before it ends. A shard or a state folder that hangs does not keep it from ending.
 pub(super) async fn settle(disk: &ServedDisk) {
-    let _ = timeout(LAST_LOOK_MAX, disk.advice.look(&disk.handle)).await;
-    disk.advice.save().await;
+    settle_one(&disk.advice, &disk.handle).await;
+}
+
+async fn settle_one(advice: &Arc<Keeper>, disk: &DiskHandle) {
+    let _ = timeout(LAST_LOOK_MAX, advice.look(disk)).await;
+    let saved = advice.clone();
+    // On a task of its own: what is being written keeps its turn, however long it takes.
+    let saving = tokio::spawn(async move { saved.save().await });
+    let _ = timeout(LAST_WRITE_MAX, saving).await;
 }
 
 /// The same for all of them at once.

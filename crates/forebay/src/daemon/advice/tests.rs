@@ -6,11 +6,11 @@ use std::time::Duration;
 use forebay_core::ids::Nanos;
 use forebay_trace::advise::{Configuration, Latencies, Latency, Prediction, Reads};
 
-use super::{Follower, file};
+use super::{Follower, Keeper, State, file, settle_one};
 use crate::config::values::Name;
 use crate::daemon::events::EventLog;
 use crate::daemon::opener::{Opener, Pools};
-use crate::shard::ShardHandle;
+use crate::shard::{ShardHandle, failing};
 
 fn prediction() -> Prediction {
     let [ram, flash, backend] = [1e4, 1e5, 5e6].map(Latency::of_mean);
@@ -128,4 +128,34 @@ async fn a_state_folder_that_hangs_as_a_disk_is_opened_holds_up_nothing_else() {
     let trouble = ready.disk.advice.trouble().unwrap();
     assert!(trouble.contains("no kept advice"), "{trouble}");
     shard.drain().unwrap().await.unwrap();
+}
+
+/// A keeper for the file at `path` that has something to write.
+fn changed(path: std::path::PathBuf) -> Arc<Keeper> {
+    let kept = Some((prediction(), Follower::default()));
+    let state = State { kept, trouble: None, is_changed: true }.into();
+    Arc::new(Keeper { path: Ok(path), state, turn: tokio::sync::Mutex::default() })
+}
+
+#[tokio::test]
+async fn the_end_of_a_disk_waits_neither_for_its_shard_nor_for_the_state_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, _shard) = failing::hung(1 << 20);
+    let limit = Duration::from_secs(30);
+    // Somebody has asked, and waits for the shard.
+    let advice = changed(folder.path().join("x.advice"));
+    let (asked, of) = (advice.clone(), disk.clone());
+    tokio::spawn(async move { asked.told(&of).await.is_some() });
+    tokio::task::yield_now().await;
+    assert!(advice.turn.try_lock().is_err());
+    tokio::time::timeout(limit, settle_one(&advice, &disk)).await.unwrap();
+
+    let path = folder.path().join("y.advice");
+    let hangs = folder.path().join("y.advice.new");
+    assert!(std::process::Command::new("mkfifo").arg(&hangs).status().unwrap().success());
+    let advice = changed(path);
+    tokio::time::timeout(limit, settle_one(&advice, &disk)).await.unwrap();
+    assert!(advice.turn.try_lock().is_err(), "nobody else writes there meanwhile");
+    drop(fs::File::open(hangs).unwrap());
+    let _turn = advice.turn.lock().await;
 }
