@@ -219,6 +219,51 @@ fn an_opening_that_hangs_keeps_the_process_neither_from_serving_nor_from_ending(
 }
 
 #[test]
+fn a_disk_that_cannot_be_had_at_one_address_is_served_at_the_others_and_there_later() {
+    let folder = Folder::new();
+    folder.image("disk.raw", 1 << 20);
+    let (backend, other) = (folder.text("file:", "disk.raw"), folder.text("", "other.sock"));
+    let nbd = ["--ram", "1MiB", "--nbd", "127.0.0.1:0"];
+    let holds = Forebay::start(&[&["run", &backend, "--control", &other], &nbd[..]].concat());
+    let config = format!(
+        "control = \"{control}\"\n\
+         [[disk]]\nname = \"a\"\nbackend = \"mem:1MiB\"\nram = \"1MiB\"\n\
+         [[disk]]\nname = \"b\"\nbackend = \"{backend}\"\nram = \"1MiB\"\nnbd = [\"unix:{own}\"]\n\
+         [[nbd]]\nlisten = \"unix:{both}\"\n",
+        control = folder.path("control.sock").display(),
+        own = folder.path("own.sock").display(),
+        both = folder.path("both.sock").display(),
+    );
+    std::fs::write(folder.path("forebay.toml"), config).unwrap();
+    let server = Forebay::start(&["serve", "--config", &folder.text("", "forebay.toml")]);
+    assert!(server.summary.contains("disk b: NOT SERVED"), "{}", server.summary);
+    assert_eq!(holds.terminate().0, Some(0));
+    let own = folder.path("own.sock");
+    std::fs::create_dir(&own).unwrap();
+    let control = folder.text("", "control.sock");
+    let open = || {
+        let output = forebay(&["disk", "open", "b", "--control", &control]);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for _ in 0..2 {
+        let (code, warning) = open();
+        assert_eq!(code, Some(0), "{warning}");
+        assert!(warning.contains("not everywhere") && warning.contains("own.sock"), "{warning}");
+        let mut client = Client::attach(&folder.path("both.sock"), "b");
+        assert_eq!(client.read(0, 512), [0; 512]);
+    }
+    std::fs::remove_dir(&own).unwrap();
+    assert_eq!(open(), (Some(0), String::new()));
+    assert_eq!(Client::attach(&own, "b").read(0, 512), [0; 512]);
+    let (code, error) = open();
+    assert_eq!(code, Some(1));
+    assert!(error.contains("it is served: there is nothing to open"), "{error}");
+    let (code, error) = server.terminate();
+    assert_eq!(code, Some(0), "{error}");
+    assert!(!own.exists());
+}
+
+#[test]
 fn a_start_that_hangs_ends_with_a_signal() {
     let folder = Folder::new();
     folder.image("disk.raw", 1 << 20);

@@ -85,7 +85,8 @@ Examples:
     /// Try again to serve a disk that was refused, once what was wrong is put right
     #[command(after_help = "\
 For a disk that 'disk list' shows as NOT SERVED because another process used its primary storage, for instance. One whose write
-log was refused needs 'disk resolve'. The other disks of the daemon are not disturbed.
+log was refused needs 'disk resolve'. A disk that is served, but not everywhere, because a socket could not be had, gets what is
+missing. The other disks of the daemon are not disturbed.
 
 Example:
   forebay disk open db")]

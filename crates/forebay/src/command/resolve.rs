@@ -6,7 +6,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::client;
 use crate::cli::disk::{NamedArgs, ResolveArgs};
@@ -94,16 +94,15 @@ fn alone(args: &ResolveArgs, path: &Path, decision: Option<Decision>) -> Result<
     report(name, &resolved, args.common.json, &text)
 }
 
-/// Tries again to serve a disk.
+/// Tries again to serve a disk, or to serve it everywhere.
 pub(super) async fn open(args: &NamedArgs) -> Result<()> {
     let common = &args.common;
     let refusing = client::find_refusing(&args.disk, common.control.as_deref()).await?;
-    let (control, _) = refusing.with_context(|| {
-        format!(
-            "no daemon that runs here refuses a disk '{}'; give --control PATH if it is elsewhere",
-            args.disk
-        )
-    })?;
+    let control = match refusing {
+        Some((control, _)) => control,
+        // One that is served may be missing somewhere.
+        None => client::find_one(&args.disk, common.control.as_deref()).await?.control,
+    };
     let path = format!("/v1/disks/{}/open", args.disk);
     let resolved: Resolved = client::tell_patiently(&control, &path).await?;
     report(&args.disk.0, &resolved, common.json, "the disk is served")

@@ -38,6 +38,8 @@ pub struct ControlState {
     pub(super) opener: Arc<Opener>,
     /// Where clients come in.
     pub(super) frontends: Arc<Frontends>,
+    /// Those that are served, but not everywhere.
+    unattached: Mutex<Vec<Ready>>,
     /// Who looks at primary storage.
     watches: Mutex<Vec<Watch>>,
     /// One disk is opened or decided about after the other, none while the daemon ends.
@@ -129,6 +131,7 @@ impl ControlState {
             about,
             disks: Mutex::default(),
             refused: Mutex::default(),
+            unattached: Mutex::default(),
             opener,
             frontends,
             watches: Mutex::default(),
@@ -150,19 +153,35 @@ impl ControlState {
         refused.push(disk);
     }
 
-    /// A disk is on its shard: clients find it, and it is watched.
+    /// A disk is on its shard: it is watched, and clients find it.
     ///
     /// # Errors
-    /// Clients do not find it everywhere.
-    pub(super) async fn serve(&self, disk: Ready) -> Result<()> {
+    /// It is not watched, or clients do not find it everywhere.
+    pub(super) async fn serve(&self, mut disk: Ready) -> Result<()> {
         lock(&self.refused).retain(|known| known.name != disk.name.0);
         lock(&self.disks).push(disk.disk.clone());
-        self.frontends.attach(&disk).await?;
-        if let Some(watched) = disk.watched {
-            let watch = Watch::start(watched, self.sender.clone());
-            lock(&self.watches).push(watch.context("no thread to watch primary storage")?);
+        let watched = disk.watched.take().map(|it| Watch::start(it, self.sender.clone()));
+        let watch = watched.transpose().context("no thread to watch primary storage");
+        let is_watched = watch.map(|watch| lock(&self.watches).extend(watch));
+        self.attach(disk).await.and(is_watched)
+    }
+
+    /// Clients find a disk, wherever they do not yet.
+    ///
+    /// # Errors
+    /// Not everywhere; it may be tried again.
+    pub(super) async fn attach(&self, disk: Ready) -> Result<()> {
+        let attached = self.frontends.attach(&disk).await;
+        if attached.is_err() {
+            lock(&self.unattached).push(disk);
         }
-        Ok(())
+        attached
+    }
+
+    /// A disk that is served, but not everywhere.
+    pub(super) fn take_unattached(&self, name: &str) -> Option<Ready> {
+        let is_it = |it: &mut Ready| it.name.0 == name && it.disk.ended().is_none();
+        lock(&self.unattached).extract_if(.., is_it).next()
     }
 
     /// The daemon as it is now.

@@ -4,14 +4,15 @@
 //!   a disk on its shard ──attach──► vhost-user device; listener, bound with its first disk; logical unit of a target
 //!   every disk of the start is attached ──open──► clients are let in
 //! ```
-//! A disk that was refused and is served after all is attached later, in the same way.
+//! A disk that was refused and is served after all is attached later, in the same way. What fails at one place keeps it
+//! from no other, and may be tried again.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use tokio::task::JoinHandle;
 
 use super::events::EventSender;
@@ -58,32 +59,39 @@ impl Frontends {
         Frontends { spec, events, portals: Portals::default(), bound: Mutex::default() }
     }
 
-    /// Lets clients find a disk wherever the configuration says.
+    /// Lets clients find a disk wherever the configuration says, and they do not yet.
     ///
     /// # Errors
-    /// An address cannot be had, or a secret cannot be read; the disk may be found elsewhere.
+    /// Each address that cannot be had, or secret that cannot be read; the disk is found everywhere else.
     pub(super) async fn attach(&self, disk: &Ready) -> Result<()> {
-        self.attach_device(disk)?;
+        let mut missing: Vec<Error> = self.attach_device(disk).err().into_iter().collect();
         for (place, spec) in self.spec.listeners.iter().enumerate() {
             if spec.disks.contains(&disk.name) {
-                let (state, served) = self.listener(place, spec).await?;
-                state.tell_disks(served.add(disk.export.clone(), disk.handle.clone()));
+                match self.listener(place, spec).await {
+                    Ok((state, served)) => {
+                        state.tell_disks(served.add(disk.export.clone(), disk.handle.clone()));
+                    }
+                    Err(error) => missing.push(error),
+                }
             }
         }
-        let unit = || {
-            let (export, kept) = disk.unit.clone();
-            UnitDisk { export, kept, handle: disk.handle.clone() }
-        };
-        let portals = self.portals.attach(&self.spec.targets, &disk.name, unit).await?;
+        let (export, kept) = disk.unit.clone();
+        let unit = UnitDisk { export, kept, handle: disk.handle.clone() };
+        let (portals, errors) = self.portals.attach(&self.spec.targets, &disk.name, unit).await;
         for portal in portals {
             self.spawn(portal.serve(self.events.clone()));
         }
-        Ok(())
+        missing.extend(errors);
+        let first = missing.drain(..).reduce(|all, next| anyhow!("{all:#}; {next:#}"));
+        first.map_or(Ok(()), Err)
     }
 
     fn attach_device(&self, disk: &Ready) -> Result<()> {
         let Some((spec, export)) = disk.device.clone() else { return Ok(()) };
         let (name, events) = (&disk.name.0, self.events.clone());
+        if self.device(name).is_some() {
+            return Ok(());
+        }
         let device = VhostUser::start(&spec, export, name, disk.handle.clone(), events)
             .with_context(|| format!("disk '{name}': its vhost-user device"))?;
         self.bound().devices.insert(name.clone(), device);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use forebay_frontends::iscsi::chap::RANDOM;
 use forebay_frontends::iscsi::device::{Device, Unit};
 use forebay_frontends::iscsi::driver::{Newcomer, SharedDevice};
@@ -83,6 +83,7 @@ type SharedServed = Arc<Mutex<Arc<Served>>>;
 /// A target on its shard.
 #[derive(Debug)]
 pub struct Behind {
+    target: Target,
     device: SharedDevice,
     /// Its disks; one at least.
     handles: Mutex<Vec<DiskHandle>>,
@@ -101,79 +102,85 @@ pub struct UnitDisk {
 }
 
 impl Portals {
-    /// Makes a disk the logical unit that `targets` say, if any: of a target that is there, or of a new one. Portals that
-    /// are to be served from now on.
-    ///
-    /// # Errors
-    /// An address cannot be had, or a secret cannot be read.
+    /// Makes a disk the logical unit that `targets` say, if any, of a target that is there, or of a new one, and shows that
+    /// at its portals, as far as that is not so yet. Portals that are to be served from now on; and each address that cannot
+    /// be had, or the secret that cannot be read.
     pub async fn attach(
         &self,
         targets: &[IscsiSpec],
         name: &Name,
-        disk: impl FnOnce() -> UnitDisk,
-    ) -> Result<Vec<IscsiPortal>> {
+        disk: UnitDisk,
+    ) -> (Vec<IscsiPortal>, Vec<Error>) {
         let place = targets.iter().find_map(|spec| {
             let (number, _) = spec.luns.iter().find(|(_, unit)| *unit == name)?;
             Some((spec, *number))
         });
-        let Some((spec, number)) = place else { return Ok(Vec::new()) };
-        let known = self.bound().targets.get(&spec.target.0).cloned();
-        let new = match known {
-            Some(behind) => {
-                behind.add(spec, number, disk());
-                Vec::new()
-            }
-            None => self.open(targets, spec, number, disk()).await?,
+        let Some((spec, number)) = place else { return Default::default() };
+        let handle = disk.handle.clone();
+        let behind = match self.add(spec, number, disk) {
+            Ok(behind) => behind,
+            Err(error) => return (Vec::new(), vec![error]),
         };
+        // It may have grown since it was opened.
+        behind.tell_size(&handle);
+        let (mut new, mut missing) = (Vec::new(), Vec::new());
+        for place in &spec.portals {
+            match self.show(targets, &place.0, &behind).await {
+                Ok(portal) => new.extend(portal),
+                Err(error) => missing.push(error),
+            }
+        }
         let bound = self.bound();
         for (state, _) in spec.portals.iter().filter_map(|place| bound.portals.get(&place.0)) {
             let mut names = state.info().disks;
-            names.push(name.to_string());
-            state.tell_disks(names);
+            if !names.contains(&name.0) {
+                names.push(name.to_string());
+                state.tell_disks(names);
+            }
         }
-        Ok(new)
+        (new, missing)
     }
 
-    /// A target with its first disk; the portals that it has first.
-    async fn open(
-        &self,
-        targets: &[IscsiSpec],
-        spec: &IscsiSpec,
-        number: u16,
-        disk: UnitDisk,
-    ) -> Result<Vec<IscsiPortal>> {
+    /// Adds a disk to its target, which begins with its first one.
+    fn add(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Result<Arc<Behind>> {
+        if let Some(behind) = self.bound().targets.get(&spec.target.0) {
+            behind.add(spec, number, disk);
+            return Ok(behind.clone());
+        }
         let target = target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
         let log = spec.log.as_deref().map(PduFile::open).transpose()?;
-        let mut new = Vec::new();
-        for place in &spec.portals {
-            if self.bound().portals.contains_key(&place.0) {
-                continue;
+        let handles = Mutex::new(vec![disk.handle.clone()]);
+        let device = Arc::new(Mutex::new(Device::new(vec![unit(spec, number, disk)])));
+        let behind = Arc::new(Behind { target, device, handles, log });
+        self.bound().targets.insert(spec.target.0.clone(), behind.clone());
+        Ok(behind)
+    }
+
+    /// Shows a target at an address; the portal there, when it listens from now on.
+    async fn show(
+        &self,
+        targets: &[IscsiSpec],
+        address: &str,
+        behind: &Arc<Behind>,
+    ) -> Result<Option<IscsiPortal>> {
+        let known = self.bound().portals.get(address).map(|(_, served)| served.clone());
+        let (served, new) = match known {
+            Some(served) => (served, None),
+            None => {
+                let portal = IscsiPortal::bind(targets, address).await?;
+                let (state, served) = (portal.state.clone(), portal.served.clone());
+                self.bound().portals.insert(address.to_owned(), (state, served.clone()));
+                (served, Some(portal))
             }
-            let listener = TcpListener::bind(&place.0).await.with_context(|| {
-                format!("cannot listen at {}; is another server there?", place.0)
-            })?;
-            let here = targets.iter().filter(|target| target.portals.contains(place));
-            let room = here.fold(0_u32, |room, target| room.saturating_add(target.connections_max));
-            let state = ListenerState::new(format!("iscsi:{}", listener.local_addr()?), room);
-            let turning = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
-            new.push((place, IscsiPortal { listener, state, served: Arc::default(), turning }));
-        }
-        let (handle, unit) = (disk.handle.clone(), unit(spec, number, disk));
-        let device = Arc::new(Mutex::new(Device::new(vec![unit])));
-        let behind = Arc::new(Behind { device, handles: Mutex::new(vec![handle]), log });
-        let mut bound = self.bound();
-        for (place, portal) in &new {
-            bound.portals.insert(place.0.clone(), (portal.state.clone(), portal.served.clone()));
-        }
-        for place in &spec.portals {
-            let (_, served) = &bound.portals[&place.0];
-            let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
-            let targets = served.portal.targets.iter().cloned().chain([target.clone()]).collect();
+        };
+        let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
+        if !served.behind.iter().any(|known| Arc::ptr_eq(known, behind)) {
+            let targets = served.portal.targets.iter().cloned().chain([behind.target.clone()]);
+            let portal = Arc::new(Portal { targets: targets.collect() });
             let behind = served.behind.iter().cloned().chain([behind.clone()]).collect();
-            *served = Arc::new(Served { portal: Arc::new(Portal { targets }), behind });
+            *served = Arc::new(Served { portal, behind });
         }
-        bound.targets.insert(spec.target.0.clone(), behind);
-        Ok(new.into_iter().map(|(_, portal)| portal).collect())
+        Ok(new)
     }
 
     /// What they count.
@@ -238,8 +245,11 @@ fn logical(export: scsi::Export, kept: Option<Kept>) -> LogicalUnit {
 }
 
 impl Behind {
-    /// Another disk of the same shard.
+    /// Another disk of the same shard, unless it is there.
     fn add(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) {
+        if self.handles().iter().any(|known| known.is(&disk.handle)) {
+            return;
+        }
         let (handle, unit) = (disk.handle.clone(), unit(spec, number, disk));
         self.device.lock().unwrap_or_else(PoisonError::into_inner).add(unit);
         let mut handles = self.handles();
@@ -261,6 +271,19 @@ impl Behind {
 }
 
 impl IscsiPortal {
+    /// Listens at an address, with room for all targets that have it.
+    async fn bind(targets: &[IscsiSpec], address: &str) -> Result<IscsiPortal> {
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen at {address}; is another server there?"))?;
+        let is_here = |target: &&IscsiSpec| target.portals.iter().any(|place| place.0 == address);
+        let here = targets.iter().filter(is_here);
+        let room = here.fold(0_u32, |room, target| room.saturating_add(target.connections_max));
+        let state = ListenerState::new(format!("iscsi:{}", listener.local_addr()?), room);
+        let turning = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+        Ok(IscsiPortal { listener, state, served: Arc::default(), turning })
+    }
+
     /// Accepts initiators until dropped.
     pub async fn serve(self, events: EventSender) {
         let mut is_failing = false;
@@ -378,3 +401,6 @@ fn new_tsih() -> u16 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

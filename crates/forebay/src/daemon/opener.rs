@@ -38,6 +38,7 @@ pub(super) struct Opener {
 }
 
 /// A disk on its shard, and what its frontends have to know.
+#[derive(Debug)]
 pub(super) struct Ready {
     pub(super) name: Name,
     pub(super) disk: Arc<ServedDisk>,

@@ -4,6 +4,7 @@
 //! ```text
 //!   refused ──resolve: pool and sidecar say what was decided──► open ──► its shard ──► its frontends
 //!              └─ open: what was wrong is put right ─────────────┘└─ refused again, with the reason of now
+//!   served, but not everywhere ──open──────────────────────────────────────────► its frontends
 //! ```
 
 use std::sync::Arc;
@@ -111,8 +112,17 @@ async fn serve(
     decision: Option<Decision>,
 ) -> Result<Resolved> {
     let _one = state.opening.lock().await;
-    let index = find(state, name)?;
     let mut resolved = Resolved { decided: None, warnings: Vec::new() };
+    if decision.is_none()
+        && let Some(disk) = state.take_unattached(name)
+    {
+        match state.attach(disk).await {
+            Ok(()) => state.report(Some(name), Severity::Info, "the disk is served everywhere now"),
+            Err(error) => resolved.warnings.push(not_everywhere(state, name, &error)),
+        }
+        return Ok(resolved);
+    }
+    let index = find(state, name)?;
     if let Some(decision) = decision.clone() {
         resolved.decided = Some(decision.name().to_owned());
         let text = format!("an administrator has decided: {}", decision.done());
@@ -137,11 +147,18 @@ async fn serve(
     let attached = state.serve(ready).await;
     state.report(Some(name), Severity::Info, "the disk is served now");
     if let Err(error) = attached {
-        let text = format!("the disk is served, but not everywhere: {error:#}");
-        state.report(Some(name), Severity::Error, &text);
-        resolved.warnings.push(text);
+        resolved.warnings.push(not_everywhere(state, name, &error));
     }
     Ok(resolved)
+}
+
+/// Tells that clients do not find a disk everywhere; in these words.
+fn not_everywhere(state: &ControlState, name: &str, error: &anyhow::Error) -> String {
+    let text = format!(
+        "the disk is served, but not everywhere: {error:#}; when that is put right, 'forebay disk open {name}' goes on"
+    );
+    state.report(Some(name), Severity::Error, &text);
+    text
 }
 
 async fn on_its_shard(state: &ControlState, index: usize) -> Result<Ready> {
@@ -156,7 +173,7 @@ fn find(state: &ControlState, name: &str) -> Result<usize> {
     let index = index.context("there is no such disk here")?;
     if let Some(disk) = state.disks().iter().find(|disk| disk.name() == name) {
         match disk.ended() {
-            None => bail!("it is served: there is nothing to decide"),
+            None => bail!("it is served: there is nothing to open or to decide"),
             Some(_) => bail!(
                 "it was served and has ended: stop the daemon before its log is decided about"
             ),

@@ -1,0 +1,59 @@
+use super::*;
+use crate::shard::failing;
+
+/// One target with one unit, at these addresses.
+fn targets(addresses: &[&str]) -> Vec<IscsiSpec> {
+    let listen: Vec<String> = addresses.iter().map(|it| format!("'{it}'")).collect();
+    let text = format!(
+        "[[disk]]\nname = 'db'\nbackend = 'mem:1MiB'\nram = '1MiB'\n\
+         [[iscsi]]\nlisten = [{}]\ntarget = 'iqn.2026-01.example:t'\nluns = {{ 3 = 'db' }}\n",
+        listen.join(", ")
+    );
+    crate::config::file::parse(&text, Name("test".into())).unwrap().targets
+}
+
+fn unit_disk(handle: &DiskHandle, size: u64) -> UnitDisk {
+    let export = scsi::Export {
+        name: "db".into(),
+        uuid: None,
+        size,
+        physical_block: 4096,
+        read_only: false,
+        write_cache: false,
+        atomic_write_max: 0,
+        store_max: 0,
+        ports: Vec::new(),
+    };
+    UnitDisk { export, kept: None, handle: handle.clone() }
+}
+
+#[tokio::test]
+async fn an_address_that_cannot_be_had_keeps_a_disk_from_no_other_and_is_tried_again() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (targets, name) = (targets(&[&address, "127.0.0.1:0"]), Name("db".into()));
+    // It was opened with half of its size.
+    let (handle, _shard) = failing::hung(2 << 20);
+    let portals = Portals::default();
+    let mut kept = Vec::new();
+    for new in [1, 0] {
+        let (portals, errors) = portals.attach(&targets, &name, unit_disk(&handle, 1 << 20)).await;
+        let [error] = &errors[..] else { panic!("{errors:?}") };
+        assert!(error.to_string().contains(&address), "{error:#}");
+        assert_eq!(portals.len(), new);
+        kept.extend(portals);
+    }
+    drop(taken);
+    let (new, errors) = portals.attach(&targets, &name, unit_disk(&handle, 1 << 20)).await;
+    assert!(errors.is_empty(), "{errors:?}");
+    kept.extend(new);
+    assert_eq!(kept.len(), 2);
+    for portal in &kept {
+        assert_eq!(portal.state.info().disks, ["db"]);
+        let served = portal.served.lock().unwrap();
+        assert_eq!((served.portal.targets.len(), served.behind.len()), (1, 1));
+        let device = served.behind[0].device.lock().unwrap();
+        assert_eq!(device.units.len(), 1);
+        assert_eq!(device.units[0].logical.export().size, 2 << 20);
+    }
+}
