@@ -15,6 +15,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use tokio::task::JoinHandle;
 
 use super::api::{Resolved, Sides};
 use super::control::{ControlState, refuse};
@@ -54,7 +55,9 @@ pub(super) async fn sides(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    let look = async || {
+    let asked = name.clone();
+    // On a task of its own: who asked may leave, and what is looked at stays in use until then.
+    let look = tokio::spawn(async move {
         let _one = state.opening.lock().await;
         let index = find(&state, &name)?;
         blocking(&state, move |opener| {
@@ -63,11 +66,8 @@ pub(super) async fn sides(
             Ok(Sides { shown: sides.shown(), text: sides.describe() })
         })
         .await
-    };
-    match look().await {
-        Ok(sides) => Json(sides).into_response(),
-        Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
-    }
+    });
+    respond(&asked, look).await
 }
 
 /// Carries out a decision, and serves the disk.
@@ -99,9 +99,13 @@ async fn answer(state: Arc<ControlState>, name: String, decision: Option<Decisio
     // On a task of its own: who asked may leave.
     let asked = name.clone();
     let work = tokio::spawn(async move { serve(&state, &name, decision).await });
+    respond(&asked, work).await
+}
+
+async fn respond<T: serde::Serialize>(disk: &str, work: JoinHandle<Result<T>>) -> Response {
     match work.await {
-        Ok(Ok(resolved)) => Json(resolved).into_response(),
-        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("disk '{asked}': {error:#}")),
+        Ok(Ok(done)) => Json(done).into_response(),
+        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("disk '{disk}': {error:#}")),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
 }
