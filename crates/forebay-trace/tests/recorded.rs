@@ -8,7 +8,7 @@ use forebay_trace::formats::{Options, Reader};
 use forebay_trace::info::info;
 use forebay_trace::mrc::{Curve, Sample, Settings, curves};
 use forebay_trace::record::Record;
-use forebay_trace::what_if::{self, Models, Survey, Told, what_if};
+use forebay_trace::what_if::{self, GivenLatencies, Models, Survey, what_if};
 
 /// A record, or why there is none.
 type Next = Result<Record, Error>;
@@ -112,7 +112,7 @@ fn destaging_to_an_array_makes_reads_no_slower_than_writing_through() {
     let reads = |config: Config| {
         let settings = what_if::Settings {
             config,
-            models: Models::new(&Told::default(), Some(storage), &survey),
+            models: Models::new(&GivenLatencies::default(), Some(storage), &survey),
             durable_writes: true,
             queue_depth: None,
             endurance: None,
