@@ -98,8 +98,10 @@ impl Plan {
         let slow = at(range[0], &latencies.without_read_ahead());
         let fast = at(range[1], latencies);
         self.hit_ratio_range = range;
-        self.read_mean_range_ns = [fast.mean_ns, slow.mean_ns];
-        self.read_p99_range_ns = [fast.p99_ns, slow.p99_ns];
+        // Fewer hits are slower, unless primary storage is faster than the cache.
+        let range = |one: f64, other: f64| [one.min(other), one.max(other)];
+        self.read_mean_range_ns = range(fast.mean_ns, slow.mean_ns);
+        self.read_p99_range_ns = range(fast.p99_ns, slow.p99_ns);
     }
 
     /// The larger of the tiers, and what it is made of.
