@@ -21,8 +21,8 @@ const HITS: u64 = 1000;
 const BASELINE: &str =
     "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX_Fast_Unaligned_Load,-SSSE3,-ERMS,-FSRM,-Prefer_ERMS,-Prefer_FSRM";
 
-/// What 1000 hits may take: what they took when this was written, and 3 %. Changes elsewhere have moved it by 1.6 %, by what
-/// the compiler puts in line.
+/// What 1000 hits may take. The first two are exceeded by 2 % since `auto` is the default policy, and the compiler puts other
+/// functions in line: the hits have to become cheaper again.
 fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     let mut limit = Callgrind::default();
     limit.hard_limits([(EventKind::Ir, instructions)]);
@@ -52,9 +52,9 @@ fn warm_counted() -> (Engine, Actions) {
 }
 
 #[library_benchmark]
-#[bench::thousand(setup = warm, config = at_most(702_000))]
-#[bench::recorded(setup = warm_recorded, config = at_most(721_000))]
-#[bench::with_curve(setup = warm_with_curve, config = at_most(880_000))]
+#[bench::thousand(setup = warm, config = at_most(670_000))]
+#[bench::recorded(setup = warm_recorded, config = at_most(690_000))]
+#[bench::with_curve(setup = warm_with_curve, config = at_most(860_000))]
 #[bench::counted(setup = warm_counted, config = at_most(2_072_000))]
 fn ram_hits((mut engine, mut actions): (Engine, Actions)) -> (Engine, Actions) {
     let mut state = 1;
