@@ -16,49 +16,58 @@ const NOBODY: u64 = 0;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct CopyLock {
-    copying: AtomicBool,
+    /// Held by whoever copies while the lock is shared; by its owner from then on, for good, so that no other thread
+    /// gets it that looked for an owner just before.
+    shared: AtomicBool,
     /// Changes once.
     owner: AtomicU64,
+    /// The owner is amid a copy. Nobody else looks at it.
+    owner_copies: AtomicBool,
 }
 
 impl CopyLock {
     pub(super) const fn new() -> CopyLock {
-        CopyLock { copying: AtomicBool::new(false), owner: AtomicU64::new(NOBODY) }
+        CopyLock {
+            shared: AtomicBool::new(false),
+            owner: AtomicU64::new(NOBODY),
+            owner_copies: AtomicBool::new(false),
+        }
     }
 
     /// From now on only this thread gets the lock.
     pub(super) fn own(&self) {
-        let _lock = self.lock();
-        self.owner.store(thread_number(), Ordering::Relaxed);
+        if !self.is_owned() {
+            std::mem::forget(self.lock_shared());
+            self.owner.store(thread_number(), Ordering::Relaxed);
+        }
     }
 
     /// Waits until no other thread copies. Copies are short.
     #[inline]
     pub(super) fn lock(&self) -> Copying<'_> {
-        if self.owner.load(Ordering::Relaxed) != thread_number() {
+        if !self.is_owned() {
             return self.lock_shared();
         }
         // Nobody else gets here, so a load and a store need not be one.
-        assert!(!self.copying.load(Ordering::Relaxed), "a copy within a copy");
-        self.copying.store(true, Ordering::Relaxed);
-        Copying(&self.copying)
+        assert!(!self.owner_copies.load(Ordering::Relaxed), "a copy within a copy");
+        self.owner_copies.store(true, Ordering::Relaxed);
+        Copying(&self.owner_copies)
+    }
+
+    /// By this thread.
+    #[inline]
+    fn is_owned(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == thread_number()
     }
 
     #[cold]
     fn lock_shared(&self) -> Copying<'_> {
-        loop {
+        while self.shared.swap(true, Ordering::Acquire) {
             let owner = self.owner.load(Ordering::Relaxed);
             assert!(owner == NOBODY, "the arena belongs to another thread");
-            if !self.copying.swap(true, Ordering::Acquire) {
-                break;
-            }
             std::thread::yield_now();
         }
-        let lock = Copying(&self.copying);
-        // An owner came meanwhile: it had the lock then, so that this thread sees it now.
-        let owner = self.owner.load(Ordering::Relaxed);
-        assert!(owner == NOBODY, "the arena belongs to another thread");
-        lock
+        Copying(&self.shared)
     }
 }
 

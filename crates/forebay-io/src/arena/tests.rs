@@ -98,25 +98,29 @@ fn an_arena_with_an_owner_refuses_other_threads() {
 
 #[test]
 fn an_owner_that_comes_amid_copies_of_others_is_the_only_one_afterwards() {
-    let arena = Arena::new(4096).unwrap();
-    std::thread::scope(|scope| {
-        let others: Vec<std::thread::ScopedJoinHandle<'_, ()>> = (1..=3_u8)
-            .map(|thread| {
-                let arena = &arena;
-                scope.spawn(move || {
-                    loop {
-                        arena.write_at(0, &[thread; 512]);
-                    }
+    for _ in 0..200 {
+        let arena = Arena::new(4096).unwrap();
+        std::thread::scope(|scope| {
+            let others: Vec<std::thread::ScopedJoinHandle<'_, ()>> = (1..=3_u8)
+                .map(|thread| {
+                    let arena = &arena;
+                    scope.spawn(move || {
+                        loop {
+                            arena.write_at(0, &[thread; 512]);
+                        }
+                    })
                 })
-            })
-            .collect();
-        arena.own();
-        arena.write_at(0, &[9; 512]);
-        assert!(others.into_iter().all(|other| other.join().is_err()));
-    });
-    let mut bytes = [0; 512];
-    arena.read_at(0, &mut bytes);
-    assert_eq!(bytes, [9; 512]);
+                .collect();
+            arena.own();
+            while others.iter().any(|other| !other.is_finished()) {
+                arena.write_at(0, &[9; 512]);
+            }
+            assert!(others.into_iter().all(|other| other.join().is_err()));
+        });
+        let mut bytes = [0; 512];
+        arena.read_at(0, &mut bytes);
+        assert_eq!(bytes, [9; 512]);
+    }
 }
 
 #[test]
