@@ -545,3 +545,30 @@ def a_clean_shutdown_does_not_come_back_dirty(bed):
     assert log["is_clean"] and log["dirty_bytes"] == 0, log
     assert "are to be destaged" not in disk.log()
     assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def restarts_in_order_get_on_with_destaging(bed):
+    # Each write is an epoch of its own, and one destage write; 256 of them a second.
+    slow = ["--write-cache", "off", "--max-destage-rate", "1MiB"]
+    image, disk, h = opened(bed, extra=slow)
+    write_blocks(h, range(900))
+    h.shutdown()
+    counted, dirty = 0, 900
+    for _ in range(3):
+        eventually(lambda: disk.stats()["counters"]["destage_writes"] > 60, "some are destaged")
+        counted = disk.stats()["counters"]["destage_writes"]
+        assert disk.stop() == 0
+        shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
+        left = shown["disks"][0]["dirty_records"]
+        assert left <= dirty - counted, (left, dirty, counted)
+        dirty = left
+        disk.start()
+    assert dirty > 0, "the last start has something to do"
+    log = log_of(disk)
+    assert log["primary_age_is_at_least"] and log["primary_is_consistent"], log
+    assert "at least" in bed.run([bed.program, "disk", "show", "disk", "--control", bed.path("disk.control")])
+    destaged(disk)
+    assert not log_of(disk)["primary_age_is_at_least"]
+    assert disk.stop() == 0
+    expect_blocks(read_file(image), range(900))

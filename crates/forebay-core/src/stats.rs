@@ -334,14 +334,23 @@ pub struct LogStatistics {
     pub leased_bytes: u64,
     /// Bytes that hold records, destaged ones included until their segment is free.
     pub used_bytes: u64,
-    /// Bytes that primary storage does not have yet, about.
+    /// Bytes of the disk that primary storage does not have yet, about; those that were written twice count twice.
     pub dirty_bytes: u64,
+    /// What they take in the log, with what describes them: what slows writers, beside the capacity.
+    pub occupied_bytes: u64,
     /// How long the oldest write that is not destaged has been waiting.
     pub primary_age_ns: u64,
+    /// It has been waiting for longer: since a time in an earlier run, which is not known.
+    pub primary_age_is_at_least: bool,
+    /// Primary storage alone is what a file system can be mounted from now. It is not while a window is being written, nor while what
+    /// was written and may not be durable there is written again.
+    pub primary_is_consistent: bool,
     /// The last record.
     pub last_sequence: u64,
     /// Records up to this one are durable in the log.
     pub durable_sequence: u64,
+    /// Records up to this one, about, are on primary storage, flushed there or not.
+    pub destaged_sequence: u64,
     /// Records up to this one are on primary storage and flushed there.
     pub flushed_sequence: u64,
     /// The flush epoch under way.

@@ -278,7 +278,7 @@ impl Run {
 
     fn end_slice(&mut self, end: Nanos) {
         let log = self.timed.engine.log_statistics(self.timed.now).expect("the disk has a log");
-        let occupancy_percent = 100.0 * log.dirty_bytes as f64 / log.capacity_bytes as f64;
+        let occupancy_percent = 100.0 * log.occupied_bytes as f64 / log.capacity_bytes as f64;
         let before = self.slices.last().map_or(0.0, |slice| slice.occupancy_percent);
         let is_free = occupancy_percent.max(before) < THRESHOLD_PERCENT;
         let is_burst = BURST.0 < end && end <= BURST.1;

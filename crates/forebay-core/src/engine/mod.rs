@@ -351,14 +351,17 @@ impl Engine {
     /// From now on new requests are answered with [`IoStatus::ShuttingDown`]; what is in flight
     /// finishes.
     ///
-    /// What is in the log is made durable and stays there. What waits for room in it is answered so, too. Where flushes
-    /// are deferred it is destaged first, until [`Engine::stop_destaging`].
+    /// What is in the log is made durable and stays there, but for what is destaged already: that is flushed and noted. What
+    /// waits for room is answered so, too. Where flushes are deferred all is destaged first. Neither is begun after
+    /// [`Engine::stop_destaging`].
     pub fn shut_down(&mut self, now: Nanos, actions: &mut Actions) {
         self.refuses = Some(IoStatus::ShuttingDown);
         if let (Some(log), Some(destager)) = (&mut self.log, &mut self.destager) {
             log.close();
-            if log.config.flush == FlushSemantics::Honest || log.is_lost {
+            if log.is_lost {
                 destager.stop();
+            } else if log.config.flush == FlushSemantics::Honest {
+                destager.finish();
             }
             self.refuse_waiting(IoStatus::ShuttingDown, actions);
         }
@@ -400,6 +403,7 @@ impl Engine {
     pub fn is_idle(&self) -> bool {
         let settled = self.log.as_ref().is_none_or(WriteLog::is_settled);
         let settled = settled && self.ring_is_settled();
+        let settled = settled && !self.settles_at_end();
         self.requests.is_empty() && self.ios.is_empty() && self.lent == 0 && settled
     }
 

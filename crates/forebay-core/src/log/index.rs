@@ -259,6 +259,8 @@ pub struct LogIndex {
     zeroes: VecDeque<ZeroRecord>,
     /// Entries in use.
     live: u32,
+    /// Entries that there ever were.
+    inserted: u64,
 }
 
 impl LogIndex {
@@ -271,6 +273,7 @@ impl LogIndex {
             heads: vec![NONE; buckets as usize],
             zeroes: VecDeque::with_capacity(ZEROES_MAX),
             live: 0,
+            inserted: 0,
         }
     }
 
@@ -294,6 +297,11 @@ impl LogIndex {
     /// Data pages in the log.
     pub fn live(&self) -> u32 {
         self.live
+    }
+
+    /// Data pages that were ever added.
+    pub fn inserted(&self) -> u64 {
+        self.inserted
     }
 
     /// The entry at `place`; `None` when there is no data page.
@@ -345,6 +353,7 @@ impl LogIndex {
             _ => self.heads[bucket] = place.0,
         }
         self.live += 1;
+        self.inserted += 1;
     }
 
     /// These pages are about to be added: what the CPU has to fetch for that it fetches side by side.

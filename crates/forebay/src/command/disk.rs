@@ -169,15 +169,22 @@ fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
     }
     let _ = writeln!(
         text,
-        "  dirty             {}; primary storage is {} behind, order {}",
+        "  dirty             {}; primary storage is {}{} behind, order {}",
         rounded(log.dirty_bytes),
+        if log.primary_age_is_at_least { "at least " } else { "" },
         time(log.primary_age_ns),
         log.order
     );
+    if !log.primary_is_consistent {
+        let _ = writeln!(
+            text,
+            "  NOT CONSISTENT    primary storage alone cannot be mounted safely now: a part of what several flushes divide is on it"
+        );
+    }
     let _ = writeln!(
         text,
         "  occupancy         {} of {} ({} leased)",
-        percent(log.dirty_bytes, log.capacity_bytes),
+        percent(log.occupied_bytes, log.capacity_bytes),
         rounded(log.capacity_bytes),
         rounded(log.leased_bytes)
     );

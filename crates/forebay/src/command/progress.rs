@@ -1,6 +1,7 @@
 //! How far destaging is, for those who wait for it: a bar on a terminal, else a line every [`SAY_EVERY`].
 //!
-//! Measured by the sequence of the log's records: what is written meanwhile moves neither the goal nor what is done.
+//! Measured by the sequence of the log's records: what is written meanwhile moves neither the goal nor what is done. The end is a
+//! flush of primary storage, which comes after the last write.
 //! Primary storage that takes nothing is shown as that, with the reason, not as a rate of zero.
 
 use std::io::{IsTerminal, Write as _};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_backends::size::rounded;
 use forebay_core::stats::LogStatistics;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::daemon::api::DiskStats;
 
@@ -22,10 +23,11 @@ const STANDS: &str = "{bar:30} {pos}/{len} writes ({msg})";
 /// See the module.
 pub(super) struct Progress {
     disk: String,
-    /// The last record at the start, and the last on primary storage then and now.
+    /// The last record at the start, and the last on primary storage then and now, flushed or not.
     goal: u64,
     first: u64,
-    flushed: u64,
+    destaged: u64,
+    began: Instant,
     /// Destage writes and flushes of primary storage that were counted last, and since when it is so many.
     counted: (u64, u64),
     since: Instant,
@@ -45,12 +47,14 @@ impl Progress {
             true => ProgressDrawTarget::stderr(),
             false => ProgressDrawTarget::hidden(),
         };
-        let len = log.last_sequence - log.flushed_sequence.min(log.last_sequence);
+        let first = log.destaged_sequence.min(log.last_sequence);
+        let len = log.last_sequence - first;
         let mut progress = Progress {
             disk: stats.name.clone(),
             goal: log.last_sequence,
-            first: log.flushed_sequence,
-            flushed: log.flushed_sequence,
+            first,
+            destaged: first,
+            began: now,
             counted: (0, 0),
             since: now,
             dirty_bytes: log.dirty_bytes,
@@ -73,9 +77,9 @@ impl Progress {
         let counters = &stats.engine.counters;
         let counted = (counters.destage_writes, counters.backend_flushes);
         let log = stats.engine.log.as_ref();
-        let flushed = log.map_or(0, |log| log.flushed_sequence);
-        if counted != self.counted || flushed != self.flushed {
-            (self.counted, self.flushed, self.since) = (counted, flushed, now);
+        let destaged = log.map_or(0, |log| log.destaged_sequence);
+        if counted != self.counted || destaged != self.destaged {
+            (self.counted, self.destaged, self.since) = (counted, destaged, now);
         }
         self.dirty_bytes = log.map_or(0, |log| log.dirty_bytes);
         self.reason = match log.filter(|log| !log.is_clean) {
@@ -93,7 +97,7 @@ impl Progress {
             let style = if self.stands_still(now).is_some() { STANDS } else { MOVES };
             self.bar
                 .set_style(ProgressStyle::with_template(style).expect("a template that is right"));
-            self.bar.set_position(self.flushed.min(self.goal).saturating_sub(self.first));
+            self.bar.set_position(self.done());
             self.bar.set_message(self.why(now));
         } else if now.duration_since(self.said) >= SAY_EVERY {
             self.said = now;
@@ -103,10 +107,28 @@ impl Progress {
 
     /// How far it is, in a line.
     pub(super) fn line(&self, now: Instant) -> String {
-        let all = self.goal - self.first.min(self.goal);
-        let done = self.flushed.min(self.goal).saturating_sub(self.first);
+        let (all, done) = (self.goal - self.first, self.done());
         let dirty = rounded(self.dirty_bytes);
-        format!("disk {}: {done} of {all} writes done, {dirty} dirty; {}", self.disk, self.why(now))
+        let pace = match self.per_second(now) {
+            Some(rate) if self.stands_still(now).is_none() => {
+                let left = Duration::from_secs_f64((all - done) as f64 / rate);
+                format!(" ({rate:.0}/s, {} left)", HumanDuration(left))
+            }
+            Some(_) | None => String::new(),
+        };
+        let (disk, why) = (&self.disk, self.why(now));
+        format!("disk {disk}: {done} of {all} writes done{pace}, {dirty} dirty; {why}")
+    }
+
+    /// Writes that are done, of those that were in the log at the start.
+    fn done(&self) -> u64 {
+        self.destaged.min(self.goal).saturating_sub(self.first)
+    }
+
+    /// Of those, on the mean.
+    fn per_second(&self, now: Instant) -> Option<f64> {
+        let rate = self.done() as f64 / now.duration_since(self.began).as_secs_f64();
+        (rate.is_finite() && rate > 0.0).then_some(rate)
     }
 
     /// What limits it, and for how long nothing was done.
@@ -139,6 +161,7 @@ mod tests {
         stats.engine.counters.destage_writes = writes;
         stats.engine.log = Some(LogStatistics {
             flushed_sequence: flushed,
+            destaged_sequence: flushed,
             last_sequence: last,
             dirty_bytes: (last - flushed) * 4096,
             limited_by: "primary storage is lost".into(),
@@ -153,7 +176,8 @@ mod tests {
         let mut progress = Progress::new(&stats(100, 300, 7), true, began);
         let later = stats(200, 5000, 8);
         progress.note(&later, began);
-        assert!(progress.line(began).contains("100 of 200 writes"), "{}", progress.line(began));
+        let line = progress.line(began + Duration::from_secs(2));
+        assert!(line.contains("100 of 200 writes done (50/s, 2 seconds left)"), "{line}");
         assert!(!progress.is_reached(later.engine.log.as_ref().expect("a log")));
         let later = stats(300, 9000, 9);
         assert!(progress.is_reached(later.engine.log.as_ref().expect("a log")));

@@ -413,13 +413,16 @@ impl Disk {
         }
     }
 
-    /// A disk whose flushes are deferred destages before it ends, as long as primary storage is there and time is left.
+    /// What is destaged is flushed and noted before a disk ends, and one whose flushes are deferred destages, as long as primary
+    /// storage is there and time is left.
     fn limit_destaging(&mut self, now: Nanos) {
         let is_late = self.destage_by <= now;
         if is_late {
             self.destage_by = Nanos::NEVER;
         }
-        if self.ending != Ending::Draining || !self.port.engine.destages_at_end() {
+        let engine = &self.port.engine;
+        let destages = engine.destages_at_end();
+        if self.ending != Ending::Draining || !(destages || engine.settles_at_end()) {
             return;
         }
         let why = match self.backend.trouble() {
@@ -427,10 +430,12 @@ impl Disk {
             None if is_late => "it takes too long".to_owned(),
             None => return,
         };
-        let text = format!(
-            "not all is destaged before the end: {why}; the rest stays in the write log, and the next start goes on"
-        );
-        self.report(Severity::Warning, text);
+        if destages {
+            let text = format!(
+                "not all is destaged before the end: {why}; the rest stays in the write log, and the next start goes on"
+            );
+            self.report(Severity::Warning, text);
+        }
         self.port.engine.stop_destaging(now, &mut self.port.actions);
     }
 

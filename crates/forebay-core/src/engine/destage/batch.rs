@@ -8,7 +8,7 @@ use crate::geometry::ByteRange;
 use crate::ids::{FlushEpoch, Nanos, Sequence};
 use crate::log::index::{PageIndex, Place, SectorMask, ZeroRecord};
 
-use super::Progress;
+use super::{Mark, Progress};
 
 /// Zero records of a batch at most: each is compared with every page.
 const ZEROES_MAX: usize = 64;
@@ -66,7 +66,9 @@ pub(super) struct Batch {
     limit: Sequence,
     /// The newest record that it overwrites something of, as far as the log may still have that.
     overwrites: Sequence,
-    end: Position,
+    end: Mark,
+    /// It has records of several flush epochs.
+    is_mixed: bool,
     failed: bool,
     items_max: usize,
     /// Items of the batch, and how many of them are done.
@@ -87,7 +89,8 @@ impl Batch {
             zero_cursor: 0,
             limit: Sequence(0),
             overwrites: Sequence(0),
-            end: Position(0),
+            end: Mark::default(),
+            is_mixed: false,
             failed: false,
             items_max: again_max / 2,
             items_ever: 0,
@@ -103,7 +106,13 @@ impl Batch {
         self.limit
     }
 
-    pub(super) fn end(&self) -> Position {
+    /// True while primary storage may have a part of what several epochs wrote.
+    pub(super) fn mixes_epochs(&self) -> bool {
+        self.is_active() && self.is_mixed
+    }
+
+    /// Where it ends.
+    pub(super) fn end(&self) -> Mark {
         self.end
     }
 
@@ -120,9 +129,9 @@ impl Batch {
         !self.failed && (self.next_zero < self.zeroes.len() || self.next < self.items.len())
     }
 
-    /// Pages of the log after `from`, where the batch begins, that stand for the items that are done.
-    pub(super) fn pages_done(&self, from: Position) -> u64 {
-        let pages = self.end.0.saturating_sub(from.0);
+    /// Of the pages from its begin to its end, those that stand for the items that are done.
+    pub(super) fn part_done(&self, end: u64, begin: u64) -> u64 {
+        let pages = end.saturating_sub(begin);
         (pages * self.items_done).checked_div(self.items_ever).unwrap_or(0)
     }
 
@@ -232,7 +241,7 @@ impl Engine {
         }
         let destager = self.destager.as_ref().expect("a log has a destager");
         let log = self.log.as_ref().expect("there is a log");
-        let unflushed = destager.done_position.0.saturating_sub(destager.tail.0);
+        let unflushed = destager.unflushed_pages();
         let too_much = unflushed + destager.batch.items_max as u64 > destager.batch.unflushed_max();
         // What the next epoch writes may outlive a loss of power that takes what the last one wrote.
         let has_to_flush = log.config.barrier && destager.done > destager.flushed;
@@ -281,11 +290,11 @@ impl Engine {
     /// Everything that may be on primary storage and was not flushed, as one batch.
     fn begin_again(&mut self) -> bool {
         let destager = self.destager();
-        if destager.outstanding > 0 || !destager.runs.is_empty() {
+        if !destager.is_at_rest() {
             return false;
         }
         destager.redo = false;
-        let (from, after) = (destager.tail, destager.flushed);
+        let (tail, after) = (destager.tail, destager.flushed);
         let limit = destager.perhaps_there();
         let log = self.log.as_ref().expect("there is a log");
         let limit = limit.min(log.durable_sequence);
@@ -293,8 +302,8 @@ impl Engine {
             return false;
         }
         let destager = self.destager();
-        (destager.done, destager.done_position, destager.cursor) = (after, from, from);
-        self.collect(from, after, limit, FlushEpoch(u64::MAX), true);
+        (destager.done, destager.done_mark, destager.cursor) = (after, tail, tail.position);
+        self.collect(tail.position, after, limit, FlushEpoch(u64::MAX), true);
         true
     }
 
@@ -317,6 +326,11 @@ impl Engine {
         let (mut position, end) = (from.max(log.segments.oldest()), log.end());
         let mut stop = Sequence(u64::MAX);
         let (mut taken, mut overwrites) = (after, Sequence(0));
+        let mut pages = destager.done_mark.pages;
+        let (mut first_epoch, mut newest_epoch) = (FlushEpoch(u64::MAX), FlushEpoch(0));
+        let mut note_epoch = |epoch: FlushEpoch| {
+            (first_epoch, newest_epoch) = (first_epoch.min(epoch), newest_epoch.max(epoch));
+        };
         let is_in = |zero: &&ZeroRecord| zero.sequence > after && zero.sequence <= limit;
         if !all && let Some(zero) = log.index.zeroes().filter(is_in).nth(ZEROES_MAX) {
             stop = zero.sequence;
@@ -333,12 +347,15 @@ impl Engine {
                 overwrites = overwrites.max(entry.overwrites().unwrap_or_default());
                 let (page, sectors, sequence) = (entry.page, entry.sectors, entry.sequence);
                 batch.items.push(Item { page, place, sectors, sequence, is_done: false });
+                pages += 1;
+                note_epoch(entry.epoch);
             }
             position = position.plus(1);
         }
         for zero in log.index.zeroes().filter(is_in) {
             if zero.sequence < stop && zero.epoch <= last_epoch {
                 taken = taken.max(zero.sequence);
+                note_epoch(zero.epoch);
                 let (range, may_unmap, sequence) = (zero.range, zero.may_unmap, zero.sequence);
                 batch.zeroes.push(ZeroItem { range, may_unmap, sequence });
             }
@@ -354,7 +371,8 @@ impl Engine {
         }
         batch.items.retain(|item| !item.sectors.is_empty());
         batch.reduce();
-        (batch.limit, batch.end) = (taken, position);
+        (batch.limit, batch.end) = (taken, Mark { position, pages });
+        batch.is_mixed = first_epoch < newest_epoch;
         // What is written again are several epochs, of which only the newest bytes are.
         batch.overwrites = if all { taken } else { overwrites };
         batch.start();

@@ -1,7 +1,7 @@
 //! What follows a batch: the flush of primary storage, the note of it, and the log that becomes free.
 
-use super::Progress;
 use super::revoke::Revocation;
+use super::{Course, Progress};
 use crate::action::{Action, Actions, DestageFault, Event, IoOp, Target};
 use crate::engine::Engine;
 use crate::engine::inflight::IoKind;
@@ -18,7 +18,7 @@ impl Engine {
         let destager = self.destager();
         destager.epochs.on_end(now, destager.began);
         destager.done = destager.batch.limit();
-        destager.done_position = destager.batch.end();
+        destager.done_mark = destager.batch.end();
         destager.batch.end_it();
         destager.oldest = Nanos::NEVER;
         self.counters.destage_batches += 1;
@@ -29,17 +29,20 @@ impl Engine {
         let log = self.log.as_ref().expect("there is a log");
         let barrier = log.config.barrier;
         let destager = self.destager.as_ref().expect("a log has a destager");
-        let pages = destager.done_position.0.saturating_sub(destager.tail.0);
-        let waits = !destager.batch.is_active();
-        let is_due = waits || pages >= destager.batch.unflushed_max() / 4;
-        let stopped = destager.stopped || destager.redo || now < destager.retry_at;
-        if destager.done <= destager.flushed || destager.flushing.is_some() || stopped {
+        let waits = match destager.course {
+            Course::Destages => !destager.batch.is_active(),
+            // What is under way may be the end of a batch.
+            Course::Finishes | Course::Stopped => destager.is_at_rest(),
+        };
+        let is_due = waits || destager.unflushed_pages() >= destager.batch.unflushed_max() / 4;
+        let must_wait = destager.redo || !destager.may_settle(now);
+        if destager.done <= destager.flushed || destager.flushing.is_some() || must_wait {
             return;
         }
         if !is_due && !barrier {
             return;
         }
-        let covers = (destager.done, destager.done_position);
+        let covers = (destager.done, destager.done_mark);
         self.destager().flushing = Some(covers);
         self.counters.backend_flushes += 1;
         let session = self.destager().session;
@@ -64,9 +67,9 @@ impl Engine {
             }
             return;
         }
-        let (done, position) = destager.flushing.take().expect("a flush of this session");
+        let (done, mark) = destager.flushing.take().expect("a flush of this session");
         if status.is_ok() {
-            (destager.flushed, destager.tail) = (done, position);
+            (destager.flushed, destager.tail) = (done, mark);
             destager.fault = None;
             self.destager().flushed_changes = self.cache_changes();
             let log = self.log.as_mut().expect("there is a log");
@@ -96,9 +99,9 @@ impl Engine {
             return;
         }
         let behind = destager.noted.flushed < destager.flushed;
-        let waits = destager.noting.is_some() || now < destager.retry_at;
+        let waits = destager.noting.is_some() || !destager.may_settle(now);
         let changes = destager.flushed_changes;
-        if !behind || waits || destager.stopped || !self.is_recorded(changes) {
+        if !behind || waits || !self.is_recorded(changes) {
             return;
         }
         let destager = self.destager();

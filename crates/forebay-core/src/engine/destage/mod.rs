@@ -90,9 +90,10 @@ pub(super) struct Destager {
     /// Everything before this position is in a batch, or was.
     cursor: Position,
     /// Where the first record after `flushed` may be.
-    tail: Position,
+    tail: Mark,
     done: Sequence,
-    done_position: Position,
+    /// Where the first record after `done` may be.
+    done_mark: Mark,
     pub(super) flushed: Sequence,
     /// Changes of the cache that the ring has to know of before `flushed` is noted.
     flushed_changes: u64,
@@ -106,11 +107,13 @@ pub(super) struct Destager {
     noting_until: Nanos,
     revocation: Revocation,
     /// A flush of primary storage is under way for records up to this one.
-    flushing: Option<(Sequence, Position)>,
+    flushing: Option<(Sequence, Mark)>,
     /// Sessions of primary storage lost so far.
     session: u64,
     /// What was written since the last flush has to be written again.
     redo: bool,
+    /// The last record of an earlier run.
+    restored: Sequence,
     /// Not before this time: an error is a moment ago.
     retry_at: Nanos,
     pause: Nanos,
@@ -127,7 +130,26 @@ pub(super) struct Destager {
     note_failures: u32,
     /// An administrator paused it.
     pub paused: bool,
-    stopped: bool,
+    course: Course,
+}
+
+/// A place in the log.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    position: Position,
+    /// Data pages before it, of those that this engine has seen.
+    pages: u64,
+}
+
+/// What it still does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Course {
+    /// Everything.
+    Destages,
+    /// Writes nothing new. What is done is flushed and noted, so that the next run does not do it again; unless that fails.
+    Finishes,
+    /// Starts nothing.
+    Stopped,
 }
 
 impl Destager {
@@ -162,9 +184,9 @@ impl Destager {
             began: Nanos(0),
             epochs: Epochs::default(),
             cursor: Position(0),
-            tail: Position(0),
+            tail: Mark::default(),
             done: Sequence(0),
-            done_position: Position(0),
+            done_mark: Mark::default(),
             flushed: Sequence(0),
             flushed_changes: 0,
             sent: Sequence(0),
@@ -176,6 +198,7 @@ impl Destager {
             flushing: None,
             session: 0,
             redo: false,
+            restored: Sequence(0),
             retry_at: Nanos(0),
             pause: RETRY_MIN,
             fault: None,
@@ -185,13 +208,18 @@ impl Destager {
             read_failures: 0,
             note_failures: 0,
             paused: false,
-            stopped: false,
+            course: Course::Destages,
         }
     }
 
     /// Records up to this one are on primary storage, flushed or not.
     pub(super) fn done(&self) -> Sequence {
         self.done
+    }
+
+    /// The same, with what stands for the part of the batch that is done.
+    pub(super) fn destaged(&self) -> Sequence {
+        Sequence(self.done.0 + self.batch.part_done(self.batch.limit().0, self.done.0))
     }
 
     /// Up to which record any may be on primary storage, or a later run may be told so.
@@ -205,14 +233,54 @@ impl Destager {
         self.window.on_guest_read(now, latency);
     }
 
-    /// Nothing new is started any more.
-    pub(super) fn stop(&mut self) {
-        self.stopped = true;
+    /// What is written is the last of it.
+    pub(super) fn finish(&mut self) {
+        self.course = Course::Finishes;
     }
 
-    /// True when it is neither stopped nor paused.
+    /// Nothing new is started any more.
+    pub(super) fn stop(&mut self) {
+        self.course = Course::Stopped;
+    }
+
+    /// True when it writes, unless it has to wait for a moment.
     pub(super) fn goes_on(&self) -> bool {
-        !self.stopped && !self.paused
+        self.course == Course::Destages && !self.paused
+    }
+
+    /// True when what was written may be flushed, or noted as flushed, now.
+    fn may_settle(&self, now: Nanos) -> bool {
+        match self.course {
+            Course::Destages => now >= self.retry_at,
+            Course::Finishes => self.fault.is_none(),
+            Course::Stopped => false,
+        }
+    }
+
+    /// True when there is something to flush or to note that can be.
+    fn has_to_settle(&self) -> bool {
+        let goal = if self.redo { self.flushed } else { self.done };
+        self.course != Course::Stopped && self.fault.is_none() && self.noted.flushed < goal
+    }
+
+    /// Nobody noted when the oldest record that primary storage lacks was written: an earlier run took it.
+    pub(super) fn age_is_at_least(&self) -> bool {
+        self.flushed < self.restored
+    }
+
+    /// True when primary storage alone is what a file system can be mounted from.
+    pub(super) fn is_consistent(&self) -> bool {
+        !self.redo && !self.batch.mixes_epochs()
+    }
+
+    /// True when no write is under way, nor what leads to one.
+    fn is_at_rest(&self) -> bool {
+        self.outstanding == 0 && self.runs.is_empty()
+    }
+
+    /// Pages of the log that are written to primary storage, and not flushed.
+    fn unflushed_pages(&self) -> u64 {
+        self.done_mark.position.0.saturating_sub(self.tail.position.0)
     }
 
     fn may_start(&self, now: Nanos) -> bool {
@@ -265,6 +333,7 @@ impl Engine {
         (destager.sent, destager.noted) = (through, Progress { flushed: found.flushed, through });
         // The session in which it was sent is over.
         destager.redo = through > flushed;
+        destager.restored = last;
     }
 
     pub(super) fn destager(&mut self) -> &mut Destager {
@@ -287,7 +356,7 @@ impl Engine {
         };
         let has_dirty = destager.noted.flushed < log.written_sequence;
         let note = self.note_deadline();
-        if destager.stopped || destager.paused || !has_dirty {
+        if !destager.goes_on() || !has_dirty {
             return note;
         }
         let later = |time: Nanos| if time > self.now { time } else { Nanos::NEVER };
@@ -326,13 +395,29 @@ impl Engine {
         destager.pause = Nanos(destager.pause.0 * 2).min(RETRY_MAX);
     }
 
-    /// Bytes in the log that primary storage does not have yet.
+    /// Bytes of the disk in the log that primary storage does not have yet; those that were written twice count twice.
     pub fn dirty_bytes(&self) -> u64 {
         let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return 0 };
-        let pages = log.end().0.saturating_sub(destager.done_position.0);
+        let pages = log.index.inserted() - destager.done_mark.pages;
+        let done = destager.batch.part_done(destager.batch.end().pages, destager.done_mark.pages);
+        pages.saturating_sub(done) * PAGE
+    }
+
+    /// Bytes of the log that wait to be destaged, with what describes them.
+    pub(super) fn occupied_bytes(&self) -> u64 {
+        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return 0 };
+        let from = destager.done_mark.position.0;
+        let pages = log.end().0.saturating_sub(from);
         // A batch is much of the log: in one step at its end, writers would feel it.
-        let pages = pages.saturating_sub(destager.batch.pages_done(destager.done_position));
-        if destager.done >= log.last_sequence() { 0 } else { pages * PAGE }
+        let done = destager.batch.part_done(destager.batch.end().position.0, from);
+        if destager.done >= log.last_sequence() { 0 } else { pages.saturating_sub(done) * PAGE }
+    }
+
+    /// True while a disk that is shut down flushes and notes what it has destaged.
+    pub fn settles_at_end(&self) -> bool {
+        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return false };
+        let is_ending = self.refuses == Some(IoStatus::ShuttingDown);
+        is_ending && log.failed.is_none() && !log.is_lost && destager.has_to_settle()
     }
 
     /// True when primary storage has, durably, everything that the log holds.
@@ -350,7 +435,7 @@ impl Engine {
         let log = self.log.as_ref().expect("there is a log");
         let capacity = log.segments.pages_max() * PAGE;
         // What was destaged and is not free yet takes room, too, but comes back with the next flush.
-        Fill { dirty: self.dirty_bytes(), capacity }
+        Fill { dirty: self.occupied_bytes(), capacity }
     }
 
     /// True when writers are slowed.

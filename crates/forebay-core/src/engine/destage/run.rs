@@ -53,7 +53,7 @@ impl Engine {
     pub(super) fn write_batch(&mut self, now: Nanos, actions: &mut Actions) -> bool {
         let destager = self.destager();
         if destager.batch.has_failed() {
-            if destager.outstanding > 0 || !destager.runs.is_empty() || !destager.may_start(now) {
+            if !destager.is_at_rest() || !destager.may_start(now) {
                 return false;
             }
             if destager.redo {
@@ -86,7 +86,7 @@ impl Engine {
             }
         }
         let destager = self.destager();
-        if destager.outstanding > 0 || !destager.runs.is_empty() || destager.batch.has_failed() {
+        if !destager.is_at_rest() || destager.batch.has_failed() {
             return false;
         }
         self.end_batch(now);

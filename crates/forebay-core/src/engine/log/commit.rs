@@ -157,7 +157,7 @@ impl Engine {
     /// Starts the next log I/O, if there is a reason and none is in its way.
     pub(in crate::engine) fn commit(&mut self, now: Nanos, actions: &mut Actions) {
         let until = now.plus(self.config.flash_timeout);
-        let dirty = self.dirty_bytes();
+        let dirty = self.occupied_bytes();
         let Some(log) = &mut self.log else { return };
         let keeps_up = dirty * BACKLOG_PART <= log.segments.pages_max() * PAGE;
         let two_at_a_time = keeps_up || log.config.order != DestageOrder::Strict;

@@ -584,3 +584,111 @@ fn what_ram_gave_up_before_it_was_destaged_comes_to_flash_with_its_history() {
     rig.free_segments();
     rig.expect_from_flash(0, 1);
 }
+
+/// Three epochs of one write each: the first is on primary storage, not flushed there, the second under way.
+fn one_of_three_destaged() -> Rig {
+    let mut rig = rig(with_log());
+    for n in 1..=3 {
+        rig.write_with(n, n * 65536, 4096, n as u8, true);
+        rig.log();
+    }
+    rig.complete(rig.find("W 65536+4096"), IoStatus::Ok);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 131072+4096"]);
+    rig
+}
+
+#[test]
+fn an_end_in_order_notes_what_is_destaged() {
+    let mut rig = one_of_three_destaged();
+    assert_eq!(rig.engine.dirty_bytes(), 2 * 4096);
+    rig.engine.shut_down(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert!(!rig.engine.is_idle());
+    rig.complete(rig.find("W 131072+4096"), IoStatus::Ok);
+    assert_eq!(rig.drawn(), ["F 0+0"], "with what was under way, once; and nothing new is written");
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.engine.settles_at_end());
+    assert_eq!(rig.drawn(), ["log P 0+0"]);
+    assert!(!rig.engine.is_idle());
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.engine.is_idle());
+    assert_eq!(rig.engine.dirty_bytes(), 4096);
+}
+
+#[test]
+fn an_end_in_order_does_not_insist_where_primary_storage_or_the_log_fails() {
+    for (fails, last) in [("F 0+0", 0), ("log P 0+0", 1)] {
+        let mut rig = one_of_three_destaged();
+        rig.engine.shut_down(rig.now, &mut rig.actions);
+        rig.run_actions();
+        rig.complete(rig.find("W 131072+4096"), IoStatus::Ok);
+        for _ in 0..last {
+            rig.complete(0, IoStatus::Ok);
+        }
+        rig.complete(rig.find(fails), IoStatus::IoError);
+        assert!(rig.engine.is_idle(), "{fails}: {:?}", rig.drawn());
+    }
+    // Nor where it takes too long.
+    let mut rig = one_of_three_destaged();
+    rig.engine.shut_down(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.engine.stop_destaging(rig.now, &mut rig.actions);
+    rig.complete(rig.find("W 131072+4096"), IoStatus::Ok);
+    assert!(rig.engine.is_idle(), "{:?}", rig.drawn());
+}
+
+#[test]
+fn dirty_bytes_are_those_of_the_guest() {
+    let mut rig = rig(with_log());
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    for n in 0..4 {
+        rig.write_with(n, n * 65536, 4096, 1, true);
+        rig.log();
+    }
+    let shown = rig.engine.log_statistics(rig.now).expect("a log");
+    assert_eq!(
+        (shown.dirty_bytes, shown.occupied_bytes),
+        (4 * 4096, 9 * 4096),
+        "each has the header of a group, and the segment one"
+    );
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    rig.settle_log();
+    let shown = rig.engine.log_statistics(rig.now).expect("a log");
+    assert_eq!((shown.dirty_bytes, shown.occupied_bytes), (0, 0));
+    // What is written again after a lost session is dirty again.
+    rig.write_with(5, 0, 8192, 1, true);
+    rig.log();
+    rig.complete(rig.find("W 0+8192"), IoStatus::Ok);
+    assert_eq!(rig.engine.dirty_bytes(), 0);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(rig.engine.dirty_bytes(), 8192);
+    rig.settle_log();
+    assert_eq!(rig.engine.dirty_bytes(), 0);
+}
+
+#[test]
+fn primary_storage_is_inconsistent_while_a_window_is_written_and_at_no_other_time() {
+    for (order, is_consistent) in [(DestageOrder::Strict, true), (DestageOrder::Window, false)] {
+        let mut config = with_log();
+        config.write_log.as_mut().expect("a log").order = order;
+        let mut rig = rig(config);
+        rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+        for n in 0..3 {
+            rig.write_with(n, n * 65536, 4096, 1, true);
+            rig.log();
+        }
+        let shown =
+            |rig: &Rig| rig.engine.log_statistics(rig.now).expect("a log").primary_is_consistent;
+        assert!(shown(&rig));
+        rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+        rig.run_actions();
+        rig.log();
+        assert!(rig.drawn().contains(&"W 0+4096".to_owned()), "{:?}", rig.drawn());
+        assert_eq!(shown(&rig), is_consistent, "{order:?}");
+        rig.settle_log();
+        assert!(shown(&rig));
+    }
+}

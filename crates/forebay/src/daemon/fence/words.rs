@@ -74,7 +74,7 @@ pub(super) fn note(
     match verdict {
         Verdict::New => None,
         Verdict::Strong => {
-            let text = "primary storage is as the disk left it (strong evidence)";
+            let text = "primary storage is as it was noted last (strong evidence)";
             Some((Severity::Info, text.to_owned()))
         }
         Verdict::Weak(doubt) => {
