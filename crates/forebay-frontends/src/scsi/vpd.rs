@@ -85,8 +85,8 @@ fn designator(association: Association, code_set: u8, kind: u8, name: &[u8]) -> 
 
 fn extended_inquiry() -> Vec<u8> {
     let mut body = vec![0; 60];
-    // SIMPSUP; V_SUP; LUICLR.
-    body[1] = 0x01;
+    // HEADSUP, ORDSUP, SIMPSUP; V_SUP; LUICLR.
+    body[1] = 0x07;
     body[2] = 0x01;
     body[3] = 0x01;
     body

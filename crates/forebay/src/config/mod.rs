@@ -83,7 +83,7 @@ pub struct DiskOptions {
     /// Memory for the flight recorder, which has the last requests ('forebay trace record'); 0 for none [default: 8MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Disk")]
     pub recorder: Option<Size>,
-    /// Whether clients see a volatile write cache and flush it (on), or each write is durable (off) [default: on]
+    /// Whether clients see a volatile write cache and flush it (on), or each write is durable (off) [default: on; off over iSCSI]
     #[arg(long, value_name = "on|off", help_heading = "Disk")]
     pub write_cache: Option<Switch>,
     /// Refuse writes, and open primary storage without the right to write

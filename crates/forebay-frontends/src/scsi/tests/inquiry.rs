@@ -35,6 +35,12 @@ fn every_page_that_is_listed_can_be_read() {
 }
 
 #[test]
+fn every_task_attribute_that_is_kept_is_promised() {
+    // Simple, ordered, head of queue; then that there is a volatile cache, and that I_T nexus losses clear attentions.
+    assert_eq!(vpd(&mut World::new(), 0x86)[1..4], [0b111, 1, 1]);
+}
+
+#[test]
 fn the_disk_is_named_the_same_through_every_port() {
     let mut world = World::new();
     let first = vpd(&mut world, 0x83);
