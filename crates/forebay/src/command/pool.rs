@@ -95,6 +95,9 @@ fn describe_disk(disk: &DiskReport, text: &mut String) {
             );
         }
     }
+    if let Some(fault) = &disk.staging_fault {
+        let _ = writeln!(text, "  staging file     {fault}");
+    }
     if let Some(ring) = &disk.ring {
         let _ = writeln!(text, "  cache on flash   {}", describe_ring(ring));
     }

@@ -11,7 +11,6 @@ use forebay_core::config::{BackendTraits, Config, GridOffset, Mode, WriteLogConf
 use forebay_core::engine::{Engine, metadata_bytes};
 use forebay_core::geometry::{PAGE, SECTOR};
 use forebay_core::ids::{Generation, Nanos, SegmentId, Uuid};
-use forebay_core::log::{GROUPS_IN_MEMORY, group_memory_pages};
 use forebay_core::pool::DiskNumber;
 use forebay_core::warm::{REGIONS_MAX, RingGeometry};
 use forebay_frontends::nbd::Export;
@@ -22,6 +21,7 @@ use super::api::DiskInfo;
 use super::events::Severity;
 use super::fence::{self, Alone, Guard, Place, SidecarPlace, Trail, Untold};
 use super::pool::owner::PoolHandle;
+use super::pool::report::staging_lost;
 use super::pool::staging::Staging;
 use super::pool::{self, DiskWish, LOCK_WAIT, OpenedLog, SharedPool};
 use super::reservations::{KEPT_MAX, Kept};
@@ -325,12 +325,11 @@ fn log_config(spec: Option<&WriteLogSpec>, log: &OpenedLog) -> WriteLogConfig {
 
 /// Empties the staging file, whose groups are in the log by now, for this run; without space for it there is none.
 fn prepare_staging(log: &mut OpenedLog, notes: &mut Vec<(Severity, String)>) {
-    let pages = u64::from(group_memory_pages(log.geometry.segment_pages()));
     let Some(staging) = &log.staging else {
         let text = "there is no folder on tmpfs for a staging file: each write is acknowledged when it is on flash";
         return notes.push((Severity::Info, text.to_owned()));
     };
-    if let Err(error) = staging.renew((GROUPS_IN_MEMORY as u64 * pages + 1) * PAGE) {
+    if let Err(error) = staging.renew(log.disk, log.generation, log.geometry.segment_pages()) {
         let text = format!("{error:#}: each write is acknowledged when it is on flash");
         notes.push((Severity::Warning, text));
         log.staging = None;
@@ -365,11 +364,7 @@ fn describe(log: &OpenedLog) -> Vec<(Severity, String)> {
         );
         notes.push((Severity::Warning, text));
     }
-    if log.staging_lost {
-        let text = "a former run crashed and its staging file is gone, or is where this one does not look (another mount \
-                    of /dev/shm, another user's folder): writes that were acknowledged after the last flush may be lost";
-        notes.push((Severity::Error, text.to_owned()));
-    }
+    notes.extend(log.staging_lost.map(|fault| (Severity::Error, staging_lost(fault))));
     notes
 }
 

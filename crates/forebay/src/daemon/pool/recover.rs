@@ -16,12 +16,12 @@ use forebay_core::log::recover::{
     recover,
 };
 use forebay_core::log::reopen::{FreshGroup, FreshSegment, Session, Tail, reopen};
-use forebay_core::pool::disk::{DiskFlags, SessionEnd};
+use forebay_core::pool::disk::DiskFlags;
 use forebay_core::pool::{DiskNumber, PairId, PoolGeometry};
 use forebay_core::sealed::PAGE_LEN;
 
 use super::file::{PoolFile, PoolPage};
-use super::staging::{self, StagedGroups, Staging};
+use super::staging::{self, Fault, Left, StagedGroups, Staging};
 use super::tables::Tables;
 use super::{Pool, host, page_offset};
 
@@ -50,8 +50,8 @@ pub struct OpenedLog {
     pub staging: Option<Staging>,
     /// Records that were taken from the staging file.
     pub adopted: u64,
-    /// Set when the staging file of a run that crashed is gone.
-    pub staging_lost: bool,
+    /// Set when the staging file of a run that crashed is not what it had.
+    pub staging_lost: Option<Fault>,
     /// Where the block grid lies that the records were laid out on.
     pub grid_offset: u64,
 }
@@ -87,8 +87,8 @@ pub struct FoundLog {
     log: RecoveredLog,
     staging: Option<Staging>,
     staged: StagedGroups,
-    /// The staging file of a run that crashed is gone.
-    staging_lost: bool,
+    /// The staging file of a run that crashed is not what it had.
+    staging_lost: Option<Fault>,
 }
 
 impl OpenedLog {
@@ -132,22 +132,19 @@ impl Pool {
     ) -> Result<FoundLog> {
         let record = self.record(number);
         let staging = folder.map(|folder| Staging::open(folder, record.uuid)).transpose()?;
-        let same_boot = record.boot == host::boot() && record.session == SessionEnd::Running;
-        let mut staged = StagedGroups::default();
-        // Also where this start has no folder for one: in another mount namespace it may still be there.
-        let was_staged = record.flags.has(DiskFlags::STAGED);
-        let mut staging_lost = same_boot && self.has_log(number) && was_staged;
-        if let Some((staging, was_there)) = &staging
-            && same_boot
-            && *was_there
-        {
-            staging_lost = false;
-            let pages = self.geometry().segment_pages();
-            staged = staging.groups(pages).context("cannot read the staging file")?;
-        }
+        let left = match (&staging, self.tables.may_have_staged(number)) {
+            (_, false) => Left::default(),
+            // In another mount namespace it may still be there.
+            (None, true) => Left::missing(),
+            (Some(staging), true) => {
+                let pages = self.geometry().segment_pages();
+                staging.left(&record, pages).context("cannot read the staging file")?
+            }
+        };
+        let staging_lost = left.fault;
+        let staged = left.groups;
         let log = find(&self.file, &self.tables, number, &staged)
             .map_err(|error| explain(&error, &record.name, self.file.path()))?;
-        let staging = staging.map(|(staging, _)| staging);
         Ok(FoundLog { log, staging, staged, staging_lost })
     }
 

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use super::contents::{self, Contents};
 use super::file::{PoolFile, PoolPage};
 use super::recover::Reading;
-use super::staging::StagedGroups;
+use super::staging::{Fault, Left, StagedGroups};
 use super::survey::{self, RingReport};
 use super::tables::Tables;
-use super::{Dirty, host, page_offset, recover};
+use super::{Dirty, page_offset, recover};
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +88,9 @@ pub struct DiskReport {
     pub dirty_bytes: u64,
     /// How many of the writes are only in the staging file.
     pub staged_records: u64,
+    /// What is wrong with the staging file, where writes may have been in it alone.
+    #[serde(default)]
+    pub staging_fault: Option<String>,
     /// Why its log cannot be used.
     pub error: Option<String>,
     /// What a start would find of its cache on flash; none: nothing is recorded of one.
@@ -149,7 +152,11 @@ pub fn check(path: &Path) -> Result<CheckReport> {
         if let Err(why) = tables.reservations(number) {
             report.errors.push(format!("the reservations of disk '{}': {why}", record.name));
         }
-        let log = found(&file, &tables, number, record);
+        let staged = staged(&tables, number);
+        if let Some(fault) = staged.fault {
+            report.errors.push(format!("disk '{}': {}", record.name, staging_lost(fault)));
+        }
+        let log = found(&file, &tables, number, &staged.groups);
         check_ring(&file, &tables, (number, record), log.as_ref().ok(), &mut report);
         match log {
             Ok(log) => {
@@ -158,7 +165,7 @@ pub fn check(path: &Path) -> Result<CheckReport> {
                         .map(|why| format!("the log of disk '{}' ends at {why}", record.name)),
                 );
                 check_log(&file, &tables, record, &log, &mut report);
-                check_summaries(&file, &tables, number, &log, &mut report);
+                check_summaries(&file, &tables, number, (&log, &staged.groups), &mut report);
             }
             Err(why) => report.errors.push(format!("the log of disk '{}': {why}", record.name)),
         }
@@ -184,23 +191,30 @@ fn found(
     file: &PoolFile,
     tables: &Tables,
     number: DiskNumber,
-    record: &DiskRecord,
+    staged: &StagedGroups,
 ) -> Result<RecoveredLog, String> {
-    recover::find(file, tables, number, &staged(tables, record)).map_err(|error| error.to_string())
+    recover::find(file, tables, number, staged).map_err(|error| error.to_string())
+}
+
+/// What the staging file of a session that was killed is not any more, in words.
+pub fn staging_lost(fault: Fault) -> String {
+    format!(
+        "a former run crashed and its staging file {fault}: writes that were acknowledged after the last flush may be lost"
+    )
 }
 
 /// What stands in the staging file of a disk, if that counts.
-pub(super) fn staged(tables: &Tables, record: &DiskRecord) -> StagedGroups {
-    match record.boot == host::boot() && record.session == SessionEnd::Running {
-        true => StagedGroups::peek(record.uuid, tables.geometry().segment_pages()),
-        false => StagedGroups::default(),
+pub(super) fn staged(tables: &Tables, number: DiskNumber) -> Left {
+    let record = tables.disk(number).expect("there is such a disk");
+    match tables.may_have_staged(number) {
+        true => Left::peek(record, tables.geometry().segment_pages()),
+        false => Left::default(),
     }
 }
 
 /// What the log of a disk holds that primary storage may not have.
 pub(super) fn dirty(file: &PoolFile, tables: &Tables, number: DiskNumber) -> Dirty {
-    let record = tables.disk(number).expect("there is such a disk");
-    match found(file, tables, number, record) {
+    match found(file, tables, number, &staged(tables, number).groups) {
         Ok(log) => Dirty {
             records: log.records.len() as u64,
             bytes: log.checksums.len() as u64 * PAGE,
@@ -211,7 +225,8 @@ pub(super) fn dirty(file: &PoolFile, tables: &Tables, number: DiskNumber) -> Dir
 }
 
 fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecord) -> DiskReport {
-    let found = found(file, tables, number, record);
+    let staged = staged(tables, number);
+    let found = found(file, tables, number, &staged.groups);
     let ring = survey::ring(file, tables, number, found.as_ref().ok());
     let (log, error) = match found {
         Ok(log) => (log, None),
@@ -242,6 +257,7 @@ fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecor
         dirty_records: log.records.len() as u64,
         dirty_bytes: log.checksums.len() as u64 * PAGE,
         staged_records: log.report.records_staged,
+        staging_fault: staged.fault.map(staging_lost),
         error,
         ring,
     }
@@ -311,7 +327,7 @@ fn check_summaries(
     file: &PoolFile,
     tables: &Tables,
     number: DiskNumber,
-    log: &RecoveredLog,
+    (log, staged): (&RecoveredLog, &StagedGroups),
     report: &mut CheckReport,
 ) {
     let record = tables.disk(number).expect("there is such a disk");
@@ -330,7 +346,7 @@ fn check_summaries(
     }
     let accept_missing = record.flags.has(DiskFlags::ACCEPT_MISSING);
     let reading = Reading { accept_missing, walk_all: true };
-    match recover::find_by(file, tables, number, &staged(tables, record), reading) {
+    match recover::find_by(file, tables, number, staged, reading) {
         Ok(walked) if walked.records == log.records && walked.checksums == log.checksums => {}
         Ok(_) => report.errors.push(format!(
             "the log of disk '{name}': the summaries of its segments say something else than their groups"

@@ -5,7 +5,7 @@ use std::io;
 use anyhow::{Context, Result, anyhow};
 use forebay_core::ids::{SegmentId, Sequence, Uuid};
 use forebay_core::log::COUNT_MAX;
-use forebay_core::pool::disk::DiskRecord;
+use forebay_core::pool::disk::{DiskFlags, DiskRecord, SessionEnd};
 use forebay_core::pool::lease::{Holder, Lease, LeaseTable, NotHeld, Role};
 use forebay_core::pool::pair::{self, PairInvalid};
 use forebay_core::pool::progress::Progress;
@@ -15,6 +15,7 @@ use forebay_core::pool::{DISKS_MAX, DiskNumber, PairId, PoolGeometry, SUPERBLOCK
 use forebay_core::sealed::Page;
 
 use super::file::{PoolFile, PoolPage};
+use super::host;
 
 /// The ordinal of the leases of a ring that must not be believed.
 pub const VOID: u64 = COUNT_MAX;
@@ -184,6 +185,16 @@ impl Tables {
     /// Segments of a disk's log.
     pub fn log_segments(&self, number: DiskNumber) -> usize {
         self.leases.log_of(number).count()
+    }
+
+    /// True when the last session of a disk did not end in order, on a host that lives, and had acknowledged writes that only
+    /// its staging file may have.
+    pub fn may_have_staged(&self, number: DiskNumber) -> bool {
+        let record = self.disk(number).expect("there is such a disk");
+        record.session == SessionEnd::Running
+            && record.boot == host::boot()
+            && record.flags.has(DiskFlags::STAGED)
+            && self.log_segments(number) > 0
     }
 
     /// Segments that a disk has in a role, in order of place.

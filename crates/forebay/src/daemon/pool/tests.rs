@@ -5,6 +5,7 @@ use super::*;
 
 mod faults;
 mod owner;
+mod staged;
 
 const MIB: u64 = 1 << 20;
 
@@ -124,32 +125,6 @@ fn a_disk_is_known_by_its_name_and_its_primary_storage() {
     pool.close(number, EndOfSession::Clean, true, None).unwrap();
     assert_eq!(pool.admit(&wish("db", "file:/other")).unwrap(), number);
     assert_ne!(pool.record(number).uuid, log.disk);
-}
-
-#[test]
-fn a_staging_file_that_a_killed_session_had_is_missed_and_no_other() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("flash");
-    for is_staged in [true, false] {
-        let mut pool = open(&path, &[share(5, 4)]).unwrap();
-        let wish = DiskWish { is_staged, ..wish("db", "file:/db") };
-        let (number, log) = serve(&mut pool, &wish);
-        assert!(!log.staging_lost);
-        let disk = log.disk;
-        drop((pool, log));
-        // Nobody finds it: it was removed, or the next start looks elsewhere, or there never was one.
-        staging::remove_of(disk);
-        let mut pool = open(&path, &[share(5, 4)]).unwrap();
-        let mut start = |folder: Option<&Path>| {
-            let generation = pool.begin_session(number).unwrap();
-            pool.open_log_in(folder, number, generation, None).unwrap().staging_lost
-        };
-        assert_eq!(start(None), is_staged, "a start without a folder");
-        assert_eq!(start(staging::folder().as_deref()), is_staged);
-        pool.close(number, EndOfSession::Clean, true, None).unwrap();
-        assert!(!serve(&mut pool, &wish).1.staging_lost, "it ended in order");
-        pool.close(number, EndOfSession::Detached, true, None).unwrap();
-    }
 }
 
 fn who(name: &str, uri: &str, identity: u8) -> DiskWish {
