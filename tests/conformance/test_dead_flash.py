@@ -104,3 +104,49 @@ def writes_that_were_not_acknowledged_stop_no_disk(bed):
         assert read_file(image)(8192, 4096) == pattern(8192, 4096, 2)
         h.shutdown()
         assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def an_end_says_that_flash_does_not_read_the_log_back(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    with mortal_flash(bed) as (device, trigger):
+        disk = bed.disk("file:" + image, ram="1MiB", flash=device + ":16MiB", mode="write-back",
+                        extra=["--write-log", "12MiB"])
+        disk_command(bed, disk, "pause", "disk")
+        h = attach(disk)
+        blocks = range(8 * MIB // 8192)
+        write_blocks(h, blocks)
+        h.flush()
+        die(trigger)
+        with open(os.path.join(bed.path("fuse"), "disk.img"), "rb") as file:
+            os.fsync(file.fileno())
+            # Nothing of it is in the host's memory.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+        def reads(n):
+            try:
+                h.pread(4096, n * 8192)
+                return True
+            except nbd.Error as error:
+                assert error.errno == "EIO", error
+                return False
+
+        assert not all(reads(n) for n in blocks), "all of it is in memory"
+        state = disk.stats()["log"]["state"]
+        assert state == "paused", "it is known to be lost already: " + state
+        h.shutdown()
+        code = disk.stop()
+        log = disk.log()
+        assert code == 1, "%s: %s" % (code, log)
+        assert "flash failed to read its write log" in log and "'disk'" in log, log
+        assert "durable, in the write log" not in log, log
+        # A device that works again has everything. That its cache cannot be believed, which only the sidecar could be told, wants
+        # a decision.
+        os.unlink(trigger)
+        bed.run([bed.program, "disk", "resolve", "disk", "--pool", device, "--use-log"])
+        disk.restart()
+        h = attach(disk)
+        for n in blocks:
+            assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), "block %d" % n
+        h.shutdown()
+        assert disk.stop() == 0

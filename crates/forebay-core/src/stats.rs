@@ -361,6 +361,9 @@ pub struct LogStatistics {
     pub is_clean: bool,
     /// Dirty data cannot be read any more.
     pub is_lost: bool,
+    /// Flash has failed to read dirty data.
+    #[serde(default)]
+    pub reads_failed: bool,
     /// An administrator paused destaging.
     #[serde(default)]
     pub is_paused: bool,

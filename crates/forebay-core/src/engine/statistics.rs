@@ -119,6 +119,7 @@ impl Engine {
             is_durable: log.is_durable(),
             is_clean,
             is_lost: log.is_lost,
+            reads_failed: self.log_reads_failed(),
             is_paused: destager.paused,
             outstanding: destager.outstanding,
             outstanding_limit: destager.window.limit(),

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | clean, or none | last flush ended well | everything is on primary storage |
 //! | dirty, durable | not asked | the rest is in the log, and the next start goes on |
-//! | dirty, not durable or not to be read | | not safe |
+//! | dirty, not durable, not to be read, or flash has failed to read it | | not safe |
 //! | any | last flush failed, or a session was lost and no flush told the guest | not safe |
 
 use forebay_backends::size::rounded;
@@ -38,6 +38,13 @@ pub(super) fn left(disk: &Drained) -> Left {
             "its write log failed, and up to {} that were acknowledged are neither durable there nor on primary storage. \
              Start the disk again before this host is: the staging file in memory may have them",
             rounded(dirty_bytes)
+        )),
+        Some(LogEnd { reads_failed: true, dirty_bytes, .. }) => Left::NotSafe(format!(
+            "flash failed to read its write log, and up to {} that were acknowledged are not on primary storage. The log is \
+             kept: look at the flash device, copy it, and start the disk again; when the log cannot be read then either, see \
+             what can be done: forebay disk resolve {} --pool PATH",
+            rounded(dirty_bytes),
+            disk.name
         )),
         Some(_) | None if !is_flushed(disk) => Left::NotSafe(format!(
             "the last flush of primary storage failed ({:?}); writes since the flush before (up to {}) may be lost",
@@ -90,8 +97,13 @@ pub(super) fn in_order(dirty: &[String]) -> String {
 mod tests {
     use super::*;
 
-    const CLEAN: LogEnd =
-        LogEnd { is_durable: true, is_clean: true, is_lost: false, dirty_bytes: 0 };
+    const CLEAN: LogEnd = LogEnd {
+        is_durable: true,
+        is_clean: true,
+        is_lost: false,
+        reads_failed: false,
+        dirty_bytes: 0,
+    };
     const DIRTY: LogEnd = LogEnd { is_clean: false, dirty_bytes: 1 << 20, ..CLEAN };
 
     fn disk(log: Option<LogEnd>) -> Drained {
@@ -128,6 +140,14 @@ mod tests {
         check(disk(Some(lost)), Err("up to 1 MiB that were acknowledged"), Failed, Failed);
         let failed = LogEnd { is_durable: false, ..DIRTY };
         check(disk(Some(failed)), Err("up to 1 MiB that were acknowledged"), Failed, Failed);
+        // What was durable there may be there again.
+        let unread = LogEnd { reads_failed: true, ..DIRTY };
+        check(
+            disk(Some(unread)),
+            Err("failed to read its write log, and up to 1 MiB"),
+            Dirty,
+            Dirty,
+        );
         // A log that failed and was destaged from memory.
         let drained = LogEnd { is_durable: false, ..CLEAN };
         check(disk(Some(drained)), Ok(Left::OnPrimaryStorage), Clean, Detached);

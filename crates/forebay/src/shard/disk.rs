@@ -448,6 +448,7 @@ impl Disk {
                     is_durable: log.is_durable,
                     is_clean: log.is_clean,
                     is_lost: log.is_lost,
+                    reads_failed: log.reads_failed,
                     dirty_bytes: log.dirty_bytes,
                 });
                 Some(Drained {

@@ -183,6 +183,8 @@ pub struct LogEnd {
     pub is_clean: bool,
     /// What primary storage does not have cannot be read any more.
     pub is_lost: bool,
+    /// Flash has failed to read something of what primary storage does not have.
+    pub reads_failed: bool,
     /// Bytes that primary storage does not have, about.
     pub dirty_bytes: u64,
 }

@@ -144,6 +144,8 @@ pub(super) struct WriteLog {
     pub failed: Option<IoStatus>,
     /// Answered writes whose bytes are only in the memory of a log that failed.
     owners: Vec<Key>,
+    /// Of what is up to here flash has failed to read something; zero: of nothing.
+    unread: Sequence,
     /// Dirty bytes could not be read any more: nothing is served until somebody decides.
     pub is_lost: bool,
     /// The index is to be emptied as soon as primary storage has everything.
@@ -221,6 +223,7 @@ impl WriteLog {
             freed: 0,
             failed: None,
             owners: Vec::with_capacity(requests_max as usize),
+            unread: Sequence(0),
             is_lost: false,
             forgets_when_clean: false,
             closing: false,

@@ -198,6 +198,12 @@ impl Engine {
         self.ready.push_back(key);
     }
 
+    /// True when flash has failed to read something that is not on primary storage since.
+    pub(in crate::engine) fn log_reads_failed(&self) -> bool {
+        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return false };
+        destager.flushed < log.unread
+    }
+
     /// Lets pages of the log go that were read; an error when they are not what was written.
     pub(in crate::engine) fn check_log_pages(
         &mut self,
@@ -216,6 +222,7 @@ impl Engine {
         let Some(n) = wrong else { return IoStatus::Ok };
         let entry = log.index.entry(Place(place.0 + n)).expect("it is held");
         let range = log.index.grid().range_of(entry.page);
+        log.unread = log.last_sequence();
         self.counters.log_errors += 1;
         actions.list.push(Action::Event(Event::LogCorrupt { range }));
         IoStatus::IoError

@@ -159,3 +159,22 @@ fn half_a_write_that_waits_for_room_goes_on_when_the_log_is_left() {
     rig.settle();
     rig.expect_bytes(0, 4096, 1);
 }
+
+#[test]
+fn a_read_of_the_log_that_fails_is_remembered_until_primary_storage_has_the_data() {
+    let mut rig = rig(Config { ram_bytes: 0, ..with_log() });
+    let failed = |rig: &Rig| rig.engine.log_statistics(rig.now).expect("a log").reads_failed;
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.complete(0, IoStatus::Ok);
+    assert!(!failed(&rig));
+    rig.read(2, 0, 4096);
+    let read = rig.pending.iter().position(|io| io.target == Target::Log).expect("it is read");
+    rig.complete(read, IoStatus::IoError);
+    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert!(failed(&rig), "nobody else has it");
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    rig.settle_log();
+    assert!(!failed(&rig), "it was read in the end");
+}
