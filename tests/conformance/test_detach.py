@@ -7,6 +7,7 @@ import subprocess
 from bed import MIB, eventually, pattern, test
 import nbd
 from test_fence import OWN, two_disks
+from test_iscsi_detach import two_units
 from test_write_back import attach, disk_command, expect_blocks, log_of, of_client, opened, write_blocks
 
 SLOW = "model:san?iops=10&latency=100ms&inner=file:"
@@ -72,6 +73,34 @@ def a_detach_is_shown_and_is_cancelled_by_resume_pause_and_a_mode(bed):
     events = bed.run([bed.program, "events", "--control", bed.path("disk.control")])
     assert "it is being detached" in events and "its detach was cancelled" in events, events
     assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_that_is_being_detached_or_was_is_no_export_of_a_shared_listener(bed):
+    daemon = two_units(bed)
+    control = ["--control", bed.path("serve.control")]
+
+    def refused(name):
+        other = nbd.NBD()
+        try:
+            other.connect_uri(daemon.uri_of(name))
+            return False
+        except nbd.Error as error:
+            # In the handshake: no export is named so.
+            assert error.errno == "ENOENT", error
+            return True
+
+    process = bed.spawn([bed.program, "disk", "detach", "slow", *control], stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE, text=True)
+    eventually(lambda: "DETACHING" in bed.run([bed.program, "disk", "list", *control]), "the detach begins")
+    assert refused("slow") and not refused("fast")
+    bed.run([bed.program, "disk", "resume", "slow", *control])
+    assert ended(process)[0] == 1
+    assert not refused("slow"), "it is back"
+    detach_fast = [bed.program, "disk", "detach", "fast", *control]
+    eventually(lambda: bed.run(detach_fast, code=None).returncode == 0, "it is detached")
+    assert refused("fast") and not refused("slow")
+    assert daemon.stop() == 0
 
 
 @test(forebay_only=True)

@@ -87,15 +87,17 @@ impl Served {
         disks.values().map(|(export, _)| export.name.clone()).collect()
     }
 
+    /// What a client may choose from: disks that are being detached, or were, are not there.
     fn now(&self) -> Choice {
         let disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = || disks.iter().filter(|(_, (_, disk))| disk.is_open());
         // Disks may have grown.
         let sized =
-            disks.values().map(|(export, disk)| Export { size: disk.size(), ..export.clone() });
+            open().map(|(_, (export, disk))| Export { size: disk.size(), ..export.clone() });
         Choice {
             exports: sized.collect(),
-            disks: disks.values().map(|(_, disk)| disk.clone()).collect(),
-            has_default: disks.contains_key(&0),
+            disks: open().map(|(_, (_, disk))| disk.clone()).collect(),
+            has_default: open().next().is_some_and(|(place, _)| *place == 0),
         }
     }
 }

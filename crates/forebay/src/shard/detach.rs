@@ -46,6 +46,7 @@ impl Disk {
         self.set_mode(now, Mode::WriteThrough)?;
         self.pause(now, false);
         self.detaching = Detaching::Since(mode);
+        self.tell_clients();
         let dirty = self.port.engine.log_statistics(now).map_or(0, |log| log.dirty_bytes);
         let text = format!(
             "it is being detached: {} are to be destaged, and no client may attach; 'forebay disk resume {}' cancels that",
@@ -117,6 +118,7 @@ impl Disk {
     fn cancel_detach(&mut self, why: &'static str) {
         if self.is_detaching() {
             self.detaching = Detaching::No(why);
+            self.tell_clients();
             let text = format!("its detach was cancelled: {why}; clients may attach again");
             self.report(Severity::Warning, text);
         }

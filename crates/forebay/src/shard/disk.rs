@@ -16,6 +16,7 @@
 //! does not take its answers is not waited for longer than [`LEAVE_MAX`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_backends::{Backend, BackendEvent, BackendIo, Context as BackendContext, TokenRange};
 use forebay_core::action::{Action, Actions, Io, IoOp, Target};
@@ -81,6 +82,8 @@ pub(crate) struct Disk {
     ending: Ending,
     /// Whether it ends when nothing is dirty any more.
     pub(super) detaching: Detaching,
+    /// Whether clients may come, for those who let them in.
+    is_open: Arc<AtomicBool>,
     /// When draining gives up on clients that do not take their answers.
     leave_by: Nanos,
     /// It was waited for once that long.
@@ -144,6 +147,7 @@ impl Disk {
             engine.remember_untold_loss();
         }
         let arena = registered.arena(reactor, memory.clone())?;
+        let is_open = handle.is_open.clone();
         let (mut flash, mut ring) = (None, None);
         if let Some(share) = new.flash {
             let file = registered.file(reactor, share.file)?;
@@ -171,6 +175,7 @@ impl Disk {
             sessions_lost: 0,
             ending: Ending::Serving,
             detaching: Detaching::No("nobody asked for it"),
+            is_open,
             leave_by: Nanos::NEVER,
             has_waited: false,
             destage_by: Nanos::NEVER,
@@ -274,6 +279,11 @@ impl Disk {
     /// True when clients may come.
     pub(crate) fn takes_clients(&self) -> bool {
         !self.is_ending() && !self.is_detaching()
+    }
+
+    /// Tells those who let clients in whether they may come.
+    pub(super) fn tell_clients(&self) {
+        self.is_open.store(self.takes_clients(), Ordering::Relaxed);
     }
 
     /// An operation of this disk has finished.
@@ -406,6 +416,7 @@ impl Disk {
     pub(crate) fn drain(&mut self, now: Nanos) {
         if self.ending == Ending::Serving {
             self.ending = Ending::Draining;
+            self.tell_clients();
             self.leave_by = now.plus(LEAVE_MAX);
             self.port.engine.shut_down(now, &mut self.port.actions);
             self.destage_by = now.plus(DESTAGE_MAX);

@@ -1,6 +1,6 @@
 //! For tests: a shard that cannot attach primary storage of the first disks that it is handed, and one that hangs.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
 
 use forebay_backends::{Backend, BackendIo, Context, Properties, TokenRange};
@@ -61,7 +61,8 @@ impl FailingShard {
 pub(crate) fn hung(size: u64) -> (DiskHandle, impl Sized) {
     let reactor = Reactor::new(8, None).expect("a reactor");
     let (sender, mailbox) = mailbox::channel(MAILBOX_MAX, reactor.waker());
-    let disk = DiskHandle { sender, number: 0, size: Arc::new(AtomicU64::new(size)) };
+    let (size, is_open) = (Arc::new(AtomicU64::new(size)), Arc::new(AtomicBool::new(true)));
+    let disk = DiskHandle { sender, number: 0, size, is_open };
     (disk, (reactor, mailbox))
 }
 

@@ -19,7 +19,7 @@
 //! reservations.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -215,6 +215,7 @@ pub struct DiskHandle {
     sender: Sender<Command>,
     number: u32,
     size: Arc<AtomicU64>,
+    is_open: Arc<AtomicBool>,
 }
 
 impl ShardHandle {
@@ -391,6 +392,11 @@ impl DiskHandle {
     /// Bytes of the disk.
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
+    }
+
+    /// True when clients may come: it neither ends nor is being detached.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
     }
 
     /// True when both are of one disk.

@@ -7,7 +7,7 @@
 //! the destager goes on. The shard does not wait then.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use forebay_core::action::{Action, Reply, ReplyData};
@@ -232,7 +232,8 @@ impl Shard {
                 let number = self.disks.0.len() as u32;
                 let events = self.events.clone();
                 let size = Arc::new(AtomicU64::new(new.engine.config().backend.size));
-                let handle = DiskHandle { sender, number, size };
+                let is_open = Arc::new(AtomicBool::new(true));
+                let handle = DiskHandle { sender, number, size, is_open };
                 let added = match Disk::attach(
                     *new,
                     number,
