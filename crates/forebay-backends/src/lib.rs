@@ -26,7 +26,7 @@ pub use backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRa
 pub use error::{Error, ErrorKind};
 pub use identity::Identity;
 pub use uri::Uri;
-pub use witness::{Look, Witness};
+pub use witness::{Look, Standing, Witness};
 
 use fault::FaultBackend;
 use file::FileBackend;

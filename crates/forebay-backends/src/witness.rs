@@ -6,8 +6,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,9 +40,26 @@ enum Of {
         _lock: Option<OwnedFd>,
         /// The same file through the page cache.
         file: File,
+        /// Where an image file was opened; nothing of a device.
+        path: Option<PathBuf>,
     },
     /// An NBD export, over connections of its own.
     Export { uri: NbdUri, size: u64 },
+}
+
+/// Whether primary storage still is what was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing says otherwise.
+    Same,
+    /// Another file is at the path.
+    Replaced(PathBuf),
+    /// Nothing is at the path, nor anywhere else.
+    Unlinked(PathBuf),
+    /// Nothing is at the path; the file has another name.
+    Moved(PathBuf),
+    /// It has only so many bytes.
+    Short(u64),
 }
 
 /// Reads what a witness looks at.
@@ -77,7 +94,8 @@ impl Witness {
         sidecar.push(".forebay");
         let sidecar = Some(PathBuf::from(sidecar));
         let identity = Identity::of_file(path);
-        Ok(Witness { of: Of::file(locked, file, true)?, sidecar, identity, is_read_only })
+        let of = Of::file(locked, file, Some(std::path::absolute(path)?))?;
+        Ok(Witness { of, sidecar, identity, is_read_only })
     }
 
     /// Of an open block device. The sidecar of a loop device is its file's.
@@ -92,7 +110,7 @@ impl Witness {
             PathBuf::from(sidecar)
         });
         let identity = Identity::of_device(file.as_fd());
-        Ok(Witness { of: Of::file(locked, file, false)?, sidecar, identity, is_read_only })
+        Ok(Witness { of: Of::file(locked, file, None)?, sidecar, identity, is_read_only })
     }
 
     /// Of an NBD export.
@@ -145,6 +163,29 @@ impl Witness {
             modified: has(StatxFlags::MTIME).then(|| timestamp(found.stx_mtime)),
             changed: has(StatxFlags::CTIME).then(|| timestamp(found.stx_ctime)),
         })
+    }
+
+    /// Whether it is what was opened, with `size` bytes at least.
+    ///
+    /// # Errors
+    /// The kernel's: nobody knows.
+    pub fn standing(&self, size: u64) -> io::Result<Standing> {
+        let Of::File { file, path, .. } = &self.of else { return Ok(Standing::Same) };
+        let is = match path {
+            Some(path) => stands_at(file, path)?,
+            None => Standing::Same,
+        };
+        if is != Standing::Same {
+            return Ok(is);
+        }
+        let found = forebay_io::file::size(file.as_fd())?;
+        Ok(if found < size { Standing::Short(found) } else { Standing::Same })
+    }
+
+    /// Where this process has the file open, for whoever wants to copy it.
+    pub fn open_at(&self) -> Option<PathBuf> {
+        let Of::File { file, .. } = &self.of else { return None };
+        Some(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into())
     }
 
     /// When the file was made, where its file system tells; a device's node says nothing of what is on it.
@@ -202,9 +243,12 @@ impl Witness {
     /// No descriptor is left.
     pub fn copy(&self) -> io::Result<Witness> {
         let of = match &self.of {
-            Of::File { file, has_times, .. } => {
-                Of::File { has_times: *has_times, _lock: None, file: file.try_clone()? }
-            }
+            Of::File { file, has_times, path, .. } => Of::File {
+                has_times: *has_times,
+                _lock: None,
+                file: file.try_clone()?,
+                path: path.clone(),
+            },
             Of::Export { uri, size } => Of::Export { uri: uri.clone(), size: *size },
         };
         let Witness { sidecar, identity, is_read_only, .. } = self;
@@ -214,8 +258,22 @@ impl Witness {
 }
 
 impl Of {
-    fn file(locked: &OwnedFd, file: OwnedFd, has_times: bool) -> io::Result<Of> {
-        Ok(Of::File { has_times, _lock: Some(locked.try_clone()?), file: File::from(file) })
+    fn file(locked: &OwnedFd, file: OwnedFd, path: Option<PathBuf>) -> io::Result<Of> {
+        let (has_times, lock) = (path.is_some(), Some(locked.try_clone()?));
+        Ok(Of::File { has_times, _lock: lock, file: File::from(file), path })
+    }
+}
+
+fn stands_at(file: &File, path: &Path) -> io::Result<Standing> {
+    let is = file.metadata()?;
+    match path.metadata() {
+        Ok(there) if (there.dev(), there.ino()) == (is.dev(), is.ino()) => Ok(Standing::Same),
+        Ok(_) => Ok(Standing::Replaced(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(match is.nlink() {
+            0 => Standing::Unlinked(path.to_owned()),
+            _ => Standing::Moved(path.to_owned()),
+        }),
+        Err(error) => Err(error),
     }
 }
 
@@ -245,10 +303,38 @@ fn timestamp(time: StatxTimestamp) -> Timestamp {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
+    use super::Standing;
     use crate::{OpenOptions, Uri};
 
     fn open(text: &str) -> Box<dyn crate::Backend> {
         crate::open(&text.parse::<Uri>().unwrap(), OpenOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_somebody_takes_away_or_cuts_short_is_not_what_was_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db.raw");
+        let (other, name) = (folder.path().join("other"), folder.path().join("name"));
+        let check = |expect: Standing, change: &dyn Fn()| {
+            std::fs::write(&path, vec![7; 65536]).unwrap();
+            let backend = open(&format!("file:{}", path.display()));
+            let witness = backend.witness().unwrap();
+            let standing = || witness.standing(65536).unwrap();
+            assert_eq!(standing(), Standing::Same);
+            change();
+            assert_eq!(standing(), expect);
+            assert_eq!(witness.copy().unwrap().standing(65536).unwrap(), expect);
+            assert!(witness.open_at().unwrap().exists());
+            let _ = std::fs::remove_file(&path);
+        };
+        check(Standing::Same, &|| std::fs::write(&path, vec![8; 65537]).unwrap());
+        check(Standing::Short(65535), &|| std::fs::write(&path, vec![7; 65535]).unwrap());
+        check(Standing::Unlinked(path.clone()), &|| std::fs::remove_file(&path).unwrap());
+        check(Standing::Moved(path.clone()), &|| std::fs::rename(&path, &name).unwrap());
+        check(Standing::Replaced(path.clone()), &|| {
+            std::fs::write(&other, vec![7; 65536]).unwrap();
+            std::fs::rename(&other, &path).unwrap();
+        });
     }
 
     #[test]

@@ -137,6 +137,9 @@ fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
     if let Some(evidence) = &stats.evidence {
         let _ = writeln!(text, "  evidence at start {evidence}");
     }
+    if let Some(what) = &stats.storage_changed {
+        let _ = writeln!(text, "  PRIMARY STORAGE   {what}");
+    }
     if let Some(why) = &stats.unguarded {
         let _ = writeln!(text, "  NOT LOCKED        {why}");
     }

@@ -204,6 +204,9 @@ pub struct DiskStats {
     /// Why nothing keeps other disks of this host from its primary storage; `None`: something does.
     #[serde(default)]
     pub unguarded: Option<String>,
+    /// What has become of primary storage while it is served, where it is not what was opened.
+    #[serde(default)]
+    pub storage_changed: Option<String>,
     /// What the engine counts.
     #[serde(flatten)]
     pub engine: Statistics,

@@ -16,9 +16,9 @@ use forebay_backends::Look;
 use super::advice;
 use super::api::{ApiError, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
 use super::events::{EventLine, EventLog, EventSender, Severity};
-use super::fence::watch::Watch;
 use super::frontends::Frontends;
 use super::opener::{Opener, Ready, ServedDisk};
+use super::watch::{Watch, Watched};
 use super::{change, observed, refused};
 use crate::shard::Gone;
 
@@ -157,25 +157,32 @@ impl ControlState {
     ///
     /// # Errors
     /// It is not watched, or clients do not find it everywhere.
-    pub(super) async fn serve(&self, mut disk: Ready) -> Result<()> {
+    pub(super) async fn serve(&self, disk: Ready) -> Result<()> {
         lock(&self.refused).retain(|known| known.name != disk.name.0);
         lock(&self.disks).push(disk.disk.clone());
-        let watched = disk.watched.take().map(|it| Watch::start(it, self.sender.clone()));
-        let watch = watched.transpose().context("no thread to watch primary storage");
-        let is_watched = watch.map(|watch| lock(&self.watches).extend(watch));
-        self.attach(disk).await.and(is_watched)
+        self.attach(disk).await
     }
 
-    /// Clients find a disk, wherever they do not yet.
+    /// A disk is watched, and clients find it, wherever that is not so yet.
     ///
     /// # Errors
     /// Not everywhere; it may be tried again.
     pub(super) async fn attach(&self, disk: Ready) -> Result<()> {
-        let attached = self.frontends.attach(&disk).await;
+        let is_watched = self.watch(&disk.disk);
+        let attached = self.frontends.attach(&disk).await.and(is_watched);
         if attached.is_err() {
             lock(&self.unattached).push(disk);
         }
         attached
+    }
+
+    fn watch(&self, disk: &Arc<ServedDisk>) -> Result<()> {
+        let mut watches = lock(&self.watches);
+        if !watches.iter().any(|watch| watch.is_of(disk)) {
+            let watch = Watched::of(disk).map(|it| Watch::start(it, self.sender.clone()));
+            watches.extend(watch.transpose().context("no thread to watch primary storage")?);
+        }
+        Ok(())
     }
 
     /// A disk that is served, but not everywhere.
@@ -186,8 +193,13 @@ impl ControlState {
 
     /// The daemon as it is now.
     pub fn info(&self) -> DaemonInfo {
-        let listeners = self.frontends.states().iter().map(|listener| listener.info()).collect();
         let (refused, disks) = (self.refused(), self.present());
+        let listeners = self.frontends.states().into_iter().map(|listener| {
+            let mut info = listener.info();
+            info.disks.retain(|name| disks.iter().any(|disk| disk.name == *name));
+            info
+        });
+        let listeners = listeners.collect();
         DaemonInfo { listeners, refused, disks, ..self.about.clone() }
     }
 
@@ -256,7 +268,9 @@ impl ControlState {
                 let vhost_user = self.frontends.device(disk.name()).map(|device| device.info());
                 let (evidence, unguarded) =
                     (disk.info.evidence.clone(), disk.info.unguarded.clone());
-                Json(DiskStats { vhost_user, evidence, unguarded, ..stats }).into_response()
+                let storage_changed = disk.standing();
+                Json(DiskStats { vhost_user, evidence, unguarded, storage_changed, ..stats })
+                    .into_response()
             }
             Err(Gone) => {
                 let error = format!("the shard of disk '{}' has ended", disk.name());

@@ -50,6 +50,7 @@ mod reservations;
 pub mod unix;
 pub mod vhost_user;
 mod warm;
+mod watch;
 
 use crate::config::DaemonSpec;
 use crate::config::values::Access;

@@ -14,8 +14,7 @@ use super::advice::Keeper;
 use super::api::{DiskInfo, RefusedDisk};
 use super::ending;
 use super::events::{EventSender, Severity};
-use super::fence::watch::Watched;
-use super::fence::{Place, Refused};
+use super::fence::{Place, Refused, Trail};
 use super::open::{self, Opened};
 use super::pool::SharedPool;
 use super::pool::owner::PoolHandle;
@@ -46,7 +45,6 @@ pub(super) struct Ready {
     pub(super) export: nbd::Export,
     pub(super) unit: (scsi::Export, Option<Kept>),
     pub(super) device: Option<(VhostUserSpec, vhost_user::Export)>,
-    pub(super) watched: Option<Watched>,
 }
 
 /// A disk that is served, or was.
@@ -61,6 +59,8 @@ pub(super) struct ServedDisk {
     place: Option<Place>,
     /// Looks at primary storage as long as it is served.
     witness: Mutex<Option<Witness>>,
+    /// What has become of primary storage, where that is not what was opened.
+    standing: Mutex<Option<String>>,
     /// Set when it has ended: detached, or why it was not as it should be.
     ended: OnceLock<Option<String>>,
 }
@@ -132,14 +132,14 @@ impl Opener {
         if let Some(trouble) = advice.trouble() {
             self.events.report(Some(&disk.name.0), Severity::Warning, trouble);
         }
-        let watched = place.as_ref().and_then(Place::watched);
         let added = self.shards[shard].add(opened.into_new_disk(disk)).await;
         let handle = added.context("its shard cannot take it")?;
         let (witness, ended) = (Mutex::new(witness), OnceLock::new());
         let (advice, on_shard) = (Arc::new(advice), handle.clone());
-        let served = ServedDisk { info, handle: on_shard, advice, place, witness, ended };
+        let standing = Mutex::default();
+        let served = ServedDisk { info, handle: on_shard, advice, place, witness, standing, ended };
         let (name, disk) = (disk.name.clone(), Arc::new(served));
-        Ok(Ready { name, disk, handle, export, unit, device, watched })
+        Ok(Ready { name, disk, handle, export, unit, device })
     }
 
     /// Disk `index` as one that is not served.
@@ -213,6 +213,26 @@ impl ServedDisk {
         let witness =
             witness.as_ref().context("it cannot be looked at while the disk is served")?;
         Ok(witness.copy()?)
+    }
+
+    /// True as long as it may look at its primary storage.
+    pub(super) fn is_looked_at(&self) -> bool {
+        self.witness.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// The trail that it leaves, where it has one.
+    pub(super) fn trail(&self) -> Option<Arc<Trail>> {
+        self.place.as_ref()?.trail()
+    }
+
+    /// Notes what has become of its primary storage.
+    pub(super) fn note_standing(&self, words: Option<String>) {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+
+    /// What has become of its primary storage, where that is not what was opened.
+    pub(super) fn standing(&self) -> Option<String> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// It has ended: was detached, or why it was not as it should be.

@@ -507,6 +507,7 @@ impl Disk {
             vhost_user: None,
             evidence: None,
             unguarded: None,
+            storage_changed: None,
             engine,
         }
     }

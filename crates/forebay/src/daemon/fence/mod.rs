@@ -4,7 +4,7 @@
 //!   start   examine ─► note ── refused: needs `disk resolve` (durably)
 //!              │
 //!           generation + 1 pending (durable) ─► begin: sidecar ─► … recovery … ─► committed ─► follow: trail
-//!   served     shard notes writes, a thread looks at primary storage                  (trail.rs, watch.rs)
+//!   served     shard notes writes, a thread looks at primary storage                  (trail.rs, daemon/watch.rs)
 //!   end     last look and samples ─► record closed (durable) ─► sidecar closed ─► trail removed
 //! ```
 //! [`forebay_core::pool::fence`] judges without I/O; this gathers what it judges, and keeps the sidecar.
@@ -38,7 +38,6 @@ mod sample;
 mod sidecar;
 mod trail;
 mod untold;
-pub(super) mod watch;
 mod words;
 
 pub(super) use alone::Alone;

@@ -1,14 +1,13 @@
 //! Where a disk has its flash, its fence and the lock of its primary storage, if it has them, as long as it is served.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use forebay_backends::Look;
 use forebay_core::ids::Sequence;
 use forebay_core::pool::DiskNumber;
 
-use super::watch::Watched;
-use super::{Fence, Guard};
+use super::{Fence, Guard, Trail};
 use crate::daemon::pool::EndOfSession;
 use crate::daemon::pool::owner::{Close, PoolHandle};
 
@@ -35,10 +34,10 @@ impl Place {
         Place { pool, stay: Mutex::new(Stay::Served(fence.map(Box::new), lock)) }
     }
 
-    /// What watches the disk's primary storage, where that tells anything.
-    pub(in crate::daemon) fn watched(&self) -> Option<Watched> {
+    /// The trail of the disk, where it has one.
+    pub(in crate::daemon) fn trail(&self) -> Option<Arc<Trail>> {
         match &*self.stay.lock().unwrap_or_else(PoisonError::into_inner) {
-            Stay::Served(fence, _) => fence.as_ref()?.watched(),
+            Stay::Served(fence, _) => fence.as_ref()?.trail.clone(),
             Stay::Left(_) => None,
         }
     }

@@ -115,7 +115,7 @@ impl Trail {
     }
 
     /// Notes the modification time as it was seen; false when none of our writes explains it.
-    pub(super) fn note_seen(&self, seen: Timestamp) -> bool {
+    pub(in crate::daemon) fn note_seen(&self, seen: Timestamp) -> bool {
         let accepted = self.accepted();
         if accepted.is_some_and(|accepted| seen < accepted) {
             // It was seen before that one.

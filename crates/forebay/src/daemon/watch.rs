@@ -1,0 +1,148 @@
+//! A thread that looks at the primary storage of a disk several times a second: notes its modification time in the
+//! disk's trail, and tells when somebody else has changed it, cut it short or taken it away.
+//!
+//! It may be held up by primary storage that hangs. Nobody waits for it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use forebay_backends::size::rounded;
+use forebay_backends::{Standing, Witness};
+
+use super::events::{EventSender, Severity};
+use super::fence::Trail;
+use super::opener::ServedDisk;
+
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// A disk that is watched, as long as it is served.
+#[derive(Debug)]
+pub(super) struct Watched {
+    disk: Weak<ServedDisk>,
+    witness: Witness,
+    /// Where it has flash.
+    trail: Option<Weak<Trail>>,
+    was_told: bool,
+    standing: Standing,
+}
+
+/// The thread; dropping this ends it after its next look.
+#[derive(Debug)]
+pub(super) struct Watch {
+    disk: Weak<ServedDisk>,
+    ends: Arc<AtomicBool>,
+}
+
+impl Watch {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(super) fn start(mut disk: Watched, events: EventSender) -> std::io::Result<Watch> {
+        let ends = Arc::new(AtomicBool::new(false));
+        let (ended, of) = (ends.clone(), disk.disk.clone());
+        std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
+            // Who has ended lets go of primary storage, and of its lock.
+            while !ended.load(Ordering::Relaxed) && disk.look(&events) {
+                std::thread::sleep(LOOK_EVERY);
+            }
+        })?;
+        Ok(Watch { disk: of, ends })
+    }
+
+    /// True when it is this disk that is watched.
+    pub(super) fn is_of(&self, disk: &Arc<ServedDisk>) -> bool {
+        std::ptr::eq(self.disk.as_ptr(), Arc::as_ptr(disk))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Watched {
+    /// What watches a disk; `None`: its primary storage tells nothing.
+    pub(super) fn of(disk: &Arc<ServedDisk>) -> Option<Watched> {
+        Some(Watched {
+            disk: Arc::downgrade(disk),
+            witness: disk.witness().ok()?,
+            trail: disk.trail().map(|trail| Arc::downgrade(&trail)),
+            was_told: false,
+            standing: Standing::Same,
+        })
+    }
+
+    /// Looks once; false when the disk is gone.
+    fn look(&mut self, events: &EventSender) -> bool {
+        let Some(disk) = self.disk.upgrade().filter(|disk| disk.is_looked_at()) else {
+            return false;
+        };
+        self.look_at_times(disk.name(), events);
+        let Ok(standing) = self.witness.standing(disk.handle.size()) else { return true };
+        if standing != self.standing {
+            let words = self.describe(&standing, disk.handle.size());
+            match &words {
+                Some(words) => events.report(Some(disk.name()), Severity::Error, words.clone()),
+                None => {
+                    let text = "primary storage is again where and as long as it was when the disk was opened";
+                    events.report(Some(disk.name()), Severity::Warning, text.to_owned());
+                }
+            }
+            disk.note_standing(words);
+            self.standing = standing;
+        }
+        true
+    }
+
+    fn look_at_times(&mut self, name: &str, events: &EventSender) {
+        let Some(trail) = self.trail.as_ref().and_then(Weak::upgrade) else { return };
+        let Ok(look) = self.witness.look() else { return };
+        let Some(modified) = look.modified else { return };
+        let is_explained = trail.note_seen(modified);
+        let is_news = !is_explained && !self.was_told;
+        self.was_told = !is_explained;
+        if is_news {
+            let text = "primary storage was modified while no write of this disk was under way: if somebody else \
+                        writes there, what is cached is wrong";
+            events.report(Some(name), Severity::Error, text.to_owned());
+        }
+    }
+
+    /// What has become of primary storage, and what to do.
+    fn describe(&self, standing: &Standing, size: u64) -> Option<String> {
+        let copy = self.witness.open_at().unwrap_or_default();
+        let rescue = format!(
+            "this disk goes on with the file that it has open, which is gone when it ends, with all that is written: let it be \
+             destaged ('forebay disk flush') and copy {} before that",
+            copy.display()
+        );
+        Some(match standing {
+            Standing::Same => return None,
+            Standing::Replaced(path) => {
+                format!(
+                    "another file is at {} by now (somebody replaced the image): {rescue}",
+                    path.display()
+                )
+            }
+            Standing::Unlinked(path) => {
+                format!("the image {} was removed: {rescue}", path.display())
+            }
+            Standing::Moved(path) => format!(
+                "the image is not at {} any more (it was renamed, or has another link): this disk goes on with it, and the next \
+                 start will not find it there: put it back",
+                path.display()
+            ),
+            Standing::Short(len) => format!(
+                "primary storage was cut short by somebody else: it has {} of {}. What was behind its end is lost there, and cannot \
+                 be read unless it is cached or in the write log; a write behind the end makes it longer again, and what lies between \
+                 reads as zeroes then. Stop the guest and bring back a copy",
+                rounded(*len),
+                rounded(size)
+            ),
+        })
+    }
+}
