@@ -58,6 +58,8 @@ def a_guest_off_the_grid_of_a_write_log_is_destaged_with_one_io_a_write_and_told
     for how in ["stopped", "killed"]:
         disk.start()
         assert "the block grid is at" not in said(bed), said(bed)
+        has_moved = "the block grid has changed from byte offset 0 to 3584" in said(bed)
+        assert has_moved == (how == "stopped") and "contradicts itself" not in said(bed), said(bed)
         holds(disk, 51)
         before = destage_writes(disk)
         write(disk, 51)

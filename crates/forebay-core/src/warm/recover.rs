@@ -10,6 +10,7 @@
 //!
 //! Memory: a bit per slot, the words of marks, what the reader reads at once ([`READ_PAGES`]).
 
+use crate::geometry::SECTOR;
 use crate::ids::{BlockIndex, Generation, SlotId};
 use crate::sealed::Page;
 
@@ -64,6 +65,9 @@ pub enum Cold {
     /// A page says what cannot be.
     #[error("page {0} of its index contradicts itself")]
     Contradiction(u64),
+    /// It is of the block grid at this byte offset, and the disk's is at another one now.
+    #[error("its block grid was at byte offset {0}, and is at another one now")]
+    OtherGrid(u32),
     /// The page before it is damaged, or of a cache that cannot be.
     #[error("the header of its index makes no sense")]
     Header,
@@ -118,8 +122,12 @@ impl RecoverRing<'_> {
         let PageHeader { number, tail, walk, grid_offset, flags, .. } = last;
         let in_window = tail >= 1 && tail <= number && number - tail < u64::from(self.header.pages);
         let offset = u64::from(grid_offset);
-        if !in_window || walk.1 >= self.geometry.positions() || !claims.on_grid(offset) {
+        let is_grid = grid_offset < self.header.block_size && offset.is_multiple_of(SECTOR);
+        if !in_window || walk.1 >= self.geometry.positions() || !is_grid {
             return Err(Cold::Contradiction(number));
+        }
+        if !claims.on_grid(offset) {
+            return Err(Cold::OtherGrid(grid_offset));
         }
         let words = self.geometry.words() as usize;
         let mut state = State {

@@ -8,12 +8,13 @@
 //! Before this returns, either the ring is the one that the engine goes on with, or it says nothing.
 
 use anyhow::{Context, Result};
-use forebay_core::config::{Config, RingConfig};
+use forebay_core::config::{Config, GridOffset, RingConfig};
 use forebay_core::engine::{Engine, RestoredCache};
 use forebay_core::geometry::Grid;
 use forebay_core::ids::Generation;
 use forebay_core::pool::DiskNumber;
 use forebay_core::warm::header::RingHeader;
+use forebay_core::warm::recover::Cold;
 use forebay_core::warm::{RingGeometry, survey};
 
 use super::events::Severity;
@@ -98,6 +99,16 @@ impl Start {
                 Ok(restored) => {
                     notes.push((Severity::Info, warm(&restored)));
                     return Ok(engine);
+                }
+                Err(Cold::OtherGrid(was)) => {
+                    let is = match config.grid_offset {
+                        GridOffset::Fixed(is) => is,
+                        GridOffset::Auto => 0,
+                    };
+                    let text = format!(
+                        "the cache on flash starts empty: the block grid has changed from byte offset {was} to {is}"
+                    );
+                    notes.push((Severity::Info, text));
                 }
                 Err(cold) => {
                     let text = format!("the cache on flash starts empty: {cold}");

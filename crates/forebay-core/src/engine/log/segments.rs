@@ -191,7 +191,8 @@ impl Segments {
 
     /// True when there is no further segment to be had: the log has all that it may, or the pool has none.
     pub(in crate::engine) fn can_have_no_more(&self) -> bool {
-        let is_refused = self.lease_after > Nanos(0) && !self.leasing;
+        // Also while it is asked for again.
+        let is_refused = self.lease_after > Nanos(0);
         self.spare.is_empty() && (self.leased() >= self.max || is_refused)
     }
 

@@ -629,6 +629,24 @@ fn a_lease_that_is_not_to_be_had_is_asked_for_again_after_a_pause() {
 }
 
 #[test]
+fn a_pool_without_a_free_segment_leaves_the_log_full_also_while_it_is_asked_again() {
+    let mut rig = rig(with_log());
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write(1, 0, 512 * KIB, 9);
+    // One more is asked for, and never to be had.
+    for _ in 0..20 {
+        while std::mem::take(&mut rig.leases.0) > 0 {
+            rig.engine.leased(rig.now, None, &mut rig.actions);
+            rig.run_actions();
+        }
+        rig.settle();
+        rig.tick(101);
+    }
+    let of = |event| rig.events.iter().filter(|it| **it == event).count();
+    assert_eq!((of(Event::LogFull), of(Event::LogHasRoom)), (1, 0), "{:?}", rig.events);
+}
+
+#[test]
 fn deferred_flushes_are_due_in_the_future_also_when_the_log_fails() {
     let mut config = with_log();
     let dirty_age_max = Nanos::from_millis(1_000);

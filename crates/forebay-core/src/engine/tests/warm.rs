@@ -53,7 +53,15 @@ impl Rig {
         &self,
         logged: &[ByteRange],
     ) -> Result<(Rig, RestoredCache), Cold> {
-        let mut config = *self.engine.config();
+        self.restarted_as(*self.engine.config(), logged)
+    }
+
+    /// The same with this configuration.
+    fn restarted_as(
+        &self,
+        mut config: Config,
+        logged: &[ByteRange],
+    ) -> Result<(Rig, RestoredCache), Cold> {
         let ring = config.ring.as_mut().expect("there is a ring");
         ring.generation.0 += 1;
         let header = RingHeader {
@@ -119,6 +127,17 @@ fn a_restart_finds_what_was_recorded() {
         assert_eq!(next.source(block), if block < 8 { "r" } else { "R" }, "block {block}");
         next.expect_bytes(block * 4096, 4096, block as u8);
     }
+}
+
+#[test]
+fn a_cache_on_another_grid_is_cold_and_not_damaged() {
+    let config = Config { block_size: 8192, ..with_ring(16) };
+    let fixed = |offset| Config { grid_offset: GridOffset::Fixed(offset), ..config };
+    let mut rig = Rig::new(fixed(512));
+    rig.fill(0..8);
+    rig.settle_ring();
+    assert_eq!(rig.restarted().expect("warm").1.kept, 4);
+    assert_eq!(rig.restarted_as(fixed(4096), &[]).err(), Some(Cold::OtherGrid(512)));
 }
 
 #[test]
