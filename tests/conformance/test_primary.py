@@ -228,6 +228,30 @@ def a_last_flush_that_fails_is_told_by_the_next_run(bed):
 
 
 @test(forebay_only=True)
+def a_run_that_only_reads_leaves_a_loss_to_the_next_one_that_writes(bed):
+    image = bed.image("disk.raw", 4 * MIB)
+
+    def attach(disk):
+        h = nbd.NBD()
+        h.connect_uri(disk.uri)
+        return h
+    writer = bed.disk("fault:rule=error,op=flush,nth=2,times=1&inner=file:" + image, name="writer")
+    h = attach(writer)
+    h.pwrite(pattern(0, 4096, 1), 0)
+    h.shutdown()
+    assert writer.stop() == 1
+    reader = bed.disk("file:" + image, name="reader", extra=["--read-only"])
+    assert "this run is read-only" in reader.log(), reader.log()
+    assert reader.stop() == 0, "that is no loss of its own"
+    again = bed.disk("file:" + image, name="again")
+    h = attach(again)
+    assert flush_fails(h), "the guest was never told"
+    h.flush()
+    h.shutdown()
+    assert again.stop() == 0
+
+
+@test(forebay_only=True)
 def a_loss_is_not_told_after_a_detach(bed):
     image = bed.image("disk.raw", 4 * MIB)
     primary = nbdkit(bed, "file", image)

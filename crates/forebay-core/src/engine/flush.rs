@@ -320,6 +320,11 @@ impl Engine {
         self.counters.flushes
     }
 
+    /// Flushes of clients that were asked for, and have not ended.
+    pub fn flushes_under_way(&self) -> u64 {
+        self.requests.iter().filter(|(_, entry)| matches!(entry.job, Job::Flush)).count() as u64
+    }
+
     /// What was not flushed may be lost: drops it from the cache, and tells who waits for a flush, or
     /// will.
     fn lose_unflushed(&mut self, status: IoStatus, actions: &mut Actions) {

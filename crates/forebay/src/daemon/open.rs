@@ -71,7 +71,12 @@ pub(super) fn open(
     let place = SidecarPlace::of(witness.as_ref(), state);
     let mut notes = Vec::new();
     let lock = fence::lock(&place, spec.read_only).with_context(unusable)?;
-    let untold = Untold::find(witness.as_ref());
+    let mut untold = Untold::find(witness.as_ref());
+    if spec.read_only || backend.properties().read_only {
+        // Nobody who reads relies on what was lost: the next one who writes is told.
+        notes.extend(untold.is_noted().then(fence::untold_later));
+        untold = Untold::default();
+    }
     notes.extend(untold.is_noted().then(fence::untold));
     notes.extend(untold.obstacle().map(fence::not_noted));
     let unguarded = lock.missing().map(str::to_owned);

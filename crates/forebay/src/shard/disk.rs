@@ -193,6 +193,7 @@ impl Disk {
         }
         if !self.backend.properties().read_only {
             self.backend.submit(&mut cx, flush(FIRST_FLUSH, self.port.arena));
+            self.untold.hold(true);
         }
         // What a former run left is destaged, and the mode entered, without waiting for a client.
         let Port { engine, actions, .. } = &mut self.port;
@@ -372,7 +373,7 @@ impl Disk {
     fn follow_loss(&mut self) {
         let engine = &self.port.engine;
         let (is_untold, told) = (engine.has_untold_loss(), engine.losses_told());
-        self.untold.follow(is_untold, told, engine.flushes());
+        self.untold.follow(is_untold, told, engine.flushes(), || engine.flushes_under_way());
     }
 
     /// What [`Disk::proceed`] returned is carried out; its memory is used again.
@@ -616,13 +617,14 @@ impl Disk {
                     self.ending = Ending::Flushed(status);
                 }
                 BackendEvent::Done { id: FIRST_FLUSH, status } if !status.is_ok() => {
+                    self.untold.hold(false);
                     let Port { engine, actions, .. } = &mut self.port;
                     engine.on_first_flush_failed(now, status, actions);
                     let text = "primary storage failed the first flush: what a former run wrote may be lost; the next \
                                 flush fails";
                     self.report(Severity::Error, text.to_owned());
                 }
-                BackendEvent::Done { id: FIRST_FLUSH, .. } => {}
+                BackendEvent::Done { id: FIRST_FLUSH, .. } => self.untold.hold(false),
                 BackendEvent::Done { id, status } => {
                     self.port.engine.complete(now, id, status, &[], &mut self.port.actions);
                 }
@@ -650,10 +652,13 @@ impl Disk {
             && clients == 0
             && !self.port.engine.destages_at_end()
             && (self.port.engine.is_idle() || self.has_waited && self.is_safe_in_log());
-        if self.ending == Ending::Draining && is_quiet {
+        let flushes = !self.backend.properties().read_only && !self.port.engine.mode().logs();
+        // Primary storage may tell the first flush alone what it lost.
+        let is_heard = !flushes || !self.untold.is_held();
+        if self.ending == Ending::Draining && is_quiet && is_heard {
             self.ending = Ending::Flushed(IoStatus::Ok);
             // What the log holds is durable there; primary storage is flushed before it is forgotten.
-            if !self.backend.properties().read_only && !self.port.engine.mode().logs() {
+            if flushes {
                 self.ending = Ending::Flushing;
                 let events = &mut self.backend_events;
                 let mut cx = BackendContext { now, reactor: &mut *reactor, events };

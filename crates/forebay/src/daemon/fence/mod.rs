@@ -48,7 +48,7 @@ pub use sample::Fact;
 pub use trail::Trail;
 pub use untold::Untold;
 pub use words::Refused;
-pub(super) use words::{held, not_noted, untold};
+pub(super) use words::{held, not_noted, untold, untold_later};
 
 use super::events::Severity;
 use super::pool::{DiskWish, EndOfSession, Pool, host};

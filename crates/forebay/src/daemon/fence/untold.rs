@@ -39,6 +39,8 @@ pub struct Untold {
     /// What is in the file; `None`: it could not be looked at.
     storage: Option<Storage>,
     state: State,
+    /// What the run began with may still bring a loss to light.
+    is_held: bool,
     /// Losses that had been told when the engine was followed last.
     told: u64,
 }
@@ -49,7 +51,7 @@ enum State {
     Nothing,
     /// There is a file, and nobody was told.
     Noted,
-    /// There is a file, and somebody was told when so many flushes had ended well.
+    /// There is a file, and somebody was told when no more than so many flushes could have been asked for.
     Told(u64),
 }
 
@@ -74,7 +76,7 @@ impl Untold {
         let path = folder.join(format!("forebay-{identity}.untold"));
         let is_there = is_ours(&path) == Some(true);
         let state = if is_there { State::Noted } else { State::Nothing };
-        let mut found = Untold { path: Some(path), storage, state, told: 0 };
+        let mut found = Untold { path: Some(path), storage, state, is_held: false, told: 0 };
         if is_there && found.is_of_other_storage() {
             found.forget();
         }
@@ -100,14 +102,20 @@ impl Untold {
         self.state == State::Noted
     }
 
-    /// Follows the engine: whether there is a loss that nobody was told of, how many were told, and how many flushes have
-    /// ended well so far.
-    pub fn follow(&mut self, is_untold: bool, told: u64, flushes: u64) {
+    /// Follows the engine: whether there is a loss that nobody was told of, how many were told, how many flushes have
+    /// ended well so far, and how many are under way. Those prove nothing of an answer that was sent behind their requests.
+    pub fn follow(
+        &mut self,
+        is_untold: bool,
+        told: u64,
+        flushes: u64,
+        under_way: impl FnOnce() -> u64,
+    ) {
         let was_told = std::mem::replace(&mut self.told, told) != told;
         let state = match self.state {
             _ if is_untold => State::Noted,
-            _ if was_told => State::Told(flushes),
-            State::Told(at) if flushes > at => State::Nothing,
+            _ if was_told => State::Told(flushes + under_way()),
+            State::Told(at) if flushes > at && !self.is_held => State::Nothing,
             state => state,
         };
         match (std::mem::replace(&mut self.state, state), state) {
@@ -115,6 +123,16 @@ impl Untold {
             (State::Noted | State::Told(_), State::Nothing) => self.remove(),
             _ => {}
         }
+    }
+
+    /// While `is_held` no flush that ends well is believed: the one that the run began with has not ended.
+    pub fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// See [`Untold::hold`].
+    pub fn is_held(&self) -> bool {
+        self.is_held
     }
 
     /// No guest has a claim any more.
@@ -192,24 +210,42 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
         let mut run = found();
-        run.follow(false, 0, 5);
+        run.follow(false, 0, 5, || 0);
         assert!(!found().is_noted());
-        run.follow(true, 0, 5);
+        run.follow(true, 0, 5, || 0);
         assert!(found().is_noted());
-        run.follow(false, 1, 5);
+        run.follow(false, 1, 5, || 0);
         assert!(found().is_noted(), "the answer that told may not have arrived");
         // Another loss, meanwhile.
-        run.follow(true, 1, 6);
+        run.follow(true, 1, 6, || 0);
         assert!(found().is_noted());
         // The next run.
         let mut run = found();
-        run.follow(true, 0, 0);
-        run.follow(false, 1, 0);
-        run.follow(false, 1, 0);
+        run.follow(true, 0, 0, || 0);
+        run.follow(false, 1, 0, || 0);
+        run.follow(false, 1, 0, || 0);
         assert!(found().is_noted());
-        run.follow(false, 1, 1);
+        run.follow(false, 1, 1, || 0);
         assert!(!found().is_noted());
         assert!(!Untold::find_in(Some(folder.path()), Uuid([8; 16]), STORAGE).is_noted());
+    }
+
+    #[test]
+    fn a_flush_that_was_under_way_when_another_one_told_proves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
+        let mut run = found();
+        run.follow(true, 0, 5, || unreachable!("nobody was told"));
+        run.follow(false, 1, 5, || 2);
+        run.follow(false, 1, 6, || unreachable!());
+        run.follow(false, 1, 7, || unreachable!());
+        assert!(found().is_noted(), "both were asked for before");
+        run.hold(true);
+        run.follow(false, 1, 8, || unreachable!());
+        assert!(found().is_noted(), "the first flush of the run has not ended");
+        run.hold(false);
+        run.follow(false, 1, 8, || unreachable!());
+        assert!(!found().is_noted());
     }
 
     #[test]
@@ -217,15 +253,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
         let mut run = found();
-        run.follow(false, 1, 5);
+        run.follow(false, 1, 5, || 0);
         assert!(found().is_noted(), "the answer that told may not have arrived");
         // Two more, one of them while nobody waits.
-        run.follow(false, 2, 6);
-        run.follow(true, 3, 6);
-        run.follow(false, 4, 7);
-        run.follow(false, 4, 7);
+        run.follow(false, 2, 6, || 0);
+        run.follow(true, 3, 6, || 0);
+        run.follow(false, 4, 7, || 0);
+        run.follow(false, 4, 7, || 0);
         assert!(found().is_noted());
-        run.follow(false, 4, 8);
+        run.follow(false, 4, 8, || 0);
         assert!(!found().is_noted());
     }
 
@@ -247,14 +283,14 @@ mod tests {
             (None, 4096, None, false),
         ] {
             let mut run = found(8192, noted_born);
-            run.follow(true, 0, 0);
+            run.follow(true, 0, 0, || 0);
             let next = found(size, is_born);
             assert_eq!(next.is_noted(), is_noted, "{noted_born:?} {size} {is_born:?}");
             assert_eq!(found(8192, noted_born).is_noted(), is_noted, "the file goes, too");
             run.forget();
         }
         // A file of which only the beginning was written is about whatever is there.
-        found(8192, born).follow(true, 0, 0);
+        found(8192, born).follow(true, 0, 0, || 0);
         let path = found(8192, born).path.unwrap();
         fs::write(&path, [1, 2, 3]).unwrap();
         assert!(found(4096, later).is_noted());
@@ -269,7 +305,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
         let mut found = Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
         assert!(!found.is_noted());
-        found.follow(true, 0, 0);
+        found.follow(true, 0, 0, || 0);
         assert!(fs::symlink_metadata(&path).unwrap().is_file(), "nothing that is there is opened");
         found.forget();
         // Nor keep it from being noted, in silence.
@@ -278,10 +314,10 @@ mod tests {
         assert_eq!(found.obstacle(), None, "it could be removed");
         fs::create_dir(&path).unwrap();
         assert_eq!(found.obstacle(), Some(&*path));
-        found.follow(true, 1, 1);
+        found.follow(true, 1, 1, || 0);
         let mut nowhere = Untold::find_in(None, Uuid([7; 16]), STORAGE);
-        nowhere.follow(true, 0, 0);
-        nowhere.follow(false, 1, 0);
-        nowhere.follow(false, 1, 1);
+        nowhere.follow(true, 0, 0, || 0);
+        nowhere.follow(false, 1, 0, || 0);
+        nowhere.follow(false, 1, 1, || 0);
     }
 }

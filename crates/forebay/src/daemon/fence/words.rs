@@ -311,6 +311,13 @@ pub(in crate::daemon) fn untold() -> (Severity, String) {
     (Severity::Error, text.to_owned())
 }
 
+/// The same, and this run only reads.
+pub(in crate::daemon) fn untold_later() -> (Severity, String) {
+    let text = "a former run ended before it could tell that primary storage may have lost writes that were acknowledged and \
+                not flushed: this run is read-only, and the first flush of the next one that writes fails for it";
+    (Severity::Warning, text.to_owned())
+}
+
 /// A loss could not be noted.
 pub(in crate::daemon) fn not_noted(obstacle: &Path) -> (Severity, String) {
     let text = format!(
