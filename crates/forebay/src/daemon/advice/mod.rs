@@ -57,6 +57,8 @@ struct State {
     /// Why what is there cannot be used, or written.
     trouble: Option<String>,
     is_changed: bool,
+    /// How often the cache was emptied.
+    coolings: u64,
 }
 
 impl Keeper {
@@ -82,9 +84,11 @@ impl Keeper {
         self.state().trouble.clone()
     }
 
-    /// The cache was emptied.
+    /// The cache was emptied. A look that is under way may be at the time before, and does not count.
     pub fn cooled(&self) {
-        if let Some((_, follower)) = &mut self.state().kept {
+        let mut state = self.state();
+        state.coolings += 1;
+        if let Some((_, follower)) = &mut state.kept {
             follower.cooled();
         }
     }
@@ -120,23 +124,33 @@ impl Keeper {
     /// Counts what `disk` did since the last look.
     async fn look(&self, disk: &DiskHandle) {
         let _turn = self.turn.lock().await;
-        if self.state().kept.is_none() {
-            return;
-        }
+        let coolings = match &*self.state() {
+            State { kept: Some(_), coolings, .. } => *coolings,
+            State { kept: None, .. } => return,
+        };
         let (Ok(stats), Ok(latencies)) = (disk.stats().await, disk.read_latencies().await) else {
             return;
         };
         let engine = stats.engine;
         let [ram, flash, backend] = *latencies;
         let reads = Reads { ram, flash, backend, bypassed: engine.counters.reads_bypassed };
+        self.count(coolings, &engine, reads);
+    }
+
+    /// Counts what was seen when the cache had been emptied so often.
+    fn count(&self, coolings: u64, engine: &Statistics, reads: Reads) {
         let mut state = self.state();
+        let is_old = state.coolings != coolings;
         let State { kept: Some((prediction, follower)), is_changed, .. } = &mut *state else {
             return;
         };
+        if is_old {
+            return;
+        }
         let seen = Seen {
             now_ms: date::now_ms(),
-            difference: prediction.configuration.difference(&engine),
-            is_full: is_full(&engine),
+            difference: prediction.configuration.difference(engine),
+            is_full: is_full(engine),
             reads,
         };
         *is_changed |= follower.look(prediction, seen);

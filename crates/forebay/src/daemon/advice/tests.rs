@@ -4,6 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use forebay_core::ids::Nanos;
+use forebay_core::stats::Statistics;
 use forebay_trace::advise::{Configuration, Latencies, Latency, Prediction, Reads};
 
 use super::{Follower, Keeper, State, file, settle_one};
@@ -133,7 +134,7 @@ async fn a_state_folder_that_hangs_as_a_disk_is_opened_holds_up_nothing_else() {
 /// A keeper for the file at `path` that has something to write.
 fn changed(path: std::path::PathBuf) -> Arc<Keeper> {
     let kept = Some((prediction(), Follower::default()));
-    let state = State { kept, trouble: None, is_changed: true }.into();
+    let state = State { kept, is_changed: true, ..State::default() }.into();
     Arc::new(Keeper { path: Ok(path), state, turn: tokio::sync::Mutex::default() })
 }
 
@@ -158,4 +159,26 @@ async fn the_end_of_a_disk_waits_neither_for_its_shard_nor_for_the_state_folder(
     assert!(advice.turn.try_lock().is_err(), "nobody else writes there meanwhile");
     drop(fs::File::open(hangs).unwrap());
     let _turn = advice.turn.lock().await;
+}
+
+#[test]
+fn a_look_from_before_the_cache_was_dropped_does_not_count_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let keeper = |kept| Keeper {
+        path: Ok(folder.path().join("x.advice")),
+        state: std::sync::Mutex::new(State { kept: Some(kept), ..State::default() }),
+        turn: tokio::sync::Mutex::default(),
+    };
+    let stage = |keeper: &Keeper| {
+        let state = keeper.state();
+        let (prediction, follower) = state.kept.as_ref().unwrap();
+        follower.stage(prediction)
+    };
+    let keeper = keeper((prediction(), Follower::default()));
+    let fresh = stage(&keeper);
+    keeper.cooled();
+    keeper.count(0, &Statistics::default(), Reads::default());
+    assert_eq!(stage(&keeper), fresh, "it was seen before");
+    keeper.count(1, &Statistics::default(), Reads::default());
+    assert_ne!(stage(&keeper), fresh);
 }
