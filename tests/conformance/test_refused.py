@@ -78,6 +78,12 @@ def resolve_decides_while_other_disks_are_served(bed):
         for text in ["was refused: decide", "4 KiB (4096 bytes) dirty in 1 writes", "closed 20", "modified 20",
                      "--discard-log 4KiB", "sidecar of disk 'first'"]:
             assert text in said, "%r is not in: %s" % (text, said)
+        # What a refusal tells to type works while this daemon runs.
+        shown = disk(bed, "show", "first", code=None)
+        listed = disk(bed, "list", "--json")
+        for text in ["forebay disk resolve first --use-log", "forebay disk resolve first --discard-log 4KiB"]:
+            assert text in shown.stdout + shown.stderr and text in listed, shown
+        assert "--pool" not in listed + shown.stdout + shown.stderr, listed
         shown = json.loads(disk(bed, "resolve", "first", "--json"))
         assert shown["dirty_bytes"] == 4096 and shown["is_unresolved"] and shown["warnings"] == [], shown
         assert disk(bed, "resolve", "first", "--pool", bed.path("pool")) == said, "the pool's name may be given"

@@ -30,7 +30,7 @@ pub(super) fn left(disk: &Drained) -> Left {
     match dirty {
         Some(LogEnd { is_lost: true, dirty_bytes, .. }) => Left::NotSafe(format!(
             "its write log cannot be read back, and up to {} that were acknowledged are not on primary storage. The log \
-             is kept: copy the flash, then see what can be done: forebay disk resolve {} --pool PATH",
+             is kept: copy the flash, then see, with no daemon on it, what can be done: forebay disk resolve {} --pool PATH",
             rounded(dirty_bytes),
             disk.name
         )),

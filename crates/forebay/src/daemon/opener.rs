@@ -147,8 +147,16 @@ impl Opener {
         let disk = &self.spec.disks[index];
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let pool = disk.flash.as_ref().map(|flash| absolute(&flash.path).display().to_string());
+        let reason = through_daemon(reason, disk);
         RefusedDisk { name: disk.name.to_string(), backend: disk.backend.clone(), reason, pool }
     }
+}
+
+/// A reason as whoever asks this daemon needs it: it decides about its own disk itself, and keeps others from the pool.
+fn through_daemon(reason: String, disk: &DiskSpec) -> String {
+    let Some(flash) = &disk.flash else { return reason };
+    let command = format!("forebay disk resolve {}", disk.name);
+    reason.replace(&format!("{command} --pool {}", flash.path.display()), &command)
 }
 
 /// Why a disk alone must not be served; `None`: what is wrong is to be put right before anything is served.

@@ -201,9 +201,10 @@ impl Sides {
         let Undecided { dirty, missing, .. } = &self.undecided;
         let state = match self.record.flags.has(DiskFlags::UNRESOLVED) {
             true => "its write log was refused: decide about it",
-            false => {
-                "its write log was not refused; there is nothing to decide, unless it cannot be used"
+            false if *missing > 0 || dirty.error.is_some() => {
+                "its write log cannot be used as it is: decide about it"
             }
+            false => "its write log was not refused: there is nothing to decide",
         };
         let pool = self.pool().snapshot();
         let reservations = match pool.reservations(self.number) {
@@ -224,15 +225,17 @@ impl Sides {
         }
         if *missing > 0 {
             text += &format!(
-                "  {missing} writes that were durable are missing from the log; what is told of it goes as far as it goes\n"
+                "  {missing} writes that were durable are missing from the log and lost, whatever is decided; what is told of the \
+                 log is what is left of it before them\n"
             );
         }
         text += &format!(
             "--use-log: primary storage is taken as it is, and the log ({}) is written over it when the disk is \
-             served; what others wrote elsewhere stays\n--discard-log {}: the log is given up, primary storage stays as \
+             served; what others wrote elsewhere stays\n--discard-log {}: the log is given up{}, primary storage stays as \
              it is\n",
             rounded(dirty.bytes),
-            self.amount()
+            self.amount(),
+            if *missing > 0 { ", also what is left of it" } else { "" },
         );
         text
     }
