@@ -26,6 +26,7 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{IoId, Nanos};
 use forebay_core::status::IoStatus;
 use forebay_frontends::client::Port;
+use forebay_io::arena::Arena;
 use forebay_io::clock;
 use forebay_io::reactor::{ArenaId, Completion, Reactor};
 
@@ -80,6 +81,8 @@ pub(crate) struct Disk {
     /// Sessions with primary storage that were lost.
     sessions_lost: u64,
     ending: Ending,
+    /// What the reactor has of it, until it has ended.
+    registered: Registration,
     /// Whether it ends when nothing is dirty any more.
     pub(super) detaching: Detaching,
     /// Whether clients may come, for those who let them in.
@@ -127,10 +130,13 @@ impl Disk {
             disk.begin(now, number, reactor)?;
             Ok(disk)
         });
-        if attached.is_err() {
-            registered.undo(reactor);
+        match attached {
+            Ok(disk) => Ok(Disk { registered, ..disk }),
+            Err(error) => {
+                registered.undo(reactor);
+                Err(error)
+            }
         }
-        attached
     }
 
     /// Registers everything but primary storage.
@@ -174,6 +180,7 @@ impl Disk {
             wrote_log: false,
             sessions_lost: 0,
             ending: Ending::Serving,
+            registered: Registration::default(),
             detaching: Detaching::No("nobody asked for it"),
             is_open,
             leave_by: Nanos::NEVER,
@@ -684,6 +691,16 @@ impl Disk {
                 self.untold.forget();
             }
             self.ending = Ending::Done(status);
+            self.let_go(reactor);
+        }
+    }
+
+    /// It has ended, and starts nothing any more: its memory is free as soon as nothing under way uses it.
+    fn let_go(&mut self, reactor: &mut Reactor) {
+        (self.flash, self.ring, self.log) = (None, None, None);
+        std::mem::take(&mut self.registered).let_memory_go(reactor);
+        if let Ok(nothing) = Arena::new(1) {
+            self.port.memory = Arc::new(nothing);
         }
     }
 

@@ -39,6 +39,12 @@ impl Registration {
         Ok(file)
     }
 
+    /// Lets go of the memory as soon as nothing under way uses it. The files stay open as long as the reactor: to close one can
+    /// take as long as its file system likes.
+    pub(super) fn let_memory_go(self, reactor: &mut Reactor) {
+        self.arenas.into_iter().for_each(|arena| reactor.remove_arena(arena));
+    }
+
     /// Lets go of everything: memory and locks are free for another try.
     pub(super) fn undo(self, reactor: &mut Reactor) {
         self.files.into_iter().for_each(|file| reactor.remove_file(file));

@@ -103,3 +103,23 @@ async fn a_disk_that_cannot_be_taken_leaves_nothing_behind_that_could_complete()
         assert_eq!(shard.drain().unwrap().await.unwrap().len(), 2);
     }
 }
+
+#[tokio::test]
+async fn a_disk_that_was_detached_keeps_no_memory() {
+    for kind in [None, Some(ReactorKind::Epoll)] {
+        let (_log, events) = EventLog::start().unwrap();
+        let shard = ShardHandle::start(0, 1, kind, events).unwrap();
+        let (stays, _peer) = disk("stays", Mode::WriteThrough);
+        let stays = shard.sender().add(stays).await.unwrap();
+        for _ in 0..3 {
+            let (goes, _peer) = disk("goes", Mode::WriteThrough);
+            let memory = Arc::downgrade(&goes.memory);
+            let goes = shard.sender().add(goes).await.unwrap();
+            assert!(goes.flush().await.unwrap() && memory.strong_count() > 0);
+            goes.detach().await.unwrap();
+            assert_eq!(memory.strong_count(), 0);
+            assert!(stays.flush().await.unwrap());
+        }
+        assert_eq!(shard.drain().unwrap().await.unwrap().len(), 4);
+    }
+}
