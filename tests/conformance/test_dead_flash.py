@@ -1,6 +1,7 @@
 """Flash that dies wholly, under a write log: every I/O on it fails from one moment on."""
 import contextlib
 import os
+import signal
 
 from bed import MIB, eventually, pattern, test
 import nbd
@@ -104,6 +105,34 @@ def writes_that_were_not_acknowledged_stop_no_disk(bed):
         assert read_file(image)(8192, 4096) == pattern(8192, 4096, 2)
         h.shutdown()
         assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def flash_that_hangs_does_not_hold_up_the_end(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    server = nbdkit(bed, "file", bed.image("pool.raw", 64 * MIB, "holes"), name="flash")
+    process, path = fuse(bed, server)
+    # No cache on it: nothing of the disk is to be written there at its end but how it was left.
+    disk = bed.disk("file:" + image, ram="2MiB", flash=path + ":4MiB", mode="write-back", extra=["--write-log", "4MiB"])
+    h = attach(disk)
+    h.pwrite(pattern(0, 4096, 1), 0)
+    h.flush()
+    disk_command(bed, disk, "flush", "disk")
+    h.shutdown()
+    eventually(lambda: disk.stats()["log"]["dirty_bytes"] == 0, "it is destaged")
+    process.send_signal(signal.SIGSTOP)
+    try:
+        code = disk.stop(50)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert code == 1, disk.log()
+    assert "does not answer" in disk.log() and "'disk'" in disk.log(), disk.log()
+    disk.start()
+    h = attach(disk)
+    assert bytes(h.pread(4096, 0)) == pattern(0, 4096, 1)
+    h.shutdown()
+    assert disk.stop() == 0
+    unmount(bed, process, path)
 
 
 @test(forebay_only=True)

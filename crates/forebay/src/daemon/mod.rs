@@ -67,6 +67,10 @@ use unix::UnixSocket;
 
 /// Time that disks have to finish what is in flight when the daemon ends.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
+/// Time that threads have to end.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time that pools have to note how disks were left.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time that a disk which is being opened when the daemon ends has to come to its shard.
 const OPENING_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time that the control socket has to send its last answers.
@@ -85,6 +89,8 @@ pub struct Daemon {
     control_end: Option<oneshot::Sender<()>>,
     events: EventSender,
     pools: BTreeMap<PathBuf, (SharedPool, PoolOwner)>,
+    /// Its threads were told to end.
+    has_ended: bool,
     _socket: UnixSocket,
 }
 
@@ -145,6 +151,7 @@ impl Daemon {
             control_end: Some(control_end),
             events,
             pools,
+            has_ended: false,
             _socket: socket,
         })
     }
@@ -225,15 +232,13 @@ impl Daemon {
                 Left::NotSafe(why) => trouble.push(format!("disk '{}': {why}", disk.name)),
             }
         }
-        trouble.extend(self.leave_places(&ended));
+        trouble.extend(self.leave_places(ended).await);
         // Who waits for the end of a disk hears of it.
         self.control_end = None;
         let _ = tokio::time::timeout(LAST_ANSWERS_MAX, &mut self.answering).await;
-        // Shards end now: nobody asks the owners of pools for anything any more.
-        self.shards.clear();
-        self.control.frontends.end_devices();
-        for (_, (_, owner)) in std::mem::take(&mut self.pools) {
-            owner.join();
+        if tokio::time::timeout(END_TIME_MAX, self.end_threads()).await.is_err() {
+            trouble
+                .push("a thread does not end: flash or primary storage does not answer".to_owned());
         }
         if trouble.is_empty() {
             self.report(Severity::Info, ending::in_order(&dirty));
@@ -254,15 +259,48 @@ impl Daemon {
         )
     }
 
-    /// Notes in the pools how each disk was left; what went wrong.
-    fn leave_places(&self, ended: &[Drained]) -> Vec<String> {
-        let disks = self.control.disks();
-        let leave = |disk: &Drained| {
-            let served = disks.iter().find(|served| served.name() == disk.name)?;
-            let error = served.leave(disk).err()?;
-            Some(format!("disk '{}': {error:#}", disk.name))
+    /// Ends shards, devices and the owners of pools, on a thread that may wait for files to be closed.
+    async fn end_threads(&mut self) {
+        self.has_ended = true;
+        let shards = std::mem::take(&mut self.shards);
+        let pools = std::mem::take(&mut self.pools);
+        let frontends = self.control.frontends.clone();
+        let ending = move || {
+            // Shards first: nobody asks the owners of pools for anything then.
+            drop(shards);
+            frontends.end_devices();
+            for (_, (_, owner)) in pools {
+                owner.join();
+            }
         };
-        ended.iter().filter_map(leave).collect()
+        let _ = tokio::task::spawn_blocking(ending).await;
+    }
+
+    /// Notes in the pools how each disk was left; what went wrong. Flash that hangs, be it as another disk is opened, holds
+    /// up nothing for longer than that may take.
+    async fn leave_places(&self, ended: Vec<Drained>) -> Vec<String> {
+        let limit = Instant::now() + LEAVE_TIME_MAX;
+        let disks = self.control.disks();
+        let leaving = ended.into_iter().filter_map(|disk| {
+            let served = disks.iter().find(|served| served.name() == disk.name)?.clone();
+            let name = disk.name.clone();
+            Some((name, tokio::task::spawn_blocking(move || served.leave(&disk))))
+        });
+        let mut trouble = Vec::new();
+        for (name, left) in leaving.collect::<Vec<_>>() {
+            let why = match timeout_at(limit, left).await {
+                Ok(Ok(Ok(()))) => continue,
+                Ok(Ok(Err(error))) => format!("{error:#}"),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!(
+                    "how it was left could not be noted within {}s, its flash or its primary storage does not answer: the next \
+                     start takes this end for a crash",
+                    LEAVE_TIME_MAX.as_secs()
+                ),
+            };
+            trouble.push(format!("disk '{name}': {why}"));
+        }
+        trouble
     }
 
     /// Reports an event of the daemon itself.
@@ -276,8 +314,10 @@ impl Drop for Daemon {
         self.control.frontends.abort();
         self.answering.abort();
         self.following.abort();
-        self.shards.clear();
-        self.control.frontends.end_devices();
+        if !self.has_ended {
+            self.shards.clear();
+            self.control.frontends.end_devices();
+        }
     }
 }
 
