@@ -72,7 +72,8 @@ def a_target_has_its_other_units_while_and_after_a_disk_of_it_is_detached(bed):
     disk(bed, "resume", "slow")
     assert detaching.wait(30) == 1
     second = logged_in(daemon, 2)
-    for one in [first, second]:
+    # The first one is told when the second one is on the shard: its answers say so.
+    for one in [second, first]:
         seen = []
         eventually(lambda: seen.append(sense(one, 1)) or seen[-1] is None, "the other is ready")
         one.ready(lun=0)
