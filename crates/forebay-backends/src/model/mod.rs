@@ -105,6 +105,8 @@ impl Default for ModelConfig {
 impl ModelConfig {
     /// The controller's write-back cache, unless the URI says otherwise.
     pub const WRITE_CACHE: u64 = 16 << 20;
+    /// No latency is told that is longer.
+    pub const LATENCY_MAX: Nanos = Nanos::from_millis(3_600_000);
 
     /// What comes behind `model:` in `uri`, without its inner backend.
     pub(crate) fn parse(uri: &str, text: &str) -> Result<ModelConfig, Error> {
@@ -131,7 +133,7 @@ impl ModelConfig {
             return Err(options.bad("bandwidth", "0", "must be more than 0"));
         }
         for (name, latency) in config.latencies() {
-            if latency.is_some_and(|latency| latency > Nanos::from_millis(3_600_000)) {
+            if latency.is_some_and(|latency| latency > Self::LATENCY_MAX) {
                 return Err(options.bad(name, "", "at most 1h"));
             }
         }

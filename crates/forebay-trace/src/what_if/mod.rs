@@ -54,7 +54,7 @@ const QUEUE_DEPTH: u32 = 32;
 /// Runs a trace through a configuration. `open` reads the trace from the beginning, twice.
 ///
 /// # Errors
-/// The configuration cannot work, or the trace's own.
+/// The configuration cannot work, a device or the trace takes more time than there is, or the trace's own.
 pub fn what_if<R>(
     mut open: impl FnMut() -> Result<R, Error>,
     survey: &Survey,
@@ -68,6 +68,7 @@ where
         (depth, _) => Pacing::Closed { queue_depth: depth.unwrap_or(QUEUE_DEPTH).max(1) },
     };
     let config = completed(settings.config);
+    settings.models.check()?;
     // First what may be refused.
     let after = run::Run::new(config, survey, settings, pacing)?.run(open()?)?;
     let bare = bare::run(open()?, survey, &settings.models, pacing)?;

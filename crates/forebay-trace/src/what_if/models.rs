@@ -3,8 +3,9 @@
 use forebay_backends::model::{Distribution, ModelConfig};
 use forebay_core::ids::Nanos;
 
-use super::Survey;
+use super::{Survey, refused};
 use crate::assumed::{BACKEND_NS, FLASH_NS, FLASH_WRITE_NS, RAM_NS};
+use crate::error::Error;
 
 /// Bytes per second that flash reads and writes, about what one PCIe 3 device does.
 const FLASH_BANDWIDTH: u64 = 2_000_000_000;
@@ -62,5 +63,29 @@ impl Models {
                 ..ModelConfig::default()
             },
         }
+    }
+
+    /// Refuses devices that are none: nobody waits so long.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let Models { request, storage, flash } = self;
+        let all = [
+            ("a hit in RAM", "--ram-latency", Some(*request)),
+            ("a read of primary storage", "--backend-latency", storage.latency),
+            ("a write to primary storage", "--backend-write-latency", storage.write_latency),
+            ("a hit on flash", "--flash-latency", flash.latency),
+            ("a write to flash", "--flash-write-latency", flash.write_latency),
+        ];
+        for (what, option, latency) in all {
+            let Some(latency) = latency.filter(|latency| *latency > ModelConfig::LATENCY_MAX)
+            else {
+                continue;
+            };
+            return Err(refused(format_args!(
+                "{what} cannot take {} s: at most 1h can be simulated; say with {option} what it takes (where that is not said, it is what the \
+                 trace's own requests took on average)",
+                latency.0 / 1_000_000_000
+            )));
+        }
+        Ok(())
     }
 }

@@ -14,6 +14,9 @@ use super::{Pacing, Settings, Survey, refused};
 use crate::error::Error;
 use crate::record::{Op, Record};
 
+/// No simulation lasts longer than a hundred years, of the five that the clock has.
+const TIME_MAX: Nanos = Nanos(100 * 365 * 24 * 3600 * 1_000_000_000);
+
 /// What came of a run.
 #[derive(Debug)]
 pub(super) struct Ran {
@@ -66,6 +69,8 @@ pub(super) struct Run<'a> {
     /// What each request takes besides its I/Os.
     request: Nanos,
     durable_writes: bool,
+    /// Requests of the trace that have come.
+    came: u64,
     asked: Vec<Asked>,
     /// Places in `asked` that are free.
     free: Vec<u32>,
@@ -100,6 +105,7 @@ impl<'a> Run<'a> {
             arrivals: Arrivals::new(pacing, timed.now),
             request: models.request,
             durable_writes: settings.durable_writes,
+            came: 0,
             asked: Vec::new(),
             free: Vec::new(),
             latencies: Latencies::default(),
@@ -113,19 +119,20 @@ impl<'a> Run<'a> {
     /// Asks all of a trace, and waits until all is answered and destaged.
     ///
     /// # Errors
-    /// The trace's own.
+    /// The trace's own, or it takes longer than [`TIME_MAX`].
     pub fn run(
         mut self,
         records: impl Iterator<Item = Result<Record, Error>>,
     ) -> Result<Ran, Error> {
         for record in records {
             let record = record?;
-            let came = self.wait_for(&record);
+            self.came += 1;
+            let came = self.wait_for(&record)?;
             self.arrivals.came(came);
             self.ask(&record, came)?;
         }
         while self.timed.under_way() > 0 || !self.timed.engine.log_is_clean() {
-            self.go_on();
+            self.go_on()?;
         }
         if let Some(since) = self.throttled_since.take() {
             self.filled.throttled_ns += self.timed.now.since(since).0;
@@ -143,14 +150,15 @@ impl<'a> Run<'a> {
 
     /// Lets time pass until this request, the next one, comes; returns when that was, which is in the past for one that found no
     /// room.
-    fn wait_for(&mut self, record: &Record) -> Nanos {
+    fn wait_for(&mut self, record: &Record) -> Result<Nanos, Error> {
         loop {
             let at = self.arrivals.next(record);
             if at <= self.timed.now {
-                return at;
+                return Ok(at);
             }
             match at {
-                Nanos::NEVER => self.go_on(),
+                Nanos::NEVER => self.go_on()?,
+                at if at > TIME_MAX => return Err(self.out_of_time()),
                 at => {
                     self.timed.step(at);
                     self.look();
@@ -186,7 +194,7 @@ impl<'a> Run<'a> {
         while !rest.is_empty() {
             let piece = ByteRange::at(rest.start, rest.len().min(REQUEST_MAX));
             while self.timed.offer(tag.into(), ask, piece).is_err() {
-                self.go_on();
+                self.go_on()?;
             }
             rest.start = piece.end;
             self.look();
@@ -195,9 +203,20 @@ impl<'a> Run<'a> {
     }
 
     /// The next thing that happens, which there is while something is under way.
-    fn go_on(&mut self) {
-        assert!(self.timed.step(Nanos::NEVER), "something is under way");
+    fn go_on(&mut self) -> Result<(), Error> {
+        if !self.timed.step(TIME_MAX) {
+            return Err(self.out_of_time());
+        }
         self.look();
+        Ok(())
+    }
+
+    fn out_of_time(&self) -> Error {
+        refused(format_args!(
+            "request {} of the trace comes, or waits, more than a hundred years after the first: look at the trace's times (--time-unit), \
+             simulate so many requests at a time (--queue-depth N), or devices that are faster",
+            self.came
+        ))
     }
 
     /// Takes note of what has just happened.

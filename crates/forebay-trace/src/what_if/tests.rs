@@ -319,3 +319,64 @@ fn what_cannot_work_is_refused_in_words() {
     let error = what_if(|| Ok([Ok(far)].into_iter()), &survey, &settings(&survey, |config| config));
     assert!(error.expect_err("it has changed").to_string().contains("has changed"));
 }
+
+#[test]
+fn what_takes_longer_than_anybody_lives_is_refused() {
+    let refusal = |records: &[Record], change: &dyn Fn(Settings) -> Settings| {
+        let survey = survey(records);
+        let settings = change(settings(&survey, |config| config));
+        let error = what_if(|| Ok(records.iter().copied().map(Ok)), &survey, &settings);
+        let error = error.expect_err("it takes too long");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        error.to_string()
+    };
+    let at = |time_ns| Record {
+        time_ns,
+        op: Op::Read,
+        offset: 0,
+        len: 4096,
+        device: 0,
+        latency_ns: Some(1 << 60),
+    };
+    // Responses of the trace, and latencies that are told.
+    let slow: Vec<Record> = (0..200).map(at).collect();
+    let survey = survey(&slow);
+    let of_trace = Models::new(&GivenLatencies::default(), None, &survey);
+    let error = refusal(&slow, &|settings| Settings { models: of_trace, ..settings });
+    assert!(error.contains("a read of primary storage cannot take 1152921504 s"), "{error}");
+    assert!(error.contains("--backend-latency"), "{error}");
+    for ns in [ModelConfig::LATENCY_MAX.0 + 1, u64::MAX] {
+        let told = |told: GivenLatencies| {
+            let models = Models::new(&told, None, &survey);
+            refusal(&slow, &|settings| Settings { models, ..settings })
+        };
+        let (some, fast) = (Some(ns), Some(1000));
+        let backend_ns = fast;
+        let of = GivenLatencies { backend_ns, ..GivenLatencies::default() };
+        for (error, option) in [
+            (told(GivenLatencies { ram_ns: some, ..of }), "--ram-latency"),
+            (told(GivenLatencies { backend_write_ns: some, ..of }), "--backend-write-latency"),
+            (told(GivenLatencies { ram_ns: Some(0), flash_ns: some, ..of }), "--flash-latency"),
+            (
+                told(GivenLatencies { ram_ns: Some(0), flash_write_ns: some, ..of }),
+                "--flash-write-latency",
+            ),
+        ] {
+            assert!(error.contains(option), "{error}");
+        }
+    }
+    // Times of the trace, and requests that wait for each other.
+    for last in [200 * 365 * 24 * 3600 * SECOND / 2 + 1, u64::MAX] {
+        let error = refusal(&[at(0), at(last)], &|settings| settings);
+        assert!(error.contains("request 2 of the trace comes, or waits"), "{error}");
+    }
+    let hour = simple(ModelConfig::LATENCY_MAX, None);
+    let many: Vec<Record> =
+        (0..100 * 365 * 24 + 2).map(|n| Record { offset: n << 14, ..at(n) }).collect();
+    let error = refusal(&many, &|settings| Settings {
+        models: Models { storage: hour, ..settings.models },
+        queue_depth: Some(1),
+        ..settings
+    });
+    assert!(error.contains("request 876001 of the trace comes, or waits"), "{error}");
+}
