@@ -25,10 +25,11 @@ class Recording:
 
     def __init__(self, bed, disk, name="out.fbt", extra=()):
         self.path, self.bed = bed.path(name), bed
+        self.part = self.path + ".part"
         command = [bed.program, "trace", "record", disk.name, "-o", self.path, "--json", *extra, *control(bed, disk)]
         self.process = bed.spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         # It knows where it begins before it makes the file.
-        eventually(lambda: os.path.exists(self.path), "the recording begins")
+        eventually(lambda: os.path.exists(self.part), "the recording begins")
 
     def end(self, how=signal.SIGINT, code=0):
         if how:
@@ -226,7 +227,7 @@ def recorded_beyond_a_block(bed, disk, h):
         offset = 4096 * bed.random.randrange(4096)
         h.pread(4096, offset)
         sent.append(("read", offset, 4096))
-    eventually(lambda: os.path.getsize(recording.path) > KIB, "a block is written")
+    eventually(lambda: os.path.getsize(recording.part) > KIB, "a block is written")
     return recording, sent
 
 
@@ -238,11 +239,15 @@ def a_killed_recording_is_readable_up_to_its_last_whole_block(bed):
     recording, sent = recorded_beyond_a_block(bed, disk, h)
     recording.process.kill()
     recording.process.wait()
-    result = bed.run([bed.program, "trace", "info", recording.path], code=None)
+    assert not os.path.exists(recording.path)
+    result = bed.run([bed.program, "trace", "info", recording.part], code=None)
     assert result.returncode == 1 and "cut off" in result.stderr, result.stderr
-    recorded, _ = requests_of(bed, recording.path, "--skip-bad")
+    recorded, _ = requests_of(bed, recording.part, "--skip-bad")
     assert recorded and len(recorded) % BLOCK_REQUESTS == 0 and recorded == sent[:len(recorded)]
-    # Nobody remembers the dead recording.
+    # Nobody writes over what it left, nor remembers it otherwise.
+    command = [bed.program, "trace", "record", disk.name, "-o", recording.path, *control(bed, disk)]
+    result = bed.run(command, code=None)
+    assert result.returncode == 1 and "out.fbt.part is there" in result.stderr, result.stderr
     again = Recording(bed, disk, "again.fbt")
     h.pread(4096, 0)
     assert again.end()[0]["recorded"] == 1

@@ -106,7 +106,7 @@ fn convert_writes_what_the_name_says_and_it_means_the_same() {
     assert!(error.contains("is the trace that is read"), "{error}");
     assert_eq!(outcome_of(&file), expect, "it was not touched");
     let error = error_of(&[&folder.text("", "no/a.fbt")]);
-    assert!(error.contains("cannot make the trace"), "{error}");
+    assert!(error.contains("does not exist; create it or choose another path"), "{error}");
 }
 
 #[test]
@@ -264,4 +264,78 @@ fn advise_says_in_words_and_figures_what_a_disk_should_have() {
     }
     let output = forebay(&["trace", "advise", &file]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_file_that_is_there_stays_until_what_replaces_it_is_whole() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let old = |name: &str| {
+        std::fs::write(folder.path(name), "old").unwrap();
+        folder.text("", name)
+    };
+    let (json, html, arc, fbt) = (old("o.json"), old("o.html"), old("o.lis"), old("o.fbt"));
+    let bad = folder.text("", "bad.csv");
+    std::fs::write(&bad, std::fs::read_to_string(&file).unwrap() + "what is this\n").unwrap();
+    let none = folder.text("file:", "none");
+    for args in [
+        &["replay", &file, "--target", &none, "--json", &json, "--html", &html][..],
+        &["simulate", &file, "--mode", "write-back", "--html", &html],
+        &["info", &bad, "--html", &html],
+        &["mrc", &bad, "--html", &html],
+        &["histogram", &bad, "--html", &html],
+        &["advise", &bad, "--ram", "1MiB", "--html", &html],
+        &["convert", &file, &arc, "--to", "arc"],
+        &["convert", &bad, &fbt],
+        &["record", "no-such-disk", "-o", &fbt],
+    ] {
+        let output = forebay(&[&["trace"], args].concat());
+        assert!(!output.status.success(), "{args:?}");
+    }
+    let names = std::fs::read_dir(folder.path("")).unwrap().map(|entry| entry.unwrap().path());
+    let (old, others): (Vec<_>, Vec<_>) =
+        names.partition(|path| std::fs::read(path).unwrap() == b"old");
+    assert_eq!((old.len(), others.len()), (4, 2), "{old:?} {others:?}");
+    assert!(forebay(&["trace", "convert", &file, &fbt]).status.success());
+    assert!(forebay(&["trace", "info", &fbt, "--html", &html]).status.success());
+    assert!(std::fs::read_to_string(&html).unwrap().contains("o.fbt"));
+}
+
+#[test]
+fn a_full_disk_is_told_once_and_a_reader_that_left_is_no_error() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let target = "--target=mem:1MiB";
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let run = |args: &[&str], stdout: std::process::Stdio| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let output = command.arg("trace").args(args).stdout(stdout).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for args in [
+        &["replay", &file, target, "--as-fast-as-possible", "--json", "/dev/full"][..],
+        &["info", &file, "--html", "/dev/full"],
+        &["convert", &file, "/dev/full", "--to", "fbt"],
+    ] {
+        let (code, error) = run(args, std::process::Stdio::null());
+        assert_eq!((code, error.matches("No space left").count()), (Some(1), 1), "{error}");
+    }
+    let options = [
+        &["info", &file][..],
+        &["info", &file, "--json"],
+        &["mrc", &file],
+        &["histogram", &file],
+        &["advise", &file, "--ram", "1MiB"],
+        &["simulate", &file, "--cache-size", "1MiB"],
+        &["simulate", &file, "--ram", "1MiB"],
+        &["replay", &file, target, "--as-fast-as-possible"],
+    ];
+    for args in options {
+        let (code, error) = run(args, full().into());
+        assert_eq!(code, Some(1), "{args:?}");
+        assert!(error.contains("cannot write to standard output: No space left"), "{error}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(run(args, writer.into()), (Some(0), String::new()), "{args:?}");
+    }
 }

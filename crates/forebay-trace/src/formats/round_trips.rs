@@ -1,5 +1,6 @@
 //! What is written is read again as it was.
 
+use std::fs::File;
 use std::io::Cursor;
 
 use proptest::prelude::*;
@@ -155,7 +156,7 @@ fn a_trace_that_was_cut_off_gives_what_is_whole_and_then_tells() {
 fn what_was_written_before_a_cut_is_in_the_file() {
     let (folder, all) = (tempfile::tempdir().unwrap(), (0..1000).map(line).collect::<Vec<_>>());
     let path = folder.path().join("cut.fbt");
-    let mut writer = Writer::create(&path, Format::Fbt).unwrap();
+    let mut writer = Writer::to_file(File::create(&path).unwrap(), &path, Format::Fbt).unwrap();
     for (n, record) in all.iter().enumerate() {
         writer.write(record).unwrap();
         if [9, 499, 500].contains(&n) {
@@ -228,7 +229,7 @@ fn the_name_of_a_file_tells_its_format_and_what_compresses_it() {
     ] {
         let path = folder.path().join(name);
         assert_eq!(Format::of_name(&path).unwrap(), format);
-        let mut writer = Writer::create(&path, format).unwrap();
+        let mut writer = Writer::to_file(File::create(&path).unwrap(), &path, format).unwrap();
         all.iter().for_each(|record| writer.write(record).unwrap());
         assert_eq!(writer.records(), 5000);
         writer.finish().unwrap();

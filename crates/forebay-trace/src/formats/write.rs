@@ -153,14 +153,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes a file, compressed if its name ends in `.zst`, `.gz` or `.xz`.
+    /// Writes to the file `path`, or to what will be it, compressed if its name ends in `.zst`, `.gz` or `.xz`.
     ///
     /// # Errors
-    /// It cannot be made, or the format is one that is only read.
-    pub fn create(path: &Path, format: Format) -> Result<Writer, Error> {
+    /// The format is one that is only read, or the file cannot be written.
+    pub fn to_file(file: File, path: &Path, format: Format) -> Result<Writer, Error> {
         let name = path.display().to_string();
-        let file = File::create(path)
-            .map_err(|error| Error::io(format!("cannot make the trace {name}"), error))?;
         Writer::with(Box::new(BufWriter::new(file)), &name, format, Packing::of(path))
     }
 

@@ -87,7 +87,7 @@ Examples:
 pub struct RecordArgs {
     /// The disk
     pub disk: Name,
-    /// The file to write; it is replaced
+    /// The file to write; it is replaced when the recording, until then FILE.part, has ended
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Record for this time [default: until Ctrl-C]

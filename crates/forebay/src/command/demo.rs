@@ -22,6 +22,7 @@ use forebay_trace::record::{Op, Record, Summary};
 use forebay_trace::replay::{self, Pace};
 use forebay_trace::results::{Results, Run};
 
+use super::output::{Output, show};
 use super::served::Served;
 use super::table::{Table, count, percent, time};
 use super::trace::replay::{Job, check, write_json};
@@ -58,7 +59,7 @@ struct Work {
 
 /// Shows the gain.
 pub(crate) fn demo(args: DemoArgs) -> Result<()> {
-    let file = args.json.as_deref().map(super::create).transpose()?;
+    let file = args.json.as_deref().map(Output::create).transpose()?;
     let page = page_file(&args.page)?;
     let (trace, reader) = match &args.trace {
         Some(path) => (path.display().to_string(), Reader::open(path, &Options::default())?),
@@ -79,16 +80,16 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
         let _ = std::fs::remove_dir_all(&path);
         std::process::exit(1);
     })?;
-    println!("Forebay's demonstration: {}", work.description);
-    println!(
+    show(format_args!("Forebay's demonstration: {}\n", work.description))?;
+    show(format_args!(
         "Primary storage is a modelled SAN (five 15,000 rpm disks, RAID 5), the disk has {};\n\
          the cache is {} of RAM over {} of flash (here a file), in blocks of 8 KiB; writes go to a log of {}\n\
-         on the flash first.\n",
+         on the flash first.\n\n",
         rounded(work.disk_bytes),
         rounded(RAM_BYTES),
         rounded(FLASH_BYTES),
         rounded(WRITE_LOG_BYTES)
-    );
+    ))?;
     let image = folder.path().join("disk.raw");
     let mut runs = Vec::new();
     make_image(&image, work.disk_bytes)?;
@@ -99,7 +100,7 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     runs.push(replay(&served, "cold cache", &work)?);
     runs.push(replay(&served, "warm cache", &work)?);
     served.stop()?;
-    print!("{}", report(&runs, work.time_max));
+    show(report(&runs, work.time_max))?;
     let results = Results::new(runs);
     write_json(file, &results)?;
     write_page(page, || forebay_trace::report::comparison(&results.runs))?;
@@ -184,7 +185,11 @@ fn replay(served: &Served, name: &'static str, work: &Work) -> Result<Run> {
     };
     let run = served.measure(&job, work.records.iter().copied().map(Ok))?;
     let requests = run.outcome.reads.count + run.outcome.writes.count;
-    println!("  {name}: {} requests in {}", count(requests), time(run.outcome.elapsed_ns));
+    show(format_args!(
+        "  {name}: {} requests in {}\n",
+        count(requests),
+        time(run.outcome.elapsed_ns)
+    ))?;
     Ok(run)
 }
 

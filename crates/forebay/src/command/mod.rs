@@ -1,14 +1,13 @@
 //! What the commands do; one file each.
 
-use std::fs::File;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::CommandFactory;
 use forebay_trace::{Error as TraceError, ErrorKind};
 
+use self::output::Output;
 use crate::cli::trace::PageArg;
 use crate::cli::{Cli, Command};
 use crate::config::values::ValueError;
@@ -20,6 +19,7 @@ mod disk;
 mod events;
 mod last_words;
 mod observed;
+mod output;
 mod pool;
 mod progress;
 mod resolve;
@@ -75,29 +75,16 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Makes the file for a result, before the work that it costs.
-fn create(path: &Path) -> Result<File> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match folder.filter(|folder| !folder.is_dir()) {
-        Some(folder) => {
-            bail!(
-                "the folder {} does not exist; create it or choose another path",
-                folder.display()
-            )
-        }
-        None => File::create(path).with_context(|| format!("cannot write {}", path.display())),
-    }
-}
-
 /// Makes the file for a page, where one is wanted.
-fn page_file(page: &PageArg) -> Result<Option<File>> {
-    page.html.as_deref().map(create).transpose()
+fn page_file(page: &PageArg) -> Result<Option<Output>> {
+    page.html.as_deref().map(Output::create).transpose()
 }
 
 /// Writes a page, where one is wanted.
-fn write_page(file: Option<File>, page: impl FnOnce() -> String) -> Result<()> {
+fn write_page(file: Option<Output>, page: impl FnOnce() -> String) -> Result<()> {
     let Some(mut file) = file else { return Ok(()) };
-    file.write_all(page().as_bytes()).context("cannot write the report")
+    file.write_all(page().as_bytes()).context("cannot write the report")?;
+    file.commit()
 }
 
 /// Logs from `level` up, or as FOREBAY_LOG says. Where nobody reads standard error, lines are lost and nothing else.

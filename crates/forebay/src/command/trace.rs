@@ -23,6 +23,7 @@ use serde::Serialize;
 pub(super) use self::advise::describe as describe_advice;
 pub(super) use self::mrc::describe as describe_curves;
 pub(super) use self::record::record_last;
+use super::output::{Output, show};
 use super::table::{count, percent};
 use super::{page_file, write_page};
 use crate::cli::trace::{ConvertArgs, HistogramArgs, TraceCommand, TraceInput, TraceReading};
@@ -84,7 +85,8 @@ fn convert(args: &ConvertArgs) -> Result<()> {
         "{} is the trace that is read: write to another file",
         args.output.display()
     );
-    let mut writer = Writer::create(&args.output, to)?;
+    let output = Output::create(&args.output)?;
+    let mut writer = Writer::to_file(output.file()?, &args.output, to)?;
     let spinner = ProgressBar::new_spinner().with_message("converting");
     for record in reader.by_ref() {
         writer.write(&record?)?;
@@ -93,6 +95,7 @@ fn convert(args: &ConvertArgs) -> Result<()> {
     spinner.finish_and_clear();
     let requests = writer.records();
     writer.finish()?;
+    output.commit()?;
     let counts = reader.counts();
     let converted = Converted {
         from: reader.format().to_string(),
@@ -104,12 +107,11 @@ fn convert(args: &ConvertArgs) -> Result<()> {
         bytes: std::fs::metadata(&args.output).map_or(0, |data| data.len()),
     };
     if args.json {
-        println!("{}", serde_json::to_string(&converted)?);
-        return Ok(());
+        return show(format_args!("{}\n", serde_json::to_string(&converted)?));
     }
     let each = converted.bytes as f64 / requests.max(1) as f64;
-    println!(
-        "{}: {} requests of {} as {}, {each:.1} bytes each; {} other commands and lines passed over",
+    let mut text = format!(
+        "{}: {} requests of {} as {}, {each:.1} bytes each; {} other commands and lines passed over\n",
         args.output.display(),
         count(requests),
         converted.from,
@@ -117,9 +119,10 @@ fn convert(args: &ConvertArgs) -> Result<()> {
         count(converted.passed_over)
     );
     if let Some(first) = &converted.first_bad {
-        println!("  {} bad records passed over; the first: {first}", count(converted.bad));
+        text +=
+            &format!("  {} bad records passed over; the first: {first}\n", count(converted.bad));
     }
-    Ok(())
+    show(text)
 }
 
 fn histogram(args: &HistogramArgs) -> Result<()> {
@@ -129,14 +132,13 @@ fn histogram(args: &HistogramArgs) -> Result<()> {
     let devices = characterise::characterise(counted)?;
     spinner.finish_and_clear();
     write_page(page, || report::histograms(&name_of(&args.input), &devices))?;
-    if args.json {
-        println!("{}", serde_json::to_string(&devices)?);
+    show(if args.json {
+        serde_json::to_string(&devices)? + "\n"
     } else if args.csv {
-        print!("{}", characterise::csv(&devices));
+        characterise::csv(&devices)
     } else {
-        print!("{}", describe_histograms(&devices, |device| format!("device {device}")));
-    }
-    Ok(())
+        describe_histograms(&devices, |device| format!("device {device}"))
+    })
 }
 
 /// All histograms, those of each device below its title.

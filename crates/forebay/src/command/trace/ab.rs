@@ -10,8 +10,9 @@ use forebay_trace::report;
 use forebay_trace::results::Results;
 use tempfile::TempDir;
 
+use super::super::output::{Output, show};
 use super::super::served::Served;
-use super::super::{create, page_file, signals, write_page};
+use super::super::{page_file, signals, write_page};
 use super::replay::{Job, check, settings, write_json};
 use super::{compare, name_of, open};
 use crate::cli::trace::AbArgs;
@@ -22,7 +23,7 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let asked = Summary::of(open(&args.input)?)?;
     let mut spec = spec(args)?;
     let _pool = spec.disks[0].flash.as_mut().map(own_pool).transpose()?;
-    let file = args.json.as_deref().map(create).transpose()?;
+    let file = args.json.as_deref().map(Output::create).transpose()?;
     let page = page_file(&args.page)?;
     let folder = tempfile::Builder::new().prefix("forebay-ab-").tempdir()?;
     let wants_end = signals::wants_end()?;
@@ -53,7 +54,7 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let results = Results::new(runs);
     write_json(file, &results)?;
     write_page(page, || report::comparison(&results.runs))?;
-    print!("{}", compare::describe(&results.runs));
+    show(compare::describe(&results.runs))?;
     results.runs.iter().try_for_each(check)
 }
 

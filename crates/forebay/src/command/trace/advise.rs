@@ -8,6 +8,7 @@ use forebay_trace::advise::{self, Advice, Settings};
 use forebay_trace::report::{self, DiskAdvice};
 use indicatif::ProgressBar;
 
+use super::super::output::show;
 use super::super::table::{Table, time};
 use super::super::{page_file, write_page};
 use super::{base_name, open_file};
@@ -39,17 +40,16 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
         report::advice(&told.collect::<Vec<_>>())
     })?;
     if args.json {
-        println!("{}", serde_json::json!({ "disks": advices }));
-        return Ok(());
+        return show(format_args!("{}\n", serde_json::json!({ "disks": advices })));
     }
     let texts: Vec<String> = advices.iter().map(describe).collect();
-    print!("{}", texts.join("\n"));
+    let mut text = texts.join("\n");
     for (disk, file) in
         disks.iter().zip(&args.files).filter(|(disk, _)| disk.info.devices.len() > 1)
     {
-        println!("\n{}", devices(file, disk.info.devices.len()));
+        text += &format!("\n{}\n", devices(file, disk.info.devices.len()));
     }
-    Ok(())
+    show(text)
 }
 
 fn devices(file: &Path, devices: usize) -> String {

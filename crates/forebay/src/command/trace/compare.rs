@@ -6,6 +6,7 @@ use forebay_trace::report;
 use forebay_trace::results::{Results, Run};
 use serde::Serialize;
 
+use super::super::output::show;
 use super::super::table::{Table, count, percent};
 use super::super::{page_file, write_page};
 use crate::cli::trace::CompareArgs;
@@ -33,11 +34,9 @@ pub(super) fn compare(args: &CompareArgs) -> Result<()> {
     if args.json {
         let all: Vec<Compared<'_>> =
             runs[1..].iter().map(|run| held_against(&runs[0], run)).collect();
-        println!("{}", serde_json::to_string(&all)?);
-        return Ok(());
+        return show(format_args!("{}\n", serde_json::to_string(&all)?));
     }
-    print!("{}", describe(&runs));
-    Ok(())
+    show(describe(&runs))
 }
 
 fn held_against<'a>(first: &'a Run, run: &'a Run) -> Compared<'a> {

@@ -6,6 +6,7 @@ use forebay_trace::info::{self, Alignment, Device, Info, Region, Window};
 use forebay_trace::report;
 use indicatif::ProgressBar;
 
+use super::super::output::show;
 use super::super::table::{Table, count, percent, time};
 use super::super::{page_file, write_page};
 use super::{BAR_LENGTH, name_of, open};
@@ -26,11 +27,9 @@ pub(super) fn info(args: &InfoArgs) -> Result<()> {
     spinner.finish_and_clear();
     write_page(page, || report::info(&name_of(&args.input), &info))?;
     if args.json {
-        println!("{}", serde_json::to_string(&info)?);
-        return Ok(());
+        return show(format_args!("{}\n", serde_json::to_string(&info)?));
     }
-    print!("{}: {}", args.input.file.display(), describe(&info));
-    Ok(())
+    show(format_args!("{}: {}", args.input.file.display(), describe(&info)))
 }
 
 fn describe(info: &Info) -> String {

@@ -6,6 +6,7 @@ use forebay_trace::mrc::{self, Curve, Method, Settings};
 use forebay_trace::report;
 use indicatif::ProgressBar;
 
+use super::super::output::show;
 use super::super::table::Table;
 use super::super::{page_file, write_page};
 use super::{name_of, open};
@@ -34,12 +35,10 @@ pub(super) fn mrc(args: &MrcArgs) -> Result<()> {
     spinner.finish_and_clear();
     write_page(page, || report::mrc(&name_of(&args.input), &curves))?;
     if args.json {
-        println!("{}", serde_json::json!({ "curves": curves }));
-        return Ok(());
+        return show(format_args!("{}\n", serde_json::json!({ "curves": curves })));
     }
-    println!("{}: miss ratio by cache size", args.input.file.display());
-    print!("{}", describe(&curves, "trace"));
-    Ok(())
+    let file = args.input.file.display();
+    show(format_args!("{file}: miss ratio by cache size\n{}", describe(&curves, "trace")))
 }
 
 /// Curves of what `whose` touches, as a table and a plot.

@@ -1,11 +1,11 @@
 //! `forebay trace record`: the requests of a disk that runs, into a trace.
 //!
 //! ```text
-//!   flight recorder of the disk ──batch, when asked for──► this ──► file
+//!   flight recorder of the disk ──batch, when asked for──► this ──► FILE.part ──at the end──► FILE
 //!          └ writes over what is not fetched in time: dropped, and counted
 //! ```
 //! The daemon keeps nothing for a recording. What ends one ends it well: the trace has what was recorded. Only a kill,
-//! or a file that cannot be written, leaves a trace without its end; what is whole of it can be read, at most
+//! or a file that cannot be written, leaves a part without its end; what is whole of it can be read, at most
 //! [`CUT_EVERY`] and one block short.
 
 use std::io::{IsTerminal, Write as _};
@@ -21,6 +21,7 @@ use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::super::client::{self, Found};
+use super::super::output::{Output, show};
 use super::super::table::{count, time};
 use crate::cli::trace::RecordArgs;
 use crate::daemon::api::{RECORDS_MAX, RecordLine, Records};
@@ -60,9 +61,9 @@ pub(super) fn record(args: &RecordArgs) -> Result<()> {
     let to = args.to.map_or_else(|| Format::of_name(&args.output), Ok)?;
     let ended = client::block_on(recorded(args, to))?;
     if args.json {
-        println!("{}", serde_json::to_string(&ended)?);
+        show(format_args!("{}\n", serde_json::to_string(&ended)?))?;
     } else {
-        print!("{}", ended.describe());
+        show(ended.describe())?;
     }
     match ended.ended_early {
         Some(why) => bail!("the recording ended early: {why}"),
@@ -92,10 +93,11 @@ async fn recorded(args: &RecordArgs, to: Format) -> Result<Recorded> {
     let found = client::find_one(&args.disk, args.control.as_deref()).await?;
     let start = positions(&found).await?;
     let mut signals = Signals::new()?;
-    let writer = Writer::create(&args.output, to)?;
+    let output = Output::create_part(&args.output)?;
+    let writer = Writer::to_file(output.file()?, &args.output, to)?;
     let mut recording = Recording::new(args, &start, writer);
     let cause = recording.run(&found, args, &start, &mut signals).await?;
-    recording.finish(&found, args, &start, cause).await
+    recording.finish(output, &found, args, &start, cause).await
 }
 
 /// Where the recorder is, without a request.
@@ -272,6 +274,7 @@ impl Recording {
     /// Ends the trace.
     async fn finish(
         self,
+        output: Output,
         found: &Found,
         args: &RecordArgs,
         start: &Records,
@@ -280,6 +283,7 @@ impl Recording {
         let Recording { writer, mut ended, shown, .. } = self;
         drop(shown);
         writer.finish()?;
+        output.commit()?;
         ended.bytes = std::fs::metadata(&args.output).map_or(0, |data| data.len());
         match cause {
             Cause::Lost(why) => ended.ended_early = Some(format!("{why:#}")),

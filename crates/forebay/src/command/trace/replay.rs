@@ -1,7 +1,6 @@
 //! `forebay trace replay`, and a replay with its bar for the commands that make several.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -20,8 +19,9 @@ use forebay_trace::report;
 use forebay_trace::results::{Results, Run};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::super::output::{Output, show};
 use super::super::table::{Table, count, time};
-use super::super::{create, page_file, signals, write_page};
+use super::super::{page_file, signals, write_page};
 use super::{name_of, open};
 use crate::cli::trace::{How, ReplayArgs};
 use crate::date::utc;
@@ -44,7 +44,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     };
     let wants_end = signals::wants_end()?;
     let shown_on_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let file = args.json.as_deref().filter(|_| !shown_on_stdout).map(create).transpose()?;
+    let file = args.json.as_deref().filter(|_| !shown_on_stdout).map(Output::create).transpose()?;
     let page = page_file(&args.page)?;
     let target = args.target.to_string();
     let passes = args.how.passes;
@@ -62,10 +62,10 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     let run = &results.runs[0];
     write_json(file, &results)?;
     write_page(page, || report::replay(run))?;
-    match shown_on_stdout {
-        true => println!("{}", serde_json::to_string(&results)?),
-        false => print!("{}", describe(run)),
-    }
+    show(match shown_on_stdout {
+        true => serde_json::to_string(&results)? + "\n",
+        false => describe(run),
+    })?;
     check(run)
 }
 
@@ -87,10 +87,11 @@ pub(super) fn now_ns() -> u64 {
 }
 
 /// Writes results, where they are wanted.
-pub(in crate::command) fn write_json(file: Option<File>, results: &Results) -> Result<()> {
+pub(in crate::command) fn write_json(file: Option<Output>, results: &Results) -> Result<()> {
     let Some(mut file) = file else { return Ok(()) };
-    serde_json::to_writer(&mut file, results).context("cannot write the figures")?;
-    writeln!(file).context("cannot write the figures")
+    let text = serde_json::to_string(results)? + "\n";
+    file.write_all(text.as_bytes()).context("cannot write the figures")?;
+    file.commit()
 }
 
 /// Fails where requests did, or where reads did not bring back what was written.

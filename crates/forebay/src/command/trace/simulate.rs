@@ -14,6 +14,7 @@ use forebay_trace::what_if::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::super::output::show;
 use super::super::table::{Table, count, percent, time};
 use super::super::{page_file, write_page};
 use super::{name_of, open};
@@ -44,11 +45,10 @@ fn count_hits(args: &SimulateArgs, cache_size: u64) -> Result<()> {
     let outcome = simulate::simulate(counted, &settings)?;
     spinner.finish_and_clear();
     if args.json {
-        println!("{}", serde_json::to_string(&outcome)?);
-        return Ok(());
+        return show(format_args!("{}\n", serde_json::to_string(&outcome)?));
     }
-    println!(
-        "{}: cache of {} in blocks of {}, policy {}, grid offset {}",
+    let mut text = format!(
+        "{}: cache of {} in blocks of {}, policy {}, grid offset {}\n",
         args.input.file.display(),
         rounded(outcome.cache_size),
         rounded(outcome.block_size),
@@ -66,15 +66,15 @@ fn count_hits(args: &SimulateArgs, cache_size: u64) -> Result<()> {
             percent(granule_hits, granules),
         ]);
     }
-    print!("{}", table.text(2));
-    println!(
-        "  {} blocks touched, {} cached at the end, {} evicted; miss ratio {:.4}",
+    text += &table.text(2);
+    text += &format!(
+        "  {} blocks touched, {} cached at the end, {} evicted; miss ratio {:.4}\n",
         count(outcome.blocks_touched),
         count(outcome.blocks_cached),
         count(outcome.evictions),
         outcome.miss_ratio
     );
-    Ok(())
+    show(text)
 }
 
 fn what_if(args: &SimulateArgs) -> Result<()> {
@@ -95,15 +95,14 @@ fn what_if(args: &SimulateArgs) -> Result<()> {
     bar.finish_and_clear();
     write_page(page, || report::what_if(&name_of(&args.input), &outcome))?;
     if args.json {
-        println!("{}", serde_json::to_string(&outcome)?);
-        return Ok(());
+        return show(format_args!("{}\n", serde_json::to_string(&outcome)?));
     }
-    print!("{}: {}", args.input.file.display(), describe(&outcome));
+    let mut text = format!("{}: {}", args.input.file.display(), describe(&outcome));
     if survey.devices() > 1 {
         let devices = survey.devices();
-        println!("  {devices} devices were taken for one disk: --device N looks at one");
+        text += &format!("  {devices} devices were taken for one disk: --device N looks at one\n");
     }
-    Ok(())
+    show(text)
 }
 
 /// What the options say, with the defaults of `forebay run`.

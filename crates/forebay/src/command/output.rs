@@ -1,0 +1,332 @@
+//! Where a command puts what it found: standard output, and files.
+//!
+//! ```text
+//!   nothing there, or a regular file:  a file without a name in its folder ──commit──► a name beside it ──► its name
+//!   a pipe, a terminal, a device:      written as it comes
+//! ```
+//! **Invariant:** a file that is there stays as it is until all of what replaces it is on storage. A command that fails, or that is ended
+//! however, leaves nothing behind. Where the file system knows no files without a name (NFS), the file has one beside the other from the start,
+//! which a command that is killed does leave.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
+use tempfile::TempPath;
+
+/// What a new file's name begins with until it has its own.
+const PREFIX: &str = ".forebay-";
+
+/// Writes to standard output.
+pub(super) fn show(text: impl Display) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let shown = write!(out, "{text}").and_then(|()| out.flush());
+    shown.context("cannot write to standard output")
+}
+
+/// A file that is being written; [`Output::commit`] puts it where it belongs. See the module.
+#[derive(Debug)]
+pub(super) struct Output {
+    /// As it was typed.
+    path: PathBuf,
+    file: File,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// There is no file to replace: a pipe, a terminal, a device.
+    Straight,
+    /// It will be `to`; it may have a name until then.
+    Beside { name: Option<TempPath>, to: PathBuf },
+    /// It will be `to`, and is `part` until then, whatever happens.
+    Part { part: PathBuf, to: PathBuf },
+}
+
+impl Output {
+    /// Makes the file for a result, before the work that it costs.
+    ///
+    /// # Errors
+    /// It could not be written or replaced.
+    pub fn create(path: &Path) -> Result<Output> {
+        Output::make(path, |to| {
+            let (file, name) = beside(to)?;
+            Ok((file, Place::Beside { name, to: to.to_owned() }))
+        })
+    }
+
+    /// Makes the file for what cannot be had again. Until it is whole it is named PATH.part, which stays when it never gets so.
+    ///
+    /// # Errors
+    /// It could not be written or replaced, or such a part is there.
+    pub fn create_part(path: &Path) -> Result<Output> {
+        Output::make(path, |to| {
+            let part = part_of(to);
+            let file = File::create_new(&part).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => anyhow!(
+                    "{} is there, what an earlier recording left that was cut off, or one that goes on: move it away, or choose another name",
+                    part.display()
+                ),
+                _ => anyhow!(error).context(format!("cannot write {}", part.display())),
+            })?;
+            Ok((file, Place::Part { part, to: to.to_owned() }))
+        })
+    }
+
+    fn make(path: &Path, new: impl FnOnce(&Path) -> Result<(File, Place)>) -> Result<Output> {
+        let cannot = || format!("cannot write {}", path.display());
+        let folder = folder_of(path);
+        if !folder.is_dir() {
+            let folder = folder.display();
+            bail!("the folder {folder} does not exist; create it or choose another path");
+        }
+        // Whatever is there is not emptied by that.
+        let there = match File::options().append(true).open(path) {
+            Ok(file) => Some((file.metadata().with_context(cannot)?, file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error).with_context(cannot),
+        };
+        let to = without_links(path).with_context(cannot)?;
+        let (file, place) = match (there, to) {
+            (Some((found, file)), to) if to.is_none() || !found.is_file() => {
+                (file, Place::Straight)
+            }
+            (there, Some(to)) => {
+                let (file, place) = new(&to).with_context(cannot)?;
+                if let Some((found, _)) = there {
+                    take_after(&file, &found).with_context(cannot)?;
+                }
+                (file, place)
+            }
+            (_, None) => bail!("{}: there is nothing at its end", cannot()),
+        };
+        Ok(Output { path: path.to_owned(), file, place })
+    }
+
+    /// The same file, for who keeps it.
+    ///
+    /// # Errors
+    /// Too many files are open.
+    pub fn file(&self) -> Result<File> {
+        self.file.try_clone().with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// Puts the file in its place.
+    ///
+    /// # Errors
+    /// Its end cannot be written, or it cannot be renamed; what was there before is there, then.
+    pub fn commit(self) -> Result<()> {
+        let Output { path, file, place } = self;
+        let cannot = || format!("cannot write {}", path.display());
+        match place {
+            Place::Straight => Ok(()),
+            Place::Beside { name, to } => {
+                file.sync_all().with_context(cannot)?;
+                let name = name.map_or_else(|| named(&file, &to), Ok).with_context(cannot)?;
+                name.persist(&to).or_else(|refused| {
+                    let kept = refused.path.keep().with_context(cannot)?;
+                    let kept = format!("{}; all of it is in {}", cannot(), kept.display());
+                    Err(refused.error).context(kept)
+                })
+            }
+            Place::Part { part, to } => {
+                file.sync_all().with_context(cannot)?;
+                fs::rename(&part, to)
+                    .with_context(|| format!("{}; all of it is in {}", cannot(), part.display()))
+            }
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn part_of(path: &Path) -> PathBuf {
+    [path.as_os_str().to_owned(), OsString::from(".part")].into_iter().collect::<OsString>().into()
+}
+
+/// The path that symbolic links lead to, be there something or not; none where they lead to a file that a process has open, such as
+/// /dev/stdout.
+fn without_links(path: &Path) -> io::Result<Option<PathBuf>> {
+    let mut path = path.to_owned();
+    loop {
+        let folder = folder_of(&path).canonicalize()?;
+        if folder.starts_with("/proc") {
+            return Ok(None);
+        }
+        let place = folder.join(path.file_name().ok_or(io::ErrorKind::IsADirectory)?);
+        match fs::read_link(&place) {
+            Ok(to) => path = folder.join(to),
+            Err(_) => return Ok(Some(place)),
+        }
+    }
+}
+
+/// A new file in the folder of `to`, with a name where it needs one.
+fn beside(to: &Path) -> io::Result<(File, Option<TempPath>)> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(folder_of(to), flags, Mode::from_raw_mode(0o666)).map(File::from);
+    match file {
+        Ok(file) if link(&file).exists() => Ok((file, None)),
+        _ => {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+            let made = tempfile::Builder::new()
+                .prefix(PREFIX)
+                .permissions(mode)
+                .tempfile_in(folder_of(to))?;
+            let (file, name) = made.into_parts();
+            Ok((file, Some(name)))
+        }
+    }
+}
+
+/// What leads to an open file.
+fn link(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// Gives a file without a name one beside `to`: a link replaces nothing, only a renaming does.
+fn named(file: &File, to: &Path) -> io::Result<TempPath> {
+    let link_at = |path: &Path| Ok(linkat(CWD, link(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?);
+    let named = tempfile::Builder::new().prefix(PREFIX).make_in(folder_of(to), link_at)?;
+    Ok(named.into_temp_path())
+}
+
+/// Lets those use the new file who could use the old one. Its owner stays the same where we may give files away.
+fn take_after(file: &File, old: &Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+        let _ = fchown(file, Some(old.uid()), Some(old.gid()));
+    }
+    file.set_permissions(old.permissions())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    /// Names in a folder.
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn read(path: &Path) -> String {
+        fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn a_file_is_replaced_by_all_of_another_or_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let mut output = Output::create(&path).unwrap();
+        output.write_all(b"half").unwrap();
+        assert_eq!((read(&path).as_str(), names(folder.path())), ("old", vec!["out".to_owned()]));
+        drop(output);
+        assert_eq!((read(&path).as_str(), names(folder.path())), ("old", vec!["out".to_owned()]));
+        let mut output = Output::create(&path).unwrap();
+        output.file().unwrap().write_all(b"all of ").unwrap();
+        output.write_all(b"it").unwrap();
+        output.commit().unwrap();
+        assert_eq!(
+            (read(&path).as_str(), names(folder.path())),
+            ("all of it", vec!["out".to_owned()])
+        );
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
+    }
+
+    #[test]
+    fn a_link_stays_one_and_what_it_leads_to_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, far) = (folder.path().join("link"), folder.path().join("far"));
+        fs::create_dir(&far).unwrap();
+        symlink("far/file", &link).unwrap();
+        for text in ["new", "newer"] {
+            let mut output = Output::create(&link).unwrap();
+            output.write_all(text.as_bytes()).unwrap();
+            output.commit().unwrap();
+            assert_eq!(read(&far.join("file")), text);
+            assert!(link.is_symlink() && names(&far) == ["file"]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_written_straight() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || read(&pipe)
+        });
+        let mut output = Output::create(&pipe).unwrap();
+        output.write_all(b"through").unwrap();
+        output.commit().unwrap();
+        assert_eq!(reader.join().unwrap(), "through");
+        // An open file is one that somebody else writes to as well.
+        let log = folder.path().join("log");
+        fs::write(&log, "before ").unwrap();
+        let open = File::options().append(true).open(&log).unwrap();
+        let mut output = Output::create(&link(&open)).unwrap();
+        output.write_all(b"behind").unwrap();
+        output.commit().unwrap();
+        assert_eq!(read(&log), "before behind");
+        let mut full = Output::create(Path::new("/dev/full")).unwrap();
+        assert_eq!(full.write(b"x").unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(names(folder.path()), ["log", "pipe"]);
+    }
+
+    #[test]
+    fn a_part_has_its_name_until_it_is_whole_and_keeps_it_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        fs::write(&path, "old").unwrap();
+        let mut output = Output::create_part(&path).unwrap();
+        output.write_all(b"new").unwrap();
+        assert_eq!((read(&path).as_str(), read(&part_of(&path)).as_str()), ("old", "new"));
+        let again = Output::create_part(&path).unwrap_err();
+        assert!(format!("{again:#}").contains("out.part is there"), "{again:#}");
+        output.commit().unwrap();
+        assert_eq!((read(&path).as_str(), names(folder.path())), ("new", vec!["out".to_owned()]));
+        drop(Output::create_part(&path).unwrap());
+        assert_eq!(names(folder.path()), ["out", "out.part"]);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_before_the_work() {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, says) in [
+            (folder.path().join("none/out"), "does not exist; create it"),
+            (folder.path().to_owned(), "Is a directory"),
+            (folder.path().join(".."), "Is a directory"),
+            (PathBuf::from("/proc/self/none"), "cannot write /proc/self/none"),
+        ] {
+            let error = format!("{:#}", Output::create(&path).unwrap_err());
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}
