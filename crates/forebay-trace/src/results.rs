@@ -39,6 +39,12 @@ pub struct Run {
     pub passes: u32,
     /// What the trace asks for, once.
     pub asked: Summary,
+    /// Records of the trace that made no sense and were passed over.
+    #[serde(default)]
+    pub bad: u64,
+    /// What was wrong with the first.
+    #[serde(default)]
+    pub first_bad: Option<String>,
     /// What a cache did, where that is known.
     pub cache: Option<CacheUse>,
     /// What was measured.

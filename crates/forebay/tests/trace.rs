@@ -339,3 +339,41 @@ fn a_full_disk_is_told_once_and_a_reader_that_left_is_no_error() {
         assert_eq!(run(args, writer.into()), (Some(0), String::new()), "{args:?}");
     }
 }
+
+#[test]
+fn what_skip_bad_passes_over_is_told_by_every_command() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let good = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, good + "what is this\nor this\n").unwrap();
+    let out = folder.text("", "out.fbt");
+    let results = folder.text("", "results.json");
+    for args in [
+        &["info", &file][..],
+        &["mrc", &file, "--policy", "lru,fifo"],
+        &["simulate", &file, "--cache-size", "1MiB"],
+        &["simulate", &file, "--ram", "1MiB"],
+        &["advise", &file, "--ram", "1MiB"],
+        &["convert", &file, &out],
+        &["histogram", &file],
+        &["replay", &file, "--target", "mem:1MiB", "--loop", "2", "--as-fast-as-possible"],
+    ] {
+        let is_replay = args[0] == "replay";
+        let json = if is_replay { &["--json", &results][..] } else { &["--json"] };
+        let output = forebay(&[&["trace"], args, &["--skip-bad"], json].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{error}");
+        let told = "2 bad records passed over; the first: ";
+        assert_eq!(error.matches(told).count(), 1, "{args:?}: {error}");
+        assert!(error.contains("line 99:"), "{args:?}: {error}");
+        let json = if is_replay { std::fs::read(&results).unwrap() } else { output.stdout };
+        let mut json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        if is_replay {
+            json = json["runs"][0].take();
+        }
+        if args[0] != "histogram" {
+            assert_eq!(json["bad"], 2, "{args:?}: {json}");
+            assert!(json["first_bad"].as_str().unwrap().contains("line 99:"), "{json}");
+        }
+    }
+}

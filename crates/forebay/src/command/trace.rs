@@ -5,6 +5,7 @@ mod ab;
 mod advise;
 mod compare;
 mod info;
+mod input;
 mod mrc;
 mod record;
 pub(crate) mod replay;
@@ -15,18 +16,19 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use forebay_trace::characterise::{self, Device, Named};
-use forebay_trace::formats::{Format, Options, Reader, Writer};
+use forebay_trace::formats::{Format, Writer};
 use forebay_trace::report;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 pub(super) use self::advise::describe as describe_advice;
+use self::input::Input;
 pub(super) use self::mrc::describe as describe_curves;
 pub(super) use self::record::record_last;
 use super::output::{Output, show};
 use super::table::{count, percent};
 use super::{page_file, write_page};
-use crate::cli::trace::{ConvertArgs, HistogramArgs, TraceCommand, TraceInput, TraceReading};
+use crate::cli::trace::{ConvertArgs, HistogramArgs, TraceCommand};
 
 /// Length of the bar of a bucket that has everything.
 const BAR_LENGTH: u64 = 40;
@@ -47,22 +49,6 @@ pub(crate) fn trace(command: TraceCommand) -> Result<()> {
     }
 }
 
-/// Opens a trace as its arguments say.
-pub(crate) fn open(input: &TraceInput) -> Result<Reader, forebay_trace::Error> {
-    open_file(&input.file, &input.reading)
-}
-
-fn open_file(file: &Path, reading: &TraceReading) -> Result<Reader, forebay_trace::Error> {
-    let options = Options {
-        format: reading.format,
-        time_unit: reading.time_unit,
-        len_unit: reading.length_unit,
-        device: reading.device,
-        skip_bad: reading.skip_bad,
-    };
-    Reader::open(file, &options)
-}
-
 /// What a conversion did.
 #[derive(Debug, Serialize)]
 struct Converted {
@@ -71,14 +57,12 @@ struct Converted {
     requests: u64,
     /// Other commands, empty requests and header lines.
     passed_over: u64,
-    /// Bad records passed over (`--skip-bad`), and what was wrong with the first.
-    bad: u64,
-    first_bad: Option<String>,
     bytes: u64,
 }
 
 fn convert(args: &ConvertArgs) -> Result<()> {
-    let mut reader = open(&args.input)?;
+    let input = Input::of(&args.input);
+    let mut reading = input.open()?;
     let to = args.to.map_or_else(|| Format::of_name(&args.output), Ok)?;
     ensure!(
         !is_same_file(&args.input.file, &args.output),
@@ -88,7 +72,7 @@ fn convert(args: &ConvertArgs) -> Result<()> {
     let output = Output::create(&args.output)?;
     let mut writer = Writer::to_file(output.file()?, &args.output, to)?;
     let spinner = ProgressBar::new_spinner().with_message("converting");
-    for record in reader.by_ref() {
+    for record in reading.by_ref() {
         writer.write(&record?)?;
         spinner.inc(1);
     }
@@ -96,42 +80,38 @@ fn convert(args: &ConvertArgs) -> Result<()> {
     let requests = writer.records();
     writer.finish()?;
     output.commit()?;
-    let counts = reader.counts();
     let converted = Converted {
-        from: reader.format().to_string(),
+        from: reading.reader().format().to_string(),
         to: to.to_string(),
         requests,
-        passed_over: counts.ignored,
-        bad: counts.bad,
-        first_bad: counts.first_bad.clone(),
+        passed_over: reading.reader().counts().ignored,
         bytes: std::fs::metadata(&args.output).map_or(0, |data| data.len()),
     };
+    drop(reading);
+    input.bad().tell();
     if args.json {
-        return show(format_args!("{}\n", serde_json::to_string(&converted)?));
+        return input.bad().show_json(&converted);
     }
     let each = converted.bytes as f64 / requests.max(1) as f64;
-    let mut text = format!(
+    show(format_args!(
         "{}: {} requests of {} as {}, {each:.1} bytes each; {} other commands and lines passed over\n",
         args.output.display(),
         count(requests),
         converted.from,
         converted.to,
         count(converted.passed_over)
-    );
-    if let Some(first) = &converted.first_bad {
-        text +=
-            &format!("  {} bad records passed over; the first: {first}\n", count(converted.bad));
-    }
-    show(text)
+    ))
 }
 
 fn histogram(args: &HistogramArgs) -> Result<()> {
     let page = page_file(&args.page)?;
     let spinner = ProgressBar::new_spinner().with_message("counting");
-    let counted = open(&args.input)?.inspect(|_| spinner.inc(1));
+    let input = Input::of(&args.input);
+    let counted = input.open()?.inspect(|_| spinner.inc(1));
     let devices = characterise::characterise(counted)?;
     spinner.finish_and_clear();
-    write_page(page, || report::histograms(&name_of(&args.input), &devices))?;
+    write_page(page, || report::histograms(&input.name(), &devices))?;
+    input.bad().tell();
     show(if args.json {
         serde_json::to_string(&devices)? + "\n"
     } else if args.csv {
@@ -163,15 +143,6 @@ pub(super) fn describe_histograms(devices: &[Device], title: impl Fn(u32) -> Str
         }
     }
     text
-}
-
-/// What a trace is called in a report.
-fn name_of(input: &TraceInput) -> String {
-    base_name(&input.file)
-}
-
-fn base_name(file: &Path) -> String {
-    file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// True when two names are of one file.

@@ -13,14 +13,16 @@ use tempfile::TempDir;
 use super::super::output::{Output, show};
 use super::super::served::Served;
 use super::super::{page_file, signals, write_page};
+use super::compare;
+use super::input::Input;
 use super::replay::{Job, check, settings, write_json};
-use super::{compare, name_of, open};
 use crate::cli::trace::AbArgs;
 use crate::config::values::Flash;
 use crate::config::{self, DaemonSpec};
 
 pub(super) fn ab(args: &AbArgs) -> Result<()> {
-    let asked = Summary::of(open(&args.input)?)?;
+    let input = Input::of(&args.input);
+    let asked = Summary::of(input.open()?)?;
     let mut spec = spec(args)?;
     let _pool = spec.disks[0].flash.as_mut().map(own_pool).transpose()?;
     let file = args.json.as_deref().map(Output::create).transpose()?;
@@ -28,7 +30,7 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let folder = tempfile::Builder::new().prefix("forebay-ab-").tempdir()?;
     let wants_end = signals::wants_end()?;
     let passes = args.how.passes;
-    let trace = name_of(&args.input);
+    let trace = input.name();
     let job = Job {
         name: "without cache",
         trace: &trace,
@@ -38,7 +40,7 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
         settings: Settings { overwrite: args.overwrite, ..settings(&args.how) },
         wants_end: &wants_end,
     };
-    let records = || replay::passes(|| open(&args.input), passes, asked);
+    let records = || replay::passes(|| input.open(), passes, asked);
     let mut runs = vec![job.run(records())?];
     if runs[0].outcome.ended_by != EndedBy::Interrupt {
         let served = Served::start(spec, folder.path())?;
@@ -51,6 +53,8 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
         }
         served.stop()?;
     }
+    input.bad().tell();
+    runs.iter_mut().for_each(|run| input.bad().note(run));
     let results = Results::new(runs);
     write_json(file, &results)?;
     write_page(page, || report::comparison(&results.runs))?;

@@ -1,6 +1,6 @@
 //! `forebay trace advise`: which cache each disk should have, in words, as a table and as JSON.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Result, ensure};
 use forebay_backends::size::rounded;
@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use super::super::output::show;
 use super::super::table::{Table, time};
 use super::super::{page_file, write_page};
-use super::{base_name, open_file};
+use super::input::{Bad, Input};
 use crate::cli::trace::AdviseArgs;
 use crate::config::values::Size;
 
@@ -24,14 +24,16 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
     let page = page_file(&args.page)?;
     let settings = Settings { ram, flash, known: args.latencies.known() };
     let spinner = ProgressBar::new_spinner().with_message("simulating caches");
-    let study = |file: &PathBuf| {
+    let inputs: Vec<Input<'_>> =
+        args.files.iter().map(|file| Input::new(file, &args.reading)).collect();
+    let study = |input: &Input<'_>| {
         let counted = || {
             let spinner = spinner.clone();
-            Ok(open_file(file, &args.reading)?.inspect(move |_| spinner.inc(1)))
+            Ok(input.open()?.inspect(move |_| spinner.inc(1)))
         };
-        advise::study(&base_name(file), counted, &settings)
+        advise::study(&input.name(), counted, &settings)
     };
-    let disks = args.files.iter().map(study).collect::<Result<Vec<_>, _>>()?;
+    let disks = inputs.iter().map(study).collect::<Result<Vec<_>, _>>()?;
     spinner.finish_and_clear();
     let advices = advise::advise(&disks, &settings);
     write_page(page, || {
@@ -39,8 +41,10 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
         let told = told.map(|(disk, advice)| DiskAdvice { disk, advice, notes: &[] });
         report::advice(&told.collect::<Vec<_>>())
     })?;
+    let bad = Bad::of_all(&inputs);
+    bad.tell();
     if args.json {
-        return show(format_args!("{}\n", serde_json::json!({ "disks": advices })));
+        return bad.show_json(serde_json::json!({ "disks": advices }));
     }
     let texts: Vec<String> = advices.iter().map(describe).collect();
     let mut text = texts.join("\n");

@@ -9,7 +9,8 @@ use indicatif::ProgressBar;
 use super::super::output::show;
 use super::super::table::{Table, count, percent, time};
 use super::super::{page_file, write_page};
-use super::{BAR_LENGTH, name_of, open};
+use super::BAR_LENGTH;
+use super::input::Input;
 use crate::cli::trace::InfoArgs;
 
 /// Windows of a line over time at most: two become one where there are more.
@@ -22,12 +23,14 @@ const SECTOR_63: u64 = 3584;
 pub(super) fn info(args: &InfoArgs) -> Result<()> {
     let page = page_file(&args.page)?;
     let spinner = ProgressBar::new_spinner().with_message("counting");
-    let counted = open(&args.input)?.inspect(|_| spinner.inc(1));
+    let input = Input::of(&args.input);
+    let counted = input.open()?.inspect(|_| spinner.inc(1));
     let info = info::info(counted, args.exact)?;
     spinner.finish_and_clear();
-    write_page(page, || report::info(&name_of(&args.input), &info))?;
+    write_page(page, || report::info(&input.name(), &info))?;
+    input.bad().tell();
     if args.json {
-        return show(format_args!("{}\n", serde_json::to_string(&info)?));
+        return input.bad().show_json(&info);
     }
     show(format_args!("{}: {}", args.input.file.display(), describe(&info)))
 }

@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use super::super::output::show;
 use super::super::table::Table;
 use super::super::{page_file, write_page};
-use super::{name_of, open};
+use super::input::Input;
 use crate::cli::trace::MrcArgs;
 
 /// Lines of the plot, from all to none.
@@ -27,15 +27,17 @@ pub(super) fn mrc(args: &MrcArgs) -> Result<()> {
         grid_offset: args.grid_offset.0,
     };
     let spinner = ProgressBar::new_spinner().with_message("measuring reuse");
+    let input = Input::of(&args.input);
     let counted = || {
         let spinner = spinner.clone();
-        Ok(open(&args.input)?.inspect(move |_| spinner.inc(1)))
+        Ok(input.open()?.inspect(move |_| spinner.inc(1)))
     };
     let curves = mrc::curves(counted, &settings)?;
     spinner.finish_and_clear();
-    write_page(page, || report::mrc(&name_of(&args.input), &curves))?;
+    write_page(page, || report::mrc(&input.name(), &curves))?;
+    input.bad().tell();
     if args.json {
-        return show(format_args!("{}\n", serde_json::json!({ "curves": curves })));
+        return input.bad().show_json(serde_json::json!({ "curves": curves }));
     }
     let file = args.input.file.display();
     show(format_args!("{file}: miss ratio by cache size\n{}", describe(&curves, "trace")))

@@ -22,7 +22,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::super::output::{Output, show};
 use super::super::table::{Table, count, time};
 use super::super::{page_file, signals, write_page};
-use super::{name_of, open};
+use super::input::Input;
 use crate::cli::trace::{How, ReplayArgs};
 use crate::date::utc;
 
@@ -34,7 +34,8 @@ const QUEUE_DEPTH: u32 = 32;
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
-    let asked = Summary::of(open(&args.input)?)?;
+    let input = Input::of(&args.input);
+    let asked = Summary::of(input.open()?)?;
     let settings = Settings {
         verify: args.verify,
         overwrite: args.overwrite,
@@ -50,14 +51,16 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     let passes = args.how.passes;
     let job = Job {
         name: args.name.as_deref().unwrap_or(&target),
-        trace: &name_of(&args.input),
+        trace: &input.name(),
         target: &args.target,
         asked: &asked,
         passes,
         settings,
         wants_end: &wants_end,
     };
-    let run = job.run(replay::passes(|| open(&args.input), passes, asked))?;
+    let mut run = job.run(replay::passes(|| input.open(), passes, asked))?;
+    input.bad().tell();
+    input.bad().note(&mut run);
     let results = Results::new(vec![run]);
     let run = &results.runs[0];
     write_json(file, &results)?;
@@ -177,6 +180,8 @@ impl Job<'_> {
             pace: self.settings.pace,
             passes: self.passes,
             asked: *self.asked,
+            bad: 0,
+            first_bad: None,
             cache: None,
             outcome,
         })

@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::super::output::show;
 use super::super::table::{Table, count, percent, time};
 use super::super::{page_file, write_page};
-use super::{name_of, open};
+use super::input::Input;
 use crate::cli::trace::{SimulateArgs, WhatIfArgs};
 use crate::config::values::{Endurance, Flash, FlashSize, Name, Size, Span, ValueError};
 use crate::config::{DiskOptions, DiskSpec, check_disk};
@@ -39,13 +39,15 @@ fn count_hits(args: &SimulateArgs, cache_size: u64) -> Result<()> {
         policy: args.policy,
         grid_offset: args.grid_offset.0,
     };
-    let reader = open(&args.input)?;
+    let input = Input::of(&args.input);
+    let reader = input.open()?;
     let spinner = ProgressBar::new_spinner().with_message("simulating");
     let counted = reader.inspect(|_| spinner.inc(1));
     let outcome = simulate::simulate(counted, &settings)?;
     spinner.finish_and_clear();
+    input.bad().tell();
     if args.json {
-        return show(format_args!("{}\n", serde_json::to_string(&outcome)?));
+        return input.bad().show_json(&outcome);
     }
     let mut text = format!(
         "{}: cache of {} in blocks of {}, policy {}, grid offset {}\n",
@@ -80,7 +82,8 @@ fn count_hits(args: &SimulateArgs, cache_size: u64) -> Result<()> {
 fn what_if(args: &SimulateArgs) -> Result<()> {
     let page = page_file(&args.page)?;
     let spinner = ProgressBar::new_spinner().with_message("reading the trace");
-    let survey = Survey::of(open(&args.input)?.inspect(|_| spinner.inc(1)))?;
+    let input = Input::of(&args.input);
+    let survey = Survey::of(input.open()?.inspect(|_| spinner.inc(1)))?;
     spinner.finish_and_clear();
     let settings = settings(args, &survey)?;
     let bar = ProgressBar::new(2 * (survey.summary.reads + survey.summary.writes));
@@ -89,13 +92,14 @@ fn what_if(args: &SimulateArgs) -> Result<()> {
     bar.enable_steady_tick(Duration::from_millis(200));
     let records = || {
         let bar = bar.clone();
-        Ok(open(&args.input)?.inspect(move |_| bar.inc(1)))
+        Ok(input.open()?.inspect(move |_| bar.inc(1)))
     };
     let outcome = what_if::what_if(records, &survey, &settings)?;
     bar.finish_and_clear();
-    write_page(page, || report::what_if(&name_of(&args.input), &outcome))?;
+    write_page(page, || report::what_if(&input.name(), &outcome))?;
+    input.bad().tell();
     if args.json {
-        return show(format_args!("{}\n", serde_json::to_string(&outcome)?));
+        return input.bad().show_json(&outcome);
     }
     let mut text = format!("{}: {}", args.input.file.display(), describe(&outcome));
     if survey.devices() > 1 {

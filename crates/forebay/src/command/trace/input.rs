@@ -1,0 +1,143 @@
+//! The trace that a command reads, maybe several times, and what `--skip-bad` passed over in it, which is told at the end.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use forebay_trace::formats::{Counts, Options, Reader};
+use forebay_trace::record::Record;
+use forebay_trace::{Error, results};
+use serde::Serialize;
+
+use super::super::output::show;
+use super::super::table::count;
+use crate::cli::trace::{TraceInput, TraceReading};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Input<'a> {
+    file: &'a Path,
+    options: Options,
+    /// Of the reading that found most.
+    bad: Arc<Mutex<Bad>>,
+}
+
+/// Records that make no sense and were passed over.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Bad {
+    bad: u64,
+    /// What is wrong with the first, and where it is.
+    first_bad: Option<String>,
+}
+
+/// A trace being read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    reader: Reader,
+    bad: Arc<Mutex<Bad>>,
+}
+
+impl<'a> Input<'a> {
+    pub fn of(input: &'a TraceInput) -> Input<'a> {
+        Input::new(&input.file, &input.reading)
+    }
+
+    pub fn new(file: &'a Path, reading: &TraceReading) -> Input<'a> {
+        let options = Options {
+            format: reading.format,
+            time_unit: reading.time_unit,
+            len_unit: reading.length_unit,
+            device: reading.device,
+            skip_bad: reading.skip_bad,
+        };
+        Input { file, options, bad: Arc::default() }
+    }
+
+    /// Reads it from the beginning.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is of no known format.
+    pub fn open(&self) -> Result<Reading, Error> {
+        let reader = Reader::open(self.file, &self.options)?;
+        Ok(Reading { reader, bad: Arc::clone(&self.bad) })
+    }
+
+    /// What it is called in a report.
+    pub fn name(&self) -> String {
+        self.file
+            .file_name()
+            .map_or(self.file.as_os_str(), OsStr::new)
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    /// What was passed over by those who have read it.
+    pub fn bad(&self) -> Bad {
+        self.bad.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Bad {
+    /// Tells of it on standard error, if there is anything to tell.
+    pub fn tell(&self) {
+        if let Some(first) = &self.first_bad {
+            let number = count(self.bad);
+            super::super::last_words::say(&format!(
+                "{number} bad records passed over; the first: {first}"
+            ));
+        }
+    }
+
+    /// The same of several traces.
+    pub fn of_all<'a>(inputs: impl IntoIterator<Item = &'a Input<'a>>) -> Bad {
+        let all = inputs.into_iter().map(Input::bad);
+        all.reduce(|sum, one| Bad {
+            bad: sum.bad + one.bad,
+            first_bad: sum.first_bad.or(one.first_bad),
+        })
+        .unwrap_or_default()
+    }
+
+    /// Prints what a command found, an object, with what it passed over.
+    pub fn show_json(&self, found: impl Serialize) -> Result<()> {
+        #[derive(Serialize)]
+        struct Both<'a, T> {
+            #[serde(flatten)]
+            found: T,
+            #[serde(flatten)]
+            bad: &'a Bad,
+        }
+        show(format_args!("{}\n", serde_json::to_string(&Both { found, bad: self })?))
+    }
+
+    /// Notes it with the results of a replay.
+    pub fn note(self, run: &mut results::Run) {
+        run.bad = self.bad;
+        run.first_bad = self.first_bad;
+    }
+}
+
+impl Reading {
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+}
+
+impl Iterator for Reading {
+    type Item = Result<Record, Error>;
+
+    fn next(&mut self) -> Option<Result<Record, Error>> {
+        self.reader.next()
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let Counts { bad, first_bad, .. } = self.reader.counts();
+        let mut most = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        if *bad > most.bad {
+            *most = Bad { bad: *bad, first_bad: first_bad.clone() };
+        }
+    }
+}
