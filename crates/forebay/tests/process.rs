@@ -489,3 +489,38 @@ fn what_is_typed_wrong_exits_with_2_and_failures_with_1() {
         assert!(manual.contains(expect), "{expect}");
     }
 }
+
+#[test]
+fn a_check_says_in_words_and_in_json_what_is_fine_and_what_is_not() {
+    let folder = Folder::new();
+    let check = |config: &str, more: &[&str]| {
+        let path = folder.text("", "check.toml");
+        std::fs::write(&path, config).unwrap();
+        let output = forebay(&[&["serve", "--config", &path, "--check"], more].concat());
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let disk = "[[disk]]\nname = 'db'\nbackend = 'mem:1MiB'\nram = '0'\n";
+    let fine = format!("{disk}nbd = ['127.0.0.1:0']\n");
+    let (code, text) = check(&fine, &[]);
+    assert_eq!(code, Some(0));
+    assert!(text.contains("is fine: 1 disks, 1 listeners"), "{text}");
+    assert!(text.contains("warning: disk 'db': nothing will be cached"), "{text}");
+    let json = |config: &str| {
+        let (code, text) = check(config, &["--json"]);
+        (code, serde_json::from_str::<serde_json::Value>(&text).unwrap())
+    };
+    let (code, found) = json(&fine);
+    assert_eq!(
+        (code, &found["is_fine"], &found["disks"][0]),
+        (Some(0), &true.into(), &"db".into())
+    );
+    assert!(found["error"].is_null() && found["warnings"][0].as_str().unwrap().contains("cached"));
+    for (more, says) in [("", "nobody could attach"), ("queues = 2\n", "vhost-user")] {
+        let (code, found) = json(&format!("{disk}{more}"));
+        assert_eq!((code, &found["is_fine"]), (Some(2), &false.into()), "{found}");
+        assert!(found["error"].as_str().unwrap().contains(says), "{found}");
+    }
+    let output = forebay(&["run", "mem:1MiB", "--nbd", "127.0.0.1:0", "--queues", "2"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--vhost-user"));
+}

@@ -148,8 +148,9 @@ Example configuration:
 
 The keys of [[disk]] are the options of 'forebay run'.
 
-Example:
-  forebay serve --config /etc/forebay.toml")]
+Examples:
+  forebay serve --config /etc/forebay.toml
+  forebay serve --config /etc/forebay.toml --check --json")]
 pub struct ServeArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
@@ -157,7 +158,7 @@ pub struct ServeArgs {
     /// Check the configuration and exit
     #[arg(long)]
     pub check: bool,
-    /// Print the start-up summary as one line of JSON
+    /// Print the start-up summary, or what --check found, as one line of JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::client;
 use crate::cli::{RunArgs, ServeArgs};
-use crate::config::{self, DaemonSpec, ListenerSpec};
+use crate::config::{self, DaemonSpec, DiskSpec, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::{DaemonInfo, DiskInfo};
 use crate::daemon::events::Severity;
@@ -41,24 +41,57 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
 
 /// Serves what a configuration file says.
 pub(crate) fn serve(args: ServeArgs) -> Result<()> {
-    let spec = config::file::load(&args.config)?;
-    if args.check {
-        let disks = spec.disks.len();
-        let (path, listeners) = (args.config.display(), spec.listeners.len());
-        // Whether anybody reads it or not, the answer is the exit code.
-        let _ = writeln!(std::io::stdout(), "{path} is fine: {disks} disks, {listeners} listeners");
-        return Ok(());
+    let spec = config::file::load(&args.config);
+    match args.check {
+        true => {
+            // Whether anybody reads it or not, the answer is the exit code.
+            let _ = write!(std::io::stdout(), "{}", checked(&args, &spec));
+            spec.map(drop)
+        }
+        false => client::block_on(serve_until_signal(spec?, args.json)),
     }
-    client::block_on(serve_until_signal(spec, args.json))
+}
+
+/// What a check found; what is wrong is also told as any error is.
+fn checked(args: &ServeArgs, spec: &Result<DaemonSpec>) -> String {
+    let path = args.config.display();
+    let warnings = spec.as_ref().map_or(Vec::new(), warnings);
+    if args.json {
+        let names = |spec: &DaemonSpec| spec.disks.iter().map(|disk| disk.name.0.clone()).collect();
+        let disks: Vec<String> = spec.as_ref().map_or(Vec::new(), names);
+        let error = spec.as_ref().err().map(|error| format!("{error:#}"));
+        let found = serde_json::json!({
+            "config": path.to_string(),
+            "is_fine": spec.is_ok(),
+            "disks": disks,
+            "warnings": warnings,
+            "error": error,
+        });
+        return format!("{found}\n");
+    }
+    let Ok(spec) = spec else { return String::new() };
+    let warnings = warnings.iter().map(|text| format!("  warning: {text}\n"));
+    let (disks, listeners) = (spec.disks.len(), spec.listeners.len());
+    let fine = format!("{path} is fine: {disks} disks, {listeners} listeners\n");
+    fine + &warnings.collect::<String>()
+}
+
+/// What works, but is hardly meant.
+fn warnings(spec: &DaemonSpec) -> Vec<String> {
+    let idle = spec.disks.iter().filter(|disk| disk.caches_nothing());
+    let warning = |disk: &DiskSpec| {
+        format!(
+            "disk '{}': nothing will be cached: it has neither RAM nor flash. Give --ram or --flash, \
+             or --mode pass-through instead of {}",
+            disk.name, disk.mode
+        )
+    };
+    idle.map(warning).collect()
 }
 
 async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
-    for disk in spec.disks.iter().filter(|disk| disk.caches_nothing()) {
-        let (name, mode) = (&disk.name, disk.mode);
-        tracing::warn!(
-            "disk '{name}': nothing will be cached: it has neither RAM nor flash. Give --ram or --flash, \
-             or --mode pass-through instead of {mode}"
-        );
+    for warning in warnings(&spec) {
+        tracing::warn!("{warning}");
     }
     // Before anything that must be undone exists: from here on no signal can leave it behind.
     let mut signals = Signals::catch()?;

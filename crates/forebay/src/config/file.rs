@@ -70,6 +70,22 @@ fn any_reactor() -> Reactor {
 /// # Errors
 /// A file that cannot be read or means nothing, with the place and what is allowed.
 pub fn load(path: &Path) -> Result<DaemonSpec> {
+    read(path, parse)
+}
+
+/// The same for who attaches to its disks in a way of his own: they need no address.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_unattached(path: &Path) -> Result<DaemonSpec> {
+    read(path, |text, name| {
+        let spec = describe(text, name)?;
+        super::check_unattached(&spec)?;
+        Ok(spec)
+    })
+}
+
+fn read(path: &Path, parse: impl Fn(&str, Name) -> Result<DaemonSpec>) -> Result<DaemonSpec> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("forebay");
@@ -85,6 +101,13 @@ pub fn load(path: &Path) -> Result<DaemonSpec> {
 /// # Errors
 /// As [`load`].
 pub fn parse(text: &str, name: Name) -> Result<DaemonSpec> {
+    let spec = describe(text, name)?;
+    super::check(&spec)?;
+    Ok(spec)
+}
+
+/// The same, not checked as a whole.
+fn describe(text: &str, name: Name) -> Result<DaemonSpec> {
     let file: File = toml::from_str(text)?;
     ensure!(!file.disk.is_empty(), "no [[disk]] is given; at least one is needed");
     let mut disks = Vec::new();
@@ -118,7 +141,7 @@ pub fn parse(text: &str, name: Name) -> Result<DaemonSpec> {
     }
     let targets = file.iscsi.into_iter().map(|table| table.resolve(&names));
     let targets = targets.collect::<Result<Vec<_>, _>>()?;
-    let spec = DaemonSpec {
+    Ok(DaemonSpec {
         targets,
         name: file.name.unwrap_or(name),
         shards: super::shards(file.shards, disks.len())?,
@@ -127,9 +150,7 @@ pub fn parse(text: &str, name: Name) -> Result<DaemonSpec> {
         reactor: file.reactor,
         control: file.control,
         state_dir: file.state_dir,
-    };
-    super::check(&spec)?;
-    Ok(spec)
+    })
 }
 
 /// One `[[disk]]` table: name and backend, the rest is [`DiskOptions`].
@@ -148,6 +169,10 @@ fn disk(mut table: toml::Table) -> Result<(DiskSpec, Vec<Address>)> {
     let options: DiskOptions = toml::Value::Table(table)
         .try_into()
         .with_context(|| format!("in the settings of disk '{name}'"))?;
+    ensure!(
+        options.queues.is_none() || options.vhost_user.is_some(),
+        "in the settings of disk '{name}': queues are of a vhost-user-blk device; give vhost-user as well, or leave them out"
+    );
     let addresses = options.nbd.clone();
     Ok((options.resolve(name, backend), addresses))
 }

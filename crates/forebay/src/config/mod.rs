@@ -118,7 +118,7 @@ pub struct DiskOptions {
     #[arg(long, value_name = "PATH", help_heading = "Disk")]
     pub vhost_user: Option<SocketPath>,
     /// Queues of the vhost-user-blk device, 1 to 16 [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Disk")]
+    #[arg(long, value_name = "N", help_heading = "Disk", requires = "vhost_user")]
     pub queues: Option<u16>,
 }
 
@@ -492,21 +492,30 @@ pub fn shards(asked: Option<usize>, disks: usize) -> Result<usize, ValueError> {
 /// # Errors
 /// What is wrong, and with which setting.
 pub fn check(spec: &DaemonSpec) -> Result<(), ValueError> {
+    check_unattached(spec)?;
+    for DiskSpec { name, vhost_user, .. } in &spec.disks {
+        let is_found = spec.listeners.iter().any(|listener| listener.disks.contains(name));
+        let is_unit = spec.targets.iter().any(|it| it.luns.values().any(|disk| disk == name));
+        if !is_found && !is_unit && vhost_user.is_none() {
+            return Err(ValueError(format!(
+                "disk '{name}': nobody could attach to it; give an address, such as --nbd unix:/run/forebay/db.sock, \
+                 --nbd 127.0.0.1:10809 (nbd = [\"127.0.0.1:10809\"] in a file), --iscsi 127.0.0.1:3260 or --vhost-user \
+                 /run/forebay/db.vhost"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The same for who attaches to the disks in a way of his own.
+///
+/// # Errors
+/// As [`check`], but that nobody could attach is none.
+pub fn check_unattached(spec: &DaemonSpec) -> Result<(), ValueError> {
     iscsi::check(&spec.targets)?;
     for disk in &spec.disks {
         let name = &disk.name;
-        let refuse = |why: String| Err(ValueError(format!("disk '{name}': {why}")));
-        check_disk(disk).or_else(refuse)?;
-        let is_found = spec.listeners.iter().any(|listener| listener.disks.contains(name));
-        let is_unit = spec.targets.iter().any(|it| it.luns.values().any(|disk| disk == name));
-        if !is_found && !is_unit && disk.vhost_user.is_none() {
-            return refuse(
-                "nobody could attach to it; give an address, such as --nbd unix:/run/forebay/db.sock, \
-                 --nbd 127.0.0.1:10809 (nbd = [\"127.0.0.1:10809\"] in a file), --iscsi 127.0.0.1:3260 or --vhost-user \
-                 /run/forebay/db.vhost"
-                    .to_owned(),
-            );
-        }
+        check_disk(disk).map_err(|why| ValueError(format!("disk '{name}': {why}")))?;
     }
     let mut unit_ids: Vec<DiskId> = spec.disks.iter().filter_map(|disk| disk.unit_id).collect();
     unit_ids.sort_by_key(|id| id.0);
