@@ -216,7 +216,8 @@ def ab_leaves_the_pool_of_the_disk_alone(bed):
     before, config = json.loads(bed.run(show)), bed.path("with.toml")
     with open(config, "w") as f:
         f.write('state-dir = "%s"\n[[disk]]\nname = "db"\nbackend = "mem:1MiB"\nmode = "write-back"\nram = "1MiB"\n'
-                'flash = "%s"\nwrite-log = "4MiB"\nnbd = ["unix:%s"]\n' % (bed.path("state"), flash, bed.path("unused.sock")))
+                'flash = "%s"\nwrite-log = "4MiB"\n' % (bed.path("state"), flash))
     forebay(bed, "ab", trace, "--backend", "file:" + scratch, "--config", config, "--overwrite")
     assert json.loads(bed.run(show)) == before
     assert not [name for name in os.listdir(bed.directory) if name.startswith(".forebay-ab")]
+    assert not os.path.exists(scratch + ".forebay")

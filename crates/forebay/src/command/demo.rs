@@ -93,13 +93,16 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     let image = folder.path().join("disk.raw");
     let mut runs = Vec::new();
     make_image(&image, work.disk_bytes)?;
-    let served = Served::start(spec(folder.path(), "pass-through")?, folder.path())?;
-    runs.push(replay(&served, "without cache", &work)?);
-    served.stop()?;
-    let served = Served::start(spec(folder.path(), "write-back")?, folder.path())?;
-    runs.push(replay(&served, "cold cache", &work)?);
-    runs.push(replay(&served, "warm cache", &work)?);
-    served.stop()?;
+    let replays =
+        [("pass-through", &["without cache"][..]), ("write-back", &["cold cache", "warm cache"])];
+    for (mode, names) in replays {
+        Served::during(spec(folder.path(), mode)?, folder.path(), |served| {
+            for name in names {
+                runs.push(replay(served, name, &work)?);
+            }
+            Ok(())
+        })?;
+    }
     show(report(&runs, work.time_max))?;
     let results = Results::new(runs);
     write_json(file, &results)?;

@@ -89,7 +89,8 @@ pub struct CompareArgs {
 Three replays of the same requests: on the backend itself, through a disk with an empty cache,
 and once more with what is cached by then. The disk is as the configuration file says, but in
 front of --backend, and served to nobody else; listeners and targets of the file are not opened.
-Between replays everything is destaged. Name no backend, and no pool, that somebody uses.
+Between replays everything is destaged, and in the end the disk is detached. Name no backend that
+somebody uses.
 
 A backend that is not known to be empty is refused unless --overwrite consents, if the trace
 writes.
@@ -104,7 +105,7 @@ pub struct AbArgs {
     /// URI of primary storage
     #[arg(long, value_name = "URI")]
     pub backend: Uri,
-    /// Configuration file, as for 'forebay serve', that says how the disk is cached
+    /// Configuration file, as for 'forebay serve', that says how the disk is cached; it needs no address
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
     /// The disk of the configuration file [default: its only one]

@@ -43,15 +43,16 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let records = || replay::passes(|| input.open(), passes, asked);
     let mut runs = vec![job.run(records())?];
     if runs[0].outcome.ended_by != EndedBy::Interrupt {
-        let served = Served::start(spec, folder.path())?;
-        served.drop_cache()?;
-        // What is there now is of the first replay.
-        let settings = Settings { overwrite: true, ..job.settings };
-        for name in ["cold cache", "warm cache"] {
-            let job = Job { name, target: &served.uri, settings, ..job };
-            runs.push(served.measure(&job, records())?);
-        }
-        served.stop()?;
+        Served::during(spec, folder.path(), |served| {
+            served.drop_cache()?;
+            // What is there now is of the first replay.
+            let settings = Settings { overwrite: true, ..job.settings };
+            for name in ["cold cache", "warm cache"] {
+                let job = Job { name, target: &served.uri, settings, ..job };
+                runs.push(served.measure(&job, records())?);
+            }
+            Ok(())
+        })?;
     }
     input.bad().tell();
     runs.iter_mut().for_each(|run| input.bad().note(run));
@@ -83,7 +84,7 @@ fn own_pool(flash: &mut Flash) -> Result<TempDir> {
 
 /// The disk of the configuration file, in front of the backend.
 fn spec(args: &AbArgs) -> Result<DaemonSpec> {
-    let mut spec = config::file::load(&args.config)?;
+    let mut spec = config::file::load_unattached(&args.config)?;
     let path = args.config.display();
     let mut disks = std::mem::take(&mut spec.disks).into_iter();
     let disk = match &args.disk {
