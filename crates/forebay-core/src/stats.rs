@@ -489,8 +489,11 @@ pub struct RecorderStatistics {
     pub bytes: u64,
     /// Requests that it has.
     pub requests: u64,
-    /// Age of the oldest of them.
+    /// From the first of them to the last, as in a trace of them.
     pub span_ns: u64,
+    /// Since the last of them.
+    #[serde(default)]
+    pub idle_ns: u64,
     /// Reads and writes that came so far.
     pub observed: u64,
 }

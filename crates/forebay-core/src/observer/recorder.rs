@@ -112,11 +112,15 @@ impl Recorder {
     /// What is shown of it, `now`; `None`: it holds nothing.
     pub(crate) fn statistics(&self, now: Nanos) -> Option<RecorderStatistics> {
         let oldest = self.ring.get(self.place(self.oldest()))?;
-        let span = if self.next > 0 { now.since(oldest.time) } else { Nanos(0) };
+        let newest = self.next.checked_sub(1).and_then(|last| self.ring.get(self.place(last)));
+        let (span, idle) = newest.map_or((Nanos(0), Nanos(0)), |newest| {
+            (newest.time.since(oldest.time), now.since(newest.time))
+        });
         Some(RecorderStatistics {
             bytes: self.capacity() * ENTRY_BYTES,
             requests: self.next - self.oldest(),
             span_ns: span.0,
+            idle_ns: idle.0,
             observed: self.next,
         })
     }
@@ -179,8 +183,11 @@ mod tests {
             recorder.answer(sequence, Nanos(5));
         }
         assert_eq!((recorder.oldest(), recorder.next(), recorder.capacity()), (12, 20, 8));
-        let statistics = RecorderStatistics { bytes: 256, requests: 8, span_ns: 80, observed: 20 };
+        let statistics =
+            RecorderStatistics { bytes: 256, requests: 8, span_ns: 70, idle_ns: 10, observed: 20 };
         assert_eq!(recorder.statistics(Nanos(200)), Some(statistics));
+        let later = RecorderStatistics { idle_ns: 810, ..statistics };
+        assert_eq!(recorder.statistics(Nanos(1000)), Some(later), "what it has does not grow");
         assert_eq!(read(&recorder, 0, false), (12, (12..20).collect()));
         assert_eq!(read(&recorder, 15, false), (15, (15..20).collect()));
         assert_eq!(read(&recorder, 20, false), (20, vec![]));

@@ -152,9 +152,10 @@ fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
     if let Some(recorder) = &engine.recorder {
         let _ = writeln!(
             text,
-            "  flight recorder   the last {} requests, which came in {}; {}",
+            "  flight recorder   the last {} requests, which came in {}, the last of them {} ago; {}",
             count(recorder.requests),
             time(recorder.span_ns),
+            time(recorder.idle_ns),
             rounded(recorder.bytes)
         );
     }
