@@ -115,7 +115,10 @@ impl Daemon {
         let opened = tokio::task::spawn_blocking(move || open_pools(&opening)).await??;
         for (path, opened) in opened {
             let opened = match opened {
-                Ok(pool) => {
+                Ok(mut pool) => {
+                    if let Some((severity, text)) = pool.take_news() {
+                        events.report(None, severity, text);
+                    }
                     let pool: SharedPool = Arc::new(Mutex::new(pool));
                     let (owner, handle) = PoolOwner::start(pool.clone(), events.clone())?;
                     pools.insert(path.clone(), (pool.clone(), owner));

@@ -48,6 +48,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+use super::events::Severity;
 pub use cache::CacheArea;
 use contents::Contents;
 pub(super) use file::LOCK_WAIT;
@@ -105,6 +106,8 @@ pub struct Pool {
     has_failed: bool,
     /// How it failed, until that is told.
     failure: Option<String>,
+    /// How it was opened, until that is told.
+    news: Option<(Severity, String)>,
 }
 
 /// A pool that the control plane and its owner thread share.
@@ -136,7 +139,15 @@ impl Pool {
     pub fn open(path: &Path, shares: &[Share]) -> Result<Pool> {
         let file = PoolFile::open(path, false)?;
         let tables = match contents::look(&file)? {
-            Contents::Blank => create(&file, shares)?,
+            Contents::Blank => {
+                let tables = create(&file, shares)?;
+                let news = format!(
+                    "the flash {} was blank, and is a pool of {} now",
+                    path.display(),
+                    rounded(bytes(&tables))
+                );
+                return Ok(Pool { news: Some((Severity::Info, news)), ..Pool::of(file, tables) });
+            }
             Contents::Pool(superblock) => {
                 // What was written by a process that died may not be durable, and is now.
                 file.sync().context("cannot flush the flash")?;
@@ -149,7 +160,18 @@ impl Pool {
                     fits(&tables, shares) || is_fixed && fits(&tables, &without_rings(shares));
                 match enough {
                     true => tables,
-                    false => again(&file, &tables, shares)?,
+                    false => {
+                        let larger = again(&file, &tables, shares)?;
+                        let news = format!(
+                            "the pool on {}, of {}, was too small for what is configured and was made anew with {}: nothing is cached there, \
+                             and each disk has a new UUID, by which iSCSI initiators know it (unless --unit-id says another)",
+                            path.display(),
+                            rounded(bytes(&tables)),
+                            rounded(bytes(&larger))
+                        );
+                        let news = Some((Severity::Warning, news));
+                        return Ok(Pool { news, ..Pool::of(file, larger) });
+                    }
                 }
             }
         };
@@ -172,6 +194,11 @@ impl Pool {
         Ok(Pool::of(file, tables))
     }
 
+    /// What an operator wants to know of how it was opened.
+    pub fn take_news(&mut self) -> Option<(Severity, String)> {
+        self.news.take()
+    }
+
     fn of(file: PoolFile, tables: Tables) -> Pool {
         let disks = forebay_core::pool::DISKS_MAX.into();
         Pool {
@@ -182,6 +209,7 @@ impl Pool {
             admitted: vec![false; disks],
             has_failed: false,
             failure: None,
+            news: None,
         }
     }
 
@@ -354,6 +382,11 @@ fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
     Ok(PoolGeometry::new(size, given)?)
 }
 
+/// Bytes of a pool.
+fn bytes(tables: &Tables) -> u64 {
+    u64::from(tables.geometry().segments()) * tables.geometry().segment_size()
+}
+
 /// The same without what keeps caches over a restart.
 fn without_rings(shares: &[Share]) -> Vec<Share> {
     shares.iter().map(|share| Share { ring: 0, ..*share }).collect()
@@ -373,7 +406,7 @@ fn again(file: &PoolFile, tables: &Tables, shares: &[Share]) -> Result<Tables> {
         .filter(|(number, _)| tables.log_segments(*number) > 0)
         .map(|(_, record)| record.name.as_str())
         .collect();
-    let size = u64::from(tables.geometry().segments()) * tables.geometry().segment_size();
+    let size = bytes(tables);
     ensure!(
         dirty.is_empty(),
         "the flash {} is a pool of {}, too small for what is configured, and it holds writes of '{}' that are not \

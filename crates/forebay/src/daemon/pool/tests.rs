@@ -66,15 +66,20 @@ fn a_clean_pool_grows_by_being_made_anew_and_a_dirty_one_is_refused() {
     let path = folder.path().join("flash");
     let mut pool = open(&path, &[share(5, 4)]).unwrap();
     let made = pool.tables.superblock;
+    let (severity, news) = pool.take_news().unwrap();
+    assert!(severity == Severity::Info && news.contains("was blank, and is a pool of"), "{news}");
     let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
     drop(pool);
     let error = open(&path, &[share(50, 40)]).unwrap_err();
     assert!(error.contains("'db'") && error.contains("disk flush"), "{error}");
     let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    assert_eq!(pool.take_news(), None);
     pool.close(number, EndOfSession::Clean, true, None).unwrap();
     drop(pool);
-    let pool = open(&path, &[share(50, 40)]).unwrap();
+    let mut pool = open(&path, &[share(50, 40)]).unwrap();
     assert_ne!(pool.tables.superblock.pool, made.pool);
+    let (severity, news) = pool.take_news().unwrap();
+    assert!(severity == Severity::Warning && news.contains("made anew"), "{news}");
 }
 
 #[test]
