@@ -264,7 +264,7 @@ fn hit_ratios(curve: &Curve, ram: u64, flash: u64) -> (f64, f64) {
 
 fn mean_ns(disk: &Disk, curve: &Curve, ram: u64, flash: u64) -> f64 {
     let (in_ram, all) = hit_ratios(curve, ram, flash);
-    disk.latencies.reads(in_ram, all - in_ram, first_uses(curve)).mean_ns
+    disk.latencies.reads(in_ram, all - in_ram, first_uses(counted(disk, curve))).mean_ns
 }
 
 fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
@@ -272,6 +272,8 @@ fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
     let (in_ram, all) = hit_ratios(curve, ram, flash);
     let point = curve.points.iter().find(|point| point.cache_size == ram.max(flash));
     let error = error(curve, all);
+    let counted = counted(disk, curve);
+    let first = first_uses(counted);
     let mut plan = Plan {
         ram,
         flash,
@@ -282,13 +284,13 @@ fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
         hit_ratio: all,
         piece_hit_ratio: point.map_or(0.0, |point| point.read_hit_ratio),
         hit_ratio_range: [all; 2],
-        first_ratio: first_uses(curve),
-        read: disk.latencies.reads(in_ram, all - in_ram, first_uses(curve)),
+        first_ratio: first,
+        read: disk.latencies.reads(in_ram, all - in_ram, first),
         read_mean_range_ns: [0.0; 2],
         read_p99_range_ns: [0.0; 2],
         metadata_bytes: metadata(disk, curve, ram, flash),
     };
-    plan.expect([all - error, all + warmth(curve, ram.max(flash)) + error], &disk.latencies);
+    plan.expect([all - error, all + warmth(counted, ram.max(flash)) + error], &disk.latencies);
     plan
 }
 
@@ -296,6 +298,11 @@ fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
 /// its block, of the blocks that it can have kept.
 pub(super) fn warmth(curve: &Curve, size: u64) -> f64 {
     first_uses(curve) * (size as f64 / curve.footprint.max(1) as f64).min(1.0)
+}
+
+/// LRU in such blocks, with whatever is touched valid: a read that misses there is the first use of something.
+fn counted<'a>(disk: &'a Disk, curve: &'a Curve) -> &'a Curve {
+    disk.counted.iter().find(|of| of.block_size == curve.block_size).unwrap_or(curve)
 }
 
 /// Reads that miss in a cache of everything.

@@ -9,7 +9,8 @@
 //! writes.rs: whether a write log helps                                       words.rs: a sentence
 //! ```
 //! Policies are simulated: small traces wholly, so that it is known how many requests hit; of others a sample stands for all, and hit
-//! ratios of 4 KiB pieces for those of requests. A file is one disk; with several devices, all of them together.
+//! ratios of 4 KiB pieces for those of requests. Caches are filled as the engine fills them: a write to a part of such a piece makes
+//! nothing of it valid. A file is one disk; with several devices, all of them together.
 //!
 //! **Limits.** The cache is cold at the beginning of the trace, and nothing is known of what comes after. The engine's admission to flash
 //! and its bypass of sequential streams are not simulated.
@@ -102,8 +103,10 @@ pub struct Disk {
     pub info: Info,
     /// What its requests take.
     pub latencies: Latencies,
-    /// By policy and block size, all with the same cache sizes.
+    /// By policy and block size, all with the same cache sizes; of caches that are filled as the engine fills them.
     pub curves: Vec<Curve>,
+    /// LRU by block size, as the curve of a disk that runs is counted: whatever is touched is valid.
+    pub counted: Vec<Curve>,
 }
 
 /// An advice for one disk.
@@ -188,8 +191,8 @@ where
     of_curves.cache_sizes = cache_sizes(sizes::chosen(footprints), &limits);
     of_curves.policies = POLICIES.map(SimulatedPolicy::Online).to_vec();
     of_curves.sample = sample;
-    let curves = mrc::curves(open, &of_curves)?;
-    Ok(Disk { name: name.to_owned(), info, latencies, curves })
+    let (curves, counted) = mrc::curves_of_engine(open, &of_curves)?;
+    Ok(Disk { name: name.to_owned(), info, latencies, curves, counted })
 }
 
 /// These, and what there is of RAM and flash, without and beside a log, where that is less than the largest.

@@ -3,6 +3,8 @@
 //! A block is found through its *chunk*, neighbouring blocks of 16 granules together: one lookup for most of a
 //! request, and one cache line for its blocks' last uses. [`Recency`] counts.
 
+use std::ops::Range;
+
 use forebay_core::mrc::{Piece, Recency, Sampler};
 use rustc_hash::FxHashMap;
 
@@ -214,7 +216,13 @@ fn hits_of(counts: &[u64], slots: u64) -> u64 {
 
 impl Counter for Exact {
     #[inline]
-    fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error> {
+    fn touch(
+        &mut self,
+        op: Op,
+        device: u32,
+        piece: Piece,
+        _whole: impl FnOnce() -> Range<u32>,
+    ) -> Result<(), Error> {
         let Piece { block, granules } = piece;
         if !self.is_whole()
             && u64::from(self.sampler.position_of(key_of(device, block))) >= self.threshold

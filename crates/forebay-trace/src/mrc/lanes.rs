@@ -8,6 +8,8 @@
 //!                        └► lane 2 ─────► larger caches: emptied, on the other grid
 //! ```
 
+use std::ops::Range;
+
 use forebay_core::alignment::AlignmentDetector;
 use forebay_core::config::GridOffset;
 use forebay_core::mrc::{Blocks, Piece};
@@ -19,8 +21,14 @@ use crate::simulate::FILLED_MAX;
 
 /// What counts uses of blocks on one grid.
 pub(crate) trait Counter {
-    /// Granules of a block are used by a request that began before.
-    fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error>;
+    /// Granules of a block are used by a request that began before, `whole()` of them wholly.
+    fn touch(
+        &mut self,
+        op: Op,
+        device: u32,
+        piece: Piece,
+        whole: impl FnOnce() -> Range<u32>,
+    ) -> Result<(), Error>;
 
     /// The request is over.
     fn end_request(&mut self, op: Op, granules: u64);
@@ -137,7 +145,9 @@ impl<C: Counter> Lanes<C> {
 
 fn add_to(counter: &mut impl Counter, grid: &Blocks, record: &Record) -> Result<(), Error> {
     for piece in grid.pieces(record.range()) {
-        counter.touch(record.op, record.device, piece)?;
+        let within = piece.clone();
+        let whole = move || grid.whole(record.range(), &within);
+        counter.touch(record.op, record.device, piece, whole)?;
     }
     counter.end_request(record.op, grid.granules_of(record.range()));
     Ok(())

@@ -1,5 +1,7 @@
 //! LRU by reuse distances: all of them, those of a share of the blocks, or those of a sample of fixed size.
 
+use std::ops::Range;
+
 use forebay_core::characteristics::Kind;
 use forebay_core::mrc::{Piece, SAMPLES, Shards, granule_size};
 
@@ -66,9 +68,15 @@ impl Lanes<Lru> {
 
 impl Counter for Lru {
     #[inline]
-    fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error> {
+    fn touch(
+        &mut self,
+        op: Op,
+        device: u32,
+        piece: Piece,
+        whole: impl FnOnce() -> Range<u32>,
+    ) -> Result<(), Error> {
         match self {
-            Lru::Exact(exact) => exact.touch(op, device, piece)?,
+            Lru::Exact(exact) => exact.touch(op, device, piece, whole)?,
             Lru::Shards(shards) => {
                 let kind = match op {
                     Op::Read => Kind::Read,

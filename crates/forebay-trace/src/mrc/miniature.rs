@@ -5,13 +5,15 @@
 //! the sample has more, it has blocks that are used all the time, which would hit in every cache, and where it has
 //! fewer it lacks them: misses are related to the number that should be there, as with [`forebay_core::mrc::Curve`].
 
+use std::ops::Range;
+
 use forebay_core::directory::Directory;
 use forebay_core::ids::BlockIndex;
 use forebay_core::index::Density;
 use forebay_core::mrc::{Piece, Sampler, granule_size};
 
 use super::lanes::{Counter, Lanes, key_of};
-use super::{Hits, Method, Point};
+use super::{Filling, Hits, Method, Point};
 use crate::belady::{Belady, next_uses};
 use crate::error::Error;
 use crate::record::Op;
@@ -26,6 +28,7 @@ pub(super) struct Miniatures {
     sampler: Sampler,
     numbers: Numbers,
     caches: Vec<Miniature>,
+    filling: Filling,
     /// Everything that was looked at, where a policy has to know the future.
     log: Option<Log>,
     /// All granules used.
@@ -94,8 +97,8 @@ impl Miniatures {
         policies: &[SimulatedPolicy],
         sizes: &[u64],
         block_size: u64,
-        share: f64,
-        blocks: u64,
+        (share, blocks): (f64, u64),
+        filling: Filling,
     ) -> Miniatures {
         let threshold = (share * 2f64.powi(32)).ceil().max(1.0) as u64;
         let mut caches = Vec::new();
@@ -120,6 +123,7 @@ impl Miniatures {
             threshold,
             sampler: Sampler::default(),
             numbers: Numbers::default(),
+            filling,
             log: caches.iter().any(|of| of.cache.is_none()).then(Log::default),
             caches,
             reads: 0,
@@ -175,7 +179,13 @@ impl Miniatures {
 
 impl Counter for Miniatures {
     #[inline]
-    fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error> {
+    fn touch(
+        &mut self,
+        op: Op,
+        device: u32,
+        piece: Piece,
+        whole: impl FnOnce() -> Range<u32>,
+    ) -> Result<(), Error> {
         let Piece { block, granules } = piece;
         if u64::from(self.sampler.position_of(key_of(device, block))) >= self.threshold {
             return Ok(());
@@ -185,9 +195,14 @@ impl Counter for Miniatures {
             let (start, end) = (granules.start as u16, granules.end as u16);
             log.touches.push(Touch { block: number.0, start, end, op, is_last: false });
         }
+        let filled = match (op, self.filling) {
+            (Op::Write, Filling::AsEngine) => whole(),
+            (Op::Write, Filling::Touched) | (Op::Read, _) => granules.clone(),
+        };
         for Miniature { cache, tally, .. } in &mut self.caches {
             if let Some(cache) = cache {
-                tally.touch(granules.len() as u64, cache.touch(number, granules.clone()));
+                let hits = cache.touch_in_part(number, granules.clone(), filled.clone());
+                tally.touch(granules.len() as u64, hits);
             }
         }
         Ok(())

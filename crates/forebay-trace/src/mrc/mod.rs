@@ -88,6 +88,15 @@ pub struct Settings {
     pub grid_offset: GridOffset,
 }
 
+/// What a write makes valid of the pieces that it touches in part, unless they are cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filling {
+    /// All of them, as published figures are counted.
+    Touched,
+    /// Nothing: the engine does not have the rest of such a piece.
+    AsEngine,
+}
+
 /// How a curve was found; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -241,9 +250,56 @@ pub fn of_disk(
 /// # Errors
 /// The settings cannot work, or the trace ends with an error.
 pub fn curves<R>(
-    mut open: impl FnMut() -> Result<R, Error>,
+    open: impl FnMut() -> Result<R, Error>,
     settings: &Settings,
 ) -> Result<Vec<Curve>, Error>
+where
+    R: Iterator<Item = Result<Record, Error>>,
+{
+    let Measured { lru, simulated } = measure(open, settings, Filling::Touched)?;
+    let mut simulated = simulated.into_iter();
+    let mut curves = Vec::new();
+    for lru in &lru {
+        for &policy in &settings.policies {
+            curves.push(match policy {
+                LRU => lru.clone(),
+                _ => simulated.next().expect("one for each block size and policy"),
+            });
+        }
+    }
+    Ok(curves)
+}
+
+/// As [`curves`], but of caches that are filled as the engine fills them: a write to a part of a granule makes nothing of it valid, unless it is
+/// cached. All policies are simulated. Beside that, by block size, LRU as [`curves`] has it.
+///
+/// # Errors
+/// As [`curves`].
+pub fn curves_of_engine<R>(
+    open: impl FnMut() -> Result<R, Error>,
+    settings: &Settings,
+) -> Result<(Vec<Curve>, Vec<Curve>), Error>
+where
+    R: Iterator<Item = Result<Record, Error>>,
+{
+    let Measured { lru, simulated } = measure(open, settings, Filling::AsEngine)?;
+    Ok((simulated, lru))
+}
+
+/// Curves, first block size first.
+#[derive(Debug, Default)]
+struct Measured {
+    /// LRU by reuse distances.
+    lru: Vec<Curve>,
+    /// What was simulated: all policies but that, or all.
+    simulated: Vec<Curve>,
+}
+
+fn measure<R>(
+    mut open: impl FnMut() -> Result<R, Error>,
+    settings: &Settings,
+    filling: Filling,
+) -> Result<Measured, Error>
 where
     R: Iterator<Item = Result<Record, Error>>,
 {
@@ -258,34 +314,32 @@ where
         false => settings.cache_sizes.clone(),
         true => sizes::chosen(lrus.iter().map(|lru| (lru.block_size(), lru.footprint()))),
     };
-    let others: Vec<_> = settings.policies.iter().copied().filter(|&of| of != LRU).collect();
+    let mut policies = settings.policies.clone();
+    policies.retain(|&policy| policy != LRU || filling == Filling::AsEngine);
     let mut caches: Vec<_> =
-        lrus.iter().map(|lru| settings.miniatures(lru, &others, &sizes)).collect();
-    if !others.is_empty() {
+        lrus.iter().map(|lru| settings.miniatures(lru, &policies, &sizes, filling)).collect();
+    if !policies.is_empty() {
         add_all(&mut caches, open()?)?;
     }
-    let mut curves = Vec::new();
+    let mut measured = Measured::default();
     for (lru, caches) in lrus.iter().zip(&caches) {
-        for &policy in &settings.policies {
-            let ((method, share), points) = match policy {
-                LRU => (lru.method(), lru.points(&sizes)),
-                _ => (caches.method(), caches.points(policy, &sizes)),
-            };
-            curves.push(Curve {
-                policy: policy.to_string(),
-                block_size: lru.block_size(),
-                granule_size: granule_size(lru.block_size()),
-                method,
-                share,
-                grid_offset: lru.grid_offset(),
-                grid_moved: lru.grid_moved(),
-                footprint: lru.footprint(),
-                touched: lru.granules() * granule_size(lru.block_size()),
-                points,
-            });
-        }
+        let curve = |policy: SimulatedPolicy, (method, share), points| Curve {
+            policy: policy.to_string(),
+            block_size: lru.block_size(),
+            granule_size: granule_size(lru.block_size()),
+            method,
+            share,
+            grid_offset: lru.grid_offset(),
+            grid_moved: lru.grid_moved(),
+            footprint: lru.footprint(),
+            touched: lru.granules() * granule_size(lru.block_size()),
+            points,
+        };
+        measured.lru.push(curve(LRU, lru.method(), lru.points(&sizes)));
+        let of = |&policy| curve(policy, caches.method(), caches.points(policy, &sizes));
+        measured.simulated.extend(policies.iter().map(of));
     }
-    Ok(curves)
+    Ok(measured)
 }
 
 /// Counts a trace, for all block sizes at once.
@@ -309,13 +363,15 @@ impl Settings {
         lru: &Lanes<Lru>,
         policies: &[SimulatedPolicy],
         sizes: &[u64],
+        filling: Filling,
     ) -> Lanes<Miniatures> {
         let share = match self.sample {
             Sample::Auto => (MINIATURE_BLOCKS / lru.blocks().max(1) as f64).min(1.0),
             Sample::Share(share) => share,
             Sample::Exact => 1.0,
         };
-        let caches = Miniatures::new(policies, sizes, lru.block_size(), share, lru.blocks());
+        let blocks = lru.blocks();
+        let caches = Miniatures::new(policies, sizes, lru.block_size(), (share, blocks), filling);
         Lanes::new(lru.block_size(), self.grid_offset, caches)
     }
 

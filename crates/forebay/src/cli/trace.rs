@@ -175,7 +175,7 @@ pub struct HistogramArgs {
 #[command(after_help = "\
 Miss ratios are of 4 KiB pieces read or written, as 'forebay trace simulate' counts them. LRU is
 found from reuse distances, other policies from caches that are as many times smaller as fewer
-blocks are looked at. With --sample exact, each figure is what 'simulate' says.
+blocks are looked at. With --sample exact, each figure is what 'simulate --cache-size' says.
 
 Examples:
   forebay trace mrc vm.vscsi

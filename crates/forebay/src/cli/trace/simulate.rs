@@ -15,7 +15,8 @@ use crate::config::values::{
 #[command(
     group = ArgGroup::new("what").args(["cache_size", "ram", "flash", "mode"]).required(true).multiple(true),
     after_help = "\
-With --cache-size it counts what one cache of that size would have hit: no writes modes, no time.
+With --cache-size it counts what one cache of that size would have hit: no write modes, no time. It counts as published figures
+do: a write of 512 bytes makes all of its 4 KiB valid. The engine cannot, and hits less where writes are small (docs/traces.md).
 
 With --mode, --ram or --flash it runs 'forebay run' as these options say it, the engine itself, over modelled devices in virtual
 time: where reads are answered from, latencies with and without Forebay, what primary storage does, how full the write log
