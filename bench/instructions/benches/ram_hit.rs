@@ -20,8 +20,7 @@ const HITS: u64 = 1000;
 /// The C library copies memory with what every x86-64 has: it chooses among its functions by the CPU.
 const BASELINE: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX_Fast_Unaligned_Load,-SSSE3,-ERMS,-FSRM,-Prefer_ERMS,-Prefer_FSRM";
 
-/// What 1000 hits may take. The first two are exceeded by 2 % since `auto` is the default policy, and the compiler puts other
-/// functions in line: the hits have to become cheaper again.
+/// What 1000 hits may take.
 fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     let mut limit = Callgrind::default();
     limit.hard_limits([(EventKind::Ir, instructions)]);

@@ -140,6 +140,7 @@ impl Directory {
     }
 
     /// The block in the occupied `slot` was used.
+    #[inline]
     pub fn hit(&mut self, slot: SlotId) {
         self.hits.slots[self.hits.len] = slot;
         self.hits.len += 1;
@@ -149,7 +150,9 @@ impl Directory {
     }
 
     /// Tells the policy of the hits that it does not know yet. Before anything else changes, so that
-    /// it never learns late; together, so that their cache misses overlap.
+    /// it never learns late; together, so that their cache misses overlap. Not in line: most hits only wait,
+    /// and need none of its registers.
+    #[inline(never)]
     fn tell_hits(&mut self) {
         let Hits { slots, len } = &mut self.hits;
         for &slot in &slots[..std::mem::take(len)] {

@@ -84,8 +84,9 @@ pub struct Auto {
     shadows: [Shadow; PLANS.len()],
     /// Which of [`PLANS`] the cache follows.
     plan: usize,
-    slots: u32,
     shadow_slots: u32,
+    /// The shadows see blocks whose place among all hashes is below this, of 2³².
+    seen_below: u64,
 }
 
 impl Auto {
@@ -96,8 +97,8 @@ impl Auto {
             queues: S3Fifo::with_rules(slots, PLANS[FIRST].rules),
             shadows: PLANS.map(|plan| Shadow::new(shadow_slots, plan.rules)),
             plan: FIRST,
-            slots,
             shadow_slots,
+            seen_below: (u64::from(shadow_slots) << 32).div_ceil(u64::from(slots)),
         }
     }
 
@@ -107,11 +108,17 @@ impl Auto {
         Links::memory_bytes_for(slots) + PLANS.len() as u64 * shadow
     }
 
-    /// Shows a use to the shadows if they see that block, and follows the one that leads.
+    /// Shows a use to the shadows if they see that block. Most they do not: then this is all that a use costs here.
+    #[inline]
     fn show(&mut self, block: BlockIndex) {
-        if !self.is_sampled(block) {
-            return;
+        if self.is_sampled(block) {
+            self.show_sampled(block);
         }
+    }
+
+    /// Shows a use to the shadows, and follows the one that leads.
+    #[inline(never)]
+    fn show_sampled(&mut self, block: BlockIndex) {
         self.shadows.iter_mut().for_each(|shadow| shadow.touch(block));
         let leads = (0..PLANS.len()).map(|plan| (self.lead(plan), plan));
         if let Some((1.., plan)) = leads.max() {
@@ -124,7 +131,7 @@ impl Auto {
     /// Whether the shadows see `block`. Bits other than those by which ghosts choose, or few blocks would share them.
     fn is_sampled(&self, block: BlockIndex) -> bool {
         let position = block.hash().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        position * u64::from(self.slots) < u64::from(self.shadow_slots) << 32
+        position < self.seen_below
     }
 
     /// Misses that `plan` would have saved beyond those that it has to, in parts of [`MISS`].
