@@ -107,25 +107,26 @@ mod tests {
 
     #[test]
     fn a_request_covers_the_granules_that_lie_within_it() {
-        let check = |block_size, offset, start, len, expect: &[Range<u32>]| {
+        let check = |block_size, offset, start, len, expect: &[(u32, u32)]| {
             let range = ByteRange::at(start, len);
             let blocks = Blocks::new(block_size, offset);
-            let none_is_0 = |of: Range<u32>| if of.is_empty() { 0..0 } else { of };
+            let none_is_0 =
+                |of: Range<u32>| if of.is_empty() { (0, 0) } else { (of.start, of.end) };
             let whole = |piece| none_is_0(blocks.whole(range, &piece));
             let whole: Vec<_> = blocks.pieces(range).map(whole).collect();
             assert_eq!(whole, expect, "{block_size} {offset} {start} {len}");
         };
-        check(4096, 0, 4096, 4096, &[0..1]);
-        check(4096, 0, 4096, 512, &[0..0]);
-        check(4096, 0, 3584, 4096, &[0..0, 0..0]);
-        check(4096, 3584, 3584, 4096, &[0..1]);
-        check(16384, 0, 8192, 32768, &[2..4, 0..4, 0..2]);
-        check(16384, 0, 8704, 32256, &[3..4, 0..4, 0..2]);
-        check(16384, 0, 8704, 31744, &[3..4, 0..4, 0..1]);
-        check(16384, 0, 4608, 1024, &[0..0]);
-        check(16384, 0, 4608, 11264, &[2..3]);
-        check(512, 0, 1024, 1, &[0..0]);
-        check(512, 0, 1024, 512, &[0..1]);
+        check(4096, 0, 4096, 4096, &[(0, 1)]);
+        check(4096, 0, 4096, 512, &[(0, 0)]);
+        check(4096, 0, 3584, 4096, &[(0, 0), (0, 0)]);
+        check(4096, 3584, 3584, 4096, &[(0, 1)]);
+        check(16384, 0, 8192, 32768, &[(2, 4), (0, 4), (0, 2)]);
+        check(16384, 0, 8704, 32256, &[(3, 4), (0, 4), (0, 2)]);
+        check(16384, 0, 8704, 31744, &[(3, 4), (0, 4), (0, 1)]);
+        check(16384, 0, 4608, 1024, &[(0, 0)]);
+        check(16384, 0, 4608, 11264, &[(2, 3)]);
+        check(512, 0, 1024, 1, &[(0, 0)]);
+        check(512, 0, 1024, 512, &[(0, 1)]);
     }
 
     #[test]
