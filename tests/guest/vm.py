@@ -14,6 +14,7 @@ The host's loopback is 10.0.2.2 in the guest.
     vm.py kernel-is-here     exit code 0 when nothing has to be downloaded
     vm.py run SCRIPT         runs a script, for trying things out
 """
+import fcntl
 import os
 import re
 import shutil
@@ -169,7 +170,14 @@ def tail(at):
 # ---- kernel and initramfs, made once
 
 def build():
-    """Paths of kernel and initramfs."""
+    """Paths of kernel and initramfs. Tests that run side by side wait for the one that makes them."""
+    os.makedirs(CACHE, exist_ok=True)
+    with open(os.path.join(CACHE, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return build_alone()
+
+
+def build_alone():
     kernel, initramfs = os.path.join(CACHE, "vmlinuz"), os.path.join(CACHE, "initramfs")
     newest = max(os.path.getmtime(p) for p in [__file__] + [program(p) for p in PROGRAMS])
     if os.path.exists(initramfs) and os.path.getmtime(initramfs) > newest:
@@ -197,7 +205,6 @@ def kernel_is_here():
 def unpack_kernel():
     tree = os.path.join(CACHE, "kernel")
     if not kernel_is_here():
-        os.makedirs(CACHE, exist_ok=True)
         depends = subprocess.run(["apt-cache", "depends", KERNEL], capture_output=True, text=True)
         package = re.search(r"Depends: (linux-image-\S+)", depends.stdout)
         if not package:
