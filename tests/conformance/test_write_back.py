@@ -368,7 +368,8 @@ def a_disk_is_refused_when_the_last_write_before_an_orderly_end_is_damaged(bed):
 
 @test(forebay_only=True)
 def a_disk_with_another_primary_storage_is_refused_while_its_log_is_dirty(bed):
-    _, disk, h = opened(bed, uri="model:san?latency=1s&inner=file:")
+    _, disk, h = opened(bed)
+    disk_command(bed, disk, "pause", "disk")
     h.pwrite(pattern(0, 4096, 1), 0)
     h.flush()
     assert disk.stop() == 0
