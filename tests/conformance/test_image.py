@@ -10,9 +10,13 @@ from test_write_back import attach, disk_command
 KIB = 1024
 
 
+def changed(disk):
+    return disk.stats()["storage_changed"]
+
+
 def told(bed, disk):
-    """What `disk show` and its JSON say of primary storage."""
-    words = disk.stats()["storage_changed"]
+    """What `disk show` says of primary storage as its JSON does."""
+    words = changed(disk)
     shown = disk_command(bed, disk, "show", "disk")
     assert (words is None) == ("PRIMARY STORAGE" not in shown) and (words or "") in shown, shown
     return words
@@ -33,7 +37,7 @@ def an_image_that_is_replaced_or_removed_is_told_with_how_to_save_it(bed):
                                  (lambda: shutil.copy(bed.image("other.raw", 16 * MIB, "holes"), image),
                                   "another file is at " + image)]:
             take_away()
-            eventually(lambda: words in (told(bed, disk) or ""), "it is told")
+            eventually(lambda: words in (changed(disk) or ""), "it is told")
             assert words in events(bed, disk)
             h.pwrite(pattern(0, 4096, 7), 0)
             h.flush()
@@ -48,9 +52,11 @@ def an_image_that_is_replaced_or_removed_is_told_with_how_to_save_it(bed):
 def an_image_that_is_renamed_is_missed_until_it_is_back(bed):
     for image, disk in with_and_without_flash(bed):
         os.rename(image, image + ".old")
-        eventually(lambda: "put it back" in (told(bed, disk) or ""), "it is told")
+        eventually(lambda: "put it back" in (changed(disk) or ""), "it is told")
+        told(bed, disk)
         os.rename(image + ".old", image)
-        eventually(lambda: told(bed, disk) is None, "it is back")
+        eventually(lambda: changed(disk) is None, "it is back")
+        told(bed, disk)
         assert "again where" in events(bed, disk)
         assert disk.stop() == 0
 
@@ -60,7 +66,8 @@ def an_image_that_is_cut_short_is_told_and_what_is_gone_reads_as_errors(bed):
     for image, disk in with_and_without_flash(bed):
         h = attach(disk)
         os.truncate(image, 8 * MIB + 4096)
-        eventually(lambda: "cut short" in (told(bed, disk) or ""), "it is told")
+        eventually(lambda: "cut short" in (changed(disk) or ""), "it is told")
+        told(bed, disk)
         assert bytes(h.pread(4096, 8 * MIB)) == pattern(8 * MIB, 4096)
         for at, length in [(8 * MIB, 8192), (8 * MIB + 4096, 4096), (12 * MIB, 64 * KIB), (16 * MIB - 512, 512)]:
             try:

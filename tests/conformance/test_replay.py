@@ -89,9 +89,9 @@ def a_disk_in_every_mode_verifies_over_several_connections(bed):
 @test(forebay_only=True)
 def an_interrupt_ends_with_what_was_measured(bed):
     trace = write_msr(bed, "t.msr", 1000, interval_us=1000000)
-    out = bed.path("out.json")
-    replaying = bed.spawn([bed.program, "trace", "replay", trace, "--target", "mem:4MiB", "--json", out])
-    eventually(lambda: os.path.exists(out), "the replay has begun")
+    out, disk = bed.path("out.json"), bed.disk("mem:4MiB")
+    replaying = bed.spawn([bed.program, "trace", "replay", trace, "--target", disk.uri, "--overwrite", "--json", out])
+    eventually(lambda: sum(disk.stats()["counters"][what] for what in ("reads", "writes")) > 0, "the replay has begun")
     replaying.send_signal(signal.SIGINT)
     assert replaying.wait(timeout=30) == 0
     with open(out) as f:
