@@ -151,11 +151,12 @@ def a_comparison_refuses_what_is_no_result(bed):
 def a_trace_is_shown_with_its_histograms_and_curves(bed):
     trace = write_msr(bed, "t.msr", 5000)
     expected = {
-        "info": ("What t.msr is", "5,000 requests", "Working set", "Reuse distances", "Hottest regions"),
+        "info": ("What t.msr is", "5,000 requests", "Working set", "Reuse distances", "Hottest regions", "aligned to 4 KiB",
+                 "Reads of device 0", "Writes of device 0"),
         "histogram": ("Histograms of t.msr", "Length of requests", "IO lengths of Read commands", "8192"),
         "mrc": ("Miss ratios of t.msr", "lru, 8 KiB blocks", "s3fifo, 8 KiB blocks", "2 MiB"),
     }
-    charts = {"info": 4, "histogram": 6, "mrc": 2}
+    charts = {"info": 6, "histogram": 6, "mrc": 2}
     for command, parts in expected.items():
         path = bed.path(command + ".html")
         more = ["--policy", "lru,s3fifo"] if command == "mrc" else []

@@ -5,12 +5,15 @@
 //!         ├► its device: streams, alignment         ─┤
 //!         ├► windows of time: requests, distinct    ─┼─► Info
 //!         ├► regions of the disks: requests          ─┤
+//!         ├► cells of position and time: requests    ─┤
 //!         └► reuse distances of a sample            ─┘
 //! ```
 //! It reads a trace once. **Memory** does not grow with its length: windows and regions grow instead when they would
 //! become too many, sets are sampled. It grows with the number of devices (some hundred bytes each), and where exact
 //! reuse distances are asked for, with what the trace touches.
 
+mod alignment;
+mod map;
 mod regions;
 mod windows;
 
@@ -24,6 +27,9 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::mrc::{Lanes, Lru, Sample};
 use crate::record::{Record, Summary};
+pub use alignment::alignments;
+use map::Maps;
+pub use map::{Cell, Map};
 pub use regions::Region;
 use regions::Regions;
 pub use windows::Window;
@@ -58,6 +64,8 @@ pub struct Info {
     pub region_bytes: u64,
     /// The regions in which most requests begin.
     pub hottest: Vec<Region>,
+    /// Where and when requests begin, of the first 32 devices.
+    pub maps: Vec<Map>,
 }
 
 /// Bytes of requests.
@@ -142,6 +150,7 @@ struct Gathered {
     devices: BTreeMap<u32, OneDevice>,
     windows: Windows,
     regions: Regions,
+    maps: Maps,
     reuse: Lanes<Lru>,
     pages: u64,
 }
@@ -165,6 +174,7 @@ impl Gathered {
             devices: BTreeMap::new(),
             windows: Windows::default(),
             regions: Regions::default(),
+            maps: Maps::default(),
             reuse: Lanes::new(PAGE, GridOffset::Fixed(0), Lru::new(sample, PAGE)),
             pages: 0,
         }
@@ -178,6 +188,7 @@ impl Gathered {
         self.devices.entry(record.device).or_default().add(record);
         self.windows.add(record);
         self.regions.add(record);
+        self.maps.add(record);
         self.pages += (record.end() - 1) / PAGE - record.offset / PAGE + 1;
         self.reuse.add(record)
     }
@@ -194,6 +205,7 @@ impl Gathered {
             reuse: reuse(&self.reuse, self.pages),
             region_bytes: self.regions.size(),
             hottest: self.regions.hottest(TOLD),
+            maps: self.maps.told(),
         }
     }
 }

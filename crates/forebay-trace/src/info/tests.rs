@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::*;
 use crate::record::Op;
@@ -93,6 +93,32 @@ fn streams_and_partitions_are_found_on_each_device() {
     assert!(devices[1].sequential_of_16 < 0.1);
     assert_eq!(devices[1].alignment.grid_offset, Some(0));
     assert_eq!((devices[1].summary.reads, devices[1].summary.writes), (1000, 0));
+}
+
+#[test]
+fn a_map_has_each_request_where_and_when_it_begins() {
+    let mut records = workload(20_000);
+    for (n, record) in (0..).zip(&mut records) {
+        record.device = n % 2 * 7;
+    }
+    let maps = told(&records, false).maps;
+    assert_eq!(maps.iter().map(|map| map.device).collect::<Vec<_>>(), [0, 7]);
+    for Map { device, row_bytes, column_ns, cells } in &maps {
+        let mut expect = BTreeMap::<(u64, u64), [u64; 2]>::new();
+        for record in records.iter().filter(|record| record.device == *device) {
+            let at = (record.offset / row_bytes, record.time_ns / column_ns);
+            expect.entry(at).or_default()[usize::from(record.op == Op::Write)] += 1;
+        }
+        let cell = |of: &Cell| ((of.row as u64, of.column as u64), [of.reads, of.writes]);
+        assert_eq!(cells.iter().map(cell).collect::<BTreeMap<_, _>>(), expect);
+        let rows = cells.iter().map(|of| of.row).max().unwrap() + 1;
+        let columns = cells.iter().map(|of| of.column).max().unwrap() + 1;
+        assert!((33..=64).contains(&rows) && (49..=96).contains(&columns), "{rows} x {columns}");
+    }
+    let far = record(0, Op::Read, u64::MAX - 4096, 1);
+    let many: Vec<Record> = (0..1000).map(|device| Record { device, ..far }).collect();
+    let maps = told(&many, false).maps;
+    assert_eq!((maps.len(), maps[0].cells.len()), (32, 1), "memory is bounded");
 }
 
 #[test]

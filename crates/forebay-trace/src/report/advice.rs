@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::chart::{Axis, Line, Scale, lines};
 use super::figures::{time, time_at_axis};
-use super::{facts, page, table};
+use super::{capitalised, facts, page, table};
 use crate::advise::{Advice, BySize, Disk, Latency, Plan, by_size};
 
 /// An advice for a disk, and what else there is to tell of it.
@@ -44,11 +44,6 @@ pub fn advice(told: &[DiskAdvice<'_>]) -> String {
         }
     };
     page(&format!("Advice for {}", names.join(", ")), &lead, &sections)
-}
-
-fn capitalised(sentence: &str) -> String {
-    let mut letters = sentence.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn ns(ns: f64) -> String {

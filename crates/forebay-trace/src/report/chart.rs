@@ -18,12 +18,12 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(40, 40, 40),
 ];
-const WIDTH: u32 = 900;
+pub(super) const WIDTH: u32 = 900;
 const HEIGHT: u32 = 300;
 /// Charts that stand side by side.
 const NARROW: u32 = 560;
-const INK: RGBColor = RGBColor(87, 96, 106);
-const MESH: RGBColor = RGBColor(225, 229, 234);
+pub(super) const INK: RGBColor = RGBColor(87, 96, 106);
+pub(super) const MESH: RGBColor = RGBColor(225, 229, 234);
 
 /// How the places of an axis lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +77,9 @@ impl Axis {
 }
 
 /// An axis in a chart: linear or not, which plotters has as different types.
-struct Places {
-    range: Range<f64>,
-    scale: Scale,
+pub(super) struct Places {
+    pub range: Range<f64>,
+    pub scale: Scale,
 }
 
 impl Ranged for Places {
@@ -254,11 +254,12 @@ pub(super) fn columns(title: &str, labels: &[String], groups: &[(&str, Vec<f64>)
     figure(title, groups.iter().map(|(name, _)| *name), &svg)
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Drawn =
+    Result<(), DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>>;
 
 /// What `draw` draws.
-fn drawn(width: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> String {
+pub(super) fn drawn(width: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> String {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (width, HEIGHT)).into_drawing_area();

@@ -58,6 +58,17 @@ pub(super) fn time_at_axis(nanos: f64) -> String {
     format!("{} {unit}", plain(value))
 }
 
+/// A place on a disk: exact to the MiB, `2.938 GiB`.
+pub(super) fn place(bytes: u64) -> String {
+    let unit = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let Some((name, shift)) = unit.into_iter().find(|(_, shift)| bytes >> shift > 0) else {
+        return format!("{bytes} B");
+    };
+    let digits = if shift == 40 { 6 } else { 3 };
+    let number = format!("{:.digits$}", bytes as f64 / (1u64 << shift) as f64);
+    format!("{} {name}", number.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// Seconds since the beginning, at an axis.
 pub(super) fn moment(nanos: f64) -> String {
     let seconds = nanos / 1e9;
@@ -114,6 +125,24 @@ mod tests {
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(percent(1, 8), "12.5 %");
         assert_eq!(percent(0, 0), "-");
+    }
+
+    #[test]
+    fn places_are_told_apart_by_the_mebibyte() {
+        const MIB: u64 = 1 << 20;
+        let table = [
+            (0, "0 B"),
+            (4096, "4 KiB"),
+            (256 * MIB, "256 MiB"),
+            (1792 * MIB, "1.75 GiB"),
+            (20_963 * MIB, "20.472 GiB"),
+            (20_964 * MIB, "20.473 GiB"),
+            (3 << 40, "3 TiB"),
+            ((3 << 40) + MIB, "3.000001 TiB"),
+        ];
+        for (bytes, expect) in table {
+            assert_eq!(place(bytes), expect);
+        }
     }
 
     #[test]

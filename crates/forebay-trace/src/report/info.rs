@@ -4,12 +4,15 @@ use forebay_backends::size::rounded;
 use maud::{Markup, html};
 
 use super::chart::{Axis, Line, Scale, columns, lines};
-use super::figures::{count, moment, number, percent, time};
-use super::{facts, page, table};
-use crate::info::{Info, Window};
+use super::figures::{count, moment, number, percent, place, time};
+use super::heat::{self, Heat, heat};
+use super::{capitalised, facts, page, table};
+use crate::info::{Cell, Info, Map, Window, alignments};
 
 /// Devices that are shown, those with most requests.
 const DEVICES_MAX: usize = 32;
+/// Devices whose maps are shown, those with most requests.
+const MAPS_MAX: usize = 4;
 
 /// The page of a trace.
 pub fn info(trace: &str, info: &Info) -> String {
@@ -39,6 +42,8 @@ pub fn info(trace: &str, info: &Info) -> String {
             (format!("{:.1} %", info.reuse.first * 100.0)) " of the uses are the first of their page; "
             (format!("{:.2} %", info.reuse.sample * 100.0)) " of the pages were looked at."
         }
+        h2 { "Where and when" }
+        (maps(info))
         h2 { "Hottest regions of " (rounded(info.region_bytes)) }
         (hottest(info))
     };
@@ -71,6 +76,7 @@ fn devices(info: &Info) -> Markup {
         ["device", "requests", "reads", "up to byte", "sequential", "to one of 16", "grid offset"];
     html! {
         (table(&head, &rows.collect::<Vec<_>>()))
+        @for line in alignments(&shown) { p { (capitalised(&line)) "." } }
         @if info.devices.len() > DEVICES_MAX { p.quiet { (info.devices.len() - DEVICES_MAX) " devices with fewer requests are not shown." } }
     }
 }
@@ -114,16 +120,56 @@ fn reuse(info: &Info) -> Markup {
     columns("Reuse distances", &labels, &[("uses", shares)])
 }
 
+/// The maps of the devices with most requests: reads and writes each for themselves.
+fn maps(info: &Info) -> Markup {
+    let requests = |map: &Map| map.cells.iter().map(|of| of.reads + of.writes).sum::<u64>();
+    let mut shown: Vec<&Map> = info.maps.iter().collect();
+    shown.sort_by_key(|map| std::cmp::Reverse(requests(map)));
+    shown.truncate(MAPS_MAX);
+    shown.sort_by_key(|map| map.device);
+    html! {
+        @for map in &shown {
+            (map_of(map, "Reads", heat::BLUES, |of| of.reads))
+            (map_of(map, "Writes", heat::REDS, |of| of.writes))
+        }
+        p.quiet {
+            "Where requests begin (from the bottom: byte 0 of the device) over time; the darker, the more of them begin in a cell."
+            @if info.devices.len() > shown.len() { " Other devices are not shown." }
+        }
+    }
+}
+
+/// Nothing where there are none.
+fn map_of(map: &Map, what: &str, hue: heat::Hue, of: fn(&Cell) -> u64) -> Markup {
+    let cells: Vec<_> = map.cells.iter().map(|cell| (cell.column, cell.row, of(cell))).collect();
+    if cells.iter().all(|(_, _, number)| *number == 0) {
+        return html! {};
+    }
+    let most = |of: fn(&Cell) -> usize| map.cells.iter().map(of).max().unwrap_or(0) + 1;
+    let cell = format!("{} and {}", rounded(map.row_bytes), time(map.column_ns));
+    let of_cells = Heat {
+        title: &format!("{what} of device {}, by cells of {cell}", map.device),
+        unit: "requests",
+        hue,
+        cell: (map.column_ns as f64, map.row_bytes as f64),
+        cells: &cells,
+        shown: (most(|cell| cell.column), most(|cell| cell.row)),
+    };
+    let bytes = Axis::new(Scale::Bytes, |bytes| place(bytes as u64));
+    heat(&of_cells, Axis::new(Scale::Moments, moment), bytes)
+}
+
 fn hottest(info: &Info) -> Markup {
     let requests = info.summary.reads + info.summary.writes;
     let rows = info.hottest.iter().map(|region| {
         let all = region.reads + region.writes;
         vec![
-            format!("{} of device {}", rounded(region.start), region.device),
+            region.device.to_string(),
+            place(region.start),
             count(region.reads),
             count(region.writes),
             percent(all, requests),
         ]
     });
-    table(&["from byte", "reads", "writes", "of all"], &rows.collect::<Vec<_>>())
+    table(&["device", "from byte", "reads", "writes", "of all"], &rows.collect::<Vec<_>>())
 }

@@ -9,6 +9,7 @@ mod advice;
 mod chart;
 mod comparison;
 pub mod figures;
+mod heat;
 mod histograms;
 mod info;
 mod mrc;
@@ -66,6 +67,11 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> Markup {
             }
         }
     }
+}
+
+fn capitalised(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// A table of facts: name, value.

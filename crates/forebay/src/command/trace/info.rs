@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use forebay_backends::size::{exact, rounded};
-use forebay_trace::info::{self, Alignment, Device, Info, Region, Window};
+use forebay_trace::info::{self, Device, Info, Region, Window};
 use forebay_trace::report;
 use indicatif::ProgressBar;
 
@@ -17,8 +17,6 @@ use crate::cli::trace::InfoArgs;
 const LINE_LENGTH: usize = 64;
 /// Devices that are shown, those with most requests.
 const DEVICES_MAX: usize = 32;
-/// Where a partition that begins at sector 63 lies to pages.
-const SECTOR_63: u64 = 3584;
 
 pub(super) fn info(args: &InfoArgs) -> Result<()> {
     let page = page_file(&args.page)?;
@@ -95,42 +93,14 @@ fn devices(devices: &[Device]) -> String {
         ]);
     }
     let mut text = format!("\n{}", table.text(0));
-    let (known, not_known): (Vec<&Device>, Vec<&Device>) =
-        shown.iter().copied().partition(|of| of.alignment.grid_offset.is_some());
-    for of in known {
-        text += &format!("device {}: {}\n", of.device, verdict(&of.alignment));
-    }
-    if let [first, others @ ..] = &not_known[..] {
-        let others =
-            if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
-        let why = "requests of whole pages are few, or do not agree";
-        text += &format!("device {}{others}: alignment not known, {why}\n", first.device);
+    for line in info::alignments(&shown) {
+        text += &format!("{line}\n");
     }
     if shown.len() < devices.len() {
         text +=
             &format!("{} devices with fewer requests: see --json\n", devices.len() - shown.len());
     }
     text
-}
-
-/// Where the guest's data lie, in words.
-fn verdict(alignment: &Alignment) -> String {
-    let Alignment { grid_offset, requests, agree } = *alignment;
-    let of = format!(
-        "{} of {} requests of whole pages",
-        percent(agree.into(), requests.into()),
-        requests
-    );
-    match grid_offset {
-        Some(0) => format!("aligned to 4 KiB ({of})"),
-        Some(SECTOR_63) => {
-            format!("guest partition starts at sector 63: grid offset {SECTOR_63} found ({of})")
-        }
-        Some(offset) => format!(
-            "guest data start {offset} bytes behind a 4 KiB boundary: grid offset {offset} found ({of})"
-        ),
-        None => format!("no alignment ({of} agree)"),
-    }
 }
 
 fn over_time(info: &Info) -> String {
