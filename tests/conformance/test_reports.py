@@ -56,6 +56,34 @@ def rendered(bed, path):
     return page, pixels(shot)
 
 
+def overflow_on_paper(bed, path):
+    """By how many pixels a page is wider than A4 between its margins (182 mm), as it would be printed; what is widest."""
+    browser = next((name for name in BROWSERS if shutil.which(name)), None)
+    if not browser:
+        raise Skip("no Chromium: apt-get install chromium-headless-shell")
+    with open(path) as f:
+        page = f.read()
+    assert page.count("@media print") == 1
+    measure = """<script>
+      let most = 0, what = "";
+      for (const one of document.querySelectorAll("body *")) {
+        const box = one.getBoundingClientRect();
+        const inside = one.clientWidth && one.scrollWidth > one.clientWidth + 1 ? box.left + one.scrollWidth : 0;
+        const over = Math.max(box.right, inside) - document.documentElement.clientWidth;
+        if (over > most) { most = over; what = one.tagName + " " + one.textContent.slice(0, 60); }
+      }
+      document.title = "over " + Math.round(most) + " " + what;
+    </script>"""
+    paper = path + ".paper.html"
+    with open(paper, "w") as f:
+        f.write(page.replace("@media print", "@media all").replace("</body>", measure + "</body>"))
+    dom = bed.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=688,2800",
+                   "--user-data-dir=" + bed.path("browser"), "--dump-dom", "file://" + paper])
+    said = dom.split("<title>", 1)[1].split("</title>", 1)[0]
+    assert said.startswith("over "), said
+    return int(said.split()[1]), said
+
+
 def pixels(path):
     """How often each colour is in an image: PNG, 8 bits, RGB or RGBA."""
     with open(path, "rb") as f:
@@ -180,6 +208,35 @@ def an_advice_is_shown_with_its_curves_and_the_advised_cache(bed):
     forebay(bed, "advise", trace, trace, "--ram", "64MiB", "--html", path)
     page, _ = rendered(bed, path)
     assert page.charts == 4 and "2 disks share what there is" in page.text
+
+
+@test(forebay_only=True, alone=True)
+def reports_fit_on_paper(bed):
+    trace, page = write_msr(bed, "t.msr", 3000), bed.path("page.html")
+    runs = []
+    for n in range(5):
+        # As they are called when they are not told.
+        image = bed.image("a-disk-with-quite-a-long-name-%d.raw" % n, 4 * MIB, "holes")
+        out = bed.path("run-%d.json" % n)
+        forebay(bed, "replay", trace, "--target", "model:san?latency=200us&inner=file:" + image, "--json", out,
+                "--as-fast-as-possible")
+        runs.append(out)
+    commands = {
+        "compare 3": ["compare", *runs[:3]],
+        "compare 5": ["compare", *runs],
+        "mrc": ["mrc", trace, "--policy", "lru,fifo,clock,sieve,s3fifo,arc,lirs,wtinylfu,auto,belady"],
+        "mrc of blocks": ["mrc", trace, "--policy", "lru,s3fifo,auto", "--block-size", "4KiB,8KiB,16KiB,32KiB,64KiB"],
+        "advise": ["advise", trace, "--ram", "16MiB", "--flash", "64MiB"],
+        "info": ["info", trace],
+        "histogram": ["histogram", trace],
+        "replay": ["replay", trace, "--target", "mem:4MiB", "--as-fast-as-possible"],
+    }
+    for name, command in commands.items():
+        text = forebay(bed, *command, "--html", page)
+        over, what = overflow_on_paper(bed, page)
+        assert over == 0, (name, what)
+        if command[0] == "compare":
+            assert "a-disk-with-quite-a-long-name-1.raw instead of a-disk-with-quite-a-long-name-0.raw" in text, text
 
 
 @test(forebay_only=True)

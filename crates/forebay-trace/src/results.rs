@@ -52,6 +52,30 @@ pub struct Run {
     pub outcome: Outcome,
 }
 
+/// What a run on a target is called unless it is told: the last part of the URI, `disk.raw` of `file:/san/disk.raw`.
+pub fn name_of_target(target: &str) -> String {
+    let whole = target.trim_end_matches('/');
+    let last = whole.rsplit(['/', '=']).next().filter(|last| !last.is_empty()).unwrap_or(whole);
+    last.to_owned()
+}
+
+/// Names that fit into a table: of runs that are called as their whole target, its last part; of those with the same
+/// name the second and further ones with their number.
+pub fn short_names(runs: &mut [Run]) {
+    for at in 0..runs.len() {
+        if runs[at].name == runs[at].target {
+            runs[at].name = name_of_target(&runs[at].target);
+        }
+        let is_taken = |name: &str| runs[..at].iter().any(|run| run.name == name);
+        let plain = &runs[at].name;
+        let numbered = (2..).map(|n| format!("{plain} ({n})"));
+        let mut names = std::iter::once(plain.clone()).chain(numbered);
+        if let Some(free) = names.find(|name| !is_taken(name)) {
+            runs[at].name = free;
+        }
+    }
+}
+
 /// What a cache did for a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheUse {
@@ -130,6 +154,23 @@ mod tests {
             "{text}"
         );
         assert_eq!(Results::parse(text.as_bytes()).unwrap(), results);
+    }
+
+    #[test]
+    fn runs_have_short_names_that_differ() {
+        let of = |name: &str, target: &str| Run {
+            name: name.to_owned(),
+            target: target.to_owned(),
+            ..Run::default()
+        };
+        let (file, san) = ("file:/srv/scratch/disk.raw", "model:san?inner=file:/a/disk.raw");
+        let nbd = "nbd+unix:///?socket=/run/x.sock";
+        let mut runs = vec![of(file, file), of(san, san), of(nbd, nbd), of("told", "mem:4MiB")];
+        runs.extend([of("told", file), of("mem:4MiB", "mem:4MiB"), of("nbd://h:1/", "nbd://h:1/")]);
+        short_names(&mut runs);
+        let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+        let expect = ["disk.raw", "disk.raw (2)", "x.sock", "told", "told (2)", "mem:4MiB", "h:1"];
+        assert_eq!(names, expect);
     }
 
     #[test]

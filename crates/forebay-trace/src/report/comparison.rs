@@ -11,6 +11,9 @@ use super::{page, table};
 use crate::compare::{Figure, RESAMPLES, SLICES_MIN, differences, is_paired};
 use crate::results::Run;
 
+/// Runs beside the first in one table.
+const BESIDE: usize = 2;
+
 /// The page of runs, each held against the first.
 pub fn comparison(runs: &[Run]) -> String {
     let all: Vec<&Run> = runs.iter().collect();
@@ -83,44 +86,47 @@ pub fn mismatches(runs: &[Run]) -> Vec<String> {
     texts
 }
 
-/// A column for each run; behind each but the first how it stands to the first.
+/// A column for each run; behind each but the first how it stands to the first. As many as fit on paper beside the first.
 fn figures(runs: &[Run]) -> Markup {
-    let mut head = vec!["", runs[0].name.as_str()];
-    for run in &runs[1..] {
+    let beside: Vec<&[Run]> = runs[1..].chunks(BESIDE).collect();
+    html! { @for others in beside { (figures_of(&runs[0], others)) } }
+}
+
+fn figures_of(first: &Run, others: &[Run]) -> Markup {
+    let all = || std::iter::once(first).chain(others);
+    let mut head = vec!["", first.name.as_str()];
+    for run in others {
         head.extend([run.name.as_str(), "ratio", "95 %"]);
     }
-    let found: Vec<_> = runs[1..].iter().map(|run| differences(&runs[0], run)).collect();
-    let rows = Figure::ALL
-        .into_iter()
-        .filter(|figure| runs.iter().any(|run| figure.of(run).is_some()))
-        .map(|figure| {
-            let mut row = vec![figure.name().to_owned(), value(figure, &runs[0])];
-            for (run, differences) in runs[1..].iter().zip(&found) {
-                let difference = differences.iter().find(|difference| difference.figure == figure);
-                let times = difference.map_or("-".to_owned(), |of| ratio(of.ratio));
-                let interval = difference.and_then(|of| of.interval);
-                let interval = interval.map_or("-".to_owned(), |(low, high)| {
-                    format!("{}–{}", ratio(low), ratio(high))
-                });
-                row.extend([value(figure, run), times, interval]);
-            }
-            row
-        });
+    let found: Vec<_> = others.iter().map(|run| differences(first, run)).collect();
+    let rows = Figure::ALL.into_iter().filter(|figure| all().any(|run| figure.of(run).is_some()));
+    let rows = rows.map(|figure| {
+        let mut row = vec![figure.name().to_owned(), value(figure, first)];
+        for (run, differences) in others.iter().zip(&found) {
+            let difference = differences.iter().find(|difference| difference.figure == figure);
+            let times = difference.map_or("-".to_owned(), |of| ratio(of.ratio));
+            let interval = difference.and_then(|of| of.interval);
+            let interval = interval
+                .map_or("-".to_owned(), |(low, high)| format!("{}–{}", ratio(low), ratio(high)));
+            row.extend([value(figure, run), times, interval]);
+        }
+        row
+    });
     let mut rows: Vec<Vec<String>> = rows.collect();
-    if runs.iter().any(|run| run.cache.is_some()) {
+    if all().any(|run| run.cache.is_some()) {
         let hits = |run: &Run| {
             run.cache.map_or("-".to_owned(), |cache| percent(cache.read_hits, cache.reads))
         };
         let ios = |run: &Run| run.cache.map_or("-".to_owned(), |cache| count(cache.backend_ios));
-        rows.push(padded("read hit ratio", runs, hits));
-        rows.push(padded("I/Os of primary storage", runs, ios));
+        rows.push(padded("read hit ratio", first, others, hits));
+        rows.push(padded("I/Os of primary storage", first, others, ios));
     }
     table(&head, &rows)
 }
 
-fn padded(name: &str, runs: &[Run], of: impl Fn(&Run) -> String) -> Vec<String> {
-    let mut row = vec![name.to_owned(), of(&runs[0])];
-    for run in &runs[1..] {
+fn padded(name: &str, first: &Run, others: &[Run], of: impl Fn(&Run) -> String) -> Vec<String> {
+    let mut row = vec![name.to_owned(), of(first)];
+    for run in others {
         row.extend([of(run), String::new(), String::new()]);
     }
     row

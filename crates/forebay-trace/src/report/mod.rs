@@ -26,8 +26,10 @@ pub use mrc::mrc;
 pub use replay::replay;
 pub use what_if::what_if;
 
-/// Cells with more characters may be broken.
-const WIDE: usize = 34;
+/// Columns with a longer cell are text, which may be broken.
+const WIDE: usize = 24;
+/// A longer heading may be broken within its words, so that names are.
+const HEADING: usize = 12;
 const STYLE: &str = include_str!("style.css");
 
 /// A page.
@@ -54,6 +56,20 @@ fn page(title: &str, lead: &Markup, sections: &Markup) -> String {
     page.into_string()
 }
 
+/// A first column with what belongs to each of many things, in as many tables as fit on paper: `columns` of each.
+fn tables(first: &str, head: &[String], rows: &[(String, Vec<String>)], columns: usize) -> Markup {
+    let part = |from: usize| {
+        let within = from..head.len().min(from + columns);
+        let names: Vec<&str> =
+            [first].into_iter().chain(head[within.clone()].iter().map(String::as_str)).collect();
+        let cells = |(name, cells): &(String, Vec<String>)| {
+            [name.clone()].into_iter().chain(cells[within.clone()].iter().cloned()).collect()
+        };
+        table(&names, &rows.iter().map(cells).collect::<Vec<_>>())
+    };
+    html! { @for from in (0..head.len()).step_by(columns) { (part(from)) } }
+}
+
 /// A table whose first column is text.
 fn table(head: &[&str], rows: &[Vec<String>]) -> Markup {
     let is_text = |column: usize| {
@@ -62,8 +78,8 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> Markup {
     html! {
         div.scroll {
             table {
-                thead { tr { @for (column, name) in head.iter().enumerate() { th.text[is_text(column)] { (name) } } } }
-                tbody { @for row in rows { tr { @for cell in row { td.text[cell.len() > WIDE] { (cell) } } } } }
+                thead { tr { @for (column, name) in head.iter().enumerate() { th.text[is_text(column)].long[name.len() > HEADING] { (name) } } } }
+                tbody { @for row in rows { tr { @for (column, cell) in row.iter().enumerate() { td.text[is_text(column)] { (cell) } } } } }
             }
         }
     }

@@ -4,8 +4,11 @@ use forebay_backends::size::rounded;
 use maud::{Markup, html};
 
 use super::chart::{Axis, Line, Scale, lines};
-use super::{page, table};
+use super::{page, table, tables};
 use crate::mrc::{Curve, Method};
+
+/// Curves in one table of figures.
+const COLUMNS: usize = 8;
 
 /// The page of the curves of a trace.
 pub fn mrc(trace: &str, curves: &[Curve]) -> String {
@@ -70,16 +73,13 @@ fn about(curves: &[Curve]) -> Markup {
 }
 
 fn figures(curves: &[Curve]) -> Markup {
-    let head: Vec<String> =
-        std::iter::once("cache".to_owned()).chain(curves.iter().map(name)).collect();
+    let head: Vec<String> = curves.iter().map(name).collect();
     let sizes = curves.first().map_or(&[][..], |curve| &curve.points);
     let rows = sizes.iter().enumerate().map(|(at, point)| {
         let ratio = |curve: &Curve| {
             curve.points.get(at).map_or("-".to_owned(), |point| format!("{:.4}", point.miss_ratio))
         };
-        std::iter::once(rounded(point.cache_size).to_string())
-            .chain(curves.iter().map(ratio))
-            .collect()
+        (rounded(point.cache_size).to_string(), curves.iter().map(ratio).collect())
     });
-    table(&head.iter().map(String::as_str).collect::<Vec<_>>(), &rows.collect::<Vec<_>>())
+    tables("cache", &head, &rows.collect::<Vec<_>>(), COLUMNS)
 }

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use forebay_trace::compare::{Difference, Figure, differences};
 use forebay_trace::report;
-use forebay_trace::results::{Results, Run};
+use forebay_trace::results::{self, Results, Run};
 use serde::Serialize;
 
 use super::super::output::show;
@@ -24,6 +24,7 @@ pub(super) fn compare(args: &CompareArgs) -> Result<()> {
     for path in &args.files {
         runs.extend(Results::open(path)?.runs);
     }
+    results::short_names(&mut runs);
     ensure!(
         runs.len() > 1,
         "{} has the results of one replay: name another file to compare it with",

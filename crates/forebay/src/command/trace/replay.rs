@@ -16,7 +16,7 @@ use forebay_io::reactor::Reactor;
 use forebay_trace::record::{Record, Summary};
 use forebay_trace::replay::{self, EndedBy, Latency, Outcome, Pace, Progress, Settings};
 use forebay_trace::report;
-use forebay_trace::results::{Results, Run};
+use forebay_trace::results::{self, Results, Run};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::super::output::{Output, show};
@@ -47,7 +47,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     let shown_on_stdout = args.json.as_deref() == Some(Path::new("-"));
     let file = args.json.as_deref().filter(|_| !shown_on_stdout).map(Output::create).transpose()?;
     let page = page_file(&args.page)?;
-    let target = args.target.to_string();
+    let target = results::name_of_target(&args.target.to_string());
     let passes = args.how.passes;
     let job = Job {
         name: args.name.as_deref().unwrap_or(&target),
