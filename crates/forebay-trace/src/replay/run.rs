@@ -26,6 +26,9 @@ use crate::record::{Op, Record};
 
 /// How often progress is told.
 const PROGRESS_NS: u64 = 100_000_000;
+/// Requests that are issued before progress and the time are looked at again: a target that ends them at once, such as memory, always has
+/// room for the next.
+const BATCH: u32 = 256;
 /// A request that is due sooner is waited for without sleeping: a sleep may end this much late.
 const SPIN_NS: u64 = 60_000;
 /// Number of an I/O that nothing goes beside; requests have lower ones.
@@ -167,7 +170,12 @@ impl<'a> Run<'a> {
                 self.outcome.ended_by = EndedBy::Duration;
             }
             let mut due = None;
+            let mut batch = 0..BATCH;
             while let Some(record) = next {
+                if batch.next().is_none() {
+                    due = Some(now);
+                    break;
+                }
                 let turn = self.pacing.turn(&record);
                 if let Turn::At(at) = turn
                     && at > now

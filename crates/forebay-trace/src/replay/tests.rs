@@ -117,6 +117,29 @@ fn the_time_allowed_cuts_a_replay_short() {
 }
 
 #[test]
+fn a_target_that_ends_requests_at_once_does_not_hold_up_the_end() {
+    // Many minutes of them, all due at once.
+    let records = || std::iter::repeat_n(record(0, Op::Read, 0, 512), 1 << 40).map(Ok);
+    let summary = Summary { reads: 1 << 40, span_bytes: 512, len_max: 512, ..Summary::default() };
+    for pace in [CLOSED, Pace::Clock { speed: 1.0 }] {
+        let settings = Settings { pace, duration_ns: Some(250_000_000), ..Settings::default() };
+        let mut told = 0;
+        let mut reactor = Reactor::new(256, None).unwrap();
+        let mut progress = |_: &Progress| {
+            told += 1;
+            ControlFlow::Continue(())
+        };
+        let target = &mut *target("mem:1MiB");
+        let outcome =
+            replay(records(), &summary, target, &mut reactor, &settings, &clock, &mut progress)
+                .unwrap();
+        assert_eq!(outcome.ended_by, EndedBy::Duration, "{pace:?}");
+        assert!(told >= 3, "{told}");
+        assert!(outcome.elapsed_ns < 2_000_000_000, "{outcome:?}");
+    }
+}
+
+#[test]
 fn settings_that_cannot_work_are_refused() {
     let cases = [
         (Settings { pace: Pace::Clock { speed: 0.0 }, ..closed() }, "a number above 0"),
