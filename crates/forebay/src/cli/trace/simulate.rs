@@ -20,7 +20,8 @@ do: a write of 512 bytes makes all of its 4 KiB valid. The engine cannot, and hi
 
 With --mode, --ram or --flash it runs 'forebay run' as these options say it, the engine itself, over modelled devices in virtual
 time: where reads are answered from, latencies with and without Forebay, what primary storage does, how full the write log
-gets, what is written to flash. Requests come on the trace's clock; without times, or with --queue-depth, so many at a
+gets, what is written to flash. Of the policies 'forebay run' takes auto, s3fifo, lru and fifo; the others are there to be compared
+with. Requests come on the trace's clock; without times, or with --queue-depth, so many at a
 time. Primary storage is of --backend-latency, or the trace's own latencies, and takes any number of requests at a time;
 --backend model:san is an array of five disks, and model:san?latency=3ms&iops=5000 a device with a limit.
 
