@@ -6,7 +6,7 @@
 //! ```
 //! A reader streams: it holds one line or one binary record at a time, whatever the file's size.
 //! A record that makes no sense is an error that names its line (or number) and what is wrong; with
-//! [`Options::skip_bad`] it is counted and passed over. Requests that are neither read nor write,
+//! [`Options::skip_bad`] it is counted and passed over, up to a number of them. Requests that are neither read nor write,
 //! and empty ones, are passed over and counted as ignored. Hostile input gives errors, never a
 //! panic.
 //!
@@ -164,6 +164,26 @@ impl FromStr for TimeUnit {
     }
 }
 
+impl fmt::Display for TimeUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TimeUnit::Nanoseconds => "nanoseconds",
+            TimeUnit::Microseconds => "microseconds",
+            TimeUnit::Milliseconds => "milliseconds",
+            TimeUnit::Seconds => "seconds",
+        })
+    }
+}
+
+/// What a reader takes a trace's numbers for, because neither the file nor [`Options`] say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guess {
+    /// Unit of the time column.
+    pub time_unit: Option<TimeUnit>,
+    /// Bytes that the length column counts.
+    pub len_unit: Option<u64>,
+}
+
 /// How to read a trace. The default finds everything out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -176,8 +196,8 @@ pub struct Options {
     pub len_unit: Option<u32>,
     /// Only this device of the trace; the requests of others are ignored. `None`: all.
     pub device: Option<u32>,
-    /// Pass bad records over instead of ending at the first.
-    pub skip_bad: bool,
+    /// Bad records that are passed over; one more ends the reading.
+    pub skip_bad: u64,
 }
 
 /// Records that a reader has seen.
@@ -331,6 +351,14 @@ impl Reader {
         self.format
     }
 
+    /// What is not certain of the numbers that it reads.
+    pub fn guess(&self) -> Guess {
+        match &self.decoder {
+            Decoder::Lines(lines) => lines.guess(),
+            Decoder::Vscsi(_) | Decoder::Blktrace(_) | Decoder::Fbt(_) => Guess::default(),
+        }
+    }
+
     /// What was read so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
@@ -338,6 +366,15 @@ impl Reader {
 
     fn is_wanted(&self, device: u32) -> bool {
         self.options.device.is_none_or(|wanted| wanted == device)
+    }
+
+    /// What ends the reading, with what was passed over before it.
+    fn too_bad(&self, message: String) -> String {
+        let Some(first) = &self.counts.first_bad else { return message };
+        let bad = self.counts.bad;
+        format!(
+            "{message}; more than {bad} bad records are not to be passed over, the first: {first}"
+        )
     }
 
     /// Checks a decoded request and sets its time to the trace's own.
@@ -387,9 +424,9 @@ impl Iterator for Reader {
                 }
             };
             let message = format!("{}: {}: {bad}", self.name, self.decoder.position());
-            if !self.options.skip_bad {
+            if self.counts.bad == self.options.skip_bad {
                 self.ended = true;
-                return Some(Err(Error::new(ErrorKind::BadRecord, message)));
+                return Some(Err(Error::new(ErrorKind::BadRecord, self.too_bad(message))));
             }
             self.counts.bad += 1;
             self.counts.first_bad.get_or_insert(message);

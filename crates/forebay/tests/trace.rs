@@ -377,3 +377,141 @@ fn what_skip_bad_passes_over_is_told_by_every_command() {
         }
     }
 }
+
+#[test]
+fn more_bad_records_than_skip_bad_allows_are_an_error() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let good = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, good + "what is this\nor this\n").unwrap();
+    let info = |skip: &str| {
+        let output = forebay(&["trace", "info", &file, skip]);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for enough in ["--skip-bad", "--skip-bad=2"] {
+        assert_eq!(info(enough).0, Some(0), "{enough}");
+    }
+    let (code, error) = info("--skip-bad=1");
+    assert_eq!(code, Some(1), "{error}");
+    for part in ["line 100: ", "more than 1 bad records are not to be passed over", "line 99: "] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let (code, error) = info("--skip-bad=0");
+    assert!(code == Some(1) && error.contains("line 99: "), "{error}");
+    assert_eq!(info("--skip-bad=some").0, Some(2));
+}
+
+/// Runs `forebay trace` with these bytes in a pipe as its standard input: exit code, standard output, standard error.
+fn piped(args: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
+    let (from, mut to) = std::io::pipe().unwrap();
+    let output = std::thread::scope(|scope| {
+        // Who refuses a pipe does not read it.
+        scope.spawn(move || std::io::Write::write_all(&mut to, input));
+        let command = env!("CARGO_BIN_EXE_forebay");
+        std::process::Command::new(command).arg("trace").args(args).stdin(from).output().unwrap()
+    });
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_pipe_is_read_once_and_refused_where_that_is_not_enough() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let bytes = std::fs::read(&file).unwrap();
+    let fbt = folder.text("", "out.fbt");
+    for args in [
+        &["info", "-"][..],
+        &["info", "/dev/stdin"],
+        &["histogram", "-"],
+        &["mrc", "-"],
+        &["simulate", "-", "--cache-size", "1MiB", "--policy", "belady"],
+        &["convert", "-", &fbt],
+    ] {
+        let (code, out, error) = piped(args, &bytes);
+        assert_eq!(code, Some(0), "{args:?}: {error}");
+        let named = args.iter().map(|&arg| match arg {
+            "-" | "/dev/stdin" => &file,
+            _ => arg,
+        });
+        let named: Vec<&str> = std::iter::once("trace").chain(named).collect();
+        let expect = String::from_utf8(forebay(&named).stdout).unwrap();
+        let out = match out.strip_prefix(args[1]) {
+            Some(rest) => format!("{file}{rest}"),
+            None => out,
+        };
+        assert_eq!(out, expect, "{args:?}");
+    }
+    let fifo = folder.text("", "fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+        .unwrap();
+    for args in [
+        &["replay", "-", "--target", "mem:1MiB"][..],
+        &["replay", &fifo, "--target", "mem:1MiB"],
+        &["simulate", "-", "--ram", "1MiB"],
+        &["mrc", "/dev/stdin", "--policy", "lru,auto"],
+        &["advise", &file, "-", "--ram", "1MiB"],
+        &["ab", "-", "--backend", "mem:1MiB", "--config", "none.toml"],
+    ] {
+        let (code, out, error) = piped(args, &bytes);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{args:?}: {error}");
+        assert!(error.contains("which can be read once"), "{args:?}: {error}");
+        assert!(
+            error.contains("write it to a file first, for example with 'forebay trace convert"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_standard_output_has_it_alone() {
+    let folder = Folder::new();
+    let file = trace(&folder);
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let output = command.arg("trace").args(args).current_dir(folder.path("")).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, out, error) = run(&["convert", &file, "-", "--to", "fio3"]);
+    assert!(code == Some(0) && out.starts_with("fio version 3 iolog\n"), "{out}");
+    let each = format!("{:.1} bytes each", out.len() as f64 / 96.0);
+    assert!(error.contains("96 requests of vscsi-csv as fio3") && error.contains(&each), "{error}");
+    let (code, out, error) = run(&["info", &file, "--html", "-"]);
+    assert!(
+        code == Some(0) && out.starts_with("<!DOCTYPE html>") && out.ends_with("</html>"),
+        "{out}"
+    );
+    assert!(error.contains("96 requests in"), "{error}");
+    let replay = ["replay", &file, "--target", "mem:1MiB", "--as-fast-as-possible", "--json", "-"];
+    let (code, out, error) = run(&replay);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["runs"].is_array());
+    assert!(error.contains("I/Os per second"), "{error}");
+    let (code, out, error) = run(&[&replay[..], &["--html", "-"]].concat());
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{error}");
+    assert!(error.contains("two files cannot both be standard output"), "{error}");
+    let (code, _, error) = run(&["convert", &file, "-"]);
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("does not tell the format to write"), "{error}");
+    assert!(!folder.path("-").exists());
+}
+
+#[test]
+fn what_numbers_of_a_trace_are_taken_for_is_told() {
+    let folder = Folder::new();
+    std::fs::write(folder.path("t.ssdsim"), "0 0 8 8 1\n5000 0 8 8 1\n").unwrap();
+    let file = folder.text("", "t.ssdsim");
+    let told = |args: &[&str]| {
+        let output = forebay(&[&["trace"], args].concat());
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = told(&["simulate", &file, "--ram", "1MiB"]);
+    let says = "t.ssdsim: its format does not tell: takes times for nanoseconds (--time-unit), lengths for units of 512 bytes (--length-unit)";
+    assert_eq!(error.matches(says).count(), 1, "{error}");
+    let error = told(&["info", &file, "--time-unit", "us"]);
+    assert!(!error.contains("times") && error.contains("lengths for units of 512"), "{error}");
+    assert_eq!(told(&["info", &file, "--time-unit", "us", "--length-unit", "512"]), "");
+    assert_eq!(told(&["info", &trace(&folder)]), "");
+}

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::BufRead;
 
-use super::{Failure, Item, Raw, Step};
+use super::{Failure, Guess, Item, Raw, Step};
 
 /// Longest line that is taken for one.
 const LINE_MAX: usize = 4096;
@@ -12,6 +12,11 @@ const LINE_MAX: usize = 4096;
 pub(super) trait Parser: fmt::Debug + Send {
     /// A line without its end, neither empty nor a `#` comment.
     fn parse(&mut self, line: &str) -> Result<Item, String>;
+
+    /// What its numbers are taken for.
+    fn guess(&self) -> Guess {
+        Guess::default()
+    }
 
     /// The input has ended: a request that was kept back, one at a time.
     fn kept_back(&mut self) -> Option<Raw> {
@@ -30,6 +35,10 @@ pub(super) struct Lines {
 impl Lines {
     pub(super) fn new(parser: Box<dyn Parser>) -> Lines {
         Lines { parser, line: Vec::with_capacity(LINE_MAX), number: 0 }
+    }
+
+    pub(super) fn guess(&self) -> Guess {
+        self.parser.guess()
     }
 
     /// Number of the last line, from 1.

@@ -5,7 +5,7 @@
 
 use super::fields::{SECTOR, bytes, decimal_ns, exactly, number, shown};
 use super::lines::Parser;
-use super::{Item, Options, Raw, TimeUnit};
+use super::{Guess, Item, Options, Raw, TimeUnit};
 use crate::record::Op;
 
 /// The columns, for errors.
@@ -16,6 +16,7 @@ const COLUMNS: &str = "time, device, sector, sectors, type";
 pub(super) struct Ssdsim {
     time_unit_ns: u64,
     len_unit: u64,
+    guess: Guess,
 }
 
 impl Ssdsim {
@@ -26,15 +27,23 @@ impl Ssdsim {
             let time = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
             line.first() != Some(&b'#') && time.contains(&b'.')
         });
-        let guess = if decimal { TimeUnit::Milliseconds } else { TimeUnit::Nanoseconds };
+        let unit = if decimal { TimeUnit::Milliseconds } else { TimeUnit::Nanoseconds };
         Ssdsim {
-            time_unit_ns: options.time_unit.unwrap_or(guess).ns(),
+            time_unit_ns: options.time_unit.unwrap_or(unit).ns(),
             len_unit: options.len_unit.map_or(SECTOR, u64::from),
+            guess: Guess {
+                time_unit: options.time_unit.is_none().then_some(unit),
+                len_unit: options.len_unit.is_none().then_some(SECTOR),
+            },
         }
     }
 }
 
 impl Parser for Ssdsim {
+    fn guess(&self) -> Guess {
+        self.guess
+    }
+
     fn parse(&mut self, line: &str) -> Result<Item, String> {
         let [time, device, sector, len, kind] = exactly(line.split_ascii_whitespace(), COLUMNS)?;
         let device_number = number(device, "device")?;

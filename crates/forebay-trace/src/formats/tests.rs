@@ -416,7 +416,7 @@ fn a_bad_record_is_named_with_its_place_and_what_is_wrong() {
         assert!(error.to_string().contains(expect), "{error}, not {expect}");
         assert!(reader.next().is_none(), "the trace ends at the error");
 
-        let mut reader = open(bytes, Options { skip_bad: true, ..Options::default() }).unwrap();
+        let mut reader = open(bytes, Options { skip_bad: 1, ..Options::default() }).unwrap();
         assert!(reader.by_ref().count() > 0);
         assert_eq!(reader.counts().bad, 1);
         assert!(reader.counts().first_bad.as_ref().unwrap().contains(expect));
@@ -426,10 +426,35 @@ fn a_bad_record_is_named_with_its_place_and_what_is_wrong() {
 #[test]
 fn reading_goes_on_after_a_line_that_was_passed_over() {
     let text = format!("0 0 8 8 1\n{}\n5 0 8 8 1\nx\n7 0 8 8 0", "a".repeat(100_000));
-    let mut reader = open(text, Options { skip_bad: true, ..Options::default() }).unwrap();
-    let times: Vec<_> = reader.by_ref().map(|record| record.unwrap().time_ns).collect();
-    assert_eq!(times, [0, 5, 7]);
-    assert_eq!(reader.counts().bad, 2);
+    let reading =
+        |skip_bad| open(text.clone(), Options { skip_bad, ..Options::default() }).unwrap();
+    for enough in [2, u64::MAX] {
+        let mut reader = reading(enough);
+        let times: Vec<_> = reader.by_ref().map(|record| record.unwrap().time_ns).collect();
+        assert_eq!(times, [0, 5, 7]);
+        assert_eq!(reader.counts().bad, 2);
+    }
+    let mut reader = reading(1);
+    let error = reader.find_map(Result::err).expect("one too many").to_string();
+    let says = "line 4: 1 fields, not 5 (time, device, sector, sectors, type); more than 1 bad records are not to be passed over";
+    assert!(error.contains(says) && error.contains("the first: "), "{error}");
+    assert!(error.contains("line 2: longer than 4096 bytes"), "{error}");
+    assert!(reader.next().is_none());
+}
+
+#[test]
+fn what_numbers_are_taken_for_is_told_unless_it_was_said() {
+    let guess = |text: &str, options| open(text, options).unwrap().guess();
+    let default = Options::default();
+    let (nanos, millis) = (TimeUnit::Nanoseconds, TimeUnit::Milliseconds);
+    let of = |time_unit, len_unit| Guess { time_unit, len_unit };
+    assert_eq!(guess("0 0 8 8 1\n", default), of(Some(nanos), Some(512)));
+    assert_eq!(guess("0.5 0 8 8 1\n", default), of(Some(millis), Some(512)));
+    let time_unit = Options { time_unit: Some(millis), ..default };
+    assert_eq!(guess("0 0 8 8 1\n", time_unit), of(None, Some(512)));
+    let both = Options { len_unit: Some(4096), ..time_unit };
+    assert_eq!(guess("0 0 8 8 1\n", both), Guess::default());
+    assert_eq!(guess(MSR, default), Guess::default());
 }
 
 #[test]

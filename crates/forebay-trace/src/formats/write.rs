@@ -90,16 +90,35 @@ impl Packing {
     }
 }
 
+/// Where the bytes go in the end, counted: that may be a pipe.
+struct Counted {
+    out: Box<dyn Write + Send>,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
 /// Where the bytes go, compressed or not.
 enum Output {
-    Plain(Box<dyn Write + Send>),
-    Zstd(zstd::Encoder<'static, Box<dyn Write + Send>>),
-    Gzip(flate2::write::GzEncoder<Box<dyn Write + Send>>),
-    Xz(liblzma::write::XzEncoder<Box<dyn Write + Send>>),
+    Plain(Counted),
+    Zstd(zstd::Encoder<'static, Counted>),
+    Gzip(flate2::write::GzEncoder<Counted>),
+    Xz(liblzma::write::XzEncoder<Counted>),
 }
 
 impl Output {
     fn new(packing: Packing, out: Box<dyn Write + Send>) -> io::Result<Output> {
+        let out = Counted { out, bytes: 0 };
         Ok(match packing {
             Packing::None => Output::Plain(out),
             Packing::Zstd => Output::Zstd(zstd::Encoder::new(out, ZSTD_LEVEL)?),
@@ -119,14 +138,15 @@ impl Output {
         }
     }
 
-    fn finish(self) -> io::Result<()> {
+    fn finish(self) -> io::Result<u64> {
         let mut out = match self {
             Output::Plain(out) => out,
             Output::Zstd(out) => out.finish()?,
             Output::Gzip(out) => out.finish()?,
             Output::Xz(out) => out.finish()?,
         };
-        out.flush()
+        out.flush()?;
+        Ok(out.bytes)
     }
 }
 
@@ -264,7 +284,7 @@ impl Writer {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn finish(mut self) -> Result<(), Error> {
+    pub fn finish(mut self) -> Result<u64, Error> {
         match &mut self.encoder {
             Encoder::Fbt(encoder) => encoder
                 .finish(self.out.as_write())

@@ -38,8 +38,8 @@ pub(crate) use lanes::{Lanes, key_of};
 pub(crate) use lru::Lru;
 use miniature::Miniatures;
 
-/// The policy whose curve is known from reuse distances.
-const LRU: SimulatedPolicy = SimulatedPolicy::Online(PolicyKind::Lru);
+/// The policy whose curve is known from reuse distances: of one reading of the trace.
+pub const LRU: SimulatedPolicy = SimulatedPolicy::Online(PolicyKind::Lru);
 /// Blocks that miniature simulations look at when nobody says how many.
 const MINIATURE_BLOCKS: f64 = 32_768.0;
 

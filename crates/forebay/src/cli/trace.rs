@@ -46,7 +46,7 @@ pub enum TraceCommand {
 /// The trace to read, and how.
 #[derive(Debug, Args)]
 pub struct TraceInput {
-    /// The trace
+    /// The trace ('-': standard input)
     pub file: PathBuf,
     /// How to read it.
     #[command(flatten)]
@@ -68,9 +68,15 @@ pub struct TraceReading {
     /// Only the requests of this device of the trace
     #[arg(long, value_name = "N", help_heading = "Trace")]
     pub device: Option<u32>,
-    /// Pass over records that make no sense instead of ending at the first
-    #[arg(long, help_heading = "Trace")]
-    pub skip_bad: bool,
+    /// Pass over records that make no sense, at most N of them [default: as many as there are], instead of ending at the first
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        help_heading = "Trace"
+    )]
+    pub skip_bad: Option<Option<u64>>,
 }
 
 /// `forebay trace record`.
@@ -110,7 +116,7 @@ pub struct RecordArgs {
 /// The page that a command may write.
 #[derive(Debug, Args)]
 pub struct PageArg {
-    /// Write a report to FILE: a page that needs nothing else
+    /// Write a report to FILE ('-': to standard output): a page that needs nothing else
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -130,12 +136,13 @@ By name: .fbt, .vscsi, .vscsi2, .msr, .iolog (fio3), .fio2; with .zst, .gz or .x
 
 Examples:
   forebay trace convert vm.vscsi vm.fbt
-  forebay trace convert --device 1 rack.blkparse.zst disk1.csv.gz --to vscsi-csv")]
+  forebay trace convert --device 1 rack.blkparse.zst disk1.csv.gz --to vscsi-csv
+  ssh host cat vm.vscsi | forebay trace convert - vm.fbt")]
 pub struct ConvertArgs {
     /// The trace.
     #[command(flatten)]
     pub input: TraceInput,
-    /// The file to write; it is replaced
+    /// The file to write ('-': standard output); it is replaced
     pub output: PathBuf,
     /// Format to write [default: by the file's name]
     #[arg(long, value_name = "NAME")]

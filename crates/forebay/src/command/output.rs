@@ -3,6 +3,7 @@
 //! ```text
 //!   nothing there, or a regular file:  a file without a name in its folder ──commit──► a name beside it ──► its name
 //!   a pipe, a terminal, a device:      written as it comes
+//!   '-':                               standard output, as it comes; what else the command says goes to standard error
 //! ```
 //! **Invariant:** a file that is there stays as it is until all of what replaces it is on storage. A command that fails, or that is ended
 //! however, leaves nothing behind. Where the file system knows no files without a name (NFS), the file has one beside the other from the start,
@@ -12,19 +13,28 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 use tempfile::TempPath;
 
+/// What is typed for standard output, or input, instead of a file.
+pub(super) const STANDARD: &str = "-";
 /// What a new file's name begins with until it has its own.
 const PREFIX: &str = ".forebay-";
 
-/// Writes to standard output.
+/// A file of the command is standard output.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Writes to standard output, or beside it when it is a file of the command.
 pub(super) fn show(text: impl Display) -> Result<()> {
+    if IS_TAKEN.load(Ordering::Relaxed) {
+        return write!(io::stderr(), "{text}").context("cannot write to standard error");
+    }
     let mut out = io::stdout().lock();
     let shown = write!(out, "{text}").and_then(|()| out.flush());
     shown.context("cannot write to standard output")
@@ -80,6 +90,9 @@ impl Output {
     }
 
     fn make(path: &Path, new: impl FnOnce(&Path) -> Result<(File, Place)>) -> Result<Output> {
+        if path == Path::new(STANDARD) {
+            return Output::standard();
+        }
         let cannot = || format!("cannot write {}", path.display());
         let folder = folder_of(path);
         if !folder.is_dir() {
@@ -107,6 +120,18 @@ impl Output {
             (_, None) => bail!("{}: there is nothing at its end", cannot()),
         };
         Ok(Output { path: path.to_owned(), file, place })
+    }
+
+    /// Standard output.
+    fn standard() -> Result<Output> {
+        if IS_TAKEN.swap(true, Ordering::Relaxed) {
+            bail!(
+                "two files cannot both be standard output ('{STANDARD}'): name a file for one of them"
+            );
+        }
+        let file =
+            io::stdout().as_fd().try_clone_to_owned().context("cannot write to standard output")?;
+        Ok(Output { path: STANDARD.into(), file: file.into(), place: Place::Straight })
     }
 
     /// The same file, for who keeps it.

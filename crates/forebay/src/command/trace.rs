@@ -78,14 +78,14 @@ fn convert(args: &ConvertArgs) -> Result<()> {
     }
     spinner.finish_and_clear();
     let requests = writer.records();
-    writer.finish()?;
+    let bytes = writer.finish()?;
     output.commit()?;
     let converted = Converted {
         from: reading.reader().format().to_string(),
         to: to.to_string(),
         requests,
         passed_over: reading.reader().counts().ignored,
-        bytes: std::fs::metadata(&args.output).map_or(0, |data| data.len()),
+        bytes,
     };
     drop(reading);
     input.bad().tell();

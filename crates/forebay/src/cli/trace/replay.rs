@@ -50,7 +50,7 @@ pub struct ReplayArgs {
     /// Check that reads bring back what was written
     #[arg(long)]
     pub verify: bool,
-    /// What to call this run in reports [default: the target]
+    /// What to call this run in reports [default: the last part of the target]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Write the figures to FILE as JSON ('-': to standard output)
@@ -117,7 +117,7 @@ pub struct AbArgs {
     /// Write to a backend that holds data, or does not tell whether it does
     #[arg(long)]
     pub overwrite: bool,
-    /// Write the figures to FILE as JSON
+    /// Write the figures to FILE as JSON ('-': to standard output)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// A report.

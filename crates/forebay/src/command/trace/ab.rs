@@ -21,7 +21,7 @@ use crate::config::values::Flash;
 use crate::config::{self, DaemonSpec};
 
 pub(super) fn ab(args: &AbArgs) -> Result<()> {
-    let input = Input::of(&args.input);
+    let input = Input::of(&args.input).again()?;
     let asked = Summary::of(input.open()?)?;
     let mut spec = spec(args)?;
     let _pool = spec.disks[0].flash.as_mut().map(own_pool).transpose()?;

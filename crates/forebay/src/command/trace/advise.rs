@@ -24,8 +24,8 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
     let page = page_file(&args.page)?;
     let settings = Settings { ram, flash, known: args.latencies.known() };
     let spinner = ProgressBar::new_spinner().with_message("simulating caches");
-    let inputs: Vec<Input<'_>> =
-        args.files.iter().map(|file| Input::new(file, &args.reading)).collect();
+    let inputs = args.files.iter().map(|file| Input::new(file, &args.reading).again());
+    let inputs = inputs.collect::<Result<Vec<Input<'_>>>>()?;
     let study = |input: &Input<'_>| {
         let counted = || {
             let spinner = spinner.clone();

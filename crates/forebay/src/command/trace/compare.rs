@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::super::output::show;
 use super::super::table::{Table, count, percent};
 use super::super::{page_file, write_page};
+use super::input::of_standard;
 use crate::cli::trace::CompareArgs;
 
 /// One run held against the first.
@@ -22,7 +23,7 @@ struct Compared<'a> {
 pub(super) fn compare(args: &CompareArgs) -> Result<()> {
     let mut runs = Vec::new();
     for path in &args.files {
-        runs.extend(Results::open(path)?.runs);
+        runs.extend(Results::open(of_standard(path))?.runs);
     }
     results::short_names(&mut runs);
     ensure!(

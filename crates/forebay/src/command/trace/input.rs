@@ -1,16 +1,19 @@
 //! The trace that a command reads, maybe several times, and what `--skip-bad` passed over in it, which is told at the end.
 
 use std::ffi::OsStr;
+use std::fs::FileType;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Result;
-use forebay_trace::formats::{Counts, Options, Reader};
+use anyhow::{Result, ensure};
+use forebay_trace::formats::{Counts, Guess, Options, Reader};
 use forebay_trace::record::Record;
 use forebay_trace::{Error, results};
 use serde::Serialize;
 
-use super::super::output::show;
+use super::super::output::{STANDARD, show};
 use super::super::table::count;
 use crate::cli::trace::{TraceInput, TraceReading};
 
@@ -21,6 +24,8 @@ pub(super) struct Input<'a> {
     options: Options,
     /// Of the reading that found most.
     bad: Arc<Mutex<Bad>>,
+    /// What its numbers are taken for.
+    is_told: Arc<AtomicBool>,
 }
 
 /// Records that make no sense and were passed over.
@@ -38,6 +43,11 @@ pub(super) struct Reading {
     bad: Arc<Mutex<Bad>>,
 }
 
+/// A file to read, which may be standard input.
+pub(in crate::command) fn of_standard(file: &Path) -> &Path {
+    if file == Path::new(STANDARD) { Path::new("/dev/stdin") } else { file }
+}
+
 impl<'a> Input<'a> {
     pub fn of(input: &'a TraceInput) -> Input<'a> {
         Input::new(&input.file, &input.reading)
@@ -49,9 +59,26 @@ impl<'a> Input<'a> {
             time_unit: reading.time_unit,
             len_unit: reading.length_unit,
             device: reading.device,
-            skip_bad: reading.skip_bad,
+            skip_bad: reading.skip_bad.map_or(0, |most| most.unwrap_or(u64::MAX)),
         };
-        Input { file, options, bad: Arc::default() }
+        Input { file: of_standard(file), options, bad: Arc::default(), is_told: Arc::default() }
+    }
+
+    /// For a command that reads it more than once.
+    ///
+    /// # Errors
+    /// It is something that can be read once.
+    pub fn again(self) -> Result<Input<'a>> {
+        let kind = std::fs::metadata(self.file).map(|data| data.file_type());
+        let is_passing =
+            |kind: FileType| kind.is_fifo() || kind.is_socket() || kind.is_char_device();
+        ensure!(
+            !kind.is_ok_and(is_passing),
+            "{0} is a pipe or a terminal, which can be read once, and this command reads the trace more than once: write it to a file \
+             first, for example with 'forebay trace convert {0} FILE.fbt'",
+            self.file.display()
+        );
+        Ok(self)
     }
 
     /// Reads it from the beginning.
@@ -60,7 +87,24 @@ impl<'a> Input<'a> {
     /// The file cannot be read, or is of no known format.
     pub fn open(&self) -> Result<Reading, Error> {
         let reader = Reader::open(self.file, &self.options)?;
+        if !self.is_told.swap(true, Ordering::Relaxed) {
+            self.tell(reader.guess());
+        }
         Ok(Reading { reader, bad: Arc::clone(&self.bad) })
+    }
+
+    /// Says what its numbers are taken for where nothing tells it.
+    fn tell(&self, guess: Guess) {
+        let time = guess.time_unit.map(|unit| format!("times for {unit} (--time-unit)"));
+        let len =
+            guess.len_unit.map(|unit| format!("lengths for units of {unit} bytes (--length-unit)"));
+        let taken: Vec<String> = time.into_iter().chain(len).collect();
+        if !taken.is_empty() {
+            let (file, taken) = (self.file.display(), taken.join(", "));
+            super::super::last_words::say(&format!(
+                "{file}: its format does not tell: takes {taken}"
+            ));
+        }
     }
 
     /// What it is called in a report.

@@ -27,7 +27,10 @@ pub(super) fn mrc(args: &MrcArgs) -> Result<()> {
         grid_offset: args.grid_offset.0,
     };
     let spinner = ProgressBar::new_spinner().with_message("measuring reuse");
-    let input = Input::of(&args.input);
+    let mut input = Input::of(&args.input);
+    if args.policy.iter().any(|policy| *policy != mrc::LRU) {
+        input = input.again()?;
+    }
     let counted = || {
         let spinner = spinner.clone();
         Ok(input.open()?.inspect(move |_| spinner.inc(1)))

@@ -282,9 +282,8 @@ impl Recording {
     ) -> Result<Recorded> {
         let Recording { writer, mut ended, shown, .. } = self;
         drop(shown);
-        writer.finish()?;
+        ended.bytes = writer.finish()?;
         output.commit()?;
-        ended.bytes = std::fs::metadata(&args.output).map_or(0, |data| data.len());
         match cause {
             Cause::Lost(why) => ended.ended_early = Some(format!("{why:#}")),
             Cause::Done if args.last => {}

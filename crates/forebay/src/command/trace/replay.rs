@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -34,7 +33,7 @@ const QUEUE_DEPTH: u32 = 32;
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
-    let input = Input::of(&args.input);
+    let input = Input::of(&args.input).again()?;
     let asked = Summary::of(input.open()?)?;
     let settings = Settings {
         verify: args.verify,
@@ -44,8 +43,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
         ..settings(&args.how)
     };
     let wants_end = signals::wants_end()?;
-    let shown_on_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let file = args.json.as_deref().filter(|_| !shown_on_stdout).map(Output::create).transpose()?;
+    let file = args.json.as_deref().map(Output::create).transpose()?;
     let page = page_file(&args.page)?;
     let target = results::name_of_target(&args.target.to_string());
     let passes = args.how.passes;
@@ -65,10 +63,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     let run = &results.runs[0];
     write_json(file, &results)?;
     write_page(page, || report::replay(run))?;
-    show(match shown_on_stdout {
-        true => serde_json::to_string(&results)? + "\n",
-        false => describe(run),
-    })?;
+    show(describe(run))?;
     check(run)
 }
 

@@ -82,7 +82,7 @@ fn count_hits(args: &SimulateArgs, cache_size: u64) -> Result<()> {
 fn what_if(args: &SimulateArgs) -> Result<()> {
     let page = page_file(&args.page)?;
     let spinner = ProgressBar::new_spinner().with_message("reading the trace");
-    let input = Input::of(&args.input);
+    let input = Input::of(&args.input).again()?;
     let survey = Survey::of(input.open()?.inspect(|_| spinner.inc(1)))?;
     spinner.finish_and_clear();
     let settings = settings(args, &survey)?;
