@@ -294,6 +294,7 @@ impl Engine {
             return false;
         }
         destager.redo = false;
+        destager.unflushed_since = Nanos::NEVER;
         let (tail, after) = (destager.tail, destager.flushed);
         let limit = destager.perhaps_there();
         let log = self.log.as_ref().expect("there is a log");

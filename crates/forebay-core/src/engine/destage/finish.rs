@@ -1,7 +1,7 @@
 //! What follows a batch: the flush of primary storage, the note of it, and the log that becomes free.
 
 use super::revoke::Revocation;
-use super::{Course, Progress};
+use super::{Course, Flushing, Progress};
 use crate::action::{Action, Actions, DestageFault, Event, IoOp, Target};
 use crate::engine::Engine;
 use crate::engine::inflight::IoKind;
@@ -21,10 +21,11 @@ impl Engine {
         destager.done_mark = destager.batch.end();
         destager.batch.end_it();
         destager.oldest = Nanos::NEVER;
+        destager.unflushed_since = destager.unflushed_since.min(now);
         self.counters.destage_batches += 1;
     }
 
-    /// Flushes primary storage when that frees enough, or nothing else is to be done.
+    /// Flushes primary storage when that frees enough, nothing else is to be done, or it is time.
     pub(super) fn flush_destaged(&mut self, now: Nanos, actions: &mut Actions) {
         let log = self.log.as_ref().expect("there is a log");
         let barrier = log.config.barrier;
@@ -34,7 +35,8 @@ impl Engine {
             // What is under way may be the end of a batch.
             Course::Finishes | Course::Stopped => destager.is_at_rest(),
         };
-        let is_due = waits || destager.unflushed_pages() >= destager.batch.unflushed_max() / 4;
+        let frees_enough = destager.unflushed_pages() >= destager.batch.unflushed_max() / 4;
+        let is_due = waits || frees_enough || destager.settle_at() <= now;
         let must_wait = destager.redo || !destager.may_settle(now);
         if destager.done <= destager.flushed || destager.flushing.is_some() || must_wait {
             return;
@@ -42,8 +44,10 @@ impl Engine {
         if !is_due && !barrier {
             return;
         }
-        let covers = (destager.done, destager.done_mark);
-        self.destager().flushing = Some(covers);
+        let (done, mark) = (destager.done, destager.done_mark);
+        let destager = self.destager();
+        destager.flushing = Some(Flushing { done, mark, began: now });
+        destager.unflushed_since = Nanos::NEVER;
         self.counters.backend_flushes += 1;
         let session = self.destager().session;
         let kind = IoKind::DestageFlush { session };
@@ -67,8 +71,10 @@ impl Engine {
             }
             return;
         }
-        let (done, mark) = destager.flushing.take().expect("a flush of this session");
+        let flushing = destager.flushing.take().expect("a flush of this session");
+        let Flushing { done, mark, began } = flushing;
         if status.is_ok() {
+            destager.flush_took = now.since(began);
             (destager.flushed, destager.tail) = (done, mark);
             destager.fault = None;
             self.destager().flushed_changes = self.cache_changes();

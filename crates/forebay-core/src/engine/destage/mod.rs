@@ -21,6 +21,10 @@
 //! together, zeroes first. The next batch starts when every write of this one has completed, so that
 //! primary storage alone is a crash-consistent image at every instant (`strict`).
 //!
+//! **Settling.** Primary storage is flushed, and that is noted, when that frees a sixteenth of the log, when nothing else is to
+//! be done, and when a batch ended [`SETTLE_AFTER`] ago: a process that is killed again and again does not do
+//! the same over and over.
+//!
 //! **Patience.** Epochs that have ended are destaged at once; the one under way is left alone for a
 //! while, so that its overwrites meet in the log.
 //!
@@ -64,6 +68,10 @@ const ZEROES_PIECE_MAX: u64 = 64 << 20;
 /// Pause after an error of primary storage, the first time and at most.
 const RETRY_MIN: Nanos = Nanos::from_millis(100);
 const RETRY_MAX: Nanos = Nanos::from_millis(10_000);
+/// What was destaged is flushed and noted after so long, so that a process that lives no longer gets on.
+const SETTLE_AFTER: Nanos = Nanos::from_millis(1_000);
+/// Of the time, that such flushes take a share of this at most.
+const SETTLE_SHARE: u64 = 16;
 
 /// Progress that is, or is to be, noted durably.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,8 +114,11 @@ pub(super) struct Destager {
     /// The note under way takes too long after this, or the question whether the log is revoked.
     noting_until: Nanos,
     revocation: Revocation,
-    /// A flush of primary storage is under way for records up to this one.
-    flushing: Option<(Sequence, Mark)>,
+    flushing: Option<Flushing>,
+    /// When the oldest batch ended that no flush covers, be it under way.
+    unflushed_since: Nanos,
+    /// Time that the last flush of primary storage took.
+    flush_took: Nanos,
     /// Sessions of primary storage lost so far.
     session: u64,
     /// What was written since the last flush has to be written again.
@@ -139,6 +150,15 @@ struct Mark {
     position: Position,
     /// Data pages before it, of those that this engine has seen.
     pages: u64,
+}
+
+/// A flush of primary storage that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Flushing {
+    /// It covers the records up to this one.
+    done: Sequence,
+    mark: Mark,
+    began: Nanos,
 }
 
 /// What it still does.
@@ -196,6 +216,8 @@ impl Destager {
             noting_until: Nanos::NEVER,
             revocation: Revocation::None,
             flushing: None,
+            unflushed_since: Nanos::NEVER,
+            flush_took: Nanos(0),
             session: 0,
             redo: false,
             restored: Sequence(0),
@@ -283,6 +305,12 @@ impl Destager {
         self.done_mark.position.0.saturating_sub(self.tail.position.0)
     }
 
+    /// When what is done is flushed, whatever else there is to do.
+    fn settle_at(&self) -> Nanos {
+        let often = Nanos(self.flush_took.0.saturating_mul(SETTLE_SHARE));
+        self.unflushed_since.plus(often.max(SETTLE_AFTER))
+    }
+
     fn may_start(&self, now: Nanos) -> bool {
         self.goes_on() && now >= self.retry_at
     }
@@ -362,7 +390,7 @@ impl Engine {
         let later = |time: Nanos| if time > self.now { time } else { Nanos::NEVER };
         let delayed = destager.oldest.plus(log.config.destage_delay);
         let start = later(destager.retry_at).min(later(destager.window.next_allowed()));
-        start.min(later(delayed)).min(note)
+        start.min(later(delayed)).min(later(destager.settle_at())).min(note)
     }
 
     /// The session of primary storage ended: what was not flushed is written again.

@@ -42,6 +42,39 @@ fn an_epoch_waits_until_every_write_of_the_one_before_has_completed() {
     assert!(rig.drawn().contains(&"W 65536+4096".to_string()), "{:?}", rig.drawn());
 }
 
+/// Without end there is something to destage, and little of the log becomes free: a process that is killed after
+/// some seconds has noted what it did.
+#[test]
+fn what_is_done_is_flushed_and_noted_after_a_second() {
+    let mut rig = rig(with_log());
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.log();
+    rig.write_with(2, 65536, 4096, 2, true);
+    rig.log();
+    rig.complete(0, IoStatus::Ok);
+    rig.log();
+    rig.tick(999);
+    assert_eq!(rig.drawn(), ["W 65536+4096"]);
+    rig.tick(1);
+    assert_eq!(rig.drawn(), ["W 65536+4096", "F 0+0"]);
+    // One that takes half a second is not asked for each second.
+    rig.tick(500);
+    rig.complete(1, IoStatus::Ok);
+    assert_eq!(rig.drawn(), ["W 65536+4096", "log P 0+0"]);
+    rig.log();
+    rig.write_with(3, 131072, 4096, 3, true);
+    rig.log();
+    rig.complete(0, IoStatus::Ok);
+    rig.log();
+    rig.tick(7_999);
+    assert_eq!(rig.drawn(), ["W 131072+4096"]);
+    assert_eq!(rig.engine.next_deadline(), rig.now.plus(Nanos::from_millis(1)));
+    rig.tick(1);
+    assert_eq!(rig.drawn(), ["W 131072+4096", "F 0+0"]);
+    rig.settle_log();
+    assert!(rig.engine.log_is_clean());
+}
+
 #[test]
 fn with_a_barrier_an_epoch_waits_until_the_one_before_is_flushed() {
     let mut config = with_log();
