@@ -274,3 +274,17 @@ def a_log_that_nobody_reads_holds_nothing_up(bed):
                "what happened is recorded")
     assert disk.stop() == 0
     os.close(held)
+
+
+@test(forebay_only=True)
+def what_an_administrator_changes_is_an_event(bed):
+    _, disk, h = opened(bed)
+    for words in [["pause", "disk"], ["pause", "disk"], ["resume", "disk"], ["resume", "disk"],
+                  ["set", "disk", "--mode", "write-through", "--wait"],
+                  ["set", "disk", "--mode", "write-through", "--wait"]]:
+        disk_command(bed, disk, *words)
+    said = events(bed, disk)
+    for what in ("destaging was paused", "destaging goes on", "mode write-through was asked for, instead of write-back"):
+        assert sum(what in text for text in said) == 1, (what, said)
+    h.shutdown()
+    assert disk.stop() == 0

@@ -503,7 +503,7 @@ fn a_check_says_in_words_and_in_json_what_is_fine_and_what_is_not() {
     let fine = format!("{disk}nbd = ['127.0.0.1:0']\n");
     let (code, text) = check(&fine, &[]);
     assert_eq!(code, Some(0));
-    assert!(text.contains("is fine: 1 disks, 1 listeners"), "{text}");
+    assert!(text.contains("is fine: 1 disk, 1 listener"), "{text}");
     assert!(text.contains("warning: disk 'db': nothing will be cached"), "{text}");
     let json = |config: &str| {
         let (code, text) = check(config, &["--json"]);

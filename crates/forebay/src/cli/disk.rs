@@ -249,19 +249,35 @@ pub struct ResolveArgs {
 /// The commands of `forebay pool`.
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
-    /// Show what is in a flash pool that nobody uses: disks, dirty data, generations
-    Show(PoolArgs),
+    /// Show what is in a flash pool, in use or not: disks, dirty data, generations, health
+    Show(PoolShowArgs),
     /// Verify all checksums of a flash pool that nobody uses
     Check(PoolArgs),
 }
 
-/// A command about a pool.
+/// `forebay pool show`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is changed. While a daemon uses the pool, ask that one: forebay disk show.
+Nothing is changed. A pool that nobody uses is read; while a daemon uses it, that one is asked: its control socket is looked for
+as by 'forebay stats', or is at --control.
+
+Examples:
+  forebay pool show /nvme/pool
+  forebay pool show /nvme/pool --json | jq .disks[].dirty_bytes")]
+pub struct PoolShowArgs {
+    /// The file or block device
+    pub path: PathBuf,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
+/// `forebay pool check`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Nothing is changed. Stop the daemon that uses the pool first; 'forebay pool show' works meanwhile.
 
 Example:
-  forebay pool show /nvme/pool
   forebay pool check /nvme/pool")]
 pub struct PoolArgs {
     /// The file or block device

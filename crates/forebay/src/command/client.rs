@@ -163,7 +163,7 @@ pub(crate) async fn find_one(disk: &Name, control: Option<&Path>) -> Result<Foun
 }
 
 /// The control socket at `control`, or all of this user's folder.
-fn sockets(control: Option<&Path>) -> Vec<PathBuf> {
+pub(crate) fn sockets(control: Option<&Path>) -> Vec<PathBuf> {
     match control {
         Some(path) => vec![path.to_owned()],
         None => place::sockets(&place::folder()),

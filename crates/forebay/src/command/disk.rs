@@ -12,7 +12,7 @@ use super::advise;
 use super::client::{self, Found};
 use super::observed;
 use super::progress::Progress;
-use super::table::{count, percent, time};
+use super::table::{count, of, percent, time};
 use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, ListArgs, NamedArgs, SetArgs};
 use crate::config::values::{Name, Span};
 use crate::daemon::api::{Curves, DiskInfo, DiskStats, Dropped, Resized, VhostUserInfo};
@@ -206,18 +206,18 @@ fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
     let _ = writeln!(text, "  limited by        {}", limit(log));
     let _ = writeln!(
         text,
-        "  injected latency  {} now; {} writes wait for room",
+        "  injected latency  {} now; waiting for room: {}",
         time(log.injected_latency_ns),
-        log.writes_waiting
+        of(log.writes_waiting, "write")
     );
     let c = &engine.counters;
     let _ = writeln!(
         text,
-        "  since the start   {} destaged in {} writes, {} errors; {} flushes of the log",
+        "  since the start   {} destaged in {}, {}; the log was flushed {}",
         rounded(c.destage_write_bytes),
-        c.destage_writes,
-        c.destage_errors,
-        c.log_flushes
+        of(c.destage_writes, "write"),
+        of(c.destage_errors, "error"),
+        of(c.log_flushes, "time")
     );
     text
 }
@@ -226,8 +226,10 @@ fn describe_device(device: &VhostUserInfo, text: &mut String) {
     let is_there = if device.is_connected { "attached" } else { "not attached" };
     let _ = writeln!(
         text,
-        "  vhost-user        {is_there}, {}; {} queues, {} hypervisors so far",
-        device.socket, device.queues, device.sessions
+        "  vhost-user        {is_there}, {}; {}, {} so far",
+        device.socket,
+        of(device.queues.into(), "queue"),
+        of(device.sessions, "hypervisor")
     );
     let _ = writeln!(
         text,
@@ -238,7 +240,7 @@ fn describe_device(device: &VhostUserInfo, text: &mut String) {
         count(device.calls)
     );
     if device.broken > 0 {
-        let _ = writeln!(text, "  BROKEN RINGS      {} queues were stopped", device.broken);
+        let _ = writeln!(text, "  BROKEN RINGS      {} stopped", of(device.broken, "queue"));
     }
 }
 

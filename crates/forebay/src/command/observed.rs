@@ -59,9 +59,12 @@ pub(super) async fn curves(found: &Found, sizes: &[u64]) -> Result<Curves> {
 }
 
 /// What half, one, two and four times a disk's cache would do; without a cache: an eighth, a quarter, half and all of what
-/// the disk touched. `None`: nothing is known, as of a disk that nobody has read.
+/// the disk touched. `None`: nothing is known: nobody has read the disk.
 pub(super) async fn expectations(found: &Found, stats: &DiskStats) -> Option<Curves> {
     let (engine, block) = (&stats.engine, stats.engine.block_size);
+    if engine.counters.reads == 0 {
+        return None;
+    }
     let mut all = (engine.ram.slots + engine.flash.slots) * block;
     let mut eighths = [4, 8, 16, 32];
     if all == 0 {

@@ -1,38 +1,85 @@
-//! `forebay pool`: looks into a flash pool that nobody uses.
+//! `forebay pool`: looks into a flash pool.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use forebay_backends::size::rounded;
 
-use super::table::count;
-use crate::cli::disk::{PoolArgs, PoolCommand};
+use super::client;
+use super::table::{count, of};
+use crate::cli::disk::{PoolArgs, PoolCommand, PoolShowArgs};
+use crate::daemon::pool::check;
 use crate::daemon::pool::report::{self, DiskReport, PoolReport};
 use crate::daemon::pool::survey::RingReport;
+use crate::daemon::{is_in_use, place};
 use crate::date::utc;
 
 /// Carries out a command.
 pub(crate) fn pool(command: PoolCommand) -> Result<()> {
     match command {
         PoolCommand::Show(args) => show(&args),
-        PoolCommand::Check(args) => check(&args),
+        PoolCommand::Check(args) => verify(&args),
     }
 }
 
-fn show(args: &PoolArgs) -> Result<()> {
-    let report = report::show(&args.path)?;
-    let text = match args.json {
+fn show(args: &PoolShowArgs) -> Result<()> {
+    let control = args.common.control.as_deref();
+    let report = match control {
+        Some(_) => client::block_on(used(&args.path, control))?,
+        None => report::show(&args.path).or_else(|error| match is_in_use(&error) {
+            true => client::block_on(used(&args.path, None)).map_err(|why| elsewhere(error, &why)),
+            false => Err(error),
+        })?,
+    };
+    let text = match args.common.json {
         true => serde_json::to_string(&report)? + "\n",
         false => describe(&report),
     };
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
+/// What the daemon tells that uses the pool at `path`: the one at `control`, or any of this user.
+async fn used(path: &Path, control: Option<&Path>) -> Result<PoolReport> {
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut trouble = None;
+    for socket in client::sockets(control) {
+        match client::ask_patiently::<Vec<PoolReport>>(&socket, "/v1/pools").await {
+            Ok(pools) => {
+                let is_it = |pool: &PoolReport| real(Path::new(&pool.path)) == real(path);
+                if let Some(found) = pools.into_iter().find(is_it) {
+                    return Ok(found);
+                }
+            }
+            // One left behind by a daemon that was killed, for instance.
+            Err(error) => trouble = Some(error),
+        }
+    }
+    match (control, trouble) {
+        (Some(_), Some(error)) => Err(error),
+        (Some(control), None) => {
+            bail!("the daemon at {} does not use {}", control.display(), path.display())
+        }
+        (None, _) => bail!(
+            "no daemon whose control socket is in {} uses it; if its daemon was started with --control PATH, give the same \
+             --control PATH",
+            place::folder().display()
+        ),
+    }
+}
+
+/// Nobody who was asked knows of a pool that somebody uses.
+fn elsewhere(in_use: Error, why: &Error) -> Error {
+    Error::msg(format!("{in_use:#}; {why:#}"))
+}
+
 fn describe(pool: &PoolReport) -> String {
     let segments = &pool.segments;
     let mut text = String::new();
-    let _ = writeln!(text, "pool {}: {}, made {}", pool.path, pool.uuid, utc(pool.created * 1000));
+    let used = pool.used_by.as_ref().map_or(String::new(), |by| format!(", used by daemon {by}"));
+    let made = utc(pool.created * 1000);
+    let _ = writeln!(text, "pool {}: {}, made {made}{used}", pool.path, pool.uuid);
     let _ = writeln!(
         text,
         "  {} segments of {}: {} free, {} of logs, {} of caches, {} of the pool itself",
@@ -43,6 +90,7 @@ fn describe(pool: &PoolReport) -> String {
         segments.cache,
         segments.metadata
     );
+    let _ = writeln!(text, "  health: {}", health(&pool.faults));
     if pool.disks.is_empty() {
         text += "  no disk\n";
     }
@@ -50,6 +98,10 @@ fn describe(pool: &PoolReport) -> String {
         describe_disk(disk, &mut text);
     }
     text
+}
+
+fn health(faults: &[String]) -> String {
+    if faults.is_empty() { "good".to_owned() } else { faults.join("; ") }
 }
 
 fn describe_disk(disk: &DiskReport, text: &mut String) {
@@ -75,10 +127,12 @@ fn describe_disk(disk: &DiskReport, text: &mut String) {
         let _ = writeln!(text, "  evidence         {evidence}");
     }
     if disk.flushes_deferred {
-        let _ = writeln!(
-            text,
-            "  flushes          deferred: a loss of power may have lost flushed writes"
-        );
+        let what = match disk.session.as_str() {
+            "closed" => "deferred; it ended in order, and nothing is lost by that",
+            "running" => "deferred: a loss of power loses flushed writes",
+            _ => "deferred: a loss of power may have lost flushed writes",
+        };
+        let _ = writeln!(text, "  flushes          {what}");
     }
     match &disk.error {
         Some(error) => {
@@ -87,9 +141,9 @@ fn describe_disk(disk: &DiskReport, text: &mut String) {
         None => {
             let _ = writeln!(
                 text,
-                "  write log        {} segments, {} writes ({}) not on primary storage, {} of them in the staging file",
-                disk.log_segments,
-                count(disk.dirty_records),
+                "  write log        {}, {} ({}) not on primary storage, {} of them in the staging file",
+                of(disk.log_segments.into(), "segment"),
+                of(disk.dirty_records, "write"),
                 rounded(disk.dirty_bytes),
                 count(disk.staged_records)
             );
@@ -99,13 +153,18 @@ fn describe_disk(disk: &DiskReport, text: &mut String) {
         let _ = writeln!(text, "  staging file     {fault}");
     }
     if let Some(ring) = &disk.ring {
-        let _ = writeln!(text, "  cache on flash   {}", describe_ring(ring));
+        let is_running = disk.session == "running";
+        let _ = writeln!(text, "  cache on flash   {}", describe_ring(ring, is_running));
     }
+    let _ = writeln!(text, "  health           {}", health(&disk.faults));
 }
 
-fn describe_ring(ring: &RingReport) -> String {
+fn describe_ring(ring: &RingReport, is_running: bool) -> String {
     if let Some(why) = &ring.cold {
         return format!("starts empty: {why}");
+    }
+    if is_running {
+        return format!("{}; an end in order keeps them", of(ring.blocks, "block"));
     }
     let share = (ring.kept * 100).checked_div(ring.blocks).unwrap_or(100);
     let end = if ring.closed { "ended in order" } else { "not ended in order" };
@@ -117,8 +176,13 @@ fn describe_ring(ring: &RingReport) -> String {
     )
 }
 
-fn check(args: &PoolArgs) -> Result<()> {
-    let report = report::check(&args.path)?;
+fn verify(args: &PoolArgs) -> Result<()> {
+    let report = check::check(&args.path).map_err(|error| match is_in_use(&error) {
+        true => error.context(
+            "a pool in use cannot be checked: stop its daemon first ('forebay pool show' works meanwhile)",
+        ),
+        false => error,
+    })?;
     let mut text = String::new();
     if args.json {
         text = serde_json::to_string(&report)? + "\n";
@@ -131,12 +195,12 @@ fn check(args: &PoolArgs) -> Result<()> {
         }
         let _ = writeln!(
             text,
-            "{} pages of tables, {} of data and {} of cache indices checked: {} errors, {} warnings",
+            "{} pages of tables, {} of data and {} of cache indices checked: {}, {}",
             count(report.table_pages),
             count(report.data_pages),
             count(report.ring_pages),
-            report.errors.len(),
-            report.warnings.len()
+            of(report.errors.len() as u64, "error"),
+            of(report.warnings.len() as u64, "warning")
         );
     }
     std::io::stdout().write_all(text.as_bytes())?;

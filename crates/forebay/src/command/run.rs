@@ -1,6 +1,7 @@
 //! `forebay run` and `forebay serve`: a daemon in the foreground, until a signal.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -8,11 +9,13 @@ use forebay_backends::size::rounded;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::client;
+use super::table::of;
 use crate::cli::{RunArgs, ServeArgs};
 use crate::config::{self, DaemonSpec, DiskSpec, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::{DaemonInfo, DiskInfo};
 use crate::daemon::events::Severity;
+use crate::daemon::place;
 
 /// A signal that is repeated within this time was meant once.
 const SAID_TWICE: Duration = Duration::from_secs(1);
@@ -36,12 +39,16 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         name,
     };
     config::check(&spec)?;
+    config::iscsi::check_secrets(&spec.targets)?;
     client::block_on(serve_until_signal(spec, args.daemon.json))
 }
 
 /// Serves what a configuration file says.
 pub(crate) fn serve(args: ServeArgs) -> Result<()> {
-    let spec = config::file::load(&args.config);
+    let spec = config::file::load(&args.config).and_then(|spec| {
+        config::iscsi::check_secrets(&spec.targets)?;
+        Ok(spec)
+    });
     match args.check {
         true => {
             // Whether anybody reads it or not, the answer is the exit code.
@@ -72,7 +79,8 @@ fn checked(args: &ServeArgs, spec: &Result<DaemonSpec>) -> String {
     let Ok(spec) = spec else { return String::new() };
     let warnings = warnings.iter().map(|text| format!("  warning: {text}\n"));
     let (disks, listeners) = (spec.disks.len(), spec.listeners.len());
-    let fine = format!("{path} is fine: {disks} disks, {listeners} listeners\n");
+    let (disks, listeners) = (of(disks as u64, "disk"), of(listeners as u64, "listener"));
+    let fine = format!("{path} is fine: {disks}, {listeners}\n");
     fine + &warnings.collect::<String>()
 }
 
@@ -198,7 +206,8 @@ fn summary(info: &DaemonInfo) -> String {
     }
     let _ = writeln!(text, "control  {}", info.control);
     if let Some(disk) = info.disks.first() {
-        let _ = writeln!(text, "watch    forebay stats {} --watch", disk.name);
+        let control = place::option_for(Path::new(&info.control));
+        let _ = writeln!(text, "watch    forebay stats {} --watch{control}", disk.name);
     }
     text
 }

@@ -9,7 +9,7 @@ use forebay_backends::size::rounded;
 use forebay_core::stats::{LatencySummary, Statistics, TierStatistics};
 
 use super::client::{self, Found};
-use super::table::{Table, count, percent, time};
+use super::table::{Table, count, of, percent, time};
 use crate::cli::StatsArgs;
 use crate::daemon::api::DiskStats;
 
@@ -78,11 +78,11 @@ fn describe(stats: &DiskStats) -> String {
     );
     let _ = writeln!(
         text,
-        "  primary storage {}; {} clients ({} waiting), {} requests in flight",
+        "  primary storage {}; {} ({} waiting), {} in flight",
         stats.primary_storage,
-        stats.connections,
+        of(stats.connections.into(), "client"),
         stats.connections_waiting,
-        engine.requests_in_flight
+        of(engine.requests_in_flight, "request")
     );
     if let Some(log) = &engine.log {
         let deferred = if log.deferred_ns > 0 { ", FLUSHES DEFERRED" } else { "" };
@@ -182,13 +182,14 @@ fn counts(engine: &Statistics) -> String {
     );
     let _ = writeln!(
         text,
-        "  primary storage: {} reads ({}), {} writes ({}), {} flushes, {} errors",
-        count(c.backend_reads),
+        "  primary storage: {} ({}), {} ({}, of them destaged {}), flushes {}, {}",
+        of(c.backend_reads, "read"),
         rounded(c.backend_read_bytes),
-        count(c.backend_writes),
-        rounded(c.backend_write_bytes),
+        of(c.backend_writes + c.destage_writes, "write"),
+        rounded(c.backend_write_bytes + c.destage_write_bytes),
+        rounded(c.destage_write_bytes),
         count(c.backend_flushes),
-        count(c.backend_errors)
+        of(c.backend_errors, "error")
     );
     if engine.flash.slots > 0 {
         let _ = writeln!(

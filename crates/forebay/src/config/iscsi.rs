@@ -217,32 +217,41 @@ pub fn check(targets: &[IscsiSpec]) -> Result<(), ValueError> {
     Ok(())
 }
 
+/// Checks that each secret can be had, before anything is begun.
+///
+/// # Errors
+/// As [`ChapSpec::load`].
+pub fn check_secrets(targets: &[IscsiSpec]) -> Result<(), ValueError> {
+    let all = targets.iter().flat_map(|target| [&target.chap, &target.mutual_chap]);
+    all.flatten().try_for_each(|chap| chap.load().map(drop))
+}
+
 impl ChapSpec {
     /// User and secret.
     ///
     /// # Errors
     /// The file cannot be read, others may read it, or the secret is too short.
-    pub fn load(&self) -> anyhow::Result<Credentials> {
-        use anyhow::Context;
+    pub fn load(&self) -> Result<Credentials, ValueError> {
         use std::os::unix::fs::MetadataExt;
         let path: &Path = &self.secret_file;
-        let open = || format!("cannot read the CHAP secret file {}", path.display());
-        let mode = std::fs::metadata(path).with_context(open)?.mode();
-        anyhow::ensure!(
-            mode & 0o077 == 0,
-            "the CHAP secret file {} may be read by others; chmod 600 it",
-            path.display()
-        );
-        let mut secret = std::fs::read(path).with_context(open)?;
+        let shown = path.display();
+        let failed = |error: std::io::Error| {
+            ValueError(format!("cannot read the CHAP secret file {shown}: {error}"))
+        };
+        if std::fs::metadata(path).map_err(failed)?.mode() & 0o077 != 0 {
+            let why = format!("the CHAP secret file {shown} may be read by others; chmod 600 it");
+            return Err(ValueError(why));
+        }
+        let mut secret = std::fs::read(path).map_err(failed)?;
         while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
             secret.pop();
         }
-        anyhow::ensure!(
-            (SECRET_MIN..=255).contains(&secret.len()),
-            "the CHAP secret in {} has {} bytes; {SECRET_MIN} to 255 are allowed",
-            path.display(),
-            secret.len()
-        );
+        let len = secret.len();
+        if !(SECRET_MIN..=255).contains(&len) {
+            return Err(ValueError(format!(
+                "the CHAP secret in {shown} has {len} bytes; {SECRET_MIN} to 255 are allowed"
+            )));
+        }
         Ok(Credentials { name: self.user.clone(), secret })
     }
 }

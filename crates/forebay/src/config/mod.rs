@@ -111,10 +111,11 @@ pub struct DiskOptions {
     #[arg(long, value_name = "fail|wait", help_heading = "Disk")]
     pub on_timeout: Option<OnTimeout>,
     /// Where clients attach over NBD: unix:PATH[?mode=0660&group=NAME] (without: only the user who runs
-    /// Forebay) or HOST:PORT; may be given several times
+    /// Forebay; a folder that is missing is made) or HOST:PORT; may be given several times
     #[arg(long, value_name = "ADDRESS", help_heading = "Disk")]
     pub nbd: Vec<Address>,
-    /// Where a hypervisor finds the disk as a vhost-user-blk device: a unix socket, PATH[?mode=0660&group=NAME]
+    /// Where a hypervisor finds the disk as a vhost-user-blk device: a unix socket, PATH[?mode=0660&group=NAME];
+    /// a folder that is missing is made
     #[arg(long, value_name = "PATH", help_heading = "Disk")]
     pub vhost_user: Option<SocketPath>,
     /// Queues of the vhost-user-blk device, 1 to 16 [default: 1]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   GET /v1/daemon                 DaemonInfo
+//!   GET /v1/pools                  [PoolReport]: the flash that it uses
 //!   GET /v1/disks                  [DiskInfo]
 //!   GET /v1/disks/NAME             DiskInfo
 //!   GET /v1/disks/NAME/stats       DiskStats

@@ -31,7 +31,16 @@ pub(super) async fn set_mode(
     Path(name): Path<String>,
     Query(query): Query<ModeQuery>,
 ) -> Response {
-    change(&state, &name, async |disk| disk.handle.set_mode(query.mode.0).await).await
+    change(&state, &name, async |disk| {
+        let before = disk.handle.stats().await?.engine.mode;
+        disk.handle.set_mode(query.mode.0).await?;
+        if before != query.mode.to_string() {
+            let text = format!("mode {} was asked for, instead of {before}", query.mode);
+            state.report(Some(&name), Severity::Info, &text);
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// Stops destaging.
@@ -40,8 +49,14 @@ pub(super) async fn pause(
     Path(name): Path<String>,
 ) -> Response {
     change(&state, &name, async |disk| {
-        has_log(disk)?;
-        disk.handle.pause(true).await
+        let was_paused = is_paused(disk).await?;
+        disk.handle.pause(true).await?;
+        if !was_paused {
+            let text =
+                format!("destaging was paused; 'forebay disk resume {name}' goes on with it");
+            state.report(Some(&name), Severity::Warning, &text);
+        }
+        Ok(())
     })
     .await
 }
@@ -52,16 +67,25 @@ pub(super) async fn resume(
     Path(name): Path<String>,
 ) -> Response {
     change(&state, &name, async |disk| {
-        has_log(disk)?;
-        disk.handle.pause(false).await
+        let was_paused = is_paused(disk).await?;
+        let was_detaching = disk.handle.stats().await?.is_detaching;
+        disk.handle.pause(false).await?;
+        if was_detaching {
+            state.report(Some(&name), Severity::Info, "the detach was cancelled: the disk goes on");
+        }
+        if was_paused {
+            state.report(Some(&name), Severity::Info, "destaging goes on: it was resumed");
+        }
+        Ok(())
     })
     .await
 }
 
-fn has_log(disk: &ServedDisk) -> Result<()> {
+async fn is_paused(disk: &ServedDisk) -> Result<bool> {
     let has_log = disk.info.write_log_bytes > 0;
     anyhow::ensure!(has_log, "it has no write log, so there is no destaging to pause or resume");
-    Ok(())
+    let log = disk.handle.stats().await?.engine.log;
+    Ok(log.is_some_and(|log| log.is_paused))
 }
 
 /// Flushes primary storage, for what is acknowledged without a log; answers when it is flushed.

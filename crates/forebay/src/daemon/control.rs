@@ -19,7 +19,7 @@ use super::events::{EventLine, EventLog, EventSender, Severity};
 use super::frontends::Frontends;
 use super::opener::{Opener, Ready, ServedDisk};
 use super::watch::{Watch, Watched};
-use super::{change, observed, refused};
+use super::{change, observed, pools, refused};
 use crate::shard::Gone;
 
 /// Time that primary storage has to say how long it is.
@@ -58,6 +58,7 @@ pub struct ControlState {
 pub fn router(state: Arc<ControlState>) -> Router {
     Router::new()
         .route("/v1/daemon", get(daemon))
+        .route("/v1/pools", get(pools::pools))
         .route("/v1/disks", get(disks))
         .route("/v1/disks/{name}", get(disk))
         .route("/v1/disks/{name}/stats", get(stats))

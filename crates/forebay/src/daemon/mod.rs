@@ -6,7 +6,7 @@
 //! | step | undone by dropping |
 //! |---|---|
 //! | bind the control socket | [`unix::UnixSocket`] |
-//! | open, lock and prepare pools | [`pool::Pool`] |
+//! | open, lock and prepare pools | [`pool::Pool`]; a file that was made for it, and has no disk yet, goes |
 //! | start the shards | [`ShardHandle`] |
 //! | open primary storage, judge whether it is what the disk left, recover the log, take memory, hand the disk to its shard (`opener.rs`) | the shard |
 //! | bind listeners, portals and the sockets of vhost-user devices (`frontends.rs`) | [`listener::Listener`], [`vhost_user::VhostUser`] |
@@ -45,6 +45,7 @@ mod opener;
 mod pdu_log;
 pub mod place;
 pub mod pool;
+mod pools;
 mod refused;
 mod reservations;
 pub mod unix;
@@ -60,6 +61,7 @@ use control::ControlState;
 use ending::Left;
 use events::{EventLog, EventSender, Severity};
 use frontends::Frontends;
+pub(crate) use opener::is_in_use;
 use opener::{Opener, Pools};
 use pool::owner::PoolOwner;
 use pool::{Pool, Share, SharedPool};
@@ -381,6 +383,9 @@ fn open_pools(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, Result<Pool, String
             }
             other => Ok(other?),
         };
+        if let Ok(pool) = &opened {
+            pool.go_if_unused();
+        }
         Ok((path, opened))
     };
     shares.into_iter().map(open).collect()

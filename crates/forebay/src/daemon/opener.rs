@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result};
 use forebay_backends::{ErrorKind, Look, Witness};
+use forebay_core::pool::DiskNumber;
 use forebay_frontends::{nbd, scsi, vhost_user};
 use forebay_io::file::{FileError, FileErrorKind};
 
@@ -16,6 +17,7 @@ use super::ending;
 use super::events::{EventSender, Severity};
 use super::fence::{Place, Refused, Trail};
 use super::open::{self, Opened};
+use super::place;
 use super::pool::SharedPool;
 use super::pool::owner::PoolHandle;
 use super::reservations::Kept;
@@ -57,6 +59,8 @@ pub(super) struct ServedDisk {
     /// The advice that was kept for it.
     pub(super) advice: Arc<Keeper>,
     place: Option<Place>,
+    /// As it is configured.
+    flash: Option<PathBuf>,
     /// Looks at primary storage as long as it is served.
     witness: Mutex<Option<Witness>>,
     /// What has become of primary storage, where that is not what was opened.
@@ -101,6 +105,11 @@ impl Opener {
         }
     }
 
+    /// Those pools that no other process has, by their paths.
+    pub(super) fn pools(&self) -> impl Iterator<Item = (&PathBuf, &SharedPool)> {
+        self.pools.iter().filter_map(|(path, pool)| Some((path, &pool.as_ref().ok()?.0)))
+    }
+
     /// Opens disk `index` of the configuration; may wait for primary storage and flash.
     ///
     /// # Errors
@@ -137,7 +146,9 @@ impl Opener {
         let (witness, ended) = (Mutex::new(witness), OnceLock::new());
         let (advice, on_shard) = (Arc::new(advice), handle.clone());
         let standing = Mutex::default();
-        let served = ServedDisk { info, handle: on_shard, advice, place, witness, standing, ended };
+        let flash = disk.flash.as_ref().map(|flash| flash.path.clone());
+        let served =
+            ServedDisk { info, handle: on_shard, advice, place, flash, witness, standing, ended };
         let (name, disk) = (disk.name.clone(), Arc::new(served));
         Ok(Ready { name, disk, handle, export, unit, device })
     }
@@ -147,16 +158,18 @@ impl Opener {
         let disk = &self.spec.disks[index];
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let pool = disk.flash.as_ref().map(|flash| absolute(&flash.path).display().to_string());
-        let reason = through_daemon(reason, disk);
+        let control = self.spec.control.as_deref().map_or(String::new(), place::option_for);
+        let reason = through_daemon(reason, disk, &control);
         RefusedDisk { name: disk.name.to_string(), backend: disk.backend.clone(), reason, pool }
     }
 }
 
 /// A reason as whoever asks this daemon needs it: it decides about its own disk itself, and keeps others from the pool.
-fn through_daemon(reason: String, disk: &DiskSpec) -> String {
+fn through_daemon(reason: String, disk: &DiskSpec, control: &str) -> String {
     let Some(flash) = &disk.flash else { return reason };
     let command = format!("forebay disk resolve {}", disk.name);
-    reason.replace(&format!("{command} --pool {}", flash.path.display()), &command)
+    let instead = format!("{command}{control}");
+    reason.replace(&format!("{command} --pool {}", flash.path.display()), &instead)
 }
 
 /// Why a disk alone must not be served; `None`: what is wrong is to be put right before anything is served.
@@ -168,7 +181,7 @@ pub(super) fn refusal(error: &anyhow::Error) -> Option<String> {
 }
 
 /// Another process has something locked.
-pub(super) fn is_in_use(error: &anyhow::Error) -> bool {
+pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
     let file = |cause: &FileError| cause.kind() == FileErrorKind::InUse;
     let backend = |cause: &forebay_backends::Error| cause.kind() == ErrorKind::InUse;
     error.chain().any(|cause| {
@@ -190,6 +203,11 @@ impl ServedDisk {
     /// Its name.
     pub(super) fn name(&self) -> &str {
         &self.info.name
+    }
+
+    /// The flash that has its record, and its number there.
+    pub(super) fn in_pool(&self) -> Option<(PathBuf, DiskNumber)> {
+        Some((self.flash.clone()?, self.place.as_ref()?.number()?))
     }
 
     /// Notes in its pool how it was left; once, whoever asks.

@@ -59,6 +59,15 @@ pub fn socket_of(folder: &Path, name: &Name) -> PathBuf {
     folder.join(format!("{name}{SUFFIX}"))
 }
 
+/// The option that a command needs to find the daemon at `control`: none where it looks.
+pub fn option_for(control: &Path) -> String {
+    let is_socket = control.to_str().is_some_and(|path| path.ends_with(SUFFIX));
+    match is_socket && control.parent() == Some(&folder()) {
+        true => String::new(),
+        false => format!(" --control {}", control.display()),
+    }
+}
+
 /// Every control socket in `folder`, sorted by name.
 pub fn sockets(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -159,7 +159,8 @@ async fn serve(
 /// Tells that clients do not find a disk everywhere; in these words.
 fn not_everywhere(state: &ControlState, name: &str, error: &anyhow::Error) -> String {
     let text = format!(
-        "the disk is served, but not everywhere: {error:#}; when that is put right, 'forebay disk open {name}' goes on"
+        "the disk is served, but not everywhere: {error:#}; when that is put right, 'forebay disk open {name}{}' goes on",
+        super::place::option_for(std::path::Path::new(&state.info().control))
     );
     state.report(Some(name), Severity::Error, &text);
     text

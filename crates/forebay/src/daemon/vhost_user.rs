@@ -15,6 +15,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
 use forebay_frontends::vhost_user::{
     self, BackChannel, BackendReqHandler, Counters, Device, Export, Order, Orders, QueueSetup,
     Report, SessionError, Shard,
@@ -172,6 +175,29 @@ impl Speaker {
         }
     }
 
+    /// Waits for a message of the hypervisor, and reports once a session who comes meanwhile: he waits.
+    fn tell_of_others(&self, stream: &UnixStream, is_told: &mut bool) {
+        while !*is_told {
+            let mut both = [
+                PollFd::new(stream, PollFlags::IN),
+                PollFd::new(&self.state.listener, PollFlags::IN),
+            ];
+            if rustix::event::poll(&mut both, None).is_err_and(|error| error != Errno::INTR) {
+                return;
+            }
+            let is_ending = self.state.is_ending.load(Ordering::SeqCst);
+            if is_ending || !both[0].revents().is_empty() {
+                return;
+            }
+            if both[1].revents().contains(PollFlags::IN) {
+                *is_told = true;
+                self.warn(
+                    &"another hypervisor has connected: it waits until the one that is there leaves",
+                );
+            }
+        }
+    }
+
     fn warn(&self, what: &dyn std::fmt::Display) {
         let text = format!("{}: {what}", self.state.socket.path().display());
         self.events.report(Some(&self.name), Severity::Warning, text);
@@ -197,14 +223,18 @@ impl Speaker {
         }
         // It may have grown since it was asked.
         self.state.tell_size(self.disk.size());
-        let peeked = stream.try_clone();
+        let peeked = stream.try_clone().ok();
+        let mut is_told = false;
         self.state.sessions.fetch_add(1, Ordering::Relaxed);
         let mut session = BackendReqHandler::from_stream(stream, device.clone());
         let ended = loop {
             if self.state.is_ending.load(Ordering::SeqCst) {
                 break SessionError::Disconnected;
             }
-            let back = peeked.as_ref().ok().and_then(BackChannel::await_message);
+            if let Some(stream) = &peeked {
+                self.tell_of_others(stream, &mut is_told);
+            }
+            let back = peeked.as_ref().and_then(BackChannel::await_message);
             if let (Some(back), Some(session)) = (back, &mut *self.state.session()) {
                 session.back = Some(Arc::new(back));
             }

@@ -57,6 +57,11 @@ impl Place {
         }
     }
 
+    /// The number of its disk in the pool, where it has one.
+    pub(in crate::daemon) fn number(&self) -> Option<DiskNumber> {
+        self.pool.as_ref().map(|(_, number)| *number)
+    }
+
     /// The disk is served no more and left so; `is_quiet` when nothing of it is under way on primary storage, `log_end`
     /// the last record of its log. Lets go of
     /// primary storage. Who comes second, as a detach and the daemon's end may, waits for the first and is told the same.

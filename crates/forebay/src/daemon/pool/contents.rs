@@ -18,12 +18,31 @@ pub enum Contents {
     Blank,
     /// A pool.
     Pool(Superblock),
+    /// What is not ours.
+    Foreign(&'static str),
 }
+
+impl Contents {
+    /// The pool that was found on `file`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn pool(self, file: &PoolFile) -> Result<Superblock> {
+        let shown = file.path().display();
+        match self {
+            Contents::Pool(superblock) => Ok(superblock),
+            Contents::Blank => bail!("{shown} is no pool: it is blank"),
+            Contents::Foreign(what) => bail!("{shown} is no pool: it carries {what}"),
+        }
+    }
+}
+
+const UNKNOWN: &str = "data that is not Forebay's";
 
 /// Looks at the start of `file`.
 ///
 /// # Errors
-/// It holds what is not ours to overwrite, or a pool that this program cannot use.
+/// It holds a pool that this program cannot use.
 pub fn look(file: &PoolFile) -> Result<Contents> {
     let shown = file.path().display();
     let pages = (file.size()?.min(START) / PAGE) as usize;
@@ -32,7 +51,9 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
         file.read(0, &mut start)?;
     } else {
         let size = file.size()?;
-        anyhow::ensure!(size == 0, "the flash {shown} carries data that is not Forebay's");
+        if size > 0 {
+            return Ok(Contents::Foreign(UNKNOWN));
+        }
     }
     let mut copies = [&PoolPage::ZERO; 2];
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCKS) {
@@ -50,10 +71,7 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
             "the flash {shown} was made by another version of Forebay: it has format {version}, this one \
              knows 1. Use that version to start and detach its disks, then remove the file or zero its first MiB"
         ),
-        Err(other) => bail!(
-            "the flash {shown} cannot be used: {other}. 'forebay pool check {shown}' tells more; nothing \
-             was changed"
-        ),
+        Err(other) => bail!("the flash {shown} cannot be used: {other}; nothing was changed"),
     }
     let is_blank = |page: &PoolPage| page.0.iter().all(|byte| *byte == 0);
     let second = Superblock::decode(&copies[1].0).ok();
@@ -75,11 +93,7 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
         );
     }
     let bytes: Vec<u8> = start.iter().flat_map(|page| page.0).collect();
-    let what = signature(&bytes).unwrap_or("data that is not Forebay's");
-    bail!(
-        "the flash {shown} carries {what}; it would be overwritten. Choose another path, or if nothing on \
-         it is needed: `wipefs --all` and `dd if=/dev/zero bs=1M count=1` for a device, remove a file"
-    )
+    Ok(Contents::Foreign(signature(&bytes).unwrap_or(UNKNOWN)))
 }
 
 /// True for the header of a cache without a log, as it was before pools: nothing in it outlived its process.

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -42,6 +43,10 @@ pub struct PoolFile {
     fd: OwnedFd,
     is_direct: bool,
     is_device: bool,
+    /// There was nothing before it was opened.
+    is_new: bool,
+    /// It is removed when it is closed.
+    is_provisional: AtomicBool,
 }
 
 impl PoolFile {
@@ -63,11 +68,24 @@ impl PoolFile {
             "the flash device {} does not exist; check its name",
             path.display()
         );
+        let is_new = !path.exists();
         let allocate = (!read_only).then_some(0);
         let options = Options { read_only, allocate, lock_wait: LOCK_WAIT, ..Options::default() };
         let file = OpenFile::open(path, &options).context("the flash cannot be used")?;
         let (is_direct, is_device) = (file.is_direct(), file.is_block_device());
-        Ok(PoolFile { path: path.to_owned(), fd: file.into_fd(), is_direct, is_device })
+        let (path, fd) = (path.to_owned(), file.into_fd());
+        let is_provisional = AtomicBool::new(false);
+        Ok(PoolFile { path, fd, is_direct, is_device, is_new, is_provisional })
+    }
+
+    /// A file that was made with this opening is removed when it is closed, until it is told to stay.
+    pub fn go_if_new(&self) {
+        self.is_provisional.store(self.is_new, Ordering::Relaxed);
+    }
+
+    /// It stays: there is something in it.
+    pub fn stay(&self) {
+        self.is_provisional.store(false, Ordering::Relaxed);
     }
 
     /// Where it is.
@@ -200,5 +218,14 @@ impl PoolFile {
         #[cfg(test)]
         medium::on_sync()?;
         Ok(rustix::fs::fdatasync(&self.fd)?)
+    }
+}
+
+impl Drop for PoolFile {
+    fn drop(&mut self) {
+        // Still locked: it is nobody else's.
+        if self.is_provisional.load(Ordering::Relaxed) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }

@@ -33,6 +33,7 @@ use forebay_core::pool::superblock::Superblock;
 use forebay_core::pool::{DiskNumber, PoolGeometry};
 
 mod cache;
+pub mod check;
 pub mod contents;
 pub mod file;
 pub(in crate::daemon) mod host;
@@ -139,8 +140,15 @@ impl Pool {
     pub fn open(path: &Path, shares: &[Share]) -> Result<Pool> {
         let file = PoolFile::open(path, false)?;
         let tables = match contents::look(&file)? {
+            Contents::Foreign(what) => bail!(
+                "the flash {0} carries {what}; it would be overwritten. Choose another path, or if nothing on it is needed: \
+                 `wipefs --all` and `dd if=/dev/zero bs=1M count=1` for a device, remove a file",
+                path.display()
+            ),
             Contents::Blank => {
+                file.go_if_new();
                 let tables = create(&file, shares)?;
+                file.stay();
                 let news = format!(
                     "the flash {} was blank, and is a pool of {} now",
                     path.display(),
@@ -185,13 +193,18 @@ impl Pool {
     pub fn open_existing(path: &Path) -> Result<Pool> {
         ensure!(path.exists(), "there is nothing at {}", path.display());
         let file = PoolFile::open(path, false)?;
-        let Contents::Pool(superblock) = contents::look(&file)? else {
-            bail!("{} is no pool: it is blank", path.display())
-        };
+        let superblock = contents::look(&file)?.pool(&file)?;
         file.sync().context("cannot flush the flash")?;
         let tables = Tables::read(&file, superblock)
             .with_context(|| format!("the flash {}", path.display()))?;
         Ok(Pool::of(file, tables))
+    }
+
+    /// A file that was made with this opening goes with it, unless a disk is admitted: nobody meant it to be there.
+    pub fn go_if_unused(&self) {
+        if self.tables.disks().next().is_none() {
+            self.file.go_if_new();
+        }
     }
 
     /// What an operator wants to know of how it was opened.

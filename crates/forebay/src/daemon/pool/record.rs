@@ -117,6 +117,7 @@ impl Pool {
         };
         // What a former disk of this number has cached is nobody's.
         self.drop_cache(number)?;
+        self.file.stay();
         self.tables.set_disk(&self.file, number, Some(new_record(wish)?))?;
         self.admitted[usize::from(number.0)] = true;
         Ok(number)

@@ -1,24 +1,26 @@
-//! What is in a pool, for an operator: read without changing anything, while nobody uses it.
+//! What is in a pool, for an operator: read without changing anything, while nobody uses it, or told by the daemon that does.
+//!
+//! Of a disk that is served its shard knows what is dirty and what has failed; of every other one that is read from flash.
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use forebay_core::geometry::PAGE;
-use forebay_core::log::recover::{LogEnd, RecordPlace, RecoveredLog, RecoveryReport};
+use forebay_core::log::recover::RecoveredLog;
+use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, SessionEnd};
 use forebay_core::pool::lease::{Holder, Role};
 use forebay_core::pool::superblock::Superblock;
-use forebay_core::pool::{DiskNumber, SUPERBLOCKS, pair};
-use forebay_core::sealed::{crc32c, has_seal};
+use forebay_core::stats::Statistics;
 use serde::{Deserialize, Serialize};
 
-use super::contents::{self, Contents};
-use super::file::{PoolFile, PoolPage};
-use super::recover::Reading;
+use super::check::damaged_copies;
+use super::contents;
+use super::file::PoolFile;
 use super::staging::{Fault, Left, StagedGroups};
 use super::survey::{self, RingReport};
 use super::tables::Tables;
-use super::{Dirty, page_offset, recover};
+use super::{Dirty, Snapshot, recover};
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +33,12 @@ pub struct PoolReport {
     pub created: u64,
     /// Bytes of a segment.
     pub segment_size: u64,
+    /// The daemon that uses it.
+    #[serde(default)]
+    pub used_by: Option<String>,
+    /// What is wrong with it; nothing: it is good.
+    #[serde(default)]
+    pub faults: Vec<String>,
     /// Segments, by who has them.
     pub segments: SegmentCounts,
     /// Its disks.
@@ -65,7 +73,7 @@ pub struct DiskReport {
     pub size: u64,
     /// The mode that was asked for.
     pub mode: String,
-    /// `closed`, or `running or crashed`.
+    /// `closed`, `running`, or `running or crashed` where nobody uses the pool.
     pub session: String,
     /// When it was last opened, seconds since 1970.
     pub opened: u64,
@@ -93,25 +101,12 @@ pub struct DiskReport {
     pub staging_fault: Option<String>,
     /// Why its log cannot be used.
     pub error: Option<String>,
+    /// What is wrong with what flash has of it; nothing: it is good. Of a disk that is served, since its start.
+    #[serde(default)]
+    pub faults: Vec<String>,
     /// What a start would find of its cache on flash; none: nothing is recorded of one.
     #[serde(default)]
     pub ring: Option<RingReport>,
-}
-
-/// What a check found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckReport {
-    /// Pages of tables that were looked at.
-    pub table_pages: u64,
-    /// Pages of data in logs whose checksum was compared.
-    pub data_pages: u64,
-    /// Pages of the indices of caches that were looked at.
-    #[serde(default)]
-    pub ring_pages: u64,
-    /// What does not matter yet: one of two copies.
-    pub warnings: Vec<String>,
-    /// What is lost or must not be used.
-    pub errors: Vec<String>,
 }
 
 /// Tells what is in the pool at `path`.
@@ -119,7 +114,29 @@ pub struct CheckReport {
 /// # Errors
 /// There is none, or it is in use or cannot be read.
 pub fn show(path: &Path) -> Result<PoolReport> {
-    let (file, tables) = open(path)?;
+    let (file, superblock) = open(path)?;
+    let tables = Tables::read(&file, superblock)?;
+    let faults = damaged_copies(&file, superblock.geometry)?;
+    let disks = tables.disks().map(|(number, record)| disk(&file, &tables, number, record));
+    Ok(PoolReport { faults, disks: disks.collect(), ..report(path, &tables) })
+}
+
+/// Tells what is in a pool of this process; `served` are its disks that are served, as they are now.
+pub fn show_used(pool: &Snapshot, served: &[(DiskNumber, Statistics)]) -> PoolReport {
+    let (file, tables) = (&pool.file, &pool.tables);
+    let disks = tables.disks().map(|(number, record)| {
+        match served.iter().find(|(known, _)| *known == number) {
+            Some((_, now)) => served_disk(tables, (number, record), now),
+            None => disk(file, tables, number, record),
+        }
+    });
+    let failed = "its tables cannot be written: nothing more is leased from it".to_owned();
+    let faults = pool.has_failed.then_some(failed).into_iter().collect();
+    PoolReport { faults, disks: disks.collect(), ..report(pool.path(), tables) }
+}
+
+/// A pool, without what is wrong with it and its disks.
+fn report(path: &Path, tables: &Tables) -> PoolReport {
     let mut segments = SegmentCounts { all: tables.geometry().segments(), ..Default::default() };
     for (_, holder) in tables.leases.iter() {
         match holder {
@@ -129,65 +146,32 @@ pub fn show(path: &Path) -> Result<PoolReport> {
             Holder::Leased(_) => segments.cache += 1,
         }
     }
-    let disks = tables.disks().map(|(number, record)| disk(&file, &tables, number, record));
-    Ok(PoolReport {
+    PoolReport {
         path: path.display().to_string(),
         uuid: tables.superblock.pool.to_string(),
         created: tables.superblock.created,
         segment_size: tables.geometry().segment_size(),
+        used_by: None,
+        faults: Vec::new(),
         segments,
-        disks: disks.collect(),
-    })
+        disks: Vec::new(),
+    }
 }
 
-/// Verifies every checksum of the pool at `path` that has one.
+/// Opens the pool at `path` to read it.
 ///
 /// # Errors
-/// There is no pool, or it is in use or cannot be read at all.
-pub fn check(path: &Path) -> Result<CheckReport> {
-    let (file, tables) = open(path)?;
-    let mut report = CheckReport::default();
-    check_tables(&file, &tables, &mut report)?;
-    for (number, record) in tables.disks() {
-        if let Err(why) = tables.reservations(number) {
-            report.errors.push(format!("the reservations of disk '{}': {why}", record.name));
-        }
-        let staged = staged(&tables, number);
-        if let Some(fault) = staged.fault {
-            report.errors.push(format!("disk '{}': {}", record.name, staging_lost(fault)));
-        }
-        let log = found(&file, &tables, number, &staged.groups);
-        check_ring(&file, &tables, (number, record), log.as_ref().ok(), &mut report);
-        match log {
-            Ok(log) => {
-                report.warnings.extend(
-                    describe_end(&log.report)
-                        .map(|why| format!("the log of disk '{}' ends at {why}", record.name)),
-                );
-                check_log(&file, &tables, record, &log, &mut report);
-                check_summaries(&file, &tables, number, (&log, &staged.groups), &mut report);
-            }
-            Err(why) => report.errors.push(format!("the log of disk '{}': {why}", record.name)),
-        }
-    }
-    Ok(report)
-}
-
-fn open(path: &Path) -> Result<(PoolFile, Tables)> {
+/// There is none, or it is in use or cannot be read.
+pub(super) fn open(path: &Path) -> Result<(PoolFile, Superblock)> {
     if !path.exists() {
         bail!("there is nothing at {}", path.display());
     }
     let file = PoolFile::open(path, true)?;
-    match contents::look(&file)? {
-        Contents::Blank => bail!("{} is no pool: it is blank", path.display()),
-        Contents::Pool(superblock) => {
-            let tables = Tables::read(&file, superblock)?;
-            Ok((file, tables))
-        }
-    }
+    let superblock = contents::look(&file)?.pool(&file)?;
+    Ok((file, superblock))
 }
 
-fn found(
+pub(super) fn found(
     file: &PoolFile,
     tables: &Tables,
     number: DiskNumber,
@@ -228,10 +212,87 @@ fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecor
     let staged = staged(tables, number);
     let found = found(file, tables, number, &staged.groups);
     let ring = survey::ring(file, tables, number, found.as_ref().ok());
+    let mut faults = Vec::new();
     let (log, error) = match found {
         Ok(log) => (log, None),
         Err(why) => (RecoveredLog::default(), Some(why)),
     };
+    if error.is_some() {
+        faults.push("its write log cannot be used".to_owned());
+    }
+    match (log.report.summaries_damaged, log.report.summaries_unreadable) {
+        (0, 0) => {}
+        (damaged, unreadable) => faults.push(format!(
+            "{} summaries of its write log are damaged: their segments are read whole",
+            damaged + unreadable
+        )),
+    }
+    if staged.fault.is_some() {
+        faults.push("its staging file is lost".to_owned());
+    }
+    if tables.reservations(number).is_err() {
+        faults.push("its persistent reservations cannot be read".to_owned());
+    }
+    if ring.as_ref().is_some_and(|ring| ring.is_damaged) {
+        faults.push("the index of its cache is damaged".to_owned());
+    }
+    DiskReport {
+        dirty_records: log.records.len() as u64,
+        dirty_bytes: log.checksums.len() as u64 * PAGE,
+        staged_records: log.report.records_staged,
+        staging_fault: staged.fault.map(staging_lost),
+        error,
+        faults,
+        ring,
+        ..recorded(tables, number, record)
+    }
+}
+
+/// A disk as its shard knows it.
+fn served_disk(
+    tables: &Tables,
+    (number, record): (DiskNumber, &DiskRecord),
+    now: &Statistics,
+) -> DiskReport {
+    let log = now.log.clone().unwrap_or_default();
+    let is_lost = log.is_lost || log.state.starts_with("failed");
+    DiskReport {
+        mode: now.mode.clone(),
+        session: "running".to_owned(),
+        dirty_records: log.last_sequence.saturating_sub(log.destaged_sequence),
+        dirty_bytes: log.dirty_bytes,
+        staged_records: log.last_sequence.saturating_sub(log.durable_sequence),
+        error: is_lost.then_some(log.state),
+        faults: faults_since_start(now),
+        ring: survey::ring_in_use(now, record.pending),
+        ..recorded(tables, number, record)
+    }
+}
+
+/// What has gone wrong with flash since a disk was started.
+fn faults_since_start(now: &Statistics) -> Vec<String> {
+    let counters = &now.counters;
+    let mut faults = Vec::new();
+    if now.flash.state.starts_with("failed") {
+        faults.push(format!("its cache {}", now.flash.state));
+    }
+    if let Some(log) = now.log.as_ref().filter(|log| log.is_lost || log.state.starts_with("failed"))
+    {
+        faults.push(format!("its write log {}", log.state));
+    }
+    let counted = [
+        (counters.log_errors, "I/Os of its write log failed, or returned wrong bytes"),
+        (counters.flash_errors, "I/Os of its cache failed"),
+        (counters.flash_checksum_errors, "reads of its cache had a wrong checksum"),
+        (counters.flash_slots_quarantined, "slots of its cache are not used any more"),
+    ];
+    let counted = counted.iter().filter(|(count, _)| *count > 0);
+    faults.extend(counted.map(|(count, what)| format!("{count} {what}")));
+    faults
+}
+
+/// What the tables say of a disk.
+fn recorded(tables: &Tables, number: DiskNumber, record: &DiskRecord) -> DiskReport {
     let has = |flags| record.flags.has(flags);
     DiskReport {
         name: record.name.clone(),
@@ -254,146 +315,12 @@ fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecor
             has(DiskFlags::WEAK).then(|| "weak at the last start".to_owned())
         },
         log_segments: tables.log_segments(number) as u32,
-        dirty_records: log.records.len() as u64,
-        dirty_bytes: log.checksums.len() as u64 * PAGE,
-        staged_records: log.report.records_staged,
-        staging_fault: staged.fault.map(staging_lost),
-        error,
-        ring,
-    }
-}
-
-fn check_tables(file: &PoolFile, tables: &Tables, report: &mut CheckReport) -> Result<()> {
-    let mut page = PoolPage::ZERO;
-    for (copy, offset) in SUPERBLOCKS.into_iter().enumerate() {
-        file.read(offset, std::slice::from_mut(&mut page))?;
-        report.table_pages += 1;
-        if let Err(why) = Superblock::decode(&page.0) {
-            report.warnings.push(format!("superblock {copy}: {why}; the other one is used"));
-        }
-    }
-    let geometry = tables.geometry();
-    let first = forebay_core::pool::PairId::Disk(DiskNumber(0));
-    for copy in 0..2 {
-        let start = geometry.pair_offset(first, copy);
-        for pair in 0..geometry.pairs() {
-            file.read(start + u64::from(pair) * PAGE, std::slice::from_mut(&mut page))?;
-            report.table_pages += 1;
-            let is_blank = page.0.iter().all(|byte| *byte == 0);
-            if !is_blank && !has_seal(&page.0, pair::MAGIC) {
-                let text =
-                    format!("copy {copy} of table page {pair} is damaged; the other is used");
-                report.warnings.push(text);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Reads the index of a disk's cache as a start would.
-fn check_ring(
-    file: &PoolFile,
-    tables: &Tables,
-    (number, record): (DiskNumber, &DiskRecord),
-    log: Option<&RecoveredLog>,
-    report: &mut CheckReport,
-) {
-    let Some(ring) = survey::ring(file, tables, number, log) else { return };
-    report.ring_pages += ring.pages;
-    if let Some(why) = &ring.cold {
-        let text = format!("the cache of disk '{}' starts empty: {why}", record.name);
-        let place = if ring.is_damaged { &mut report.errors } else { &mut report.warnings };
-        place.push(text);
-    }
-}
-
-/// What is odd about where a log ends. A crash leaves that behind, and rot in what was not known to be durable.
-fn describe_end(report: &RecoveryReport) -> Option<String> {
-    match report.end {
-        LogEnd::Empty | LogEnd::Tail { .. } => None,
-        LogEnd::TornData { segment, page } => Some(format!(
-            "segment {} page {page}: its data are torn, and were not known to be durable",
-            segment.0
-        )),
-        LogEnd::Gap { segment } => Some(format!(
-            "a gap before segment {}: what is missing was not known to be durable",
-            segment.0
-        )),
-    }
-}
-
-/// Compares what the summaries of segments say with their groups.
-fn check_summaries(
-    file: &PoolFile,
-    tables: &Tables,
-    number: DiskNumber,
-    (log, staged): (&RecoveredLog, &StagedGroups),
-    report: &mut CheckReport,
-) {
-    let record = tables.disk(number).expect("there is such a disk");
-    let name = &record.name;
-    let damaged = log.report.summaries_damaged;
-    if damaged > 0 {
-        report.warnings.push(format!(
-            "the log of disk '{name}': {damaged} damaged summaries; their segments are read whole"
-        ));
-    }
-    let unreadable = log.report.summaries_unreadable;
-    if unreadable > 0 {
-        report
-            .errors
-            .push(format!("the log of disk '{name}': {unreadable} summaries cannot be read"));
-    }
-    let accept_missing = record.flags.has(DiskFlags::ACCEPT_MISSING);
-    let reading = Reading { accept_missing, walk_all: true };
-    match recover::find_by(file, tables, number, staged, reading) {
-        Ok(walked) if walked.records == log.records && walked.checksums == log.checksums => {}
-        Ok(_) => report.errors.push(format!(
-            "the log of disk '{name}': the summaries of its segments say something else than their groups"
-        )),
-        Err(why) => report.errors.push(format!(
-            "the log of disk '{name}' can only be read by the summaries of its segments: {why}"
-        )),
-    }
-}
-
-/// Compares the checksums of the data that are not on primary storage.
-fn check_log(
-    file: &PoolFile,
-    tables: &Tables,
-    record: &DiskRecord,
-    log: &RecoveredLog,
-    report: &mut CheckReport,
-) {
-    for entry in &log.records {
-        let RecordPlace::Log { segment, page } = entry.place else { continue };
-        let action = forebay_core::log::group::Entry {
-            range: entry.range,
-            epoch: entry.epoch,
-            kind: entry.kind,
-            more: entry.more,
-        };
-        let count = action.data_pages(entry.phase) as usize;
-        let mut pages = PoolPage::zeroes(count);
-        let offset = page_offset(tables.geometry(), segment, page);
-        let first = entry.first_checksum as usize;
-        let expected = &log.checksums[first..first + count];
-        let range = entry.range;
-        let place = format!(
-            "disk '{}': bytes {}..{} in segment {} page {page}",
-            record.name, range.start, range.end, segment.0
-        );
-        if count == 0 {
-            continue;
-        }
-        if let Err(error) = file.read(offset, &mut pages) {
-            report.errors.push(format!("{place} cannot be read: {error}"));
-            continue;
-        }
-        report.data_pages += count as u64;
-        let is_whole = |(page, expected): (&PoolPage, &u32)| crc32c(&page.0) == *expected;
-        if !pages.iter().zip(expected).all(is_whole) {
-            report.errors.push(format!("{place} have a wrong checksum"));
-        }
+        dirty_records: 0,
+        dirty_bytes: 0,
+        staged_records: 0,
+        staging_fault: None,
+        error: None,
+        faults: Vec::new(),
+        ring: None,
     }
 }

@@ -1,11 +1,13 @@
 //! The ring of a disk's cache, for an operator: what a start would find in it.
 
 use forebay_core::geometry::{ByteRange, PAGE};
+use forebay_core::ids::Generation;
 use forebay_core::log::recover::RecoveredLog;
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::DiskRecord;
 use forebay_core::pool::lease::Role;
 use forebay_core::sealed::Page;
+use forebay_core::stats::Statistics;
 use forebay_core::warm::header::RingHeader;
 use forebay_core::warm::recover::{Cold, RingReader};
 use forebay_core::warm::survey;
@@ -23,7 +25,7 @@ pub struct RingReport {
     pub pages: u64,
     /// Blocks in the cache, as it says.
     pub blocks: u64,
-    /// How many of them a start keeps when primary storage is what the disk left.
+    /// How many of them a start keeps when primary storage is what the disk left; of a disk that is served, after an orderly end.
     pub kept: u64,
     /// Regions of the disk that were written to, and perhaps not flushed.
     pub regions_marked: u64,
@@ -86,6 +88,19 @@ pub(super) fn ring(
             RingReport { is_damaged, ..cold(&why.to_string()) }
         }
     })
+}
+
+/// The ring of a disk that is served, as it is `now`; `None`: it has none.
+pub(super) fn ring_in_use(now: &Statistics, generation: Generation) -> Option<RingReport> {
+    let ring = now.ring.as_ref()?;
+    let is_recorded = ring.state == "recorded" || ring.state == "closed";
+    let report = RingReport { generation: generation.0, ..RingReport::default() };
+    if !is_recorded {
+        return Some(RingReport { cold: Some(format!("its index is {}", ring.state)), ..report });
+    }
+    let blocks = now.flash.slots_used;
+    let (pages, regions_marked) = (ring.pages, ring.regions_marked);
+    Some(RingReport { pages, blocks, kept: blocks, regions_marked, ..report })
 }
 
 /// True when a header is of this disk and of a cache and a ring of so many bytes at most.

@@ -40,6 +40,15 @@ pub struct Tables {
     written: Vec<PairId>,
 }
 
+/// A table of which no copy is whole.
+#[derive(Debug)]
+pub(super) struct Damaged {
+    /// Which, and why.
+    pub(super) why: String,
+    /// Whose it is; `None`: everybody's, that of the leases.
+    pub(super) disk: Option<DiskNumber>,
+}
+
 impl Tables {
     /// Makes a pool of nobody on `file`.
     ///
@@ -104,6 +113,21 @@ impl Tables {
     /// # Errors
     /// The medium's, or a table that is damaged.
     pub fn read(file: &PoolFile, superblock: Superblock) -> Result<Tables> {
+        let (tables, damaged) = Tables::read_what_is_whole(file, superblock)?;
+        match damaged.into_iter().next() {
+            None => Ok(tables),
+            Some(first) => Err(anyhow!(first.why)),
+        }
+    }
+
+    /// Reads those tables of which a copy is whole, and tells of the others. Where there are any, this is nothing to act on.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(super) fn read_what_is_whole(
+        file: &PoolFile,
+        superblock: Superblock,
+    ) -> Result<(Tables, Vec<Damaged>)> {
         let pool = superblock.pool;
         let geometry = superblock.geometry;
         let mut tables = Tables {
@@ -115,6 +139,7 @@ impl Tables {
             versions: vec![0; geometry.pairs() as usize],
             written: Vec::new(),
         };
+        let mut damaged = Vec::new();
         let pages = pairs(file, geometry)?;
         let copies_of = |pair: PairId| {
             let index = pair.index() as usize;
@@ -122,16 +147,23 @@ impl Tables {
         };
         for number in (0..DISKS_MAX).map(DiskNumber) {
             let at = usize::from(number.0);
+            let mut of_disk = |what: &str, why: PairInvalid| {
+                let why = format!("the {what} of disk {at} in the pool: {why}");
+                damaged.push(Damaged { why, disk: Some(number) });
+            };
             let pair = PairId::Disk(number);
-            let (version, record) = DiskRecord::decode(pool, number, copies_of(pair))
-                .map_err(|why| anyhow!("the record of disk {at} in the pool: {why}"))?;
-            tables.disks[at] = record;
-            tables.versions[pair.index() as usize] = version;
+            match DiskRecord::decode(pool, number, copies_of(pair)) {
+                Ok(found) => (tables.versions[pair.index() as usize], tables.disks[at]) = found,
+                Err(why) => of_disk("record", why),
+            }
             let pair = PairId::Progress(number);
-            let (version, progress) = Progress::decode(pool, number, copies_of(pair))
-                .map_err(|why| anyhow!("the progress of disk {at} in the pool: {why}"))?;
-            tables.progress[at] = Some(progress);
-            tables.versions[pair.index() as usize] = version;
+            match Progress::decode(pool, number, copies_of(pair)) {
+                Ok((version, progress)) => {
+                    tables.versions[pair.index() as usize] = version;
+                    tables.progress[at] = Some(progress);
+                }
+                Err(why) => of_disk("progress", why),
+            }
             let pair = PairId::Reservations(number);
             tables.reservations[at] =
                 Reservations::decode(pool, number, copies_of(pair)).map(|(version, found)| {
@@ -141,13 +173,15 @@ impl Tables {
         }
         for number in 0..geometry.lease_pages() {
             let pair = PairId::Leases(number);
-            let version = tables
-                .leases
-                .decode(pool, number, copies_of(pair))
-                .map_err(|why| anyhow!("page {number} of the leases in the pool: {why}"))?;
-            tables.versions[pair.index() as usize] = version;
+            match tables.leases.decode(pool, number, copies_of(pair)) {
+                Ok(version) => tables.versions[pair.index() as usize] = version,
+                Err(why) => {
+                    let why = format!("page {number} of the leases in the pool: {why}");
+                    damaged.push(Damaged { why, disk: None });
+                }
+            }
         }
-        Ok(tables)
+        Ok((tables, damaged))
     }
 
     /// How the pool is cut.

@@ -4,6 +4,7 @@ use forebay_core::pool::disk::SessionEnd;
 use super::*;
 
 mod faults;
+mod looked;
 mod owner;
 mod staged;
 
@@ -209,7 +210,7 @@ fn reservations_are_kept_for_their_disk_and_survive_the_rot_of_either_copy() {
         pool.close(number, EndOfSession::Clean, true, None).unwrap();
         drop(pool);
         rot_reservations(&path, geometry, copy);
-        assert_eq!(report::check(&path).unwrap().warnings.len(), 1);
+        assert_eq!(check::check(&path).unwrap().warnings.len(), 1);
         let mut pool = open(&path, &[share(5, 4)]).unwrap();
         assert_eq!(pool.reservations(number).unwrap(), vec![2 + copy as u8; 4008]);
         assert!(!pool.set_reservations(number, vec![1; 4009]), "no room");
@@ -242,7 +243,7 @@ fn reservations_that_are_lost_are_not_none() {
     for copy in 0..2 {
         rot_reservations(&path, geometry, copy);
     }
-    let errors = report::check(&path).unwrap().errors;
+    let errors = check::check(&path).unwrap().errors;
     assert!(errors.len() == 1 && errors[0].contains("reservations of disk 'db'"), "{errors:?}");
     let mut pool = open(&path, &[share(5, 4)]).unwrap();
     assert!(pool.reservations(number).is_err());
@@ -391,6 +392,33 @@ fn a_folder_that_is_not_there_is_named_and_a_folder_is_no_flash() {
     assert!(error.contains(&format!("the folder {} of", missing.display())), "{error}");
     assert!(error.contains("create it"), "{error}");
     assert!(open(folder.path(), &[share(5, 0)]).unwrap_err().contains("it is a directory"));
+}
+
+#[test]
+fn a_file_that_a_start_made_goes_with_it_until_a_disk_is_on_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [share(5, 4)];
+    let pool = Pool::open(&path, &shares).unwrap();
+    pool.go_if_unused();
+    assert!(path.exists());
+    drop(pool);
+    assert!(!path.exists(), "nobody came to use it");
+    let mut pool = Pool::open(&path, &shares).unwrap();
+    pool.go_if_unused();
+    pool.admit(&wish("db", "file:/db")).unwrap();
+    drop(pool);
+    assert!(path.exists(), "a disk is on it");
+    // It was there before this start.
+    let pool = Pool::open(&path, &shares).unwrap();
+    pool.go_if_unused();
+    drop(pool);
+    assert!(path.exists());
+    // Nor does one stay that there is no room for.
+    let huge = [share(1 << 40, 0)];
+    let other = folder.path().join("other");
+    assert!(Pool::open(&other, &huge).is_err());
+    assert!(!other.exists());
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Killed {
     fn told(&self) -> Option<String> {
         let path = self.flash.path().join("flash");
         let shown = report::show(&path).unwrap().disks.remove(0).staging_fault;
-        let errors = report::check(&path).unwrap().errors;
+        let errors = check::check(&path).unwrap().errors;
         let expected: Vec<String> = shown.iter().map(|why| format!("disk 'db': {why}")).collect();
         assert_eq!(errors, expected);
         shown
