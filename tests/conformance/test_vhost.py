@@ -3,7 +3,11 @@ import os
 import random
 import socket
 
-from bed import MIB, Skip, test
+import iscsi
+import nbd
+from bed import MIB, Skip, eventually, pattern, test
+from test_refusals import refused
+from test_shown import events
 
 
 def client(bed, *options):
@@ -62,3 +66,73 @@ def a_disk_is_served_to_a_guest_and_over_nbd_at_once(bed):
     bed.run(["qemu-io", "-f", "raw", "-c", "write -P 5 0 1M", "-c", "flush", disk.uri])
     client(bed, "--check", "--wait", "block")
     bed.run(["qemu-io", "-f", "raw", "-c", "read -P 0 0 512", disk.uri])
+
+
+@test(forebay_only=True)
+def a_second_hypervisor_waits_and_that_is_told(bed):
+    disk = vhost_disk(bed)
+    device = lambda: disk.stats()["vhost_user"]
+    told = lambda: sum("another hypervisor" in text for text in events(bed, disk))
+
+    def hypervisor():
+        it = socket.socket(socket.AF_UNIX)
+        it.connect(bed.path("disk.vhost"))
+        return it
+    with hypervisor() as first:
+        eventually(lambda: device()["is_connected"], "the first one is there")
+        assert told() == 0
+        with hypervisor():
+            eventually(lambda: told() == 1, "it is told of")
+            assert device()["sessions"] == 1
+            first.close()
+            eventually(lambda: device()["sessions"] == 2, "it is its turn")
+    eventually(lambda: not device()["is_connected"], "it has left")
+    client(bed, "--check", "--wait", "block")
+    assert told() == 1
+
+
+@test(forebay_only=True)
+def a_disk_moves_between_frontends_and_is_one_disk(bed):
+    """As a guest that is migrated: what one frontend wrote the others read, also when it has left."""
+    image = bed.image("disk.raw", 64 * MIB, "holes")
+    disk = bed.disk("file:" + image, ram="8MiB", flash=bed.path("pool") + ":48MiB", mode="write-back",
+                    extra=["--write-log", "16MiB", "--vhost-user", bed.path("disk.vhost"), "--iscsi", "127.0.0.1:0"])
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    initiator = iscsi.Initiator(disk)
+    assert initiator.login() == 0
+    initiator.ready()
+    # Where the check of the client over vhost-user writes, and leaves zeroes.
+    places = [n * 1_234_567 // 512 * 512 for n in range(5)]
+    h.pwrite(pattern(0, 8 * MIB, 1), 0)
+    assert initiator.read(16, 8) == pattern(16 * 512, 4096, 1)
+    client(bed, "--check", "--wait", "block")
+    for at, length in zip(places, (512, 4096, 12_288, 65_536, MIB)):
+        assert bytes(h.pread(length, at)) == bytes(length), at
+    assert initiator.read(places[1] // 512, 8) == bytes(4096)
+    assert initiator.read(16, 8) == pattern(16 * 512, 4096, 1), "and nothing beside them"
+    # The hypervisor has left; the initiator goes, too, and NBD writes on.
+    eventually(lambda: not disk.stats()["vhost_user"]["is_connected"], "the hypervisor has left")
+    initiator.close()
+    h.pwrite(pattern(16 * 512, 4096, 2), 16 * 512, nbd.CMD_FLAG_FUA)
+    h.shutdown()
+    again = iscsi.Initiator(disk)
+    assert again.login() == 0
+    again.ready()
+    assert again.read(16, 8) == pattern(16 * 512, 4096, 2)
+    again.write(16, pattern(16 * 512, 4096, 3))
+    client(bed, "--check", "--wait", "poll")
+    other = nbd.NBD()
+    other.connect_uri(disk.uri)
+    assert bytes(other.pread(4096, 16 * 512)) == pattern(16 * 512, 4096, 3)
+    # Each of them has to leave before the disk ends.
+    refused(bed, ["disk", "detach", "disk", "--control", bed.path("disk.control")], "2 clients are attached")
+    other.shutdown()
+    again.close()
+    eventually(lambda: disk.stats()["connections"] == 0, "they have left")
+    bed.run([bed.program, "disk", "detach", "disk", "--control", bed.path("disk.control")])
+    assert disk.process.wait(30) == 0
+    disk.was_ended = True
+    with open(image, "rb") as f:
+        f.seek(16 * 512)
+        assert f.read(4096) == pattern(16 * 512, 4096, 3)
