@@ -81,7 +81,8 @@ def resolve_decides_while_other_disks_are_served(bed):
         # What a refusal tells to type works while this daemon runs.
         shown = disk(bed, "show", "first", code=None)
         listed = disk(bed, "list", "--json")
-        for text in ["forebay disk resolve first --use-log", "forebay disk resolve first --discard-log 4KiB"]:
+        resolve = "forebay disk resolve first --control %s " % bed.path("serve.control")
+        for text in [resolve + "--use-log", resolve + "--discard-log 4KiB"]:
             assert text in shown.stdout + shown.stderr and text in listed, shown
         assert "--pool" not in listed + shown.stdout + shown.stderr, listed
         shown = json.loads(disk(bed, "resolve", "first", "--json"))
