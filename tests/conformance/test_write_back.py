@@ -573,3 +573,23 @@ def restarts_in_order_get_on_with_destaging(bed):
     assert not log_of(disk)["primary_age_is_at_least"]
     assert disk.stop() == 0
     expect_blocks(read_file(image), range(900))
+
+
+@test(forebay_only=True)
+def an_end_waits_for_a_flush_that_takes_long(bed):
+    _, disk, h = opened(bed, uri="model:san?latency=1ms&flush-latency=5s&inner=file:")
+    write_blocks(h, range(50))
+    for _ in range(2):
+        for n in range(100, 1000):
+            h.pread(4096, n * 8192)
+    h.shutdown()
+    eventually(lambda: log_of(disk)["dirty_bytes"] == 0, "all is destaged")
+    assert disk.stop() == 0
+    shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
+    assert shown["disks"][0]["dirty_records"] == 0, shown
+    disk.start()
+    assert "strong evidence" in disk.log(), disk.log()
+    stats = disk.stats()
+    assert stats["counters"]["destage_writes"] == 0 and stats["log"]["dirty_bytes"] == 0, stats
+    assert stats["ring"]["blocks_found"] == stats["ring"]["blocks_kept"] > 0, stats
+    assert disk.stop() == 0

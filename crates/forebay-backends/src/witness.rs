@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -269,12 +270,20 @@ fn stands_at(file: &File, path: &Path) -> io::Result<Standing> {
     match path.metadata() {
         Ok(there) if (there.dev(), there.ino()) == (is.dev(), is.ino()) => Ok(Standing::Same),
         Ok(_) => Ok(Standing::Replaced(path.to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(match is.nlink() {
-            0 => Standing::Unlinked(path.to_owned()),
-            _ => Standing::Moved(path.to_owned()),
-        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let is_gone = is.nlink() == 0 || is_removed_on_nfs(file);
+            let path = path.to_owned();
+            Ok(if is_gone { Standing::Unlinked(path) } else { Standing::Moved(path) })
+        }
         Err(error) => Err(error),
     }
+}
+
+/// NFS renames a file that is removed while it is open, and removes it when it is closed.
+fn is_removed_on_nfs(file: &File) -> bool {
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let name = name.as_deref().ok().and_then(Path::file_name);
+    name.is_some_and(|name| name.as_bytes().starts_with(b".nfs"))
 }
 
 impl Reader {
@@ -331,6 +340,9 @@ mod tests {
         check(Standing::Short(65535), &|| std::fs::write(&path, vec![7; 65535]).unwrap());
         check(Standing::Unlinked(path.clone()), &|| std::fs::remove_file(&path).unwrap());
         check(Standing::Moved(path.clone()), &|| std::fs::rename(&path, &name).unwrap());
+        let kept_for_us = folder.path().join(".nfs0000000000abcdef00000001");
+        let remove_on_nfs = || std::fs::rename(&path, &kept_for_us).unwrap();
+        check(Standing::Unlinked(path.clone()), &remove_on_nfs);
         check(Standing::Replaced(path.clone()), &|| {
             std::fs::write(&other, vec![7; 65536]).unwrap();
             std::fs::rename(&other, &path).unwrap();

@@ -14,7 +14,7 @@ use std::fmt::Display;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -111,7 +111,10 @@ impl Output {
                 (file, Place::Straight)
             }
             (there, Some(to)) => {
-                let (file, place) = new(&to).with_context(cannot)?;
+                let beside = || {
+                    format!("{}, which is made in the folder {} first", cannot(), folder.display())
+                };
+                let (file, place) = new(&to).with_context(beside)?;
                 if let Some((found, _)) = there {
                     take_after(&file, &found).with_context(cannot)?;
                 }
@@ -237,15 +240,21 @@ fn named(file: &File, to: &Path) -> io::Result<TempPath> {
 /// Lets those use the new file who could use the old one. Its owner stays the same where we may give files away.
 fn take_after(file: &File, old: &Metadata) -> io::Result<()> {
     let new = file.metadata()?;
-    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
-        let _ = fchown(file, Some(old.uid()), Some(old.gid()));
+    let mut permissions = old.permissions();
+    let is_anothers = (new.uid(), new.gid()) != (old.uid(), old.gid());
+    if is_anothers
+        && fchown(file, Some(old.uid()), Some(old.gid())).is_err()
+        && fchown(file, None, Some(old.gid())).is_err()
+    {
+        // What that group could do is not for ours.
+        permissions.set_mode(permissions.mode() & !0o070);
     }
-    file.set_permissions(old.permissions())
+    file.set_permissions(permissions)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 

@@ -12,7 +12,8 @@
 //!
 //! Draining: clients get what is in flight answered and are closed, the engine becomes idle, primary
 //! storage is flushed, what the cache holds is recorded, the disk is done. With a write log it is enough that the log is durable: what it holds stays
-//! there, and primary storage, which may be dead, is not waited for longer than [`LEAVE_MAX`]. A client that
+//! there, and primary storage, which may be dead, is not waited for longer than [`LEAVE_MAX`]; only what is destaged is flushed and noted, for up to
+//! [`DESTAGE_MAX`], because the cache and the next start believe in nothing that was under way at the end. A client that
 //! does not take its answers is not waited for longer than [`LEAVE_MAX`].
 
 use std::sync::Arc;
@@ -46,7 +47,8 @@ use crate::daemon::pool::owner::Leased;
 const BATCH: usize = 256;
 /// Time that clients have to take their last answers; less than all of draining may take.
 const LEAVE_MAX: Nanos = Nanos::from_millis(3_000);
-/// Time that a disk with deferred flushes has to destage at the end; less than all of draining may take.
+/// Time that a disk has at the end to flush and note what it has destaged, and with deferred flushes to destage; less than all
+/// of draining may take.
 const DESTAGE_MAX: Nanos = Nanos::from_millis(20_000);
 /// The I/O that flushes primary storage at the end. The engine never uses this number: its lower half is a
 /// place in a table far smaller; nor do wrapping backends, who count down from the highest.
@@ -658,6 +660,7 @@ impl Disk {
         let is_quiet = !self.has_more
             && clients == 0
             && !self.port.engine.destages_at_end()
+            && !self.port.engine.settles_at_end()
             && (self.port.engine.is_idle() || self.has_waited && self.is_safe_in_log());
         let flushes = !self.backend.properties().read_only && !self.port.engine.mode().logs();
         // Primary storage may tell the first flush alone what it lost.

@@ -384,10 +384,11 @@ impl Engine {
         };
         let has_dirty = destager.noted.flushed < log.written_sequence;
         let note = self.note_deadline();
-        if !destager.goes_on() || !has_dirty {
-            return note;
-        }
         let later = |time: Nanos| if time > self.now { time } else { Nanos::NEVER };
+        if !destager.goes_on() || !has_dirty {
+            let settles = destager.has_to_settle();
+            return if settles { note.min(later(destager.retry_at)) } else { note };
+        }
         let delayed = destager.oldest.plus(log.config.destage_delay);
         let start = later(destager.retry_at).min(later(destager.window.next_allowed()));
         start.min(later(delayed)).min(later(destager.settle_at())).min(note)
