@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CACHE = os.path.join(ROOT, ".cache", "guest")
@@ -34,11 +35,17 @@ BOOT_MODULES = ["virtio_pci", "virtio_mmio", "virtio_console", "virtio_net"]
 MODULES = BOOT_MODULES + ["nbd", "virtio_blk", "iscsi_tcp", "sd_mod", "ext4", "xfs", "crc32c_generic",
                           "crc32c_intel"]
 
+# What init says first, how long it is waited for, and how often.
+BEGUN = "init begins"
+BOOT_MAX = 120
+BOOTS = 3
+
 INIT = """#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /run /tmp /mnt /var/lock
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sysfs /sys
 /bin/busybox mount -t devtmpfs dev /dev
+echo "%s" > /dev/console
 export PATH=/bin HOME=/ TERM=dumb
 mkdir -p /dev/shm && mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /tmp
 for module in %s; do modprobe -q $module; done
@@ -65,7 +72,7 @@ sh /script > $(port out) 2>&1
 echo $? > $(port code)
 sync
 poweroff -f
-""" % " ".join(BOOT_MODULES)
+""" % (BEGUN, " ".join(BOOT_MODULES))
 
 HOSTSYNC = """#!/bin/sh
 exec 3<>$SYNC_PORT
@@ -98,10 +105,8 @@ def run(script, on_sync=None, timeout=300, log=None, devices=()):
         listener.bind(at("sync"))
         listener.listen(1)
         command = qemu(kernel, at) + list(devices)
-        guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, stdout=log)
+        guest = boot(command, at, listener, on_sync, log)
         try:
-            if on_sync:
-                threading.Thread(target=answer, args=(listener, on_sync), daemon=True).start()
             try:
                 guest.wait(timeout)
             except subprocess.TimeoutExpired:
@@ -121,6 +126,32 @@ def run(script, on_sync=None, timeout=300, log=None, devices=()):
         if not code.isdigit():
             raise GuestError("the guest ended without an exit code\n" + tail(at))
         return int(code)
+
+
+def boot(command, at, listener, on_sync, log):
+    """Starts the guest and waits for its init. Emulated on several threads, a kernel now and then locks up before it has init,
+    and so before it knows of any disk: it is booted again."""
+    for _ in range(BOOTS):
+        guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, stdout=log)
+        if on_sync:
+            threading.Thread(target=answer, args=(listener, on_sync), daemon=True).start()
+        end = time.monotonic() + BOOT_MAX
+        while time.monotonic() < end:
+            if guest.poll() is not None or has_begun(at):
+                return guest
+            time.sleep(0.05)
+        guest.kill()
+        guest.wait()
+        print("the guest's kernel has no init after %d s\n%s" % (BOOT_MAX, tail(at)), flush=True)
+    raise GuestError("the guest's kernel does not come up: %d times" % BOOTS)
+
+
+def has_begun(at):
+    try:
+        with open(at("console"), errors="replace") as f:
+            return BEGUN in f.read()
+    except FileNotFoundError:
+        return False
 
 
 def qemu(kernel, at):
