@@ -68,6 +68,20 @@ impl PoolFile {
             "the flash device {} does not exist; check its name",
             path.display()
         );
+        // Who had it locked may have removed it, as a start that failed does: what is in it then has no name.
+        loop {
+            let file = PoolFile::open_once(path, read_only)?;
+            let [this, there] = [rustix::fs::fstat(&file.fd), rustix::fs::stat(path)];
+            if this.is_ok_and(|this| {
+                there.is_ok_and(|there| (this.st_dev, this.st_ino) == (there.st_dev, there.st_ino))
+            }) {
+                return Ok(file);
+            }
+            ensure!(path.exists() || !read_only, "there is nothing at {} any more", path.display());
+        }
+    }
+
+    fn open_once(path: &Path, read_only: bool) -> Result<PoolFile> {
         let is_new = !path.exists();
         let allocate = (!read_only).then_some(0);
         let options = Options { read_only, allocate, lock_wait: LOCK_WAIT, ..Options::default() };

@@ -422,6 +422,25 @@ fn a_file_that_a_start_made_goes_with_it_until_a_disk_is_on_it() {
 }
 
 #[test]
+fn who_waits_for_a_file_that_a_failed_start_removes_has_one_with_a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [share(5, 4)];
+    for _ in 0..20 {
+        let failing = Pool::open(&path, &shares).unwrap();
+        failing.go_if_unused();
+        let next = std::thread::scope(|scope| {
+            let next = scope.spawn(|| Pool::open(&path, &shares).unwrap());
+            drop(failing);
+            next.join().unwrap()
+        });
+        assert!(path.exists());
+        drop(next);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
 fn a_pool_of_a_newer_version_is_refused_and_an_unfinished_one_is_made_again() {
     use forebay_core::pool::SUPERBLOCKS;
     use std::os::unix::fs::FileExt;
