@@ -1,10 +1,10 @@
 //! Time: what happens to a request, or to flash, that takes too long.
 //!
 //! A request's time starts anew with every I/O of it that ends. When it is over, the client is
-//! answered (or waits, by setting, and for room in the write log in any case), but nothing is taken from the I/O: its buffer stays owned until
-//! it ends, and the range of a write stays held, so that a newer write to it cannot be overtaken by
-//! the old one; so does a write that is in the log and not safe there yet. A read's range is let go: its
-//! bytes will not be installed.
+//! answered (or waits, by setting, and for room in the write log in any case), but nothing is taken from
+//! the I/O: its buffer stays owned until it ends, and the range of a write stays held, so that a newer
+//! write to it cannot be overtaken by the old one; so does a write that is in the log and not safe there
+//! yet. A read's range is let go: its bytes will not be installed.
 //!
 //! Flash that does not answer is given up: reads go on from primary storage with a new buffer, the old
 //! one is an *orphan* until its I/Os end.
@@ -34,8 +34,7 @@ impl Engine {
         self.time_out_void(now, actions);
         self.time_out_note(now, actions);
         while let Some(key) = self.request_deadlines.pop_due(now) {
-            if self.requests[key].stage == Stage::Room && self.mode.logs() {
-                // Backpressure, however long it takes: nothing was asked of primary storage for it.
+            if self.is_held_up_by_log(now, key) {
                 self.request_deadlines.push(key, now.plus(self.config.backend_timeout));
                 continue;
             }
@@ -62,6 +61,21 @@ impl Engine {
             .min(self.mode_deadline())
             .min(self.ring_deadline())
             .min(self.stale_deadline())
+    }
+
+    /// True for a request that waits for room in the log, for one that does, or did so until a moment ago:
+    /// backpressure, however long it takes, for nothing was asked of primary storage for it. Only what is
+    /// at fault while there was room all the time is out of time.
+    fn is_held_up_by_log(&self, now: Nanos, key: Key) -> bool {
+        let waited_until = self.log.as_ref().and_then(|log| log.waited_until);
+        let waited = waited_until.is_some_and(|at| now < at.plus(self.config.backend_timeout));
+        match self.requests[key].stage {
+            Stage::Room => self.mode.logs(),
+            Stage::Overlap | Stage::Logged | Stage::Durable | Stage::Throttled => {
+                self.mode.logs() && waited
+            }
+            Stage::Buffer | Stage::Running | Stage::Flush | Stage::Intent => false,
+        }
     }
 
     fn time_out(&mut self, key: Key, actions: &mut Actions) {

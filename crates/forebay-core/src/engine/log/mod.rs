@@ -136,6 +136,8 @@ pub(super) struct WriteLog {
     wait_durable: Waiting,
     /// Writes and zeroes that found no room, oldest first.
     pub wait_room: VecDeque<Key>,
+    /// When writers last waited for room, [`Nanos::NEVER`] while they do.
+    pub waited_until: Option<Nanos>,
     /// Room may have come since they were last tried.
     pub room_changed: bool,
     pub overlay: OverlayState,
@@ -215,6 +217,7 @@ impl WriteLog {
             wait_written: waiting(),
             wait_durable: waiting(),
             wait_room: VecDeque::with_capacity(requests_max as usize),
+            waited_until: None,
             room_changed: false,
             overlay: OverlayState::new(
                 Span { offset: base + GROUPS_IN_MEMORY as u64 * group_len, len: PAGE as u32 },

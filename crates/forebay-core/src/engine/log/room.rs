@@ -38,10 +38,20 @@ impl Engine {
             if !self.mode.logs() {
                 match self.requests[key].answered {
                     true => self.forget(key),
-                    false => self.ready.push_back(key),
+                    false => {
+                        // Primary storage has all of its time.
+                        self.request_deadlines.push(key, now.plus(self.config.backend_timeout));
+                        self.ready.push_back(key);
+                    }
                 }
             }
             moved = true;
+        }
+        let log = self.log.as_mut().expect("there is a log");
+        if !log.wait_room.is_empty() {
+            log.waited_until = Some(Nanos::NEVER);
+        } else if log.waited_until == Some(Nanos::NEVER) {
+            log.waited_until = Some(now);
         }
         // A part of a request is something to commit, too.
         moved || self.log.as_ref().is_some_and(|log| log.last_sequence() > before)

@@ -512,6 +512,32 @@ fn a_writer_that_waits_for_room_waits_as_long_as_primary_storage_is_away() {
 }
 
 #[test]
+fn a_writer_that_gets_room_as_its_time_ends_has_all_of_it_to_be_written() {
+    let mut config = with_log();
+    config.write_log.as_mut().expect("a log").staging = false;
+    let mut rig = rig(config);
+    let mut tag = 0;
+    while rig.engine.statistics(rig.now).log.expect("a log").writes_waiting == 0 {
+        tag += 1;
+        rig.write(tag, tag % 200 * 4096, 4096, tag as u8);
+        rig.commit();
+    }
+    let (waits, behind) = (tag, tag + 1);
+    rig.write(behind, waits % 200 * 4096, 4096, 99);
+    rig.tick(29_999);
+    while rig.engine.statistics(rig.now).log.expect("a log").writes_waiting > 0 {
+        rig.complete(0, IoStatus::Ok);
+        rig.grant();
+    }
+    assert!(rig.drawn().iter().any(|io| io.starts_with("log W")), "{:?}", rig.drawn());
+    rig.tick(2_000);
+    assert!(!rig.has_reply(waits) && !rig.has_reply(behind), "neither is out of time");
+    rig.settle_log();
+    assert_eq!((rig.reply(waits).1, rig.reply(behind).1), (IoStatus::Ok, IoStatus::Ok));
+    rig.expect_bytes(waits % 200 * 4096, 4096, 99);
+}
+
+#[test]
 fn a_log_that_fails_tells_who_waits_and_is_drained_from_memory() {
     let mut rig = rig(with_log());
     rig.write(1, 0, 4096, 7);
