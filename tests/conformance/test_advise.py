@@ -185,7 +185,7 @@ def what_has_no_identity_keeps_no_advice(bed):
 @test(forebay_only=True, alone=True)
 def an_ab_on_the_modelled_san_lands_where_it_was_predicted(bed):
     image, out = bed.image("san.raw", 4 * GIB, "holes"), bed.path("without.json")
-    requests = skewed(bed.random, 1000, per_second=250, size=4 * GIB, places=250, region=128 * MIB, share=0.85)
+    requests = skewed(bed.random, 1500, per_second=250, size=4 * GIB, places=250, region=128 * MIB, share=0.85)
     trace = write_requests(bed.path("skewed.msr"), requests)
     bed.run([bed.program, "trace", "replay", trace, "--target", "model:san?inner=file:" + image, "--overwrite", "--json", out])
     with open(out) as f:

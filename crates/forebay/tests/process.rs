@@ -457,6 +457,16 @@ fn a_cache_without_room_is_served_with_a_warning() {
     let warned = start(["--ram", "0"]);
     assert!(warned.contains("disk 'db': nothing will be cached"), "{warned}");
     assert!(!start(["--mode", "pass-through"]).contains("nothing will be cached"));
+    // As `trace advise` says it of a disk that only writes: a write log is all that is wanted.
+    let flash = folder.text("", "pool") + ":64MiB";
+    let with_log = |mode: &str| {
+        let disk = ["run", "mem:1MiB", "--name", "db", "--nbd", &nbd, "--control", &control];
+        let log = ["--ram", "0", "--flash", &flash, "--write-log", "64MiB", "--mode", mode];
+        Forebay::start(&[&disk[..], &log].concat()).terminate().1
+    };
+    assert!(!with_log("write-only").contains("nothing will be cached"));
+    let warned = with_log("write-back");
+    assert!(warned.contains("or --mode write-only instead of write-back"), "{warned}");
 }
 
 #[test]

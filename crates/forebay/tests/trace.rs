@@ -9,15 +9,20 @@ use common::{Folder, Forebay, forebay};
 /// A trace in the CSV of `vscsiStats -e`: 8 KiB each, write every block of the first 256 KiB, then
 /// read them twice, one per millisecond.
 fn trace(folder: &Folder) -> String {
+    trace_of(folder, "trace.csv", 32, 64)
+}
+
+/// The same with so many writes and reads.
+fn trace_of(folder: &Folder, name: &str, writes: u64, reads: u64) -> String {
     let mut text = "#Vscsi Cmd Trace. (Trace Format Version 1)\n#Serial Number,IO Data Length,Num \
                     SG Entries,Command Type,LBN,Time Stamp (microseconds)\n"
         .to_owned();
-    for n in 0..96u64 {
-        let kind = if n < 32 { "write" } else { "read" };
+    for n in 0..writes + reads {
+        let kind = if n < writes { "write" } else { "read" };
         text += &format!("{n},8192,1,{kind},{},{}\n", n % 32 * 16, 1_000_000 + n * 1000);
     }
-    std::fs::write(folder.path("trace.csv"), text).unwrap();
-    folder.text("", "trace.csv")
+    std::fs::write(folder.path(name), text).unwrap();
+    folder.text("", name)
 }
 
 #[test]
@@ -243,7 +248,7 @@ fn info_tells_people_and_programs_what_the_trace_is() {
 #[test]
 fn advise_says_in_words_and_figures_what_a_disk_should_have() {
     let folder = Folder::new();
-    let file = trace(&folder);
+    let file = trace_of(&folder, "trace.csv", 128, 256);
     let output = forebay(&["trace", "advise", &file, "--flash", "1GiB", "--json"]);
     let error = String::from_utf8_lossy(&output.stderr);
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&error);
@@ -252,18 +257,80 @@ fn advise_says_in_words_and_figures_what_a_disk_should_have() {
     assert_eq!((&disk["plan"]["flash"], &disk["plan"]["ram"]), (&(256 << 10).into(), &0.into()));
     assert_eq!(disk["plan"]["hit_ratio"], 1.0);
     let mean = disk["after"]["mean_ns"].as_f64().unwrap();
-    assert!((mean - (64.0 * 100_000.0 + 32.0 * 94_000.0) / 96.0).abs() < 1e-6, "{mean}");
+    assert!((mean - (256.0 * 100_000.0 + 128.0 * 94_000.0) / 384.0).abs() < 1e-6, "{mean}");
     let text = forebay(&["trace", "advise", &file, &file, "--ram", "1GiB"]).stdout;
     let text = String::from_utf8_lossy(&text);
     for words in [
-        "trace.csv: 256 KiB of RAM at 64 KiB: 99–100 % of reads hit, 5.00 ms → 11.0 µs on average",
+        "trace.csv: 256 KiB of RAM at 64 KiB: 97–100 % of reads hit, 5.00 ms → 11.0 µs on average",
         "Writes: as before, a write log needs flash.",
         "forebay run … --mode write-through --ram 256KiB --block-size 64KiB",
     ] {
         assert_eq!(text.matches(words).count(), 2, "{words} in {text}");
     }
-    let output = forebay(&["trace", "advise", &file]);
-    assert_eq!(output.status.code(), Some(2));
+    for (options, says) in [
+        (&[][..], "--ram"),
+        (&["--ram", "0"], "such as --ram 4GiB"),
+        (&["--ram", "1GiB", "--reserve-ram", "4GiB"], "write FILE=SIZE, such as db.fbt=16GiB"),
+    ] {
+        let output = forebay(&[&["trace", "advise", &file], options].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(says), "{says}: {error}");
+    }
+    let few = trace(&folder);
+    let output = forebay(&["trace", "advise", &few, "--flash", "1GiB", "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let verdict = &told["disks"][0]["verdict"];
+    assert_eq!(*verdict, serde_json::json!({ "kind": "too-little", "wanted": 100 }));
+}
+
+#[test]
+fn disks_share_what_there_is_and_keep_what_they_reserved() {
+    let folder = Folder::new();
+    let few = trace_of(&folder, "few.csv", 0, 512);
+    let many = trace_of(&folder, "many.csv", 0, 5120);
+    let advise = |more: &[&str]| {
+        let output =
+            forebay(&[&["trace", "advise", &few, &many, "--ram", "256KiB"], more].concat());
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, text, error) = advise(&[]);
+    assert_eq!(code, Some(0), "{error}");
+    let lost = "few.csv: no read cache, since what there is goes to many.csv (256 KiB of RAM, gains more); with 256 KiB of RAM \
+                94 % of reads would hit, 5.00 ms → ";
+    assert!(text.contains(lost) && text.contains("many.csv: 256 KiB of RAM at"), "{text}");
+    let (_, text, _) = advise(&["--reserve-ram", "few.csv=256KiB"]);
+    assert!(text.contains("few.csv: 256 KiB of RAM at"), "{text}");
+    assert!(text.contains("goes to few.csv (256 KiB of RAM, reserved)"), "{text}");
+    assert!(text.contains("  reserved: 256 KiB of RAM\n"), "{text}");
+    let by_path = format!("{few}=208KiB");
+    let (_, text, _) = advise(&["--reserve-ram", &by_path, "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let [few_told, many_told] = [&told["disks"][0], &told["disks"][1]];
+    assert_eq!(few_told["reserved"], serde_json::json!({ "ram": 208 << 10, "flash": 0 }));
+    assert_eq!(many_told["verdict"]["kind"], "goes-to-others", "{told}");
+    // What is left is too little for many.csv, so that few.csv may have it as well.
+    let winner = &many_told["goes_to"][0];
+    assert_eq!(
+        (&winner["has"]["ram"], &winner["reserved"]["ram"]),
+        (&262_144.into(), &(208 << 10).into())
+    );
+    let sentence = many_told["sentence"].as_str().unwrap();
+    let who = "goes to few.csv (256 KiB of RAM, of which 208 KiB of RAM are reserved)";
+    assert!(sentence.contains(who), "{sentence}");
+    for (options, says) in [
+        (&["--reserve-ram", "few.csv=1MiB"][..], "1 MiB of RAM are reserved, and there is 256 KiB"),
+        (&["--reserve-flash", "few.csv=1MiB"], "1 MiB of flash are reserved, and there is 0 B"),
+        (&["--reserve-ram", "web=1KiB"], "no trace is called so; there are"),
+        (&["--reserve-ram", "few.csv=1KiB", "--reserve-ram", "few.csv=2KiB"], "given twice"),
+        (&[&few, "--reserve-ram", "few.csv=1KiB"], "several traces are called so"),
+        (&["--reserve-ram", "few.csv=much"], "much"),
+    ] {
+        let (code, _, error) = advise(options);
+        assert_eq!(code, Some(2), "{options:?}: {error}");
+        assert!(error.contains(says), "{says}: {error}");
+    }
 }
 
 #[test]

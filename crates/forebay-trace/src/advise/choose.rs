@@ -1,5 +1,9 @@
 //! The cache for the reads of one disk: every policy, block size and pair of tiers within what it may have, and of those
 //! that are nearly as fast as the fastest the one that costs least.
+//!
+//! What goes anywhere in more than fits (`random.rs`) is hit as far as it is cached, and is not to be cached by halves: who waits for
+//! several such reads waits for one that misses, and the slowest of a hundred are as slow as before until nearly all fits. There the
+//! mean alone does not decide.
 
 use forebay_core::config::{BackendTraits, Config, GridOffset};
 use forebay_core::engine::metadata_bytes;
@@ -7,8 +11,9 @@ use forebay_core::geometry::PAGE;
 use forebay_core::policy::PolicyKind;
 use serde::Serialize;
 
-use super::{Disk, Latencies, Latency, POLICIES};
-use crate::mrc::{Curve, Method};
+use super::random::Random;
+use super::{BLOCK_SIZES, Disk, Latencies, Latency, POLICIES, certainty};
+use crate::mrc::{Curve, Point};
 
 /// Mean latencies that are this much above the least are as good, if they cost less. (The rest of 3 % is for what a
 /// sample does not show.)
@@ -18,14 +23,14 @@ const SAME: f64 = 0.005;
 /// A byte of RAM costs as much as this many of flash.
 const RAM_COST: u64 = 16;
 /// Gain in mean latency of reads below which a cache is not worth it.
-const GAIN_MIN: f64 = 0.1;
+pub(super) const GAIN_MIN: f64 = 0.1;
 /// Reads of all requests, and hits in a cache of everything, below which there is nothing to gain.
 const READS_MIN: f64 = 0.01;
 const HITS_MIN: f64 = 0.1;
-/// A hit ratio is never known better than this: the engine admits to flash, and bypasses, by rules of its own.
-const ENGINE_ERROR: f64 = 0.01;
-/// Where hits of 4 KiB pieces stand for those of requests.
-const PIECES_ERROR: f64 = 0.03;
+/// Where there is a pattern, so many of the reads hit, or miss, besides those that would if there were none.
+const PATTERN_MIN: f64 = 0.05;
+/// Reads that hit when the cache is warm, where everything fits: p99 is that of a hit then.
+const FITS: f64 = 0.99;
 
 /// Whether reads are to be cached, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -35,6 +40,11 @@ pub enum Verdict {
     Cache,
     /// Nothing is asked for.
     Empty,
+    /// Nobody knows: it is too little to tell from.
+    TooLittle {
+        /// Reads, or writes where there are only such, that it takes.
+        wanted: u64,
+    },
     /// No: there are hardly any.
     NoReads,
     /// No: hardly anything is read that was read or written before.
@@ -44,6 +54,8 @@ pub enum Verdict {
         /// Bytes of cache that would help.
         needed: u64,
     },
+    /// No: what there is goes to other disks.
+    GoesToOthers,
     /// No: reads would hardly be faster.
     NoGain,
 }
@@ -127,40 +139,84 @@ impl Candidate<'_> {
     fn is_default(&self) -> bool {
         self.curve.policy == POLICIES[0].to_string()
     }
+
+    /// Bytes of its larger tier.
+    fn size(&self) -> u64 {
+        self.ram.max(self.flash)
+    }
+
+    /// Reads become faster on the mean.
+    fn gains(&self, disk: &Disk) -> bool {
+        self.mean_ns <= disk.latencies.backend.mean_ns * (1.0 - GAIN_MIN)
+    }
+
+    /// The mean is worth something: there is a pattern ([`pattern_from`]), or it holds everything.
+    fn is_worth(&self, disk: &Disk, pattern_from: u64) -> bool {
+        let size = self.size();
+        let fits = || {
+            let hits = hit_ratios(self.curve, self.ram, self.flash).1;
+            hit_ratio_range(disk, self.curve, hits, size)[1] >= FITS
+        };
+        size >= pattern_from || size >= self.curve.footprint || fits()
+    }
 }
 
-/// The verdict, and the cache where it is yes.
-pub(super) fn choose(disk: &Disk, ram: u64, flash: u64) -> (Verdict, Option<Plan>) {
+/// What was chosen for a disk.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Chosen {
+    pub verdict: Verdict,
+    /// The cache, where the verdict is yes.
+    pub plan: Option<Plan>,
+    /// One that makes reads faster on the mean, where that is no reason to have it.
+    pub forgone: Option<Plan>,
+}
+
+/// What a disk should have that may have this much.
+pub(super) fn choose(disk: &Disk, ram: u64, flash: u64) -> Chosen {
+    let without = |verdict| Chosen { verdict, plan: None, forgone: None };
     let summary = &disk.info.summary;
     if summary.reads + summary.writes == 0 {
-        return (Verdict::Empty, None);
+        return without(Verdict::Empty);
+    }
+    let wanted = certainty::REQUESTS_MIN;
+    if summary.reads.max(summary.writes) < wanted {
+        return without(Verdict::TooLittle { wanted });
     }
     if disk.info.read_share < READS_MIN {
-        return (Verdict::NoReads, None);
+        return without(Verdict::NoReads);
     }
-    let without = disk.latencies.backend.mean_ns;
+    if summary.reads < wanted {
+        return without(Verdict::TooLittle { wanted });
+    }
     let best_hit = disk.curves.iter().flat_map(|curve| &curve.points).map(hit_ratio);
     if best_hit.fold(0.0, f64::max) < HITS_MIN {
-        return (Verdict::Scan, None);
+        return without(Verdict::Scan);
     }
-    let gains = |of: &Candidate<'_>| of.mean_ns <= without * (1.0 - GAIN_MIN);
+    let patterned = pattern_from(disk);
     let mut within = candidates(disk, ram, flash);
-    within.retain(gains);
-    match cheapest(&within) {
-        Some(best) => (Verdict::Cache, Some(plan(disk, &best))),
-        None => {
-            let (ram, flash) = if flash > 0 { (0, u64::MAX) } else { (u64::MAX, 0) };
-            let all = candidates(disk, ram, flash);
-            let needed = all.iter().filter(|of| gains(of)).map(|of| of.ram.max(of.flash)).min();
-            (needed.map_or(Verdict::NoGain, |needed| Verdict::DoesNotFit { needed }), None)
-        }
+    within.retain(|of| of.gains(disk));
+    let (worth, by_halves): (Vec<_>, Vec<_>) =
+        within.into_iter().partition(|of| of.is_worth(disk, patterned));
+    if let Some(best) = cheapest(&worth) {
+        return Chosen { plan: Some(plan(disk, &best)), ..without(Verdict::Cache) };
     }
+    let (ram, flash) = if flash > 0 { (0, u64::MAX) } else { (u64::MAX, 0) };
+    let all = candidates(disk, ram, flash).into_iter();
+    let needed =
+        all.filter(|of| of.gains(disk) && of.is_worth(disk, patterned)).map(|of| of.size()).min();
+    let verdict = needed.map_or(Verdict::NoGain, |needed| Verdict::DoesNotFit { needed });
+    let forgone = cheapest(&by_halves).map(|best| plan(disk, &best));
+    Chosen { forgone, ..without(verdict) }
 }
 
-/// Latency of all reads together with tiers of these sizes, in the blocks that are best for them.
+/// Latency of all reads together with tiers of these sizes, in the blocks that are best for them; without a cache where that
+/// would not be advised.
 pub(super) fn total_latency(disk: &Disk, ram: u64, flash: u64) -> f64 {
-    let means = disk.curves.iter().map(|curve| mean_ns(disk, curve, ram, flash));
-    means.fold(disk.latencies.backend.mean_ns, f64::min) * disk.info.summary.reads as f64
+    let patterned = pattern_from(disk);
+    let candidates = disk.curves.iter().map(|curve| candidate(disk, curve, ram, flash));
+    let worth =
+        candidates.filter(|of| of.gains(disk) && of.is_worth(disk, patterned)).map(|of| of.mean_ns);
+    worth.fold(disk.latencies.backend.mean_ns, f64::min) * disk.info.summary.reads as f64
 }
 
 /// Other block sizes for this cache, and this block size for caches around it.
@@ -169,8 +225,7 @@ pub(super) fn alternatives(disk: &Disk, plan: &Plan) -> Vec<Plan> {
     let mut found = Vec::new();
     for curve in same_policy {
         let mut add = |ram: u64, flash: u64| {
-            let mean_ns = mean_ns(disk, curve, ram, flash);
-            found.push(self::plan(disk, &Candidate { curve, ram, flash, mean_ns }));
+            found.push(self::plan(disk, &candidate(disk, curve, ram, flash)));
         };
         if curve.block_size != plan.block_size {
             add(plan.ram, plan.flash);
@@ -206,7 +261,7 @@ pub fn by_size<'a>(disk: &'a Disk, plan: Option<&Plan>) -> Vec<BySize<'a>> {
     let default = POLICIES[0].to_string();
     let policy = plan.map_or(&default, |plan| &plan.policy);
     let of_curve = |curve: &'a Curve| {
-        let point = |point: &crate::mrc::Point| {
+        let point = |point: &Point| {
             let size = point.cache_size;
             let (ram, flash) = match plan {
                 Some(plan) if plan.flash == 0 => (size, 0),
@@ -232,8 +287,7 @@ fn candidates(disk: &Disk, ram: u64, flash: u64) -> Vec<Candidate<'_>> {
         for ram in sizes(ram) {
             // Flash that is not larger than the RAM over it has hardly anything that RAM has not.
             for flash in sizes(flash).filter(|&flash| flash > ram || flash == 0 && ram > 0) {
-                let mean_ns = mean_ns(disk, curve, ram, flash);
-                found.push(Candidate { curve, ram, flash, mean_ns });
+                found.push(candidate(disk, curve, ram, flash));
             }
         }
     }
@@ -251,7 +305,7 @@ fn cheapest<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
 }
 
 /// Reads that hit; of a sample, their pieces.
-fn hit_ratio(point: &crate::mrc::Point) -> f64 {
+fn hit_ratio(point: &Point) -> f64 {
     point.read_request_hit_ratio.unwrap_or(point.read_hit_ratio)
 }
 
@@ -260,6 +314,31 @@ fn hit_ratios(curve: &Curve, ram: u64, flash: u64) -> (f64, f64) {
     let of = |size: u64| curve.points.iter().find(|point| point.cache_size == size);
     let in_ram = of(ram).map_or(0.0, hit_ratio);
     (in_ram, of(ram.max(flash)).map_or(0.0, hit_ratio).max(in_ram))
+}
+
+fn candidate<'a>(disk: &Disk, curve: &'a Curve, ram: u64, flash: u64) -> Candidate<'a> {
+    Candidate { curve, ram, flash, mean_ns: mean_ns(disk, curve, ram, flash) }
+}
+
+/// The smallest cache that shows a pattern: more reads hit, or pieces of them, than would without any, or LRU hits fewer, as of
+/// a loop.
+fn pattern_from(disk: &Disk) -> u64 {
+    let of_pieces = |curve: &&Curve| curve.block_size == BLOCK_SIZES[0];
+    let Some(lru) = disk.counted.iter().find(of_pieces) else { return u64::MAX };
+    let blocks = |bytes: u64| bytes as f64 / BLOCK_SIZES[0] as f64;
+    let random = Random::of(disk.info.reuse.uses as f64, blocks(lru.footprint));
+    let above = |point: &&Point| {
+        let hits = hit_ratio(point).max(point.read_hit_ratio);
+        hits >= random.hits(blocks(point.cache_size)) + PATTERN_MIN
+    };
+    // What is not valid as a whole misses without a pattern, too; here whatever was touched is.
+    let below = |point: &&Point| {
+        point.read_hit_ratio <= random.hits(blocks(point.cache_size)) - PATTERN_MIN
+    };
+    let all = disk.curves.iter().filter(of_pieces).chain([lru]);
+    let found = all.flat_map(|curve| &curve.points).filter(above);
+    let found = found.chain(lru.points.iter().filter(below));
+    found.map(|point| point.cache_size).min().unwrap_or(u64::MAX)
 }
 
 fn mean_ns(disk: &Disk, curve: &Curve, ram: u64, flash: u64) -> f64 {
@@ -271,9 +350,7 @@ fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
     let &Candidate { curve, ram, flash, .. } = of;
     let (in_ram, all) = hit_ratios(curve, ram, flash);
     let point = curve.points.iter().find(|point| point.cache_size == ram.max(flash));
-    let error = error(curve, all);
-    let counted = counted(disk, curve);
-    let first = first_uses(counted);
+    let first = first_uses(counted(disk, curve));
     let mut plan = Plan {
         ram,
         flash,
@@ -290,8 +367,14 @@ fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
         read_p99_range_ns: [0.0; 2],
         metadata_bytes: metadata(disk, curve, ram, flash),
     };
-    plan.expect([all - error, all + warmth(counted, ram.max(flash)) + error], &disk.latencies);
+    plan.expect(hit_ratio_range(disk, curve, all, ram.max(flash)), &disk.latencies);
     plan
+}
+
+/// Where the hit ratio of a cache of `size` is expected that hits `cold` when it is empty at the beginning.
+fn hit_ratio_range(disk: &Disk, curve: &Curve, cold: f64, size: u64) -> [f64; 2] {
+    let warm = cold + warmth(counted(disk, curve), size);
+    certainty::range(curve, disk.info.summary.reads, cold, warm)
 }
 
 /// What a cache of `size` may hit besides when it is warm at the beginning: at most what missed for being the first use of
@@ -308,18 +391,6 @@ fn counted<'a>(disk: &'a Disk, curve: &'a Curve) -> &'a Curve {
 /// Reads that miss in a cache of everything.
 fn first_uses(curve: &Curve) -> f64 {
     1.0 - curve.points.iter().map(hit_ratio).fold(0.0, f64::max)
-}
-
-/// How far off a hit ratio may be. Of a sample: twice the standard deviation with as many blocks as were looked at.
-fn error(curve: &Curve, hits: f64) -> f64 {
-    match curve.method {
-        Method::Exact | Method::Simulation => ENGINE_ERROR,
-        Method::Shards | Method::Miniature => {
-            let blocks = curve.share * (curve.footprint / curve.block_size) as f64;
-            let deviation = (hits * (1.0 - hits) / blocks.max(1.0)).sqrt();
-            ENGINE_ERROR + PIECES_ERROR + 2.0 * deviation
-        }
-    }
 }
 
 fn metadata(disk: &Disk, curve: &Curve, ram: u64, flash: u64) -> u64 {

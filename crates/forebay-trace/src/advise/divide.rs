@@ -2,7 +2,8 @@
 //!
 //! Each disk has choices, bytes and the latency that all of its requests then take together. Disks are added one after the
 //! other; of the divisions so far those are kept that no other beats with as few bytes. What a byte is worth where differs
-//! in steps (a loop gains nothing until it fits), so that a byte is not simply given to whoever gains most from the next one.
+//! in steps (a random working set gains nothing until it fits), so that a byte is not simply given to whoever gains most from the next one. What a disk reserved
+//! is its own, whether it chooses as much or not.
 
 /// Divisions that are kept; with more, of neighbours in size the better one.
 const KEPT_MAX: usize = 4096;
@@ -19,7 +20,7 @@ pub struct Choice {
 /// What a disk may get.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// Bytes that it gets at least, where it has a choice of that many.
+    /// Bytes that it takes at least, whatever it chooses.
     pub reserved: u64,
     /// In any order.
     pub choices: Vec<Choice>,
@@ -37,12 +38,11 @@ struct Division {
 pub fn divide(pool: u64, claims: &[Claim]) -> Option<Vec<usize>> {
     let mut kept = vec![Division { bytes: 0, latency: 0.0, chosen: Vec::new() }];
     for claim in claims {
-        let most = claim.choices.iter().map(|choice| choice.bytes).max()?;
-        let least = claim.reserved.min(most);
         let mut all = Vec::new();
-        for (at, choice) in claim.choices.iter().enumerate().filter(|(_, of)| of.bytes >= least) {
+        for (at, choice) in claim.choices.iter().enumerate() {
+            let taken = choice.bytes.max(claim.reserved);
             for before in &kept {
-                let bytes = before.bytes + choice.bytes;
+                let bytes = before.bytes.saturating_add(taken);
                 if bytes <= pool {
                     let chosen = before.chosen.iter().copied().chain([at]).collect();
                     all.push(Division { bytes, latency: before.latency + choice.latency, chosen });
@@ -110,6 +110,9 @@ mod tests {
         assert_eq!(divide(20, &[claim(0, &choices), claim(0, &other)]), Some(vec![0, 2]));
         assert_eq!(divide(20, &[claim(10, &choices), claim(0, &other)]), Some(vec![1, 1]));
         assert_eq!(divide(20, &[claim(20, &choices), claim(10, &other)]), None);
-        assert_eq!(divide(20, &[claim(99, &choices), claim(0, &other)]), Some(vec![2, 0]));
+        // Between two choices, and more than there is use for: it is kept all the same.
+        assert_eq!(divide(19, &[claim(15, &choices), claim(0, &other)]), Some(vec![1, 0]));
+        assert_eq!(divide(99, &[claim(80, &choices), claim(0, &other)]), Some(vec![2, 1]));
+        assert_eq!(divide(u64::MAX - 1, &[claim(u64::MAX, &choices), claim(1, &other)]), None);
     }
 }

@@ -4,9 +4,10 @@
 //! trace ─┬► info: reads, writes over time, alignment, footprint ──────────────────────┐
 //!        ├► its own latencies, where it has some ──► Latencies (model.rs)             ├► Disk
 //!        └► curves of the default policy and LRU, five block sizes, sizes to the whole ┘     │ several
-//!              pool of RAM and flash ──► divide.rs: a share for each disk ◄───────────────────┤
+//!              pool of RAM and flash ──► share.rs, divide.rs: a share each ◄───────────────────┤
 //! choose.rs: every cache within the share ──► the cheapest of the nearly fastest ──► Advice ◄─┘
 //! writes.rs: whether a write log helps                                       words.rs: a sentence
+//! certainty.rs: is it enough to tell, between what is it expected     random.rs: what has no pattern
 //! ```
 //! Policies are simulated: small traces wholly, so that it is known how many requests hit; of others a sample stands for all, and hit
 //! ratios of 4 KiB pieces for those of requests. Caches are filled as the engine fills them: a write to a part of such a piece makes
@@ -15,12 +16,15 @@
 //! **Limits.** The cache is cold at the beginning of the trace, and nothing is known of what comes after. The engine's admission to flash
 //! and its bypass of sequential streams are not simulated.
 
+mod certainty;
 mod choose;
 mod divide;
 mod first;
 mod history;
 mod model;
 mod prediction;
+mod random;
+mod share;
 mod words;
 mod writes;
 
@@ -28,11 +32,13 @@ use forebay_core::config::GridOffset;
 use forebay_core::policy::PolicyKind;
 use serde::Serialize;
 
+use choose::Chosen;
 pub use choose::{BySize, Plan, Verdict, by_size};
 pub use divide::{Choice, Claim, divide};
 pub use history::{Beside, beside, compared_size};
 pub use model::{Latencies, Latency};
 pub use prediction::{Configuration, Judgement, Outcome, Prediction, Reads};
+pub use share::{Share, Winner, check_reservations};
 pub use writes::Writes;
 
 pub use crate::assumed::LATENCIES_MIN;
@@ -51,6 +57,8 @@ const BLOCK_MAX: u64 = BLOCK_SIZES[BLOCK_SIZES.len() - 1];
 const POLICIES: [PolicyKind; 2] = [PolicyKind::Auto, PolicyKind::Lru];
 /// Traces of at most so many uses of 4 KiB pieces are simulated wholly.
 const EXACT_USES_MAX: u64 = 2_000_000;
+/// Times that [`study`] reads a trace.
+pub const READINGS: usize = 4;
 /// Longer latencies count as this one.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
@@ -107,6 +115,8 @@ pub struct Disk {
     pub curves: Vec<Curve>,
     /// LRU by block size, as the curve of a disk that runs is counted: whatever is touched is valid.
     pub counted: Vec<Curve>,
+    /// What it keeps at least of what there is.
+    pub reserved: Share,
 }
 
 /// An advice for one disk.
@@ -126,6 +136,15 @@ pub struct Advice {
     pub options: Vec<String>,
     /// The cache; none where reads are not to be cached.
     pub plan: Option<Plan>,
+    /// One that would make reads faster on the mean: that what there is does not suffice for all, or for all that is used, stands
+    /// against it.
+    pub forgone: Option<Plan>,
+    /// The disks that have what this one would gain from, the largest first; none unless that is the verdict.
+    pub goes_to: Vec<Winner>,
+    /// What it gets of what there is, that of it which it reserved and does not need with it.
+    pub share: Share,
+    /// What of that it reserved.
+    pub reserved: Share,
     /// Other block sizes and cache sizes.
     pub alternatives: Vec<Plan>,
     /// Number of reads.
@@ -143,6 +162,17 @@ pub struct Advice {
 }
 
 impl Advice {
+    /// What it is advised to have.
+    pub fn used(&self) -> Share {
+        let (ram, flash) = self.plan.as_ref().map_or((0, 0), |plan| (plan.ram, plan.flash));
+        Share { ram, flash: flash + self.writes.log_bytes() }
+    }
+
+    /// What it keeps at least, in words; `None`: nothing.
+    pub fn reserved_words(&self) -> Option<String> {
+        words::share(self.reserved)
+    }
+
     /// The advised cache and the others, in an order for tables; true at the advised one.
     pub fn by_size(&self) -> Vec<(&Plan, bool)> {
         let Some(plan) = &self.plan else { return Vec::new() };
@@ -155,7 +185,7 @@ impl Advice {
     }
 }
 
-/// Studies a disk. `open` reads its trace from the beginning, several times.
+/// Studies a disk. `open` reads its trace from the beginning, [`READINGS`] times.
 ///
 /// # Errors
 /// The trace's own.
@@ -192,7 +222,8 @@ where
     of_curves.policies = POLICIES.map(SimulatedPolicy::Online).to_vec();
     of_curves.sample = sample;
     let (curves, counted) = mrc::curves_of_engine(open, &of_curves)?;
-    Ok(Disk { name: name.to_owned(), info, latencies, curves, counted })
+    let reserved = Share::default();
+    Ok(Disk { name: name.to_owned(), info, latencies, curves, counted, reserved })
 }
 
 /// These, and what there is of RAM and flash, without and beside a log, where that is less than the largest.
@@ -210,57 +241,39 @@ fn cache_sizes(mut chosen: Vec<u64>, limits: &[u64]) -> Vec<u64> {
 }
 
 /// Advises all disks, that share what there is.
-pub fn advise(disks: &[Disk], settings: &Settings) -> Vec<Advice> {
-    let mine = settings.flash / disks.len().max(1) as u64;
-    let writes: Vec<Writes> =
-        disks.iter().map(|disk| writes::of(&disk.info, &disk.latencies, mine)).collect();
-    let logs: u64 = writes.iter().map(Writes::log_bytes).sum();
-    let shares = shares(disks, settings.ram, settings.flash.saturating_sub(logs));
-    let each = disks.iter().zip(writes).zip(shares);
-    each.map(|((disk, writes), (ram, flash))| faster(disk, writes, ram, flash)).collect()
+///
+/// # Errors
+/// They reserve more than there is.
+pub fn advise(disks: &[Disk], settings: &Settings) -> Result<Vec<Advice>, Error> {
+    let reserved: Vec<Share> = disks.iter().map(|disk| disk.reserved).collect();
+    check_reservations(&reserved, settings)?;
+    let each = disks.iter().zip(share::shares(disks, settings));
+    let mut advices: Vec<Advice> =
+        each.map(|(disk, (writes, share))| faster(disk, writes, share)).collect();
+    share::tell_who_won(disks, settings, &mut advices);
+    Ok(advices)
 }
 
 /// With the log, or with its flash for the cache, whichever serves all requests faster.
-fn faster(disk: &Disk, writes: Writes, ram: u64, flash: u64) -> Advice {
-    let with = advice(disk, writes, ram, flash);
+fn faster(disk: &Disk, writes: Writes, share: Share) -> Advice {
+    let with = advice(disk, writes, share);
     if writes.log_bytes() == 0 {
         return with;
     }
-    let without = advice(disk, Writes::CacheGainsMore, ram, flash + writes.log_bytes());
+    let without = advice(disk, Writes::CacheGainsMore, share);
     if without.after.mean_ns < with.after.mean_ns { without } else { with }
 }
 
-/// RAM and flash for each disk: first flash by what it takes off primary storage, then RAM by what it makes faster still.
-fn shares(disks: &[Disk], ram: u64, flash: u64) -> Vec<(u64, u64)> {
-    if disks.len() == 1 {
-        return vec![(ram, flash)];
-    }
-    let divided = |pool: u64, claims: Vec<Claim>| -> Vec<u64> {
-        let found = divide(pool, &claims).expect("each disk may have nothing");
-        claims.iter().zip(found).map(|(claim, at)| claim.choices[at].bytes).collect()
-    };
-    let claim = |disk: &Disk, latency: &dyn Fn(u64) -> f64| {
-        let sizes = disk.curves.first().map_or(&[][..], |curve| &curve.points);
-        let sizes = [0].into_iter().chain(sizes.iter().map(|point| point.cache_size));
-        let choice = |bytes| Choice { bytes, latency: latency(bytes) };
-        Claim { reserved: 0, choices: sizes.map(choice).collect() }
-    };
-    let of_flash = |disk| claim(disk, &|bytes| choose::total_latency(disk, 0, bytes));
-    let flashes = divided(flash, disks.iter().map(of_flash).collect());
-    let of_ram = |(disk, &flash)| claim(disk, &|bytes| choose::total_latency(disk, bytes, flash));
-    let rams = divided(ram, disks.iter().zip(&flashes).map(of_ram).collect());
-    rams.into_iter().zip(flashes).collect()
-}
-
 /// The advice for a disk that may have this much.
-fn advice(disk: &Disk, writes: Writes, ram: u64, flash: u64) -> Advice {
-    let (verdict, plan) = choose::choose(disk, ram, flash);
+fn advice(disk: &Disk, writes: Writes, share: Share) -> Advice {
+    let Chosen { verdict, plan, forgone } =
+        choose::choose(disk, share.ram, share.flash - writes.log_bytes());
     let (reads, write_requests) = (disk.info.summary.reads, disk.info.summary.writes);
-    let share = |part: u64| part as f64 / (reads + write_requests).max(1) as f64;
+    let part = |of: u64| of as f64 / (reads + write_requests).max(1) as f64;
     let Latencies { backend, backend_write, .. } = disk.latencies;
     let all = |mut kinds: Vec<(f64, Latency)>, written: Latency| {
-        kinds.iter_mut().for_each(|(of_reads, _)| *of_reads *= share(reads));
-        kinds.push((share(write_requests), written));
+        kinds.iter_mut().for_each(|(of_reads, _)| *of_reads *= part(reads));
+        kinds.push((part(write_requests), written));
         Latency::mixture(&kinds)
     };
     let before = all(vec![(1.0, backend)], backend_write);
@@ -282,6 +295,10 @@ fn advice(disk: &Disk, writes: Writes, ram: u64, flash: u64) -> Advice {
         alternatives: plan.as_ref().map_or(Vec::new(), |plan| choose::alternatives(disk, plan)),
         flash_written_per_day: flash_written_per_day(&disk.info, plan.as_ref(), writes),
         plan,
+        forgone,
+        goes_to: Vec::new(),
+        share,
+        reserved: disk.reserved,
         reads,
         write_requests,
         before,

@@ -1,10 +1,11 @@
 use super::{
-    Advice, BLOCK_SIZES, Disk, Known, Latency, POLICIES, Settings, Verdict, Writes, advise, study,
+    Advice, BLOCK_SIZES, Disk, Known, Latency, POLICIES, Settings, Share, Verdict, Winner, Writes,
+    advise, study,
 };
-use crate::Error;
 use crate::record::{Op, Record};
 use crate::simulate::{self, SimulatedPolicy, simulate};
 use crate::workload::{self, Workload};
+use crate::{Error, ErrorKind};
 use forebay_core::config::GridOffset;
 
 const MIB: u64 = 1 << 20;
@@ -35,7 +36,7 @@ fn requests(op: Op, blocks: impl Iterator<Item = u64>) -> Vec<Record> {
 }
 
 /// Blocks all over a disk, without an order.
-fn random(n: u64, blocks: u64) -> impl Iterator<Item = u64> {
+pub(super) fn random(n: u64, blocks: u64) -> impl Iterator<Item = u64> {
     (0..n).map(move |n| {
         let word = (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let word = (word ^ word >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -52,7 +53,7 @@ fn studied(records: &[Record], settings: &Settings) -> Disk {
 }
 
 fn advised(records: &[Record], settings: &Settings) -> Advice {
-    advise(&[studied(records, settings)], settings).pop().unwrap()
+    advise(&[studied(records, settings)], settings).unwrap().pop().unwrap()
 }
 
 fn mixed(seed: u64) -> Vec<Record> {
@@ -171,7 +172,7 @@ fn a_pool_goes_to_whoever_gains_from_it() {
         studied(&again, &settings),
         studied(&requests(Op::Read, random(30_000, 8192)), &settings),
     ];
-    let advices = advise(&disks, &settings);
+    let advices = advise(&disks, &settings).unwrap();
     let verdicts: Vec<_> = advices.iter().map(|advice| advice.verdict).collect();
     assert_eq!(verdicts[..2], [Verdict::Scan, Verdict::Cache], "{advices:?}");
     let taken = |of: &dyn Fn(&super::Plan) -> u64| -> u64 {
@@ -181,6 +182,18 @@ fn a_pool_goes_to_whoever_gains_from_it() {
     assert!(taken(&|plan| plan.flash) <= settings.flash);
     let plan = advices[1].plan.as_ref().unwrap();
     assert!(plan.hit_ratio > 0.94, "{plan:?}");
+}
+
+#[test]
+fn a_trace_is_read_as_often_as_it_is_said() {
+    let records = requests(Op::Read, (0..2000).map(|n| n % 100));
+    let mut readings = 0;
+    let open = || {
+        readings += 1;
+        Ok(read(&records))
+    };
+    study("disk", open, &POOL).unwrap();
+    assert_eq!(readings, super::READINGS);
 }
 
 #[test]
@@ -210,4 +223,149 @@ fn what_only_takes_cheap_reads_away_is_no_gain() {
     let plan = with(5_000_000).plan.unwrap();
     let expect = 0.9 * 100_000.0 + 0.1 * 10e6;
     assert!((plan.read.mean_ns / expect - 1.0).abs() < 0.2, "{plan:?}");
+}
+
+/// A loop over 8 MiB, read so often.
+fn looped(name: &str, reads: u64, settings: &Settings) -> Disk {
+    let records = requests(Op::Read, (0..reads).map(|n| n % 1000));
+    study(name, || Ok(read(&records)), settings).unwrap()
+}
+
+#[test]
+fn who_loses_the_division_is_told_to_whom_and_what_it_would_gain() {
+    // For one of them, and a sixteenth of the other.
+    let settings = Settings { flash: 17 * MIB / 2, ..POOL };
+    let once = requests(Op::Read, 0..20_000);
+    let disks = ["few", "many", "scan"].map(|name| match name {
+        "few" => looped(name, 20_000, &settings),
+        "many" => looped(name, 40_000, &settings),
+        _ => study(name, || Ok(read(&once)), &settings).unwrap(),
+    });
+    let [few, many, scan] = <[Advice; 3]>::try_from(advise(&disks, &settings).unwrap()).unwrap();
+    let has = many.used();
+    assert!((8 * MIB..=9 * MIB).contains(&has.flash), "{many:?}");
+    assert_eq!((few.verdict, few.mode, &few.plan), (Verdict::GoesToOthers, "monitor", &None));
+    let winner = Winner { name: "many".into(), has, reserved: Share::default() };
+    assert_eq!(few.goes_to, [winner]);
+    assert!(few.forgone.as_ref().unwrap().hit_ratio > 0.94, "{few:?}");
+    let words = "goes to many (8 MiB of flash, gains more); with 8 MiB of flash 95 % of reads would hit, 5.00 ms → 3";
+    assert!(few.sentence.contains(words), "{}", few.sentence);
+    assert_eq!((scan.verdict, scan.goes_to), (Verdict::Scan, Vec::new()));
+    // Alone it does not fit either: nobody took it away.
+    let small = Settings { flash: MIB / 2, ..POOL };
+    let advices = advise(&disks, &small).unwrap();
+    assert!(matches!(advices[0].verdict, Verdict::DoesNotFit { .. }), "{advices:?}");
+}
+
+#[test]
+fn what_a_disk_reserved_is_its_own_and_no_more_than_there_is() {
+    let settings = Settings { flash: 12 * MIB, ..POOL };
+    let of_flash = |flash| Share { ram: 0, flash };
+    let studied = [looped("few", 20_000, &settings), looped("many", 40_000, &settings)];
+    let with = |few: Share, many: Share| {
+        let mut disks = studied.clone();
+        (disks[0].reserved, disks[1].reserved) = (few, many);
+        advise(&disks, &settings)
+    };
+    let none = Share::default();
+    let advices = with(none, none).unwrap();
+    assert!(advices[0].used().flash < 8 * MIB && advices[1].used() == of_flash(8 * MIB));
+    // Between two sizes that are tried.
+    let advices = with(of_flash(23 * MIB / 2), none).unwrap();
+    assert_eq!(advices[0].verdict, Verdict::Cache, "{}", advices[0].sentence);
+    assert_eq!(advices[0].used(), of_flash(8 * MIB));
+    assert_eq!((advices[0].share.flash, advices[0].reserved.flash), (23 * MIB / 2, 23 * MIB / 2));
+    assert_eq!((advices[1].verdict, advices[1].share.flash), (Verdict::GoesToOthers, 0));
+    assert_eq!(advices[1].goes_to[0].has, of_flash(23 * MIB / 2));
+    assert_eq!(advices[1].goes_to[0].reserved, of_flash(23 * MIB / 2));
+    let sentence = &advices[1].sentence;
+    assert!(sentence.contains("goes to few (11.5 MiB of flash, reserved)"), "{sentence}");
+    let unused = "; of the 11.5 MiB of flash that are reserved 3.5 MiB are of no use to it.";
+    assert!(advices[0].sentence.ends_with(unused), "{}", advices[0].sentence);
+    for (few, many, says) in [
+        (of_flash(8 * MIB), of_flash(5 * MIB), "13 MiB of flash are reserved, and there is 12 MiB"),
+        (of_flash(u64::MAX), of_flash(u64::MAX), "of flash are reserved"),
+        (Share { ram: 5 * MIB, flash: 0 }, none, "5 MiB of RAM are reserved, and there is 0 B"),
+    ] {
+        let error = with(few, many).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    assert!(with(of_flash(6 * MIB), of_flash(6 * MIB)).is_ok(), "all of it");
+}
+
+#[test]
+fn a_part_of_a_loop_is_kept_where_that_is_worth_it() {
+    let disk = [looped("loop", 20_000, &POOL)];
+    let with = |flash| advise(&disk, &Settings { flash, ..POOL }).unwrap().remove(0);
+    // LRU would hit nothing of it.
+    let half = with(4 * MIB);
+    let plan = half.plan.as_ref().expect(&half.sentence);
+    assert!(plan.policy == "auto" && plan.hit_ratio > 0.4, "{plan:?}");
+    assert!(matches!(with(MIB / 2).verdict, Verdict::DoesNotFit { .. }));
+}
+
+#[test]
+fn logs_and_reservations_fit_into_the_flash_together() {
+    let writes = requests(Op::Write, random(5_000, 1 << 20));
+    let settings = Settings { flash: 512 * MIB, ..POOL };
+    let studied = studied(&writes, &settings);
+    for reserved in [0, 100 * MIB, 300 * MIB, 512 * MIB] {
+        let disk = |n: u64| {
+            let mut disk = studied.clone();
+            disk.reserved = Share { ram: 0, flash: if n == 0 { reserved } else { 0 } };
+            disk
+        };
+        let advices = advise(&[0, 1, 2].map(disk), &settings).unwrap();
+        let shares: u64 = advices.iter().map(|advice| advice.share.flash).sum();
+        assert!(shares <= settings.flash && advices[0].share.flash >= reserved, "{advices:?}");
+        let logs = advices.iter().filter(|advice| advice.writes.log_bytes() > 0).count();
+        assert_eq!(logs, if reserved == 512 * MIB || reserved == 300 * MIB { 1 } else { 3 });
+        assert!(advices.iter().all(|advice| advice.used().flash <= advice.share.flash));
+    }
+}
+
+#[test]
+fn a_handful_of_requests_is_too_little_to_advise_from() {
+    let reads = |n: u64| requests(Op::Read, (0..n).map(|n| n % 10));
+    let writes = |n: u64| requests(Op::Write, (0..n).map(|n| n * 7));
+    let with = |some: u64, others: u64| advised(&[reads(some), writes(others)].concat(), &POOL);
+    let advice = with(60, 39);
+    assert_eq!((advice.verdict, advice.mode), (Verdict::TooLittle { wanted: 100 }, "monitor"));
+    assert_eq!(advice.options.join(" "), "--mode monitor --ram 0");
+    let words = "too little to advise from: 60 reads and 39 writes, and it takes 100";
+    assert!(advice.sentence.starts_with(words), "{}", advice.sentence);
+    // Of enough it is as uncertain as so few make it.
+    let few = with(100, 0);
+    let [low, high] = few.plan.as_ref().expect("it is enough").hit_ratio_range;
+    assert!(low < 0.82 && high == 1.0, "{few:?}");
+    let [low, _] = with(10_000, 0).plan.unwrap().hit_ratio_range;
+    assert!(low > 0.98);
+    let advice = with(60, 2000);
+    let Writes::Log { .. } = advice.writes else { panic!("{advice:?}") };
+    assert_eq!(advice.verdict, Verdict::TooLittle { wanted: 100 });
+    assert!(advice.sentence.contains("60 reads are too few to tell"), "{}", advice.sentence);
+    assert_eq!(with(2000, 60).writes, Writes::TooLittle { wanted: 100 });
+    assert_eq!(with(20, 5000).verdict, Verdict::NoReads);
+}
+
+#[test]
+fn a_random_working_set_is_cached_as_a_whole_or_not_at_all() {
+    // 64 MiB.
+    let disk = [studied(&requests(Op::Read, random(60_000, 8192)), &POOL)];
+    let with = |mib: u64| advise(&disk, &Settings { flash: mib * MIB, ..POOL }).unwrap().remove(0);
+    for mib in [8, 32, 48] {
+        let advice = with(mib);
+        let Verdict::DoesNotFit { needed } = advice.verdict else { panic!("{advice:?}") };
+        assert_eq!((needed, advice.mode), (64 * MIB, "monitor"), "{}", advice.sentence);
+        let forgone = advice.forgone.as_ref().expect("the mean would be less");
+        assert!(forgone.read.mean_ns < 0.9 * advice.latencies.backend.mean_ns);
+        assert!(advice.sentence.contains("hardly gain; it takes 64 MiB"), "{}", advice.sentence);
+    }
+    assert_eq!(with(64).verdict, Verdict::Cache);
+    // The same with a region that is read as often as all the others: that is worth a cache.
+    let one = |(n, block): (u64, u64)| if n % 2 == 0 { block } else { block % 400 };
+    let records = requests(Op::Read, (0..).zip(random(60_000, 8192)).map(one));
+    let advice = advised(&records, &Settings { flash: 8 * MIB, ..POOL });
+    assert_eq!(advice.verdict, Verdict::Cache, "{}", advice.sentence);
 }

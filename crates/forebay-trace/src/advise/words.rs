@@ -2,17 +2,29 @@
 
 use forebay_backends::size::rounded;
 
-use super::{Advice, Beside, Plan, Verdict, Writes};
+use super::{Advice, Beside, Plan, Share, Verdict, Winner, Writes};
 use crate::report::figures::{count, time};
+
+/// Disks that are named one by one.
+const NAMED_MAX: usize = 3;
 
 pub(super) fn sentence(advice: &Advice) -> String {
     let reads = match (&advice.plan, advice.verdict) {
         (Some(plan), _) => cache(advice, plan),
-        (None, Verdict::DoesNotFit { needed }) => format!(
-            "no read cache, since what is used again does not fit; {} would begin to help",
-            rounded(needed)
-        ),
+        (None, Verdict::DoesNotFit { needed }) => does_not_fit(advice, needed),
+        (None, Verdict::GoesToOthers) => goes_to_others(advice),
         (None, Verdict::Empty) => return "the trace has no reads or writes".to_owned(),
+        (None, Verdict::TooLittle { wanted }) if advice.write_requests < wanted => {
+            return format!(
+                "too little to advise from: {} reads and {} writes, and it takes {wanted} of either at least. A longer trace, of a time when \
+                 the disk has something to do, says more",
+                advice.reads, advice.write_requests
+            );
+        }
+        (None, Verdict::TooLittle { wanted }) => format!(
+            "no read cache, since {} reads are too few to tell what it would gain (it takes {wanted})",
+            advice.reads
+        ),
         (None, Verdict::NoReads) => "no read cache, since hardly anything is read".to_owned(),
         (None, Verdict::Scan) => {
             "no read cache, since hardly anything is read a second time".to_owned()
@@ -21,7 +33,21 @@ pub(super) fn sentence(advice: &Advice) -> String {
             "no read cache, since reads would hardly be faster".to_owned()
         }
     };
-    format!("{reads}. {}.", writes(advice))
+    format!("{reads}. {}{}.", writes(advice), unused(advice))
+}
+
+/// What of a reservation is of no use.
+fn unused(advice: &Advice) -> String {
+    let (used, Share { ram, flash }) = (advice.used(), advice.reserved);
+    let idle = [(ram, used.ram, "RAM"), (flash, used.flash, "flash")].into_iter();
+    let idle = idle.filter(|(reserved, used, _)| used < reserved).map(|(reserved, used, tier)| {
+        format!(
+            "; of the {} of {tier} that are reserved {} are of no use to it",
+            rounded(reserved),
+            rounded(reserved - used)
+        )
+    });
+    idle.collect()
 }
 
 /// How a recording stands to the whole.
@@ -50,12 +76,77 @@ fn ns(ns: f64) -> String {
     time(ns.round() as u64)
 }
 
-fn cache(advice: &Advice, plan: &Plan) -> String {
-    let what = match (plan.ram, plan.flash) {
+fn size_of(plan: &Plan) -> String {
+    match (plan.ram, plan.flash) {
         (ram, 0) => format!("{} of RAM", rounded(ram)),
         (0, flash) => format!("{} of flash", rounded(flash)),
         (ram, flash) => format!("{} of flash below {} of RAM", rounded(flash), rounded(ram)),
+    }
+}
+
+/// What a cache would do that is not advised.
+fn would(advice: &Advice, plan: &Plan) -> String {
+    format!(
+        "{:.0} % of reads would hit, {} → {} on average",
+        plan.hit_ratio * 100.0,
+        ns(advice.latencies.backend.mean_ns),
+        ns(plan.read.mean_ns)
+    )
+}
+
+fn does_not_fit(advice: &Advice, needed: u64) -> String {
+    let needed = rounded(needed);
+    let Some(plan) = &advice.forgone else {
+        return format!(
+            "no read cache, since what is used again does not fit; {needed} would begin to help"
+        );
     };
+    format!(
+        "no read cache, since reads go anywhere in what does not fit: with {} {}, p99 would stay at {}, and who waits for several reads \
+         would hardly gain; it takes {needed}",
+        size_of(plan),
+        would(advice, plan),
+        ns(plan.read.p99_ns)
+    )
+}
+
+fn goes_to_others(advice: &Advice) -> String {
+    let gain = advice
+        .forgone
+        .as_ref()
+        .map_or(String::new(), |plan| format!("; with {} {}", size_of(plan), would(advice, plan)));
+    let others = advice.goes_to.iter().take(NAMED_MAX).map(winner);
+    let mut others: Vec<String> = others.collect();
+    let more = advice.goes_to.len() - others.len();
+    if more > 0 {
+        others.push(format!("{more} more"));
+    }
+    let last = others.pop().unwrap_or_default();
+    let others = match others.is_empty() {
+        true => last,
+        false => format!("{} and {last}", others.join(", ")),
+    };
+    format!("no read cache, since what there is goes to {others}{gain}")
+}
+
+fn winner(of: &Winner) -> String {
+    let why = match share(of.reserved) {
+        Some(_) if of.reserved == of.has => "reserved".to_owned(),
+        Some(reserved) => format!("of which {reserved} are reserved"),
+        None => "gains more".to_owned(),
+    };
+    format!("{} ({}, {why})", of.name, share(of.has).unwrap_or_default())
+}
+
+/// `None`: nothing.
+pub(super) fn share(Share { ram, flash }: Share) -> Option<String> {
+    let has = [(ram, "RAM"), (flash, "flash")].into_iter().filter(|&(bytes, _)| bytes > 0);
+    let has: Vec<_> = has.map(|(bytes, tier)| format!("{} of {tier}", rounded(bytes))).collect();
+    (!has.is_empty()).then(|| has.join(", "))
+}
+
+fn cache(advice: &Advice, plan: &Plan) -> String {
+    let what = size_of(plan);
     let [low, high] = plan.hit_ratio_range.map(|ratio| (ratio * 100.0).round());
     let mut text = format!(
         "{what} at {}: {low:.0}–{high:.0} % of reads hit, {} → {} on average ({} to {})",
@@ -87,6 +178,10 @@ fn writes(advice: &Advice) -> String {
             rounded(bytes)
         ),
         Writes::Few => "Writes: hardly any".to_owned(),
+        Writes::TooLittle { wanted } => format!(
+            "Writes: as before, {} are too few to tell how often they come (it takes {wanted})",
+            advice.write_requests
+        ),
         Writes::NoFlash => "Writes: as before, a write log needs flash".to_owned(),
         Writes::NoGain => {
             "Writes: as before, flash is hardly faster than primary storage".to_owned()

@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::certainty::REQUESTS_MIN;
 use super::{Latencies, Latency};
 use crate::info::Info;
 
@@ -32,6 +33,11 @@ pub enum Writes {
     },
     /// None: there are hardly any writes.
     Few,
+    /// None: there are too few to tell how often they come.
+    TooLittle {
+        /// Writes that it takes.
+        wanted: u64,
+    },
     /// None: there is no flash.
     NoFlash,
     /// None: flash is hardly faster than primary storage.
@@ -55,6 +61,7 @@ impl Writes {
         match *self {
             Writes::Log { bytes } => bytes,
             Writes::Few
+            | Writes::TooLittle { .. }
             | Writes::NoFlash
             | Writes::NoGain
             | Writes::NoTimes
@@ -77,6 +84,9 @@ pub(super) fn of(info: &Info, latencies: &Latencies, flash: u64) -> Writes {
     let slow = latencies.backend_write.mean_ns;
     if writes < requests as f64 * WRITES_MIN || requests == 0 {
         return Writes::Few;
+    }
+    if summary.writes < REQUESTS_MIN {
+        return Writes::TooLittle { wanted: REQUESTS_MIN };
     }
     if flash < LOG_MIN {
         return Writes::NoFlash;

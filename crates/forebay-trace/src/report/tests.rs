@@ -194,7 +194,7 @@ fn an_advice_has_its_curves_with_the_advised_cache_on_them() {
     let known = Known { backend: Some(Latency::of_mean(5e6)), ..Known::default() };
     let settings = advise::Settings { ram: 0, flash: 1 << 30, known };
     let disk = advise::study("a<b", || Ok(all()), &settings).unwrap();
-    let advices = advise::advise(std::slice::from_ref(&disk), &settings);
+    let advices = advise::advise(std::slice::from_ref(&disk), &settings).unwrap();
     let notes = [("recording", "a note".to_owned())];
     let told = DiskAdvice { disk: &disk, advice: &advices[0], notes: &notes };
     assert!(advices[0].plan.is_some(), "{}", advices[0].sentence);

@@ -14,7 +14,7 @@ mod advise;
 mod replay;
 mod simulate;
 
-pub use advise::{AdviseArgs, LatencyArgs};
+pub use advise::{AdviseArgs, LatencyArgs, Reservation};
 pub use replay::{AbArgs, CompareArgs, How, ReplayArgs};
 pub use simulate::{SimulateArgs, WhatIfArgs};
 

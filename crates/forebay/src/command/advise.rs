@@ -17,13 +17,12 @@ use forebay_trace::formats::{Options, Reader};
 use forebay_trace::record::Record;
 use forebay_trace::report::{self, DiskAdvice};
 use forebay_trace::{Error, ErrorKind};
-use indicatif::ProgressBar;
 
 use super::client::{self, Found};
 use super::observed;
 use super::signals;
 use super::table::{count, time};
-use super::trace::{describe_advice, record_last};
+use super::trace::{Passes, describe_advice, record_last};
 use super::{page_file, write_page};
 use crate::cli::disk::DiskAdviseArgs;
 use crate::daemon::api::{AdviceInfo, AdviceStage, DiskStats, KeptAdvice};
@@ -113,9 +112,11 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
             found.disk
         );
     }
-    let spinner = ProgressBar::new_spinner().with_message("simulating caches");
+    let passes = Passes::new(args.common.json);
+    passes.begin_trace(&found.disk);
     let open = || {
-        let (spinner, wants_end) = (spinner.clone(), wants_end.clone());
+        let (passes, wants_end) = (passes.clone(), wants_end.clone());
+        passes.begin_reading();
         // What it took is as it is cached now: the disk's own statistics know what each tier takes.
         let untimed = move |record: Record| Record {
             latency_ns: record.latency_ns.filter(|_| !is_cached),
@@ -123,7 +124,7 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
         };
         let records = Reader::open(&trace, &Options::default())?;
         Ok(records.map(move |record| {
-            spinner.inc(1);
+            passes.step();
             match wants_end.load(Ordering::Relaxed) {
                 true => Err(Error::new(ErrorKind::Io, "interrupted: nothing was advised")),
                 false => record.map(untimed),
@@ -131,8 +132,8 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
         }))
     };
     let disk = advise::study(&found.disk, open, &settings)?;
-    spinner.finish_and_clear();
-    let mut advice = advise::advise(std::slice::from_ref(&disk), &settings).remove(0);
+    drop(passes);
+    let mut advice = advise::advise(std::slice::from_ref(&disk), &settings)?.remove(0);
     let size = advise::compared_size(&disk, &advice, settings.ram, settings.flash);
     let observed = engine.recorder.map_or(recorded, |recorder| recorder.observed.max(recorded));
     let curves = observed::curves(found, &[size]).await.ok();

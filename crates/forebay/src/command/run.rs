@@ -90,8 +90,10 @@ fn warnings(spec: &DaemonSpec) -> Vec<String> {
     let warning = |disk: &DiskSpec| {
         format!(
             "disk '{}': nothing will be cached: it has neither RAM nor flash. Give --ram or --flash, \
-             or --mode pass-through instead of {}",
-            disk.name, disk.mode
+             or --mode {} instead of {}",
+            disk.name,
+            disk.mode_without_cache(),
+            disk.mode
         )
     };
     idle.map(warning).collect()

@@ -369,9 +369,19 @@ impl DiskSpec {
         if cache < self.block_size { 0 } else { cache }
     }
 
-    /// True when its mode wants a cache and it has room for none.
+    /// True when its mode wants a cache and it has room for none. Of `write-only` a write log is all that is wanted.
     pub fn caches_nothing(&self) -> bool {
-        self.mode.0.caches() && self.ram_bytes == 0 && self.flash_cache_bytes() == 0
+        let is_log_wanted = self.mode.0 == core::Mode::WriteOnly && self.write_log.is_some();
+        let has_room = self.ram_bytes > 0 || self.flash_cache_bytes() > 0;
+        self.mode.0.caches() && !has_room && !is_log_wanted
+    }
+
+    /// The mode for a disk that caches nothing, with or without a write log.
+    pub fn mode_without_cache(&self) -> Mode {
+        Mode(match self.write_log {
+            Some(_) => core::Mode::WriteOnly,
+            None => core::Mode::PassThrough,
+        })
     }
 
     /// What the disk's engine is told, on primary storage that is `backend`.

@@ -1,23 +1,26 @@
 //! The command line of `forebay trace advise`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
 use forebay_trace::advise::{Known, Latency};
 
 use super::{PageArg, TraceReading};
-use crate::config::values::{Size, Span};
+use crate::config::values::{Size, Span, ValueError};
 
 /// `forebay trace advise`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each file is the trace of one disk; several disks share what there is. Every cache is simulated in blocks of 4 KiB to 64 KiB,
+Each file is the trace of one disk; several disks share what there is, so that the latencies of all their requests together are
+least. What a disk reserves is its own, whether it needs it or not: the others share the rest. Every cache is simulated in blocks of 4 KiB to 64 KiB,
 and of those that are nearly as fast as the fastest the cheapest is advised: for reads that are not read again, or too many to
-fit, none. Latencies come from a model (docs/traces.md): those of primary storage from the trace, where it has them.
+fit, none; from less than 100 reads nothing. Latencies come from a model (docs/traces.md): those of primary storage from the trace, where it has them.
 
 Examples:
   forebay trace advise vm.vscsi --ram 4GiB --flash 200GiB
   forebay trace advise db.fbt web.fbt mail.fbt --ram 64GiB --flash 1TiB --backend-latency 3ms
+  forebay trace advise db.fbt web.fbt --ram 64GiB --flash 1TiB --reserve-ram db.fbt=16GiB --reserve-flash web.fbt=200GiB
   forebay trace advise rack.blktrace.zst --device 3 --flash 1TiB --json
   forebay trace advise vm.fbt --flash 200GiB --html advice.html")]
 pub struct AdviseArgs {
@@ -33,6 +36,12 @@ pub struct AdviseArgs {
     /// Flash, of all disks together [default: none]
     #[arg(long, value_name = "SIZE")]
     pub flash: Option<Size>,
+    /// RAM that the disk of this trace keeps at least, for each disk that does [default: none]
+    #[arg(long, value_name = "FILE=SIZE")]
+    pub reserve_ram: Vec<Reservation>,
+    /// Flash that the disk of this trace keeps at least, with its write log [default: none]
+    #[arg(long, value_name = "FILE=SIZE")]
+    pub reserve_flash: Vec<Reservation>,
     /// Latencies.
     #[command(flatten)]
     pub latencies: LatencyArgs,
@@ -42,6 +51,29 @@ pub struct AdviseArgs {
     /// A report.
     #[command(flatten)]
     pub page: PageArg,
+}
+
+/// What a disk keeps of what several share: its trace, as it is given or by its name, and bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The trace.
+    pub trace: PathBuf,
+    /// How much.
+    pub bytes: u64,
+}
+
+impl FromStr for Reservation {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Reservation, ValueError> {
+        let Some((trace, size)) = text.rsplit_once('=').filter(|(trace, _)| !trace.is_empty())
+        else {
+            let why = format!("'{text}' is no reservation: write FILE=SIZE, such as db.fbt=16GiB");
+            return Err(ValueError(why));
+        };
+        let Size(bytes) = size.parse()?;
+        Ok(Reservation { trace: trace.into(), bytes })
+    }
 }
 
 /// Latencies that are told instead of measured.

@@ -2,40 +2,46 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use forebay_backends::size::rounded;
-use forebay_trace::advise::{self, Advice, Settings};
+use forebay_trace::Error;
+use forebay_trace::advise::{self, Advice, Disk, Settings, Share};
 use forebay_trace::report::{self, DiskAdvice};
-use indicatif::ProgressBar;
 
 use super::super::output::show;
 use super::super::table::{Table, time};
 use super::super::{page_file, write_page};
 use super::input::{Bad, Input};
-use crate::cli::trace::AdviseArgs;
-use crate::config::values::Size;
+use super::passes::Passes;
+use crate::cli::trace::{AdviseArgs, Reservation};
+use crate::config::values::{Size, ValueError};
 
 pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
     let [ram, flash] = [args.ram, args.flash].map(|size| size.map_or(0, |Size(bytes)| bytes));
-    ensure!(
-        ram > 0 || flash > 0,
-        "there is nothing to divide: say how much --ram or --flash there is"
-    );
-    let page = page_file(&args.page)?;
+    if ram == 0 && flash == 0 {
+        let why = "there is nothing to divide: say how much --ram or --flash there is or could be, such as --ram 4GiB";
+        return Err(ValueError(why.to_owned()).into());
+    }
     let settings = Settings { ram, flash, known: args.latencies.known() };
-    let spinner = ProgressBar::new_spinner().with_message("simulating caches");
+    let reserved = reserved(args)?;
+    advise::check_reservations(&reserved, &settings)?;
+    let page = page_file(&args.page)?;
     let inputs = args.files.iter().map(|file| Input::new(file, &args.reading).again());
     let inputs = inputs.collect::<Result<Vec<Input<'_>>>>()?;
-    let study = |input: &Input<'_>| {
+    let passes = Passes::new(args.json);
+    let study = |(input, reserved): (&Input<'_>, Share)| {
+        passes.begin_trace(&input.name());
         let counted = || {
-            let spinner = spinner.clone();
-            Ok(input.open()?.inspect(move |_| spinner.inc(1)))
+            let (reading, passes) = (input.open()?, passes.clone());
+            passes.begin_reading();
+            Ok(reading.inspect(move |_| passes.step()))
         };
-        advise::study(&input.name(), counted, &settings)
+        let disk = advise::study(&input.name(), counted, &settings)?;
+        Ok(Disk { reserved, ..disk })
     };
-    let disks = inputs.iter().map(study).collect::<Result<Vec<_>, _>>()?;
-    spinner.finish_and_clear();
-    let advices = advise::advise(&disks, &settings);
+    let disks = inputs.iter().zip(reserved).map(study).collect::<Result<Vec<_>, Error>>()?;
+    drop(passes);
+    let advices = advise::advise(&disks, &settings)?;
     write_page(page, || {
         let told = disks.iter().zip(&advices);
         let told = told.map(|(disk, advice)| DiskAdvice { disk, advice, notes: &[] });
@@ -54,6 +60,42 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
         text += &format!("\n{}\n", devices(file, disk.info.devices.len()));
     }
     show(text)
+}
+
+/// What each of the traces keeps.
+fn reserved(args: &AdviseArgs) -> Result<Vec<Share>, ValueError> {
+    let mut shares = vec![Share::default(); args.files.len()];
+    let options = [("--reserve-ram", &args.reserve_ram), ("--reserve-flash", &args.reserve_flash)];
+    for (option, reservations) in options {
+        for Reservation { trace, bytes } in reservations {
+            let is_meant =
+                |file: &Path| file == trace || file.file_name() == Some(trace.as_os_str());
+            let files = args.files.iter().enumerate().filter(|(_, file)| is_meant(file));
+            let found: Vec<usize> = files.map(|(at, _)| at).collect();
+            let wrong = |why: &str| ValueError(format!("{option} {}: {why}", trace.display()));
+            let at = match found[..] {
+                [at] => at,
+                [] => {
+                    let files = args.files.iter().map(|file| file.display().to_string());
+                    let files = files.collect::<Vec<_>>().join(", ");
+                    return Err(wrong(&format!("no trace is called so; there are {files}")));
+                }
+                _ => {
+                    return Err(wrong(
+                        "several traces are called so: write its path as it is given",
+                    ));
+                }
+            };
+            let kept = match option {
+                "--reserve-ram" => &mut shares[at].ram,
+                _ => &mut shares[at].flash,
+            };
+            if std::mem::replace(kept, *bytes) > 0 {
+                return Err(wrong("it is given twice"));
+            }
+        }
+    }
+    Ok(shares)
 }
 
 fn devices(file: &Path, devices: usize) -> String {
@@ -81,6 +123,9 @@ pub(crate) fn describe(advice: &Advice) -> String {
             }
             _ => text += "\n",
         }
+    }
+    if let Some(reserved) = advice.reserved_words() {
+        text += &format!("  reserved: {reserved}\n");
     }
     text += &format!("  forebay run … {}\n", advice.options.join(" "));
     if advice.plan.is_none() {
