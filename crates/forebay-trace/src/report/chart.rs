@@ -18,6 +18,8 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(40, 40, 40),
 ];
+/// Pixels that are drawn and left out; where there are more lines than colours, these tell them apart.
+const DASHES: [Option<(u32, u32)>; 3] = [None, Some((9, 5)), Some((2, 4))];
 pub(super) const WIDTH: u32 = 900;
 const HEIGHT: u32 = 300;
 /// Charts that stand side by side.
@@ -180,39 +182,49 @@ impl Line {
     }
 }
 
+/// The colour and the dashes of the line with this number.
+fn stroke(n: usize) -> (RGBColor, Option<(u32, u32)>) {
+    (COLOURS[n % COLOURS.len()], DASHES[n / COLOURS.len() % DASHES.len()])
+}
+
 /// Lines over two axes.
 pub(super) fn lines(title: &str, x: Axis, y: Axis, lines: &[Line]) -> Markup {
     let range = |axis: &Axis, of: fn((f64, f64)) -> f64| {
         axis.range(lines.iter().flat_map(Line::points).map(of))
     };
     let (xs, ys) = (range(&x, |point| point.0), range(&y, |point| point.1));
-    let svg = drawn(WIDTH, |area| {
-        let (across, up) =
-            (Places { range: xs, scale: x.scale }, Places { range: ys, scale: y.scale });
-        let mut builder = ChartBuilder::on(area);
-        builder.margin(8).margin_right(24).x_label_area_size(28).y_label_area_size(72);
-        let mut chart = builder.build_cartesian_2d(across, up)?;
-        let (across, up) = (|at: &f64| (x.words)(*at), |at: &f64| (y.words)(*at));
-        let mut mesh = chart.configure_mesh();
-        mesh.x_labels(9).y_labels(7).max_light_lines(0).bold_line_style(MESH).axis_style(INK);
-        mesh.label_style(("sans-serif", 14).into_font().color(&INK));
-        mesh.x_label_formatter(&across).y_label_formatter(&up).draw()?;
-        for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-            for part in &line.parts {
-                match part[..] {
-                    [one] if line.is_mark => {
-                        chart.draw_series([Circle::new(one, 8, colour.stroke_width(3))])?
-                    }
-                    [one] => chart.draw_series([Circle::new(one, 2, colour.filled())])?,
-                    _ => chart.draw_series(LineSeries::new(
-                        part.iter().copied(),
-                        colour.stroke_width(2),
-                    ))?,
-                };
+    let svg =
+        drawn(WIDTH, |area| {
+            let (across, up) =
+                (Places { range: xs, scale: x.scale }, Places { range: ys, scale: y.scale });
+            let mut builder = ChartBuilder::on(area);
+            builder.margin(8).margin_right(24).x_label_area_size(28).y_label_area_size(72);
+            let mut chart = builder.build_cartesian_2d(across, up)?;
+            let (across, up) = (|at: &f64| (x.words)(*at), |at: &f64| (y.words)(*at));
+            let mut mesh = chart.configure_mesh();
+            mesh.x_labels(9).y_labels(7).max_light_lines(0).bold_line_style(MESH).axis_style(INK);
+            mesh.label_style(("sans-serif", 14).into_font().color(&INK));
+            mesh.x_label_formatter(&across).y_label_formatter(&up).draw()?;
+            for (n, line) in lines.iter().enumerate() {
+                let (colour, dashes) = stroke(n);
+                for part in &line.parts {
+                    let points = part.iter().copied();
+                    match (&part[..], dashes) {
+                        (&[one], _) if line.is_mark => {
+                            chart.draw_series([Circle::new(one, 8, colour.stroke_width(3))])?
+                        }
+                        (&[one], _) => chart.draw_series([Circle::new(one, 2, colour.filled())])?,
+                        (_, None) => {
+                            chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?
+                        }
+                        (_, Some((drawn, left_out))) => chart.draw_series(
+                            DashedLineSeries::new(points, drawn, left_out, colour.stroke_width(2)),
+                        )?,
+                    };
+                }
             }
-        }
-        Ok(())
-    });
+            Ok(())
+        });
     figure(title, lines.iter().map(|line| line.name.as_str()), &svg)
 }
 
@@ -235,7 +247,8 @@ pub(super) fn columns(title: &str, labels: &[String], groups: &[(&str, Vec<f64>)
         mesh.label_style(("sans-serif", 15).into_font().color(&INK));
         mesh.y_label_formatter(&|share| format!("{:.0} %", share * 100.0)).draw()?;
         let width = 0.86 / groups.len().max(1) as f64;
-        for (n, ((_, values), colour)) in groups.iter().zip(COLOURS.iter().cycle()).enumerate() {
+        for (n, (_, values)) in groups.iter().enumerate() {
+            let (colour, _) = stroke(n);
             let left = |at: usize| at as f64 + 0.07 + n as f64 * width;
             chart.draw_series(values.iter().enumerate().filter(|(_, value)| **value > 0.0).map(
                 |(at, value)| {
@@ -269,19 +282,31 @@ pub(super) fn drawn(width: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> String
 }
 
 fn figure<'a>(title: &str, names: impl Iterator<Item = &'a str>, svg: &str) -> Markup {
-    let names: Vec<_> = names.zip(COLOURS.iter().cycle()).collect();
+    let names: Vec<_> = names.enumerate().map(|(n, name)| (name, background(stroke(n)))).collect();
     html! {
         figure {
             figcaption {
                 (title)
                 @if names.len() > 1 {
-                    @for (name, RGBColor(red, green, blue)) in &names {
-                        span.key { i style={ "background:rgb(" (red) "," (green) "," (blue) ")" } {} (name) }
+                    @for (name, background) in &names {
+                        span.key { i style=(background) {} (name) }
                     }
                 }
             }
             (PreEscaped(svg))
         }
+    }
+}
+
+/// A line in the key, as CSS.
+fn background((RGBColor(red, green, blue), dashes): (RGBColor, Option<(u32, u32)>)) -> String {
+    let colour = format!("rgb({red},{green},{blue})");
+    match dashes {
+        None => format!("background:{colour}"),
+        Some((drawn, left_out)) => format!(
+            "background:repeating-linear-gradient(90deg,{colour} 0 {drawn}px,transparent {drawn}px {}px)",
+            drawn + left_out
+        ),
     }
 }
 
@@ -311,5 +336,19 @@ mod tests {
         assert!(text.contains("x &lt; y") && text.contains("&lt;a&gt;"), "{text}");
         assert_eq!(text.matches("<circle").count(), 1);
         assert!(!text.contains("NaN"), "{text}");
+    }
+
+    #[test]
+    fn no_two_of_twenty_lines_look_the_same() {
+        let axis = Axis::new(Scale::Linear, super::super::figures::number);
+        let line =
+            |n: u32| Line::new("line", [0.0, 9.0].map(|x| (x, Some(f64::from(n)))).into_iter());
+        let text = lines("many", axis, axis, &(0..20).map(line).collect::<Vec<_>>()).into_string();
+        let keys = text.split("<i style=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let keys: std::collections::HashSet<_> = keys.collect();
+        assert_eq!(keys.len(), 20, "{keys:?}");
+        // Seven whole ones, and the dashes of thirteen.
+        let drawn = text.matches("<polyline").count();
+        assert!(drawn > 7 + 13 * 10, "{drawn}");
     }
 }
