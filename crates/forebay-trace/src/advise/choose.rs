@@ -322,22 +322,27 @@ fn candidate<'a>(disk: &Disk, curve: &'a Curve, ram: u64, flash: u64) -> Candida
 
 /// The smallest cache that shows a pattern: more reads hit, or pieces of them, than would without any, or LRU hits fewer, as of
 /// a loop.
+///
+/// Reads without a pattern are so whatever is written beside them: they are compared with random ones for which they have the cache alone.
 fn pattern_from(disk: &Disk) -> u64 {
     let of_pieces = |curve: &&Curve| curve.block_size == BLOCK_SIZES[0];
-    let Some(lru) = disk.counted.iter().find(of_pieces) else { return u64::MAX };
     let blocks = |bytes: u64| bytes as f64 / BLOCK_SIZES[0] as f64;
-    let random = Random::of(disk.info.reuse.uses as f64, blocks(lru.footprint));
+    let Some(lru) = disk.counted.iter().find(of_pieces) else { return u64::MAX };
+    let all = Random::of(disk.info.reuse.uses as f64, blocks(lru.footprint));
+    let distinct = blocks(disk.of_reads.footprint);
+    // The largest cache holds everything.
+    let first = disk.of_reads.points.last().map_or(1.0, |point| point.miss_ratio);
+    let reads = Random::of(distinct / first.max(f64::EPSILON), distinct);
     let above = |point: &&Point| {
+        let slots = blocks(point.cache_size);
         let hits = hit_ratio(point).max(point.read_hit_ratio);
-        hits >= random.hits(blocks(point.cache_size)) + PATTERN_MIN
+        hits >= all.hits(slots).max(reads.hits(slots)) + PATTERN_MIN
     };
-    // What is not valid as a whole misses without a pattern, too; here whatever was touched is.
-    let below = |point: &&Point| {
-        point.read_hit_ratio <= random.hits(blocks(point.cache_size)) - PATTERN_MIN
-    };
-    let all = disk.curves.iter().filter(of_pieces).chain([lru]);
-    let found = all.flat_map(|curve| &curve.points).filter(above);
-    let found = found.chain(lru.points.iter().filter(below));
+    let below =
+        |point: &&Point| point.read_hit_ratio <= reads.hits(blocks(point.cache_size)) - PATTERN_MIN;
+    let cached = disk.curves.iter().filter(of_pieces).chain([lru]);
+    let found = cached.flat_map(|curve| &curve.points).filter(above);
+    let found = found.chain(disk.of_reads.points.iter().filter(below));
     found.map(|point| point.cache_size).min().unwrap_or(u64::MAX)
 }
 

@@ -58,7 +58,7 @@ const POLICIES: [PolicyKind; 2] = [PolicyKind::Auto, PolicyKind::Lru];
 /// Traces of at most so many uses of 4 KiB pieces are simulated wholly.
 const EXACT_USES_MAX: u64 = 2_000_000;
 /// Times that [`study`] reads a trace.
-pub const READINGS: usize = 4;
+pub const READINGS: usize = 5;
 /// Longer latencies count as this one.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
@@ -115,6 +115,8 @@ pub struct Disk {
     pub curves: Vec<Curve>,
     /// LRU by block size, as the curve of a disk that runs is counted: whatever is touched is valid.
     pub counted: Vec<Curve>,
+    /// LRU in blocks of 4 KiB, for its reads alone.
+    pub of_reads: Curve,
     /// What it keeps at least of what there is.
     pub reserved: Share,
 }
@@ -219,11 +221,17 @@ where
     let log = writes::of(&info, &latencies, settings.flash).log_bytes();
     let limits = [settings.ram, settings.flash, settings.flash - log];
     of_curves.cache_sizes = cache_sizes(sizes::chosen(footprints), &limits);
+    let is_no_write =
+        |record: &Result<Record, Error>| !matches!(record, Ok(Record { op: Op::Write, .. }));
+    let reads = || Ok(open()?.filter(is_no_write));
+    let of_pieces = mrc::Settings { block_sizes: vec![BLOCK_SIZES[0]], ..of_curves.clone() };
+    let of_reads = mrc::curves(reads, &of_pieces)?.remove(0);
     of_curves.policies = POLICIES.map(SimulatedPolicy::Online).to_vec();
     of_curves.sample = sample;
     let (curves, counted) = mrc::curves_of_engine(open, &of_curves)?;
     let reserved = Share::default();
-    Ok(Disk { name: name.to_owned(), info, latencies, curves, counted, reserved })
+    let name = name.to_owned();
+    Ok(Disk { name, info, latencies, curves, counted, of_reads, reserved })
 }
 
 /// These, and what there is of RAM and flash, without and beside a log, where that is less than the largest.

@@ -363,6 +363,12 @@ fn a_random_working_set_is_cached_as_a_whole_or_not_at_all() {
         assert!(advice.sentence.contains("hardly gain; it takes 64 MiB"), "{}", advice.sentence);
     }
     assert_eq!(with(64).verdict, Verdict::Cache);
+    // A log that is written beside it is no pattern of the reads.
+    let beside = |(n, block): (u64, u64)| if n % 3 == 0 { (1 << 20) + n } else { block };
+    let mut mixed = requests(Op::Read, (0..).zip(random(60_000, 8192)).map(beside));
+    mixed.iter_mut().step_by(3).for_each(|record| record.op = Op::Write);
+    let advice = advised(&mixed, &Settings { flash: 32 * MIB, ..POOL });
+    assert!(matches!(advice.verdict, Verdict::DoesNotFit { .. }), "{}", advice.sentence);
     // The same with a region that is read as often as all the others: that is worth a cache.
     let one = |(n, block): (u64, u64)| if n % 2 == 0 { block } else { block % 400 };
     let records = requests(Op::Read, (0..).zip(random(60_000, 8192)).map(one));
