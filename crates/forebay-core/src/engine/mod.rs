@@ -563,7 +563,14 @@ impl Engine {
     }
 
     fn advance(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        let Some(entry) = self.requests.find_mut(key) else { return };
+        if self.requests.find_mut(key).is_none() {
+            return;
+        }
+        if self.is_held_up_by_log(now, key) {
+            // Primary storage has all of its time.
+            self.request_deadlines.push(key, now.plus(self.config.backend_timeout));
+        }
+        let entry = &mut self.requests[key];
         entry.stage = Stage::Running;
         match entry.job {
             Job::Read(_) => self.run_read(now, key, actions),

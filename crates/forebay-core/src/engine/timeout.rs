@@ -66,8 +66,9 @@ impl Engine {
     /// True for a request that waits for room in the log, for one that does, or did so until a moment ago:
     /// backpressure, however long it takes, for nothing was asked of primary storage for it. Only what is
     /// at fault while there was room all the time is out of time.
-    fn is_held_up_by_log(&self, now: Nanos, key: Key) -> bool {
-        let waited_until = self.log.as_ref().and_then(|log| log.waited_until);
+    pub(super) fn is_held_up_by_log(&self, now: Nanos, key: Key) -> bool {
+        let log = self.log.as_ref().filter(|log| log.failed.is_none());
+        let waited_until = log.and_then(|log| log.waited_until);
         let waited = waited_until.is_some_and(|at| now < at.plus(self.config.backend_timeout));
         match self.requests[key].stage {
             Stage::Room => self.mode.logs(),

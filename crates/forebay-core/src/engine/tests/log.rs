@@ -538,6 +538,31 @@ fn a_writer_that_gets_room_as_its_time_ends_has_all_of_it_to_be_written() {
 }
 
 #[test]
+fn a_read_behind_a_writer_that_waited_has_all_of_its_time() {
+    let mut rig = rig(with_log());
+    let mut tag = 0;
+    while rig.engine.statistics(rig.now).log.expect("a log").writes_waiting == 0 {
+        tag += 1;
+        rig.write(tag, tag * 4096, 4096, tag as u8);
+        rig.commit();
+    }
+    let (waits, behind) = (tag, tag + 1);
+    // What comes after what is written is on primary storage only.
+    rig.read(behind, waits * 4096, 8192);
+    rig.tick(29_999);
+    while rig.engine.statistics(rig.now).log.expect("a log").writes_waiting > 0 {
+        rig.complete(0, IoStatus::Ok);
+        rig.grant();
+    }
+    assert!(rig.has_reply(waits) && !rig.has_reply(behind));
+    rig.tick(2_000);
+    assert!(!rig.has_reply(behind), "its read of primary storage is 2 s old");
+    rig.settle_log();
+    assert_eq!(rig.reply(behind).1, IoStatus::Ok);
+    assert!(rig.reply(behind).2[..4096].iter().all(|&byte| byte == waits as u8));
+}
+
+#[test]
 fn a_log_that_fails_tells_who_waits_and_is_drained_from_memory() {
     let mut rig = rig(with_log());
     rig.write(1, 0, 4096, 7);
