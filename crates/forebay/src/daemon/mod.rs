@@ -90,7 +90,7 @@ pub struct Daemon {
     /// Ends that when it is dropped.
     control_end: Option<oneshot::Sender<()>>,
     events: EventSender,
-    pools: BTreeMap<PathBuf, (SharedPool, PoolOwner)>,
+    pools: BTreeMap<PathBuf, PoolOwner>,
     /// Its threads were told to end.
     has_ended: bool,
     _socket: UnixSocket,
@@ -123,7 +123,7 @@ impl Daemon {
                     }
                     let pool: SharedPool = Arc::new(Mutex::new(pool));
                     let (owner, handle) = PoolOwner::start(pool.clone(), events.clone())?;
-                    pools.insert(path.clone(), (pool.clone(), owner));
+                    pools.insert(path.clone(), owner);
                     Ok((pool, handle))
                 }
                 Err(why) => Err(why),
@@ -182,7 +182,7 @@ impl Daemon {
         let shards = self.shards.iter_mut().enumerate().map(|(index, shard)| -> Wait<'_> {
             Box::pin(async move { format!("shard {index} ended: {}", shard.failed().await) })
         });
-        let owners = self.pools.iter_mut().map(|(path, (_, owner))| -> Wait<'_> {
+        let owners = self.pools.iter_mut().map(|(path, owner)| -> Wait<'_> {
             Box::pin(async move {
                 owner.failed().await;
                 format!("the thread that owns the flash {} panicked", path.display())
@@ -274,7 +274,7 @@ impl Daemon {
             // Shards first: nobody asks the owners of pools for anything then.
             drop(shards);
             frontends.end_devices();
-            for (_, (_, owner)) in pools {
+            for owner in pools.into_values() {
                 owner.join();
             }
         };

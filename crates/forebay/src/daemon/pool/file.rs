@@ -102,6 +102,14 @@ impl PoolFile {
         self.is_provisional.store(false, Ordering::Relaxed);
     }
 
+    /// It is removed, unless it was to stay.
+    pub fn go(&self) {
+        // Still locked: it is nobody else's. Once only: the next of this name may be.
+        if self.is_provisional.swap(false, Ordering::Relaxed) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -237,9 +245,6 @@ impl PoolFile {
 
 impl Drop for PoolFile {
     fn drop(&mut self) {
-        // Still locked: it is nobody else's.
-        if self.is_provisional.load(Ordering::Relaxed) {
-            let _ = std::fs::remove_file(&self.path);
-        }
+        self.go();
     }
 }

@@ -15,6 +15,7 @@
 //!
 //! When the thread dies the daemon ends ([`PoolOwner::failed`]): its disks would wait for segments for ever.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::Evidence;
 use tokio::sync::oneshot;
 
+use super::file::PoolFile;
 use super::{EndOfSession, Held, SharedPool, lock};
 use crate::daemon::events::{EventSender, Severity};
 
@@ -72,8 +74,10 @@ pub struct PoolHandle {
     wishes: Sender<Wish>,
 }
 
-/// The thread. It ends when it is joined, or all handles are gone.
+/// The thread. It ends when it is joined, or all handles are gone. A file that a start made for the pool, and that no
+/// disk came to use, goes when this is dropped, whoever else still has the pool.
 pub struct PoolOwner {
+    file: Arc<PoolFile>,
     thread: Option<JoinHandle<()>>,
     wishes: Sender<Wish>,
     ended: Option<oneshot::Receiver<()>>,
@@ -142,6 +146,7 @@ impl PoolOwner {
     pub fn start(pool: SharedPool, events: EventSender) -> Result<(PoolOwner, PoolHandle)> {
         let (wishes, receiver) = mpsc::channel();
         let (end, ended) = oneshot::channel();
+        let file = lock(&pool).file.clone();
         let thread =
             std::thread::Builder::new().name("forebay-pool".to_owned()).spawn(move || {
                 Owner { pool, events, wishes: receiver, next: None, waiting: Vec::new() }.run();
@@ -149,7 +154,7 @@ impl PoolOwner {
                 let _ = end.send(());
             })?;
         let handle = PoolHandle { wishes: wishes.clone() };
-        Ok((PoolOwner { thread: Some(thread), wishes, ended: Some(ended) }, handle))
+        Ok((PoolOwner { file, thread: Some(thread), wishes, ended: Some(ended) }, handle))
     }
 
     /// Waits for the thread to end by itself, which it only does when it panics.
@@ -167,6 +172,12 @@ impl PoolOwner {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for PoolOwner {
+    fn drop(&mut self) {
+        self.file.go();
     }
 }
 

@@ -164,3 +164,20 @@ fn progress_has_the_whole_of_a_clean_log_before_any_of_it_is_let_go_of() {
     assert_eq!(progress(a), (Sequence(10), Sequence(10)));
     assert_eq!(progress(b), (Sequence(0), Sequence(0)), "it is not of this record");
 }
+
+#[test]
+fn a_file_that_no_disk_came_to_use_goes_with_its_owner_whoever_has_the_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let pool = open(&path, &[share(0, 4)]).unwrap();
+    pool.go_if_unused();
+    let pool = Arc::new(Mutex::new(pool));
+    let (owner, _handle) = PoolOwner::start(pool.clone(), EventSender::for_test().0).unwrap();
+    assert!(path.exists());
+    owner.join();
+    assert!(!path.exists());
+    // The next start's is not removed by those who still have this one.
+    std::fs::write(&path, "").unwrap();
+    drop(pool);
+    assert!(path.exists());
+}
