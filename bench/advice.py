@@ -27,7 +27,8 @@ def advisor(run):
 def size(size_bytes):
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size_bytes >= unit:
-            return "%.3g %s" % (size_bytes / unit, name)
+            of_unit = size_bytes / unit
+            return ("%.0f %s" if of_unit >= 100 else "%.3g %s") % (of_unit, name)
     return "none"
 
 
@@ -64,11 +65,14 @@ def advised(rows):
         why = "" if row["advised"] else " (%s)" % row["verdict"]["kind"]
         lines.append([row["trace"], limits(row["limits"]), cache(row["advised"]) + why, "%.1f µs" % (row["mean_ns"] / 1e3),
                       "%.1f µs, %s" % (row["best_mean_ns"] / 1e3, cache(row["best"])), "%.3f" % row["ratio"]])
-    given = [row["ratio"] for row in rows if row["advised"]]
-    above = sum(ratio > WANTED for ratio in given)
     head = ["trace", "what there is", "advised", "mean of reads", "the best there is", "over it"]
-    return table(head, lines) + "\nA cache is advised %d times: at most %.3f of the best, median %.3f, %d above %.2f.\n" % (
-        len(given), max(given), statistics.median(given), above, WANTED)
+    text = table(head, lines)
+    for what, is_meant in (("A cache", True), ("None", False)):
+        ratios = [row["ratio"] for row in rows if bool(row["advised"]) == is_meant]
+        if ratios:
+            text += "\n%s is advised %d times: at most %.3f of the best, median %.3f, %d above %.2f.\n" % (
+                what, len(ratios), max(ratios), statistics.median(ratios), sum(of > WANTED for of in ratios), WANTED)
+    return text
 
 
 def policies(rows):

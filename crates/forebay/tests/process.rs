@@ -467,6 +467,8 @@ fn a_cache_without_room_is_served_with_a_warning() {
     assert!(!with_log("write-only").contains("nothing will be cached"));
     let warned = with_log("write-back");
     assert!(warned.contains("or --mode write-only instead of write-back"), "{warned}");
+    let warned = with_log("write-through");
+    assert!(warned.contains("or --mode pass-through instead of write-through"), "{warned}");
 }
 
 #[test]

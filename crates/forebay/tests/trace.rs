@@ -324,6 +324,7 @@ fn disks_share_what_there_is_and_keep_what_they_reserved() {
         (&["--reserve-flash", "few.csv=1MiB"], "1 MiB of flash are reserved, and there is 0 B"),
         (&["--reserve-ram", "web=1KiB"], "no trace is called so; there are"),
         (&["--reserve-ram", "few.csv=1KiB", "--reserve-ram", "few.csv=2KiB"], "given twice"),
+        (&["--reserve-ram", "few.csv=0", "--reserve-ram", &format!("{few}=2KiB")], "given twice"),
         (&[&few, "--reserve-ram", "few.csv=1KiB"], "several traces are called so"),
         (&["--reserve-ram", "few.csv=much"], "much"),
     ] {

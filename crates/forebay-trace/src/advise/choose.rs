@@ -11,8 +11,8 @@ use forebay_core::geometry::PAGE;
 use forebay_core::policy::PolicyKind;
 use serde::Serialize;
 
-use super::random::Random;
-use super::{BLOCK_SIZES, Disk, Latencies, Latency, POLICIES, certainty};
+use super::random::pattern_from;
+use super::{Disk, Latencies, Latency, POLICIES, certainty};
 use crate::mrc::{Curve, Point};
 
 /// Mean latencies that are this much above the least are as good, if they cost less. (The rest of 3 % is for what a
@@ -27,8 +27,6 @@ pub(super) const GAIN_MIN: f64 = 0.1;
 /// Reads of all requests, and hits in a cache of everything, below which there is nothing to gain.
 const READS_MIN: f64 = 0.01;
 const HITS_MIN: f64 = 0.1;
-/// Where there is a pattern, so many of the reads hit, or miss, besides those that would if there were none.
-const PATTERN_MIN: f64 = 0.05;
 /// Reads that hit when the cache is warm, where everything fits: p99 is that of a hit then.
 const FITS: f64 = 0.99;
 
@@ -155,7 +153,7 @@ impl Candidate<'_> {
         let size = self.size();
         let fits = || {
             let hits = hit_ratios(self.curve, self.ram, self.flash).1;
-            hit_ratio_range(disk, self.curve, hits, size)[1] >= FITS
+            hits + warmth(counted(disk, self.curve), size) >= FITS
         };
         size >= pattern_from || size >= self.curve.footprint || fits()
     }
@@ -200,10 +198,13 @@ pub(super) fn choose(disk: &Disk, ram: u64, flash: u64) -> Chosen {
     if let Some(best) = cheapest(&worth) {
         return Chosen { plan: Some(plan(disk, &best)), ..without(Verdict::Cache) };
     }
-    let (ram, flash) = if flash > 0 { (0, u64::MAX) } else { (u64::MAX, 0) };
-    let all = candidates(disk, ram, flash).into_iter();
-    let needed =
-        all.filter(|of| of.gains(disk) && of.is_worth(disk, patterned)).map(|of| of.size()).min();
+    let needed = |ram: u64, flash: u64| {
+        let all = candidates(disk, ram, flash).into_iter();
+        all.filter(|of| of.gains(disk) && of.is_worth(disk, patterned)).map(|of| of.size()).min()
+    };
+    let of_flash = if flash > 0 { needed(0, u64::MAX) } else { None };
+    let of_ram = || if ram > 0 || flash == 0 { needed(u64::MAX, 0) } else { None };
+    let needed = of_flash.or_else(of_ram);
     let verdict = needed.map_or(Verdict::NoGain, |needed| Verdict::DoesNotFit { needed });
     let forgone = cheapest(&by_halves).map(|best| plan(disk, &best));
     Chosen { forgone, ..without(verdict) }
@@ -279,6 +280,9 @@ pub fn by_size<'a>(disk: &'a Disk, plan: Option<&Plan>) -> Vec<BySize<'a>> {
 /// All caches that may be; the first policy and the smallest blocks first.
 fn candidates(disk: &Disk, ram: u64, flash: u64) -> Vec<Candidate<'_>> {
     let mut found = Vec::new();
+    // Below RAM, flash that is no faster than primary storage would make reads slower.
+    let flash =
+        if disk.latencies.flash.mean_ns < disk.latencies.backend.mean_ns { flash } else { 0 };
     for curve in &disk.curves {
         let sizes = |limit: u64| {
             let sizes = curve.points.iter().map(|point| point.cache_size);
@@ -305,7 +309,7 @@ fn cheapest<'a>(all: &[Candidate<'a>]) -> Option<Candidate<'a>> {
 }
 
 /// Reads that hit; of a sample, their pieces.
-fn hit_ratio(point: &Point) -> f64 {
+pub(super) fn hit_ratio(point: &Point) -> f64 {
     point.read_request_hit_ratio.unwrap_or(point.read_hit_ratio)
 }
 
@@ -318,32 +322,6 @@ fn hit_ratios(curve: &Curve, ram: u64, flash: u64) -> (f64, f64) {
 
 fn candidate<'a>(disk: &Disk, curve: &'a Curve, ram: u64, flash: u64) -> Candidate<'a> {
     Candidate { curve, ram, flash, mean_ns: mean_ns(disk, curve, ram, flash) }
-}
-
-/// The smallest cache that shows a pattern: more reads hit, or pieces of them, than would without any, or LRU hits fewer, as of
-/// a loop.
-///
-/// Reads without a pattern are so whatever is written beside them: they are compared with random ones for which they have the cache alone.
-fn pattern_from(disk: &Disk) -> u64 {
-    let of_pieces = |curve: &&Curve| curve.block_size == BLOCK_SIZES[0];
-    let blocks = |bytes: u64| bytes as f64 / BLOCK_SIZES[0] as f64;
-    let Some(lru) = disk.counted.iter().find(of_pieces) else { return u64::MAX };
-    let all = Random::of(disk.info.reuse.uses as f64, blocks(lru.footprint));
-    let distinct = blocks(disk.of_reads.footprint);
-    // The largest cache holds everything.
-    let first = disk.of_reads.points.last().map_or(1.0, |point| point.miss_ratio);
-    let reads = Random::of(distinct / first.max(f64::EPSILON), distinct);
-    let above = |point: &&Point| {
-        let slots = blocks(point.cache_size);
-        let hits = hit_ratio(point).max(point.read_hit_ratio);
-        hits >= all.hits(slots).max(reads.hits(slots)) + PATTERN_MIN
-    };
-    let below =
-        |point: &&Point| point.read_hit_ratio <= reads.hits(blocks(point.cache_size)) - PATTERN_MIN;
-    let cached = disk.curves.iter().filter(of_pieces).chain([lru]);
-    let found = cached.flat_map(|curve| &curve.points).filter(above);
-    let found = found.chain(disk.of_reads.points.iter().filter(below));
-    found.map(|point| point.cache_size).min().unwrap_or(u64::MAX)
 }
 
 fn mean_ns(disk: &Disk, curve: &Curve, ram: u64, flash: u64) -> f64 {

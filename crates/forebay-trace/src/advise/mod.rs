@@ -59,6 +59,8 @@ const POLICIES: [PolicyKind; 2] = [PolicyKind::Auto, PolicyKind::Lru];
 const EXACT_USES_MAX: u64 = 2_000_000;
 /// Times that [`study`] reads a trace.
 pub const READINGS: usize = 5;
+/// Times that what plans left is divided again: one gives most of it to others.
+const DIVISIONS_MAX: usize = 4;
 /// Longer latencies count as this one.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
@@ -170,6 +172,11 @@ impl Advice {
         Share { ram, flash: flash + self.writes.log_bytes() }
     }
 
+    /// All requests together, in nanoseconds.
+    fn latency_of_all(&self) -> f64 {
+        self.after.mean_ns * (self.reads + self.write_requests) as f64
+    }
+
     /// What it keeps at least, in words; `None`: nothing.
     pub fn reserved_words(&self) -> Option<String> {
         words::share(self.reserved)
@@ -255,9 +262,25 @@ fn cache_sizes(mut chosen: Vec<u64>, limits: &[u64]) -> Vec<u64> {
 pub fn advise(disks: &[Disk], settings: &Settings) -> Result<Vec<Advice>, Error> {
     let reserved: Vec<Share> = disks.iter().map(|disk| disk.reserved).collect();
     check_reservations(&reserved, settings)?;
-    let each = disks.iter().zip(share::shares(disks, settings));
-    let mut advices: Vec<Advice> =
-        each.map(|(disk, (writes, share))| faster(disk, writes, share)).collect();
+    let within = |most: &[Share]| -> Vec<Advice> {
+        let each = disks.iter().zip(share::shares(disks, settings, most));
+        each.map(|(disk, (writes, share))| faster(disk, writes, share)).collect()
+    };
+    let total = |advices: &[Advice]| -> f64 { advices.iter().map(Advice::latency_of_all).sum() };
+    let mut most = vec![Share { ram: u64::MAX, flash: u64::MAX }; disks.len()];
+    let mut advices = within(&most);
+    for _ in 0..DIVISIONS_MAX {
+        for (most, plan) in most.iter_mut().zip(advices.iter().map(|advice| &advice.plan)) {
+            if let Some(plan) = plan {
+                *most = Share { ram: plan.ram, flash: plan.flash };
+            }
+        }
+        let again = within(&most);
+        if total(&again) >= total(&advices) {
+            break;
+        }
+        advices = again;
+    }
     share::tell_who_won(disks, settings, &mut advices);
     Ok(advices)
 }

@@ -8,6 +8,12 @@
 //! A cache hits such blocks as far as it holds them, whatever the policy: it has the share of them that its size is. Of what has a pattern
 //! LRU hits more, or less, as of a loop, of which another policy keeps a part.
 
+use super::choose::hit_ratio;
+use super::{BLOCK_SIZES, Disk};
+use crate::mrc::{Curve, Point};
+
+/// Where there is a pattern, so many of the reads hit, or miss, besides those that would if there were none.
+const PATTERN_MIN: f64 = 0.05;
 /// Steps of halving that find the size of the set.
 const STEPS: u32 = 60;
 
@@ -56,6 +62,32 @@ fn seen(times: f64) -> f64 {
         if share * times > x { low = x } else { high = x }
     }
     -(-high).exp_m1()
+}
+
+/// The smallest cache that shows a pattern: more reads hit, or pieces of them, than would without any, or LRU hits fewer, as of
+/// a loop.
+///
+/// Reads without a pattern are so whatever is written beside them: they are compared with random ones for which they have the cache alone.
+pub(super) fn pattern_from(disk: &Disk) -> u64 {
+    let of_pieces = |curve: &&Curve| curve.block_size == BLOCK_SIZES[0];
+    let blocks = |bytes: u64| bytes as f64 / BLOCK_SIZES[0] as f64;
+    let Some(lru) = disk.counted.iter().find(of_pieces) else { return u64::MAX };
+    let all = Random::of(disk.info.reuse.uses as f64, blocks(lru.footprint));
+    let distinct = blocks(disk.of_reads.footprint);
+    // The largest cache holds everything.
+    let first = disk.of_reads.points.last().map_or(1.0, |point| point.miss_ratio);
+    let reads = Random::of(distinct / first.max(f64::EPSILON), distinct);
+    let above = |point: &&Point| {
+        let slots = blocks(point.cache_size);
+        let hits = hit_ratio(point).max(point.read_hit_ratio);
+        hits >= all.hits(slots).max(reads.hits(slots)) + PATTERN_MIN
+    };
+    let below =
+        |point: &&Point| point.read_hit_ratio <= reads.hits(blocks(point.cache_size)) - PATTERN_MIN;
+    let cached = disk.curves.iter().filter(of_pieces).chain([lru]);
+    let found = cached.flat_map(|curve| &curve.points).filter(above);
+    let found = found.chain(disk.of_reads.points.iter().filter(below));
+    found.map(|point| point.cache_size).min().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

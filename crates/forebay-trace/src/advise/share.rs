@@ -3,6 +3,7 @@
 //! ```text
 //! flash ─┬► for each disk the larger of what it reserved and its write log
 //!        └► the rest by what it takes off primary storage (divide.rs), then RAM by what it makes faster still
+//! what a disk's plan leaves of its share ─► all is divided again, that disk gets no more than it used
 //! ```
 //! A reservation is a disk's, whether it needs it or not: no other disk gets of it.
 
@@ -39,11 +40,11 @@ pub struct Winner {
 /// There is not: how much is, and what there is.
 pub fn check_reservations(reserved: &[Share], settings: &Settings) -> Result<(), Error> {
     let check = |what: &str, all: u64, of: fn(&Share) -> u64| {
-        let sum = reserved.iter().map(of).fold(0, u64::saturating_add);
-        if sum <= all {
+        let sum = reserved.iter().map(of).try_fold(0, u64::checked_add);
+        if sum.is_some_and(|sum| sum <= all) {
             return Ok(());
         }
-        let (sum, all) = (rounded(sum), rounded(all));
+        let (sum, all) = (rounded(sum.unwrap_or(u64::MAX)), rounded(all));
         let message = format!(
             "{sum} of {what} are reserved, and there is {all} for all disks: reserve less, or say that there is more"
         );
@@ -53,8 +54,8 @@ pub fn check_reservations(reserved: &[Share], settings: &Settings) -> Result<(),
     check("flash", settings.flash, |share| share.flash)
 }
 
-/// What each disk gets, and what it does with writes. The reservations were checked.
-pub(super) fn shares(disks: &[Disk], settings: &Settings) -> Vec<(Writes, Share)> {
+/// What each disk gets, for its cache no more than `most`, and what it does with writes. The reservations were checked.
+pub(super) fn shares(disks: &[Disk], settings: &Settings, most: &[Share]) -> Vec<(Writes, Share)> {
     let reserved: u64 = disks.iter().map(|disk| disk.reserved.flash).sum();
     let even = (settings.flash - reserved) / disks.len().max(1) as u64;
     // A log is at most half of this, so that all logs and all that is reserved fit.
@@ -66,13 +67,14 @@ pub(super) fn shares(disks: &[Disk], settings: &Settings) -> Vec<(Writes, Share)
         return vec![(*log, Share { ram: settings.ram, flash: settings.flash })];
     }
     let of_logs: u64 = logs.iter().map(Writes::log_bytes).sum();
-    let of_flash = disks.iter().zip(&logs).map(|(disk, log)| {
+    let of_flash = disks.iter().zip(&logs).zip(most).map(|((disk, log), most)| {
         let reserved = disk.reserved.flash.saturating_sub(log.log_bytes());
-        claim(disk, reserved, |bytes| choose::total_latency(disk, 0, bytes))
+        claim(disk, reserved, most.flash, |bytes| choose::total_latency(disk, 0, bytes))
     });
     let flashes = divided(settings.flash - of_logs, of_flash.collect());
-    let of_ram = disks.iter().zip(&flashes).map(|(disk, flash)| {
-        claim(disk, disk.reserved.ram, |bytes| choose::total_latency(disk, bytes, flash.used))
+    let of_ram = disks.iter().zip(&flashes).zip(most).map(|((disk, flash), most)| {
+        let latency = |bytes| choose::total_latency(disk, bytes, flash.used);
+        claim(disk, disk.reserved.ram, most.ram, latency)
     });
     let rams = divided(settings.ram, of_ram.collect());
     let each = logs.into_iter().zip(rams).zip(flashes);
@@ -91,9 +93,10 @@ struct Given {
     kept: u64,
 }
 
-fn claim(disk: &Disk, reserved: u64, latency: impl Fn(u64) -> f64) -> Claim {
+fn claim(disk: &Disk, reserved: u64, most: u64, latency: impl Fn(u64) -> f64) -> Claim {
     let sizes = disk.curves.first().map_or(&[][..], |curve| &curve.points);
-    let sizes = [0].into_iter().chain(sizes.iter().map(|point| point.cache_size));
+    let sizes = sizes.iter().map(|point| point.cache_size).take_while(|&size| size <= most);
+    let sizes = [0].into_iter().chain(sizes);
     let choice = |bytes| Choice { bytes, latency: latency(bytes) };
     Claim { reserved, choices: sizes.map(choice).collect() }
 }
@@ -118,8 +121,11 @@ pub(super) fn tell_who_won(disks: &[Disk], settings: &Settings, advices: &mut [A
         else {
             continue;
         };
+        let has_of_it =
+            |of: &&Winner| alone.ram > 0 && of.has.ram > 0 || alone.flash > 0 && of.has.flash > 0;
         let others = winners.iter().enumerate().filter(|&(of, _)| of != at);
-        let mut others: Vec<Winner> = others.filter_map(|(_, winner)| winner.clone()).collect();
+        let others = others.filter_map(|(_, winner)| winner.as_ref()).filter(has_of_it);
+        let mut others: Vec<Winner> = others.cloned().collect();
         if others.is_empty() {
             continue;
         }

@@ -292,6 +292,10 @@ fn what_a_disk_reserved_is_its_own_and_no_more_than_there_is() {
         assert!(error.to_string().contains(says), "{error}");
     }
     assert!(with(of_flash(6 * MIB), of_flash(6 * MIB)).is_ok(), "all of it");
+    let endless = Settings { flash: u64::MAX, ..POOL };
+    let most = Share { ram: 0, flash: u64::MAX };
+    assert!(super::check_reservations(&[most, most], &endless).is_err());
+    assert!(super::check_reservations(&[most, none], &endless).is_ok());
 }
 
 #[test]
@@ -374,4 +378,44 @@ fn a_random_working_set_is_cached_as_a_whole_or_not_at_all() {
     let records = requests(Op::Read, (0..).zip(random(60_000, 8192)).map(one));
     let advice = advised(&records, &Settings { flash: 8 * MIB, ..POOL });
     assert_eq!(advice.verdict, Verdict::Cache, "{}", advice.sentence);
+}
+
+#[test]
+fn what_a_plan_leaves_goes_to_the_others() {
+    // The one that is read more often would have all flash, if it were not for the RAM that holds it.
+    let settings = Settings { ram: MIB, flash: MIB, ..POOL };
+    let of = |name: &str, reads: u64, blocks: u64| {
+        let records = requests(Op::Read, random(reads, blocks));
+        study(name, || Ok(read(&records)), &settings).unwrap()
+    };
+    let disks = [of("much", 60_000, 100), of("little", 500, 100)];
+    let [much, little] = <[Advice; 2]>::try_from(advise(&disks, &settings).unwrap()).unwrap();
+    assert_eq!(much.used(), Share { ram: MIB, flash: 0 }, "{}", much.sentence);
+    assert_eq!(little.used(), Share { ram: 0, flash: MIB }, "{}", little.sentence);
+}
+
+#[test]
+fn what_nearly_fits_is_what_a_warm_cache_would_hit_not_what_nobody_can_rule_out() {
+    // A random set of 64 MiB, of which it is uncertain by a percent and more what a cache hits.
+    let disk = [studied(&requests(Op::Read, random(60_000, 8192)), &POOL)];
+    for percent in [90, 95, 98] {
+        let flash = 64 * MIB * percent / 100;
+        let advice = advise(&disk, &Settings { flash, ..POOL }).unwrap().remove(0);
+        assert!(matches!(advice.verdict, Verdict::DoesNotFit { .. }), "{}", advice.sentence);
+    }
+}
+
+#[test]
+fn what_would_help_is_told_of_the_tier_that_would() {
+    // Flash as slow as primary storage helps nobody, RAM that does not hold it neither.
+    let of_flash = Some(Latency::of_mean(5_000_000.0));
+    let known = Known { flash: of_flash, ..of_backend(5_000_000.0).known };
+    let settings = Settings { ram: 16 * MIB, flash: 1 << 30, known };
+    let disk = [studied(&requests(Op::Read, random(60_000, 8192)), &settings)];
+    let advice = advise(&disk, &settings).unwrap().remove(0);
+    assert_eq!(advice.verdict, Verdict::DoesNotFit { needed: 64 * MIB }, "{}", advice.sentence);
+    let all = advise(&disk, &Settings { ram: 64 * MIB, ..settings }).unwrap().remove(0);
+    assert_eq!(all.used(), Share { ram: 64 * MIB, flash: 0 }, "{}", all.sentence);
+    let none = advise(&disk, &Settings { ram: 0, ..settings }).unwrap().remove(0);
+    assert_eq!(none.verdict, Verdict::NoGain, "{}", none.sentence);
 }

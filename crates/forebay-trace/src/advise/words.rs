@@ -102,7 +102,7 @@ fn does_not_fit(advice: &Advice, needed: u64) -> String {
         );
     };
     format!(
-        "no read cache, since reads go anywhere in what does not fit: with {} {}, p99 would stay at {}, and who waits for several reads \
+        "no read cache, since reads go anywhere in what does not fit: with {} {}, p99 would still be {}, and who waits for several reads \
          would hardly gain; it takes {needed}",
         size_of(plan),
         would(advice, plan),

@@ -376,12 +376,10 @@ impl DiskSpec {
         self.mode.0.caches() && !has_room && !is_log_wanted
     }
 
-    /// The mode for a disk that caches nothing, with or without a write log.
+    /// The mode for a disk that caches nothing: that of its write log, if it writes to one.
     pub fn mode_without_cache(&self) -> Mode {
-        Mode(match self.write_log {
-            Some(_) => core::Mode::WriteOnly,
-            None => core::Mode::PassThrough,
-        })
+        let logs = self.mode.0.logs() && self.write_log.is_some();
+        Mode(if logs { core::Mode::WriteOnly } else { core::Mode::PassThrough })
     }
 
     /// What the disk's engine is told, on primary storage that is `backend`.

@@ -1,6 +1,6 @@
 //! `forebay trace advise`: which cache each disk should have, in words, as a table and as JSON.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use forebay_backends::size::rounded;
@@ -64,38 +64,43 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
 
 /// What each of the traces keeps.
 fn reserved(args: &AdviseArgs) -> Result<Vec<Share>, ValueError> {
-    let mut shares = vec![Share::default(); args.files.len()];
-    let options = [("--reserve-ram", &args.reserve_ram), ("--reserve-flash", &args.reserve_flash)];
-    for (option, reservations) in options {
-        for Reservation { trace, bytes } in reservations {
-            let is_meant =
-                |file: &Path| file == trace || file.file_name() == Some(trace.as_os_str());
-            let files = args.files.iter().enumerate().filter(|(_, file)| is_meant(file));
-            let found: Vec<usize> = files.map(|(at, _)| at).collect();
-            let wrong = |why: &str| ValueError(format!("{option} {}: {why}", trace.display()));
-            let at = match found[..] {
-                [at] => at,
-                [] => {
-                    let files = args.files.iter().map(|file| file.display().to_string());
-                    let files = files.collect::<Vec<_>>().join(", ");
-                    return Err(wrong(&format!("no trace is called so; there are {files}")));
-                }
-                _ => {
-                    return Err(wrong(
-                        "several traces are called so: write its path as it is given",
-                    ));
-                }
-            };
-            let kept = match option {
-                "--reserve-ram" => &mut shares[at].ram,
-                _ => &mut shares[at].flash,
-            };
-            if std::mem::replace(kept, *bytes) > 0 {
-                return Err(wrong("it is given twice"));
+    let ram = reserved_of(&args.files, "--reserve-ram", &args.reserve_ram)?;
+    let flash = reserved_of(&args.files, "--reserve-flash", &args.reserve_flash)?;
+    Ok(ram.into_iter().zip(flash).map(|(ram, flash)| Share { ram, flash }).collect())
+}
+
+/// Bytes of one tier that each of the traces keeps.
+fn reserved_of(
+    files: &[PathBuf],
+    option: &str,
+    reservations: &[Reservation],
+) -> Result<Vec<u64>, ValueError> {
+    let mut kept = vec![None; files.len()];
+    for Reservation { trace, bytes } in reservations {
+        let of = |is_meant: &dyn Fn(&Path) -> bool| -> Vec<usize> {
+            (0..files.len()).filter(|&at| is_meant(&files[at])).collect()
+        };
+        let mut found = of(&|file| file == trace);
+        if found.is_empty() {
+            found = of(&|file| file.file_name() == Some(trace.as_os_str()));
+        }
+        let wrong = |why: &str| ValueError(format!("{option} {}: {why}", trace.display()));
+        let at = match found[..] {
+            [at] => at,
+            [] => {
+                let files = files.iter().map(|file| file.display().to_string());
+                let files = files.collect::<Vec<_>>().join(", ");
+                return Err(wrong(&format!("no trace is called so; there are {files}")));
             }
+            _ => {
+                return Err(wrong("several traces are called so: write its path as it is given"));
+            }
+        };
+        if kept[at].replace(*bytes).is_some() {
+            return Err(wrong("it is given twice"));
         }
     }
-    Ok(shares)
+    Ok(kept.into_iter().map(Option::unwrap_or_default).collect())
 }
 
 fn devices(file: &Path, devices: usize) -> String {
