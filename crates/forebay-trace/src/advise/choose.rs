@@ -202,6 +202,7 @@ pub(super) fn choose(disk: &Disk, ram: u64, flash: u64) -> Chosen {
         let all = candidates(disk, ram, flash).into_iter();
         all.filter(|of| of.gains(disk) && of.is_worth(disk, patterned)).map(|of| of.size()).min()
     };
+    // In flash if there is any for it, else in RAM; so, too, where others have both.
     let of_flash = if flash > 0 { needed(0, u64::MAX) } else { None };
     let of_ram = || if ram > 0 || flash == 0 { needed(u64::MAX, 0) } else { None };
     let needed = of_flash.or_else(of_ram);

@@ -270,6 +270,7 @@ pub fn advise(disks: &[Disk], settings: &Settings) -> Result<Vec<Advice>, Error>
     let mut most = vec![Share { ram: u64::MAX, flash: u64::MAX }; disks.len()];
     let mut advices = within(&most);
     for _ in 0..DIVISIONS_MAX {
+        // What a plan leaves of its share, such as flash below RAM that holds everything, is for the others.
         for (most, plan) in most.iter_mut().zip(advices.iter().map(|advice| &advice.plan)) {
             if let Some(plan) = plan {
                 *most = Share { ram: plan.ram, flash: plan.flash };
