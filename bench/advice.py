@@ -67,7 +67,7 @@ def advised(rows):
                       "%.1f µs, %s" % (row["best_mean_ns"] / 1e3, cache(row["best"])), "%.3f" % row["ratio"]])
     head = ["trace", "what there is", "advised", "mean of reads", "the best there is", "over it"]
     text = table(head, lines)
-    for what, is_meant in (("A cache", True), ("None", False)):
+    for what, is_meant in (("A cache", True), ("No cache", False)):
         ratios = [row["ratio"] for row in rows if bool(row["advised"]) == is_meant]
         if ratios:
             text += "\n%s is advised %d times: at most %.3f of the best, median %.3f, %d above %.2f.\n" % (

@@ -152,3 +152,21 @@ pub(crate) fn describe(advice: &Advice) -> String {
     }
     text + &table.text(2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Reservation, reserved_of};
+
+    #[test]
+    fn a_reservation_is_that_of_the_path_then_of_the_only_file_of_that_name() {
+        let files = ["db.fbt", "old/db.fbt", "old/web.fbt"].map(Into::into);
+        let reserved = |trace: &str| {
+            let reservations = [Reservation { trace: trace.into(), bytes: 7 }];
+            reserved_of(&files, "--reserve-ram", &reservations).map_err(|error| error.to_string())
+        };
+        assert_eq!(reserved("db.fbt").unwrap(), [7, 0, 0]);
+        assert_eq!(reserved("old/db.fbt").unwrap(), [0, 7, 0]);
+        assert_eq!(reserved("web.fbt").unwrap(), [0, 0, 7]);
+        assert!(reserved("none.fbt").unwrap_err().contains("there are db.fbt, old/db.fbt"));
+    }
+}
