@@ -271,9 +271,14 @@ pub fn advise(disks: &[Disk], settings: &Settings) -> Result<Vec<Advice>, Error>
     let mut advices = within(&most);
     for _ in 0..DIVISIONS_MAX {
         // What a plan leaves of its share, such as flash below RAM that holds everything, is for the others.
-        for (most, plan) in most.iter_mut().zip(advices.iter().map(|advice| &advice.plan)) {
-            if let Some(plan) = plan {
-                *most = Share { ram: plan.ram, flash: plan.flash };
+        for (most, advice) in most.iter_mut().zip(&advices) {
+            let Some(plan) = &advice.plan else { continue };
+            let used = advice.used();
+            if used.ram < advice.share.ram {
+                most.ram = plan.ram;
+            }
+            if used.flash < advice.share.flash {
+                most.flash = plan.flash;
             }
         }
         let again = within(&most);

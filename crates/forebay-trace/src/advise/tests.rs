@@ -392,6 +392,12 @@ fn what_a_plan_leaves_goes_to_the_others() {
     let [much, little] = <[Advice; 2]>::try_from(advise(&disks, &settings).unwrap()).unwrap();
     assert_eq!(much.used(), Share { ram: MIB, flash: 0 }, "{}", much.sentence);
     assert_eq!(little.used(), Share { ram: 0, flash: MIB }, "{}", little.sentence);
+    // To one that has some and would gain from more, too: a loop of 4 MiB.
+    let settings = Settings { flash: 4 * MIB, ..settings };
+    let records = requests(Op::Read, (0..5_000).map(|n| n % 512));
+    let disks = [disks[0].clone(), study("loop", || Ok(read(&records)), &settings).unwrap()];
+    let advices = advise(&disks, &settings).unwrap();
+    assert_eq!(advices[1].used(), Share { ram: 0, flash: 4 * MIB }, "{}", advices[1].sentence);
 }
 
 #[test]
