@@ -262,7 +262,7 @@ fn advise_says_in_words_and_figures_what_a_disk_should_have() {
     let text = String::from_utf8_lossy(&text);
     for words in [
         "trace.csv: 256 KiB of RAM at 64 KiB: 97–100 % of reads hit, 5.00 ms → 11.0 µs on average",
-        "Writes: as before, a write log needs flash.",
+        "Writes: as before, a write log needs flash, 128 MiB or more.",
         "forebay run … --mode write-through --ram 256KiB --block-size 64KiB",
     ] {
         assert_eq!(text.matches(words).count(), 2, "{words} in {text}");

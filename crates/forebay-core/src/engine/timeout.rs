@@ -63,19 +63,19 @@ impl Engine {
             .min(self.stale_deadline())
     }
 
-    /// True for a request that waits for room in the log, for one that does, or did so until a moment ago:
-    /// backpressure, however long it takes, for nothing was asked of primary storage for it. Only what is
-    /// at fault while there was room all the time is out of time.
+    /// True for a request that waits for room in the log, and for one that waits for the range or the buffers of those
+    /// that do, or did so until a moment ago: backpressure, however long it takes, for nothing was asked of primary storage for it.
+    /// Only what is at fault while there was room all the time is out of time.
     pub(super) fn is_held_up_by_log(&self, now: Nanos, key: Key) -> bool {
         let log = self.log.as_ref().filter(|log| log.failed.is_none());
         let waited_until = log.and_then(|log| log.waited_until);
         let waited = waited_until.is_some_and(|at| now < at.plus(self.config.backend_timeout));
         match self.requests[key].stage {
             Stage::Room => self.mode.logs(),
-            Stage::Overlap | Stage::Logged | Stage::Durable | Stage::Throttled => {
+            Stage::Overlap | Stage::Buffer | Stage::Logged | Stage::Durable | Stage::Throttled => {
                 self.mode.logs() && waited
             }
-            Stage::Buffer | Stage::Running | Stage::Flush | Stage::Intent => false,
+            Stage::Running | Stage::Flush | Stage::Intent => false,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use forebay_backends::size::rounded;
 
+use super::writes::FLASH_MIN;
 use super::{Advice, Beside, Plan, Share, Verdict, Winner, Writes};
 use crate::report::figures::{count, time};
 
@@ -182,7 +183,10 @@ fn writes(advice: &Advice) -> String {
             "Writes: as before, {} are too few to tell how often they come (it takes {wanted})",
             advice.write_requests
         ),
-        Writes::NoFlash => "Writes: as before, a write log needs flash".to_owned(),
+        Writes::NoFlash => format!(
+            "Writes: as before, a write log needs flash, {} or more",
+            rounded(FLASH_MIN)
+        ),
         Writes::NoGain => {
             "Writes: as before, flash is hardly faster than primary storage".to_owned()
         }

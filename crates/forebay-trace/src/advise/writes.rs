@@ -19,6 +19,8 @@ const WRITES_MIN: f64 = 0.01;
 const GAIN_MIN: f64 = 0.1;
 /// Smallest log.
 const LOG_MIN: u64 = 64 << 20;
+/// Flash that a log is advised of at least: it takes half.
+pub(super) const FLASH_MIN: u64 = 2 * LOG_MIN;
 /// A record has a page at least.
 const RECORD_MIN: f64 = 4096.0;
 
@@ -38,7 +40,7 @@ pub enum Writes {
         /// Writes that it takes.
         wanted: u64,
     },
-    /// None: there is no flash.
+    /// None: there is no flash, or too little for a log.
     NoFlash,
     /// None: flash is hardly faster than primary storage.
     NoGain,
@@ -88,7 +90,7 @@ pub(super) fn of(info: &Info, latencies: &Latencies, flash: u64) -> Writes {
     if summary.writes < REQUESTS_MIN {
         return Writes::TooLittle { wanted: REQUESTS_MIN };
     }
-    if flash < LOG_MIN {
+    if flash < FLASH_MIN {
         return Writes::NoFlash;
     }
     if latencies.flash_write.mean_ns > slow * (1.0 - GAIN_MIN) {

@@ -563,6 +563,31 @@ fn a_read_behind_a_writer_that_waited_has_all_of_its_time() {
 }
 
 #[test]
+fn a_read_that_waits_for_the_buffers_of_writers_who_wait_for_room_waits_as_they_do() {
+    let mut config = with_log();
+    (config.backend.size, config.buffer_bytes) = (64 << 20, 36 << 20);
+    let mut rig = rig(config);
+    let mut tag = 0;
+    while rig.engine.statistics(rig.now).log.expect("a log").writes_waiting == 0 {
+        tag += 1;
+        rig.write(tag, tag * 4096, 4096, tag as u8);
+        rig.commit();
+    }
+    let (long, behind) = (tag + 1, tag + 2);
+    rig.write(long, 0, 32 << 20, 99);
+    rig.read(behind, 40 << 20, 8 << 20);
+    assert_eq!(rig.engine.statistics(rig.now).counters.buffer_waits, 1);
+    rig.tick(29_999);
+    rig.tick(2_000);
+    assert!(!rig.has_reply(long) && !rig.has_reply(behind), "primary storage was asked nothing");
+    // Through so small a log the long one would go for ever.
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.settle_log();
+    assert_eq!((rig.reply(long).1, rig.reply(behind).1), (IoStatus::Ok, IoStatus::Ok));
+}
+
+#[test]
 fn a_log_that_fails_tells_who_waits_and_is_drained_from_memory() {
     let mut rig = rig(with_log());
     rig.write(1, 0, 4096, 7);
