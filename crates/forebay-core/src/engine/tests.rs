@@ -12,6 +12,7 @@ mod lost;
 mod order;
 mod reads;
 mod revoke;
+mod room;
 mod shown;
 mod stale;
 mod warm;
