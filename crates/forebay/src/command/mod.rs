@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::CommandFactory;
 use forebay_trace::{Error as TraceError, ErrorKind};
 
@@ -83,7 +83,7 @@ fn page_file(page: &PageArg) -> Result<Option<Output>> {
 /// Writes a page, where one is wanted.
 fn write_page(file: Option<Output>, page: impl FnOnce() -> String) -> Result<()> {
     let Some(mut file) = file else { return Ok(()) };
-    file.write_all(page().as_bytes()).context("cannot write the report")?;
+    file.write(&page())?;
     file.commit()
 }
 

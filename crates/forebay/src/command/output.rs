@@ -145,6 +145,15 @@ impl Output {
         self.file.try_clone().with_context(|| format!("cannot write {}", self.path.display()))
     }
 
+    /// Writes `text` behind what was written.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&mut self, text: &str) -> Result<()> {
+        let written = self.file.write_all(text.as_bytes());
+        written.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
     /// Puts the file in its place.
     ///
     /// # Errors
@@ -169,16 +178,6 @@ impl Output {
                     .with_context(|| format!("{}; all of it is in {}", cannot(), part.display()))
             }
         }
-    }
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
     }
 }
 
@@ -278,13 +277,13 @@ mod tests {
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let mut output = Output::create(&path).unwrap();
-        output.write_all(b"half").unwrap();
+        output.write("half").unwrap();
         assert_eq!((read(&path).as_str(), names(folder.path())), ("old", vec!["out".to_owned()]));
         drop(output);
         assert_eq!((read(&path).as_str(), names(folder.path())), ("old", vec!["out".to_owned()]));
         let mut output = Output::create(&path).unwrap();
         output.file().unwrap().write_all(b"all of ").unwrap();
-        output.write_all(b"it").unwrap();
+        output.write("it").unwrap();
         output.commit().unwrap();
         assert_eq!(
             (read(&path).as_str(), names(folder.path())),
@@ -301,7 +300,7 @@ mod tests {
         symlink("far/file", &link).unwrap();
         for text in ["new", "newer"] {
             let mut output = Output::create(&link).unwrap();
-            output.write_all(text.as_bytes()).unwrap();
+            output.write(text).unwrap();
             output.commit().unwrap();
             assert_eq!(read(&far.join("file")), text);
             assert!(link.is_symlink() && names(&far) == ["file"]);
@@ -318,7 +317,7 @@ mod tests {
             move || read(&pipe)
         });
         let mut output = Output::create(&pipe).unwrap();
-        output.write_all(b"through").unwrap();
+        output.write("through").unwrap();
         output.commit().unwrap();
         assert_eq!(reader.join().unwrap(), "through");
         // An open file is one that somebody else writes to as well.
@@ -326,11 +325,12 @@ mod tests {
         fs::write(&log, "before ").unwrap();
         let open = File::options().append(true).open(&log).unwrap();
         let mut output = Output::create(&link(&open)).unwrap();
-        output.write_all(b"behind").unwrap();
+        output.write("behind").unwrap();
         output.commit().unwrap();
         assert_eq!(read(&log), "before behind");
         let mut full = Output::create(Path::new("/dev/full")).unwrap();
-        assert_eq!(full.write(b"x").unwrap_err().kind(), io::ErrorKind::StorageFull);
+        let said = format!("{:#}", full.write("x").unwrap_err());
+        assert!(said.starts_with("cannot write /dev/full: No space left"), "{said}");
         assert_eq!(names(folder.path()), ["log", "pipe"]);
     }
 
@@ -340,7 +340,7 @@ mod tests {
         let path = folder.path().join("out");
         fs::write(&path, "old").unwrap();
         let mut output = Output::create_part(&path).unwrap();
-        output.write_all(b"new").unwrap();
+        output.write("new").unwrap();
         assert_eq!((read(&path).as_str(), read(&part_of(&path)).as_str()), ("old", "new"));
         let again = Output::create_part(&path).unwrap_err();
         assert!(format!("{again:#}").contains("out.part is there"), "{again:#}");

@@ -87,8 +87,7 @@ pub(super) fn now_ns() -> u64 {
 /// Writes results, where they are wanted.
 pub(in crate::command) fn write_json(file: Option<Output>, results: &Results) -> Result<()> {
     let Some(mut file) = file else { return Ok(()) };
-    let text = serde_json::to_string(results)? + "\n";
-    file.write_all(text.as_bytes()).context("cannot write the figures")?;
+    file.write(&(serde_json::to_string(results)? + "\n"))?;
     file.commit()
 }
 
