@@ -7,8 +7,13 @@
 //! lane 1  ───────────────┬──────────────► caches that are filled to 5 % or more by then: the grid stays
 //!                        └► lane 2 ─────► larger caches: emptied, on the other grid
 //! ```
+//! Many such counts of one trace ([`add_all`]) know nothing of each other: each stretch of requests that is read is counted by all of them
+//! before the next, on as many CPUs as the process may use. What comes out does not depend on how many those are.
 
+use std::num::NonZero;
 use std::ops::Range;
+use std::sync::Mutex;
+use std::thread;
 
 use forebay_core::alignment::AlignmentDetector;
 use forebay_core::config::GridOffset;
@@ -18,6 +23,9 @@ use super::GridMove;
 use crate::error::Error;
 use crate::record::{Op, Record};
 use crate::simulate::FILLED_MAX;
+
+/// Requests that are read before they are counted: enough that threads are worth it.
+const STRETCH: usize = 4096;
 
 /// What counts uses of blocks on one grid.
 pub(crate) trait Counter {
@@ -141,6 +149,43 @@ impl<C: Counter> Lanes<C> {
     pub fn blocks(&self) -> u64 {
         self.whole().blocks()
     }
+}
+
+/// Counts a trace with all of them.
+pub(super) fn add_all<C: Counter + Send>(
+    all: &mut [Lanes<C>],
+    mut records: impl Iterator<Item = Result<Record, Error>>,
+) -> Result<(), Error> {
+    let mut stretch = Vec::with_capacity(STRETCH);
+    loop {
+        stretch.clear();
+        for record in records.by_ref().take(STRETCH) {
+            stretch.push(record?);
+        }
+        if stretch.is_empty() {
+            return Ok(());
+        }
+        on_all_cpus(all, |lanes| stretch.iter().try_for_each(|record| lanes.add(record)))?;
+    }
+}
+
+/// Does `work` on each, whoever has time takes the next.
+fn on_all_cpus<T: Send>(
+    all: &mut [T],
+    work: impl Fn(&mut T) -> Result<(), Error> + Sync,
+) -> Result<(), Error> {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(all.len());
+    let waiting = Mutex::new(all.iter_mut());
+    let next = || waiting.lock().expect("nobody panics with it").next();
+    let some = || std::iter::from_fn(next).try_for_each(&work);
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(some)).collect();
+        let own = some();
+        others
+            .into_iter()
+            .map(|other| other.join().expect("it does not panic"))
+            .fold(own, Result::and)
+    })
 }
 
 fn add_to(counter: &mut impl Counter, grid: &Blocks, record: &Record) -> Result<(), Error> {

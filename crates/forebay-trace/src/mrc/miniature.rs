@@ -1,4 +1,4 @@
-//! A cache for every policy and size, all of one block size, fed with a share of the blocks and made as many times
+//! A cache for every size, all of one policy and block size, fed with a share of the blocks and made as many times
 //! smaller.
 //!
 //! What was sampled stands for everything. The number of uses that a share of the blocks should have is known; where
@@ -22,6 +22,7 @@ use crate::simulate::{Cache, Numbers, SimulatedPolicy, Uses};
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Miniatures {
+    policy: SimulatedPolicy,
     block_size: u64,
     share: f64,
     threshold: u64,
@@ -29,17 +30,16 @@ pub(super) struct Miniatures {
     numbers: Numbers,
     caches: Vec<Miniature>,
     filling: Filling,
-    /// Everything that was looked at, where a policy has to know the future.
+    /// Everything that was looked at, where the policy has to know the future.
     log: Option<Log>,
     /// All granules used.
     reads: u64,
     writes: u64,
 }
 
-/// One policy and size.
+/// One size.
 #[derive(Debug)]
 struct Miniature {
-    policy: SimulatedPolicy,
     /// Slots of the cache that this one stands for.
     slots: u64,
     /// None where the future decides: it runs at the end.
@@ -92,48 +92,45 @@ struct Touch {
 }
 
 impl Miniatures {
-    /// Caches of these policies and sizes in blocks of `block_size`, looking at `share` of a trace of about `blocks`.
+    /// Caches of this policy and these sizes in blocks of `block_size`, looking at `share` of a trace of about `blocks`.
     pub fn new(
-        policies: &[SimulatedPolicy],
+        policy: SimulatedPolicy,
         sizes: &[u64],
         block_size: u64,
         (share, blocks): (f64, u64),
         filling: Filling,
     ) -> Miniatures {
         let threshold = (share * 2f64.powi(32)).ceil().max(1.0) as u64;
-        let mut caches = Vec::new();
-        for &policy in policies {
-            for size in sizes {
-                let slots = size / block_size;
-                // What is far beyond the trace's blocks is never filled.
-                let scaled = (slots.min(2 * blocks + 1024) as f64 * share).round().max(1.0) as u32;
-                let cache = match policy {
-                    SimulatedPolicy::Online(kind) => {
-                        let directory = Directory::new(scaled, 1, kind, Density::Fast);
-                        Some(Cache::new(directory, block_size / granule_size(block_size)))
-                    }
-                    SimulatedPolicy::Belady => None,
-                };
-                caches.push(Miniature { policy, slots, cache, tally: Tally::default() });
-            }
-        }
+        let cache = |size: &u64| {
+            let slots = size / block_size;
+            // What is far beyond the trace's blocks is never filled.
+            let scaled = (slots.min(2 * blocks + 1024) as f64 * share).round().max(1.0) as u32;
+            let cache = match policy {
+                SimulatedPolicy::Online(kind) => {
+                    let directory = Directory::new(scaled, 1, kind, Density::Fast);
+                    Some(Cache::new(directory, block_size / granule_size(block_size)))
+                }
+                SimulatedPolicy::Belady => None,
+            };
+            Miniature { slots, cache, tally: Tally::default() }
+        };
         Miniatures {
+            policy,
             block_size,
             share: threshold as f64 / 2f64.powi(32),
             threshold,
             sampler: Sampler::default(),
             numbers: Numbers::default(),
             filling,
-            log: caches.iter().any(|of| of.cache.is_none()).then(Log::default),
-            caches,
+            log: (policy == SimulatedPolicy::Belady).then(Log::default),
+            caches: sizes.iter().map(cache).collect(),
             reads: 0,
             writes: 0,
         }
     }
 
-    fn point(&self, policy: SimulatedPolicy, slots: u64) -> Point {
-        let mut of = self.caches.iter().filter(|of| (of.policy, of.slots) == (policy, slots));
-        let of = of.next().expect("it was asked for");
+    fn point(&self, slots: u64) -> Point {
+        let of = self.caches.iter().find(|of| of.slots == slots).expect("it was asked for");
         let Tally { reads, writes, .. } = match of.cache {
             Some(_) => of.tally,
             None => self.with_the_future(slots),
@@ -242,10 +239,14 @@ impl Counter for Miniatures {
 }
 
 impl Lanes<Miniatures> {
-    /// What caches of this policy and these sizes do.
-    pub fn points(&self, policy: SimulatedPolicy, sizes: &[u64]) -> Vec<Point> {
+    pub fn policy(&self) -> SimulatedPolicy {
+        self.whole().policy
+    }
+
+    /// What caches of these sizes do.
+    pub fn points(&self, sizes: &[u64]) -> Vec<Point> {
         let slots = sizes.iter().map(|size| size / self.block_size());
-        slots.map(|slots| self.of(slots).point(policy, slots)).collect()
+        slots.map(|slots| self.of(slots).point(slots)).collect()
     }
 
     /// How they are known, and the share that was looked at.

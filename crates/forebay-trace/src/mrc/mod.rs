@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! trace, first time ──► for each block size: LRU by reuse distances ─► curve, footprint ─► sizes, share to sample
-//! trace, second time ─► for each block size: a small cache for every other policy and size, fed with that share
+//! trace, second time ─► for each block size and other policy: a small cache for every size, fed with that share
 //! ```
+//! What is between the arrows runs on all CPUs ([`lanes`]).
+//!
 //! | method | policies | what it is | memory |
 //! |---|---|---|---|
 //! | exact | lru | every reuse distance (`exact.rs`) | about 70 bytes a block, and 4 a granule |
@@ -33,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, ErrorKind};
 use crate::record::Record;
 use crate::simulate::{self, SimulatedPolicy, Uses};
-use lanes::Counter;
+use lanes::add_all;
 pub(crate) use lanes::{Lanes, key_of};
 pub(crate) use lru::Lru;
 use miniature::Miniatures;
@@ -287,7 +289,7 @@ where
 }
 
 /// Curves, first block size first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Measured {
     /// LRU by reuse distances.
     lru: Vec<Curve>,
@@ -316,52 +318,40 @@ where
     };
     let mut policies = settings.policies.clone();
     policies.retain(|&policy| policy != LRU || filling == Filling::AsEngine);
-    let mut caches: Vec<_> =
-        lrus.iter().map(|lru| settings.miniatures(lru, &policies, &sizes, filling)).collect();
-    if !policies.is_empty() {
+    let caches_of = |lru: &Lanes<Lru>| -> Vec<Lanes<Miniatures>> {
+        policies.iter().map(|&policy| settings.miniatures(lru, policy, &sizes, filling)).collect()
+    };
+    let mut caches: Vec<_> = lrus.iter().flat_map(caches_of).collect();
+    if !caches.is_empty() {
         add_all(&mut caches, open()?)?;
     }
-    let mut measured = Measured::default();
-    for (lru, caches) in lrus.iter().zip(&caches) {
-        let curve = |policy: SimulatedPolicy, (method, share), points| Curve {
-            policy: policy.to_string(),
-            block_size: lru.block_size(),
-            granule_size: granule_size(lru.block_size()),
-            method,
-            share,
-            grid_offset: lru.grid_offset(),
-            grid_moved: lru.grid_moved(),
-            footprint: lru.footprint(),
-            touched: lru.granules() * granule_size(lru.block_size()),
-            points,
-        };
-        measured.lru.push(curve(LRU, lru.method(), lru.points(&sizes)));
-        let of = |&policy| curve(policy, caches.method(), caches.points(policy, &sizes));
-        measured.simulated.extend(policies.iter().map(of));
-    }
-    Ok(measured)
-}
-
-/// Counts a trace, for all block sizes at once.
-fn add_all<C: Counter>(
-    all: &mut [Lanes<C>],
-    records: impl Iterator<Item = Result<Record, Error>>,
-) -> Result<(), Error> {
-    for record in records {
-        let record = record?;
-        for lanes in &mut *all {
-            lanes.add(&record)?;
-        }
-    }
-    Ok(())
+    let curve = |lru: &Lanes<Lru>, policy: SimulatedPolicy, (method, share), points| Curve {
+        policy: policy.to_string(),
+        block_size: lru.block_size(),
+        granule_size: granule_size(lru.block_size()),
+        method,
+        share,
+        grid_offset: lru.grid_offset(),
+        grid_moved: lru.grid_moved(),
+        footprint: lru.footprint(),
+        touched: lru.granules() * granule_size(lru.block_size()),
+        points,
+    };
+    let counted = lrus.iter().map(|lru| curve(lru, LRU, lru.method(), lru.points(&sizes)));
+    let of_caches = |caches: &Lanes<Miniatures>| {
+        let lru = lrus.iter().find(|lru| lru.block_size() == caches.block_size());
+        let lru = lru.expect("they were made for it");
+        curve(lru, caches.policy(), caches.method(), caches.points(&sizes))
+    };
+    Ok(Measured { lru: counted.collect(), simulated: caches.iter().map(of_caches).collect() })
 }
 
 impl Settings {
-    /// Caches of these policies and sizes, for the blocks and the trace of `lru`.
+    /// Caches of this policy and these sizes, for the blocks and the trace of `lru`.
     fn miniatures(
         &self,
         lru: &Lanes<Lru>,
-        policies: &[SimulatedPolicy],
+        policy: SimulatedPolicy,
         sizes: &[u64],
         filling: Filling,
     ) -> Lanes<Miniatures> {
@@ -371,7 +361,7 @@ impl Settings {
             Sample::Exact => 1.0,
         };
         let blocks = lru.blocks();
-        let caches = Miniatures::new(policies, sizes, lru.block_size(), (share, blocks), filling);
+        let caches = Miniatures::new(policy, sizes, lru.block_size(), (share, blocks), filling);
         Lanes::new(lru.block_size(), self.grid_offset, caches)
     }
 
