@@ -8,6 +8,8 @@
 //! or [`BackendEvent::Extents`] (unless a fault was asked to hang it), and the backend touches its
 //! memory no more after that.
 
+use std::sync::Arc;
+
 use forebay_core::action::{Extent, IoOp, Span};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{IoId, Nanos};
@@ -70,6 +72,15 @@ pub enum BackendEvent {
     SessionLost,
     /// A new session is up.
     SessionRestored,
+}
+
+/// Is told of changes of primary storage, on the shard's thread.
+pub trait Writes: std::fmt::Debug + Send + Sync {
+    /// One begins: nothing of it was handed to the kernel yet.
+    fn begins(&self, now: Nanos);
+
+    /// One has ended, which began.
+    fn ended(&self, now: Nanos);
 }
 
 /// What a backend may use while it is called.
@@ -138,9 +149,9 @@ pub trait Backend: Send {
         false
     }
 
-    /// The `now` of the call in which a change of what [`Backend::witness`] looks at last began or ended.
-    fn last_write(&self) -> Option<Nanos> {
-        None
+    /// Whom to tell of changes of what [`Backend::witness`] looks at. To be given before it is attached.
+    fn tell_of_writes(&mut self, to: Arc<dyn Writes>) {
+        let _ = to;
     }
 
     /// Lets go of its files and sockets in an orderly way. Called at most once, with no I/O in

@@ -4,6 +4,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::format::ImageFormat;
+
 /// What kind of thing went wrong, to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -21,6 +23,8 @@ pub enum ErrorKind {
     Protocol,
     /// It exists but cannot serve as a backend.
     Unsuitable,
+    /// The same, and it looks like an image of this format.
+    NotRaw(ImageFormat),
     /// The kernel refused for another reason.
     Io,
 }

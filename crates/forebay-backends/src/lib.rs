@@ -9,6 +9,7 @@ pub mod duration;
 mod error;
 pub mod fault;
 pub mod file;
+mod format;
 mod identity;
 pub mod mem;
 pub mod model;
@@ -22,8 +23,9 @@ mod witness;
 
 use std::time::Duration;
 
-pub use backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
+pub use backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
 pub use error::{Error, ErrorKind};
+pub use format::ImageFormat;
 pub use identity::Identity;
 pub use uri::Uri;
 pub use witness::{Look, Standing, Witness};

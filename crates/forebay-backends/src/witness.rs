@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::format::ImageFormat;
 use crate::identity::{self, Identity};
 use crate::nbd::reader::ExportReader;
 use crate::uri::NbdUri;
@@ -130,6 +131,28 @@ impl Witness {
         self.identity.as_ref()
     }
 
+    /// What all names of an image file have in common: the number of its inode, and when it was made where the file system
+    /// tells. `None` for what is no image file.
+    pub fn inode(&self) -> Option<(u64, Option<Timestamp>)> {
+        match &self.of {
+            Of::File { file, path: Some(_), .. } => {
+                Some((file.metadata().ok()?.ino(), self.born()))
+            }
+            Of::File { path: None, .. } | Of::Export { .. } => None,
+        }
+    }
+
+    /// The same under another name, with the sidecar and the identity that it has there, if `path` is a name of the same file.
+    pub fn known_as(mut self, path: &Path) -> Witness {
+        let Of::File { file, path: Some(_), .. } = &self.of else { return self };
+        if matches!(stands_at(file, path), Ok(Standing::Same)) {
+            let mut sidecar = path.as_os_str().to_owned();
+            sidecar.push(".forebay");
+            (self.sidecar, self.identity) = (Some(sidecar.into()), Identity::of_file(path));
+        }
+        self
+    }
+
     /// The place of a sidecar beside it, where there can be one.
     pub fn sidecar(&self) -> Option<&Path> {
         self.sidecar.as_deref()
@@ -194,6 +217,17 @@ impl Witness {
         let Of::File { file, has_times: true, .. } = &self.of else { return None };
         let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
         (found.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| timestamp(found.stx_btime))
+    }
+
+    /// The format of an image that its bytes look like; a server knows itself what it serves.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn image_format(&self) -> io::Result<Option<ImageFormat>> {
+        match &self.of {
+            Of::File { file, .. } => ImageFormat::of(file, self.look()?.size),
+            Of::Export { .. } => Ok(None),
+        }
     }
 
     /// Looks at it after what it tells was made durable.

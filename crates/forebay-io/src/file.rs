@@ -168,6 +168,14 @@ impl OpenFile {
     }
 }
 
+/// Locks a file that is open already, from `path`, against everybody else; waits as [`Options::lock_wait`] says.
+///
+/// # Errors
+/// It is in use.
+pub fn lock_exclusively(file: &File, path: &Path, wait: Duration) -> Result<(), FileError> {
+    lock(file.as_fd(), path, FlockOperation::NonBlockingLockExclusive, wait)
+}
+
 /// Bytes of an open file or block device now.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ use forebay_io::reactor::{ArenaId, Completion};
 use super::FaultConfig;
 use super::rule::{Action, ActiveRule};
 use super::volatile::UndoLog;
-use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
+use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
 use crate::rng::Rng;
 use crate::witness::Witness;
 
@@ -431,8 +431,8 @@ impl Backend for FaultBackend {
         self.inner.holds_changes()
     }
 
-    fn last_write(&self) -> Option<Nanos> {
-        self.inner.last_write()
+    fn tell_of_writes(&mut self, to: Arc<dyn Writes>) {
+        self.inner.tell_of_writes(to);
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {

@@ -12,7 +12,8 @@
 //! | write zeroes, may unmap | `PUNCH_HOLE`, else `ZERO_RANGE` | the same |
 //! | write zeroes, keep space | `ZERO_RANGE` | the same, never with `fast_only`: it may write zeroes |
 //!
-//! What the kernel refuses as not supported is not tried again.
+//! What the kernel refuses as not supported is not tried again. A file system in user space (FUSE) may take a hole for advice,
+//! as nbdfuse does, and leave the old bytes there: on it zeroes are never a hole.
 //!
 //! **Invariant:** a short read or write is continued; the end of the file inside the recorded size
 //! is an error, never zeroes.
@@ -25,6 +26,7 @@ mod tests;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use forebay_core::action::IoOp;
 use forebay_core::geometry::ByteRange;
@@ -37,7 +39,7 @@ use slab::Slab;
 
 use crate::OpenOptions;
 use crate::backend::{
-    Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, status_of,
+    Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes, status_of,
 };
 use crate::error::Error;
 use crate::uri::FileUri;
@@ -45,6 +47,8 @@ use crate::witness::Witness;
 use extents::ExtentsThread;
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+/// A file system in user space, by its number in the kernel's `magic.h`.
+const FUSE: u64 = 0x6573_5546;
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
 /// See the module.
@@ -62,10 +66,13 @@ pub struct FileBackend {
     attached: Option<Attached>,
     extents: Option<ExtentsThread>,
     running: Slab<Running>,
-    last_write: Option<Nanos>,
+    /// Who is told of writes.
+    writes: Option<Arc<dyn Writes>>,
     /// What the kernel has not refused yet.
     can_punch: bool,
     can_zero: bool,
+    /// A hole reads as zeroes.
+    holes_are_zeroes: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +118,8 @@ impl FileBackend {
     ) -> FileBackend {
         let is_block = file.is_block_device();
         let for_extents = if is_block { None } else { open::reopen(file.as_fd()) };
+        let is_on_fuse =
+            rustix::fs::fstatfs(file.as_fd()).is_ok_and(|found| found.f_type as u64 == FUSE);
         FileBackend {
             path: uri.path.clone(),
             properties: Properties {
@@ -129,9 +138,10 @@ impl FileBackend {
             attached: None,
             extents: None,
             running: Slab::new(),
-            last_write: None,
+            writes: None,
             can_punch: true,
             can_zero: true,
+            holes_are_zeroes: is_block || !is_on_fuse,
         }
     }
 
@@ -152,13 +162,11 @@ impl FileBackend {
                 cx.reactor.read(file, offset, memory, token);
             }
             IoOp::Write { .. } => {
-                self.last_write = Some(cx.now);
                 let memory = io.region(done).expect("a write has memory");
                 cx.reactor.write(file, offset, memory, token);
             }
             IoOp::Flush => cx.reactor.flush(file, token),
             IoOp::Discard | IoOp::WriteZeroes { .. } => {
-                self.last_write = Some(cx.now);
                 cx.reactor.fallocate(file, mode, offset, io.range.len(), token);
             }
             IoOp::Extents | IoOp::Progress { .. } => unreachable!("not an operation of the file"),
@@ -166,6 +174,10 @@ impl FileBackend {
     }
 
     fn start(&mut self, cx: &mut Context<'_>, io: BackendIo, mode: FallocateFlags) {
+        // A thread of the reactor may carry it out before this turn of the shard has ended.
+        if let Some(writes) = self.writes.as_ref().filter(|_| io.changes_data()) {
+            writes.begins(cx.now);
+        }
         let key = self.running.insert(Running { io, done: 0, mode });
         self.advance(cx, key);
     }
@@ -196,7 +208,7 @@ impl FileBackend {
         if !io.range.is_aligned(self.properties.logical_block.into()) {
             return None;
         }
-        if may_unmap && self.can_punch && tried.is_none() {
+        if may_unmap && self.can_punch && self.holes_are_zeroes && tried.is_none() {
             Some(PUNCH)
         } else if self.can_zero && tried != Some(ZERO) && !(self.is_block && fast_only) {
             Some(ZERO)
@@ -309,14 +321,14 @@ impl Backend for FileBackend {
 
     fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
         let key = TokenRange::local(completion.token) as usize;
-        if matches!(self.running[key].io.op, IoOp::Write { .. }) {
-            // It may have waited, and left its time there only now.
-            self.last_write = Some(cx.now);
-        }
         match self.outcome(key, completion.result) {
             None => self.advance(cx, key),
             Some(status) => {
                 let Running { io, .. } = self.running.remove(key);
+                if let Some(writes) = self.writes.as_ref().filter(|_| io.changes_data()) {
+                    // It may have waited, and left its time there only now.
+                    writes.ended(cx.now);
+                }
                 cx.events.push(BackendEvent::Done { id: io.id, status });
             }
         }
@@ -342,12 +354,12 @@ impl Backend for FileBackend {
         }
     }
 
-    fn last_write(&self) -> Option<Nanos> {
-        self.last_write
+    fn tell_of_writes(&mut self, to: Arc<dyn Writes>) {
+        self.writes = Some(to);
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {
-        self.extents = None;
+        (self.extents, self.writes) = (None, None);
         if let Some(Attached { file, .. }) = self.attached.take() {
             cx.reactor.remove_file(file);
         }

@@ -1,5 +1,6 @@
 //! Opening: what is refused, and with which words.
 
+use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use forebay_io::file::{FileErrorKind, OpenFile, Options};
@@ -7,6 +8,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::OpenOptions;
 use crate::error::{Error, ErrorKind};
+use crate::format::ImageFormat;
 use crate::identity;
 use crate::size;
 use crate::uri::FileUri;
@@ -35,7 +37,11 @@ pub(super) fn open(uri: &FileUri, options: OpenOptions, block: bool) -> Result<O
     match unfit(&file, block) {
         None => Ok(file),
         Some(why) => {
-            Err(Error::new(ErrorKind::Unsuitable, format!("backend {}: {why}", uri.path.display())))
+            // What is no disk by its size may be an image.
+            let looks = reopen(file.as_fd()).map(File::from);
+            let format = looks.and_then(|looks| ImageFormat::of(&looks, file.size()).ok()?);
+            let kind = format.map_or(ErrorKind::Unsuitable, ErrorKind::NotRaw);
+            Err(Error::new(kind, format!("backend {}: {why}", uri.path.display())))
         }
     }
 }

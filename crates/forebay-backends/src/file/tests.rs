@@ -1,5 +1,6 @@
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::action::{Extent, ExtentState};
 use tempfile::NamedTempFile;
@@ -40,6 +41,51 @@ fn what_was_written_is_read_directly_and_through_the_page_cache() {
         let mut byte = [0];
         file.as_file().read_exact_at(&mut byte, MIB).expect("the file has it");
         assert_eq!(byte, [7]);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl Writes for Told {
+    fn begins(&self, _now: Nanos) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn ended(&self, _now: Nanos) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_write_is_told_of_before_anybody_can_carry_it_out_and_when_it_has_ended() {
+    for wrapped in ["", "model:san?latency=1ms&inner=", "fault:rule=error,op=read&inner="] {
+        let file = file(4 * MIB);
+        let uri = format!("{wrapped}file:{}", file.path().display());
+        let mut backend = crate::open(&uri.parse().unwrap(), OpenOptions::default()).unwrap();
+        let told = Arc::new(Told::default());
+        backend.tell_of_writes(told.clone());
+        let mut bench = Bench::new(backend);
+        let told = || (told.begun.load(Ordering::Relaxed), told.ended.load(Ordering::Relaxed));
+        let read = bench.submit_read(ByteRange::at(0, 4096)).0;
+        bench.end_of(read);
+        assert_eq!((bench.flush(), told()), (IoStatus::Ok, (0, 0)), "nothing is changed");
+        let write = bench.submit_write(ByteRange::at(0, MIB), 7);
+        if wrapped.is_empty() {
+            // Nobody has waited for the reactor: a thread of it may be at work already.
+            assert_eq!(told(), (1, 0));
+        }
+        bench.end_of(write);
+        assert_eq!(told(), (1, 1));
+        let zero = IoOp::WriteZeroes { may_unmap: true, fast_only: false };
+        for (op, expect) in [(zero, 2), (IoOp::Discard, 3)] {
+            let id = bench.submit(op, ByteRange::at(0, MIB));
+            bench.end_of(id);
+            assert_eq!(told(), (expect, expect), "{op:?}");
+        }
     }
 }
 

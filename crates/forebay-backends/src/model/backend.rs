@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
 
 use forebay_core::action::{Extent, IoOp};
 use forebay_core::ids::{IoId, Nanos};
@@ -12,7 +13,7 @@ use forebay_core::status::IoStatus;
 use forebay_io::reactor::Completion;
 
 use super::{Model, ModelConfig, ModelOp};
-use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
+use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
 use crate::witness::Witness;
 
 /// See the module.
@@ -155,8 +156,8 @@ impl Backend for ModelBackend {
         self.inner.holds_changes()
     }
 
-    fn last_write(&self) -> Option<Nanos> {
-        self.inner.last_write()
+    fn tell_of_writes(&mut self, to: Arc<dyn Writes>) {
+        self.inner.tell_of_writes(to);
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {

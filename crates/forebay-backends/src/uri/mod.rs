@@ -21,7 +21,7 @@ mod tests;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use forebay_core::ids::Nanos;
@@ -66,6 +66,36 @@ pub enum Uri {
         /// Where the bytes are.
         inner: Box<Uri>,
     },
+}
+
+impl Uri {
+    /// True when it says that nothing is to be written.
+    pub fn is_read_only(&self) -> bool {
+        match self {
+            Uri::File(uri) | Uri::Block(uri) => uri.read_only,
+            Uri::Nbd(uri) => uri.read_only,
+            Uri::Model { inner, .. } | Uri::Fault { inner, .. } => inner.is_read_only(),
+            Uri::Mem(_) => false,
+        }
+    }
+
+    /// The export that it leads to, by server and name, also within wrappers.
+    pub fn export(&self) -> Option<String> {
+        match self {
+            Uri::Nbd(uri) => Some(format!("{} {}", uri.address, uri.export)),
+            Uri::Model { inner, .. } | Uri::Fault { inner, .. } => inner.export(),
+            Uri::File(_) | Uri::Block(_) | Uri::Mem(_) => None,
+        }
+    }
+
+    /// The file or device that it leads to, also within wrappers.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Uri::File(uri) | Uri::Block(uri) => Some(&uri.path),
+            Uri::Model { inner, .. } | Uri::Fault { inner, .. } => inner.path(),
+            Uri::Nbd(_) | Uri::Mem(_) => None,
+        }
+    }
 }
 
 /// A file or a block device.
