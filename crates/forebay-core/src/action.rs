@@ -174,6 +174,8 @@ pub enum Source {
     Flash,
     /// At least a part from primary storage.
     Backend,
+    /// From an earlier read in flight, which fetched it.
+    Joined,
 }
 
 /// The answer to one request.
@@ -330,6 +332,32 @@ pub enum DestageFault {
     Note,
 }
 
+/// What is asked of primary storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrimaryOp {
+    /// Reads.
+    Read,
+    /// Writes, discards and writes of zeroes.
+    Write,
+    /// Flushes.
+    Flush,
+}
+
+impl PrimaryOp {
+    /// All.
+    pub const ALL: [PrimaryOp; 3] = [PrimaryOp::Read, PrimaryOp::Write, PrimaryOp::Flush];
+}
+
+impl std::fmt::Display for PrimaryOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            PrimaryOp::Read => "reads",
+            PrimaryOp::Write => "writes",
+            PrimaryOp::Flush => "flushes",
+        })
+    }
+}
+
 /// A change of state that is worth a line in the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -369,6 +397,24 @@ pub enum Event {
         /// Bytes from the start of the disk's share of flash.
         offset: u64,
     },
+    /// An I/O on primary storage failed, when none did before. More of them are counted, not told.
+    PrimaryFails {
+        /// What was asked.
+        op: PrimaryOp,
+        /// The error.
+        status: IoStatus,
+        /// The first byte that was asked for.
+        offset: u64,
+        /// The destager asked, and tries again; otherwise the guest gets an error.
+        is_destaging: bool,
+    },
+    /// After that, primary storage works again.
+    PrimaryWorks {
+        /// What was asked.
+        op: PrimaryOp,
+        /// How many I/Os failed.
+        failed: u64,
+    },
     /// An I/O on primary storage exceeded its time; the client was answered, the I/O is still owned.
     BackendTimedOut {
         /// Where.
@@ -384,7 +430,7 @@ pub enum Event {
         /// Which bytes of the disk.
         range: ByteRange,
     },
-    /// Destaging met an error; it is tried again.
+    /// Destaging met another error than before; it is tried again. Those of primary storage are [`Event::PrimaryFails`].
     DestageFailed {
         /// What failed.
         fault: DestageFault,

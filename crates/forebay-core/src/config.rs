@@ -69,11 +69,22 @@ pub enum GridOffset {
 /// Which blocks go to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashAdmission {
-    /// Every block that RAM gives up (or that is fetched, or written to primary storage, without a RAM tier). What is
-    /// destaged goes by its history all the same.
+    /// Every block that RAM gives up (or that is fetched, or written to primary storage, without a RAM tier).
     Always,
-    /// Blocks that were used again while in RAM, or that come back not long after they left.
+    /// While there are free slots every block; then those that were used again while in RAM, or that come back not long
+    /// after they left.
     History,
+}
+
+/// Which sequential streams pass the cache by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SequentialBypass {
+    /// Long ones, when the cache is full and their blocks do not come back in time.
+    Auto,
+    /// Those that are longer than this many bytes.
+    Longer(u64),
+    /// None.
+    Off,
 }
 
 /// The order in which primary storage receives what the log holds.
@@ -256,8 +267,10 @@ pub struct Config {
     pub policy: PolicyKind,
     /// Admission to flash.
     pub flash_admission: FlashAdmission,
-    /// Sequential streams longer than this many bytes are not admitted; `None`: they are.
-    pub sequential_bypass: Option<u64>,
+    /// Bytes that may be written to the disk's flash per day, log included; `None`: as many as there are.
+    pub flash_bytes_per_day: Option<u64>,
+    /// Which sequential streams are not cached.
+    pub sequential_bypass: SequentialBypass,
     /// Requests in flight, waiting ones included; one more is refused as busy.
     pub requests_max: u32,
     /// Bytes of memory for request buffers.
@@ -292,8 +305,9 @@ impl Config {
             flash_bytes: 0,
             flash_logical_block: PAGE as u32,
             policy: PolicyKind::Auto,
-            flash_admission: FlashAdmission::History,
-            sequential_bypass: Some(4 << 20),
+            flash_admission: FlashAdmission::Always,
+            flash_bytes_per_day: None,
+            sequential_bypass: SequentialBypass::Auto,
             requests_max: 1024,
             buffer_bytes: 72 << 20,
             metadata_bytes_max: 1 << 30,

@@ -12,17 +12,20 @@
 //! Hits are told to the policy some dozens at a time, but always before anything else is: each touches
 //! memory that nothing else of a hit needs, and in one loop the CPU waits for many of them at once.
 //!
-//! **Invariants:** an occupied slot has at least one valid granule; index, policy and masks know the
-//! same occupied slots; a block is in at most one slot.
+//! A block whose bytes were all overwritten may stay *hollow*: without a valid granule, at its place in the policy's order,
+//! until its new bytes come or it is evicted. So a block that is written again and again is not a new one each time.
+//!
+//! **Invariants:** index, policy and masks know the same occupied slots; a free or taken slot has no valid granule; a block is
+//! in at most one slot.
 //!
 //! **Memory:** all of it is allocated by `new`; [`Directory::memory_bytes_for`] tells before. Per
-//! slot: index 10 bytes when compact, 20.8 when fast, policy 8, ghost 1.8, referenced 1/8, and a valid
-//! mask of 1, 2, 4 or 8 bytes, none when a block is one granule (then present means valid). With
-//! 4 KiB blocks and a compact index that is 19.93 bytes, which with a 4-byte checksum keeps to the
-//! budget of 24.
+//! slot: index 10 bytes when compact, 20.8 when fast, policy 8, ghost 3.6, referenced 1/8, and a valid
+//! mask of 1, 2, 4 or 8 bytes, or a bit when a block is one granule. With
+//! 4 KiB blocks and a compact index that is 21.86 bytes, and 25.86 with a 4-byte checksum: within the
+//! budget of 26.
 
 use crate::geometry::GranuleMask;
-use crate::ghost::Ghost;
+use crate::ghost::{Age, Ghost};
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::{Density, Index};
 use crate::policy::{Policy, PolicyKind};
@@ -48,6 +51,8 @@ pub struct Evicted {
 pub struct Directory {
     index: Index,
     valid: Masks,
+    /// Occupied slots without a valid granule.
+    hollow: u32,
     policy: Box<dyn Policy>,
     ghost: Ghost,
     referenced: Box<[u64]>,
@@ -87,6 +92,7 @@ impl Directory {
         Directory {
             index: Index::new(slots, density),
             valid: Masks::new(slots, granules_per_block),
+            hollow: 0,
             policy,
             ghost: Ghost::new(ghost_blocks(slots)),
             referenced: vec![0; slots.div_ceil(64) as usize].into(),
@@ -103,6 +109,11 @@ impl Directory {
     /// Number of blocks in it.
     pub fn len(&self) -> u32 {
         self.index.len()
+    }
+
+    /// Number of blocks in it of which it has something: all but the hollow ones.
+    pub fn filled(&self) -> u32 {
+        self.index.len() - self.hollow
     }
 
     /// True when no block is in it.
@@ -133,10 +144,7 @@ impl Directory {
 
     /// The valid granules of `slot`, none when the slot is not occupied.
     pub fn valid(&self, slot: SlotId) -> GranuleMask {
-        match &self.valid {
-            Masks::Whole if self.index.block_of(slot).is_none() => GranuleMask::NONE,
-            masks => masks.at(slot),
-        }
+        self.valid.at(slot)
     }
 
     /// The block in the occupied `slot` was used.
@@ -170,6 +178,11 @@ impl Directory {
     pub fn is_referenced(&self, slot: SlotId) -> bool {
         self.hits.slots[..self.hits.len].contains(&slot)
             || self.referenced[slot.0 as usize / 64] >> (slot.0 % 64) & 1 == 1
+    }
+
+    /// Whether `block` is here and was hit since it was inserted.
+    pub fn was_used(&self, block: BlockIndex) -> bool {
+        self.find(block).is_some_and(|slot| self.is_referenced(slot))
     }
 
     /// Takes a free slot, `None` when there is none ([`Directory::evict`] then).
@@ -278,7 +291,11 @@ impl Directory {
         assert!(!valid.is_empty(), "block {} without a valid granule", block.0);
         self.index.insert(slot, block);
         self.valid.set(slot, valid);
-        let remembered = self.ghost.remove(block);
+        let remembered = match self.ghost.remove(block) {
+            Some(Age::Recent) => true,
+            Some(Age::Old) => self.policy.looks_far_back(),
+            None => false,
+        };
         self.policy.on_insert(slot, block, remembered);
     }
 
@@ -286,7 +303,19 @@ impl Directory {
     pub fn validate(&mut self, slot: SlotId, mask: GranuleMask) {
         self.assert_mask(mask);
         assert!(self.index.block_of(slot).is_some(), "slot {} holds no block", slot.0);
-        self.valid.set(slot, self.valid.at(slot).union(mask));
+        let before = self.valid.at(slot);
+        self.hollow -= u32::from(before.is_empty());
+        self.valid.set(slot, before.union(mask));
+    }
+
+    /// Granules `mask` of the occupied `slot` are not valid any more, and it keeps its block, hollow if need be: they were
+    /// overwritten, which is a use.
+    pub fn overwrite(&mut self, slot: SlotId, mask: GranuleMask) {
+        let before = self.valid.at(slot);
+        let left = before.without(mask);
+        self.hollow += u32::from(left.is_empty() && !before.is_empty());
+        self.valid.set(slot, left);
+        self.hit(slot);
     }
 
     /// Granules `mask` of the occupied `slot` are not valid any more. True when none is left: the
@@ -353,12 +382,15 @@ impl Directory {
         self.index.check_invariants();
         self.policy.check_invariants();
         assert_eq!(self.policy.len(), self.index.len());
+        let mut hollow = 0;
         for slot in (0..self.slots()).map(SlotId) {
             let occupied = self.index.block_of(slot).is_some();
-            assert_eq!(occupied, !self.valid(slot).is_empty(), "slot {}", slot.0);
+            assert!(occupied || self.valid(slot).is_empty(), "slot {}", slot.0);
+            hollow += u32::from(occupied && self.valid(slot).is_empty());
             assert!(occupied || !self.is_referenced(slot), "slot {}", slot.0);
             self.assert_mask(self.valid(slot));
         }
+        assert_eq!(hollow, self.hollow);
     }
 
     /// Bytes of memory that it takes on the heap; does not change.
@@ -379,7 +411,7 @@ impl Directory {
         density: Density,
     ) -> u64 {
         Index::memory_bytes_for(slots, density)
-            + Masks::bytes_per_slot(granules_per_block) * u64::from(slots)
+            + Masks::memory_bytes_for(slots, granules_per_block)
             + policy.memory_bytes_for(slots)
             + Ghost::memory_bytes_for(ghost_blocks(slots))
             + u64::from(slots.div_ceil(64)) * 8
@@ -389,6 +421,7 @@ impl Directory {
     fn forget(&mut self, slot: SlotId) -> Evicted {
         let (valid, referenced) = (self.valid(slot), self.is_referenced(slot));
         let block = self.index.remove(slot);
+        self.hollow -= u32::from(valid.is_empty());
         self.valid.set(slot, GranuleMask::NONE);
         self.set_referenced(slot, false);
         Evicted { slot, block, valid, referenced }
@@ -404,7 +437,7 @@ impl Directory {
     }
 }
 
-/// Blocks that a tier of `slots` slots remembers: as many as S3-FIFO's main queue holds.
+/// Recent blocks that a tier of `slots` slots remembers: as many as S3-FIFO's main queue holds.
 fn ghost_blocks(slots: u32) -> u32 {
     (u64::from(slots) * 9 / 10) as u32
 }
@@ -412,8 +445,8 @@ fn ghost_blocks(slots: u32) -> u32 {
 /// The valid masks of all slots, each as wide as the granules of a block need.
 #[derive(Debug)]
 enum Masks {
-    /// One granule: valid when present, nothing is stored.
-    Whole,
+    /// A bit for each.
+    One(Box<[u64]>),
     Upto8(Box<[u8]>),
     Upto16(Box<[u16]>),
     Upto32(Box<[u32]>),
@@ -422,9 +455,10 @@ enum Masks {
 
 impl Masks {
     fn new(slots: u32, granules: u32) -> Masks {
+        let bits = slots.div_ceil(64) as usize;
         let slots = slots as usize;
         match Self::bytes_per_slot(granules) {
-            0 => Masks::Whole,
+            0 => Masks::One(vec![0; bits].into()),
             1 => Masks::Upto8(vec![0; slots].into()),
             2 => Masks::Upto16(vec![0; slots].into()),
             4 => Masks::Upto32(vec![0; slots].into()),
@@ -432,6 +466,14 @@ impl Masks {
         }
     }
 
+    fn memory_bytes_for(slots: u32, granules: u32) -> u64 {
+        match Self::bytes_per_slot(granules) {
+            0 => u64::from(slots.div_ceil(64)) * 8,
+            bytes => bytes * u64::from(slots),
+        }
+    }
+
+    /// Bytes for the mask of a slot; 0: a bit is enough.
     fn bytes_per_slot(granules: u32) -> u64 {
         match granules {
             0..=1 => 0,
@@ -445,7 +487,7 @@ impl Masks {
     fn at(&self, slot: SlotId) -> GranuleMask {
         let slot = slot.0 as usize;
         GranuleMask(match self {
-            Masks::Whole => 1,
+            Masks::One(bits) => bits[slot / 64] >> (slot % 64) & 1,
             Masks::Upto8(masks) => u64::from(masks[slot]),
             Masks::Upto16(masks) => u64::from(masks[slot]),
             Masks::Upto32(masks) => u64::from(masks[slot]),
@@ -456,7 +498,10 @@ impl Masks {
     fn set(&mut self, slot: SlotId, mask: GranuleMask) {
         let slot = slot.0 as usize;
         match self {
-            Masks::Whole => {}
+            Masks::One(bits) => {
+                let word = &mut bits[slot / 64];
+                *word = *word & !(1 << (slot % 64)) | (mask.0 & 1) << (slot % 64);
+            }
             Masks::Upto8(masks) => masks[slot] = mask.0 as u8,
             Masks::Upto16(masks) => masks[slot] = mask.0 as u16,
             Masks::Upto32(masks) => masks[slot] = mask.0 as u32,
@@ -466,7 +511,7 @@ impl Masks {
 
     fn memory_bytes(&self) -> usize {
         match self {
-            Masks::Whole => 0,
+            Masks::One(bits) => size_of_val(&**bits),
             Masks::Upto8(masks) => size_of_val(&**masks),
             Masks::Upto16(masks) => size_of_val(&**masks),
             Masks::Upto32(masks) => size_of_val(&**masks),

@@ -1,16 +1,28 @@
 //! Ghosts: a bounded memory of blocks that were dropped, or refused, not long ago.
 //!
-//! It keeps 16-bit fingerprints in buckets of eight, newest first; a full bucket forgets its
+//! It keeps 16-bit fingerprints in buckets of sixteen, newest first; a full bucket forgets its
 //! oldest. So it takes 2 bytes per remembered block, needs no list, and answers with one cache
-//! line. The price: a block that was never here is taken for a remembered one about once in 8000
+//! line. The newest eight of a bucket are *recent*, the others *old*: who has use for a long memory asks for both.
+//! The price: a block that was never here is taken for a recent one about once in 8000
 //! times, and how long a block is remembered varies with the luck of its bucket.
 
 use crate::ids::BlockIndex;
 
 /// Fingerprints in a bucket.
-const WAYS: usize = 8;
+const WAYS: usize = 16;
+/// Of them recent.
+const RECENT: usize = 8;
 /// The fingerprint that stands for "nothing".
 const EMPTY: u16 = 0;
+
+/// How long ago a remembered block left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Age {
+    /// Not more than about as many as the memory was made for have left since.
+    Recent,
+    /// More, but less than twice as many.
+    Old,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -19,15 +31,15 @@ pub struct Ghost {
 }
 
 impl Ghost {
-    /// A memory of about `blocks` blocks, at least one bucket.
+    /// A memory of about `blocks` recent blocks, at least one bucket, and as many old ones.
     pub fn new(blocks: u32) -> Ghost {
         Ghost { buckets: vec![[EMPTY; WAYS]; Self::buckets_for(blocks)].into() }
     }
 
-    /// True when `block` is remembered (or, rarely, another one is taken for it).
+    /// True when `block` is remembered as recent (or, rarely, another one is taken for it).
     pub fn contains(&self, block: BlockIndex) -> bool {
         let (bucket, fingerprint) = self.place_of(block);
-        self.buckets[bucket].contains(&fingerprint)
+        self.buckets[bucket][..RECENT].contains(&fingerprint)
     }
 
     /// Reads what is known of these blocks. The sum is for nothing.
@@ -46,14 +58,16 @@ impl Ghost {
         bucket[0] = fingerprint;
     }
 
-    /// Forgets `block`; true when it was remembered.
-    pub fn remove(&mut self, block: BlockIndex) -> bool {
+    /// Forgets `block`; how old it was when it was remembered.
+    pub fn remove(&mut self, block: BlockIndex) -> Option<Age> {
         let (bucket, fingerprint) = self.place_of(block);
         let bucket = &mut self.buckets[bucket];
-        let Some(at) = bucket.iter().position(|&f| f == fingerprint) else { return false };
-        bucket.copy_within(at + 1.., at);
-        bucket[WAYS - 1] = EMPTY;
-        true
+        let at = bucket.iter().position(|&f| f == fingerprint)?;
+        // An old one does not become recent again because a younger one is forgotten.
+        let (age, end) = if at < RECENT { (Age::Recent, RECENT) } else { (Age::Old, WAYS) };
+        bucket.copy_within(at + 1..end, at);
+        bucket[end - 1] = EMPTY;
+        Some(age)
     }
 
     /// Forgets everything.
@@ -72,7 +86,7 @@ impl Ghost {
     }
 
     fn buckets_for(blocks: u32) -> usize {
-        (blocks as usize).div_ceil(WAYS).max(1)
+        (blocks as usize).div_ceil(RECENT).max(1)
     }
 
     /// The bucket of a block and its fingerprint there: distinct bits of one well-mixed hash.

@@ -91,8 +91,8 @@ impl Line {
 }
 
 /// A bucket: its line and the word of it where its chain starts.
-#[derive(Clone, Copy, PartialEq)]
-struct Bucket {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bucket {
     line: usize,
     chain: usize,
 }
@@ -190,7 +190,12 @@ impl Index {
 
     /// The slot that holds `block`.
     pub fn find(&self, block: BlockIndex) -> Option<SlotId> {
-        let bucket = self.bucket_of(block);
+        self.find_in(self.bucket_of(block), block)
+    }
+
+    /// The same, where the bucket of `block` is known: it is that of any index of as many slots and the same density.
+    #[inline]
+    pub fn find_in(&self, bucket: Bucket, block: BlockIndex) -> Option<SlotId> {
         if let Some(way) = self.way_of(bucket, block) {
             return Some(SlotId(self.lines[bucket.line].0[SLOTS + way]));
         }
@@ -480,7 +485,7 @@ impl Index {
     }
 
     /// The bucket that `block` belongs to: mix, then scale to the number of buckets.
-    fn bucket_of(&self, block: BlockIndex) -> Bucket {
+    pub fn bucket_of(&self, block: BlockIndex) -> Bucket {
         let mut hash = u64::from(block.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         hash = (hash ^ hash >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         self.bucket((((hash >> 32) * u64::from(self.buckets)) >> 32) as u32)

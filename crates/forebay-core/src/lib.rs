@@ -29,6 +29,7 @@ mod overlap;
 pub mod policy;
 pub mod pool;
 pub mod request;
+mod returns;
 pub mod sealed;
 pub mod sequential;
 pub mod stats;

@@ -3,8 +3,8 @@
 //! Every request that is not answered at once is registered with its range and its [`Access`]. It
 //! may run when no earlier registered one conflicts with it; until then it waits. So overlapping
 //! writes run one after the other in the order of arrival, a read that overlaps a write in flight
-//! (or an earlier waiting one) waits for it, and a miss on bytes that an earlier one fetches finds them
-//! there. A miss that wants more than that waits for none: neighbours of a guest whose partition is
+//! (or an earlier waiting one) waits for it, and a read of bytes that an earlier one *brings* takes them from it. A read
+//! that wants more than that waits for none: neighbours of a guest whose partition is
 //! off the grid share a granule, and one after the other they would be slower than without a cache.
 //! What both fetch is the same, since no write runs meanwhile.
 //!
@@ -18,10 +18,10 @@ use crate::table::Key;
 /// How a request uses its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Reads, changes nothing.
-    Read,
-    /// Reads from primary storage into the cache.
-    Fill,
+    /// Reads, changes nothing; the part of its range that it brings to whoever asks for it meanwhile.
+    Read(ByteRange),
+    /// Reads, holds up nobody, and is void when the bytes change.
+    Background,
     /// Changes the bytes.
     Write,
 }
@@ -38,12 +38,19 @@ struct Entry {
 }
 
 impl Entry {
+    /// True when `other` came after it and has to wait for it.
+    fn blocks_later(&self, other: &Entry) -> bool {
+        self.ticket < other.ticket && self.blocks(other)
+    }
+
     /// True when `later`, which came after it, has to wait for it.
     fn blocks(&self, later: &Entry) -> bool {
         match (self.access, later.access) {
+            (Access::Background, _) | (Access::Read(_), Access::Background) => false,
             (Access::Write, _) | (_, Access::Write) => self.range.overlaps(later.range),
-            (Access::Fill, Access::Fill) => self.range.contains(later.range),
-            (Access::Read, _) | (_, Access::Read) => false,
+            (Access::Read(brings), Access::Read(wants)) => {
+                !wants.is_empty() && brings.contains(wants)
+            }
         }
     }
 }
@@ -54,12 +61,18 @@ pub struct Overlap {
     entries: Vec<Entry>,
     next_ticket: u64,
     writers: u32,
+    backgrounds: u32,
 }
 
 impl Overlap {
     /// Room for `capacity` entries.
     pub fn new(capacity: usize) -> Overlap {
-        Overlap { entries: Vec::with_capacity(capacity), next_ticket: 0, writers: 0 }
+        Overlap {
+            entries: Vec::with_capacity(capacity),
+            next_ticket: 0,
+            writers: 0,
+            backgrounds: 0,
+        }
     }
 
     /// True when a registered write, running or waiting, overlaps `range`.
@@ -73,6 +86,17 @@ impl Overlap {
         self.entries.iter().any(|e| e.range.overlaps(range))
     }
 
+    /// How many background reads are registered.
+    pub fn backgrounds(&self) -> u32 {
+        self.backgrounds
+    }
+
+    /// A background read that overlaps `range`.
+    pub fn background_in(&self, range: ByteRange) -> Option<Key> {
+        let is_one = |e: &&Entry| e.access == Access::Background && e.range.overlaps(range);
+        self.entries.iter().filter(|_| self.backgrounds > 0).find(is_one).map(|entry| entry.owner)
+    }
+
     /// Registers a request; true when it may run at once.
     pub fn enter(&mut self, owner: Key, range: ByteRange, access: Access) -> bool {
         assert!(self.entries.len() < self.entries.capacity(), "more entries than requests");
@@ -80,8 +104,17 @@ impl Overlap {
         entry.blockers = self.entries.iter().filter(|e| e.blocks(&entry)).count() as u32;
         self.next_ticket += 1;
         self.writers += u32::from(access == Access::Write);
+        self.backgrounds += u32::from(access == Access::Background);
         self.entries.push(entry);
         entry.blockers == 0
+    }
+
+    /// The first request after place `after` of the list that only waits for `owner`, and its place.
+    pub fn next_waiter(&self, owner: Key, after: usize) -> Option<(usize, Key)> {
+        let entry = self.entries.iter().find(|e| e.owner == owner)?;
+        let mut waiters = self.entries.iter().enumerate().skip(after + 1);
+        let (place, waiter) = waiters.find(|(_, e)| e.blockers == 1 && entry.blocks_later(e))?;
+        Some((place, waiter.owner))
     }
 
     /// Takes a request out, if it is in, and appends to `ready` those that may run now, in order of arrival.
@@ -90,6 +123,7 @@ impl Overlap {
         // `remove` keeps the order of arrival, so that waiters become ready in that order.
         let left = self.entries.remove(position);
         self.writers -= u32::from(left.access == Access::Write);
+        self.backgrounds -= u32::from(left.access == Access::Background);
         for entry in &mut self.entries[position..] {
             assert!(entry.ticket > left.ticket);
             if left.blocks(entry) {

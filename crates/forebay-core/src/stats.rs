@@ -201,6 +201,8 @@ pub struct Counters {
     pub read_hits_ram: u64,
     /// Reads answered from the cache with flash taking part.
     pub read_hits_flash: u64,
+    /// Reads that took the bytes of an earlier one in flight, in a mode with a cache.
+    pub read_hits_joined: u64,
     /// Reads of which a part was in the cache.
     pub read_hits_partial: u64,
     /// Reads of which nothing was in the cache.
@@ -209,6 +211,8 @@ pub struct Counters {
     pub reads_bypassed: u64,
     /// Writes of sequential streams, not admitted.
     pub writes_bypassed: u64,
+    /// Edges of writes that were fetched into the cache, in the background.
+    pub edges_fetched: u64,
     /// Bytes of reads that came from RAM.
     pub ram_read_bytes: u64,
     /// Bytes read from flash.
@@ -237,10 +241,14 @@ pub struct Counters {
     pub flash_slots_quarantined: u64,
     /// Blocks admitted to flash.
     pub flash_admitted: u64,
-    /// Blocks that their history kept off flash.
+    /// Blocks that were refused on flash, by their history or for the budget of writes.
     pub flash_refused: u64,
-    /// Blocks that could not go to flash because too many were under way.
-    pub flash_fills_skipped: u64,
+    /// Fills of flash that found no memory: too many were under way.
+    pub flash_fills_skipped_staging: u64,
+    /// Fills of flash that found no slot: all were in use.
+    pub flash_fills_skipped_slots: u64,
+    /// Fills of flash of granules that were being written with older bytes.
+    pub flash_fills_skipped_busy: u64,
     /// Blocks put into RAM.
     pub ram_filled: u64,
     /// Blocks that found no slot in RAM because all were in use.
@@ -259,6 +267,20 @@ pub struct Counters {
     pub overlap_waits: u64,
     /// Requests that waited for a buffer.
     pub buffer_waits: u64,
+}
+
+impl Counters {
+    /// Reads for which primary storage was not asked.
+    pub fn read_hits(&self) -> u64 {
+        self.read_hits_ram + self.read_hits_flash + self.read_hits_joined
+    }
+
+    /// Fills of flash that were skipped, for any reason.
+    pub fn flash_fills_skipped(&self) -> u64 {
+        self.flash_fills_skipped_staging
+            + self.flash_fills_skipped_slots
+            + self.flash_fills_skipped_busy
+    }
 }
 
 /// vFRC's statistics, by its names. Both tiers count together.
@@ -459,6 +481,12 @@ pub struct Statistics {
     pub policy: String,
     /// Requests in flight, waiting ones included.
     pub requests_in_flight: u64,
+    /// What fails on primary storage now; of reads, writes and flushes those that do.
+    #[serde(default)]
+    pub primary_errors: Vec<PrimaryErrors>,
+    /// The last request that was answered with an error.
+    #[serde(default)]
+    pub last_failed_request: Option<FailedRequest>,
     /// Bytes written to primary storage since its last flush, at most.
     pub unflushed_bytes: u64,
     /// RAM for cache metadata in bytes, both tiers.
@@ -480,6 +508,32 @@ pub struct Statistics {
     /// The flight recorder; `None`: there is none.
     #[serde(default)]
     pub recorder: Option<RecorderStatistics>,
+}
+
+/// I/Os on primary storage that fail.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrimaryErrors {
+    /// `reads`, `writes` or `flushes`.
+    pub operation: String,
+    /// The last error.
+    pub status: String,
+    /// Where the last one failed.
+    pub last_offset: u64,
+    /// How many failed since all went well.
+    pub failed: u64,
+}
+
+/// A request that was answered with an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedRequest {
+    /// What was asked.
+    pub operation: String,
+    /// Its first byte.
+    pub offset: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// The error.
+    pub status: String,
 }
 
 /// The flight recorder.

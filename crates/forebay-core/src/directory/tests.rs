@@ -136,14 +136,14 @@ proptest! {
 }
 
 #[test]
-fn metadata_and_checksums_keep_to_24_bytes_per_4_kib_of_flash() {
+fn metadata_and_checksums_keep_to_26_bytes_per_4_kib_of_flash() {
     let above = [PolicyKind::Arc, PolicyKind::Lirs, PolicyKind::WTinyLfu];
     for (kind, _) in PolicyKind::ALL.into_iter().filter(|(kind, _)| !above.contains(kind)) {
         for granules in [1, 2, 4, 8, 16, 32, 64] {
             let slots = (1 << 24) / granules;
             let bytes = Directory::memory_bytes_for(slots, granules, kind, Density::Compact);
             let per_granule = bytes as f64 / f64::from(slots * granules) + 4.0;
-            assert!(per_granule <= 24.0, "{kind}, {granules} granules: {per_granule}");
+            assert!(per_granule <= 26.0, "{kind}, {granules} granules: {per_granule}");
         }
     }
 }

@@ -58,11 +58,13 @@ impl Engine {
         let grown = self.grid.align_to_granules(range);
         // The grid may have moved since the client got its buffer.
         let use_cache = self.mode.caches() && buffer.window.contains(grown);
-        let exact = !use_cache || self.is_in_ram(range);
+        let exact = !use_cache || self.ram.as_ref().is_some_and(|ram| ram.has(&self.grid, range));
         let target = if exact { self.align_to_backend(range) } else { grown };
         let job = ReadJob {
             purpose: ReadFor::Compare { fua },
             admit: !exact && self.mode != Mode::WriteOnly,
+            is_doubtful: false,
+            is_stream: false,
             use_cache,
             exact,
             target,
@@ -73,15 +75,6 @@ impl Engine {
             overlay: (target.start, 0),
         };
         self.enter(now, request, Access::Write, target, Job::Read(job));
-    }
-
-    /// True when every granule of `range` is in RAM.
-    fn is_in_ram(&self, range: ByteRange) -> bool {
-        let Some(ram) = &self.ram else { return false };
-        self.grid.blocks(range).all(|block| {
-            let slot = ram.dir.find(block);
-            slot.is_some_and(|slot| ram.dir.valid(slot).contains(self.grid.touched(block, range)))
-        })
     }
 
     /// The newest bytes are there.
@@ -133,7 +126,8 @@ impl Engine {
             unreachable!("a compare-and-write")
         };
         let range = entry.range;
-        let job = WriteJob { fua, compared: true, bypass: false, cursor: range.start };
+        let job =
+            WriteJob { fua, compared: true, is_stream: false, bypass: false, cursor: range.start };
         entry.job = Job::Write(job);
         let fetched = entry.buffer.take().expect("what was fetched");
         entry.buffer = entry.brought.take();

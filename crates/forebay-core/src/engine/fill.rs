@@ -2,30 +2,37 @@
 //! without a RAM tier) to flash by an I/O that nobody waits for.
 //!
 //! ```text
-//!  fetched or written bytes ──copy──► RAM slot ──evicted──► history? ──copy──► staging ──I/O──► flash slot
-//!                                                              └─ no: remembered only
+//!  fetched or written bytes ──copy──► RAM slot ──evicted──► admitted? ──copy──► staging ──I/O──► flash slot
+//!                                                              └─ no: remembered only (admission.rs)
 //! ```
 //! What is in the log and not on primary storage waits for the destager, which offers it from its own memory
 //! (`destage/keep.rs`).
 //!
 //! **Invariants:** a granule becomes valid only with bytes that are the newest: the caller holds the
-//! range in the overlap table, and a write that completes cancels what is on its way to flash. A
-//! flash granule becomes valid after its write ended well, never before. At most one fill per block
-//! is under way. What finds no slot, no staging buffer or no place in the table is skipped and
-//! counted; a reply never waits for any of this.
+//! range in the overlap table, and a write that completes cancels what is on its way to flash
+//! (`flash_fill.rs`). What finds no slot or no staging buffer is skipped and counted; a reply never waits for any of this.
 
 use super::Engine;
-use super::inflight::{FlashFill, IoKind};
-use crate::action::{Action, Actions, Buffer, Event, IoOp, Target};
-use crate::config::FlashAdmission;
+use super::admission::Candidate;
+use super::bypass::note_left;
+use crate::action::{Action, Actions, Buffer};
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::{BlockIndex, Nanos, Sequence, SlotId};
 use crate::log::index::LogIndex;
-use crate::status::IoStatus;
-use crate::table::Key;
 
 /// Evictions tried for one fill before it is given up: more than one only when slots are pinned.
 const EVICT_TRIES: u32 = 8;
+
+/// Why a block is offered to flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// It was read, or written.
+    Requested,
+    /// RAM gave it up, where it was used.
+    Used,
+    /// It was destaged.
+    Destaged,
+}
 
 /// Where the bytes of a block are.
 #[derive(Clone, Copy)]
@@ -54,7 +61,7 @@ impl Engine {
                 self.fill_ram(now, block, covered, buffer, actions);
             } else {
                 let bytes = BlockBytes::Buffer(buffer);
-                self.offer_to_flash(now, block, covered, false, bytes, actions);
+                self.offer_to_flash(now, block, covered, Offer::Requested, bytes, actions);
             }
         }
     }
@@ -118,9 +125,11 @@ impl Engine {
             let ram = self.ram.as_mut()?;
             let victim = ram.dir.evict()?;
             self.counters.ram_evicted += 1;
+            note_left(&mut self.streams_returned, &victim);
             let bytes = BlockBytes::Slot(victim.slot);
             let (block, valid) = (victim.block, victim.valid);
-            self.offer_to_flash(now, block, valid, victim.referenced, bytes, actions);
+            let offer = if victim.referenced { Offer::Used } else { Offer::Requested };
+            self.offer_to_flash(now, block, valid, offer, bytes, actions);
             let ram = self.ram.as_mut()?;
             if !ram.is_pinned(victim.slot) {
                 return Some(victim.slot);
@@ -130,13 +139,13 @@ impl Engine {
         None
     }
 
-    /// Sends granules of `block` to flash if its history says so.
+    /// Sends granules of `block` to flash, if they are admitted.
     pub(super) fn offer_to_flash(
         &mut self,
         now: Nanos,
         block: BlockIndex,
         mask: GranuleMask,
-        referenced: bool,
+        offer: Offer,
         bytes: BlockBytes,
         actions: &mut Actions,
     ) {
@@ -146,23 +155,21 @@ impl Engine {
         };
         if !mask.is_empty() && logged.contains(mask) {
             // The destager offers it again.
-            if referenced && !flash.dir.remembers(block) {
+            if offer == Offer::Used && !flash.dir.remembers(block) {
                 flash.dir.remember(block);
             }
             return;
         }
-        let wanted = referenced || self.config.flash_admission == FlashAdmission::Always;
-        self.offer_current(now, block, mask.without(logged), wanted, bytes, actions);
+        self.offer_current(now, block, mask.without(logged), offer, bytes, actions);
     }
 
-    /// The same for granules of which the log holds nothing that is not on primary storage. `wanted`: whatever the
-    /// history of the block on flash says.
+    /// The same for granules of which the log holds nothing that is not on primary storage.
     pub(super) fn offer_current(
         &mut self,
         now: Nanos,
         block: BlockIndex,
         mask: GranuleMask,
-        wanted: bool,
+        offer: Offer,
         bytes: BlockBytes,
         actions: &mut Actions,
     ) {
@@ -178,14 +185,24 @@ impl Engine {
         if missing.is_empty() {
             return;
         }
-        if !wanted && present.is_none() && !flash.dir.remembers(block) {
-            flash.dir.remember(block);
-            self.counters.flash_refused += 1;
-            return;
+        if present.is_none() {
+            let has_history = flash.dir.remembers(block);
+            let candidate = Candidate {
+                has_history: has_history || offer == Offer::Used,
+                has_free_slot: flash.has_free(),
+                was_destaged: offer == Offer::Destaged,
+            };
+            let is_admitted = self.admission.admits(now, &self.counters, candidate);
+            if (!is_admitted || offer == Offer::Used) && !has_history {
+                // A block that was used in RAM comes to flash as one that was there before.
+                flash.dir.remember(block);
+            }
+            if !is_admitted {
+                self.counters.flash_refused += 1;
+                return;
+            }
         }
-        if !self.start_flash_fill(now, block, present.map(|p| p.0), missing, bytes, actions) {
-            self.counters.flash_fills_skipped += 1;
-        }
+        self.fill_flash(now, block, present.map(|p| p.0), missing, bytes, actions);
     }
 
     /// Granules of `block` of which the log holds something.
@@ -227,150 +244,6 @@ impl Engine {
         let first = self.grid.offset_in_block(range.start).div_ceil(granule);
         let end = (self.grid.offset_in_block(range.start) + range.len()) / granule;
         GranuleMask::span(first as u32, (end as u32).max(first as u32))
-    }
-
-    fn start_flash_fill(
-        &mut self,
-        now: Nanos,
-        block: BlockIndex,
-        present: Option<SlotId>,
-        wanted: GranuleMask,
-        bytes: BlockBytes,
-        actions: &mut Actions,
-    ) -> bool {
-        if self.fills.is_full() || self.fills.iter().any(|(_, fill)| fill.block == block) {
-            return false;
-        }
-        let Some(staging) = self.take_staging(block) else { return false };
-        let flash = self.flash.as_mut().expect("there is a flash tier");
-        let slot = match present {
-            Some(slot) => Some(slot),
-            None => {
-                let (slot, evicted) = flash.take_slot();
-                self.counters.flash_evicted += u64::from(evicted);
-                self.counters.evict_ops += u64::from(evicted > 0);
-                slot
-            }
-        };
-        let Some(slot) = slot else {
-            self.free_buffer(staging);
-            return false;
-        };
-        flash.hold(slot);
-        for (first, end) in runs(wanted) {
-            let range = self.grid.granule_range(block, first, end);
-            let offset = self.grid.offset_in_block(range.start);
-            let from = match bytes {
-                BlockBytes::Buffer(buffer) => buffer.at(range),
-                BlockBytes::Slot(slot) => {
-                    let ram = self.ram.as_ref().expect("there is a RAM tier");
-                    ram.memory(slot, offset, range.len())
-                }
-            };
-            actions.list.push(Action::Copy { from, to: staging.span.part(offset, range.len()) });
-        }
-        let (writing, cancelled) = (GranuleMask::NONE, GranuleMask::NONE);
-        let fresh = present.is_none();
-        let fill = FlashFill { block, slot, staging, todo: wanted, writing, cancelled, fresh };
-        let key = self.fills.insert(fill);
-        self.counters.flash_admitted += u64::from(present.is_none());
-        self.write_next_run(now, key, actions);
-        true
-    }
-
-    /// Memory laid out like `block`, within the share of the buffers that fills may use.
-    fn take_staging(&mut self, block: BlockIndex) -> Option<Buffer> {
-        let pages = (self.grid.block_size() / crate::geometry::PAGE) as u32;
-        if self.buffers.pages_free() < self.buffers.pages() / 2 + pages {
-            return None;
-        }
-        let first = self.buffers.take(pages)?;
-        let span = super::memory::buffer_span(first, self.grid.block_size());
-        Some(Buffer { span, window: self.grid.range_of(block) })
-    }
-
-    /// Starts the write of the next run of granules, or ends the fill when none is left.
-    fn write_next_run(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        let fill = &mut self.fills[key];
-        fill.todo = fill.todo.without(fill.cancelled);
-        let flash = self.flash.as_mut().expect("there is a flash tier");
-        let run = fill.todo.first_run().filter(|_| flash.failed.is_none());
-        let Some((first, end)) = run else {
-            let fill = self.fills.remove(key).expect("the fill is there");
-            flash.unhold(fill.slot);
-            self.free_buffer(fill.staging);
-            return;
-        };
-        fill.writing = GranuleMask::span(first, end);
-        fill.todo = fill.todo.without(fill.writing);
-        let granule = self.grid.granule_size();
-        let range = flash.range(fill.slot, first, end, granule);
-        let memory = fill.staging.span.part(u64::from(first) * granule, range.len());
-        self.counters.flash_writes += 1;
-        self.counters.flash_write_bytes += range.len();
-        let kind = IoKind::FlashFill { fill: key };
-        self.start_io(
-            now,
-            Target::Flash,
-            range,
-            IoOp::Write { memory, durable: false },
-            kind,
-            actions,
-        );
-    }
-
-    /// A run of granules is on flash, or not.
-    pub(super) fn on_flash_fill(
-        &mut self,
-        now: Nanos,
-        key: Key,
-        status: IoStatus,
-        checksums: &[u32],
-        actions: &mut Actions,
-    ) {
-        let fill = &mut self.fills[key];
-        let flash = self.flash.as_mut().expect("there is a flash tier");
-        if let Some(ring) = &mut self.ring {
-            ring.note_fill();
-        }
-        if !status.is_ok() {
-            fill.todo = GranuleMask::NONE;
-            let slot = fill.slot;
-            flash.mark_bad(slot);
-            self.counters.flash_slots_quarantined += 1;
-            let offset = u64::from(slot.0) * self.grid.block_size();
-            actions.list.push(Action::Event(Event::SlotQuarantined { offset }));
-        } else if flash.failed.is_none() {
-            let (first, end) = fill.writing.first_run().expect("a run was written");
-            assert_eq!(checksums.len() as u32, end - first, "one checksum per granule");
-            for (granule, &checksum) in (first..end).zip(checksums) {
-                flash.store_checksum(fill.slot, granule, checksum);
-            }
-            let valid = fill.writing.without(fill.cancelled);
-            // Its slot may have been evicted, and its block may even be in another slot by now.
-            match flash.dir.find(fill.block) {
-                _ if valid.is_empty() => {}
-                Some(slot) if slot == fill.slot => {
-                    flash.dir.validate(slot, valid);
-                    flash.note_claim(slot);
-                }
-                Some(_) => fill.todo = GranuleMask::NONE,
-                None if fill.fresh => {
-                    flash.dir.insert(fill.slot, fill.block, valid);
-                    flash.note_claim(fill.slot);
-                    fill.fresh = false;
-                }
-                None => fill.todo = GranuleMask::NONE,
-            }
-        }
-        self.write_next_run(now, key, actions);
-    }
-
-    /// Granules `mask` of `block` are old: what is on its way to flash must not become valid.
-    pub(super) fn cancel_fills(&mut self, block: BlockIndex, mask: GranuleMask) {
-        for fill in self.fills.iter_mut().filter(|fill| fill.block == block) {
-            fill.cancelled = fill.cancelled.union(mask);
-        }
     }
 }
 

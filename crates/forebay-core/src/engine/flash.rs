@@ -12,7 +12,7 @@
 //! that every flash I/O is a number of whole granules.
 
 use super::warm::changes::{Change, Changes};
-use crate::directory::Directory;
+use crate::directory::{Directory, Evicted};
 use crate::geometry::{ByteRange, GranuleMask, Grid};
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::Density;
@@ -186,6 +186,12 @@ impl FlashTier {
         }
     }
 
+    /// True when no block has to leave for another one.
+    pub(super) fn has_free(&self) -> bool {
+        let ahead = if self.changes.is_some() { self.reserve() } else { 0 };
+        self.dir.spare().0 > ahead
+    }
+
     /// Slots that are to be empty ahead, so that fills need not wait for the ring.
     pub(super) fn reserve(&self) -> u32 {
         let slots = self.dir.slots();
@@ -207,7 +213,7 @@ impl FlashTier {
     }
 
     /// A slot for a new block, of those that are known to be empty; evicts ahead.
-    fn take_recorded_slot(&mut self) -> (Option<SlotId>, u32) {
+    fn take_recorded_slot(&mut self, mut leaves: impl FnMut(Evicted)) -> (Option<SlotId>, u32) {
         let slot = self.dir.take_free();
         let mut evicted = 0;
         while evicted < EVICTED_AHEAD_MAX {
@@ -217,16 +223,17 @@ impl FlashTier {
             }
             let Some(victim) = self.dir.evict() else { break };
             evicted += 1;
+            leaves(victim);
             self.retire(victim.slot);
         }
         (slot, evicted)
     }
 
-    /// A slot for a new block, evicting when none is free; `None` when all are busy. Tells whether
-    /// a block was evicted.
-    pub(super) fn take_slot(&mut self) -> (Option<SlotId>, u32) {
+    /// A slot for a new block, evicting when none is free; `None` when all are busy. Tells how many
+    /// blocks were evicted, and passes each to `leaves`.
+    pub(super) fn take_slot(&mut self, mut leaves: impl FnMut(Evicted)) -> (Option<SlotId>, u32) {
         if self.changes.is_some() {
-            return self.take_recorded_slot();
+            return self.take_recorded_slot(leaves);
         }
         let mut evicted = 0;
         // Every busy slot could come up once.
@@ -236,6 +243,7 @@ impl FlashTier {
             }
             let Some(victim) = self.dir.evict() else { break };
             evicted += 1;
+            leaves(victim);
             self.retire(victim.slot);
         }
         (self.dir.take_free(), evicted)
@@ -266,6 +274,22 @@ impl FlashTier {
             self.retire(slot);
         }
         had
+    }
+
+    /// Granules `mask` of `block` were overwritten: they are old, but the block keeps its place for its new bytes.
+    pub(super) fn overwrite(&mut self, block: BlockIndex, mask: GranuleMask) {
+        let Some(slot) = self.dir.find(block) else { return };
+        if self.dir.valid(slot).intersect(mask).is_empty() {
+            return;
+        }
+        self.dir.overwrite(slot, mask);
+        if let Some(changes) = &mut self.changes
+            && !changes.note(slot, Change::Loss)
+        {
+            // There is no room to say that it holds less: it holds nothing, which always has room.
+            self.dir.remove(slot);
+            self.retire(slot);
+        }
     }
 
     /// Drops every block; busy slots are given back when their I/O ends.

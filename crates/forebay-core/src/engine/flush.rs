@@ -347,7 +347,7 @@ impl Engine {
         for request in self.requests.iter_mut() {
             match &mut request.job {
                 // A read under way may already hold bytes that are gone by now.
-                Job::Read(job) => job.admit = false,
+                Job::Read(job) => (job.admit, job.is_doubtful) = (false, true),
                 // Some of its zeroes may be gone.
                 Job::Zero(job) if job.cursor > request.range.start => {
                     request.failed.get_or_insert(IoStatus::IoError);

@@ -7,7 +7,7 @@ use super::Engine;
 use super::inflight::Job;
 use crate::action::{Action, Actions, Event};
 use crate::alignment::AlignmentDetector;
-use crate::geometry::{GranuleMask, Grid, PAGE};
+use crate::geometry::{Grid, PAGE};
 use crate::request::{Op, Request};
 
 /// Requests after which a grid that does not fit is worth an advice.
@@ -62,9 +62,7 @@ impl Engine {
                 job.admit = false;
             }
         }
-        for fill in self.fills.iter_mut() {
-            fill.cancelled = GranuleMask(u64::MAX);
-        }
+        self.fills.cancel_all(|_| true);
         if let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) {
             flash.clear();
         }

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::action::{Buffer, Source};
-use crate::geometry::{ByteRange, GranuleMask};
+use crate::geometry::ByteRange;
 use crate::ids::{BlockIndex, Nanos, RequestTag, SlotId};
 use crate::log::index::Place;
 use crate::observer::Ticket;
@@ -74,6 +74,8 @@ pub(super) enum ReadFor {
     Client,
     /// Nobody, for now.
     Cache,
+    /// Nobody: it was not asked for, and is not answered (`edges.rs`).
+    Edge,
     /// A compare-and-write, as which it goes on.
     Compare {
         fua: bool,
@@ -85,6 +87,10 @@ pub(super) struct ReadJob {
     pub purpose: ReadFor,
     /// What is fetched goes into the cache.
     pub admit: bool,
+    /// What it has read may be gone from primary storage by now: it is for whoever asked before that alone.
+    pub is_doubtful: bool,
+    /// It belongs to a long sequential stream.
+    pub is_stream: bool,
     /// Look into the cache; false in modes without one, and once the grid moved under the read.
     pub use_cache: bool,
     /// Only the logical blocks of the range are held, not whole granules: flash is left alone, nothing is admitted.
@@ -108,7 +114,9 @@ pub(super) struct WriteJob {
     pub fua: bool,
     /// It was a compare-and-write that found what it expected.
     pub compared: bool,
-    /// Belongs to a sequential stream: does not take new slots.
+    /// It belongs to a long sequential stream.
+    pub is_stream: bool,
+    /// It does not take new slots.
     pub bypass: bool,
     /// Up to here it is in the log.
     pub cursor: u64,
@@ -246,21 +254,4 @@ impl IoKind {
 pub(super) struct Orphan {
     pub buffer: Buffer,
     pub outstanding: u32,
-}
-
-/// A block on its way to flash, from a copy of its bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FlashFill {
-    pub block: BlockIndex,
-    pub slot: SlotId,
-    /// Laid out like the block.
-    pub staging: Buffer,
-    /// Granules still to write.
-    pub todo: GranuleMask,
-    /// Granules being written.
-    pub writing: GranuleMask,
-    /// Granules whose bytes became old meanwhile.
-    pub cancelled: GranuleMask,
-    /// The slot is new: the directory does not know it yet.
-    pub fresh: bool,
 }

@@ -31,11 +31,15 @@
 //!
 //! Not here: peers.
 
+mod admission;
+mod bypass;
 mod compare;
 mod destage;
 mod drop_cache;
+mod edges;
 mod fill;
 mod flash;
+mod flash_fill;
 mod flush;
 mod grid;
 mod grow;
@@ -44,6 +48,7 @@ mod invalidate;
 mod log;
 mod memory;
 mod mode;
+mod primary;
 mod query;
 mod ram;
 mod read;
@@ -69,19 +74,23 @@ use crate::ids::{IoId, Nanos, SegmentId};
 use crate::observer::Observer;
 use crate::overlap::{Access, Overlap};
 use crate::request::{Op, Request};
+use crate::returns::Returns;
 use crate::sequential::SequentialStreams;
 use crate::stats::{Counters, Latencies};
 use crate::status::IoStatus;
 use crate::table::{Key, Table};
 
+use admission::Admission;
 use destage::Destager;
 use drop_cache::Dropping;
 use flash::FlashTier;
+use flash_fill::FlashFills;
 use flush::FlushState;
 pub use grow::Growth;
-use inflight::{FlashFill, InFlight, IoEntry, IoKind, Job, Orphan, ReadFor, Stage};
+use inflight::{InFlight, IoEntry, IoKind, Job, Orphan, ReadFor, Stage};
 use log::WriteLog;
 use log::acknowledge::Acknowledgeable;
+use primary::Primary;
 use ram::RamTier;
 pub use setup::{ConfigError, metadata_bytes};
 use stale::Stale;
@@ -106,7 +115,8 @@ pub struct Engine {
     lent: u32,
     requests: Table<InFlight>,
     ios: Table<IoEntry>,
-    fills: Table<FlashFill>,
+    admission: Admission,
+    fills: FlashFills,
     orphans: Table<Orphan>,
     overlap: Overlap,
     /// Requests that may go on; run at the end of each public call.
@@ -124,6 +134,8 @@ pub struct Engine {
     acknowledgeable: VecDeque<Acknowledgeable>,
     /// The time of the last call.
     now: Nanos,
+    /// What fails.
+    primary: Primary,
     stale: Stale,
     dropping: Dropping,
     /// When each request that is not answered has waited too long.
@@ -131,6 +143,10 @@ pub struct Engine {
     /// When each flash I/O has taken too long.
     flash_deadlines: Deadlines,
     streams: SequentialStreams,
+    /// Whether blocks of streams come back in time; none without a cache.
+    streams_returned: Option<Returns>,
+    /// Whether edges of writes are read before they would have left the cache; none without a cache.
+    edges_returned: Option<Returns>,
     /// Observes until the grid is settled.
     alignment: Option<AlignmentDetector>,
     counters: Counters,
@@ -276,7 +292,7 @@ impl Engine {
                 self.on_destage_zero_edge(now, (entry.range, end), memory, status, actions);
             }
             IoKind::DestageFlush { session } => {
-                self.on_destage_flushed(now, session, status, actions);
+                self.on_destage_flushed(now, session, status);
             }
             IoKind::DestageNote => self.on_destage_noted(now, status, actions),
             IoKind::RingFlush => {
@@ -448,6 +464,9 @@ impl Engine {
 
     /// Puts a request in flight. It runs when nothing before it is in its way.
     fn enter(&mut self, now: Nanos, request: Request, access: Access, held: ByteRange, job: Job) {
+        if access == Access::Write {
+            self.void_backgrounds(held);
+        }
         let key = self.insert(now, request, job);
         if self.overlap.enter(key, held, access) {
             self.ready.push_back(key);
@@ -466,7 +485,9 @@ impl Engine {
             }
             _ => (None, buffer),
         };
-        let ticket = self.observer.taken(now, &request);
+        // What nobody asked for is not among what the disk is asked.
+        let is_asked = !matches!(job, Job::Read(inflight::ReadJob { purpose: ReadFor::Edge, .. }));
+        let ticket = is_asked.then(|| self.observer.taken(now, &request)).flatten();
         let key = self.requests.insert(InFlight {
             tag: request.tag,
             range: request.range,
@@ -553,6 +574,9 @@ impl Engine {
                     self.lay_out(key);
                 }
                 let (held, access) = self.held(key);
+                if access == Access::Write {
+                    self.void_backgrounds(held);
+                }
                 if self.overlap.enter(key, held, access) {
                     self.advance(now, key, actions);
                 }
@@ -585,8 +609,8 @@ impl Engine {
     fn held(&self, key: Key) -> (ByteRange, Access) {
         let entry = &self.requests[key];
         match entry.job {
-            Job::Read(job) if job.admit => (job.target, Access::Fill),
-            Job::Read(job) => (job.target, Access::Read),
+            Job::Read(job) if job.purpose == ReadFor::Edge => (job.target, Access::Background),
+            Job::Read(job) => (job.target, Access::Read(self.fetched(&job, entry.range))),
             Job::Zero(job) => {
                 let rest = ByteRange::new(job.cursor, entry.range.end);
                 (self.align_to_backend(rest), Access::Write)
@@ -651,6 +675,10 @@ impl Engine {
         let entry = &mut self.requests[key];
         assert!(!entry.answered, "one reply per request");
         entry.answered = true;
+        if self.is_background(key) {
+            return self.request_deadlines.remove(key);
+        }
+        let entry = &self.requests[key];
         let (tag, submitted) = (entry.tag, entry.submitted);
         if let Some(ticket) = entry.ticket {
             self.observer.answered(ticket);
@@ -659,7 +687,11 @@ impl Engine {
         let is_good = status.is_ok() || status == IoStatus::Miscompare;
         match of {
             Some(of) if is_good => self.note_answered(submitted, of),
-            _ => self.counters.requests_failed += u64::from(!is_good),
+            _ if is_good => {}
+            _ => {
+                self.counters.requests_failed += 1;
+                self.note_failed_request(key, status);
+            }
         }
         actions.list.push(Action::Reply(Reply { tag, status, submitted, data }));
     }
@@ -694,7 +726,9 @@ impl Engine {
         let flushes = usize::from(self.flush.is_in_flight());
         let log = self.ios.iter().filter(|(_, io)| io.kind.is_of_log()).count();
         let ring = self.ios.iter().filter(|(_, io)| io.kind.is_of_ring()).count();
-        assert_eq!(self.ios.len(), outstanding as usize + self.fills.len() + flushes + log + ring);
+        self.fills.check_invariants();
+        let fills = self.fills.writes() as usize;
+        assert_eq!(self.ios.len(), outstanding as usize + fills + flushes + log + ring);
         if let Some(log) = &self.log {
             log.index.check_invariants();
         }

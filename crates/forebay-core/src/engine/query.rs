@@ -34,7 +34,13 @@ impl Engine {
             let whole = Extent { len: request.range.len(), state: ExtentState::Allocated };
             return reply_extents(now, request, &[whole], actions);
         }
-        self.enter(now, request, Access::Read, request.range, Job::Allocation);
+        self.enter(
+            now,
+            request,
+            Access::Read(ByteRange::default()),
+            request.range,
+            Job::Allocation,
+        );
     }
 
     pub(super) fn run_allocation(&mut self, now: Nanos, key: Key, actions: &mut Actions) {

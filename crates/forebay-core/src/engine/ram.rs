@@ -11,7 +11,7 @@
 
 use crate::action::Span;
 use crate::directory::Directory;
-use crate::geometry::{GranuleMask, Grid};
+use crate::geometry::{ByteRange, GranuleMask, Grid};
 use crate::ids::SlotId;
 use crate::index::Density;
 use crate::policy::PolicyKind;
@@ -51,6 +51,14 @@ impl RamTier {
     pub(super) fn memory(&self, slot: SlotId, offset: u64, len: u64) -> Span {
         assert!(offset + len <= self.block_size);
         Span { offset: self.base + u64::from(slot.0) * self.block_size + offset, len: len as u32 }
+    }
+
+    /// True when all of `range` is here.
+    pub(super) fn has(&self, grid: &Grid, range: ByteRange) -> bool {
+        grid.blocks(range).all(|block| {
+            let found = self.dir.lookup(block);
+            found.is_some_and(|(_, valid)| valid.contains(grid.touched(block, range)))
+        })
     }
 
     pub(super) fn is_pinned(&self, slot: SlotId) -> bool {

@@ -12,7 +12,7 @@
 
 use super::inflight::{IoKind, Job, ReadFor, ReadJob};
 use super::{Engine, LatencyOf};
-use crate::action::{Action, Actions, Event, IoOp, Reply, ReplyData, Source, Target};
+use crate::action::{Action, Actions, Buffer, Event, IoOp, Reply, ReplyData, Source, Target};
 use crate::characteristics::Kind;
 use crate::config::Mode;
 use crate::geometry::{ByteRange, GranuleMask, REQUEST_MAX};
@@ -97,20 +97,21 @@ impl Engine {
     ) {
         let range = request.range;
         let run = self.streams.observe(range);
-        let bypass = self.config.sequential_bypass.is_some_and(|limit| run > limit);
+        let is_stream = self.is_stream(run);
+        let bypass = is_stream && purpose == ReadFor::Client && self.passes_streams_by();
         let caches = self.mode.caches();
-        let refused =
-            no_admit || self.mode == Mode::WriteOnly || bypass && purpose == ReadFor::Client;
+        let refused = no_admit || self.mode == Mode::WriteOnly || bypass;
         let admit = caches && !refused;
         self.counters.reads_bypassed += u64::from(caches && !admit);
-        let (target, access) = match caches {
-            true if admit => (self.grid.align_to_granules(range), Access::Fill),
-            true => (self.grid.align_to_granules(range), Access::Read),
-            false => (self.align_to_backend(range), Access::Read),
+        let target = match caches {
+            true => self.grid.align_to_granules(range),
+            false => self.align_to_backend(range),
         };
         let job = ReadJob {
             purpose,
             admit,
+            is_doubtful: false,
+            is_stream,
             use_cache: caches,
             // Should it run in a mode with a cache, it does not hold whole granules.
             exact: !caches,
@@ -121,7 +122,13 @@ impl Engine {
             partial: None,
             overlay: (target.start, 0),
         };
+        let access = Access::Read(self.fetched(&job, range));
         self.enter(now, request, access, target, Job::Read(job));
+    }
+
+    /// What is fetched for a read of `range`: what will not be kept is cut to what the client asked for.
+    pub(super) fn fetched(&self, job: &ReadJob, range: ByteRange) -> ByteRange {
+        if job.admit { job.target } else { self.align_to_backend(range) }
     }
 
     /// A prefetch is a read that nobody receives. It is advice: what is longer than a request may
@@ -142,10 +149,7 @@ impl Engine {
     }
 
     pub(super) fn run_read(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        // With a log the grid does not move, and what waited with a buffer may still be in another mode.
-        if self.requests[key].buffer.is_none() || (self.log.is_some() && !self.has_begun(key)) {
-            self.lay_out(key);
-        }
+        self.lay_out_again(key);
         if !self.ensure_buffer(key) {
             return;
         }
@@ -165,6 +169,14 @@ impl Engine {
             }
         }
         self.finish_read(now, key, job, actions);
+    }
+
+    /// Lays a read out that waited, if what it was laid out on may have changed.
+    fn lay_out_again(&mut self, key: Key) {
+        // With a log the grid does not move, and what waited with a buffer may still be in another mode.
+        if self.requests[key].buffer.is_none() || (self.log.is_some() && !self.has_begun(key)) {
+            self.lay_out(key);
+        }
     }
 
     /// True when a source was chosen for some of a read.
@@ -318,13 +330,14 @@ impl Engine {
     /// Reads from the cursor to `end` from primary storage. What will not be kept is cut to what the
     /// client asked for.
     fn fetch(&mut self, now: Nanos, key: Key, job: &mut ReadJob, end: u64, actions: &mut Actions) {
-        let mut range = ByteRange::new(job.cursor, end);
+        let range = ByteRange::new(job.cursor, end);
         job.cursor = end;
         job.source = Source::Backend;
-        if !job.admit {
-            range = range.intersect(self.align_to_backend(self.requests[key].range));
-        }
+        let range = range.intersect(self.fetched(job, self.requests[key].range));
         if !range.is_empty() {
+            if job.use_cache && job.purpose != ReadFor::Edge {
+                self.note_fetched(range, job.is_stream);
+            }
             self.fetch_range(now, key, range, actions);
         }
     }
@@ -395,7 +408,12 @@ impl Engine {
         if job.admit {
             self.install(now, job.target, buffer, actions);
         }
+        self.hand_over(key, job, buffer, actions);
         match job.purpose {
+            ReadFor::Edge => {
+                self.answer(key, IoStatus::Ok, ReplyData::None, None, actions);
+                return self.forget(key);
+            }
             ReadFor::Client => {}
             ReadFor::Cache => {
                 self.counters.prefetches += 1;
@@ -408,9 +426,67 @@ impl Engine {
         self.lent += 1;
         self.requests[key].buffer = None;
         let data = ReplyData::Buffer { data: buffer.at(entry.range), buffer };
-        let of = LatencyOf::Read(job.source);
+        // Who joined waited for primary storage as well.
+        let slowest = if job.source == Source::Joined { Source::Backend } else { job.source };
+        let of = LatencyOf::Read(slowest);
         self.answer(key, IoStatus::Ok, data, Some(of), actions);
         self.forget(key);
+    }
+
+    /// Gives what was read to the reads that wait for it alone.
+    fn hand_over(&mut self, key: Key, job: ReadJob, buffer: Buffer, actions: &mut Actions) {
+        if job.is_doubtful || matches!(job.purpose, ReadFor::Compare { .. }) {
+            return;
+        }
+        let bytes = self.fetched(&job, self.requests[key].range);
+        let mut place = 0;
+        while let Some((next, waiter)) = self.overlap.next_waiter(key, place) {
+            place = next;
+            self.take_over(waiter, bytes, buffer, actions);
+        }
+    }
+
+    /// The read `key`, which waits, takes its bytes from `buffer` if that has them all. It goes on when its range is free.
+    fn take_over(&mut self, key: Key, bytes: ByteRange, buffer: Buffer, actions: &mut Actions) {
+        if !matches!(self.requests[key].job, Job::Read(_)) || self.requests[key].answered {
+            return;
+        }
+        self.lay_out_again(key);
+        let entry = self.requests[key];
+        let Job::Read(mut job) = entry.job else { unreachable!("a read") };
+        let wanted = self.fetched(&job, entry.range);
+        if !bytes.contains(wanted) {
+            return;
+        }
+        let own = match entry.buffer {
+            None if self.buffer_waiters.is_empty() => self.take_buffer(entry.range),
+            buffer => buffer.filter(|buffer| buffer.window.contains(wanted)),
+        };
+        let Some(own) = own else { return };
+        actions.list.push(Action::Copy { from: buffer.at(wanted), to: own.at(wanted) });
+        job.cursor = job.target.end;
+        if job.use_cache {
+            (job.source, job.any_cached) = (Source::Joined, true);
+            self.note_use(job.target);
+        } else {
+            job.source = Source::Backend;
+        }
+        (self.requests[key].job, self.requests[key].buffer) = (Job::Read(job), Some(own));
+    }
+
+    /// The blocks of `range` that are cached were used.
+    fn note_use(&mut self, range: ByteRange) {
+        for block in self.grid.blocks(range) {
+            if let Some(ram) = &mut self.ram
+                && let Some(slot) = ram.dir.find(block)
+            {
+                ram.dir.hit(slot);
+            } else if let Some(flash) = &mut self.flash
+                && let Some((slot, _)) = flash.find(block)
+            {
+                flash.dir.hit(slot);
+            }
+        }
     }
 
     fn count_read(&mut self, job: &ReadJob, len: u64) {
@@ -419,6 +495,7 @@ impl Engine {
         let counter = match job.source {
             Source::Ram => &mut self.counters.read_hits_ram,
             Source::Flash => &mut self.counters.read_hits_flash,
+            Source::Joined => &mut self.counters.read_hits_joined,
             Source::Backend if job.any_cached => &mut self.counters.read_hits_partial,
             Source::Backend => &mut self.counters.read_misses,
         };

@@ -2,16 +2,19 @@
 
 use std::collections::VecDeque;
 
+use super::admission::Admission;
 use super::destage::Destager;
 use super::drop_cache::Dropping;
 use super::flash::FlashTier;
+use super::flash_fill::{self, FlashFills};
 use super::flush::FlushState;
 use super::log::WriteLog;
+use super::primary::Primary;
 use super::ram::RamTier;
 use super::stale::Stale;
 use super::warm::Ring;
 use super::warm::changes::Changes;
-use super::{Engine, read};
+use super::{Engine, edges, read};
 use crate::alignment::AlignmentDetector;
 use crate::buffers::BufferPool;
 use crate::config::{Config, GridOffset, Mode, WriteLogConfig};
@@ -21,14 +24,13 @@ use crate::ids::Nanos;
 use crate::log::index::PageGrid;
 use crate::observer::{Observer, Uses};
 use crate::overlap::Overlap;
+use crate::returns::Returns;
 use crate::sequential::SequentialStreams;
 use crate::stats::{Counters, Latencies};
 use crate::table::Table;
 
 /// Smallest segment of a log, in pages.
 const LOG_SEGMENT_PAGES_MIN: u32 = 16;
-/// Blocks on their way to flash at most.
-const FILLS_MAX: u32 = 32;
 
 /// A configuration that cannot work, in words that name the setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +68,8 @@ impl Engine {
         let slots = |bytes: u64| Some((bytes / config.block_size) as u32).filter(|&n| n > 0);
         // Twice: when flash hangs, its I/Os stay while their reads begin anew (`timeout.rs`).
         let log_ios = config.write_log.map_or(0, |_| Destager::ios_max() + config.requests_max * 8);
-        let ios_max = config.requests_max * read::FETCHES_MAX * 2 + FILLS_MAX + 3 + log_ios;
+        let ios_max =
+            config.requests_max * read::FETCHES_MAX * 2 + flash_fill::WRITES_MAX + 3 + log_ios;
         let requests = config.requests_max;
         let ram_end =
             base + slots(config.ram_bytes).map_or(0, |n| u64::from(n) * config.block_size);
@@ -85,6 +88,7 @@ impl Engine {
             }
             (None, _) | (_, None) => None,
         };
+        let cached = slots(config.flash_bytes).or(slots(config.ram_bytes));
         let uses = config.curve.then(|| Box::new(Uses::new(config.block_size, offset)));
         Ok(Engine {
             grid,
@@ -95,7 +99,8 @@ impl Engine {
             lent: 0,
             requests: Table::new(requests),
             ios: Table::new(ios_max),
-            fills: Table::new(FILLS_MAX),
+            admission: Admission::new(&config),
+            fills: FlashFills::new(),
             orphans: Table::new(requests),
             overlap: Overlap::new(requests as usize),
             ready: VecDeque::with_capacity(requests as usize),
@@ -108,11 +113,14 @@ impl Engine {
             destager,
             acknowledgeable: VecDeque::with_capacity(requests as usize),
             now: Nanos(0),
+            primary: Primary::default(),
             stale: Stale::new(),
             dropping: Dropping::No,
             request_deadlines: Deadlines::new(requests),
             flash_deadlines: Deadlines::new(ios_max),
             streams: SequentialStreams::default(),
+            edges_returned: cached.map(|blocks| Returns::new(blocks, edges::ONE_IN)),
+            streams_returned: cached.map(|blocks| Returns::new(blocks, 1)),
             alignment,
             counters: Counters::default(),
             latencies: Latencies::default(),

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 
 use super::Engine;
 use crate::directory::Directory;
-use crate::geometry::{ByteRange, GranuleMask};
+use crate::geometry::ByteRange;
 use crate::ids::{BlockIndex, Nanos, SlotId};
 
 /// Blocks or slots that one call looks at, at most: some tenths of a millisecond.
@@ -195,9 +195,7 @@ impl Engine {
     /// Makes the blocks `first..end` stale; the part that they are in.
     pub(super) fn begin_stale(&mut self, (first, end): (u32, u32), at_risk: bool) -> PartNumber {
         let blocks = Blocks(first, end);
-        for fill in self.fills.iter_mut().filter(|fill| blocks.has(fill.block)) {
-            fill.cancelled = GranuleMask::ALL;
-        }
+        self.fills.cancel_all(|block| blocks.has(block));
         if self.stale.is_empty() {
             self.stale.due = self.now;
         }

@@ -19,13 +19,13 @@ impl Engine {
         let ram = self.ram.as_ref().map(|ram| TierStatistics {
             state: "active".into(),
             slots: ram.dir.slots().into(),
-            slots_used: ram.dir.len().into(),
+            slots_used: ram.dir.filled().into(),
             metadata_bytes: ram.metadata_bytes(),
         });
         let flash = self.flash.as_ref().map(|flash| TierStatistics {
             state: flash.failed.map_or("active".into(), |status| format!("failed: {status}")),
             slots: flash.dir.slots().into(),
-            slots_used: flash.failed.map_or(flash.dir.len(), |_| 0).into(),
+            slots_used: flash.failed.map_or(flash.dir.filled(), |_| 0).into(),
             metadata_bytes: flash.metadata_bytes(),
         });
         let none = || TierStatistics { state: "none".into(), ..TierStatistics::default() };
@@ -41,6 +41,8 @@ impl Engine {
             disk_size: self.config.backend.size,
             policy: self.config.policy.name().into(),
             requests_in_flight: self.requests.len() as u64,
+            primary_errors: self.primary.errors(),
+            last_failed_request: self.primary.last_failed(),
             unflushed_bytes: self.flush.unflushed_bytes(),
             metadata_bytes: ram.metadata_bytes + flash.metadata_bytes,
             buffer_bytes: u64::from(self.buffers.pages()) * PAGE,
@@ -142,7 +144,7 @@ impl Engine {
             num_blocks: ram.slots + flash.slots,
             num_blocks_currently_cached: ram.slots_used + flash.slots_used,
             evict_avg_num_blocks_per_op: per(c.ram_evicted + c.flash_evicted, c.evict_ops),
-            cache_hit_percentage: 100.0 * per(c.read_hits_ram + c.read_hits_flash, c.reads),
+            cache_hit_percentage: 100.0 * per(c.read_hits(), c.reads),
         }
     }
 
@@ -184,6 +186,7 @@ impl Engine {
                 self.latencies.backend_io.record(latency, 1);
                 let failed = !status.is_ok() && status != IoStatus::Unsupported;
                 self.counters.backend_errors += u64::from(failed);
+                self.note_primary(now, entry, status, actions);
             }
             IoKind::Compare { .. } => {}
             IoKind::RingFlush | IoKind::RingWrite => {

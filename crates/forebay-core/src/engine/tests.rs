@@ -1,12 +1,16 @@
 //! The engine against devices that the test moves by hand: every I/O stays pending until the test
 //! completes it, in any order, with any status.
 
+mod bypass;
 mod compare;
 mod destage;
 mod drop_cache;
+mod edges;
 mod faults;
+mod flash_fill;
 mod grid;
 mod grow;
+mod joined;
 mod log;
 mod lost;
 mod order;
@@ -19,7 +23,7 @@ mod warm;
 mod writes;
 
 use super::*;
-use crate::config::{BackendTraits, GridOffset, Mode, WriteLogConfig};
+use crate::config::{BackendTraits, GridOffset, Mode, SequentialBypass, WriteLogConfig};
 use crate::request::{Op, Request};
 
 const KIB: u64 = 1024;
@@ -69,7 +73,7 @@ fn config() -> Config {
     Config {
         block_size: 4 * KIB,
         grid_offset: GridOffset::Fixed(0),
-        sequential_bypass: None,
+        sequential_bypass: SequentialBypass::Off,
         ram_bytes: 256 * KIB,
         ..Config::for_disk(backend)
     }

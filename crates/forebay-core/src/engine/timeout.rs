@@ -29,6 +29,7 @@ impl Engine {
                 }
             }
         }
+        self.note_calm(now, actions);
         self.drop_more(now);
         self.time_out_log(now, actions);
         self.time_out_void(now, actions);
@@ -61,6 +62,7 @@ impl Engine {
             .min(self.mode_deadline())
             .min(self.ring_deadline())
             .min(self.stale_deadline())
+            .min(self.primary.deadline())
     }
 
     /// True for a request that waits for room in the log, and for one that waits for the range or the buffers of those
@@ -80,8 +82,13 @@ impl Engine {
     }
 
     fn time_out(&mut self, key: Key, actions: &mut Actions) {
-        let entry = self.requests[key];
         self.answer(key, IoStatus::TimedOut, ReplyData::None, None, actions);
+        self.let_go(key);
+    }
+
+    /// Takes a request that is answered out of everything but what its I/Os own.
+    pub(super) fn let_go(&mut self, key: Key) {
+        let entry = self.requests[key];
         match entry.stage {
             Stage::Overlap => {}
             Stage::Buffer => self.buffer_waiters.retain(|&waiter| waiter != key),
@@ -184,6 +191,7 @@ impl Engine {
         };
         // What it holds is not looked at any more.
         flash.failed = Some(status);
+        self.end_waiting_fills();
         actions.list.push(Action::Event(Event::FlashFailed { status }));
     }
 }

@@ -9,7 +9,7 @@
 //! without a RAM tier). A write that failed may have changed a part of its range: what the cache
 //! holds of it is dropped.
 
-use super::fill::BlockBytes;
+use super::fill::{BlockBytes, Offer};
 use super::inflight::{IoKind, Job, WriteJob};
 use super::{Engine, LatencyOf};
 use crate::action::{Action, Actions, Buffer, IoOp, ReplyData, Span, Target};
@@ -28,10 +28,11 @@ impl Engine {
     pub(super) fn submit_write(&mut self, now: Nanos, request: Request, buffer: Buffer, fua: bool) {
         debug_assert!(buffer.window.contains(request.range));
         let run = self.streams.observe(request.range);
-        let bypass = self.config.sequential_bypass.is_some_and(|limit| run > limit);
+        let is_stream = self.is_stream(run);
+        let bypass = is_stream && self.passes_streams_by();
         self.counters.writes_bypassed += u64::from(bypass && self.mode.caches());
         let held = self.align_to_backend(request.range);
-        let job = WriteJob { fua, compared: false, bypass, cursor: request.range.start };
+        let job = WriteJob { fua, compared: false, is_stream, bypass, cursor: request.range.start };
         self.enter(now, request, Access::Write, held, Job::Write(job));
     }
 
@@ -153,7 +154,10 @@ impl Engine {
         }
         let buffer = entry.buffer.expect("a write has a buffer");
         for block in self.grid.blocks(entry.range) {
-            self.update_cache(now, block, entry.range, buffer, job.bypass, actions);
+            self.update_cache(now, block, entry.range, buffer, job, actions);
+        }
+        if !job.bypass {
+            self.fetch_edges(now, entry.range);
         }
         self.count_write(key);
         if job.fua {
@@ -193,20 +197,23 @@ impl Engine {
         block: BlockIndex,
         range: ByteRange,
         buffer: Buffer,
-        bypass: bool,
+        job: WriteJob,
         actions: &mut Actions,
     ) {
         let touched = self.grid.touched(block, range);
         let keeps = self.mode.keeps_writes() && !self.stale.has(block);
         let covered = self.grid.covered(block, range);
         let in_ram = self.ram.as_ref().and_then(|ram| ram.dir.find(block));
+        if in_ram.is_none() && keeps && !self.is_on_flash(block) {
+            self.note_new_block(block, job.is_stream, false);
+        }
         match in_ram {
             Some(slot) if keeps => self.update_ram(now, block, slot, range, buffer, actions),
             Some(slot) => {
                 let ram = self.ram.as_mut().expect("there is a RAM tier");
                 ram.invalidate(slot, touched);
             }
-            None if !keeps || bypass || covered.is_empty() => {}
+            None if !keeps || job.bypass || covered.is_empty() => {}
             None if self.ram.is_some() => {
                 self.insert_into_ram(now, block, covered, buffer, actions)
             }
@@ -214,13 +221,20 @@ impl Engine {
         }
         // After RAM: making room there may just have sent this block's old bytes to flash.
         self.cancel_fills(block, touched);
-        // What was worth a slot is so with other bytes in it.
-        let was_on_flash =
-            self.flash.as_mut().is_some_and(|flash| flash.invalidate(block, touched));
-        if self.ram.is_none() && keeps && !bypass && !covered.is_empty() {
-            let bytes = BlockBytes::Buffer(buffer);
-            self.offer_to_flash(now, block, covered, was_on_flash, bytes, actions);
+        match &mut self.flash {
+            // What was worth a slot is so with other bytes in it.
+            Some(flash) if keeps && !job.bypass => flash.overwrite(block, touched),
+            Some(flash) => _ = flash.invalidate(block, touched),
+            None => {}
         }
+        if self.ram.is_none() && keeps && !job.bypass && !covered.is_empty() {
+            let bytes = BlockBytes::Buffer(buffer);
+            self.offer_to_flash(now, block, covered, Offer::Requested, bytes, actions);
+        }
+    }
+
+    fn is_on_flash(&self, block: BlockIndex) -> bool {
+        self.flash.as_ref().is_some_and(|flash| flash.find(block).is_some())
     }
 
     fn insert_into_ram(

@@ -59,19 +59,6 @@ impl Blocks {
         (last >> self.per_block_shift == block).then_some(Piece { block, granules })
     }
 
-    /// Granules of a piece of a request for `range` that the request covers wholly; an empty range within the piece where there is none.
-    #[inline]
-    pub fn whole(&self, range: ByteRange, piece: &Piece) -> Range<u32> {
-        let base = piece.block << self.per_block_shift;
-        let granule = 1 << self.granule_shift;
-        let first = (range.start + self.shift).div_ceil(granule).saturating_sub(base);
-        let end = ((range.end + self.shift) >> self.granule_shift).saturating_sub(base);
-        let within =
-            |at: u64| at.clamp(piece.granules.start.into(), piece.granules.end.into()) as u32;
-        let first = within(first);
-        first..within(end).max(first)
-    }
-
     /// How many granules a request touches.
     pub fn granules_of(&self, range: ByteRange) -> u64 {
         let (first, last) = self.granules(range);
@@ -103,30 +90,6 @@ mod tests {
         let only = blocks.only_piece(range).map(|p| (p.block, p.granules));
         assert_eq!(only, pieces.first().filter(|_| pieces.len() == 1).cloned());
         pieces
-    }
-
-    #[test]
-    fn a_request_covers_the_granules_that_lie_within_it() {
-        let check = |block_size, offset, start, len, expect: &[(u32, u32)]| {
-            let range = ByteRange::at(start, len);
-            let blocks = Blocks::new(block_size, offset);
-            let none_is_0 =
-                |of: Range<u32>| if of.is_empty() { (0, 0) } else { (of.start, of.end) };
-            let whole = |piece| none_is_0(blocks.whole(range, &piece));
-            let whole: Vec<_> = blocks.pieces(range).map(whole).collect();
-            assert_eq!(whole, expect, "{block_size} {offset} {start} {len}");
-        };
-        check(4096, 0, 4096, 4096, &[(0, 1)]);
-        check(4096, 0, 4096, 512, &[(0, 0)]);
-        check(4096, 0, 3584, 4096, &[(0, 0), (0, 0)]);
-        check(4096, 3584, 3584, 4096, &[(0, 1)]);
-        check(16384, 0, 8192, 32768, &[(2, 4), (0, 4), (0, 2)]);
-        check(16384, 0, 8704, 32256, &[(3, 4), (0, 4), (0, 2)]);
-        check(16384, 0, 8704, 31744, &[(3, 4), (0, 4), (0, 1)]);
-        check(16384, 0, 4608, 1024, &[(0, 0)]);
-        check(16384, 0, 4608, 11264, &[(2, 3)]);
-        check(512, 0, 1024, 1, &[(0, 0)]);
-        check(512, 0, 1024, 512, &[(0, 1)]);
     }
 
     #[test]

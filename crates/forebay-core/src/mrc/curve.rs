@@ -26,7 +26,7 @@ pub(super) fn step_of(need: u64) -> u16 {
 }
 
 /// The needs of a count.
-fn range_of(step: usize) -> std::ops::Range<u64> {
+pub(super) fn range_of(step: usize) -> std::ops::Range<u64> {
     let step = step as u64;
     if step < SINGLE {
         return step..step + 1;
@@ -72,6 +72,11 @@ impl Curve {
     /// How many uses there were.
     pub fn uses(&self) -> u64 {
         self.uses
+    }
+
+    /// How many those that were looked at stand for, which should be all.
+    pub fn looked_at(&self) -> f64 {
+        self.looked_at
     }
 
     /// How many of them hit in a cache of `slots` slots, as far as is known.

@@ -18,8 +18,10 @@ mod blocks;
 mod curve;
 mod recency;
 mod shards;
+mod spread;
 
 pub use blocks::{Blocks, Piece, granule_size};
 pub use curve::Curve;
 pub use recency::Recency;
 pub use shards::{SAMPLES, Sampler, Shards, Snapshot};
+pub use spread::{Differences, Part, Spread};

@@ -24,6 +24,7 @@ use std::ops::Range;
 
 use super::curve::{COUNTS, Curve, step_of};
 use super::recency::Recency;
+use super::spread::{Part, Spread};
 use crate::characteristics::Kind;
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::{Density, Index};
@@ -62,6 +63,7 @@ pub struct Shards {
     granules_per_block: u32,
     reads: Curve,
     writes: Curve,
+    spread: Spread,
 }
 
 /// The order of sampling: hashes of blocks, some of which are below a threshold.
@@ -102,6 +104,12 @@ impl Sampler {
         ((self.word >> 32) as u32).wrapping_add(within(key).wrapping_mul(GOLDEN))
     }
 
+    /// The part of a sample of all below `threshold` that the key belongs to which was asked for last, and is at `position`.
+    #[inline]
+    pub fn part_of(&self, position: u32, threshold: u64) -> Part {
+        Part::of(self.word, position, threshold)
+    }
+
     /// The name among the sampled of the key that was asked for last.
     fn name_of(&self, key: u64) -> BlockIndex {
         BlockIndex((self.word as u32).wrapping_add(within(key)) & (u32::MAX >> 1))
@@ -121,6 +129,8 @@ pub struct Snapshot {
     pub reads: Curve,
     /// The writes.
     pub writes: Curve,
+    /// How far chance may have moved both together.
+    pub spread: Spread,
     /// The share of the blocks that is sampled.
     pub share: f64,
     /// How many blocks were used, as far as is known.
@@ -149,6 +159,7 @@ impl Shards {
             granules_per_block,
             reads: Curve::default(),
             writes: Curve::default(),
+            spread: Spread::default(),
         }
     }
 
@@ -168,7 +179,7 @@ impl Shards {
         u64::from(samples) * slot
             + Index::memory_bytes_for(samples, Density::Compact)
             + Recency::memory_bytes_for(2 * samples)
-            + 2 * (COUNTS * size_of::<f64>()) as u64
+            + (2 * COUNTS * size_of::<f64>() + Spread::BYTES) as u64
     }
 
     /// `granules` of the block that is called `key` are used.
@@ -184,8 +195,11 @@ impl Shards {
 
     fn sample(&mut self, kind: Kind, position: u32, name: BlockIndex, granules: Range<u32>) {
         let weight = 1.0 / self.share();
+        let part = self.sampler.part_of(position, self.threshold);
+        let spread = weight * (1.0 - self.share()).sqrt();
         let Some(slot) = self.index.find(name) else {
             (0..granules.len()).for_each(|_| self.curve(kind).add(None, weight));
+            self.spread.add_step(part, None, spread * granules.len() as f64);
             self.insert(position, name, granules);
             return;
         };
@@ -203,7 +217,9 @@ impl Shards {
             *need = step.max(*need);
         }
         for need in &mut needs[granules.start as usize..granules.end as usize] {
-            curve.add((*need != NEVER).then_some(*need), weight);
+            let step = (*need != NEVER).then_some(*need);
+            curve.add(step, weight);
+            self.spread.add_step(part, step, spread);
             *need = 0;
         }
     }
@@ -266,6 +282,11 @@ impl Shards {
         &self.writes
     }
 
+    /// How far chance may have moved both together.
+    pub fn spread(&self) -> &Spread {
+        &self.spread
+    }
+
     /// The share of the blocks that is sampled now.
     pub fn share(&self) -> f64 {
         self.threshold as f64 / ALL as f64
@@ -297,6 +318,7 @@ impl Shards {
         Snapshot {
             reads: self.reads.clone(),
             writes: self.writes.clone(),
+            spread: self.spread.clone(),
             share: self.share(),
             blocks: self.blocks(),
             granules: self.granules(),
@@ -305,9 +327,10 @@ impl Shards {
 
     /// One that knows the same uses but no block, like a cache that was emptied.
     pub fn emptied(&self) -> Shards {
-        let (reads, writes) = (self.reads.clone(), self.writes.clone());
+        let (reads, writes, spread) =
+            (self.reads.clone(), self.writes.clone(), self.spread.clone());
         let (slots, granules) = (self.index.slots(), self.granules_per_block);
-        Shards { reads, writes, ..Shards::below(self.first_threshold, slots, granules) }
+        Shards { reads, writes, spread, ..Shards::below(self.first_threshold, slots, granules) }
     }
 }
 

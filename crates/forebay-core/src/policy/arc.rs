@@ -15,7 +15,7 @@
 //! **Invariants:** T1 and B1 together are no longer than the cache, all four no longer than twice the cache.
 //!
 //! Memory: 26 bytes a slot: links 8; for each of as many ghosts links 8 and index 10. It is above the budget of
-//! 24 bytes with everything else.
+//! 26 bytes with everything else.
 
 use super::{Policy, Victim, block_in};
 use crate::ids::{BlockIndex, SlotId};

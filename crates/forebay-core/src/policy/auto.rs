@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!                         ┌► shadow, small queue  1 %, main queue guarded ─┐
+//!                         ├► shadow, the same, but quick                   │
 //!                         ├► shadow, small queue  1 %                      │
 //!  uses of 1 block in R ──┼► shadow, small queue  8 %  (at first)          ├─ misses, the older the less
 //!                         ├► shadow, no small queue but a hand             │
@@ -10,31 +11,43 @@
 //!  all uses ────────────────────────────────► the cache ◄── the best one's rules ─┘
 //! ```
 //! No division of the queues is good for all. A loop that is longer than the cache wants a small queue that lets go at
-//! once, and a main queue that a remembered block cannot enter while its blocks are used (*guarded*); a working set that
+//! once, and a main queue that a remembered block cannot enter while its blocks are used (*guarded*). Where one loop follows another,
+//! these rules have to be *quick*: what was used often has no longer notice than what was used once, and a block is remembered for
+//! longer, as LIRS remembers it. A working set that
 //! moves on wants nearly all slots in the small queue. Between them lies what S3-FIFO does. Where most of what is used has room,
 //! a block that was used once should stay as long as there is an older one that was not used again: SIEVE's hand does
 //! that, on the same queues. All of these have
 //! two rules that the paper has not ([`Rules::lets_unused_in`]): the main queue takes what the small one has too many of,
 //! so that a change of the division is no loss of blocks, and now and then a block that was used once, so that what
-//! nobody uses any more leaves a main queue into which nothing else comes, and a loop of any length gets hold of it.
+//! nobody uses any more leaves a main queue into which nothing else comes, and a loop of any length gets hold of it. That is rare
+//! (one block of 128 that leave): each such block takes the place of one that a long loop would have come back to.
 //!
 //! A *shadow* is a cache of at most [`SHADOW_SLOTS`] slots without bytes that sees the blocks whose hash says so, as many
 //! as its part of the slots (Waldspurger et al., "Cache modeling and optimization using miniature simulations",
 //! ATC '17). All shadows see the same blocks, so that what the sample gets wrong it gets wrong for all of them.
 //!
 //! Other rules are taken over when their shadow *leads* by enough misses. What a change costs is at most the share of
-//! the cache that it concerns; two fifths of that have to be saved first, and with rules in between so many times as
+//! the cache that it concerns; a fifth of that has to be saved first, and with rules in between so many times as
 //! much, because those would win before. As far as others are concerned a hand divides the cache as a small queue of 8 %
-//! does, so that it is no cheaper way to them; between these two a lead of a sixtieth of the cache is enough. Then all begin to count anew, so that one lead is not used twice. No block
+//! does, and quick rules as slow ones, so that they are no cheaper way to them; between the two a lead of about a hundredth of the cache, or of a
+//! fiftieth, is enough. Then all begin to count anew, so that one lead is not used twice. No block
 //! moves at a change: the queues follow with the evictions.
+//!
+//! Until they have followed, the cache misses what the shadow of its new rules, which has always had them, does not. A workload
+//! without a steady form brings one small lead after the other, and the changes would cost more than all of them save. So each
+//! change makes those after it dearer by a fifth, the longer ago the less.
+//!
+//! What a cache holds depends on its past, too: rules that do well in their shadow, which has always had them, may have taken over
+//! queues that they make nothing of. So the cache's own misses of the sampled blocks are counted beside, and what
+//! they have above a whole cache (that much a change may cost) counts as if the shadow of its rules had missed it.
 //!
 //! What it cannot do is to know before: a workload that changes has to be seen first, for about as many uses as the
 //! cache has slots, and a loop that nearly fills the cache is missed for two or three rounds where LRU misses it for one.
 //!
 //! **Invariants:** those of its parts. Deterministic: what it does follows from the uses alone.
 //!
-//! Memory: 8 bytes a slot; and for the shadows 20 bytes for each of their slots, 238 KiB together at most: 0.9 bytes a
-//! slot of a tier of 1 GiB in 4 KiB blocks, 0.01 of one of 64 GiB.
+//! Memory: 8 bytes a slot; and for the shadows 21.6 bytes for each of their slots, 303 KiB together at most: 1.2 bytes a
+//! slot of a tier of 1 GiB in 4 KiB blocks, 0.02 of one of 64 GiB.
 
 mod shadow;
 
@@ -43,7 +56,7 @@ use super::{Policy, Victim, block_in};
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::Index;
 use crate::list::Links;
-use shadow::{MISS, Shadow};
+use shadow::{Fading, MISS, Shadow};
 
 /// Slots of a shadow at most.
 const SHADOW_SLOTS: u32 = 2048;
@@ -60,12 +73,18 @@ struct Plan {
 }
 
 const fn plan(small_percent: u32, is_guarded: bool, place: i64, step: i64) -> Plan {
-    Plan { rules: Rules { small_percent, is_guarded, lets_unused_in: true }, place, step }
+    let rules = Rules { small_percent, is_guarded, lets_unused_in: true, is_quick: false };
+    Plan { rules, place, step }
+}
+
+const fn quick(plan: Plan) -> Plan {
+    Plan { rules: Rules { is_quick: true, ..plan.rules }, ..plan }
 }
 
 /// In the order of their places.
-const PLANS: [Plan; 6] = [
+const PLANS: [Plan; 7] = [
     plan(1, true, -9, 0),
+    quick(plan(1, true, -9, 0)),
     plan(1, false, 1, 1),
     plan(8, false, 8, 2),
     plan(0, false, 8, 2),
@@ -74,14 +93,22 @@ const PLANS: [Plan; 6] = [
 ];
 /// A change to rules with a hand, or back, concerns so many percent of the cache more.
 const HAND_PERCENT: i64 = 4;
+/// So does a change to quick rules, or back.
+const QUICK_PERCENT: i64 = 10;
+/// A change makes the next one dearer by one part of so many.
+const DEARER_PART: i64 = 5;
 /// The one that a new cache has.
-const FIRST: usize = 2;
+const FIRST: usize = 3;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Auto {
     queues: S3Fifo,
     shadows: [Shadow; PLANS.len()],
+    /// What the cache itself missed of the blocks that the shadows see, since the last change.
+    misses: Fading,
+    /// Its changes.
+    changes: Fading,
     /// Which of [`PLANS`] the cache follows.
     plan: usize,
     shadow_slots: u32,
@@ -96,6 +123,8 @@ impl Auto {
         Auto {
             queues: S3Fifo::with_rules(slots, PLANS[FIRST].rules),
             shadows: PLANS.map(|plan| Shadow::new(shadow_slots, plan.rules)),
+            misses: Fading::default(),
+            changes: Fading::default(),
             plan: FIRST,
             shadow_slots,
             seen_below: (u64::from(shadow_slots) << 32).div_ceil(u64::from(slots)),
@@ -110,21 +139,33 @@ impl Auto {
 
     /// Shows a use to the shadows if they see that block. Most they do not: then this is all that a use costs here.
     #[inline]
-    fn show(&mut self, block: BlockIndex) {
+    fn show(&mut self, block: BlockIndex, is_miss: bool) {
         if self.is_sampled(block) {
-            self.show_sampled(block);
+            self.show_sampled(block, is_miss);
         }
     }
 
     /// Shows a use to the shadows, and follows the one that leads.
     #[inline(never)]
-    fn show_sampled(&mut self, block: BlockIndex) {
-        self.shadows.iter_mut().for_each(|shadow| shadow.touch(block));
+    fn show_sampled(&mut self, block: BlockIndex, is_miss: bool) {
+        self.misses.count(self.shadow_slots, is_miss);
+        self.changes.fade(self.shadow_slots);
+        let bucket = self.shadows[0].bucket_of(block);
+        let mut is_behind = is_miss;
+        for (plan, shadow) in self.shadows.iter_mut().enumerate() {
+            is_behind |= shadow.touch(bucket, block) & (plan == self.plan);
+        }
+        // Only by what these miss do others gain a lead.
+        if !is_behind {
+            return;
+        }
         let leads = (0..PLANS.len()).map(|plan| (self.lead(plan), plan));
         if let Some((1.., plan)) = leads.max() {
             self.plan = plan;
             self.queues.set_rules(PLANS[plan].rules);
             self.shadows.iter_mut().for_each(Shadow::start_afresh);
+            self.misses.clear();
+            self.changes.add();
         }
     }
 
@@ -136,28 +177,41 @@ impl Auto {
 
     /// Misses that `plan` would have saved beyond those that it has to, in parts of [`MISS`].
     fn lead(&self, plan: usize) -> i64 {
-        let saved = self.shadows[self.plan].misses() - self.shadows[plan].misses();
+        if plan == self.plan {
+            return 0;
+        }
+        let cache = MISS * i64::from(self.shadow_slots);
+        let missed = self.shadows[self.plan].misses().max(self.misses.sum() - cache);
+        let saved = missed - self.shadows[plan].misses();
         let (from, to) = (&PLANS[self.plan], &PLANS[plan]);
         let by_place = (to.place - from.place).abs() * (to.step - from.step).abs();
         let changes_hand = from.rules.has_hand() != to.rules.has_hand();
-        let percent = by_place + HAND_PERCENT * i64::from(changes_hand);
-        saved - MISS * i64::from(self.shadow_slots) * percent * 2 / 500
+        let changes_pace = from.rules.is_quick != to.rules.is_quick;
+        let percent = by_place
+            + HAND_PERCENT * i64::from(changes_hand)
+            + QUICK_PERCENT * i64::from(changes_pace);
+        let price = cache * percent / 500;
+        saved - price - price / DEARER_PART * self.changes.sum() / MISS
     }
 }
 
 impl Policy for Auto {
     fn on_insert(&mut self, slot: SlotId, block: BlockIndex, remembered: bool) {
         self.queues.on_insert(slot, block, remembered);
-        self.show(block);
+        self.show(block, true);
     }
 
     fn on_restore(&mut self, slot: SlotId, block: BlockIndex, referenced: bool) {
         self.queues.on_restore(slot, block, referenced);
     }
 
+    fn looks_far_back(&self) -> bool {
+        self.queues.looks_far_back()
+    }
+
     fn on_hit(&mut self, slot: SlotId, index: &Index) {
         self.queues.on_hit(slot, index);
-        self.show(block_in(index, slot));
+        self.show(block_in(index, slot), false);
     }
 
     fn on_remove(&mut self, slot: SlotId) {
@@ -174,6 +228,8 @@ impl Policy for Auto {
 
     fn forget(&mut self) {
         self.shadows.iter_mut().for_each(Shadow::clear);
+        self.misses.clear();
+        self.changes.clear();
         self.plan = FIRST;
         self.queues.set_rules(PLANS[FIRST].rules);
     }

@@ -16,7 +16,7 @@
 //! the stack is hot.
 //!
 //! Memory: 42 bytes a slot: stack and queue 8 each; for each of as many ghosts stack 8, order 8, index 10. It is
-//! above the budget of 24 bytes. A use of the oldest hot block takes all younger cold ones off the stack, which
+//! above the budget of 26 bytes. A use of the oldest hot block takes all younger cold ones off the stack, which
 //! takes as long as it takes.
 
 use super::{Policy, Victim, block_in};

@@ -5,7 +5,7 @@
 //! memory is allocated when it is made.
 //!
 //! Every one is allocated when it is made and takes nothing per request. ARC, LIRS and W-TinyLFU remember more of what
-//! left than the budget of 24 bytes a slot allows (their headers have the figures): they are for simulation, beside
+//! left than the budget of 26 bytes a slot allows (their headers have the figures): they are for simulation, beside
 //! which the engine's own are judged.
 //!
 //! A new policy is a file with a type that implements [`Policy`], a variant of [`PolicyKind`], and
@@ -59,6 +59,11 @@ pub trait Policy: fmt::Debug + Send {
     fn on_restore(&mut self, slot: SlotId, block: BlockIndex, referenced: bool) {
         let _ = referenced;
         self.on_insert(slot, block, false);
+    }
+
+    /// Whether blocks that left longer ago ([`crate::ghost::Age::Old`]) are remembered ones to it, too.
+    fn looks_far_back(&self) -> bool {
+        false
     }
 
     /// The block in `slot`, which `index` has, was used.

@@ -37,7 +37,9 @@ const SMALL: u8 = 1;
 const MAIN: u8 = 2;
 
 /// Of so many blocks that the small queue gives up, one is let into the main queue on average, by rules that allow it.
-const STRAY_EVERY: u32 = 32;
+const STRAY_EVERY: u32 = 128;
+/// The same by quick rules.
+const STRAY_EVERY_QUICK: u32 = 32;
 /// Blocks of the main queue that are looked at for one that leaves for a stray.
 const STRAY_LOOKS: u32 = 4;
 
@@ -51,15 +53,29 @@ pub(super) struct Rules {
     /// What the small queue has too many of goes to the main queue, and so do *strays*: one of [`STRAY_EVERY`] that it
     /// gives up, when one of the [`STRAY_LOOKS`] oldest of the main queue was not used, which leaves instead.
     pub lets_unused_in: bool,
+    /// One look at a block of the main queue forgets all of its uses, strays come more often, and old ghosts are remembered, too.
+    pub is_quick: bool,
 }
 
 impl Rules {
     /// The paper's.
-    const PAPER: Rules = Rules { small_percent: 10, is_guarded: false, lets_unused_in: false };
+    const PAPER: Rules =
+        Rules { small_percent: 10, is_guarded: false, lets_unused_in: false, is_quick: false };
 
     /// Whether a hand takes from the main queue.
     pub fn has_hand(self) -> bool {
         self.small_percent == 0
+    }
+
+    /// Uses that a block of the main queue with `count` has left when it was looked at.
+    fn after_a_look(self, count: u8) -> u8 {
+        if self.is_quick { 0 } else { count - 1 }
+    }
+
+    /// Blocks to give up before the next stray. Not always as many: in a loop it would be the same blocks each round.
+    fn until_stray(self, strays: u32) -> u32 {
+        let every = if self.is_quick { STRAY_EVERY_QUICK } else { STRAY_EVERY };
+        every / 2 + BlockIndex(strays).hash() as u32 % (every + 1)
     }
 
     fn small_len(self, slots: u32) -> u32 {
@@ -80,6 +96,8 @@ pub struct S3Fifo {
     small_len: u32,
     /// Nothing was dropped since the cache was empty.
     is_filling: bool,
+    /// Blocks that it had at most when one was to leave: fewer are there while room is made ahead of new ones.
+    full_len: u32,
     /// Where in the main queue the next eviction by hand begins to look; `None`: at the oldest.
     hand: Option<SlotId>,
     /// Strays so far, and blocks that the small queue gives up until the next one.
@@ -103,9 +121,10 @@ impl S3Fifo {
             main: List::new(MAIN),
             small_len: rules.small_len(slots),
             is_filling: true,
+            full_len: 0,
             hand: None,
             strays: 0,
-            until_stray: until_stray(0),
+            until_stray: rules.until_stray(0),
         }
     }
 
@@ -117,7 +136,7 @@ impl S3Fifo {
         }
         self.rules = rules;
         self.small_len = rules.small_len(self.slots);
-        (self.strays, self.until_stray) = (0, until_stray(0));
+        (self.strays, self.until_stray) = (0, rules.until_stray(0));
     }
 
     /// The queue that `slot`, which must be in one, is in.
@@ -178,7 +197,7 @@ impl S3Fifo {
             }
             *looks += 1;
             self.links.move_to_front(&mut self.main, slot);
-            self.links.set_count(slot, count - 1);
+            self.links.set_count(slot, self.rules.after_a_look(count));
         }
         None
     }
@@ -190,7 +209,7 @@ impl S3Fifo {
             return None;
         }
         self.strays = self.strays.wrapping_add(1);
-        self.until_stray = until_stray(self.strays);
+        self.until_stray = self.rules.until_stray(self.strays);
         if !self.rules.lets_unused_in {
             return None;
         }
@@ -208,7 +227,7 @@ impl S3Fifo {
             return Some(oldest);
         }
         self.links.move_to_front(&mut self.main, oldest);
-        self.links.set_count(oldest, count - 1);
+        self.links.set_count(oldest, self.rules.after_a_look(count));
         None
     }
 
@@ -216,11 +235,6 @@ impl S3Fifo {
     fn lets_in(&mut self) -> bool {
         !self.rules.is_guarded || self.main.is_empty() || self.unused_oldest().is_some()
     }
-}
-
-/// Blocks to give up before the next stray. Not always as many: in a loop it would be the same blocks each round.
-fn until_stray(strays: u32) -> u32 {
-    STRAY_EVERY / 2 + BlockIndex(strays).hash() as u32 % (STRAY_EVERY + 1)
 }
 
 impl Policy for S3Fifo {
@@ -240,6 +254,10 @@ impl Policy for S3Fifo {
         // Which queue it was in is not known; a scan of new blocks does not drive it out of this one.
         self.links.push_back(&mut self.main, slot);
         self.links.set_count(slot, referenced.into());
+    }
+
+    fn looks_far_back(&self) -> bool {
+        self.rules.is_quick
     }
 
     fn on_hit(&mut self, slot: SlotId, _index: &Index) {
@@ -264,13 +282,16 @@ impl Policy for S3Fifo {
 
     fn evict(&mut self, _index: &Index) -> Option<Victim> {
         self.is_filling = false;
+        self.full_len = self.full_len.max(self.len());
+        // Room for new blocks is made some evictions ahead: as if those were in the small queue already.
+        let small_len_then = self.small.len() + self.full_len - self.len();
         let mut looks = 0;
         if self.rules.lets_unused_in && self.small.len() > self.small_len {
             let oldest = self.links.pop_back(&mut self.small).expect("it is too long");
             self.links.push_front(&mut self.main, oldest);
         }
         if !self.rules.has_hand()
-            && self.small.len() >= self.small_len
+            && small_len_then >= self.small_len
             && let Some(victim) = self.evict_from_small(&mut looks)
         {
             return Some(victim);

@@ -1,7 +1,7 @@
 //! An engine whose RAM tier is full of the first blocks of its disk, and requests that hit it.
 
 use forebay_core::action::{Action, Actions, IoOp, ReplyData};
-use forebay_core::config::{BackendTraits, Config, GridOffset};
+use forebay_core::config::{BackendTraits, Config, GridOffset, SequentialBypass};
 use forebay_core::engine::Engine;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{Nanos, RequestTag, SegmentId};
@@ -22,7 +22,7 @@ pub fn warm_engine(blocks: u64, with: impl FnOnce(Config) -> Config) -> Engine {
     let config = Config {
         block_size: 4096,
         ram_bytes: size,
-        sequential_bypass: None,
+        sequential_bypass: SequentialBypass::Off,
         grid_offset: GridOffset::Fixed(0),
         ..Config::for_disk(backend)
     };

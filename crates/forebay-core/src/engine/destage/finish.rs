@@ -2,7 +2,7 @@
 
 use super::revoke::Revocation;
 use super::{Course, Flushing, Progress};
-use crate::action::{Action, Actions, DestageFault, Event, IoOp, Target};
+use crate::action::{Action, Actions, DestageFault, IoOp, Target};
 use crate::engine::Engine;
 use crate::engine::inflight::IoKind;
 use crate::geometry::ByteRange;
@@ -61,7 +61,6 @@ impl Engine {
         now: Nanos,
         session: u64,
         status: IoStatus,
-        actions: &mut Actions,
     ) {
         let destager = self.destager();
         if destager.session != session {
@@ -86,10 +85,8 @@ impl Engine {
         }
         // What the failed flush may have lost is written again.
         self.counters.destage_errors += 1;
-        let fault = DestageFault::PrimaryStorage;
-        actions.list.push(Action::Event(Event::DestageFailed { fault, status }));
         let destager = self.destager();
-        destager.fault = Some(fault);
+        destager.fault = Some(DestageFault::PrimaryStorage);
         destager.redo = true;
         destager.batch.fail();
         destager.retry_at = now.plus(destager.pause);
@@ -149,10 +146,8 @@ impl Engine {
         // Without notes nothing is destaged: try again, as after an error of primary storage.
         let is_hopeless = destager.note_failures >= NOTE_FAILURES_MAX;
         self.counters.destage_errors += 1;
-        let fault = DestageFault::Note;
-        actions.list.push(Action::Event(Event::DestageFailed { fault, status }));
+        self.note_destage_fault(DestageFault::Note, status, actions);
         let destager = self.destager();
-        destager.fault = Some(fault);
         destager.retry_at = now.plus(destager.pause);
         destager.pause = Nanos(destager.pause.0 * 2).min(super::RETRY_MAX);
         let has_failed = self.log.as_ref().expect("there is a log").failed.is_some();

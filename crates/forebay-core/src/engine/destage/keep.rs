@@ -11,16 +11,14 @@
 //! durable in parts only, as one is that is longer than the log has room for: recovery takes nothing of that, and primary
 //! storage may lose what it was sent of it. That is not kept.
 //!
-//! The history alone decides, also where everything is admitted ([`FlashAdmission::Always`]): that is meant for what is
-//! read. All that is ever written passes here, most of it to be read by nobody, and would displace the rest.
-//!
-//! [`FlashAdmission::Always`]: crate::config::FlashAdmission::Always
+//! History alone decides (`admission.rs`): all that is ever written passes here, most of it to be read
+//! by nobody, and would displace the rest. A block that was on flash when it was overwritten has kept its place there.
 
 use super::row::lead_of;
 use super::run::Run;
 use crate::action::{Actions, Buffer, Span};
 use crate::engine::Engine;
-use crate::engine::fill::BlockBytes;
+use crate::engine::fill::{BlockBytes, Offer};
 use crate::geometry::{ByteRange, GranuleMask, PAGE};
 use crate::ids::{BlockIndex, Nanos};
 use crate::log::index::{LayerSource, PageIndex};
@@ -48,7 +46,7 @@ impl Engine {
             let mask = self.newest_granules(run, block, written);
             if !in_ram && !mask.is_empty() {
                 let bytes = BlockBytes::Buffer(buffer);
-                self.offer_current(now, block, mask, false, bytes, actions);
+                self.offer_current(now, block, mask, Offer::Destaged, bytes, actions);
             }
         }
     }

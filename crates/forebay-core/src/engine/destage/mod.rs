@@ -414,14 +414,20 @@ impl Engine {
         self.counters.destage_errors += 1;
         let destager = self.destager();
         destager.window.on_error(now);
-        destager.fault = Some(fault);
-        if !destager.batch.has_failed() {
-            actions.list.push(Action::Event(Event::DestageFailed { fault, status }));
-        }
+        self.note_destage_fault(fault, status, actions);
         let destager = self.destager();
         destager.batch.fail();
         destager.retry_at = now.plus(destager.pause);
         destager.pause = Nanos(destager.pause.0 * 2).min(RETRY_MAX);
+    }
+
+    /// What keeps destaging up. An event tells when that is something else than before.
+    fn note_destage_fault(&mut self, fault: DestageFault, status: IoStatus, actions: &mut Actions) {
+        let before = self.destager().fault.replace(fault);
+        // Errors of primary storage are told where each of its I/Os is noted.
+        if before != Some(fault) && fault != DestageFault::PrimaryStorage {
+            actions.list.push(Action::Event(Event::DestageFailed { fault, status }));
+        }
     }
 
     /// Bytes of the disk in the log that primary storage does not have yet; those that were written twice count twice.

@@ -82,7 +82,10 @@ impl Engine {
             return false;
         }
         for block in self.grid.blocks(entry.range) {
-            self.update_cache(now, block, entry.range, buffer, job.bypass, actions);
+            self.update_cache(now, block, entry.range, buffer, job, actions);
+        }
+        if !job.bypass {
+            self.fetch_edges(now, entry.range);
         }
         self.on_appended(now, key, job.fua, group);
         true

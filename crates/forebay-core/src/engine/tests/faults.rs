@@ -1,6 +1,7 @@
 //! Devices that fail: what clients hear, and what the cache must not hold afterwards.
 
 use super::*;
+use crate::action::PrimaryOp;
 use crate::config::FlashAdmission;
 
 fn with_flash() -> Config {
@@ -121,12 +122,14 @@ fn flash_that_does_not_answer_is_given_up_and_the_read_goes_to_primary_storage()
 
 #[test]
 fn flash_that_hangs_with_all_places_taken_leaves_places_for_the_reads_anew() {
-    let mut rig = Rig::new(Config { requests_max: 40, ..with_flash() });
-    rig.read(1, 0, 32 * KIB);
+    let flash_bytes = 256 * KIB;
+    let mut rig = Rig::new(Config { requests_max: 40, flash_bytes, ..with_flash() });
+    rig.read(1, 0, 200 * KIB);
     rig.settle();
     let whole_blocks = 8;
     for tag in 2..42 {
-        rig.submit(tag, 0, 32 * KIB, Op::Read { no_admit: true });
+        // Each wants something that none before it brings.
+        rig.submit(tag, tag * 4 * KIB, 32 * KIB, Op::Read { no_admit: true });
     }
     assert_eq!(rig.pending.len(), 40 * whole_blocks, "all of it from flash");
     rig.tick(5_000);
@@ -414,4 +417,43 @@ fn what_an_earlier_engine_wrote_may_be_lost_until_the_first_good_flush() {
         rig.expect_bytes(4096, 4096, u8::from(flushes));
         assert_eq!(rig.counters().flushes, u64::from(flushes));
     }
+}
+
+#[test]
+fn errors_of_primary_storage_are_told_once_and_an_end_when_it_has_worked_for_a_while() {
+    let mut rig = Rig::new(Config { ram_bytes: 0, ..config() });
+    let (op, status) = (PrimaryOp::Write, IoStatus::NoSpace);
+    let write = |rig: &mut Rig, tag: u64, status: IoStatus| {
+        rig.write(tag, tag * 4096, 4096, 7);
+        rig.complete(0, status);
+        rig.sent();
+    };
+    for tag in 1..=5 {
+        write(&mut rig, tag, IoStatus::NoSpace);
+        rig.tick(1000);
+    }
+    let fails = Event::PrimaryFails { op, status, offset: 4096, is_destaging: false };
+    assert_eq!(rig.events, [fails]);
+    let shown = rig.engine.statistics(rig.now);
+    let errors = &shown.primary_errors[..];
+    assert_eq!(errors.len(), 1);
+    assert_eq!((&errors[0].operation[..], &errors[0].status[..]), ("writes", "no space left"));
+    assert_eq!((errors[0].last_offset, errors[0].failed), (5 * 4096, 5));
+    let last = shown.last_failed_request.expect("five failed");
+    assert_eq!((&last.operation[..], last.offset, last.length), ("write", 5 * 4096, 4096));
+    // Reads work; nothing says that writes do.
+    rig.expect_bytes(0, 4096, 0);
+    rig.tick(60_000);
+    assert_eq!((rig.events.len(), rig.engine.next_deadline()), (1, Nanos::NEVER));
+    // One that works proves little, and less with a failure behind it.
+    write(&mut rig, 6, IoStatus::Ok);
+    write(&mut rig, 7, IoStatus::NoSpace);
+    rig.tick(60_000);
+    write(&mut rig, 8, IoStatus::NoSpace);
+    write(&mut rig, 9, IoStatus::Ok);
+    rig.tick(14_999);
+    assert_eq!(rig.events, [fails]);
+    rig.tick(1);
+    assert_eq!(rig.events, [fails, Event::PrimaryWorks { op, failed: 7 }]);
+    assert_eq!(rig.engine.statistics(rig.now).primary_errors, []);
 }

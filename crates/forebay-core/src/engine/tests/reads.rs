@@ -1,7 +1,7 @@
 //! Hit, partial hit, miss, bypass, prefetch: what is fetched and from where.
 
 use super::*;
-use crate::config::{FlashAdmission, Mode};
+use crate::config::{FlashAdmission, Mode, SequentialBypass};
 
 #[test]
 fn a_miss_fetches_whole_granules_once_and_then_hits() {
@@ -83,7 +83,8 @@ fn pass_through_reads_what_was_asked_for_and_keeps_nothing() {
 
 #[test]
 fn a_long_sequential_stream_is_not_admitted() {
-    let mut rig = Rig::new(Config { sequential_bypass: Some(16 * KIB), ..config() });
+    let mut rig =
+        Rig::new(Config { sequential_bypass: SequentialBypass::Longer(16 * KIB), ..config() });
     for i in 0..16 {
         rig.read(i, i * 4096, 4096);
         rig.settle();
@@ -106,8 +107,13 @@ fn a_prefetch_fills_the_cache_and_returns_nothing() {
 #[test]
 fn what_ram_evicts_and_was_used_goes_to_flash_and_is_served_from_there() {
     let flash_admission = FlashAdmission::History;
-    let config = Config { ram_bytes: 8 * KIB, flash_bytes: 64 * KIB, flash_admission, ..config() };
+    let config = Config { ram_bytes: 8 * KIB, flash_bytes: 8 * KIB, flash_admission, ..config() };
     let mut rig = Rig::new(config);
+    for block in 10..14 {
+        rig.read(30 + block, block * 4096, 4096);
+        rig.settle();
+    }
+    assert_eq!(rig.counters().flash_admitted, 2, "there were two free slots");
     rig.read(1, 0, 4096);
     rig.settle();
     rig.read(2, 0, 4096);
@@ -116,7 +122,7 @@ fn what_ram_evicts_and_was_used_goes_to_flash_and_is_served_from_there() {
         rig.read(10 + block, block * 4096, 4096);
         rig.settle();
     }
-    assert_eq!(rig.counters().flash_admitted, 1, "blocks that were read once stay off flash");
+    assert_eq!(rig.counters().flash_admitted, 3, "blocks that were read once push nothing out");
     rig.backend[..4096].fill(99);
     rig.read(20, 0, 4096);
     assert_eq!(rig.drawn(), ["r 0+4096"]);
@@ -126,13 +132,15 @@ fn what_ram_evicts_and_was_used_goes_to_flash_and_is_served_from_there() {
 }
 
 #[test]
-fn without_ram_a_block_that_comes_back_goes_to_flash() {
-    let mut rig = Rig::new(Config { ram_bytes: 0, flash_bytes: 64 * KIB, ..config() });
-    for tag in 0..2 {
-        rig.read(tag, 0, 4096);
+fn by_history_a_block_that_comes_back_pushes_another_one_out_of_flash() {
+    let flash_admission = FlashAdmission::History;
+    let config = Config { ram_bytes: 0, flash_bytes: 8 * KIB, flash_admission, ..config() };
+    let mut rig = Rig::new(config);
+    for (tag, block) in [(10, 10), (11, 11), (0, 0), (1, 0)] {
+        rig.read(tag, block * 4096, 4096);
         rig.settle();
     }
-    assert_eq!((rig.counters().flash_refused, rig.counters().flash_admitted), (1, 1));
+    assert_eq!((rig.counters().flash_refused, rig.counters().flash_admitted), (1, 3));
     rig.read(3, 0, 4096);
     assert_eq!(rig.drawn(), ["r 0+4096"]);
     rig.settle();

@@ -2,7 +2,7 @@
 
 use super::destage::rig;
 use super::*;
-use crate::action::DestageFault;
+use crate::action::{DestageFault, PrimaryOp};
 use crate::stats::LogStatistics;
 
 impl Rig {
@@ -63,7 +63,8 @@ fn what_limits_destaging_is_said_and_whose_fault_it_is() {
     rig.complete(rig.find("W 0+4096"), IoStatus::IoError);
     check(&rig, "errors of primary storage");
     let failed = |fault| Event::DestageFailed { fault, status: IoStatus::IoError };
-    assert_eq!(rig.count(failed(DestageFault::PrimaryStorage)), 1);
+    let (op, status) = (PrimaryOp::Write, IoStatus::IoError);
+    assert_eq!(rig.count(Event::PrimaryFails { op, status, offset: 0, is_destaging: true }), 1);
     rig.settle_until("F 0+0");
     check(&rig, "a flush of primary storage");
     rig.complete(rig.find("F 0+0"), IoStatus::IoError);

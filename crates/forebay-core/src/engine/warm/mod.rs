@@ -286,7 +286,9 @@ impl Engine {
         if pages.closes {
             ring.closing = Closing::Closed;
             self.end_ring();
+            return self.end_waiting_fills();
         }
+        self.write_waiting_fills(now, actions);
     }
 
     /// The ring on flash is wrong, or will be: that has to be known before anything else is written beside it.
@@ -312,6 +314,7 @@ impl Engine {
             actions.list.push(Action::Event(Event::RingNotVoided));
         }
         self.end_ring();
+        self.write_waiting_fills(now, actions);
         self.run(now, actions);
     }
 
@@ -331,6 +334,7 @@ impl Engine {
         if self.ring.as_ref().is_some_and(late) {
             actions.list.push(Action::Event(Event::RingNotVoided));
             self.end_ring();
+            self.write_waiting_fills(now, actions);
         }
     }
 

@@ -145,10 +145,11 @@ fn record_changed(flash: &mut FlashTier, writer: &mut PageWriter<'_>) -> bool {
     true
 }
 
-/// What a slot holds, if anything.
+/// What a slot holds, if anything: of a hollow block nothing.
 fn record_slot(flash: &FlashTier, slot: SlotId, writer: &mut PageWriter<'_>) {
-    if let Some(block) = flash.dir.block_of(slot) {
-        let (valid, referenced) = (flash.dir.valid(slot), flash.dir.is_referenced(slot));
+    let valid = flash.dir.valid(slot);
+    if let Some(block) = flash.dir.block_of(slot).filter(|_| !valid.is_empty()) {
+        let referenced = flash.dir.is_referenced(slot);
         let checksums = flash.checksums(slot, 0, flash.granules());
         writer.claim(slot, block, valid, referenced, checksums);
     }

@@ -38,7 +38,7 @@ pub(super) fn chain<R: LogReader>(
     chain.log.records.reserve(expected);
     chain.log.checksums.reserve(expected);
     let end = chain.join(walker, headers, walks)?;
-    chain.check_missing(walker.durable.max(input.durable))?;
+    chain.check_missing(walker.durable)?;
     let Chain { mut log, joined, groups, .. } = chain;
     log.next_sequence = log.next_sequence.max(input.flushed.plus(1));
     let mut report = std::mem::take(&mut walker.report);
@@ -47,7 +47,8 @@ pub(super) fn chain<R: LogReader>(
     report.end = end;
     log.report = report;
     log.unused = std::mem::take(&mut walker.unused);
-    add_staged(input, &mut log)?;
+    let is_after_dead_start = headers.last().is_some_and(|last| last.generation > input.committed);
+    add_staged(input, &mut log, is_after_dead_start)?;
     drop_incomplete(&mut log);
     for header in headers[..joined].iter().rev() {
         // A segment that holds nothing but what was left out is void, and its group numbers are free.
@@ -192,8 +193,13 @@ impl Chain<'_> {
     }
 }
 
-/// Adds what stands in the staging file and did not reach the log.
-fn add_staged(input: &RecoverInput<'_>, log: &mut RecoveredLog) -> Result<(), RecoverError> {
+/// Adds what stands in the staging file and did not reach the log. A start that died has left half a request out of the
+/// log: the parts of it that are staged have nothing to follow any more.
+fn add_staged(
+    input: &RecoverInput<'_>,
+    log: &mut RecoveredLog,
+    is_after_dead_start: bool,
+) -> Result<(), RecoverError> {
     let mut next = log.next_sequence;
     for (index, page) in input.staged.iter().enumerate() {
         let group = index as u32;
@@ -212,6 +218,10 @@ fn add_staged(input: &RecoverInput<'_>, log: &mut RecoveredLog) -> Result<(), Re
         let count = log.records.len();
         let known = next;
         for (sequence, page, entry) in view.entries().skip_while(|(at, ..)| *at < known) {
+            if sequence > next && entry.more && is_after_dead_start {
+                log.report.records_dropped += 1;
+                continue;
+            }
             if sequence > next {
                 return Err(RecoverError::StagedGap { expected: next, found: sequence });
             }

@@ -175,15 +175,23 @@ impl<'a, R: LogReader> Walker<'a, R> {
         Ok(walks)
     }
 
-    /// What was claimed, in order of the log.
+    /// What was claimed, in order of the log: what an orderly end said comes after all of its session's segments, and
+    /// before those that starts behind it have left.
     fn hear(&mut self, live: &[SegmentHeader], walks: &[Option<Walk>]) {
+        let ended = live.partition_point(|header| header.generation <= self.input.committed);
         for (index, header) in live.iter().enumerate() {
-            if index > 0 && live[index - 1].generation < header.generation {
+            if index == ended {
+                self.durable = self.durable.max(self.input.durable);
+            }
+            if index == ended || index > 0 && live[index - 1].generation < header.generation {
                 // What a restart left out, incomplete requests, is void whatever was claimed of it.
                 self.durable = self.durable.min(Sequence(header.first_sequence.0 - 1));
             }
             let claimed = walks[index].as_ref().map_or(header.durable, |walk| walk.claimed);
             self.durable = self.durable.max(claimed);
+        }
+        if ended == live.len() {
+            self.durable = self.durable.max(self.input.durable);
         }
     }
 

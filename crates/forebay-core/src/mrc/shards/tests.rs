@@ -89,6 +89,9 @@ fn a_sample_is_near_the_exact_curve() {
     let differ = sizes.map(|slots| (ratio(&sampled, slots) - ratio(&exact, slots)).abs());
     let mean = differ.sum::<f64>() / 99.0;
     assert!(mean < 0.01, "{mean}");
+    assert!(exact.spread().deviation(1000) == 0.0, "nothing is left to chance");
+    let deviation = sampled.spread().deviation(100_000) / 2e6;
+    assert!((0.0005..0.01).contains(&deviation), "{deviation}");
     assert!((sampled.blocks() / exact.blocks() - 1.0).abs() < 0.03);
 }
 
@@ -121,6 +124,7 @@ fn beside_a_live_disk_it_takes_a_mebibyte_at_most_and_allocates_nothing() {
             + size_of_val(&*shards.needs)
             + shards.positions.capacity() * size_of::<(u32, u32)>()
             + 2 * COUNTS * size_of::<f64>()
+            + Spread::BYTES
             + shards.index.memory_bytes();
         let bytes = own as u64 + Recency::memory_bytes_for(2 * samples);
         assert_eq!(bytes, Shards::memory_bytes_for(samples, granules));

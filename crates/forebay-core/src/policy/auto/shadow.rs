@@ -2,15 +2,49 @@
 
 use super::super::Policy;
 use super::super::s3fifo::{Rules, S3Fifo};
-use crate::ghost::Ghost;
+use crate::ghost::{Age, Ghost};
 use crate::ids::{BlockIndex, SlotId};
-use crate::index::{Density, Index};
+use crate::index::{Bucket, Density, Index};
 use crate::list::Links;
 
-/// One miss, before any of it is forgotten.
+/// One miss, or another event, before any of it is forgotten.
 pub const MISS: i64 = 1 << 20;
-/// Uses for each slot after which of a miss 1/e is left.
+/// Uses for each slot after which 1/e of it is left.
 const MEMORY: i64 = 24;
+
+/// How many misses, or other events, a cache had, in parts of [`MISS`]; the older one is, the less it counts.
+#[derive(Debug, Default)]
+pub struct Fading(i64);
+
+impl Fading {
+    /// A use of a block in a cache of `slots` slots.
+    pub fn count(&mut self, slots: u32, is_miss: bool) {
+        self.fade(slots);
+        if is_miss {
+            self.add();
+        }
+    }
+
+    /// A use of a block in a cache of `slots` slots makes all events older.
+    pub fn fade(&mut self, slots: u32) {
+        self.0 -= self.0 / (MEMORY * i64::from(slots));
+    }
+
+    /// One event more.
+    pub fn add(&mut self) {
+        self.0 += MISS;
+    }
+
+    /// What is left of them.
+    pub fn sum(&self) -> i64 {
+        self.0
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.0 = 0;
+    }
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -19,7 +53,7 @@ pub struct Shadow {
     rules: Rules,
     queues: S3Fifo,
     ghost: Ghost,
-    misses: i64,
+    misses: Fading,
 }
 
 impl Shadow {
@@ -29,7 +63,7 @@ impl Shadow {
             rules,
             queues: S3Fifo::with_rules(slots, rules),
             ghost: Ghost::new(ghost_blocks(slots)),
-            misses: 0,
+            misses: Fading::default(),
         }
     }
 
@@ -40,27 +74,38 @@ impl Shadow {
             + Ghost::memory_bytes_for(ghost_blocks(slots))
     }
 
-    /// What it missed, in parts of [`MISS`]; the older a miss, the less it counts.
+    /// What it missed.
     pub fn misses(&self) -> i64 {
-        self.misses
+        self.misses.sum()
     }
 
     /// Forgets what it missed, not what it holds.
     pub fn start_afresh(&mut self) {
-        self.misses = 0;
+        self.misses.clear();
     }
 
-    /// A use of `block`.
-    pub fn touch(&mut self, block: BlockIndex) {
-        self.misses -= self.misses / (MEMORY * i64::from(self.index.slots()));
-        if let Some(slot) = self.index.find(block) {
-            return self.queues.on_hit(slot, &self.index);
+    /// Where `block` is looked for, in this shadow and in every other one of as many slots.
+    pub fn bucket_of(&self, block: BlockIndex) -> Bucket {
+        self.index.bucket_of(block)
+    }
+
+    /// A use of `block`, which belongs to `bucket`; true when it was missed.
+    pub fn touch(&mut self, bucket: Bucket, block: BlockIndex) -> bool {
+        let found = self.index.find_in(bucket, block);
+        self.misses.count(self.index.slots(), found.is_none());
+        if let Some(slot) = found {
+            self.queues.on_hit(slot, &self.index);
+            return false;
         }
-        self.misses += MISS;
         let slot = self.index.take_free().unwrap_or_else(|| self.evict());
         self.index.insert(slot, block);
-        let remembered = self.ghost.remove(block);
+        let remembered = match self.ghost.remove(block) {
+            Some(Age::Recent) => true,
+            Some(Age::Old) => self.queues.looks_far_back(),
+            None => false,
+        };
         self.queues.on_insert(slot, block, remembered);
+        true
     }
 
     /// Drops a block; its slot is taken.
@@ -81,7 +126,7 @@ impl Shadow {
         }
         self.queues.set_rules(self.rules);
         self.ghost.clear();
-        self.misses = 0;
+        self.misses.clear();
     }
 
     /// Panics when its structures contradict each other. Slow.

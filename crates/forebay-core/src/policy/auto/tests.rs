@@ -131,16 +131,34 @@ fn what_is_forgotten_is_as_if_it_had_not_been() {
 fn neighbours_need_the_share_between_them_and_others_more() {
     let mut auto = Auto::new(1000);
     assert_eq!(auto.lead(FIRST), 0);
-    assert_eq!(auto.lead(FIRST + 1), -MISS * 1000 * 4 * 2 / 500);
-    assert_eq!(auto.lead(FIRST + 2), -MISS * 1000 * 22 * 2 / 500);
-    assert_eq!(auto.lead(FIRST + 3), -MISS * 1000 * 72 * 2 * 2 / 500);
+    assert_eq!(auto.lead(FIRST + 1), -MISS * 1000 * 4 / 500);
+    assert_eq!(auto.lead(FIRST + 2), -MISS * 1000 * 22 / 500);
+    assert_eq!(auto.lead(FIRST + 3), -MISS * 1000 * 72 * 2 / 500);
     // The hand is no cheaper way to others.
     auto.plan = FIRST + 1;
-    assert_eq!(auto.lead(FIRST + 3), -MISS * 1000 * (72 * 2 + 4) * 2 / 500);
+    assert_eq!(auto.lead(FIRST + 3), -MISS * 1000 * (72 * 2 + 4) / 500);
     auto.plan = FIRST;
     // Blocks that come once are missed by all, so nothing changes.
-    (0..50_000).for_each(|block| auto.show(BlockIndex(block)));
+    (0..50_000).for_each(|block| auto.show(BlockIndex(block), true));
     assert_eq!(auto.plan, FIRST);
+}
+
+#[test]
+fn each_change_makes_the_next_one_dearer_and_that_fades() {
+    let mut auto = Auto::new(1000);
+    let price = auto.lead(FIRST + 2);
+    auto.changes.add();
+    assert_eq!(auto.lead(FIRST + 2), price + price / 5);
+    auto.changes.add();
+    assert_eq!(auto.lead(FIRST + 2), price + price / 5 * 2);
+    // Its own rules cost nothing.
+    assert_eq!(auto.lead(FIRST), 0);
+    // After 24 uses a slot about a third is left.
+    (0..24_000).for_each(|_| auto.changes.fade(1000));
+    let left = (auto.lead(FIRST + 2) - price) as f64 / (price * 2 / 5) as f64;
+    assert!((left - 0.37).abs() < 0.01, "{left}");
+    auto.forget();
+    assert_eq!(auto.lead(FIRST + 2), price);
 }
 
 proptest! {

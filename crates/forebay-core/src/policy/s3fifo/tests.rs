@@ -12,6 +12,7 @@ struct Reference {
     small: VecDeque<(u32, u8)>,
     main: VecDeque<(u32, u8)>,
     is_filling: bool,
+    full_len: usize,
     /// The slot at which the hand is.
     hand: Option<u32>,
     strays: u32,
@@ -27,9 +28,10 @@ impl Reference {
             small,
             main,
             is_filling: true,
+            full_len: 0,
             hand: None,
             strays: 0,
-            until_stray: until_stray(0),
+            until_stray: rules.until_stray(0),
         }
     }
 
@@ -60,7 +62,7 @@ impl Reference {
             behind.into_iter().rev().for_each(|passed| self.main.push_front(passed));
         }
         (self.rules, self.strays) = (rules, 0);
-        self.until_stray = until_stray(0);
+        self.until_stray = rules.until_stray(0);
     }
 
     /// What the hand takes, which is in main.
@@ -82,7 +84,8 @@ impl Reference {
     fn is_oldest_unused(&mut self) -> bool {
         match self.main.pop_back() {
             Some((slot, count @ 1..)) => {
-                self.main.push_front((slot, count - 1));
+                let left = if self.rules.is_quick { 0 } else { count - 1 };
+                self.main.push_front((slot, left));
                 false
             }
             Some(unused) => {
@@ -112,6 +115,9 @@ impl Reference {
 
     fn evict(&mut self) -> Option<Victim> {
         self.is_filling = false;
+        let len = self.small.len() + self.main.len();
+        self.full_len = self.full_len.max(len);
+        let coming = self.full_len - len;
         if self.rules.lets_unused_in && self.small.len() > self.small_len() {
             let (slot, _) = self.small.pop_back().unwrap();
             self.main.push_front((slot, 0));
@@ -119,14 +125,15 @@ impl Reference {
         if self.rules.has_hand() && !self.main.is_empty() {
             return self.take_by_hand();
         }
-        let mut from_small = self.small.len() >= self.small_len() || self.main.is_empty();
+        let has_share = self.small.len() + coming >= self.small_len();
+        let mut from_small = has_share || self.main.is_empty();
         while !self.small.is_empty() || !self.main.is_empty() {
             if from_small && let Some((slot, count)) = self.small.pop_back() {
                 if count < 2 {
                     self.until_stray -= 1;
                     if self.until_stray == 0 {
                         self.strays += 1;
-                        self.until_stray = until_stray(self.strays);
+                        self.until_stray = self.rules.until_stray(self.strays);
                         let mut looks = 0..STRAY_LOOKS;
                         if self.rules.lets_unused_in && looks.any(|_| self.is_oldest_unused()) {
                             self.pass(self.main.back().unwrap().0);
@@ -143,7 +150,7 @@ impl Reference {
                 if count == 0 {
                     return Some(Victim { slot: SlotId(slot), remember: false });
                 }
-                self.main.push_front((slot, count - 1));
+                self.main.push_front((slot, if self.rules.is_quick { 0 } else { count - 1 }));
             }
         }
         None
@@ -152,11 +159,12 @@ impl Reference {
 
 fn rules() -> impl Strategy<Value = Rules> {
     let percents = prop_oneof![Just(0), 1..=100u32];
-    let rules = (percents, any::<bool>(), any::<bool>());
-    rules.prop_map(|(small_percent, is_guarded, lets_unused_in)| Rules {
+    let rules = (percents, any::<bool>(), any::<bool>(), any::<bool>());
+    rules.prop_map(|(small_percent, is_guarded, lets_unused_in, is_quick)| Rules {
         small_percent,
         is_guarded,
         lets_unused_in,
+        is_quick,
     })
 }
 
@@ -220,7 +228,8 @@ proptest! {
         slots in 1..30u32,
         steps in prop::collection::vec((0..4u8, 0..30u32, any::<bool>()), 0..400),
     ) {
-        let rules = Rules { small_percent: 0, is_guarded: false, lets_unused_in: true };
+        let rules =
+            Rules { small_percent: 0, is_guarded: false, lets_unused_in: true, is_quick: false };
         let (mut ours, mut sieve) = (S3Fifo::with_rules(slots, rules), crate::policy::Sieve::new(slots));
         let index = full_index(slots);
         let mut occupied = vec![false; slots as usize];

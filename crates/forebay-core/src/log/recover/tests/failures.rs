@@ -219,6 +219,30 @@ fn half_a_request_is_left_out_and_stays_out() {
 }
 
 #[test]
+fn starts_that_die_after_an_orderly_end_with_half_a_request_find_the_same_again() {
+    let mut world = World::new();
+    world.open();
+    world.group(&[write(0, 512), write(512, 512), more(write(0, 512))], 0);
+    world.log_end = 3;
+    check(&mut world, 1..3);
+    for _ in 0..3 {
+        world.restart_uncommitted();
+        assert_eq!(check(&mut world, 1..3).next_sequence, Sequence(3));
+    }
+    // Of what the dead starts took over, the end still vouches for every record.
+    let last = world.leased.len() as u32 - 1;
+    world.image(0)[PAGE_LEN..].fill(0);
+    let missing = world.recover().unwrap_err();
+    assert!(matches!(missing, RecoverError::Missing { durable: Sequence(2), .. }), "{missing}");
+    // Without them it vouches for the half, too.
+    for segment in 1..=last {
+        world.image(segment).fill(0);
+    }
+    let missing = world.recover().unwrap_err();
+    assert!(matches!(missing, RecoverError::Missing { durable: Sequence(3), .. }), "{missing}");
+}
+
+#[test]
 fn bytes_that_contradict_themselves_under_a_right_checksum_are_refused() {
     let refused = |change: &dyn Fn(&mut World), expect: &str| {
         let mut world = World::new();

@@ -50,6 +50,32 @@ fn a_request_over_log_and_staging_file_is_whole() {
 }
 
 #[test]
+fn what_a_dead_start_left_out_of_a_request_is_not_missed_because_more_of_it_is_staged() {
+    let mut world = World::new();
+    world.open();
+    world.group(&[write(0, 512), more(write(512, 512))], 0);
+    world.stage(&[more(write(1024, 512))]);
+    for _ in 0..3 {
+        world.restart_uncommitted();
+        assert_eq!(check(&mut world, 1..2).next_sequence, Sequence(2));
+    }
+}
+
+#[test]
+fn whole_writes_that_are_missed_behind_a_dead_start_are_an_error() {
+    let mut world = World::new();
+    world.open();
+    world.group(&[write(0, 512)], 0);
+    world.stage(&[write(512, 512)]);
+    world.stage(&[write(1024, 512)]);
+    world.restart_uncommitted();
+    check(&mut world, 1..4);
+    world.staged.remove(0);
+    let expected = RecoverError::StagedGap { expected: Sequence(2), found: Sequence(3) };
+    assert_eq!(world.recover(), Err(expected));
+}
+
+#[test]
 fn a_staging_file_of_an_older_session_is_ignored() {
     let mut world = World::new();
     world.open();

@@ -33,6 +33,8 @@ pub struct World {
     pub disk_size: u64,
     pub segment_pages: u32,
     pub flushed: u64,
+    /// The last record that an orderly end left.
+    pub log_end: u64,
     pub committed: u64,
     pub generation: u64,
     pub epoch: u64,
@@ -67,6 +69,7 @@ impl World {
             disk_size: 1 << 40,
             segment_pages: PAGES,
             flushed: 0,
+            log_end: 0,
             committed: 1,
             generation: 1,
             epoch: 10,
@@ -262,7 +265,7 @@ impl World {
             segments: &leased,
             flushed: Sequence(self.flushed),
             through: Sequence(self.flushed),
-            durable: Sequence(0),
+            durable: Sequence(self.log_end),
             committed: Generation(self.committed),
             pending: Generation(self.generation),
             staged: &staged,
@@ -274,6 +277,15 @@ impl World {
 
     /// Recovers and goes on under a new generation, as the owner of the log does.
     pub fn restart(&mut self) -> RecoveredLog {
+        let log = self.restart_uncommitted();
+        self.committed = self.generation;
+        self.log_end = 0;
+        self.staged.clear();
+        log
+    }
+
+    /// The same, and dies before the new generation is committed.
+    pub fn restart_uncommitted(&mut self) -> RecoveredLog {
         let log = self.recover().unwrap();
         self.generation += 1;
         self.next_group = log.next_group.0;
@@ -282,8 +294,6 @@ impl World {
         self.epoch = log.next_epoch.0;
         self.header_durable = self.next_sequence - 1;
         self.open();
-        self.committed = self.generation;
-        self.staged.clear();
         log
     }
 

@@ -1,0 +1,344 @@
+//! Blocks on their way to flash: copies in staging memory, written run by run, that nobody waits for.
+//!
+//! ```text
+//!  offer ──copy──► staging ──► todo ──write──► writing ──ended well──► valid in the directory
+//!                     ▲          │ more granules join while the block is under way
+//!                     └──────────┘        a newer write cancels: they never become valid
+//! ```
+//! A block is under way once at most; what is offered of it meanwhile joins. At most [`WRITES_MAX`] writes are at the
+//! device, so that reads of flash do not wait behind a burst of fills. The others wait with their staging, which may take
+//! up to half of the request buffers: a burst as large as that is kept, whatever the device bears.
+//!
+//! **Invariants:** a granule becomes valid after its write ended well and only if nothing newer was written meanwhile.
+//! Memory that the device reads from does not change. A fill has one write at the device, or stands in `waiting`.
+//! Its slot is taken when its first write begins; while none is free, fills wait for the ring to record that some are.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+
+use super::Engine;
+use super::bypass::note_left;
+use super::fill::{BlockBytes, runs};
+use super::inflight::IoKind;
+use crate::action::{Action, Actions, Buffer, Event, IoOp, Target};
+use crate::geometry::{GranuleMask, PAGE};
+use crate::ids::{BlockIndex, Nanos, SlotId};
+use crate::status::IoStatus;
+use crate::table::{Key, Table};
+
+/// Blocks under way at most.
+pub(super) const FILLS_MAX: u32 = 4096;
+/// Writes of fills at the device at most.
+pub(super) const WRITES_MAX: u32 = 32;
+
+/// A block on its way to flash, from a copy of its bytes.
+#[derive(Clone, Copy, Debug)]
+struct FlashFill {
+    block: BlockIndex,
+    /// Where it goes; none: a new slot, taken when the write begins.
+    slot: Option<SlotId>,
+    /// Laid out like the block.
+    staging: Buffer,
+    /// Granules still to write.
+    todo: GranuleMask,
+    /// Granules being written.
+    writing: GranuleMask,
+    /// Granules whose bytes became old meanwhile; all: nothing may join any more.
+    cancelled: GranuleMask,
+    /// The directory does not know the block yet.
+    is_new: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct FlashFills {
+    table: Table<FlashFill>,
+    of_block: HashMap<BlockIndex, Key, BuildHasherDefault<DefaultHasher>>,
+    /// Fills whose next write has no place at the device yet, oldest first.
+    waiting: VecDeque<Key>,
+    /// Writes at the device.
+    writes: u32,
+}
+
+impl FlashFills {
+    pub(super) fn new() -> FlashFills {
+        let places = FILLS_MAX as usize;
+        FlashFills {
+            table: Table::new(FILLS_MAX),
+            // Twice, so that it never grows: what was removed takes room until it is tidied up.
+            of_block: HashMap::with_capacity_and_hasher(places * 2, Default::default()),
+            waiting: VecDeque::with_capacity(places),
+            writes: 0,
+        }
+    }
+
+    /// Writes at the device.
+    pub(super) fn writes(&self) -> u32 {
+        self.writes
+    }
+
+    /// What is under way of the blocks that `is_old` names must not become valid.
+    pub(super) fn cancel_all(&mut self, is_old: impl Fn(BlockIndex) -> bool) {
+        for fill in self.table.iter_mut().filter(|fill| is_old(fill.block)) {
+            fill.cancelled = GranuleMask::ALL;
+        }
+    }
+
+    fn insert(&mut self, fill: FlashFill) -> Key {
+        let key = self.table.insert(fill);
+        let before = self.of_block.insert(fill.block, key);
+        assert!(before.is_none(), "a block is under way once");
+        key
+    }
+
+    fn remove(&mut self, key: Key) -> FlashFill {
+        let fill = self.table.remove(key).expect("the fill is there");
+        self.of_block.remove(&fill.block);
+        fill
+    }
+
+    pub(super) fn check_invariants(&self) {
+        assert_eq!(self.table.len(), self.of_block.len());
+        assert_eq!(self.table.len(), self.writes as usize + self.waiting.len());
+        assert!(self.writes <= WRITES_MAX);
+        for (key, fill) in self.table.iter() {
+            assert_eq!(self.of_block.get(&fill.block), Some(&key));
+            assert!(fill.todo.intersect(fill.writing).is_empty(), "{fill:?}");
+        }
+    }
+}
+
+impl Engine {
+    /// Sends granules `wanted` of `block` to flash: into its slot `present`, or a new one.
+    pub(super) fn fill_flash(
+        &mut self,
+        now: Nanos,
+        block: BlockIndex,
+        present: Option<SlotId>,
+        wanted: GranuleMask,
+        bytes: BlockBytes,
+        actions: &mut Actions,
+    ) {
+        if let Some(&key) = self.fills.of_block.get(&block) {
+            return self.join_fill(key, wanted, bytes, actions);
+        }
+        if self.fills.table.is_full() {
+            self.counters.flash_fills_skipped_staging += 1;
+            return;
+        }
+        let Some(staging) = self.take_staging(block) else {
+            self.counters.flash_fills_skipped_staging += 1;
+            return;
+        };
+        if let Some(slot) = present {
+            self.flash.as_mut().expect("there is a flash tier").hold(slot);
+        }
+        self.stage(block, staging, wanted, bytes, actions);
+        let key = self.fills.insert(FlashFill {
+            block,
+            slot: present,
+            staging,
+            todo: wanted,
+            writing: GranuleMask::NONE,
+            cancelled: GranuleMask::NONE,
+            is_new: present.is_none(),
+        });
+        self.fills.waiting.push_back(key);
+        self.write_waiting_fills(now, actions);
+    }
+
+    /// Adds granules to a block that is under way.
+    fn join_fill(
+        &mut self,
+        key: Key,
+        wanted: GranuleMask,
+        bytes: BlockBytes,
+        actions: &mut Actions,
+    ) {
+        let fill = &mut self.fills.table[key];
+        let current = fill.todo.union(fill.writing).without(fill.cancelled);
+        let missing = wanted.without(current);
+        // The device still reads old bytes of these.
+        let busy = missing.intersect(fill.writing);
+        let joins = missing.without(busy);
+        if !busy.is_empty() || (fill.cancelled == GranuleMask::ALL && !missing.is_empty()) {
+            self.counters.flash_fills_skipped_busy += 1;
+        }
+        let fill = &mut self.fills.table[key];
+        if fill.cancelled == GranuleMask::ALL || joins.is_empty() {
+            return;
+        }
+        fill.todo = fill.todo.union(joins);
+        fill.cancelled = fill.cancelled.without(joins);
+        let (block, staging) = (fill.block, fill.staging);
+        self.stage(block, staging, joins, bytes, actions);
+    }
+
+    /// Copies granules of a block into staging memory.
+    fn stage(
+        &self,
+        block: BlockIndex,
+        staging: Buffer,
+        mask: GranuleMask,
+        bytes: BlockBytes,
+        actions: &mut Actions,
+    ) {
+        for (first, end) in runs(mask) {
+            let range = self.grid.granule_range(block, first, end);
+            let offset = self.grid.offset_in_block(range.start);
+            let from = match bytes {
+                BlockBytes::Buffer(buffer) => buffer.at(range),
+                BlockBytes::Slot(slot) => {
+                    let ram = self.ram.as_ref().expect("there is a RAM tier");
+                    ram.memory(slot, offset, range.len())
+                }
+            };
+            actions.list.push(Action::Copy { from, to: staging.span.part(offset, range.len()) });
+        }
+    }
+
+    /// The slot of a fill, a new one if it has none; `None`: none is free now.
+    fn slot_of_fill(&mut self, key: Key) -> Option<SlotId> {
+        let fill = &mut self.fills.table[key];
+        if fill.slot.is_none() {
+            let flash = self.flash.as_mut().expect("there is a flash tier");
+            let returns = &mut self.streams_returned;
+            let (slot, evicted) = flash.take_slot(|victim| note_left(returns, &victim));
+            self.counters.flash_evicted += u64::from(evicted);
+            self.counters.evict_ops += u64::from(evicted > 0);
+            self.counters.flash_admitted += u64::from(slot.is_some());
+            fill.slot = slot;
+            flash.hold(slot?);
+        }
+        fill.slot
+    }
+
+    /// Memory laid out like `block`, within the share of the buffers that fills may use.
+    fn take_staging(&mut self, block: BlockIndex) -> Option<Buffer> {
+        let pages = (self.grid.block_size() / PAGE) as u32;
+        if self.buffers.pages_free() < self.buffers.pages() / 2 + pages {
+            return None;
+        }
+        let first = self.buffers.take(pages)?;
+        let span = super::memory::buffer_span(first, self.grid.block_size());
+        Some(Buffer { span, window: self.grid.range_of(block) })
+    }
+
+    /// Starts writes of fills that wait: as many as the device is given at once, and as there are slots for.
+    pub(super) fn write_waiting_fills(&mut self, now: Nanos, actions: &mut Actions) {
+        while self.fills.writes < WRITES_MAX
+            && let Some(&key) = self.fills.waiting.front()
+        {
+            if !self.write_next_run(now, key, actions) {
+                return;
+            }
+            self.fills.waiting.pop_front();
+        }
+    }
+
+    /// Starts the write of the next run of granules, or ends the fill when none is left. False: it waits for a slot.
+    fn write_next_run(&mut self, now: Nanos, key: Key, actions: &mut Actions) -> bool {
+        let fill = &mut self.fills.table[key];
+        fill.todo = fill.todo.without(fill.cancelled);
+        let has_failed = self.flash.as_ref().is_none_or(|flash| flash.failed.is_some());
+        let Some((first, end)) = fill.todo.first_run().filter(|_| !has_failed) else {
+            self.end_fill(key);
+            return true;
+        };
+        let Some(slot) = self.slot_of_fill(key) else {
+            let awaits_record = self.flash.as_ref().is_some_and(|flash| flash.dir.spare().1 > 0);
+            if !awaits_record {
+                // All slots are in use, or bad: who knows for how long.
+                self.counters.flash_fills_skipped_slots += 1;
+                self.end_fill(key);
+            }
+            return !awaits_record;
+        };
+        let fill = &mut self.fills.table[key];
+        fill.writing = GranuleMask::span(first, end);
+        fill.todo = fill.todo.without(fill.writing);
+        let granule = self.grid.granule_size();
+        let flash = self.flash.as_mut().expect("there is a flash tier");
+        let range = flash.range(slot, first, end, granule);
+        let memory = fill.staging.span.part(u64::from(first) * granule, range.len());
+        self.fills.writes += 1;
+        self.counters.flash_writes += 1;
+        self.counters.flash_write_bytes += range.len();
+        let op = IoOp::Write { memory, durable: false };
+        self.start_io(now, Target::Flash, range, op, IoKind::FlashFill { fill: key }, actions);
+        true
+    }
+
+    fn end_fill(&mut self, key: Key) {
+        let fill = self.fills.remove(key);
+        if let (Some(slot), Some(flash)) = (fill.slot, &mut self.flash) {
+            flash.unhold(slot);
+        }
+        self.free_buffer(fill.staging);
+    }
+
+    /// A run of granules is on flash, or not.
+    pub(super) fn on_flash_fill(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        status: IoStatus,
+        checksums: &[u32],
+        actions: &mut Actions,
+    ) {
+        self.fills.writes -= 1;
+        let fill = &mut self.fills.table[key];
+        let slot = fill.slot.expect("it was written to");
+        let flash = self.flash.as_mut().expect("there is a flash tier");
+        if let Some(ring) = &mut self.ring {
+            ring.note_fill();
+        }
+        if !status.is_ok() {
+            (fill.todo, fill.cancelled) = (GranuleMask::NONE, GranuleMask::ALL);
+            flash.mark_bad(slot);
+            self.counters.flash_slots_quarantined += 1;
+            let offset = u64::from(slot.0) * self.grid.block_size();
+            actions.list.push(Action::Event(Event::SlotQuarantined { offset }));
+        } else if flash.failed.is_none() {
+            let (first, end) = fill.writing.first_run().expect("a run was written");
+            assert_eq!(checksums.len() as u32, end - first, "one checksum per granule");
+            for (granule, &checksum) in (first..end).zip(checksums) {
+                flash.store_checksum(slot, granule, checksum);
+            }
+            let valid = fill.writing.without(fill.cancelled);
+            // Its slot may have been evicted, and its block may even be in another slot by now.
+            match flash.dir.find(fill.block) {
+                _ if valid.is_empty() => {}
+                Some(found) if found == slot => {
+                    flash.dir.validate(slot, valid);
+                    flash.note_claim(slot);
+                }
+                None if fill.is_new => {
+                    flash.dir.insert(slot, fill.block, valid);
+                    flash.note_claim(slot);
+                    fill.is_new = false;
+                }
+                Some(_) | None => fill.todo = GranuleMask::NONE,
+            }
+        }
+        fill.writing = GranuleMask::NONE;
+        self.fills.waiting.push_back(key);
+        self.write_waiting_fills(now, actions);
+    }
+
+    /// Granules `mask` of `block` are old: what is on its way to flash must not become valid.
+    pub(super) fn cancel_fills(&mut self, block: BlockIndex, mask: GranuleMask) {
+        if let Some(&key) = self.fills.of_block.get(&block) {
+            let fill = &mut self.fills.table[key];
+            fill.cancelled = fill.cancelled.union(mask);
+        }
+    }
+
+    /// Flash is given up, or its ring is closed: what has not begun does not.
+    pub(super) fn end_waiting_fills(&mut self) {
+        while let Some(key) = self.fills.waiting.pop_front() {
+            self.end_fill(key);
+        }
+    }
+}

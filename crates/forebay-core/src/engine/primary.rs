@@ -1,0 +1,152 @@
+//! Errors of primary storage, as events for an administrator.
+//!
+//! ```text
+//!            an I/O fails                 one has succeeded since, and none failed for a while
+//!   Works ─────────────────► Fails ─────────────────────────────────────────────────► Works
+//!                            └─◄─┘ one more fails: counted
+//! ```
+//! Reads, writes and flushes have a state each: storage that is full still answers reads. Requests that fail are noted
+//! here, too, for whoever looks at the disk.
+
+use super::Engine;
+use super::inflight::{IoEntry, IoKind, Job};
+use crate::action::{Action, Actions, Event, PrimaryOp};
+use crate::ids::Nanos;
+use crate::stats::{FailedRequest, PrimaryErrors};
+use crate::status::IoStatus;
+use crate::table::Key;
+
+/// Time without a failure after which primary storage works again. The destager tries again sooner.
+const CALM: Nanos = Nanos::from_millis(15_000);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Primary {
+    failing: [Option<Failing>; 3],
+    last_failed: Option<FailedRequest>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    /// Of the last failure.
+    status: IoStatus,
+    offset: u64,
+    at: Nanos,
+    /// Failures so far.
+    count: u64,
+    /// An I/O has succeeded since the last failure.
+    has_succeeded: bool,
+}
+
+impl Failing {
+    /// When it counts as over, if nothing fails until then.
+    fn over_at(&self) -> Nanos {
+        if self.has_succeeded { self.at.plus(CALM) } else { Nanos::NEVER }
+    }
+}
+
+impl Primary {
+    /// When [`Engine::note_calm`] is due.
+    pub(super) fn deadline(&self) -> Nanos {
+        self.failing.iter().flatten().map(Failing::over_at).min().unwrap_or(Nanos::NEVER)
+    }
+
+    /// What fails now.
+    pub(super) fn errors(&self) -> Vec<PrimaryErrors> {
+        let shown = |op: PrimaryOp| {
+            let Failing { status, offset, count, .. } = self.failing[op as usize]?;
+            let (operation, status) = (op.to_string(), status.to_string());
+            Some(PrimaryErrors { operation, status, last_offset: offset, failed: count })
+        };
+        PrimaryOp::ALL.into_iter().filter_map(shown).collect()
+    }
+
+    /// The last request that was answered with an error.
+    pub(super) fn last_failed(&self) -> Option<FailedRequest> {
+        self.last_failed.clone()
+    }
+}
+
+impl Engine {
+    /// An I/O on primary storage has ended.
+    pub(super) fn note_primary(
+        &mut self,
+        now: Nanos,
+        entry: &IoEntry,
+        status: IoStatus,
+        actions: &mut Actions,
+    ) {
+        let Some((op, is_destaging)) = operation(&entry.kind) else { return };
+        let failing = &mut self.primary.failing[op as usize];
+        let offset = entry.range.start;
+        match failing {
+            Some(failing) if status.is_ok() => failing.has_succeeded = true,
+            None if status.is_ok() => {}
+            // It says what it cannot do, once, and is not asked again.
+            _ if status == IoStatus::Unsupported => {}
+            Some(Failing { count, .. }) => {
+                let count = *count + 1;
+                *failing = Some(Failing { status, offset, at: now, count, has_succeeded: false });
+            }
+            None => {
+                *failing =
+                    Some(Failing { status, offset, at: now, count: 1, has_succeeded: false });
+                let event = Event::PrimaryFails { op, status, offset, is_destaging };
+                actions.list.push(Action::Event(event));
+            }
+        }
+    }
+
+    /// Tells what works again.
+    pub(super) fn note_calm(&mut self, now: Nanos, actions: &mut Actions) {
+        for op in PrimaryOp::ALL {
+            let failing = &mut self.primary.failing[op as usize];
+            if let Some(was) = failing.take_if(|failing| failing.over_at() <= now) {
+                let event = Event::PrimaryWorks { op, failed: was.count };
+                actions.list.push(Action::Event(event));
+            }
+        }
+    }
+
+    /// A request in flight is answered with an error.
+    pub(super) fn note_failed_request(&mut self, key: Key, status: IoStatus) {
+        let entry = &self.requests[key];
+        let operation = match entry.job {
+            Job::Read(_) => "read",
+            Job::Write(_) => "write",
+            Job::Zero(_) => "discard or write of zeroes",
+            Job::Flush => "flush",
+            Job::Allocation => "query for allocation",
+        };
+        self.primary.last_failed = Some(FailedRequest {
+            operation: operation.to_owned(),
+            offset: entry.range.start,
+            length: entry.range.len(),
+            status: status.to_string(),
+        });
+    }
+}
+
+/// What an I/O asks of primary storage, and whether the destager does; `None`: nothing, or a hint.
+fn operation(kind: &IoKind) -> Option<(PrimaryOp, bool)> {
+    match kind {
+        IoKind::BackendRead { .. } | IoKind::EdgeRead { .. } => Some((PrimaryOp::Read, false)),
+        IoKind::Write { .. } | IoKind::Zero { .. } => Some((PrimaryOp::Write, false)),
+        IoKind::Flush => Some((PrimaryOp::Flush, false)),
+        IoKind::DestageBelow { .. } | IoKind::DestageZeroEdge { .. } => {
+            Some((PrimaryOp::Read, true))
+        }
+        IoKind::DestageWrite { .. } | IoKind::DestageZero { .. } => Some((PrimaryOp::Write, true)),
+        IoKind::DestageFlush { .. } => Some((PrimaryOp::Flush, true)),
+        IoKind::Extents { .. } | IoKind::Orphan { .. } | IoKind::Compare { .. } => None,
+        IoKind::FlashRead { .. } | IoKind::FlashFill { .. } => None,
+        IoKind::RingFlush | IoKind::RingWrite => None,
+        IoKind::LogWrite { .. }
+        | IoKind::LogSummary
+        | IoKind::LogFlush
+        | IoKind::LogRead { .. }
+        | IoKind::LogOverlay { .. }
+        | IoKind::DestageRead { .. }
+        | IoKind::DestageNote => None,
+    }
+}
