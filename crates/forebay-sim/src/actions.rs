@@ -6,10 +6,10 @@
 //!  n = 1, 2, 3, … until the action ends without reaching its I/O
 //! ```
 //! Whatever the fate, the action comes to its end, or the disk is as it was; nothing acknowledged is lost; the disk
-//! goes on, and starts again.
+//! goes on, and starts again. The starts behind an orderly end may die, too, after any of their steps.
 
 use forebay_core::action::Target;
-use forebay_core::config::{FlashAdmission, Mode};
+use forebay_core::config::{FlashAdmission, Mode, SequentialBypass};
 use forebay_core::engine::Growth;
 use forebay_core::geometry::{PAGE, SECTOR};
 use forebay_core::ids::Nanos;
@@ -18,7 +18,7 @@ use crate::coverage::Coverage;
 use crate::device::Fate;
 use crate::log::Log;
 use crate::planted::Planted;
-use crate::recovery::Deaths;
+use crate::recovery::{Death, Deaths};
 use crate::rng::Rng;
 use crate::run::caught;
 use crate::setup::Setup;
@@ -82,6 +82,8 @@ pub struct Trial {
     pub fate: Fate,
     /// What follows: a crash (with its host?), or none.
     pub crash: Option<bool>,
+    /// The first two starts after the action die so.
+    pub starts_die: Option<Death>,
 }
 
 /// A trial that broke a rule.
@@ -117,12 +119,15 @@ pub fn run(trial: &Trial, planted: Planted, log: &Log) -> Result<(bool, Coverage
         if trial.action == Action::Grow {
             longer_storage(&mut rng, &mut setup);
         }
+        if trial.starts_die.is_some() {
+            long_writes(&mut setup);
+        }
         if CACHE.contains(&trial.target) || trial.action == Action::DropCache {
             cache_on_flash(&mut rng, &mut setup);
         }
         log.line(Nanos(0), || format!("{trial:?}: {setup:?}"));
         let mut world = World::new(setup, planted, log, rng);
-        world.deaths = Deaths::Planned(Default::default());
+        world.deaths = Deaths::Planned(trial.starts_die.into_iter().cycle().take(2).collect());
         world.open_log();
         let reached = world.attempt(trial);
         world.coverage.note_engine(&world.engine);
@@ -159,7 +164,7 @@ pub fn sweep(
                 let turn = if takes_turns { (nth + seed) as usize } else { kind };
                 let fate = Fate::ALL[turn % Fate::ALL.len()];
                 let crash = [None, Some(false), Some(true)][(nth as usize + kind) % 3];
-                let trial = Trial { seed, action, target, nth, fate, crash };
+                let trial = Trial { seed, action, target, nth, fate, crash, starts_die: None };
                 assert!(nth < NTH_MAX, "no action has so many I/Os: {trial:?}");
                 let (reached, seen) = run(&trial, planted, &log)?;
                 coverage.add(&seen);
@@ -173,12 +178,43 @@ pub fn sweep(
     Ok(coverage)
 }
 
+/// Runs an action after which the first two starts die after each of their steps, with and without their host; no I/O
+/// fails.
+///
+/// # Errors
+/// A rule was broken.
+pub fn sweep_starts(seed: u64, action: Action, planted: Planted) -> Result<Coverage, Failure> {
+    let log = Log::default();
+    let mut coverage = Coverage::default();
+    let (target, nth, fate) = (Target::Log, u64::MAX, Fate::ALL[0]);
+    for after in 0..NTH_MAX {
+        for power in [false, true] {
+            let starts_die = Some(Death { after, power });
+            let trial = Trial { seed, action, target, nth, fate, crash: None, starts_die };
+            let (_, seen) = run(&trial, planted, &log)?;
+            coverage.add(&seen);
+            coverage.trials += 1;
+            if seen.recoveries_cut == 0 {
+                return Ok(coverage);
+            }
+        }
+    }
+    panic!("no start has so many steps");
+}
+
+/// Writes of more than a group, of which a full log has the first part while all of them wait.
+fn long_writes(setup: &mut Setup) {
+    setup.config.requests_max = 64;
+    setup.load.length_max = setup.config.backend.size;
+    setup.load.weights[1] = 100;
+}
+
 /// A cache on flash with a ring, which short runs do not have otherwise, and reads that fill it.
 fn cache_on_flash(rng: &mut Rng, setup: &mut Setup) {
     let config = &mut setup.config;
     config.flash_bytes = rng.between(2, 24) * config.block_size;
     config.flash_admission = FlashAdmission::Always;
-    config.sequential_bypass = None;
+    config.sequential_bypass = SequentialBypass::Off;
     while config.ring.is_none() {
         warm::ring(rng, config);
     }

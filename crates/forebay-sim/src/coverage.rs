@@ -105,7 +105,9 @@ impl Coverage {
             Event::UnflushedWritesAtRisk { .. } => self.at_risk += 1,
             Event::ModeChanged { .. } => self.modes_changed += 1,
             Event::LogFailed { .. } => self.log_failed += 1,
-            Event::DestageFailed { .. } => self.destage_errors += 1,
+            Event::DestageFailed { .. } | Event::PrimaryFails { is_destaging: true, .. } => {
+                self.destage_errors += 1
+            }
             Event::LogCorrupt { .. } => self.log_pages_wrong += 1,
             Event::DestagingResumed
             | Event::LogThrottles
@@ -118,6 +120,8 @@ impl Coverage {
             | Event::GridAdvice { .. }
             | Event::SlotQuarantined { .. }
             | Event::ChecksumMismatch { .. }
+            | Event::PrimaryFails { .. }
+            | Event::PrimaryWorks { .. }
             | Event::BackendTimedOut { .. } => {}
         }
     }
@@ -145,7 +149,7 @@ impl Coverage {
         self.buffer_waits += counters.buffer_waits;
         self.flash_writes += counters.flash_writes;
         self.flash_refused += counters.flash_refused;
-        self.fills_skipped += counters.flash_fills_skipped + counters.ram_fills_skipped;
+        self.fills_skipped += counters.flash_fills_skipped() + counters.ram_fills_skipped;
         self.evicted += counters.ram_evicted + counters.flash_evicted;
         self.slots_quarantined += counters.flash_slots_quarantined;
         self.checksum_errors += counters.flash_checksum_errors;

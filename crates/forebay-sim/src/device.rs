@@ -82,6 +82,17 @@ impl Fate {
     pub const ALL: [Fate; 4] = [Fate::Fails, Fate::Tears, Fate::Lies, Fate::Hangs];
 }
 
+/// What becomes of discards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discards {
+    /// Each sector is zeroes afterwards, or as before.
+    ByChance,
+    /// They end well and do nothing.
+    Ignored,
+    /// Primary storage turns out not to know them.
+    Refused,
+}
+
 /// An I/O in flight.
 #[derive(Debug)]
 pub struct Pending {
@@ -143,6 +154,8 @@ pub struct Device {
     pub rots: bool,
     /// The I/O that is so many from now, the next being 1, meets this.
     pub fate: Option<(u64, Fate)>,
+    /// What becomes of discards.
+    pub discards: Discards,
     /// The destager's notes, which are durable when they are written.
     pub progress: (Sequence, Sequence),
     rng: Rng,
@@ -162,6 +175,7 @@ impl Device {
             dead: false,
             rots: false,
             fate: None,
+            discards: Discards::ByChance,
             progress: (Sequence(0), Sequence(0)),
             rng,
         }
@@ -188,6 +202,9 @@ impl Device {
         if let IoOp::WriteZeroes { fast_only, .. } = io.op
             && rng.chance(faults.unsupported * if fast_only { 4 } else { 1 })
         {
+            (status, effect) = (IoStatus::Unsupported, Effect::Prefix(0));
+        }
+        if io.op == IoOp::Discard && self.discards == Discards::Refused {
             (status, effect) = (IoStatus::Unsupported, Effect::Prefix(0));
         }
         if self.dead || rng.chance(faults.errors) {
@@ -274,6 +291,7 @@ impl Device {
                 self.bytes[place].fill(0);
                 self.note_volatile(number, part);
             }
+            IoOp::Discard if self.discards != Discards::ByChance => {}
             IoOp::Discard => {
                 let all = self.rng.chance(500);
                 for sector in sectors(part) {

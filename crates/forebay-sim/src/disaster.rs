@@ -196,6 +196,9 @@ impl World<'_> {
         self.log.line(self.now, || format!("start, everything is durable: {is_durable}"));
         self.coverage.note_engine(&self.engine);
         let staged = if is_durable { Vec::new() } else { self.staged_groups() };
+        if is_durable {
+            self.pool.log_end = self.engine.log_end().expect("there is a log");
+        }
         self.clients.forget_all(&mut self.oracle);
         self.oracle.new_life();
         self.begin_anew(staged, false, false);

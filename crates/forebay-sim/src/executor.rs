@@ -135,6 +135,14 @@ impl World<'_> {
         if io.target == Target::Flash && !data.is_empty() {
             self.dropped.note_write(io.range.start / self.setup.config.block_size);
         }
+        let io = match io.op {
+            IoOp::WriteZeroes { may_unmap: true, .. }
+                if self.planted == Planted::DiscardedZeroes =>
+            {
+                Io { op: IoOp::Discard, ..io }
+            }
+            _ => io,
+        };
         let device = match io.target {
             Target::Backend => &mut self.backend,
             Target::Flash => &mut self.flash,

@@ -54,6 +54,8 @@ pub enum Planted {
     StaleComparison,
     /// The administrator is told at once that the cache is dropped.
     EarlyDrop,
+    /// Zeroes that may become holes are given to primary storage as a discard.
+    DiscardedZeroes,
     /// A run writes its ring under the generation of the one before, so that pages beyond a gap count again.
     RevivedPages,
 }
@@ -101,6 +103,9 @@ impl Planted {
 
     /// Those that a ring finds that the loss of power tears.
     pub const BY_TEARING: [Planted; 1] = [Planted::RevivedPages];
+
+    /// Those that a disk finds whose primary storage discards nothing.
+    pub const BY_DISCARD: [Planted; 1] = [Planted::DiscardedZeroes];
 
     /// Those that a log finds whose flash returns wrong bytes.
     pub const BY_ROT: [Planted; 1] = [Planted::UncheckedLog];

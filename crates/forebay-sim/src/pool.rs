@@ -41,6 +41,8 @@ pub(crate) struct Pool {
     next_ordinal: u64,
     pub committed: Generation,
     pub pending: Generation,
+    /// The last record that an orderly end left, until a start has come to its end.
+    pub log_end: Sequence,
     pub disk_size: u64,
     pub planted: Planted,
     /// It is known elsewhere that nothing of it is to be believed.
@@ -73,6 +75,7 @@ impl Pool {
             next_ordinal: 1,
             committed: Generation(0),
             pending: Generation(0),
+            log_end: Sequence(0),
             revoked: false,
             steps: 0,
             dies_after: None,

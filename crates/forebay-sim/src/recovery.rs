@@ -37,7 +37,7 @@ const RECOVERY_IO: u64 = u64::MAX;
 pub(crate) struct Died;
 
 /// When a recovery dies.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Death {
     /// Steps that it does before.
     pub after: u64,
@@ -96,7 +96,7 @@ impl Pool {
             segments: &segments,
             flushed,
             through,
-            durable: Sequence(0),
+            durable: self.log_end,
             committed: self.committed,
             pending: self.pending,
             staged: &headers,
@@ -200,7 +200,7 @@ impl Pool {
         self.check_reopened(&found);
         staged.clear();
         self.step()?;
-        self.committed = self.pending;
+        (self.committed, self.log_end) = (self.pending, Sequence(0));
         self.step()?;
         let keep = found.segments.iter().map(|s| s.segment).chain([tail.segment]);
         let keep: Vec<SegmentId> = keep.collect();

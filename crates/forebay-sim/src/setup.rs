@@ -2,13 +2,13 @@
 
 use forebay_core::config::{
     BackendTraits, Config, DestageOrder, FlashAdmission, FlushSemantics, GridOffset, Mode,
-    OnTimeout, WriteLogConfig,
+    OnTimeout, SequentialBypass, WriteLogConfig,
 };
 use forebay_core::geometry::{PAGE, SECTOR};
 use forebay_core::ids::Nanos;
 use forebay_core::policy::PolicyKind;
 
-use crate::device::Faults;
+use crate::device::{Discards, Faults};
 use crate::rng::Rng;
 
 /// A flight recorder of 128 requests, which are written over all the time.
@@ -43,6 +43,8 @@ pub struct Setup {
     pub mode_changes: u32,
     /// That flash does not die but returns wrong bytes.
     pub log_rots: bool,
+    /// What primary storage makes of discards.
+    pub discards: Discards,
     /// Power fails while several pages of the ring are on their way, and again soon after.
     pub ring_tears: bool,
     /// What is due may be noticed so late.
@@ -103,11 +105,16 @@ pub const ROTTING: u64 = 1 << 43;
 /// Seeds from here on are of disks that restart over and over, and whose ring is torn by the loss of power.
 pub const TEARING: u64 = 1 << 44;
 
+/// Seeds from here on are of disks that are discarded much, on primary storage that does not do it.
+pub const DISCARDING: u64 = 1 << 45;
+
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);
     let mut setup = setup(&mut rng);
-    if seed >= TEARING {
+    if seed >= DISCARDING {
+        discard_much(&mut rng, &mut setup);
+    } else if seed >= TEARING {
         restart_often(&mut rng, &mut setup);
         tear_ring(&mut rng, &mut setup);
     } else if seed >= ROTTING {
@@ -122,6 +129,20 @@ pub fn of_seed(seed: u64) -> (Setup, Rng) {
         restart_often(&mut rng, &mut setup);
     }
     (setup, rng)
+}
+
+/// Many discards and zeroes, beside reads that look at what became of them, and restarts.
+fn discard_much(rng: &mut Rng, setup: &mut Setup) {
+    setup.discards = rng.pick(&[Discards::Ignored, Discards::Refused]);
+    let config = &mut setup.config;
+    config.backend.read_only = false;
+    config.backend.discard = true;
+    config.backend.write_zeroes = rng.chance(800);
+    setup.quiet = false;
+    setup.disasters = rng.between(2, 8) as u32;
+    let load = &mut setup.load;
+    (load.weights[0], load.weights[3]) = (60, 20);
+    load.requests = load.requests.max(200);
 }
 
 /// A log whose flash dies, over and over.
@@ -148,7 +169,7 @@ fn restart_often(rng: &mut Rng, setup: &mut Setup) {
     config.ram_bytes = rng.below(3) * config.block_size;
     config.flash_bytes = rng.between(16, 200) * config.block_size;
     config.flash_admission = FlashAdmission::Always;
-    config.sequential_bypass = None;
+    config.sequential_bypass = SequentialBypass::Off;
     if !config.mode.caches() {
         config.mode = Mode::WriteThrough;
     }
@@ -278,6 +299,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
         longer_by: 0,
         log_dies: false,
         log_rots: false,
+        discards: Discards::ByChance,
         ring_tears: false,
         late_max: Nanos::from_millis(3),
         stamped: rng.chance(700),
@@ -334,7 +356,12 @@ pub(crate) fn cache(rng: &mut Rng, config: &mut Config) {
         rng.pick(&[PolicyKind::Fifo, PolicyKind::Lru, PolicyKind::S3Fifo, PolicyKind::Auto]);
     config.flash_admission =
         if rng.chance(600) { FlashAdmission::Always } else { FlashAdmission::History };
-    config.sequential_bypass = rng.chance(500).then(|| rng.between(PAGE, 256 << 10));
+    config.sequential_bypass = match rng.between(0, 3) {
+        0 => SequentialBypass::Off,
+        1 => SequentialBypass::Longer(rng.between(PAGE, 256 << 10)),
+        _ => SequentialBypass::Auto,
+    };
+    config.flash_bytes_per_day = rng.chance(200).then(|| rng.between(1 << 30, 1 << 40));
     config.grid_offset = match rng.below(3) {
         0 => {
             let logical = u64::from(config.backend.logical_block);

@@ -13,7 +13,9 @@
 pub mod plot;
 
 use forebay_backends::model::ModelConfig;
-use forebay_core::config::{BackendTraits, Config, FlashAdmission, GridOffset, Mode};
+use forebay_core::config::{
+    BackendTraits, Config, FlashAdmission, GridOffset, Mode, SequentialBypass,
+};
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::Nanos;
 use serde::Serialize;
@@ -100,7 +102,7 @@ fn config(block_size: u64) -> Config {
         grid_offset: GridOffset::Fixed(0),
         flash_bytes: if block_size == 0 { 0 } else { CACHE },
         flash_admission: FlashAdmission::Always,
-        sequential_bypass: None,
+        sequential_bypass: SequentialBypass::Off,
         ..Config::for_disk(backend)
     }
 }

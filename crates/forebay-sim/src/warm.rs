@@ -265,6 +265,9 @@ impl World<'_> {
         }
         self.engine.close_ring(self.now, flushed, &mut self.actions);
         self.drain();
+        if self.engine.statistics(self.now).log.is_some_and(|log| log.is_durable) {
+            self.pool.log_end = self.engine.log_end().expect("there is a log");
+        }
         self.coverage.restarts_in_order += 1;
         let power = self.chance.chance(500);
         self.crash(power);

@@ -147,6 +147,7 @@ impl<'a> World<'a> {
             backend.stamp_all(stamp::INITIAL);
         }
         backend.faults = setup.backend;
+        backend.discards = setup.discards;
         backend.timeout = setup.config.backend_timeout;
         let flash = flash(&setup, &engine, rng.fork());
         let pool = Pool::new(&setup, planted, rng.fork());

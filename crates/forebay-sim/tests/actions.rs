@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_sim::Planted;
 use forebay_sim::actions::{self, Action};
+use forebay_sim::{Coverage, Planted};
 
 /// Runs of each action however slow the machine is.
 const RUNS_MIN: u64 = 1;
@@ -34,6 +34,18 @@ fn every_action_ends_and_loses_nothing_whichever_of_its_ios_fails() {
         }
     }
     assert!(busy_ends > 0, "no disk grew with something in flight at its end");
+}
+
+#[test]
+fn starts_that_die_after_an_orderly_end_with_half_writes_lose_nothing_and_refuse_nothing() {
+    let mut coverage = Coverage::default();
+    for seed in 0..8 {
+        for action in [Action::ShutDown, Action::ShutDownFull] {
+            let found = actions::sweep_starts(seed, action, Planted::Nothing);
+            coverage.add(&found.unwrap_or_else(|failure| panic!("{failure}")));
+        }
+    }
+    assert!(coverage.recoveries_cut > 100 && coverage.parts_left_out > 10, "{coverage:?}");
 }
 
 #[test]

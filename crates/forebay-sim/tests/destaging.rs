@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use forebay_backends::model::{Distribution, ModelConfig, ModelOp};
 use forebay_core::action::Target;
 use forebay_core::config::{
-    BackendTraits, Config, DestageOrder, FlashAdmission, GridOffset, Mode, WriteLogConfig,
+    BackendTraits, Config, DestageOrder, FlashAdmission, GridOffset, Mode, SequentialBypass,
+    WriteLogConfig,
 };
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::Nanos;
@@ -331,7 +332,7 @@ fn reads_beside_destaging(reads: Reads, flash_cache: u64) -> (f64, u64) {
         flash_bytes: flash_cache,
         flash_admission: FlashAdmission::Always,
         ram_bytes: 1 << 20,
-        sequential_bypass: None,
+        sequential_bypass: SequentialBypass::Off,
         ..log
     };
     let mut timed = Timed::new(config, simple(11_000), flash()).expect("it works");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::action::{Action, Actions, Io, IoOp};
-use forebay_core::config::{BackendTraits, Config, GridOffset};
+use forebay_core::config::{BackendTraits, Config, GridOffset, SequentialBypass};
 use forebay_core::engine::Engine;
 use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
@@ -201,7 +201,7 @@ impl Shard {
         config.ram_bytes = 4 << 20;
         config.buffer_bytes = 40 << 20;
         config.grid_offset = GridOffset::Fixed(0);
-        config.sequential_bypass = None;
+        config.sequential_bypass = SequentialBypass::Off;
         let engine = Engine::new(config).unwrap();
         let mut reactor = Reactor::new(64, None).unwrap();
         let memory = Arc::new(Arena::new(engine.memory_size() as usize).unwrap());
