@@ -12,6 +12,8 @@ pub enum ErrorKind {
     UnknownFormat,
     /// A record of the trace makes no sense.
     BadRecord,
+    /// The trace has no read and no write.
+    Empty,
     /// A setting that cannot work.
     Invalid,
     /// The target of a replay is smaller than the trace.

@@ -7,8 +7,8 @@
 //! A reader streams: it holds one line or one binary record at a time, whatever the file's size.
 //! A record that makes no sense is an error that names its line (or number) and what is wrong; with
 //! [`Options::skip_bad`] it is counted and passed over, up to a number of them. Requests that are neither read nor write,
-//! and empty ones, are passed over and counted as ignored. Hostile input gives errors, never a
-//! panic.
+//! and empty ones, are passed over and counted as ignored. A trace that has no request is an error. What is doubtful, but no
+//! error, is in [`Reader::warnings`]. Hostile input gives errors, never a panic.
 //!
 //! A new format is a file with a decoder, a variant of [`Format`], and lines in [`Format::ALL`],
 //! [`detect`] and [`Decoder::new`]; one that is written has an encoder in [`write`] besides.
@@ -27,6 +27,7 @@ mod fio;
 pub mod fuzzing;
 mod lines;
 mod msr;
+mod order;
 mod pairing;
 mod source;
 mod spc;
@@ -42,6 +43,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind};
 use crate::record::{END_MAX, LEN_MAX, Op, Record};
+use order::{Backwards, Order};
 use source::Source;
 pub use write::Writer;
 
@@ -308,6 +310,7 @@ pub struct Reader {
     decoder: Decoder,
     options: Options,
     first_time_ns: Option<u64>,
+    order: Order,
     counts: Counts,
     ended: bool,
 }
@@ -342,8 +345,17 @@ impl Reader {
         let options = *options;
         let decoder = Decoder::new(format, source.sample(), &options);
         let counts = Counts::default();
-        let first_time_ns = None;
-        Ok(Reader { name, source, format, decoder, options, first_time_ns, counts, ended: false })
+        Ok(Reader {
+            name,
+            source,
+            format,
+            decoder,
+            options,
+            first_time_ns: None,
+            order: Order::default(),
+            counts,
+            ended: false,
+        })
     }
 
     /// The format that is being read.
@@ -362,6 +374,46 @@ impl Reader {
     /// What was read so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// What was read so far and may be otherwise than it reads, in words.
+    pub fn warnings(&self) -> Vec<String> {
+        let order = self.order.backwards().map(|back| {
+            let Backwards { requests, most_ns, place } = back;
+            format!(
+                "{}: {requests} requests come after later ones, by up to {} ({place}): their times are taken as they are, and a \
+                 replay on the clock sends them at once",
+                self.name,
+                order::seconds(*most_ns)
+            )
+        });
+        let last = match &self.decoder {
+            Decoder::Lines(lines) => lines.unended(),
+            Decoder::Vscsi(_) | Decoder::Blktrace(_) | Decoder::Fbt(_) => None,
+        };
+        let last = last.map(|line| {
+            format!(
+                "{}: {}: the last line has no end of line, and is taken for a whole one: \"{line}\"",
+                self.name,
+                self.decoder.position()
+            )
+        });
+        order.into_iter().chain(last).collect()
+    }
+
+    /// Why a trace without a request is none.
+    fn empty(&self) -> Error {
+        let Counts { ignored, bad, first_bad, .. } = &self.counts;
+        let of = self.options.device.map(|device| format!(" of device {device}"));
+        let bad =
+            first_bad.as_ref().map(|first| format!(", and {bad} bad records, the first: {first}"));
+        let message = format!(
+            "{}: no read or write{} is in it: it has {ignored} other things (headers, other commands, other devices){}",
+            self.name,
+            of.unwrap_or_default(),
+            bad.unwrap_or_default()
+        );
+        Error::new(ErrorKind::Empty, message)
     }
 
     fn is_wanted(&self, device: u32) -> bool {
@@ -386,6 +438,8 @@ impl Reader {
         if offset > END_MAX - len && !cfg!(feature = "planted-bugs") {
             return Err(format!("offset {offset} is beyond {END_MAX} bytes"));
         }
+        let decoder = &self.decoder;
+        self.order.check(time_ns, || decoder.position())?;
         let first = *self.first_time_ns.get_or_insert(time_ns);
         let time_ns = time_ns.saturating_sub(first);
         Ok(Record { time_ns, op, offset, len: len as u32, device, latency_ns })
@@ -399,7 +453,7 @@ impl Iterator for Reader {
         while !self.ended {
             let Some(step) = self.decoder.step(&mut self.source) else {
                 self.ended = true;
-                break;
+                return (self.counts.records == 0).then(|| Err(self.empty()));
             };
             let bad = match step {
                 Ok(Item::Nothing) => continue,
@@ -435,6 +489,8 @@ impl Iterator for Reader {
     }
 }
 
+#[cfg(test)]
+mod damaged;
 #[cfg(test)]
 mod round_trips;
 #[cfg(test)]

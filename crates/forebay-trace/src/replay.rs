@@ -28,6 +28,7 @@ mod pattern;
 mod place;
 mod run;
 mod slices;
+mod touched;
 mod verify;
 
 use std::ops::ControlFlow;
@@ -40,9 +41,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind};
 use crate::record::{Record, Summary};
-pub use outcome::{EndedBy, Latency, Outcome};
+pub use outcome::{EndedBy, Holes, Latency, Outcome};
 pub use passes::{duration_ns, passes};
 pub use slices::{Part, Slice};
+pub use touched::Touched;
 pub use verify::Verified;
 
 /// When requests are issued.
@@ -93,6 +95,23 @@ pub struct Settings {
     pub verify: bool,
     /// Write to a target that holds data, or does not tell whether it does.
     pub overwrite: bool,
+    /// Write all that the trace touches before it begins, so that no read finds a hole.
+    pub prefill: bool,
+}
+
+/// What is known of the records beforehand.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Their sums.
+    pub summary: &'a Summary,
+    /// What they touch; `None`: nobody prefills the target, or looks for holes in it.
+    pub touched: Option<&'a Touched>,
+}
+
+impl<'a> From<&'a Summary> for Asked<'a> {
+    fn from(summary: &'a Summary) -> Asked<'a> {
+        Asked { summary, touched: None }
+    }
 }
 
 impl Default for Settings {
@@ -107,6 +126,7 @@ impl Default for Settings {
             seed: 1,
             verify: false,
             overwrite: false,
+            prefill: false,
         }
     }
 }
@@ -122,31 +142,32 @@ pub struct Progress {
     pub ended: u64,
     /// The trace's own time of the last request issued.
     pub trace_time_ns: u64,
+    /// The trace has not begun, and so many of so many bytes were written beforehand.
+    pub prefilling: Option<(u64, u64)>,
     /// The trace is over, and so many of so many bytes were looked at again.
     pub reading_back: Option<(u64, u64)>,
 }
 
 /// Replays `records` on `target`, which it attaches to `reactor` and detaches at the end.
 ///
-/// `summary` tells of the same records beforehand (see [`Summary::of`]); `clock` is a monotonic clock;
+/// `asked` tells of the same records beforehand (see [`Summary::of`], [`Touched`]); `clock` is a monotonic clock;
 /// `progress` is called about ten times per second, and may ask for an end: then nothing more is issued.
 ///
 /// # Errors
 /// The settings cannot work, the target is too small, read-only, or gave up; the trace's own. A request
 /// that fails on the target is no error but counted.
-pub fn replay(
+pub fn replay<'a>(
     records: impl Iterator<Item = Result<Record, Error>>,
-    summary: &Summary,
+    asked: impl Into<Asked<'a>>,
     target: &mut dyn Backend,
     reactor: &mut Reactor,
     settings: &Settings,
     clock: &dyn Fn() -> Nanos,
     progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<Outcome, Error> {
-    check(summary, target, settings)?;
-    let records = records.fuse();
-    let loses = (summary.writes > 0 && !settings.overwrite).then_some(summary.span_bytes);
-    run::Run::new(target, reactor, settings, clock)?.finish(records, loses, progress)
+    let asked = asked.into();
+    check(asked.summary, target, settings)?;
+    run::Run::new(target, reactor, settings, clock)?.finish(records.fuse(), &asked, progress)
 }
 
 /// Refuses what cannot work.
@@ -161,10 +182,12 @@ fn check(summary: &Summary, target: &dyn Backend, settings: &Settings) -> Result
         );
         return refuse(ErrorKind::TargetTooSmall, message);
     }
-    if summary.writes > 0 && target.properties().read_only {
-        let message =
-            format!("the trace has {} writes but the target is read-only", summary.writes);
-        return refuse(ErrorKind::Target, message);
+    if target.properties().read_only && (summary.writes > 0 || settings.prefill) {
+        let what = match settings.prefill {
+            true => "--prefill writes".to_owned(),
+            false => format!("the trace has {} writes", summary.writes),
+        };
+        return refuse(ErrorKind::Target, format!("{what} but the target is read-only"));
     }
     match settings.pace {
         Pace::Clock { speed } | Pace::Dependent { speed: Some(speed) }

@@ -45,6 +45,9 @@ pub struct Run {
     /// What was wrong with the first.
     #[serde(default)]
     pub first_bad: Option<String>,
+    /// What is doubtful of the trace, or of the target.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// What a cache did, where that is known.
     pub cache: Option<CacheUse>,
     /// What was measured.
@@ -57,6 +60,17 @@ pub fn name_of_target(target: &str) -> String {
     let whole = target.trim_end_matches('/');
     let last = whole.rsplit(['/', '=']).next().filter(|last| !last.is_empty()).unwrap_or(whole);
     last.to_owned()
+}
+
+/// What is doubtful of runs, each once.
+pub fn warnings(runs: &[Run]) -> Vec<&str> {
+    let mut all: Vec<&str> = Vec::new();
+    for warning in runs.iter().flat_map(|run| &run.warnings) {
+        if !all.contains(&warning.as_str()) {
+            all.push(warning);
+        }
+    }
+    all
 }
 
 /// Names that fit into a table: of runs that are called as their whole target, its last part; of those with the same

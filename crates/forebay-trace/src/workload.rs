@@ -1,4 +1,5 @@
-//! A made-up workload, for tests and benchmarks: the same settings give the same requests.
+//! Made-up workloads, for tests and benchmarks: the same settings give the same requests. [`loops`] and [`compaction`] have
+//! what one kind of application does, this file a mixture:
 //!
 //! The disk is divided into a hot area (1/16 of it), a loop area (1/8), and the rest, which is cold:
 //!
@@ -12,6 +13,9 @@
 //! So about a fifth of the requests are writes, and a cache gains on the hot and the loop part, if it
 //! does not let the scan drive them out. Requests arrive at random: the time between two is
 //! evenly spread between zero and twice the mean.
+
+pub mod compaction;
+pub mod loops;
 
 use crate::record::{Op, Record};
 
@@ -66,15 +70,11 @@ impl Workload {
         self.hot_len() + self.loop_len()
     }
 
-    /// A block of the hot area. The cube of an even number below one is below 1/8 half of the time;
-    /// an odd factor scatters the most used blocks over the area.
+    /// A block of the hot area.
     fn hot(&mut self) -> (Op, u64, u64) {
-        let blocks = self.hot_len() / (16 * KIB);
-        let even = self.random.below(1 << 16);
-        let skewed = (((even * even * even) >> 24) * blocks) >> 24;
-        let scattered = skewed * 0x9E3B % blocks;
+        let block = self.random.skewed(self.hot_len() / (16 * KIB));
         let len = [4, 8, 8, 8, 8, 16][self.random.below(6) as usize] * KIB;
-        (self.read_or_write(), scattered * 16 * KIB, len)
+        (self.read_or_write(), block * 16 * KIB, len)
     }
 
     fn next_in_loop(&mut self) -> (Op, u64, u64) {
@@ -129,11 +129,31 @@ impl Iterator for Workload {
     }
 }
 
+/// The `nth` request of a workload of requests that are a millisecond apart, for blocks of 4 KiB.
+fn nth(nth: usize, op: Op, block: u64, len: u64) -> Record {
+    Record {
+        time_ns: nth as u64 * 1_000_000,
+        op,
+        offset: block * 4 * KIB,
+        len: (len * 4 * KIB) as u32,
+        device: 0,
+        latency_ns: None,
+    }
+}
+
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA '14).
 #[derive(Clone, Debug)]
 struct Random(u64);
 
 impl Random {
+    /// A number below `bound`, some often: the cube of an even number below one is below 1/8 half of the time, and
+    /// an odd factor scatters the numbers that come most.
+    fn skewed(&mut self, bound: u64) -> u64 {
+        let even = self.below(1 << 16);
+        let skewed = (((even * even * even) >> 24) * bound) >> 24;
+        skewed * 0x9E3B % bound
+    }
+
     /// A number below `bound`, which is positive.
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -1,7 +1,6 @@
-//! The advisor, the default policy and sampled curves on real traces, as JSON: `advisor_sweep [FOLDER] [WORDS]`.
+//! The default policy and sampled curves on real traces, as JSON: `advisor_sweep [FOLDER] [WORDS]`.
 //!
 //! ```text
-//! advised   what `advise` says beside the cheapest of a sweep of simulated caches, in means of reads of the same model
 //! policies  what `auto` misses beside the classics and the optimum, at shares of the footprint
 //! sampled   how far curves from a sample are from exact ones
 //! ```
@@ -10,7 +9,6 @@
 //!
 //! `bench/run.py advisor` runs it, keeps the figures and makes the tables of docs/benchmarks.md.
 
-mod advised;
 mod policies;
 mod sampled;
 mod traces;
@@ -27,18 +25,17 @@ fn main() -> Result<(), Error> {
         true => Some(words.remove(0).into()),
         false => std::env::var_os("FOREBAY_TRACES"),
     };
-    let (mut advised, mut policies, mut sampled) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut policies, mut sampled) = (Vec::new(), Vec::new());
     for trace in traces::all(folder.as_deref().map(std::path::Path::new)) {
         if !words.is_empty() && !words.iter().any(|word| trace.name.contains(word.as_str())) {
             continue;
         }
         let records = trace.read()?;
         eprintln!("{}: {} requests", trace.name, records.len());
-        advised.extend(advised::rows(&trace, &records)?);
         policies.extend(policies::rows(&trace, &records)?);
         sampled.extend(sampled::rows(&trace, &records)?);
     }
-    let all = serde_json::json!({ "advised": advised, "policies": policies, "sampled": sampled });
+    let all = serde_json::json!({ "policies": policies, "sampled": sampled });
     println!("{all}");
     Ok(())
 }

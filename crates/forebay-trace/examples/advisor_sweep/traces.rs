@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forebay_trace::Error;
-use forebay_trace::formats::{Options, Reader};
+use forebay_trace::formats::{Options, Reader, TimeUnit};
 use forebay_trace::record::Record;
 
 /// One of them.
@@ -15,12 +15,15 @@ pub struct Trace {
     pub block: u64,
     /// Bytes of its unit of length; none: that of the format.
     len_unit: Option<u32>,
+    /// Of its times; none: that of the format.
+    time_unit: Option<TimeUnit>,
 }
 
 impl Trace {
     /// All of it.
     pub fn read(&self) -> Result<Vec<Record>, Error> {
-        let options = Options { len_unit: self.len_unit, ..Options::default() };
+        let options =
+            Options { len_unit: self.len_unit, time_unit: self.time_unit, ..Options::default() };
         Reader::open(&self.file, &options)?.collect()
     }
 }
@@ -30,7 +33,7 @@ pub fn all(folder: Option<&Path>) -> Vec<Trace> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
     let recorded = |name: &'static str| {
         let file = own.join(format!("{name}.fbt"));
-        Trace { name, file, block: 4096, len_unit: None }
+        Trace { name, file, block: 4096, len_unit: None, time_unit: None }
     };
     let mut all: Vec<Trace> = ["pgbench", "build"].map(recorded).into();
     let Some(folder) = folder else {
@@ -58,6 +61,8 @@ pub fn all(folder: Option<&Path>) -> Vec<Trace> {
         file: folder.join(file),
         block,
         len_unit: Some(len_unit),
+        // Its times would be 0.3 s in all if they were nanoseconds.
+        time_unit: (name == "DTRS").then_some(TimeUnit::Microseconds),
     });
     all.extend(shared);
     all

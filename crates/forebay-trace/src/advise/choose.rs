@@ -56,6 +56,8 @@ pub enum Verdict {
     GoesToOthers,
     /// No: reads would hardly be faster.
     NoGain,
+    /// No: curves proposed one, and the engine made too little of it, or less than nothing.
+    Disproved,
 }
 
 /// A cache and what it is expected to do.
@@ -73,14 +75,16 @@ pub struct Plan {
     pub policy: String,
     /// Reads that hit in RAM.
     pub ram_hit_ratio: f64,
-    /// Reads that hit in RAM or on flash, of all reads.
+    /// Reads that hit on flash, in RAM only in part.
+    pub flash_hit_ratio: f64,
+    /// Reads for which primary storage is not asked: these, and those that take the bytes of an earlier one in flight.
     pub hit_ratio: f64,
     /// Reads that are the first use of something, of all reads.
     pub first_ratio: f64,
-    /// 4 KiB pieces read that hit.
-    pub piece_hit_ratio: f64,
     /// Where the hit ratio is expected: from a cache that is empty at the beginning to one that is warm.
     pub hit_ratio_range: [f64; 2],
+    /// The parts of the trace are alike enough to tell.
+    pub is_steady: bool,
     /// Of reads.
     pub read: Latency,
     /// Where the mean of reads is expected, in nanoseconds.
@@ -94,8 +98,7 @@ pub struct Plan {
 impl Plan {
     /// Shares of reads and what they take.
     pub(super) fn kinds(&self, latencies: &Latencies) -> Vec<(f64, Latency)> {
-        let on_flash = self.hit_ratio - self.ram_hit_ratio;
-        latencies.kinds(self.ram_hit_ratio, on_flash, self.first_ratio).to_vec()
+        latencies.kinds(self.ram_hit_ratio, self.flash_hit_ratio, self.first_ratio).to_vec()
     }
 
     /// Expects hit ratios down to `low` and up to `high`, and what reads take then.
@@ -333,7 +336,6 @@ fn mean_ns(disk: &Disk, curve: &Curve, ram: u64, flash: u64) -> f64 {
 fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
     let &Candidate { curve, ram, flash, .. } = of;
     let (in_ram, all) = hit_ratios(curve, ram, flash);
-    let point = curve.points.iter().find(|point| point.cache_size == ram.max(flash));
     let first = first_uses(counted(disk, curve));
     let mut plan = Plan {
         ram,
@@ -342,9 +344,10 @@ fn plan(disk: &Disk, of: &Candidate<'_>) -> Plan {
         grid_offset: curve.grid_offset,
         policy: curve.policy.clone(),
         ram_hit_ratio: in_ram,
+        flash_hit_ratio: all - in_ram,
         hit_ratio: all,
-        piece_hit_ratio: point.map_or(0.0, |point| point.read_hit_ratio),
         hit_ratio_range: [all; 2],
+        is_steady: true,
         first_ratio: first,
         read: disk.latencies.reads(in_ram, all - in_ram, first),
         read_mean_range_ns: [0.0; 2],
@@ -369,7 +372,12 @@ pub(super) fn warmth(curve: &Curve, size: u64) -> f64 {
 
 /// LRU in such blocks, with whatever is touched valid: a read that misses there is the first use of something.
 fn counted<'a>(disk: &'a Disk, curve: &'a Curve) -> &'a Curve {
-    disk.counted.iter().find(|of| of.block_size == curve.block_size).unwrap_or(curve)
+    disk.lru(curve.block_size).unwrap_or(curve)
+}
+
+/// Reads that are the first use of something in blocks of this size.
+pub(super) fn first_uses_of(disk: &Disk, block_size: u64) -> f64 {
+    disk.lru(block_size).map_or(0.0, first_uses)
 }
 
 /// Reads that miss in a cache of everything.

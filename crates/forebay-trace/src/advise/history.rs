@@ -40,7 +40,7 @@ pub fn compared_size(disk: &Disk, advice: &Advice, ram: u64, flash: u64) -> u64 
 /// Holds the recording that `advice` is from against `all`, a curve of everything with one cache size, and widens what the
 /// advice expects where they differ. `None`: the recording has no curve for such blocks, or nothing was read.
 pub fn beside(disk: &Disk, advice: &mut Advice, observed: u64, all: &Curve) -> Option<Beside> {
-    let recorded = disk.counted.iter().find(|curve| curve.block_size == all.block_size)?;
+    let recorded = disk.lru(all.block_size)?;
     let of_all = all.points.first()?;
     let size = of_all.cache_size;
     let point = recorded.points.iter().find(|point| point.cache_size == size)?;

@@ -6,15 +6,12 @@
 //!        └► curves of the default policy and LRU, five block sizes, sizes to the whole ┘     │ several
 //!              pool of RAM and flash ──► share.rs, divide.rs: a share each ◄───────────────────┤
 //! choose.rs: every cache within the share ──► the cheapest of the nearly fastest ──► Advice ◄─┘
-//! writes.rs: whether a write log helps                                       words.rs: a sentence
-//! certainty.rs: is it enough to tell, between what is it expected     random.rs: what has no pattern
+//! writes.rs: whether a write log may help     certainty.rs: is it enough to tell    random.rs: what has no pattern
+//! prove.rs:  what the engine does with it, and with what lies around it ──► the Advice that is given     words.rs: a sentence
 //! ```
-//! Policies are simulated: small traces wholly, so that it is known how many requests hit; of others a sample stands for all, and hit
-//! ratios of 4 KiB pieces for those of requests. Caches are filled as the engine fills them: a write to a part of such a piece makes
-//! nothing of it valid. A file is one disk; with several devices, all of them together.
-//!
-//! **Limits.** The cache is cold at the beginning of the trace, and nothing is known of what comes after. The engine's admission to flash
-//! and its bypass of sequential streams are not simulated.
+//! Curves propose, the engine decides. Small traces are simulated wholly for a curve, so that it is known how many requests hit; of others a
+//! sample stands for all, and hit ratios of 4 KiB pieces for those of requests. A file is one disk; with several devices, all of them
+//! together.
 
 mod certainty;
 mod choose;
@@ -23,21 +20,28 @@ mod first;
 mod history;
 mod model;
 mod prediction;
+mod prove;
 mod random;
+mod range;
+mod search;
+mod setup;
 mod share;
+mod trial;
 mod words;
 mod writes;
 
-use forebay_core::config::GridOffset;
+use forebay_core::config::{DestageOrder, FlashAdmission, GridOffset, SequentialBypass};
 use forebay_core::policy::PolicyKind;
 use serde::Serialize;
 
-use choose::Chosen;
 pub use choose::{BySize, Plan, Verdict, by_size};
+use choose::{Chosen, GAIN_MIN};
 pub use divide::{Choice, Claim, divide};
 pub use history::{Beside, beside, compared_size};
 pub use model::{Latencies, Latency};
 pub use prediction::{Configuration, Judgement, Outcome, Prediction, Reads};
+pub use prove::{Proof, Stretch, prove};
+pub use setup::Setup;
 pub use share::{Share, Winner, check_reservations};
 pub use writes::Writes;
 
@@ -113,14 +117,20 @@ pub struct Disk {
     pub info: Info,
     /// What its requests take.
     pub latencies: Latencies,
-    /// By policy and block size, all with the same cache sizes; of caches that are filled as the engine fills them.
+    /// By policy and block size, all with the same cache sizes.
     pub curves: Vec<Curve>,
-    /// LRU by block size, as the curve of a disk that runs is counted: whatever is touched is valid.
-    pub counted: Vec<Curve>,
     /// LRU in blocks of 4 KiB, for its reads alone.
     pub of_reads: Curve,
     /// What it keeps at least of what there is.
     pub reserved: Share,
+}
+
+impl Disk {
+    /// LRU in blocks of this size, which every study has.
+    fn lru(&self, block_size: u64) -> Option<&Curve> {
+        let lru = mrc::LRU.to_string();
+        self.curves.iter().find(|of| of.block_size == block_size && of.policy == lru)
+    }
 }
 
 /// An advice for one disk.
@@ -134,6 +144,9 @@ pub struct Advice {
     pub verdict: Verdict,
     /// What to do with writes.
     pub writes: Writes,
+    /// What it is to be.
+    #[serde(skip)]
+    pub setup: Setup,
     /// The mode of `forebay run`.
     pub mode: &'static str,
     /// Options of `forebay run` that carry it out; POOL stands for the flash.
@@ -161,6 +174,12 @@ pub struct Advice {
     pub after: Latency,
     /// Bytes that go to flash in a day; none: the trace has no times, or is shorter than a second.
     pub flash_written_per_day: Option<f64>,
+    /// Times that all flash there is is written in a day by this disk.
+    pub drive_writes_per_day: Option<f64>,
+    /// The log destages in windows, since it would be full otherwise, or is too slow.
+    pub in_windows: bool,
+    /// What the engine did with the trace as advised; none: nothing is advised, or it was not run yet ([`prove`]).
+    pub proof: Option<Proof>,
     /// What was reckoned with.
     pub latencies: Latencies,
 }
@@ -235,10 +254,10 @@ where
     let of_reads = mrc::curves(reads, &of_pieces)?.remove(0);
     of_curves.policies = POLICIES.map(SimulatedPolicy::Online).to_vec();
     of_curves.sample = sample;
-    let (curves, counted) = mrc::curves_of_engine(open, &of_curves)?;
+    let curves = mrc::curves(open, &of_curves)?;
     let reserved = Share::default();
     let name = name.to_owned();
-    Ok(Disk { name, info, latencies, curves, counted, of_reads, reserved })
+    Ok(Disk { name, info, latencies, curves, of_reads, reserved })
 }
 
 /// These, and what there is of RAM and flash, without and beside a log, where that is less than the largest.
@@ -291,6 +310,22 @@ pub fn advise(disks: &[Disk], settings: &Settings) -> Result<Vec<Advice>, Error>
     Ok(advices)
 }
 
+/// What `plan`, and a log of so many bytes, mean for the engine.
+fn setup(disk: &Disk, plan: Option<&Plan>, log: u64) -> Setup {
+    let policy = |plan: &Plan| plan.policy.parse().unwrap_or(POLICIES[0]);
+    Setup {
+        ram: plan.map_or(0, |plan| plan.ram),
+        flash: plan.map_or(0, |plan| plan.flash),
+        log,
+        order: DestageOrder::Strict,
+        block_size: plan.map_or(BLOCK_SIZES[0], |plan| plan.block_size),
+        grid_offset: disk.curves.first().map_or(0, |curve| curve.grid_offset),
+        policy: plan.map_or(POLICIES[0], policy),
+        admission: FlashAdmission::Always,
+        bypass: SequentialBypass::Auto,
+    }
+}
+
 /// With the log, or with its flash for the cache, whichever serves all requests faster.
 fn faster(disk: &Disk, writes: Writes, share: Share) -> Advice {
     let with = advice(disk, writes, share);
@@ -316,21 +351,20 @@ fn advice(disk: &Disk, writes: Writes, share: Share) -> Advice {
     let before = all(vec![(1.0, backend)], backend_write);
     let kinds = plan.as_ref().map_or(vec![(1.0, backend)], |plan| plan.kinds(&disk.latencies));
     let after = all(kinds, writes.latency(&disk.latencies));
-    let mode = match (&plan, writes.log_bytes()) {
-        (Some(_), 0) => "write-through",
-        (Some(_), _) => "write-back",
-        (None, 0) => "monitor",
-        (None, _) => "write-only",
-    };
+    let setup = setup(disk, plan.as_ref(), writes.log_bytes());
     let mut advice = Advice {
         name: disk.name.clone(),
         sentence: String::new(),
         verdict,
-        options: options(plan.as_ref(), mode, writes.log_bytes()),
+        options: setup.options(),
         writes,
-        mode,
+        mode: setup.mode_name(),
+        setup,
         alternatives: plan.as_ref().map_or(Vec::new(), |plan| choose::alternatives(disk, plan)),
-        flash_written_per_day: flash_written_per_day(&disk.info, plan.as_ref(), writes),
+        flash_written_per_day: None,
+        drive_writes_per_day: None,
+        in_windows: false,
+        proof: None,
         plan,
         forgone,
         goes_to: Vec::new(),
@@ -344,38 +378,6 @@ fn advice(disk: &Disk, writes: Writes, share: Share) -> Advice {
     };
     advice.sentence = words::sentence(&advice);
     advice
-}
-
-fn options(plan: Option<&Plan>, mode: &str, log: u64) -> Vec<String> {
-    use forebay_backends::size::exact;
-    let (ram, flash) = plan.map_or((0, 0), |plan| (plan.ram, plan.flash));
-    let mut options = vec!["--mode".to_owned(), mode.to_owned()];
-    let mut add = |name: &str, value: String| options.extend([name.to_owned(), value]);
-    add("--ram", exact(ram).to_string());
-    if flash + log > 0 {
-        add("--flash", format!("POOL:{}", exact(flash + log)));
-    }
-    if log > 0 {
-        add("--write-log", exact(log).to_string());
-    }
-    if let Some(plan) = plan {
-        add("--block-size", exact(plan.block_size).to_string());
-        add("--grid-offset", plan.grid_offset.to_string());
-        add("--policy", plan.policy.clone());
-    }
-    options
-}
-
-/// What is fetched goes to flash, what is written goes there, too, and into the log.
-fn flash_written_per_day(info: &Info, plan: Option<&Plan>, writes: Writes) -> Option<f64> {
-    const SECOND: u64 = 1_000_000_000;
-    let days = info.summary.duration_ns as f64 / (86_400 * SECOND) as f64;
-    let written = info.summary.written_bytes as f64;
-    let log = if writes.log_bytes() > 0 { written } else { 0.0 };
-    let fills = plan.filter(|plan| plan.flash > 0).map_or(0.0, |plan| {
-        info.summary.read_bytes as f64 * (1.0 - plan.piece_hit_ratio) + written
-    });
-    (info.summary.duration_ns >= SECOND).then(|| (log + fills) / days)
 }
 
 /// What the trace says of latencies.

@@ -66,8 +66,10 @@ pub struct Reads {
     pub ram: Histogram,
     /// Flash.
     pub flash: Histogram,
-    /// Primary storage.
+    /// Primary storage, or the bytes of an earlier read in flight.
     pub backend: Histogram,
+    /// Those that took such bytes.
+    pub joined: u64,
     /// Those of sequential streams, which were not to be cached.
     pub bypassed: u64,
 }
@@ -318,10 +320,11 @@ impl Reads {
         self.ram.count() + self.flash.count() + self.backend.count()
     }
 
-    /// Those that needed nothing of primary storage.
+    /// Those for which primary storage was not asked.
     pub fn hit_ratio(&self) -> Option<f64> {
         let count = self.count();
-        (count > 0).then(|| (self.ram.count() + self.flash.count()) as f64 / count as f64)
+        let hits = self.ram.count() + self.flash.count() + self.joined;
+        (count > 0).then(|| hits as f64 / count as f64)
     }
 
     /// Adds those of `other`.
@@ -329,6 +332,7 @@ impl Reads {
         self.ram.merge(&other.ram);
         self.flash.merge(&other.flash);
         self.backend.merge(&other.backend);
+        self.joined += other.joined;
         self.bypassed += other.bypassed;
     }
 
@@ -338,6 +342,7 @@ impl Reads {
             ram: self.ram.since(&earlier.ram)?,
             flash: self.flash.since(&earlier.flash)?,
             backend: self.backend.since(&earlier.backend)?,
+            joined: self.joined.checked_sub(earlier.joined)?,
             bypassed: self.bypassed.checked_sub(earlier.bypassed)?,
         })
     }

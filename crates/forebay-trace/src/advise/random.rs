@@ -71,7 +71,7 @@ fn seen(times: f64) -> f64 {
 pub(super) fn pattern_from(disk: &Disk) -> u64 {
     let of_pieces = |curve: &&Curve| curve.block_size == BLOCK_SIZES[0];
     let blocks = |bytes: u64| bytes as f64 / BLOCK_SIZES[0] as f64;
-    let Some(lru) = disk.counted.iter().find(of_pieces) else { return u64::MAX };
+    let Some(lru) = disk.lru(BLOCK_SIZES[0]) else { return u64::MAX };
     let all = Random::of(disk.info.reuse.uses as f64, blocks(lru.footprint));
     let distinct = blocks(disk.of_reads.footprint);
     // The largest cache holds everything.
@@ -84,7 +84,7 @@ pub(super) fn pattern_from(disk: &Disk) -> u64 {
     };
     let below =
         |point: &&Point| point.read_hit_ratio <= reads.hits(blocks(point.cache_size)) - PATTERN_MIN;
-    let cached = disk.curves.iter().filter(of_pieces).chain([lru]);
+    let cached = disk.curves.iter().filter(of_pieces);
     let found = cached.flat_map(|curve| &curve.points).filter(above);
     let found = found.chain(disk.of_reads.points.iter().filter(below));
     found.map(|point| point.cache_size).min().unwrap_or(u64::MAX)

@@ -11,7 +11,7 @@ use forebay_core::config::GridOffset;
 const MIB: u64 = 1 << 20;
 const NOTHING: Known =
     Known { ram: None, flash: None, flash_write: None, backend: None, backend_write: None };
-const POOL: Settings = Settings { ram: 0, flash: 1 << 40, known: NOTHING };
+pub(super) const POOL: Settings = Settings { ram: 0, flash: 1 << 40, known: NOTHING };
 
 /// Primary storage takes this.
 fn of_backend(ns: f64) -> Settings {
@@ -23,7 +23,7 @@ fn of_backend_write(ns: f64) -> Settings {
 }
 
 /// Requests of 8 KiB at these blocks, one a millisecond.
-fn requests(op: Op, blocks: impl Iterator<Item = u64>) -> Vec<Record> {
+pub(super) fn requests(op: Op, blocks: impl Iterator<Item = u64>) -> Vec<Record> {
     let record = |(n, block): (u64, u64)| Record {
         time_ns: n * 1_000_000,
         op,
@@ -44,11 +44,11 @@ pub(super) fn random(n: u64, blocks: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-fn read(records: &[Record]) -> impl Iterator<Item = Result<Record, Error>> {
+pub(super) fn read(records: &[Record]) -> impl Iterator<Item = Result<Record, Error>> {
     records.iter().copied().map(Ok)
 }
 
-fn studied(records: &[Record], settings: &Settings) -> Disk {
+pub(super) fn studied(records: &[Record], settings: &Settings) -> Disk {
     study("disk", || Ok(read(records)), settings).unwrap()
 }
 
@@ -56,7 +56,7 @@ fn advised(records: &[Record], settings: &Settings) -> Advice {
     advise(&[studied(records, settings)], settings).unwrap().pop().unwrap()
 }
 
-fn mixed(seed: u64) -> Vec<Record> {
+pub(super) fn mixed(seed: u64) -> Vec<Record> {
     let interval_ns_mean = 1_000_000;
     let settings =
         workload::Settings { disk_bytes: 256 * MIB, requests: 8_000, interval_ns_mean, seed };

@@ -3,7 +3,7 @@
 use forebay_backends::size::rounded;
 
 use super::writes::FLASH_MIN;
-use super::{Advice, Beside, Plan, Share, Verdict, Winner, Writes};
+use super::{Advice, Beside, Plan, Proof, Share, Verdict, Winner, Writes};
 use crate::report::figures::{count, time};
 
 /// Disks that are named one by one.
@@ -30,6 +30,7 @@ pub(super) fn sentence(advice: &Advice) -> String {
         (None, Verdict::Scan) => {
             "no read cache, since hardly anything is read a second time".to_owned()
         }
+        (None, Verdict::Disproved) => disproved(advice),
         (None, Verdict::NoGain | Verdict::Cache) => {
             "no read cache, since reads would hardly be faster".to_owned()
         }
@@ -49,6 +50,28 @@ fn unused(advice: &Advice) -> String {
         )
     });
     idle.collect()
+}
+
+/// What was run, and what came of it.
+pub(super) fn proof(of: &Proof) -> String {
+    let percent = |ratio: f64| format!("{:.1} %", ratio * 100.0);
+    let mut text = format!("run in the engine, {} setups", of.trials);
+    if of.after.reads.count > 0 {
+        text += &format!(
+            ": from an empty cache {} of reads hit, in the second half {} ({} on average)",
+            percent(of.hits.ratio),
+            percent(of.warm.hit_ratio),
+            time(of.warm.read_mean_ns)
+        );
+    }
+    if let Some(stretch) = &of.stretch {
+        text += &format!(
+            "; compared by the last {} requests, of whose reads {} hit",
+            count(stretch.requests),
+            percent(stretch.hit_ratio)
+        );
+    }
+    text
 }
 
 /// How a recording stands to the whole.
@@ -83,6 +106,20 @@ fn size_of(plan: &Plan) -> String {
         (0, flash) => format!("{} of flash", rounded(flash)),
         (ram, flash) => format!("{} of flash below {} of RAM", rounded(flash), rounded(ram)),
     }
+}
+
+/// The engine did not do what curves promised.
+fn disproved(advice: &Advice) -> String {
+    let Some(plan) = &advice.forgone else {
+        return "no read cache, since a write log alone serves all requests faster".to_owned();
+    };
+    format!(
+        "no read cache: in a simulation with {} {:.0} % of reads hit, and reads took {} → {} on average",
+        size_of(plan),
+        plan.hit_ratio * 100.0,
+        ns(advice.latencies.backend.mean_ns),
+        ns(plan.read.mean_ns)
+    )
 }
 
 /// What a cache would do that is not advised.
@@ -146,17 +183,36 @@ pub(super) fn share(Share { ram, flash }: Share) -> Option<String> {
     (!has.is_empty()).then(|| has.join(", "))
 }
 
+/// Where hits are expected, or how many there were where nobody can tell.
+fn expected(plan: &Plan) -> String {
+    match plan.is_steady {
+        true => {
+            let [low, high] = plan.hit_ratio_range.map(|ratio| (ratio * 100.0).round());
+            format!("{low:.0}–{high:.0} %")
+        }
+        false => format!("{:.0} %", plan.hit_ratio * 100.0),
+    }
+}
+
 fn cache(advice: &Advice, plan: &Plan) -> String {
     let what = size_of(plan);
-    let [low, high] = plan.hit_ratio_range.map(|ratio| (ratio * 100.0).round());
+    let before = advice
+        .proof
+        .as_ref()
+        .map_or(advice.latencies.backend.mean_ns, |proof| proof.before.reads.mean_ns as f64);
     let mut text = format!(
-        "{what} at {}: {low:.0}–{high:.0} % of reads hit, {} → {} on average ({} to {})",
+        "{what} at {}: {} of reads hit, {} → {} on average",
         rounded(plan.block_size),
-        ns(advice.latencies.backend.mean_ns),
+        expected(plan),
+        ns(before),
         ns(plan.read.mean_ns),
-        ns(plan.read_mean_range_ns[0]),
-        ns(plan.read_mean_range_ns[1]),
     );
+    if plan.is_steady {
+        let [fast, slow] = plan.read_mean_range_ns.map(ns);
+        text += &format!(" ({fast} to {slow})");
+    } else {
+        text += " here; the parts of the trace differ too much to tell what comes";
+    }
     let (size, tier) = plan.larger();
     let larger = advice.alternatives.iter().find(|other| {
         other.block_size == plan.block_size && other.larger().1 == tier && other.larger().0 > size
@@ -170,13 +226,32 @@ fn cache(advice: &Advice, plan: &Plan) -> String {
     text
 }
 
+/// What the log does, as far as that was simulated.
+fn with_log(advice: &Advice, bytes: u64) -> String {
+    let Some((proof, log)) = advice.proof.as_ref().and_then(|proof| Some((proof, proof.log?)))
+    else {
+        return format!("Writes: a log of {} on flash", rounded(bytes));
+    };
+    let [slow, fast] = [proof.before, proof.after].map(|of| time(of.writes.mean_ns));
+    let order = if advice.in_windows { " that destages in windows" } else { "" };
+    let filled = 100 * log.dirty_bytes_max / log.capacity_bytes.max(1);
+    format!(
+        "Writes: a log of {} on flash{order}, {slow} → {fast} on average; it was at most {filled} % full",
+        rounded(bytes)
+    )
+}
+
 fn writes(advice: &Advice) -> String {
-    let [slow, fast] =
-        [advice.latencies.backend_write, advice.latencies.flash_write].map(|of| ns(of.mean_ns));
+    let slow = ns(advice.latencies.backend_write.mean_ns);
     match advice.writes {
-        Writes::Log { bytes } => format!(
-            "Writes: a log of {} on flash, {slow} → {fast}; primary storage keeps up",
-            rounded(bytes)
+        Writes::Log { bytes } => with_log(advice, bytes),
+        Writes::NoReserve => {
+            "Writes: as before; a log would not do if the load were four times as high".to_owned()
+        }
+        Writes::Disproved { mean_ns, is_full } => format!(
+            "Writes: as before; in a simulation a log made them {slow} → {}{}",
+            time(mean_ns),
+            if is_full { ", since it filled" } else { "" }
         ),
         Writes::Few => "Writes: hardly any".to_owned(),
         Writes::TooLittle { wanted } => format!(

@@ -55,6 +55,15 @@ pub enum Writes {
     },
     /// None: its flash gains more as read cache.
     CacheGainsMore,
+    /// None: one would fill, or be slow, if the load were several times as high.
+    NoReserve,
+    /// None: it may have helped, and the engine made too little of the best one.
+    Disproved {
+        /// What writes took with it, on average.
+        mean_ns: u64,
+        /// It was full, or slowed its writers.
+        is_full: bool,
+    },
 }
 
 impl Writes {
@@ -69,8 +78,27 @@ impl Writes {
             | Writes::NoTimes
             | Writes::TooMany
             | Writes::NoRoom { .. }
-            | Writes::CacheGainsMore => 0,
+            | Writes::CacheGainsMore
+            | Writes::NoReserve
+            | Writes::Disproved { .. } => 0,
         }
+    }
+
+    /// Bytes of a log that the engine should be tried with; 0: none could help.
+    pub(super) fn log_to_try(&self, flash: u64) -> u64 {
+        let log = match *self {
+            Writes::Log { bytes } => bytes,
+            // Curves of requests over time know nothing of writes that coalesce, and of how destaging orders them.
+            Writes::TooMany | Writes::NoRoom { .. } | Writes::CacheGainsMore => LOG_MIN,
+            Writes::Few
+            | Writes::TooLittle { .. }
+            | Writes::NoFlash
+            | Writes::NoGain
+            | Writes::NoTimes
+            | Writes::NoReserve
+            | Writes::Disproved { .. } => 0,
+        };
+        if log.saturating_mul(2) <= flash { log } else { 0 }
     }
 
     pub(super) fn latency(&self, latencies: &Latencies) -> Latency {

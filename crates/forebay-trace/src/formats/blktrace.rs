@@ -88,10 +88,16 @@ impl Blktrace {
             Err(error) => return Some(Err(Failure::Io(error))),
         }
         let decoded = self.decode(&bytes).map_err(Failure::Bad);
-        match skip(input, u64::from(u16_at(&bytes, 46))) {
-            Ok(()) => Some(decoded),
-            Err(error) => Some(Err(Failure::Io(error))),
-        }
+        let follows = u64::from(u16_at(&bytes, 46));
+        Some(match io::copy(&mut io::Read::take(input, follows), &mut io::sink()) {
+            Ok(skipped) if skipped < follows => {
+                let what =
+                    format!("the file ends after {skipped} of the {follows} bytes that follow it");
+                Err(Failure::Bad(what))
+            }
+            Ok(_) => decoded,
+            Err(error) => Err(Failure::Io(error)),
+        })
     }
 
     fn decode(&mut self, bytes: &[u8]) -> Result<Item, String> {
@@ -123,10 +129,4 @@ impl Blktrace {
             None => Item::PassedOver,
         })
     }
-}
-
-/// Passes bytes over.
-fn skip(input: &mut dyn BufRead, len: u64) -> io::Result<()> {
-    let skipped = io::copy(&mut io::Read::take(input, len), &mut io::sink())?;
-    if skipped < len { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }

@@ -4,8 +4,8 @@ use crate::record::Op;
 
 /// Bytes of a sector, the unit of most addresses.
 pub(super) const SECTOR: u64 = 512;
-/// How much of a bad field an error shows.
-const SHOWN_MAX: usize = 40;
+/// How much of a bad field or line an error shows.
+const SHOWN_MAX: usize = 80;
 
 /// The fields of a line, exactly `N` of them.
 pub(super) fn exactly<'a, const N: usize>(

@@ -11,7 +11,7 @@
 //! order of appearance. What neither reads nor writes is passed over.
 
 use super::devices::Devices;
-use super::fields::{bytes, number, shown};
+use super::fields::{bytes, number};
 use super::lines::Parser;
 use super::{Item, Raw};
 use crate::record::Op;
@@ -54,7 +54,7 @@ impl Parser for Fio {
             }
             [_, "read", _, _] => Op::Read,
             [_, "write", _, _] => Op::Write,
-            _ => return Err(format!("\"{}\" is no line of an iolog", shown(line))),
+            _ => return Err("no line of an iolog".to_owned()),
         };
         Ok(Item::Request(Raw {
             time_ns: self.now_ns,

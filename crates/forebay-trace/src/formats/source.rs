@@ -33,8 +33,11 @@ impl Source {
             Box::new(BufReader::new(input))
         };
         let mut sample = Vec::new();
-        // What is wrong with the input is told when reading gets there.
-        let _ = (&mut rest).take(SAMPLE_LEN).read_to_end(&mut sample);
+        let read = (&mut rest).take(SAMPLE_LEN).read_to_end(&mut sample);
+        // What is wrong with the input is told when reading gets there, unless it is wrong from the beginning.
+        if sample.is_empty() {
+            read?;
+        }
         Ok(Source { sample: Cursor::new(sample), rest })
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const MSR: &str = "\
+pub(super) const MSR: &str = "\
 Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime
 128166372003061629,hm,0,Write,7014912,4096,26
 128166372003061639,hm,1,Read,512,1024,30
@@ -69,7 +69,7 @@ CPU0 (259,2):
  Reads Queued:           1,        4KiB\t Writes Queued:           0,        0KiB
 ";
 
-fn open(bytes: impl Into<Vec<u8>>, options: Options) -> Result<Reader, Error> {
+pub(super) fn open(bytes: impl Into<Vec<u8>>, options: Options) -> Result<Reader, Error> {
     Reader::new(Cursor::new(bytes.into()), "x.trace", &options)
 }
 
@@ -87,7 +87,13 @@ fn timed(record: Record, latency_ns: u64) -> Record {
 }
 
 /// One record of the binary format: opcode, length, sector, µs.
-fn vscsi(version: vscsi::Version, opcode: u16, len: u32, sector: u64, micros: u64) -> Vec<u8> {
+pub(super) fn vscsi(
+    version: vscsi::Version,
+    opcode: u16,
+    len: u32,
+    sector: u64,
+    micros: u64,
+) -> Vec<u8> {
     let (serial, entries) = (7u32.to_le_bytes(), 1u32.to_le_bytes());
     let [opcode, len] = [opcode.to_le_bytes().to_vec(), len.to_le_bytes().to_vec()];
     let tail = [sector.to_le_bytes(), micros.to_le_bytes()].concat();
@@ -99,7 +105,7 @@ fn vscsi(version: vscsi::Version, opcode: u16, len: u32, sector: u64, micros: u6
     }
 }
 
-fn vscsi_file(version: vscsi::Version) -> Vec<u8> {
+pub(super) fn vscsi_file(version: vscsi::Version) -> Vec<u8> {
     [
         vscsi(version, 0x2A, 512, 8, 5_000_000),
         vscsi(version, 0x35, 0, 0, 5_000_001), // SYNCHRONIZE CACHE
@@ -110,7 +116,7 @@ fn vscsi_file(version: vscsi::Version) -> Vec<u8> {
 }
 
 /// Every format with a good file of it.
-fn samples() -> Vec<(Format, Vec<u8>)> {
+pub(super) fn samples() -> Vec<(Format, Vec<u8>)> {
     vec![
         (Format::VscsiV1, vscsi_file(vscsi::Version::V1)),
         (Format::VscsiV2, vscsi_file(vscsi::Version::V2)),
@@ -131,14 +137,21 @@ fn samples() -> Vec<(Format, Vec<u8>)> {
 }
 
 /// One event of blktrace: time, sector, length, action and kind, device, what follows.
-fn blktrace(ns: u64, sector: u64, len: u32, action: u32, device: u32, follows: &[u8]) -> Vec<u8> {
+pub(super) fn blktrace(
+    ns: u64,
+    sector: u64,
+    len: u32,
+    action: u32,
+    device: u32,
+    follows: &[u8],
+) -> Vec<u8> {
     let numbers = [ns.to_le_bytes(), sector.to_le_bytes()].concat();
     let tail = [len, action, 4020, device, 0].map(u32::to_le_bytes).concat();
     let ends = [[0, 0], (follows.len() as u16).to_le_bytes()].concat();
     [&0x6561_7407u32.to_le_bytes()[..], &[0; 4], &numbers, &tail, &ends, follows].concat()
 }
 
-const READ: u32 = 1 << 16;
+pub(super) const READ: u32 = 1 << 16;
 const WRITE: u32 = 2 << 16;
 
 fn blktrace_file() -> Vec<u8> {
@@ -401,7 +414,7 @@ fn a_bad_record_is_named_with_its_place_and_what_is_wrong() {
         (v1[..v1.len() - 1].to_vec(), "record 4: the file ends after 31 of its 32 bytes"),
         (
             text(&FIO3.replace("a datasync", "a frob")),
-            "line 5: \"208 a frob 0 0\" is no line of an iolog",
+            "line 5: no line of an iolog: \"208 a frob 0 0\"",
         ),
         (text(&FIO2.replace("wait 1500", "wait x")), "line 5: wait \"x\" is not a whole number"),
         (text(&SPC.replace(",r,", ",t,")), "line 2: opcode \"t\" is neither r nor w"),
@@ -436,7 +449,7 @@ fn reading_goes_on_after_a_line_that_was_passed_over() {
     }
     let mut reader = reading(1);
     let error = reader.find_map(Result::err).expect("one too many").to_string();
-    let says = "line 4: 1 fields, not 5 (time, device, sector, sectors, type); more than 1 bad records are not to be passed over";
+    let says = "line 4: 1 fields, not 5 (time, device, sector, sectors, type): \"x\"; more than 1 bad records are not to be passed over";
     assert!(error.contains(says) && error.contains("the first: "), "{error}");
     assert!(error.contains("line 2: longer than 4096 bytes"), "{error}");
     assert!(reader.next().is_none());

@@ -3,9 +3,7 @@
 //! A block is found through its *chunk*, neighbouring blocks of 16 granules together: one lookup for most of a
 //! request, and one cache line for its blocks' last uses. [`Recency`] counts.
 
-use std::ops::Range;
-
-use forebay_core::mrc::{Piece, Recency, Sampler};
+use forebay_core::mrc::{Piece, Recency, Sampler, Spread};
 use rustc_hash::FxHashMap;
 
 use super::lanes::{Counter, key_of};
@@ -40,6 +38,8 @@ pub(crate) struct Exact {
     threshold: u64,
     reads: Counts,
     writes: Counts,
+    /// Of both, where not all is looked at; needs as those of all blocks.
+    spread: Spread,
     /// Greatest need in the request under way.
     request: u32,
 }
@@ -83,6 +83,7 @@ impl Exact {
             threshold: (share * 2f64.powi(32)).ceil().max(1.0) as u64,
             reads: Counts::default(),
             writes: Counts::default(),
+            spread: Spread::default(),
             request: 0,
         }
     }
@@ -90,6 +91,20 @@ impl Exact {
     /// The share of the blocks that is looked at.
     pub fn share(&self) -> f64 {
         self.threshold as f64 / 2f64.powi(32)
+    }
+
+    /// Standard deviation of the miss ratio of a cache of `slots` slots, of which uses were looked at.
+    pub fn deviation(&self, slots: u64) -> f64 {
+        let uses = (self.reads.granules_all + self.writes.granules_all).max(1) as f64;
+        let share = self.share();
+        self.spread.deviation(slots) * (1.0 - share).sqrt() / share / uses
+    }
+
+    /// How many more or fewer uses were looked at than should be, as a share of them.
+    pub fn imbalance(&self) -> f64 {
+        let uses = (self.reads.granules_all + self.writes.granules_all).max(1) as f64;
+        let looked_at = self.reads.granules_looked_at + self.writes.granules_looked_at;
+        (looked_at as f64 / self.share() / uses - 1.0).abs()
     }
 
     fn is_whole(&self) -> bool {
@@ -163,7 +178,7 @@ impl Exact {
     pub fn point(&self, slots: u64, block_size: u64) -> Point {
         if self.is_whole() {
             let [reads, writes] = [&self.reads, &self.writes].map(|counts| counts.uses(slots));
-            return Point::counted(slots * block_size, reads, writes);
+            return Point::counted(slots.saturating_mul(block_size), reads, writes);
         }
         let share = self.share();
         let hits = |counts: &Counts| {
@@ -178,7 +193,7 @@ impl Exact {
             writes: self.writes.granules_all as f64,
             write_hits: hits(&self.writes).max(0.0),
         };
-        Point::estimated(slots * block_size, hits)
+        Point::estimated(slots.saturating_mul(block_size), hits)
     }
 }
 
@@ -216,21 +231,25 @@ fn hits_of(counts: &[u64], slots: u64) -> u64 {
 
 impl Counter for Exact {
     #[inline]
-    fn touch(
-        &mut self,
-        op: Op,
-        device: u32,
-        piece: Piece,
-        _whole: impl FnOnce() -> Range<u32>,
-    ) -> Result<(), Error> {
+    fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error> {
         let Piece { block, granules } = piece;
-        if !self.is_whole()
-            && u64::from(self.sampler.position_of(key_of(device, block))) >= self.threshold
-        {
-            return Ok(());
+        let mut part = None;
+        if !self.is_whole() {
+            let position = self.sampler.position_of(key_of(device, block));
+            if u64::from(position) >= self.threshold {
+                return Ok(());
+            }
+            part = Some(self.sampler.part_of(position, self.threshold));
         }
         let place = self.place_of(device, block)?;
         let distance = self.use_now(place);
+        let share = self.share();
+        let mut spread = |need: u32| {
+            if let Some(part) = part {
+                let need = (need != NEVER).then_some((f64::from(need) / share) as u64);
+                self.spread.add(part, need, 1.0);
+            }
+        };
         let counts = match op {
             Op::Read => &mut self.reads,
             Op::Write => &mut self.writes,
@@ -238,6 +257,7 @@ impl Counter for Exact {
         counts.granules_looked_at += granules.len() as u64;
         if self.granules_per_block == 1 {
             counts.on_use(distance);
+            spread(distance);
             self.request = self.request.max(distance);
             return Ok(());
         }
@@ -249,6 +269,7 @@ impl Counter for Exact {
         }
         for need in &mut needs[granules.start as usize..granules.end as usize] {
             counts.on_use(*need);
+            spread(*need);
             self.request = self.request.max(*need);
             *need = 0;
         }
@@ -279,6 +300,7 @@ impl Counter for Exact {
         Exact {
             reads: self.reads.clone(),
             writes: self.writes.clone(),
+            spread: self.spread.clone(),
             threshold: self.threshold,
             ..Exact::new(self.granules_per_block, 1.0)
         }

@@ -11,7 +11,6 @@
 //! before the next, on as many CPUs as the process may use. What comes out does not depend on how many those are.
 
 use std::num::NonZero;
-use std::ops::Range;
 use std::sync::Mutex;
 use std::thread;
 
@@ -29,14 +28,8 @@ const STRETCH: usize = 4096;
 
 /// What counts uses of blocks on one grid.
 pub(crate) trait Counter {
-    /// Granules of a block are used by a request that began before, `whole()` of them wholly.
-    fn touch(
-        &mut self,
-        op: Op,
-        device: u32,
-        piece: Piece,
-        whole: impl FnOnce() -> Range<u32>,
-    ) -> Result<(), Error>;
+    /// Granules of a block are used by a request that began before.
+    fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error>;
 
     /// The request is over.
     fn end_request(&mut self, op: Op, granules: u64);
@@ -190,9 +183,7 @@ fn on_all_cpus<T: Send>(
 
 fn add_to(counter: &mut impl Counter, grid: &Blocks, record: &Record) -> Result<(), Error> {
     for piece in grid.pieces(record.range()) {
-        let within = piece.clone();
-        let whole = move || grid.whole(record.range(), &within);
-        counter.touch(record.op, record.device, piece, whole)?;
+        counter.touch(record.op, record.device, piece)?;
     }
     counter.end_request(record.op, grid.granules_of(record.range()));
     Ok(())

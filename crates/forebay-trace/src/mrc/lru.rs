@@ -1,13 +1,12 @@
 //! LRU by reuse distances: all of them, those of a share of the blocks, or those of a sample of fixed size.
 
-use std::ops::Range;
-
 use forebay_core::characteristics::Kind;
 use forebay_core::mrc::{Piece, SAMPLES, Shards, granule_size};
 
+use super::bound::Sampled;
 use super::exact::Exact;
 use super::lanes::{Counter, Lanes, key_of};
-use super::{Method, Point, Sample};
+use super::{Method, Point, Sample, imbalance, with_bound};
 use crate::error::Error;
 use crate::record::Op;
 
@@ -28,6 +27,19 @@ impl Lru {
         }
     }
 
+    /// What its points are known from.
+    fn sampled(&self, slots: u64) -> Sampled {
+        let (deviation, imbalance, share) = match self {
+            Lru::Exact(exact) => (exact.deviation(slots), exact.imbalance(), exact.share()),
+            Lru::Shards(shards) => {
+                let uses = (shards.reads().uses() + shards.writes().uses()).max(1) as f64;
+                let imbalance = imbalance(shards.reads(), shards.writes());
+                (shards.spread().deviation(slots) / uses, imbalance, shards.share())
+            }
+        };
+        Sampled { deviation, imbalance, blocks: slots as f64 * share, is_simulated: false }
+    }
+
     fn point(&self, slots: u64, block_size: u64) -> Point {
         match self {
             Lru::Exact(exact) => exact.point(slots, block_size),
@@ -41,9 +53,11 @@ impl Lru {
 impl Lanes<Lru> {
     /// What caches of these sizes do.
     pub fn points(&self, sizes: &[u64]) -> Vec<Point> {
+        let (_, share) = self.method();
         let point = |size: &u64| {
             let slots = size / self.block_size();
-            self.of(slots).point(slots, self.block_size())
+            let of_slots = |slots| self.of(slots).point(slots, self.block_size());
+            with_bound(self.of(slots).sampled(slots), slots, share, of_slots)
         };
         sizes.iter().map(point).collect()
     }
@@ -68,15 +82,9 @@ impl Lanes<Lru> {
 
 impl Counter for Lru {
     #[inline]
-    fn touch(
-        &mut self,
-        op: Op,
-        device: u32,
-        piece: Piece,
-        whole: impl FnOnce() -> Range<u32>,
-    ) -> Result<(), Error> {
+    fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error> {
         match self {
-            Lru::Exact(exact) => exact.touch(op, device, piece, whole)?,
+            Lru::Exact(exact) => exact.touch(op, device, piece)?,
             Lru::Shards(shards) => {
                 let kind = match op {
                     Op::Read => Kind::Read,

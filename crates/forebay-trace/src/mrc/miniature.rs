@@ -5,15 +5,14 @@
 //! the sample has more, it has blocks that are used all the time, which would hit in every cache, and where it has
 //! fewer it lacks them: misses are related to the number that should be there, as with [`forebay_core::mrc::Curve`].
 
-use std::ops::Range;
-
 use forebay_core::directory::Directory;
 use forebay_core::ids::BlockIndex;
 use forebay_core::index::Density;
-use forebay_core::mrc::{Piece, Sampler, granule_size};
+use forebay_core::mrc::{Differences, Part, Piece, Sampler, granule_size};
 
+use super::bound::{Sampled, between};
 use super::lanes::{Counter, Lanes, key_of};
-use super::{Filling, Hits, Method, Point};
+use super::{Hits, Method, Point};
 use crate::belady::{Belady, next_uses};
 use crate::error::Error;
 use crate::record::Op;
@@ -29,7 +28,6 @@ pub(super) struct Miniatures {
     sampler: Sampler,
     numbers: Numbers,
     caches: Vec<Miniature>,
-    filling: Filling,
     /// Everything that was looked at, where the policy has to know the future.
     log: Option<Log>,
     /// All granules used.
@@ -55,10 +53,13 @@ struct Tally {
     /// Granules of the request under way, and how many hit.
     granules: u64,
     hits: u64,
+    /// Misses of the parts of the sample.
+    misses: Differences,
 }
 
 impl Tally {
-    fn touch(&mut self, granules: u64, hits: u64) {
+    fn touch(&mut self, part: Part, granules: u64, hits: u64) {
+        self.misses.add(part, (granules - hits) as f64);
         self.granules += granules;
         self.hits += hits;
     }
@@ -87,6 +88,7 @@ struct Touch {
     start: u16,
     end: u16,
     op: Op,
+    part: Part,
     /// The last one of its request.
     is_last: bool,
 }
@@ -98,7 +100,6 @@ impl Miniatures {
         sizes: &[u64],
         block_size: u64,
         (share, blocks): (f64, u64),
-        filling: Filling,
     ) -> Miniatures {
         let threshold = (share * 2f64.powi(32)).ceil().max(1.0) as u64;
         let cache = |size: &u64| {
@@ -121,7 +122,6 @@ impl Miniatures {
             threshold,
             sampler: Sampler::default(),
             numbers: Numbers::default(),
-            filling,
             log: (policy == SimulatedPolicy::Belady).then(Log::default),
             caches: sizes.iter().map(cache).collect(),
             reads: 0,
@@ -129,14 +129,22 @@ impl Miniatures {
         }
     }
 
-    fn point(&self, slots: u64) -> Point {
+    /// What a cache does, and what that is known from.
+    fn point(&self, slots: u64) -> (Point, Sampled) {
         let of = self.caches.iter().find(|of| of.slots == slots).expect("it was asked for");
-        let Tally { reads, writes, .. } = match of.cache {
+        let Tally { reads, writes, misses, .. } = match of.cache {
             Some(_) => of.tally,
             None => self.with_the_future(slots),
         };
+        let uses = (self.reads + self.writes).max(1) as f64;
+        let sampled = Sampled {
+            deviation: misses.deviation() * (1.0 - self.share).sqrt() / self.share / uses,
+            imbalance: ((reads.granules + writes.granules) as f64 / self.share / uses - 1.0).abs(),
+            blocks: slots as f64 * self.share,
+            is_simulated: true,
+        };
         if self.share == 1.0 {
-            return Point::counted(slots * self.block_size, reads, writes);
+            return (Point::counted(slots.saturating_mul(self.block_size), reads, writes), sampled);
         }
         let hits = |uses: Uses, all: u64| {
             let misses = (uses.granules - uses.granule_hits) as f64 / self.share;
@@ -148,7 +156,7 @@ impl Miniatures {
             writes: self.writes as f64,
             write_hits: hits(writes, self.writes),
         };
-        Point::estimated(slots * self.block_size, hits)
+        (Point::estimated(slots.saturating_mul(self.block_size), hits), sampled)
     }
 
     /// What the offline optimum does in a cache that stands for one of `slots` slots.
@@ -165,7 +173,8 @@ impl Miniatures {
                 cache.clear();
             }
             let granules = touch.start.into()..touch.end.into();
-            tally.touch(granules.len() as u64, cache.touch(BlockIndex(touch.block), granules));
+            let hits = cache.touch(BlockIndex(touch.block), granules.clone());
+            tally.touch(touch.part, granules.len() as u64, hits);
             if touch.is_last {
                 tally.end_request(touch.op);
             }
@@ -176,30 +185,22 @@ impl Miniatures {
 
 impl Counter for Miniatures {
     #[inline]
-    fn touch(
-        &mut self,
-        op: Op,
-        device: u32,
-        piece: Piece,
-        whole: impl FnOnce() -> Range<u32>,
-    ) -> Result<(), Error> {
+    fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error> {
         let Piece { block, granules } = piece;
-        if u64::from(self.sampler.position_of(key_of(device, block))) >= self.threshold {
+        let position = self.sampler.position_of(key_of(device, block));
+        if u64::from(position) >= self.threshold {
             return Ok(());
         }
+        let part = self.sampler.part_of(position, self.threshold);
         let number = self.numbers.of(device, block)?;
         if let Some(log) = &mut self.log {
             let (start, end) = (granules.start as u16, granules.end as u16);
-            log.touches.push(Touch { block: number.0, start, end, op, is_last: false });
+            log.touches.push(Touch { block: number.0, start, end, op, part, is_last: false });
         }
-        let filled = match (op, self.filling) {
-            (Op::Write, Filling::AsEngine) => whole(),
-            (Op::Write, Filling::Touched) | (Op::Read, _) => granules.clone(),
-        };
         for Miniature { cache, tally, .. } in &mut self.caches {
             if let Some(cache) = cache {
-                let hits = cache.touch_in_part(number, granules.clone(), filled.clone());
-                tally.touch(granules.len() as u64, hits);
+                let hits = cache.touch(number, granules.clone());
+                tally.touch(part, granules.len() as u64, hits);
             }
         }
         Ok(())
@@ -246,7 +247,18 @@ impl Lanes<Miniatures> {
     /// What caches of these sizes do.
     pub fn points(&self, sizes: &[u64]) -> Vec<Point> {
         let slots = sizes.iter().map(|size| size / self.block_size());
-        slots.map(|slots| self.of(slots).point(slots)).collect()
+        let points: Vec<(Point, Sampled)> =
+            slots.map(|slots| self.of(slots).point(slots)).collect();
+        let mut curve: Vec<(u64, f64)> =
+            points.iter().map(|(point, _)| (point.cache_size, point.miss_ratio)).collect();
+        curve.sort_by_key(|&(size, _)| size);
+        curve.dedup_by_key(|&mut (size, _)| size);
+        let is_sampled = self.whole().share < 1.0;
+        let with_bound = |(point, sampled): (Point, Sampled)| {
+            let near = |times: f64| between(&curve, point.cache_size as f64 * times);
+            Point { bound: is_sampled.then(|| sampled.bound(near)), ..point }
+        };
+        points.into_iter().map(with_bound).collect()
     }
 
     /// How they are known, and the share that was looked at.

@@ -1,10 +1,8 @@
-use forebay_core::config::{Config, Mode};
 use proptest::prelude::*;
 
 use super::*;
 use crate::record::Op;
 use crate::simulate::simulate;
-use crate::what_if::{self, GivenLatencies, Models, Survey};
 use crate::workload::{self, Workload};
 
 const KIB: u64 = 1 << 10;
@@ -238,56 +236,14 @@ fn settings_that_cannot_work_are_refused_with_what_is_allowed() {
 }
 
 #[test]
-fn curves_of_the_engine_are_what_it_does_with_small_writes() {
-    // Reads of one to four sectors in the places of writes that are as small, and of pages.
-    let request = |n: u64| {
-        let word = (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let word = (word ^ word >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let (word, page) = (word ^ word >> 32, (word >> 8) % 4096);
-        let (offset, len) = match word % 8 {
-            0..4 => (page * 4096 + (word >> 32) % 4 * 512, 512 * (1 + (word >> 40) as u32 % 4)),
-            _ => (page / 4 * 4096, 4096),
-        };
-        let op = if (word >> 48) % 2 == 0 { Op::Read } else { Op::Write };
-        Record { time_ns: 0, op, offset, len, device: 0, latency_ns: None }
-    };
-    let records: Vec<Record> = (0..30_000).map(request).collect();
-    let open = || Ok(records.iter().copied().map(Ok));
-    let sizes = vec![MIB, 4 * MIB, 16 * MIB];
-    let settings = Settings {
-        cache_sizes: sizes,
-        ..settings("lru auto", &[4 * KIB, 16 * KIB], Sample::Exact)
-    };
-    let (of_engine, counted) = curves_of_engine(open, &settings).unwrap();
-    assert_eq!(counted, run(&records, &Settings { policies: vec![LRU], ..settings }));
-    let survey = Survey::of(open().unwrap()).unwrap();
-    for (at, curve) in of_engine.iter().enumerate() {
-        for (point, counted) in curve.points.iter().zip(&counted[at / 2].points) {
-            let config = Config {
-                grid_offset: GridOffset::Fixed(0),
-                mode: Mode::WriteThrough,
-                block_size: curve.block_size,
-                ram_bytes: point.cache_size,
-                flash_bytes: 0,
-                sequential_bypass: None,
-                policy: curve.policy.parse().unwrap(),
-                ..Config::for_disk(survey.traits())
-            };
-            let settings = what_if::Settings {
-                config,
-                models: Models::new(&GivenLatencies::default(), None, &survey),
-                durable_writes: true,
-                queue_depth: Some(1),
-                endurance: None,
-            };
-            let ratio = what_if::what_if(open, &survey, &settings).unwrap().hits.ratio;
-            let told = point.read_request_hit_ratio.unwrap();
-            let what = (&curve.policy, curve.block_size, point.cache_size, told, ratio);
-            // In the engine a read that misses in a block that is there is no use of that block.
-            let error = if curve.block_size == 4 * KIB { 0.01 } else { 0.03 };
-            assert!((told - ratio).abs() < error, "{what:?}");
-            let all = counted.read_request_hit_ratio.unwrap();
-            assert!(point.cache_size < 16 * MIB || all > told + 0.05, "{what:?} {all}");
-        }
+fn a_cache_beyond_any_memory_has_a_bound_as_others_have() {
+    let mut shards = forebay_core::mrc::Shards::for_disk(1);
+    for block in 0..5000 {
+        shards.on_use(forebay_core::characteristics::Kind::Read, block % 1000, 0..1);
     }
+    let curve = of_disk(&shards.snapshot(), 8192, 0, &[0, 1, 8192, 4 << 20, u64::MAX]);
+    for point in &curve.points {
+        assert!((0.0..=1.0).contains(&point.bound.unwrap()), "{point:?}");
+    }
+    assert!(curve.points[4].miss_ratio < 0.3 && curve.points[1].miss_ratio == 1.0);
 }

@@ -93,6 +93,21 @@ pub struct Outcome {
     pub histograms: Vec<Named>,
     /// What reads brought back, where that was looked at.
     pub verified: Option<Verified>,
+    /// Bytes that were written before it began, so that no read finds a hole.
+    #[serde(default)]
+    pub prefilled_bytes: u64,
+    /// What it reads and nobody has written, where that is known.
+    #[serde(default)]
+    pub holes: Option<Holes>,
+}
+
+/// Holes of a target among what a trace reads before it writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holes {
+    /// Bytes that are holes.
+    pub bytes: u64,
+    /// Of so many.
+    pub of: u64,
 }
 
 /// Counts times with three digits of precision.

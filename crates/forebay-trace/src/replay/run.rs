@@ -19,7 +19,7 @@ use super::pacing::{Pacing, Turn};
 use super::place::place;
 use super::slices::Slices;
 use super::verify::Verifier;
-use super::{Pace, Progress, Settings, pattern};
+use super::{Asked, Pace, Progress, Settings, pattern};
 use crate::characterise::{kind_of, named};
 use crate::error::{Error, ErrorKind};
 use crate::record::{Op, Record};
@@ -74,8 +74,8 @@ pub(super) struct Run<'a> {
     characteristics: Characteristics,
     pacing: Pacing,
     pub(super) verifier: Option<Verifier>,
-    /// The trace is over, and what was written is looked at: not part of the figures.
-    is_reading_back: bool,
+    /// The trace has not begun, or is over: not part of the figures.
+    is_beside: bool,
     outcome: Outcome,
 }
 
@@ -128,20 +128,20 @@ impl<'a> Run<'a> {
             characteristics: Characteristics::default(),
             pacing: Pacing::new(settings.pace, start),
             verifier: settings.verify.then(|| Verifier::new(settings.seed)),
-            is_reading_back: false,
+            is_beside: false,
             outcome: Outcome::default(),
         })
     }
 
-    /// Replays everything and lets the target go. `loses`: the end of what the trace may write to.
+    /// Replays everything and lets the target go.
     pub(super) fn finish(
         mut self,
         records: impl Iterator<Item = Result<Record, Error>>,
-        loses: Option<u64>,
+        asked: &Asked<'_>,
         progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<Outcome, Error> {
-        let mut result = loses.map_or(Ok(()), |end| self.refuse_data(end));
-        if result.is_ok() {
+        let mut result = self.prepare(asked, progress);
+        if result.is_ok() && self.outcome.ended_by != EndedBy::Interrupt {
             result = self.replay(records, progress);
         }
         if self.in_flight() == 0 {
@@ -244,17 +244,31 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// Reads a piece of what was written, unless there is no room for it now.
-    pub(super) fn look_again(&mut self, range: ByteRange) -> bool {
+    /// Reads or writes a piece beside the figures, unless there is no room for it now.
+    pub(super) fn beside(&mut self, op: Op, range: ByteRange) -> bool {
         let Some(&flight) = self.vacant.last() else { return false };
         let Some(memory) = self.memory.take(range.len()) else { return false };
         self.vacant.pop();
-        self.is_reading_back = true;
+        self.is_beside = true;
+        let io = match op {
+            Op::Read => IoOp::Read { memory },
+            Op::Write => {
+                let Run { settings, write_data, arena, .. } = self;
+                pattern::fill(!settings.seed, 0, range.start, range.len(), write_data);
+                arena.write_at(memory.offset, write_data);
+                IoOp::Write { memory, durable: false }
+            }
+        };
         let (issued, number) = ((self.clock)(), self.issued);
-        let of = Flight { number, op: Op::Read, range, memory, issued, key: (0, number) };
-        self.begin(flight, of, IoOp::Read { memory });
+        let of = Flight { number, op, range, memory, issued, key: (0, number) };
+        self.begin(flight, of, io);
         self.count_events();
         true
+    }
+
+    /// What comes is part of the figures.
+    pub(super) fn is_measured_from_now_on(&mut self) {
+        self.is_beside = false;
     }
 
     /// What is in the place `flight`, which is no more vacant, begins.
@@ -383,7 +397,7 @@ impl<'a> Run<'a> {
                 format!("request {number}: {op:?} of {} bytes at {at}: {status:?}", range.len())
             });
         }
-        if self.is_reading_back {
+        if self.is_beside {
             return;
         }
         self.ended += 1;
@@ -406,7 +420,7 @@ impl<'a> Run<'a> {
     fn verify(&mut self, place: u32, flight: &Flight, status: IoStatus) {
         let Some(verifier) = &mut self.verifier else { return };
         let Span { offset, len } = flight.memory;
-        let number = Some(flight.number).filter(|_| !self.is_reading_back);
+        let number = Some(flight.number).filter(|_| !self.is_beside);
         match (flight.op, status.is_ok()) {
             (Op::Write, is_done) => verifier.write_ended(place, is_done),
             (Op::Read, false) => verifier.read_ended(place, number, None),
@@ -422,6 +436,7 @@ impl<'a> Run<'a> {
             issued: self.issued,
             ended: self.ended,
             trace_time_ns: self.outcome.trace_time_ns,
+            prefilling: None,
             reading_back: None,
         }
     }
@@ -439,6 +454,11 @@ impl<'a> Run<'a> {
         outcome.read_cdf = self.reads.cdf();
         outcome.write_cdf = self.writes.cdf();
         outcome.histograms = named(&self.characteristics);
+    }
+
+    /// Tells that so many of so many bytes were written beforehand.
+    pub(super) fn progress_of_prefilling(&self, done: u64, all: u64) -> Progress {
+        Progress { prefilling: Some((done, all)), ..self.progress((self.clock)()) }
     }
 
     /// Tells that so many of so many bytes were looked at again.

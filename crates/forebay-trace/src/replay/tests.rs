@@ -329,3 +329,104 @@ fn slices_and_histograms_are_of_all_requests() {
     let text = serde_json::to_string(&outcome).unwrap();
     assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
 }
+
+/// As [`run`], with what is touched known beforehand.
+fn run_prepared(
+    records: &[Record],
+    target: &mut dyn Backend,
+    settings: &Settings,
+) -> Result<Outcome, Error> {
+    let all = || records.iter().map(|&record| Ok(record));
+    let mut touched = Touched::default();
+    let summary = Summary::of(touched.counted(all())).unwrap();
+    let asked = Asked { summary: &summary, touched: Some(&touched) };
+    let mut reactor = Reactor::new(256, None).unwrap();
+    replay(all(), asked, target, &mut reactor, settings, &clock, &mut |_| ControlFlow::Continue(()))
+}
+
+fn sparse_file(folder: &tempfile::TempDir, len: u64) -> (std::path::PathBuf, String) {
+    let path = folder.path().join("disk.raw");
+    std::fs::File::create(&path).unwrap().set_len(len).unwrap();
+    let uri = format!("file:{}", path.display());
+    (path, uri)
+}
+
+#[test]
+fn a_prefilled_target_has_data_wherever_the_trace_reads_and_holes_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, uri) = sparse_file(&folder, 8 << 20);
+    let records = [
+        record(0, Op::Read, 1 << 20, 300 << 10),
+        record(0, Op::Write, 4 << 20, 4096),
+        record(0, Op::Read, (8 << 20) - 512, 512),
+    ];
+    let settings = Settings { prefill: true, verify: true, ..closed() };
+    let outcome = run_prepared(&records, &mut *target(&uri), &settings).unwrap();
+    assert_eq!(outcome.prefilled_bytes, (300 << 10) + 4096 + 4096);
+    assert_eq!((outcome.reads.count, outcome.writes.count, outcome.holes), (2, 1, None));
+    assert_eq!(outcome.verified.unwrap().wrong(), 0);
+    let bytes = std::fs::read(path).unwrap();
+    let is_filled = |at: usize| bytes[at..at + 512].iter().any(|&byte| byte != 0);
+    assert!((1 << 20..(1 << 20) + (300 << 10)).step_by(512).all(is_filled));
+    assert!(is_filled(4 << 20) && is_filled((8 << 20) - 512));
+    assert!(!is_filled(0) && !is_filled((1 << 20) + (300 << 10)) && !is_filled((4 << 20) + 4096));
+    let packed = zstd::encode_all(&bytes[1 << 20..(1 << 20) + (256 << 10)], 1).unwrap();
+    assert!(packed.len() > 240 << 10, "{}", packed.len());
+}
+
+#[test]
+fn a_target_that_holds_data_is_not_prefilled_without_consent_even_for_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, uri) = sparse_file(&folder, 1 << 20);
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let reads = [record(0, Op::Read, 0, 4096)];
+    let settings = Settings { prefill: true, ..closed() };
+    let error = run_prepared(&reads, &mut *target(&uri), &settings).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::HoldsData);
+    assert!(std::fs::read(&path).unwrap().iter().all(|&byte| byte == 7));
+    let settings = Settings { overwrite: true, ..settings };
+    let outcome = run_prepared(&reads, &mut *target(&uri), &settings).unwrap();
+    assert_eq!(outcome.prefilled_bytes, 4096);
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(bytes[..4096] != [7; 4096] && bytes[4096..].iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn holes_that_the_trace_reads_are_counted_and_those_that_it_writes_first_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, uri) = sparse_file(&folder, 16 << 20);
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 1 << 20], 2 << 20).unwrap();
+    file.sync_all().unwrap();
+    let records = [
+        record(0, Op::Write, 8 << 20, 1 << 20),
+        record(0, Op::Read, 8 << 20, 1 << 20),
+        record(0, Op::Read, 1 << 20, 2 << 20),
+        record(0, Op::Read, 12 << 20, 8192),
+    ];
+    let settings = Settings { overwrite: true, ..closed() };
+    let outcome = run_prepared(&records, &mut *target(&uri), &settings).unwrap();
+    let holes = Holes { bytes: (1 << 20) + 8192, of: (2 << 20) + 8192 };
+    assert_eq!(outcome.holes, Some(holes));
+}
+
+#[test]
+fn who_wants_an_end_while_the_target_is_filled_gets_it() {
+    let all = [record(0, Op::Read, 0, 8 << 20)].map(Ok::<_, Error>);
+    let mut touched = Touched::default();
+    let summary = Summary::of(touched.counted(all.into_iter())).unwrap();
+    let asked = Asked { summary: &summary, touched: Some(&touched) };
+    let mut reactor = Reactor::new(256, None).unwrap();
+    let mut progress = |progress: &Progress| match progress.prefilling {
+        Some((done, all)) if done >= all / 2 => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let settings = Settings { prefill: true, ..closed() };
+    let records = [record(0, Op::Read, 0, 4096)].into_iter().map(Ok);
+    let mut target = target("mem:8MiB");
+    let outcome =
+        replay(records, asked, &mut *target, &mut reactor, &settings, &clock, &mut progress);
+    let outcome = outcome.unwrap();
+    assert_eq!((outcome.ended_by, outcome.reads.count), (EndedBy::Interrupt, 0));
+    assert!(outcome.prefilled_bytes < 8 << 20);
+}

@@ -39,8 +39,8 @@ pub fn advice(told: &[DiskAdvice<'_>]) -> String {
             (latencies(of.advice))
         }
         p.quiet {
-            "Caches were simulated with the engine's own policies. The range of a hit ratio goes from a cache that is empty at the beginning to one that is warm, "
-            "and is wider where a sample stands for the whole. Latencies are those of the tiers, mixed as hits have it, without queueing."
+            "The figures of the advised cache, and of those in the table, are what the engine did with the trace in virtual time. The lines of the charts are a model of the "
+            "cache alone, from which the engine's trials began: what it fetches, bypasses and writes is not in them."
         }
     };
     page(&format!("Advice for {}", names.join(", ")), &lead, &sections)
@@ -59,12 +59,27 @@ fn expected(of: &DiskAdvice<'_>) -> Markup {
         let [fast, slow] = plan.read_mean_range_ns.map(ns);
         let uncached = ns(of.advice.latencies.backend.mean_ns);
         rows.push(("mean of reads", format!("{fast} to {slow}, instead of {uncached}")));
+        if !plan.is_steady {
+            let why = "the parts of the trace differ too much: this is where the cache was, not where it will be";
+            rows.push(("how sure", why.to_owned()));
+        }
         rows.push(("metadata", format!("{} of RAM", rounded(plan.metadata_bytes))));
     }
     if before != after {
         let change = |of: fn(&Latency) -> f64| format!("{} → {}", ns(of(before)), ns(of(after)));
         rows.push(("all requests, mean", change(|latency| latency.mean_ns)));
         rows.push(("all requests, p99", change(|latency| latency.p99_ns)));
+    }
+    if let Some(proof) = &of.advice.proof {
+        rows.push(("in the trace", proof.words()));
+        if proof.after.writes.count > 0 {
+            let [without, with] = [proof.before, proof.after].map(|of| time(of.writes.mean_ns));
+            rows.push(("mean of writes", format!("{without} → {with}")));
+        }
+        if let Some(log) = &proof.log {
+            let filled = 100 * log.dirty_bytes_max / log.capacity_bytes.max(1);
+            rows.push(("write log", format!("at most {filled} % full")));
+        }
     }
     if let Some(bytes) = flash_written_per_day.filter(|&bytes| bytes > 0.0) {
         rows.push(("flash written", format!("{} a day", rounded(bytes as u64))));

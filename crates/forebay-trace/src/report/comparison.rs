@@ -9,7 +9,7 @@ use super::replay::{
 };
 use super::{page, table};
 use crate::compare::{Figure, RESAMPLES, SLICES_MIN, differences, is_paired};
-use crate::results::Run;
+use crate::results::{Run, warnings};
 
 /// Runs beside the first in one table.
 const BESIDE: usize = 2;
@@ -21,6 +21,7 @@ pub fn comparison(runs: &[Run]) -> String {
     let lead = html! {
         p.lead { (names.len()) " replays side by side; each is held against the first, " b { (names[0]) } "." }
         @for run in runs { @for note in notes(&run.outcome) { p.warn { b { (run.name) ": " } (note) } } }
+        @for text in warnings(runs) { p.warn { (text) } }
         @for text in mismatches(runs) { p.warn { (text) } }
     };
     let sections = html! {

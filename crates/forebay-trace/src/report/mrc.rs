@@ -22,6 +22,9 @@ pub fn mrc(trace: &str, curves: &[Curve]) -> String {
         h2 { "How the curves were found" }
         (about(curves))
         h2 { "Figures" }
+        @if curves.iter().flat_map(|curve| &curve.points).any(|point| point.bound.is_some()) {
+            p.quiet { "±: the exact miss ratio is within this, in 95 of 100 points." }
+        }
         (figures(curves))
     };
     page(&format!("Miss ratios of {trace}"), &lead, &sections)
@@ -77,7 +80,10 @@ fn figures(curves: &[Curve]) -> Markup {
     let sizes = curves.first().map_or(&[][..], |curve| &curve.points);
     let rows = sizes.iter().enumerate().map(|(at, point)| {
         let ratio = |curve: &Curve| {
-            curve.points.get(at).map_or("-".to_owned(), |point| format!("{:.4}", point.miss_ratio))
+            curve.points.get(at).map_or("-".to_owned(), |point| match point.bound {
+                None => format!("{:.4}", point.miss_ratio),
+                Some(bound) => format!("{:.3} ±{bound:.3}", point.miss_ratio),
+            })
         };
         (rounded(point.cache_size).to_string(), curves.iter().map(ratio).collect())
     });

@@ -25,6 +25,7 @@ pub fn replay(run: &Run) -> String {
             "."
         }
         @for note in notes(outcome) { p.warn { (note) } }
+        @for warning in &run.warnings { p.warn { (warning) } }
     };
     let ops = kinds(&[run]);
     let sections = html! {

@@ -82,8 +82,8 @@ fn over_time(
 
 fn hits_over_time(slices: &[Slice]) -> Markup {
     let points = slices.iter().map(|slice| {
-        let share = slice.hit_percent as f64;
-        (slice.start_ns as f64, (slice.reads > 0).then_some(share))
+        let share = 100.0 * slice.hits as f64 / slice.answered.max(1) as f64;
+        (slice.start_ns as f64, (slice.answered > 0).then_some(share))
     });
     let line = Line::new("reads answered from the cache".to_owned(), points);
     let share = Axis { reaches: Some(100.0), ..Axis::new(Scale::Linear, |p| format!("{p:.0} %")) };

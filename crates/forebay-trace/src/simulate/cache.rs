@@ -53,24 +53,12 @@ impl Cache {
     /// Uses granules of a block, and makes them valid; returns how many of them hit.
     #[inline]
     pub fn touch(&mut self, block: BlockIndex, granules: Range<u32>) -> u64 {
-        self.touch_in_part(block, granules.clone(), granules)
-    }
-
-    /// The same where only `filled` of the granules become valid. A block of which none does gets no slot, as in the engine.
-    #[inline]
-    pub fn touch_in_part(
-        &mut self,
-        block: BlockIndex,
-        granules: Range<u32>,
-        filled: Range<u32>,
-    ) -> u64 {
         let found = self.directory.find(block);
         let slot = match found {
             Some(slot) => {
                 self.directory.hit(slot);
                 slot
             }
-            None if filled.is_empty() => return 0,
             None => self.insert(block),
         };
         if self.words == 0 {
@@ -78,19 +66,16 @@ impl Cache {
         }
         let valid = &mut self.valid[slot.0 as usize * self.words..][..self.words];
         if let [valid] = valid {
-            let mask = |of: &Range<u32>| match of.is_empty() {
-                true => 0,
-                false => GranuleMask::run(of.start, of.end - 1).0,
-            };
-            let hits = (*valid & mask(&granules)).count_ones();
-            *valid |= mask(&filled);
+            let GranuleMask(mask) = GranuleMask::run(granules.start, granules.end - 1);
+            let hits = (*valid & mask).count_ones();
+            *valid |= mask;
             return hits.into();
         }
         let mut hits = 0;
         for granule in granules {
             let word = &mut valid[granule as usize / 64];
             hits += *word >> (granule % 64) & 1;
-            *word |= u64::from(filled.contains(&granule)) << (granule % 64);
+            *word |= 1 << (granule % 64);
         }
         hits
     }

@@ -27,7 +27,7 @@ use forebay_core::ids::{Generation, Nanos, Uuid};
 use forebay_core::warm::RingGeometry;
 
 pub use models::{GivenLatencies, Models};
-pub use outcome::{Answers, Hits, Ios, Log, Outcome, Pacing, Slice, Wear};
+pub use outcome::{Answers, Fills, Hits, Ios, Log, Outcome, Pacing, Slice, Warm, Wear};
 pub use survey::Survey;
 
 use crate::error::{Error, ErrorKind};

@@ -67,8 +67,10 @@ pub struct Slice {
     pub reads: u64,
     /// Writes.
     pub writes: u64,
-    /// Reads answered from the cache, of all reads that were answered while its requests came.
-    pub hit_percent: u64,
+    /// Reads that were answered while its requests came.
+    pub answered: u64,
+    /// Those of them for which primary storage was not asked.
+    pub hits: u64,
     /// Mean latency of its reads on primary storage alone.
     pub read_ns_before: u64,
     /// With Forebay.
@@ -79,6 +81,21 @@ pub struct Slice {
     pub write_ns_after: u64,
     /// Dirty bytes in the write log, at most while its requests came.
     pub dirty_bytes_max: u64,
+}
+
+/// The second half of the requests, which finds in the cache what the first half has left there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Warm {
+    /// Reads.
+    pub reads: u64,
+    /// Reads for which primary storage was not asked, of those that were answered meanwhile.
+    pub hit_ratio: f64,
+    /// Mean latency of its reads.
+    pub read_mean_ns: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Mean latency of its writes.
+    pub write_mean_ns: u64,
 }
 
 /// I/Os of primary storage.
@@ -121,14 +138,55 @@ pub struct Hits {
     pub ram: u64,
     /// Reads answered from the cache, flash taking part.
     pub flash: u64,
+    /// Reads that took the bytes of an earlier one in flight.
+    pub joined: u64,
     /// Reads of which a part was in the cache.
     pub partial: u64,
     /// Reads of which nothing was.
     pub missed: u64,
     /// Reads of sequential streams that left nothing behind, in these numbers, too.
     pub bypassed: u64,
-    /// Reads answered from the cache, of all.
+    /// Reads for which primary storage was not asked, of all.
     pub ratio: f64,
+}
+
+impl Hits {
+    /// Reads, hits and misses together.
+    pub fn reads(&self) -> u64 {
+        self.ram + self.flash + self.joined + self.partial + self.missed
+    }
+}
+
+/// Blocks on their way to flash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fills {
+    /// Blocks that got a slot.
+    pub admitted: u64,
+    /// Blocks that were refused, for their history or the budget.
+    pub refused: u64,
+    /// Fills that found no memory.
+    pub skipped_staging: u64,
+    /// Fills that found no slot.
+    pub skipped_slots: u64,
+    /// Fills of granules that were being written with older bytes.
+    pub skipped_busy: u64,
+}
+
+impl Fills {
+    fn of(counters: &Counters) -> Fills {
+        Fills {
+            admitted: counters.flash_admitted,
+            refused: counters.flash_refused,
+            skipped_staging: counters.flash_fills_skipped_staging,
+            skipped_slots: counters.flash_fills_skipped_slots,
+            skipped_busy: counters.flash_fills_skipped_busy,
+        }
+    }
+
+    /// Those that were skipped, for any reason.
+    pub fn skipped(&self) -> u64 {
+        self.skipped_staging + self.skipped_slots + self.skipped_busy
+    }
 }
 
 /// What is written to flash.
@@ -200,6 +258,8 @@ pub struct Outcome {
     pub metadata_bytes: u64,
     /// Where reads were answered from.
     pub hits: Hits,
+    /// What went to flash.
+    pub fills: Fills,
     /// Latencies of primary storage alone.
     pub before: Answers,
     /// Latencies with Forebay.
@@ -214,6 +274,8 @@ pub struct Outcome {
     pub flash: Option<Wear>,
     /// The write log; none without one.
     pub log: Option<Log>,
+    /// The second half of the requests.
+    pub warm: Warm,
     /// Over the trace.
     pub slices: Vec<Slice>,
 }
@@ -228,6 +290,7 @@ impl Outcome {
     ) -> Outcome {
         let statistics = &ran.statistics;
         let counters = &statistics.counters;
+        let slices = slices::of(&bare.parts, &ran.parts, reads_answered(counters));
         Outcome {
             trace: survey.summary,
             pacing,
@@ -239,14 +302,15 @@ impl Outcome {
             policy: statistics.policy.clone(),
             grid_offset: statistics.grid_offset,
             metadata_bytes: statistics.metadata_bytes,
+            fills: Fills::of(counters),
             hits: Hits {
                 ram: counters.read_hits_ram,
                 flash: counters.read_hits_flash,
                 partial: counters.read_hits_partial,
                 missed: counters.read_misses,
                 bypassed: counters.reads_bypassed,
-                ratio: (counters.read_hits_ram + counters.read_hits_flash) as f64
-                    / counters.reads.max(1) as f64,
+                joined: counters.read_hits_joined,
+                ratio: counters.read_hits() as f64 / counters.reads.max(1) as f64,
             },
             before: bare.answers,
             after: ran.answers,
@@ -255,14 +319,15 @@ impl Outcome {
             late: counters.requests_timed_out,
             flash: wear(survey, settings, pacing, &ran),
             log: log(settings, &ran),
-            slices: slices::of(&bare.parts, &ran.parts, reads_answered(counters)),
+            warm: slices::warm(&slices),
+            slices,
         }
     }
 }
 
 /// Reads that were answered, and those from the cache.
 pub(super) fn reads_answered(counters: &Counters) -> (u64, u64) {
-    (counters.reads, counters.read_hits_ram + counters.read_hits_flash)
+    (counters.reads, counters.read_hits())
 }
 
 fn wear(survey: &Survey, settings: &Settings, pacing: Pacing, ran: &Ran) -> Option<Wear> {

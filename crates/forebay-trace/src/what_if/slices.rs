@@ -2,7 +2,7 @@
 
 use forebay_core::ids::Nanos;
 
-use super::outcome::Slice;
+use super::outcome::{Slice, Warm};
 use crate::record::Op;
 
 /// Parts.
@@ -80,9 +80,8 @@ pub(super) fn of(before: &Parts, after: &Parts, end: (u64, u64)) -> Vec<Slice> {
         start_ns: after.start.0,
         reads: after.reads.0,
         writes: after.writes.0,
-        hit_percent: ((end.1 - after.answered.1) * 100)
-            .checked_div(end.0 - after.answered.0)
-            .unwrap_or(0),
+        answered: end.0 - after.answered.0,
+        hits: end.1 - after.answered.1,
         read_ns_before: mean(before.reads),
         read_ns_after: mean(after.reads),
         write_ns_before: mean(before.writes),
@@ -90,4 +89,22 @@ pub(super) fn of(before: &Parts, after: &Parts, end: (u64, u64)) -> Vec<Slice> {
         dirty_bytes_max: after.dirty_max,
     };
     both.map(slice).collect()
+}
+
+/// The second half of them together.
+pub(super) fn warm(slices: &[Slice]) -> Warm {
+    let half = &slices[slices.len() / 2..];
+    let sum = |of: fn(&Slice) -> u64| half.iter().map(of).sum::<u64>();
+    let mean = |count: fn(&Slice) -> u64, mean_ns: fn(&Slice) -> u64| {
+        let all = |slice: &Slice| u128::from(count(slice)) * u128::from(mean_ns(slice));
+        let count = u128::from(sum(count));
+        half.iter().map(all).sum::<u128>().checked_div(count).unwrap_or(0) as u64
+    };
+    Warm {
+        reads: sum(|slice| slice.reads),
+        hit_ratio: sum(|slice| slice.hits) as f64 / sum(|slice| slice.answered).max(1) as f64,
+        read_mean_ns: mean(|slice| slice.reads, |slice| slice.read_ns_after),
+        writes: sum(|slice| slice.writes),
+        write_mean_ns: mean(|slice| slice.writes, |slice| slice.write_ns_after),
+    }
 }

@@ -1,0 +1,310 @@
+//! An advice is not given before the engine has shown in virtual time what it does.
+//!
+//! ```text
+//! Advice, as curves propose it ─► search.rs: what the engine does with it, and with what lies around it
+//!     the best ─► four times as fast, if it has a log ─► with room to grow, with all of a long trace ─┬► its figures are the advice's
+//!                                     no better than no cache: the next one, else it is withdrawn ◄───┘
+//! ```
+//! The figures are those of `forebay trace simulate` with the advice's own options and the trace that it is from. Where they are
+//! expected at another time: `range.rs`.
+
+use std::collections::VecDeque;
+
+use forebay_core::config::DestageOrder;
+use serde::Serialize;
+
+use super::search::Search;
+use super::setup::Setup;
+use super::trial::{Flaw, Trial, models};
+use super::{Advice, Disk, Latency, Plan, Settings, Verdict, Writes, choose, range, setup, words};
+use crate::error::Error;
+use crate::record::Record;
+use crate::what_if::{Answers, Hits, Log, Survey, Warm, Wear};
+
+/// Requests of a long trace that setups are compared by.
+const STRETCH: usize = 1 << 20;
+/// A log has to do for a load that comes this many times as fast: another hour may be busier.
+const STRESS: u64 = 4;
+/// One in strict order has to do for this many times: primary storage takes about so many writes at once without a log, and one
+/// after the other from such a log, where each write is an epoch of its own.
+const STRESS_IN_ORDER: u64 = 16;
+/// Setups of which it is seen whether they do, at most.
+const WHOLE_MAX: usize = 8;
+
+/// What the engine did with the trace, as it is advised.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Proof {
+    /// Setups that were run.
+    pub trials: usize,
+    /// Without Forebay.
+    pub before: Answers,
+    /// With it, from a cache that was empty at the beginning.
+    pub after: Answers,
+    /// Where reads were answered from.
+    pub hits: Hits,
+    /// The second half of the requests.
+    pub warm: Warm,
+    /// What was written to flash.
+    pub flash: Option<Wear>,
+    /// The write log.
+    pub log: Option<Log>,
+    /// The last part of a long trace, with which the others were compared.
+    pub stretch: Option<Stretch>,
+}
+
+/// A part of a trace that stood for all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Stretch {
+    /// Requests of it.
+    pub requests: u64,
+    /// Reads that hit, of its reads.
+    pub hit_ratio: f64,
+    /// Its mean of all requests.
+    pub mean_ns: u64,
+}
+
+impl Proof {
+    /// What was run, in a line.
+    pub fn words(&self) -> String {
+        words::proof(self)
+    }
+}
+
+/// Runs `advice` and what lies around it, and gives the best as the engine did it. `open` reads the trace from its beginning, once, and of a
+/// long one twice more for each of at most eight setups; `done` is called after each trial.
+///
+/// # Errors
+/// The trace's own.
+pub fn prove<R>(
+    disk: &Disk,
+    advice: Advice,
+    settings: &Settings,
+    open: impl FnMut() -> Result<R, Error>,
+    done: &(impl Fn() + Sync),
+) -> Result<Advice, Error>
+where
+    R: Iterator<Item = Result<Record, Error>>,
+{
+    prove_on(STRETCH, disk, advice, settings, open, done)
+}
+
+/// The same, where setups are compared by the last `stretch` requests.
+pub(super) fn prove_on<R>(
+    stretch: usize,
+    disk: &Disk,
+    advice: Advice,
+    settings: &Settings,
+    mut open: impl FnMut() -> Result<R, Error>,
+    done: &(impl Fn() + Sync),
+) -> Result<Advice, Error>
+where
+    R: Iterator<Item = Result<Record, Error>>,
+{
+    let log = advice.writes.log_to_try(advice.share.flash);
+    let proposal = setup(disk, advice.plan.as_ref(), log);
+    if !proposal.caches() && proposal.log == 0 {
+        return Ok(advice);
+    }
+    let mut last = VecDeque::new();
+    let survey = Survey::of(open()?.inspect(|record| {
+        if let Ok(record) = record {
+            if last.len() == stretch {
+                last.pop_front();
+            }
+            last.push_back(*record);
+        }
+    }))?;
+    let models = models(settings, &survey);
+    let records = &*last.make_contiguous();
+    let share = (advice.share, settings.flash);
+    let mut search = Search::new(disk, share, (records, &survey), models);
+    search.run(proposal, done)?;
+    let is_whole = survey.requests() <= stretch as u64;
+    let (mut refused, mut weak): (Vec<Setup>, Vec<Setup>) = Default::default();
+    while refused.len() < WHOLE_MAX {
+        let is_weak = |setup: &Setup| weak.iter().any(|log| is_no_stronger(setup, log));
+        let may = |trial: &Trial| {
+            trial.flaw().is_none() && !refused.contains(&trial.setup) && !is_weak(&trial.setup)
+        };
+        let Some(best) = search.best_of(may) else { break };
+        let compared = Stretch {
+            requests: best.outcome.after.all.count,
+            hit_ratio: best.outcome.hits.ratio,
+            mean_ns: best.outcome.after.all.mean_ns,
+        };
+        let roomy = search.with_room(best);
+        let keeps_up = best.setup.log == 0 || {
+            let times = if best.gives_up_order() { STRESS } else { STRESS_IN_ORDER };
+            let open = || Ok(records.iter().map(|record| Ok(faster(record, times))));
+            Trial::run(best.setup, models, &survey, open)?.flaw().is_none()
+        };
+        if !keeps_up {
+            weak.push(best.setup);
+            continue;
+        }
+        let whole = match is_whole && roomy == best.setup {
+            true => best.clone(),
+            false => Trial::run(roomy, models, &survey, &mut open)?,
+        };
+        done();
+        if whole.flaw().is_none() {
+            let stretch = (!is_whole).then_some(compared);
+            return Ok(proven(disk, advice, &search, &whole, (stretch, !weak.is_empty())));
+        }
+        refused.push(best.setup);
+    }
+    Ok(withdrawn(disk, advice, &search, !weak.is_empty()))
+}
+
+/// Whether the log of `setup` would do no better than `log`.
+fn is_no_stronger(setup: &Setup, log: &Setup) -> bool {
+    setup.log > 0 && setup.log <= log.log && setup.order == log.order
+}
+
+/// The same, as if time went faster.
+fn faster(record: &Record, times: u64) -> Record {
+    Record { time_ns: record.time_ns / times, ..*record }
+}
+
+fn proven(
+    disk: &Disk,
+    advice: Advice,
+    search: &Search<'_>,
+    trial: &Trial,
+    (stretch, had_weak_log): (Option<Stretch>, bool),
+) -> Advice {
+    let Setup { log, .. } = trial.setup;
+    let outcome = &trial.outcome;
+    let plan = trial.setup.caches().then(|| plan(disk, trial));
+    let verdict = match (&plan, advice.verdict) {
+        (Some(_), _) => Verdict::Cache,
+        (None, Verdict::Cache) => Verdict::Disproved,
+        (None, verdict) => verdict,
+    };
+    let is_alternative = |other: &&Trial| {
+        let same = Setup {
+            ram: other.setup.ram,
+            flash: other.setup.flash,
+            block_size: other.setup.block_size,
+            ..trial.setup
+        };
+        other.setup == same && other.setup != trial.setup && other.setup.caches()
+    };
+    let alternatives = search.tried().iter().filter(is_alternative);
+    let forgone = match verdict {
+        Verdict::Disproved => flawed(search, |setup| setup.caches()).map(|of| self::plan(disk, of)),
+        _ => advice.forgone,
+    };
+    let mut advice = Advice {
+        verdict,
+        writes: writes(advice.writes, search, log, had_weak_log),
+        setup: trial.setup,
+        mode: trial.setup.mode_name(),
+        options: trial.setup.options(),
+        alternatives: alternatives.map(|of| self::plan(disk, of)).collect(),
+        before: latency(&outcome.before.all),
+        after: latency(&outcome.after.all),
+        flash_written_per_day: outcome.flash.and_then(|wear| wear.bytes_per_day),
+        drive_writes_per_day: trial.drive_writes(search.flash),
+        in_windows: trial.setup.order != DestageOrder::Strict,
+        proof: Some(Proof {
+            trials: search.tried().len(),
+            before: outcome.before,
+            after: outcome.after,
+            hits: outcome.hits,
+            warm: outcome.warm,
+            flash: outcome.flash,
+            log: outcome.log,
+            stretch,
+        }),
+        plan,
+        forgone,
+        ..advice
+    };
+    advice.sentence = words::sentence(&advice);
+    advice
+}
+
+/// What comes of the log that was proposed, where the best setup has one of `log` bytes.
+fn writes(proposed: Writes, search: &Search<'_>, log: u64, had_weak_log: bool) -> Writes {
+    match proposed {
+        _ if log > 0 => Writes::Log { bytes: log },
+        _ if had_weak_log => Writes::NoReserve,
+        Writes::Log { .. } => match flawed(search, |setup| setup.log > 0) {
+            Some(trial) if trial.flaw() != Some(Flaw::Reads) => Writes::Disproved {
+                mean_ns: trial.outcome.after.writes.mean_ns,
+                is_full: trial.flaw() == Some(Flaw::LogFull),
+            },
+            _ => Writes::CacheGainsMore,
+        },
+        other => other,
+    }
+}
+
+/// The least bad of those that `is_one` is true of, all of which are.
+fn flawed<'a>(search: &'a Search<'_>, is_one: impl Fn(&Setup) -> bool) -> Option<&'a Trial> {
+    let all = || search.tried().iter().filter(|trial| is_one(&trial.setup));
+    let is_bad = all().all(|trial| trial.flaw().is_some());
+    all().filter(|_| is_bad).min_by(|a, b| a.mean_ns().total_cmp(&b.mean_ns()))
+}
+
+/// Nothing, since nothing is better than that.
+fn withdrawn(disk: &Disk, advice: Advice, search: &Search<'_>, had_weak_log: bool) -> Advice {
+    let forgone = flawed(search, |setup| setup.caches()).map(|trial| plan(disk, trial));
+    let verdict = match advice.verdict {
+        Verdict::Cache => Verdict::Disproved,
+        other => other,
+    };
+    let nothing = Setup { ram: 0, flash: 0, log: 0, ..search.tried()[0].setup };
+    let mut advice = Advice {
+        writes: writes(advice.writes, search, 0, had_weak_log),
+        verdict,
+        setup: nothing,
+        mode: nothing.mode_name(),
+        options: nothing.options(),
+        plan: None,
+        forgone,
+        alternatives: Vec::new(),
+        after: advice.before,
+        flash_written_per_day: None,
+        ..advice
+    };
+    advice.sentence = words::sentence(&advice);
+    advice
+}
+
+/// What the engine did with a cache.
+fn plan(disk: &Disk, trial: &Trial) -> Plan {
+    let (setup, outcome) = (&trial.setup, &trial.outcome);
+    let reads = outcome.hits.reads().max(1) as f64;
+    let (range, is_steady) = range::of(outcome);
+    let mut plan = Plan {
+        ram: setup.ram,
+        flash: setup.flash,
+        block_size: setup.block_size,
+        grid_offset: setup.grid_offset,
+        policy: setup.policy.to_string(),
+        ram_hit_ratio: outcome.hits.ram as f64 / reads,
+        flash_hit_ratio: outcome.hits.flash as f64 / reads,
+        hit_ratio: outcome.hits.ratio,
+        first_ratio: choose::first_uses_of(disk, setup.block_size),
+        hit_ratio_range: [0.0; 2],
+        is_steady,
+        read: latency(&outcome.after.reads),
+        read_mean_range_ns: [0.0; 2],
+        read_p99_range_ns: [0.0; 2],
+        metadata_bytes: outcome.metadata_bytes,
+    };
+    plan.expect(range, &disk.latencies);
+    let measured = plan.read.mean_ns;
+    let [low, high] = plan.read_mean_range_ns;
+    plan.read_mean_range_ns = [low.min(measured), high.max(measured)];
+    plan
+}
+
+fn latency(of: &forebay_core::stats::LatencySummary) -> Latency {
+    Latency { mean_ns: of.mean_ns as f64, p99_ns: of.p99_ns as f64 }
+}
+
+#[cfg(test)]
+mod tests;

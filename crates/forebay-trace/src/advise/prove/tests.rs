@@ -1,0 +1,147 @@
+use super::super::tests::{POOL, mixed, random, read, requests, studied};
+use super::super::{Known, Settings, advise};
+use super::*;
+use crate::record::Op;
+use crate::what_if::what_if;
+use forebay_core::config::Mode;
+
+const MIB: u64 = 1 << 20;
+
+fn proved(records: &[Record], settings: &Settings) -> Advice {
+    proved_on(STRETCH, records, settings)
+}
+
+fn proved_on(stretch: usize, records: &[Record], settings: &Settings) -> Advice {
+    let disk = studied(records, settings);
+    let proposed = advise(std::slice::from_ref(&disk), settings).unwrap().remove(0);
+    prove_on(stretch, &disk, proposed, settings, || Ok(read(records)), &|| ()).unwrap()
+}
+
+/// What the engine does with the setup of `advice`, once more.
+fn run_again(advice: &Advice, records: &[Record], settings: &Settings) -> crate::what_if::Outcome {
+    let survey = Survey::of(read(records)).unwrap();
+    let settings = crate::what_if::Settings {
+        config: advice.setup.config(survey.traits()),
+        models: models(settings, &survey),
+        durable_writes: true,
+        queue_depth: None,
+        endurance: None,
+    };
+    what_if(|| Ok(read(records)), &survey, &settings).unwrap()
+}
+
+#[test]
+fn what_is_told_is_what_the_engine_does_with_the_setup_that_is_advised() {
+    let mut modes = Vec::new();
+    for (seed, ram, flash) in
+        [(1, 0, 8 * MIB), (2, 8 * MIB, 0), (3, 2 * MIB, 24 * MIB), (4, 0, 512 * MIB)]
+    {
+        let settings = Settings { ram, flash, ..POOL };
+        let records = mixed(seed);
+        let advice = proved(&records, &settings);
+        let proof = advice.proof.as_ref().expect("something is advised");
+        let plan = advice.plan.as_ref().expect("it has a hot area");
+        let outcome = run_again(&advice, &records, &settings);
+        assert_eq!((proof.hits, proof.warm, proof.log), (outcome.hits, outcome.warm, outcome.log));
+        assert_eq!((proof.before, proof.after), (outcome.before, outcome.after));
+        assert_eq!(
+            (plan.hit_ratio, plan.metadata_bytes),
+            (outcome.hits.ratio, outcome.metadata_bytes)
+        );
+        assert_eq!(plan.read.mean_ns, outcome.after.reads.mean_ns as f64);
+        assert_eq!(advice.after.mean_ns, outcome.after.all.mean_ns as f64);
+        assert!(advice.after.mean_ns < advice.before.mean_ns, "{}", advice.sentence);
+        assert!(advice.setup.ram <= ram && advice.setup.flash + advice.setup.log <= flash);
+        modes.push(advice.mode);
+    }
+    assert!(modes.contains(&"write-back") && modes.contains(&"write-through"), "{modes:?}");
+}
+
+#[test]
+fn the_advice_is_the_fastest_of_what_was_tried_or_nearly_so_and_cheaper() {
+    let settings = Settings { flash: 256 * MIB, ..POOL };
+    let records = mixed(7);
+    let advice = proved(&records, &settings);
+    for other in &advice.alternatives {
+        let is_larger = other.flash > advice.setup.flash;
+        let gain = advice.plan.as_ref().unwrap().read.mean_ns / other.read.mean_ns - 1.0;
+        assert!(!is_larger || gain < 0.1, "{} more: {gain}", other.flash - advice.setup.flash);
+    }
+    assert!(advice.proof.unwrap().trials >= 8);
+}
+
+#[test]
+fn a_log_that_strict_order_would_fill_destages_in_windows() {
+    // 1000 writes a second, each an epoch: primary storage takes 200 of them in strict order.
+    let records = requests(Op::Write, random(6_000, 1 << 20));
+    let advice = proved(&records, &POOL);
+    assert!(advice.in_windows && advice.options.join(" ").contains("--destage-order window"));
+    assert_eq!((advice.setup.mode(), advice.plan.is_some()), (Mode::WriteOnly, false));
+    let proof = advice.proof.as_ref().unwrap();
+    assert!(proof.after.writes.mean_ns * 10 < proof.before.writes.mean_ns, "{}", advice.sentence);
+    assert_eq!(proof.log.unwrap().times_full, 0);
+    assert!(advice.sentence.contains("that destages in windows"), "{}", advice.sentence);
+}
+
+#[test]
+fn a_log_of_which_the_engine_makes_nothing_is_withdrawn_with_what_it_made() {
+    // By the mean of one write flash is faster by an eighth; writes in a log wait for each other.
+    let flash_write = Some(Latency::of_mean(4_400_000.0));
+    let settings = Settings { known: Known { flash_write, ..POOL.known }, ..POOL };
+    let records = requests(Op::Write, random(10_000, 1 << 20));
+    let advice = proved(&records, &settings);
+    let Writes::Disproved { mean_ns, is_full } = advice.writes else { panic!("{advice:?}") };
+    assert!(mean_ns > 4_500_000 && !is_full, "{}", advice.sentence);
+    assert_eq!(
+        (advice.mode, advice.options.join(" ").as_str()),
+        ("monitor", "--mode monitor --ram 0")
+    );
+    let words = "Writes: as before; in a simulation a log made them 5.00 ms →";
+    assert!(advice.sentence.contains(words), "{}", advice.sentence);
+}
+
+#[test]
+fn a_cache_of_which_the_engine_makes_nothing_is_withdrawn_with_what_it_made() {
+    // A loop that curves like, at a rate at which flash is no faster than primary storage that takes any number at once.
+    let mut records = requests(Op::Read, (0..30_000).map(|n| n % 1000));
+    records.iter_mut().for_each(|record| record.time_ns /= 10_000);
+    let advice = proved(&records, &Settings { flash: 64 * MIB, ..POOL });
+    assert_eq!(
+        (advice.verdict, advice.mode),
+        (Verdict::Disproved, "monitor"),
+        "{}",
+        advice.sentence
+    );
+    assert_eq!((advice.plan.is_none(), advice.before == advice.after), (true, true));
+    let forgone = advice.forgone.as_ref().expect("the best of them");
+    assert!(forgone.read.mean_ns > 0.9 * advice.before.mean_ns);
+    assert!(
+        advice.sentence.starts_with("no read cache: in a simulation with"),
+        "{}",
+        advice.sentence
+    );
+}
+
+#[test]
+fn what_proposes_nothing_is_given_as_it_is() {
+    let settings = POOL;
+    let records = requests(Op::Read, 0..5_000);
+    let disk = studied(&records, &settings);
+    let proposed = advise(std::slice::from_ref(&disk), &settings).unwrap().remove(0);
+    let never = || -> Result<std::iter::Empty<_>, Error> { panic!("nothing is run") };
+    let given = prove(&disk, proposed.clone(), &settings, never, &|| ()).unwrap();
+    assert_eq!(given, proposed);
+}
+
+#[test]
+fn a_long_trace_is_compared_by_its_end_and_told_as_a_whole() {
+    let settings = Settings { flash: 64 * MIB, ..POOL };
+    let records = mixed(5);
+    let advice = proved_on(2_000, &records, &settings);
+    let proof = advice.proof.as_ref().expect("something is advised");
+    let stretch = proof.stretch.expect("it is long");
+    assert_eq!(stretch.requests, 2_000);
+    let outcome = run_again(&advice, &records, &settings);
+    assert_eq!((proof.hits, proof.after), (outcome.hits, outcome.after));
+    assert!(proof.words().contains("compared by the last 2,000 requests"), "{}", proof.words());
+}

@@ -1,0 +1,229 @@
+//! From what a model proposes to what the engine does best: setups around the proposal are run, as long as one of them is better.
+//!
+//! ```text
+//! proposal ─► without its log, with it, with it in windows, its log alone if all these fail ─► the best ─┐
+//!        ┌───────────────────────────────────────────────────────────────────────────────────────────────┘
+//!        └► larger and smaller tiers, logs and blocks, the other policy, no bypass ─► the best ─► … ─► the cheapest of the best
+//! ```
+//! Curves know nothing of time, of writes, of what the engine lets in and of what it fetches (`choose.rs`). What they propose is
+//! near the best as a rule; how near, and what it is worth, only a run tells. A long trace is tried on its last
+//! requests, and what is chosen is run with all of it (`prove.rs`).
+
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::thread;
+
+use forebay_core::config::{DestageOrder, FlashAdmission, SequentialBypass};
+use forebay_core::geometry::PAGE;
+use rustc_hash::FxHashSet;
+
+use super::setup::Setup;
+use super::trial::Trial;
+use super::{BLOCK_MAX, BLOCK_SIZES, Disk, POLICIES, Share};
+use crate::error::Error;
+use crate::record::Record;
+use crate::what_if::{Models, Survey};
+
+/// Requests that all trials together run, and trials, at least and at most.
+const REQUESTS_MAX: u64 = 16 << 20;
+const TRIALS: std::ops::RangeInclusive<u64> = 8..=32;
+/// What is better by less is as good.
+const KNEE: f64 = 0.02;
+/// A setup that keeps the order of writes and spares the flash may be slower by so much.
+const SPARING: f64 = 0.1;
+
+/// So many times what the second half of a trace adds to its footprint there should be room for.
+const GROWTH: f64 = 4.0;
+
+/// Trials of one disk.
+#[derive(Debug)]
+pub(super) struct Search<'a> {
+    pub disk: &'a Disk,
+    /// What the disk may have.
+    pub share: Share,
+    /// The flash device, of which this disk's part is one.
+    pub flash: u64,
+    pub records: &'a [Record],
+    pub survey: &'a Survey,
+    pub models: Models,
+    tried: Vec<Trial>,
+}
+
+impl<'a> Search<'a> {
+    pub fn new(
+        disk: &'a Disk,
+        (share, flash): (Share, u64),
+        (records, survey): (&'a [Record], &'a Survey),
+        models: Models,
+    ) -> Search<'a> {
+        Search { disk, share, flash, records, survey, models, tried: Vec::new() }
+    }
+
+    /// Tries `proposal`, cut to what there is beside its log, and what lies around it; `done` is called after each trial.
+    ///
+    /// # Errors
+    /// The trace's own.
+    pub fn run(&mut self, proposal: Setup, done: &(impl Fn() + Sync)) -> Result<(), Error> {
+        let flash = proposal.flash;
+        let room = self.share.flash.saturating_sub(proposal.log);
+        let proposal = Setup { flash: proposal.flash.min(room), ..proposal };
+        let in_windows = Setup { order: DestageOrder::Window, ..proposal };
+        let without = Setup { flash, log: 0, ..proposal };
+        let alone = Setup { ram: 0, flash: 0, ..proposal };
+        self.try_all(&[proposal, in_windows, without], done)?;
+        if self.best().is_none() {
+            let alone_in_windows = Setup { order: DestageOrder::Window, ..alone };
+            self.try_all(&[alone, alone_in_windows], done)?;
+        }
+        let requests = self.records.len().max(1) as u64;
+        let most = (REQUESTS_MAX / requests).clamp(*TRIALS.start(), *TRIALS.end());
+        while (self.tried.len() as u64) < most {
+            let Some(best) = self.best() else { break };
+            let mut around = self.around(best);
+            around.truncate(most as usize - self.tried.len());
+            if !self.try_all(&around, done)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that were run.
+    pub fn tried(&self) -> &[Trial] {
+        &self.tried
+    }
+
+    /// The cheapest of the nearly fastest without a flaw.
+    pub fn best(&self) -> Option<&Trial> {
+        self.best_of(|trial| trial.flaw().is_none())
+    }
+
+    /// The same among those of which `may` is true. What gives up an order, or wears out the flash, has to be faster by more.
+    pub fn best_of(&self, may: impl Fn(&Trial) -> bool) -> Option<&Trial> {
+        let cheapest = |is_one: &dyn Fn(&Trial) -> bool| {
+            let all = || self.tried.iter().filter(|trial| may(trial) && is_one(trial));
+            let fastest = all().map(Trial::mean_ns).min_by(f64::total_cmp)?;
+            let near = all().filter(|trial| trial.mean_ns() <= fastest * (1.0 + KNEE));
+            // The default policy follows a workload that changes; a trace may not show that.
+            let is_other = |trial: &Trial| trial.setup.policy != POLICIES[0];
+            near.min_by_key(|trial| {
+                (is_other(trial), trial.cost(), trial.outcome.after.all.mean_ns)
+            })
+        };
+        let any = cheapest(&|_| true)?;
+        let spares = |trial: &Trial| !trial.gives_up_order() && !trial.wears_out(self.flash);
+        let sparing = cheapest(&spares);
+        let sparing = sparing.filter(|of| of.mean_ns() <= any.mean_ns() * (1.0 + SPARING));
+        sparing.or(Some(any))
+    }
+
+    /// The setup of `trial` with room for what the trace would bring if it went on: first uses go on as in its second half, and what has come
+    /// stays of use.
+    pub fn with_room(&self, trial: &Trial) -> Setup {
+        let setup = trial.setup;
+        let grown = 1.0 + GROWTH * growth(self.records);
+        let grow = |size: u64, most: u64| {
+            let wanted = (size as f64 * grown) as u64 / BLOCK_MAX * BLOCK_MAX;
+            wanted.min(most / BLOCK_MAX * BLOCK_MAX).max(size)
+        };
+        match setup.flash {
+            0 => Setup { ram: grow(setup.ram, self.share.ram), ..setup },
+            flash => {
+                Setup { flash: grow(flash, self.share.flash.saturating_sub(setup.log)), ..setup }
+            }
+        }
+    }
+
+    /// Runs those that were not run yet, on all CPUs; false: there were none.
+    fn try_all(&mut self, setups: &[Setup], done: &(impl Fn() + Sync)) -> Result<bool, Error> {
+        let mut new: Vec<Setup> = Vec::new();
+        for setup in setups {
+            let was_run = self.tried.iter().any(|trial| trial.setup == *setup);
+            if !was_run && !new.contains(setup) && self.fits(setup) {
+                new.push(*setup);
+            }
+        }
+        let (records, survey, models) = (self.records, self.survey, self.models);
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(new.len());
+        let (waiting, found) = (Mutex::new(new.iter().enumerate()), Mutex::new(Vec::new()));
+        let next = || waiting.lock().expect("nobody panics with it").next();
+        let work = || {
+            while let Some((at, setup)) = next() {
+                let open = || Ok(records.iter().copied().map(Ok));
+                let trial = Trial::run(*setup, models, survey, open);
+                found.lock().expect("nobody panics with it").push((at, trial));
+                done();
+            }
+        };
+        thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+        let mut found = found.into_inner().expect("nobody panicked with it");
+        found.sort_by_key(|(at, _)| *at);
+        for (_, trial) in found {
+            self.tried.push(trial?);
+        }
+        Ok(!new.is_empty())
+    }
+
+    fn fits(&self, setup: &Setup) -> bool {
+        let Share { ram, flash } = self.share;
+        let is_something = setup.caches() || setup.log > 0;
+        is_something && setup.ram <= ram && setup.flash.saturating_add(setup.log) <= flash
+    }
+
+    /// One step from `of` in each direction.
+    fn around(&self, of: &Trial) -> Vec<Setup> {
+        let setup = of.setup;
+        let mut around = Vec::new();
+        for is_up in [true, false] {
+            // A log serves reads of what was written lately; a short trace would need no cache beside it.
+            let may_step = is_up || setup.log == 0;
+            if setup.flash > 0 && may_step {
+                let size = self.next_size(setup.flash, is_up);
+                around.extend(size.map(|flash| Setup { flash, ..setup }));
+            }
+            if setup.ram > 0 && may_step {
+                let size = self.next_size(setup.ram, is_up);
+                around.extend(size.map(|ram| Setup { ram, ..setup }));
+            }
+            let block_size = if is_up { setup.block_size * 2 } else { setup.block_size / 2 };
+            if setup.caches() && BLOCK_SIZES.contains(&block_size) {
+                around.push(Setup { block_size, ..setup });
+            }
+        }
+        if setup.log > 0 {
+            around.push(Setup { log: setup.log * 2, ..setup });
+            around.push(Setup { log: 0, order: DestageOrder::Strict, ..setup });
+        }
+        if setup.caches() {
+            around.extend(POLICIES.map(|policy| Setup { policy, ..setup }));
+            around.push(Setup { bypass: SequentialBypass::Off, ..setup });
+        }
+        if setup.flash > 0 && of.wears_out(self.flash) {
+            around.push(Setup { admission: FlashAdmission::History, ..setup });
+        }
+        around
+    }
+
+    /// The next size of a tier, of those that the curves know.
+    fn next_size(&self, size: u64, is_up: bool) -> Option<u64> {
+        let sizes = self.disk.curves.first().map_or(&[][..], |curve| &curve.points);
+        let mut sizes = sizes.iter().map(|point| point.cache_size);
+        match is_up {
+            true => sizes.find(|&of| of > size),
+            false => sizes.rfind(|&of| of < size),
+        }
+    }
+}
+
+/// Pages that only the second half of the requests uses, of all that are used.
+fn growth(records: &[Record]) -> f64 {
+    let pages = |record: &Record| {
+        let device = record.device;
+        (record.offset / PAGE..record.end().div_ceil(PAGE)).map(move |page| (device, page))
+    };
+    let (first, second) = records.split_at(records.len() / 2);
+    let mut used: FxHashSet<(u32, u64)> = first.iter().flat_map(pages).collect();
+    let before = used.len();
+    used.extend(second.iter().flat_map(pages));
+    (used.len() - before) as f64 / used.len().max(1) as f64
+}
