@@ -15,7 +15,9 @@ use std::time::Instant;
 
 use forebay::daemon::pool::{CacheArea, DiskWish, Pool, Share};
 use forebay_core::action::{Action, Actions, Io, ReplyData, Target};
-use forebay_core::config::{BackendTraits, Config, FlashAdmission, GridOffset, RingConfig};
+use forebay_core::config::{
+    BackendTraits, Config, FlashAdmission, GridOffset, RingConfig, SequentialBypass,
+};
 use forebay_core::engine::{Engine, RestoredCache};
 use forebay_core::geometry::{ByteRange, Grid, PAGE};
 use forebay_core::ids::{Generation, Nanos, RequestTag};
@@ -83,7 +85,7 @@ impl Cache {
             grid_offset: GridOffset::Fixed(0),
             flash_bytes: bytes,
             flash_admission: FlashAdmission::Always,
-            sequential_bypass: None,
+            sequential_bypass: SequentialBypass::Off,
             metadata_bytes_max: 1 << 40,
             ring: Some(RingConfig::new(disk, generation, NONCE, pages, size)),
             ..Config::for_disk(backend)

@@ -86,7 +86,8 @@ Examples:
 
 It prints 'ready' when clients can attach. SIGTERM or Ctrl-C finishes what is in flight, flushes
 primary storage and removes the sockets, within 30 seconds. To end it at once send the same signal
-again a second or more later, or the other one. Exit codes: 0 ended well; 1 failed; 2 wrong options.
+again a second or more later, or the other one. SIGHUP ends it in order, too. Exit codes: 0 ended
+well; 1 failed; 2 wrong options.
 
 The control socket, for 'forebay stats' and 'forebay events', is NAME.control.sock in the user's
 folder: /run/forebay for root, $XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that
@@ -148,6 +149,9 @@ Example configuration:
 
 The keys of [[disk]] are the options of 'forebay run'.
 
+SIGHUP reads the file again, while every disk is served on: disks that were not served are tried
+again, and an event says what a restart would change. SIGTERM or Ctrl-C ends it, as 'forebay run'.
+
 Examples:
   forebay serve --config /etc/forebay.toml
   forebay serve --config /etc/forebay.toml --check --json")]
@@ -155,7 +159,7 @@ pub struct ServeArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// Check the configuration and exit
+    /// Check the configuration and what it names (images, flash, sockets, addresses, memory) and exit
     #[arg(long)]
     pub check: bool,
     /// Print the start-up summary, or what --check found, as one line of JSON

@@ -2,6 +2,7 @@ use clap::{CommandFactory, Parser};
 
 use super::*;
 use crate::config::values::{Access, Address};
+use forebay_core::config::SequentialBypass;
 
 fn parse(line: &str) -> Result<Cli, String> {
     Cli::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())
@@ -29,7 +30,7 @@ fn run_takes_every_documented_option() {
     assert_eq!(disk.ram_bytes, 256 << 20);
     assert_eq!(disk.flash.as_ref().unwrap().bytes, 4 << 30);
     assert!(!disk.write_cache && disk.read_only);
-    assert_eq!(disk.bypass_sequential.0, None);
+    assert_eq!(disk.bypass_sequential.0, SequentialBypass::Off);
     assert_eq!(disk.backend_timeout, std::time::Duration::from_millis(500));
     assert_eq!(args.disk.nbd[0], Address::Unix("/run/db.sock".into(), Access::default()));
     assert_eq!(args.daemon.shards, Some(2));

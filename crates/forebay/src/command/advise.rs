@@ -114,7 +114,7 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
     }
     let passes = Passes::new(args.common.json);
     passes.begin_trace(&found.disk);
-    let open = || {
+    let mut open = || {
         let (passes, wants_end) = (passes.clone(), wants_end.clone());
         passes.begin_reading();
         // What it took is as it is cached now: the disk's own statistics know what each tier takes.
@@ -131,9 +131,11 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
             }
         }))
     };
-    let disk = advise::study(&found.disk, open, &settings)?;
+    let disk = advise::study(&found.disk, &mut open, &settings)?;
+    let proposed = advise::advise(std::slice::from_ref(&disk), &settings)?.remove(0);
+    passes.begin_trials(&found.disk);
+    let mut advice = advise::prove(&disk, proposed, &settings, open, &passes.trial())?;
     drop(passes);
-    let mut advice = advise::advise(std::slice::from_ref(&disk), &settings)?.remove(0);
     let size = advise::compared_size(&disk, &advice, settings.ram, settings.flash);
     let observed = engine.recorder.map_or(recorded, |recorder| recorder.observed.max(recorded));
     let curves = observed::curves(found, &[size]).await.ok();

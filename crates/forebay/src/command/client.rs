@@ -1,5 +1,7 @@
 //! Asks running daemons over their control sockets.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -86,11 +88,10 @@ async fn exchange(
     path: &str,
     body: Bytes,
 ) -> Result<(hyper::StatusCode, Bytes)> {
-    let stream = UnixStream::connect(control).await.with_context(|| {
-        format!(
-            "nobody listens on the control socket {}; is the daemon running?",
-            control.display()
-        )
+    let connected = UnixStream::connect(control).await;
+    let stream = connected.map_err(|error| {
+        let why = unreachable(control, &error);
+        anyhow::Error::new(error).context(why)
     })?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -106,45 +107,106 @@ async fn exchange(
     Ok((status, response.into_body().collect().await?.to_bytes()))
 }
 
+/// Why a control socket cannot be connected to, and what helps.
+fn unreachable(control: &Path, error: &std::io::Error) -> String {
+    let shown = control.display();
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            let user = rustix::process::geteuid().as_raw();
+            let owner = std::fs::metadata(control).map(|found| format!(" (user {})", found.uid()));
+            format!(
+                "user {user} may not use the control socket {shown}: only its owner{} and root may. Run the command as one of \
+                 them",
+                owner.unwrap_or_default()
+            )
+        }
+        ErrorKind::NotFound => {
+            format!("nobody listens on the control socket {shown}: there is no such file")
+        }
+        ErrorKind::ConnectionRefused => {
+            format!("nobody listens on the control socket {shown}: its daemon has ended")
+        }
+        _ => format!("the control socket {shown} cannot be used"),
+    }
+}
+
+/// A daemon, and what it says of itself or why it says nothing.
+pub(crate) type Heard = (PathBuf, Result<DaemonInfo>);
+
+/// Asks the daemon at `control`, or all of this user's folder, side by side. A killed daemon leaves a socket behind, which
+/// is none.
+pub(crate) async fn daemons(control: Option<&Path>) -> Vec<Heard> {
+    let asked = sockets(control).into_iter().map(|socket| {
+        tokio::spawn(async move {
+            let heard = ask::<DaemonInfo>(&socket, "/v1/daemon").await;
+            (socket, heard)
+        })
+    });
+    let mut heard = Vec::new();
+    for asked in asked.collect::<Vec<_>>() {
+        let Ok((socket, answer)) = asked.await else { continue };
+        let is_there = !answer.as_ref().is_err_and(is_left_behind);
+        if is_there || control.is_some() {
+            heard.push((socket, answer));
+        }
+    }
+    heard
+}
+
+/// True when nobody listens any more.
+fn is_left_behind(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    matches!(kind, Some(ErrorKind::ConnectionRefused | ErrorKind::NotFound))
+}
+
 /// Finds `disk`, or every disk without a name: at `control`, or among the sockets of this user's folder.
 ///
 /// # Errors
 /// There is none, with what is there instead.
 pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<Vec<Found>> {
-    let folder = place::folder();
-    let sockets = sockets(control);
     let mut found = Vec::new();
-    for socket in sockets {
-        let disks: Vec<DiskInfo> = match ask(&socket, "/v1/disks").await {
-            Ok(disks) => disks,
+    let (mut refused, mut starting, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    for (socket, heard) in daemons(control).await {
+        match heard {
             Err(error) if control.is_some() => return Err(error),
-            // Left behind by a daemon that was killed; others may answer.
-            Err(_) => continue,
-        };
-        found.extend(
-            disks.into_iter().map(|disk| Found { control: socket.clone(), disk: disk.name }),
-        );
+            Err(error) => silent.push(error),
+            Ok(daemon) => {
+                let of = |disk: DiskInfo| Found { control: socket.clone(), disk: disk.name };
+                found.extend(daemon.disks.into_iter().map(of));
+                refused.extend(daemon.refused);
+                starting.extend(daemon.starting);
+            }
+        }
     }
-    let place = control.map_or(folder, Path::to_owned);
+    let place = control.map_or_else(place::folder, Path::to_owned);
     let place = place.display();
+    let silent: String = silent.iter().map(|error| format!("; {error:#}")).collect();
     let Some(name) = disk else {
+        if found.is_empty() && !starting.is_empty() {
+            bail!("no disk is running yet; these start: {}", starting.join(", "));
+        }
         if found.is_empty() {
             bail!(
-                "no disk is running (looked in {place}); start one with 'forebay run', or give --control PATH"
+                "no disk is running (looked in {place}); start one with 'forebay run', or give --control PATH{silent}"
             );
         }
         return Ok(found);
     };
-    let all = found.clone();
     let names: Vec<String> = found.iter().map(|found| found.disk.clone()).collect();
     found.retain(|found| found.disk == name.0);
     if found.is_empty() {
-        if let Some(disk) = refused(&all).await.into_iter().find(|disk| disk.name == name.0) {
+        if let Some(disk) = refused.into_iter().find(|disk| disk.name == name.0) {
             bail!("disk '{name}' is not served: {}", disk.reason);
+        }
+        if starting.contains(&name.0) {
+            bail!(
+                "disk '{name}' is starting: it answers when its primary storage and its log are open"
+            );
         }
         let running = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         bail!(
-            "no disk '{name}' is running (looked in {place}; running: {running}); give --control PATH if it is elsewhere"
+            "no disk '{name}' is running (looked in {place}; running: {running}); give --control PATH if it is \
+             elsewhere{silent}"
         );
     }
     Ok(found)
@@ -179,8 +241,8 @@ pub(crate) async fn find_refusing(
     control: Option<&Path>,
 ) -> Result<Option<(PathBuf, RefusedDisk)>> {
     let mut found = Vec::new();
-    for socket in sockets(control) {
-        let daemon: DaemonInfo = match ask(&socket, "/v1/daemon").await {
+    for (socket, heard) in daemons(control).await {
+        let daemon = match heard {
             Ok(daemon) => daemon,
             Err(error) if control.is_some() => return Err(error),
             Err(_) => continue,
@@ -192,19 +254,6 @@ pub(crate) async fn find_refusing(
         bail!("{} daemons refuse a disk '{disk}'; say which with --control PATH", found.len());
     }
     Ok(found.pop())
-}
-
-/// The disks that the daemons of `found` refuse to serve.
-pub(crate) async fn refused(found: &[Found]) -> Vec<RefusedDisk> {
-    let mut sockets: Vec<&Path> = found.iter().map(|found| found.control.as_path()).collect();
-    sockets.dedup();
-    let mut refused = Vec::new();
-    for socket in sockets {
-        if let Ok(daemon) = ask::<DaemonInfo>(socket, "/v1/daemon").await {
-            refused.extend(daemon.refused);
-        }
-    }
-    refused
 }
 
 /// Runs `work` on a small runtime of this thread. What it began beside, and has not waited for, may wait for storage that

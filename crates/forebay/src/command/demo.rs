@@ -4,7 +4,8 @@
 //!   replay ──NBD, unix socket──► shard thread ──► model:san (five 15,000 rpm disks, RAID 5) ──► sparse file
 //! ```
 //! Everything is real but the time that primary storage takes, which the model decides. Two daemons are
-//! made, one after the other: one without cache, one with RAM over flash and a write log that sees the I/O twice.
+//! made, one after the other: one without cache, one with RAM over flash and a write log, which sees the I/O with an empty
+//! cache, and then with one that has seen the requests before them in the trace, but not these.
 //!
 //! Requests are issued by the clock, whether or not earlier ones have ended, as a guest's would be: a stretch of
 //! a trace, scaled in time so that the SAN can bear it. Unless one is given it is that of a PostgreSQL server, which
@@ -19,16 +20,17 @@ use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
 use forebay_trace::formats::{Options, Reader};
 use forebay_trace::record::{Op, Record, Summary};
-use forebay_trace::replay::{self, Pace};
-use forebay_trace::results::{Results, Run};
+use forebay_trace::replay::{self, Asked, Pace};
+use forebay_trace::results::{self, Results, Run};
 
 use super::output::{Output, show};
 use super::served::Served;
 use super::table::{Table, count, percent, time};
+use super::trace::SAME_AGAIN;
 use super::trace::replay::{Job, check, write_json};
 use super::{page_file, signals, write_page};
 use crate::cli::DemoArgs;
-use crate::config::values::{Bypass, Flash, Mode, Name, Reactor as ReactorChoice, Size};
+use crate::config::values::{Flash, Mode, Name, Reactor as ReactorChoice, Size};
 use crate::config::{DaemonSpec, DiskOptions};
 
 /// PostgreSQL under pgbench, as `traces/record` recorded it.
@@ -45,11 +47,15 @@ const REQUESTS_PER_SECOND: u64 = 250;
 /// Requests of a replay, unless it is told: 25 s.
 const REQUESTS: u64 = 25 * REQUESTS_PER_SECOND;
 
+/// So many requests for each of a replay warm the cache before it, where the trace has them.
+const WARM_UP: usize = 4;
+
 /// The I/O to replay, and how it is described.
 struct Work {
     trace: String,
+    /// What comes before it in the trace, to warm the cache with.
+    before: Vec<Record>,
     records: Vec<Record>,
-    summary: Summary,
     pace: Pace,
     /// No replay takes longer than this.
     time_max: Duration,
@@ -93,16 +99,18 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     let image = folder.path().join("disk.raw");
     let mut runs = Vec::new();
     make_image(&image, work.disk_bytes)?;
-    let replays =
-        [("pass-through", &["without cache"][..]), ("write-back", &["cold cache", "warm cache"])];
-    for (mode, names) in replays {
-        Served::during(spec(folder.path(), mode)?, folder.path(), |served| {
-            for name in names {
-                runs.push(replay(served, name, &work)?);
-            }
-            Ok(())
-        })?;
-    }
+    Served::during(spec(folder.path(), "pass-through")?, folder.path(), |served| {
+        runs.push(replay(served, "without cache", &work)?);
+        Ok(())
+    })?;
+    Served::during(spec(folder.path(), "write-back")?, folder.path(), |served| {
+        runs.push(replay(served, "cold cache", &work)?);
+        let is_warm = warm_up(served, &work)?;
+        let mut warm = replay(served, "warm cache", &work)?;
+        warm.warnings.extend((!is_warm).then(|| SAME_AGAIN.to_owned()));
+        runs.push(warm);
+        Ok(())
+    })?;
     show(report(&runs, work.time_max))?;
     let results = Results::new(runs);
     write_json(file, &results)?;
@@ -120,6 +128,7 @@ fn work(trace: String, reader: Reader, requests: u64) -> Result<Work> {
     let rebased =
         |record: &Record| Record { time_ns: record.time_ns.saturating_sub(start_ns), ..*record };
     let records: Vec<Record> = all[first..].iter().take(requests).map(rebased).collect();
+    let before = all[first.saturating_sub(WARM_UP * requests)..first].to_vec();
     let summary = Summary::of(records.iter().copied().map(Ok))?;
     let time = Duration::from_secs_f64(records.len() as f64 / REQUESTS_PER_SECOND as f64);
     let (pace, how) = match summary.duration_ns {
@@ -145,12 +154,14 @@ fn work(trace: String, reader: Reader, requests: u64) -> Result<Work> {
         count(all.len() as u64),
         percent(summary.reads, records.len() as u64)
     );
-    let disk_bytes = summary.span_bytes.next_multiple_of(1 << 20);
+    let before_bytes = before.iter().map(Record::end).max().unwrap_or(0);
+    let disk_bytes = summary.span_bytes.max(before_bytes).next_multiple_of(1 << 20);
     let time_max = time * 3 / 2 + Duration::from_millis(500);
-    Ok(Work { trace, records, summary, pace, time_max, disk_bytes, description })
+    Ok(Work { trace, before, records, pace, time_max, disk_bytes, description })
 }
 
-/// Where the stretch of `len` records begins whose share of reads is nearest to that of the whole trace.
+/// Where the stretch of `len` records begins whose share of reads is nearest to that of the whole trace. Enough to warm a cache
+/// comes before it, where the trace is long enough.
 fn typical_stretch(all: &[Record], len: usize) -> usize {
     let read_share = |records: &[Record]| {
         let reads = records.iter().filter(|record| record.op == Op::Read).count();
@@ -160,7 +171,7 @@ fn typical_stretch(all: &[Record], len: usize) -> usize {
     let last = all.len().saturating_sub(len);
     let distance =
         |first: &usize| (read_share(&all[*first..(first + len).min(all.len())]) - whole).abs();
-    let starts = (0..=last).step_by((len / 8).max(1));
+    let starts = (last.min(WARM_UP * len)..=last).step_by((len / 8).max(1));
     starts.min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0)
 }
 
@@ -169,10 +180,46 @@ fn make_image(path: &Path, bytes: u64) -> Result<()> {
     file.set_len(bytes).with_context(|| format!("cannot make a disk image of {}", rounded(bytes)))
 }
 
+/// Empties the cache and replays what comes before the work, as fast as it goes; false where nothing does.
+fn warm_up(served: &Served, work: &Work) -> Result<bool> {
+    if work.before.is_empty() {
+        return Ok(false);
+    }
+    served.drop_cache()?;
+    let pace = Pace::Closed { queue_depth: QUEUE_DEPTH };
+    let run = measure(served, "warming up", work, &work.before, pace)?;
+    let requests = run.outcome.reads.count + run.outcome.writes.count;
+    show(format_args!(
+        "  then the {} requests before them in the trace, to warm an empty cache, in {}\n",
+        count(requests),
+        time(run.outcome.elapsed_ns)
+    ))?;
+    Ok(true)
+}
+
 /// Replays the work as a client would.
 fn replay(served: &Served, name: &'static str, work: &Work) -> Result<Run> {
+    let run = measure(served, name, work, &work.records, work.pace)?;
+    let requests = run.outcome.reads.count + run.outcome.writes.count;
+    show(format_args!(
+        "  {name}: {} requests in {}\n",
+        count(requests),
+        time(run.outcome.elapsed_ns)
+    ))?;
+    Ok(run)
+}
+
+fn measure(
+    served: &Served,
+    name: &'static str,
+    work: &Work,
+    records: &[Record],
+    pace: Pace,
+) -> Result<Run> {
+    let all = || records.iter().copied().map(Ok);
+    let summary = Summary::of(all())?;
     let settings = replay::Settings {
-        pace: work.pace,
+        pace,
         duration_ns: Some(work.time_max.as_nanos() as u64),
         overwrite: true,
         ..replay::Settings::default()
@@ -181,19 +228,12 @@ fn replay(served: &Served, name: &'static str, work: &Work) -> Result<Run> {
         name,
         trace: &work.trace,
         target: &served.uri,
-        asked: &work.summary,
+        asked: Asked::from(&summary),
         passes: 1,
         settings,
         wants_end: &AtomicBool::new(false),
     };
-    let run = served.measure(&job, work.records.iter().copied().map(Ok))?;
-    let requests = run.outcome.reads.count + run.outcome.writes.count;
-    show(format_args!(
-        "  {name}: {} requests in {}\n",
-        count(requests),
-        time(run.outcome.elapsed_ns)
-    ))?;
-    Ok(run)
+    served.measure(&job, all())
 }
 
 /// One disk behind the modelled SAN, with what it needs in `folder`.
@@ -206,8 +246,6 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
         ram: mode.0.caches().then_some(Size(RAM_BYTES)),
         flash: mode.0.caches().then_some(flash),
         write_log: mode.0.caches().then_some(Size(WRITE_LOG_BYTES)),
-        // What is read in order is read again, and there is room for it.
-        bypass_sequential: Some(Bypass(None)),
         ..DiskOptions::default()
     };
     let backend = format!("model:san?inner=file:{}", folder.join("disk.raw").display());
@@ -262,7 +300,14 @@ fn report(runs: &[Run], time_max: Duration) -> String {
         ]);
     }
     let mut text = format!("\n{}\n", table.text(0));
-    text += "Each run is the same I/O at the same times; IOPS differ only where primary storage fell behind.\n\n";
+    text += "Each run is the same I/O at the same times; IOPS differ only where primary storage fell behind.\n";
+    text += match results::warnings(runs).contains(&SAME_AGAIN) {
+        true => SAME_AGAIN,
+        false => {
+            "The warm cache has seen what comes before these requests in the trace, not these."
+        }
+    };
+    text += "\n\n";
     if runs.iter().any(|run| run.outcome.is_cut_short()) {
         let seconds = time_max.as_secs();
         text +=

@@ -10,12 +10,13 @@ use forebay_core::stats::LogStatistics;
 
 use super::advise;
 use super::client::{self, Found};
+use super::list;
 use super::observed;
 use super::progress::Progress;
 use super::table::{count, of, percent, time};
-use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, ListArgs, NamedArgs, SetArgs};
+use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, NamedArgs, SetArgs};
 use crate::config::values::{Name, Span};
-use crate::daemon::api::{Curves, DiskInfo, DiskStats, Dropped, Resized, VhostUserInfo};
+use crate::daemon::api::{Curves, DiskStats, Dropped, Resized, VhostUserInfo};
 
 /// Pause between two looks at how far something is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -26,7 +27,7 @@ pub(crate) fn disk(command: DiskCommand) -> Result<()> {
         match command {
             DiskCommand::Resolve(args) => super::resolve::resolve(&args).await,
             DiskCommand::Open(args) => super::resolve::open(&args).await,
-            DiskCommand::List(args) => list(args).await,
+            DiskCommand::List(args) => print(&list::list(&args).await?),
             DiskCommand::Show(args) => show(args).await,
             DiskCommand::Histogram(args) => print(&observed::histogram(args).await?),
             DiskCommand::Mrc(args) => print(&observed::mrc(args).await?),
@@ -44,63 +45,6 @@ pub(crate) fn disk(command: DiskCommand) -> Result<()> {
 
 async fn find(disk: &Name, common: &ControlArgs) -> Result<Found> {
     client::find_one(disk, common.control.as_deref()).await
-}
-
-async fn list(args: ListArgs) -> Result<()> {
-    let mut out = String::new();
-    let all = client::find(None, args.common.control.as_deref()).await?;
-    let refused = client::refused(&all).await;
-    for found in all {
-        let path = format!("/v1/disks/{}", found.disk);
-        let info: DiskInfo = client::ask(&found.control, &path).await?;
-        let stats = stats(&found).await?;
-        let _ = match args.common.json {
-            true => writeln!(out, "{}", listed_for_programs(&info, &stats)?),
-            false => writeln!(out, "{}", listed(&info, &stats)),
-        };
-    }
-    for disk in refused {
-        let _ = match args.common.json {
-            true => writeln!(out, "{}", serde_json::to_string(&disk)?),
-            false => writeln!(out, "{}  NOT SERVED  {}  {}", disk.name, disk.backend, disk.reason),
-        };
-    }
-    print(&out)
-}
-
-/// A disk in a line: what it is now, and what about it is not as it should be.
-fn listed(info: &DiskInfo, stats: &DiskStats) -> String {
-    let engine = &stats.engine;
-    let mut line = format!("{}  {}  {}", info.name, rounded(info.size), engine.mode_actual);
-    if engine.mode != engine.mode_actual {
-        let _ = write!(line, " ({} was asked for)", engine.mode);
-    }
-    if stats.is_detaching {
-        line += " (DETACHING)";
-    }
-    if let Some(log) = engine.log.as_ref().filter(|log| log.state != "unused" || !log.is_clean) {
-        let _ = write!(line, "  log {}, {} dirty", log.state, rounded(log.dirty_bytes));
-        if log.deferred_ns > 0 {
-            line += "  DEFERRED FLUSHES";
-        }
-    }
-    if stats.primary_storage != "connected" {
-        let _ = write!(line, "  primary storage {}", stats.primary_storage);
-    }
-    line + "  " + &info.backend
-}
-
-/// What was configured, with the mode that is asked for now and the actual one, state and dirty bytes.
-fn listed_for_programs(info: &DiskInfo, stats: &DiskStats) -> Result<serde_json::Value> {
-    let mut shown = serde_json::to_value(info)?;
-    let log = stats.engine.log.as_ref();
-    shown["mode"] = stats.engine.mode.clone().into();
-    shown["is_detaching"] = stats.is_detaching.into();
-    shown["mode_actual"] = stats.engine.mode_actual.clone().into();
-    shown["primary_storage"] = stats.primary_storage.clone().into();
-    shown["log_state"] = log.map(|log| log.state.clone()).into();
-    shown["dirty_bytes"] = log.map_or(0, |log| log.dirty_bytes).into();
-    Ok(shown)
 }
 
 async fn show(args: NamedArgs) -> Result<()> {
@@ -134,6 +78,17 @@ fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
         );
     }
     let _ = writeln!(text, "  primary storage   {}", stats.primary_storage);
+    if let Some(last) = &engine.last_failed_request {
+        let _ = writeln!(
+            text,
+            "  requests failed   {}; the last one: {} at byte {}, {} bytes: {}",
+            count(engine.counters.requests_failed),
+            last.operation,
+            last.offset,
+            last.length,
+            last.status
+        );
+    }
     if let Some(evidence) = &stats.evidence {
         let _ = writeln!(text, "  evidence at start {evidence}");
     }
@@ -410,8 +365,19 @@ async fn change(args: NamedArgs, what: &str) -> Result<()> {
     if args.common.json {
         return print(&(serde_json::to_string(&now)? + "\n"));
     }
-    let state = now.engine.log.map_or("no write log".to_owned(), |log| log.state);
-    print(&format!("disk {}: {state}\n", now.name))
+    print(&format!("disk {}: {}\n", now.name, destaging(&now)))
+}
+
+/// Whether a disk destages, after it was told to stop or to go on.
+fn destaging(disk: &DiskStats) -> String {
+    match &disk.engine.log {
+        None => "it has no write log, so that nothing is destaged".to_owned(),
+        Some(log) if log.state == "unused" && log.is_paused => {
+            "nothing is to be destaged in this mode; destaging is paused in a mode that writes to the log".to_owned()
+        }
+        Some(log) if log.state == "unused" => "nothing is to be destaged in this mode".to_owned(),
+        Some(log) => log.state.clone(),
+    }
 }
 
 async fn drop_cache(args: NamedArgs) -> Result<()> {
@@ -485,7 +451,7 @@ async fn detach(args: NamedArgs) -> Result<()> {
     }
 }
 
-async fn stats(found: &Found) -> Result<DiskStats> {
+pub(super) async fn stats(found: &Found) -> Result<DiskStats> {
     client::ask(&found.control, &format!("/v1/disks/{}/stats", found.disk)).await
 }
 

@@ -14,10 +14,12 @@ use crate::config::values::ValueError;
 
 mod advise;
 mod client;
+mod completion;
 mod demo;
 mod disk;
 mod events;
 mod last_words;
+mod list;
 mod observed;
 mod output;
 mod pool;
@@ -47,7 +49,7 @@ pub fn execute(cli: Cli) -> ExitCode {
         Command::Pool(command) => pool::pool(command),
         Command::Trace(args) => trace::trace(args),
         Command::Demo(args) => demo::demo(args),
-        Command::Completion(args) => completion(args.shell),
+        Command::Completion(args) => completion::completion(args.shell),
         Command::Man => manual(),
     };
     match result {
@@ -101,22 +103,20 @@ fn log_to_stderr(level: &str) {
         .try_init();
 }
 
-/// The manual page: the command, then a section for each of its subcommands.
+/// The manual page: the command, then a section for each of its subcommands, which have no pages of their own.
 fn manual() -> Result<()> {
     let mut out = std::io::stdout().lock();
     let mut command = Cli::command();
     command.build();
     let page = clap_mangen::Man::new(command.clone());
-    page.render(&mut out)?;
+    page.render_title(&mut out)?;
+    page.render_name_section(&mut out)?;
+    page.render_synopsis_section(&mut out)?;
+    page.render_description_section(&mut out)?;
+    page.render_options_section(&mut out)?;
+    page.render_extra_section(&mut out)?;
+    page.render_version_section(&mut out)?;
     render_subcommands(&command, &mut out)
-}
-
-fn completion(shell: clap_complete::Shell) -> Result<()> {
-    // Into memory first: the generator does not take a closed pipe.
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut script);
-    std::io::stdout().write_all(&script)?;
-    Ok(())
 }
 
 fn render_subcommands(command: &clap::Command, out: &mut impl Write) -> Result<()> {

@@ -86,7 +86,7 @@ impl Progress {
             Some(log) => log.limited_by.clone(),
             None => match stats.primary_storage.as_str() {
                 "connected" => "a flush of primary storage".to_owned(),
-                lost => format!("primary storage is {lost}"),
+                trouble => format!("primary storage: {trouble}"),
             },
         };
         self.show(now);

@@ -1,21 +1,22 @@
 //! `forebay run` and `forebay serve`: a daemon in the foreground, until a signal.
 
+use std::fmt::Display;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::client;
 use super::table::of;
+use super::{client, signals};
 use crate::cli::{RunArgs, ServeArgs};
 use crate::config::{self, DaemonSpec, DiskSpec, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::{DaemonInfo, DiskInfo};
 use crate::daemon::events::Severity;
-use crate::daemon::place;
+use crate::daemon::{place, preflight};
 
 /// A signal that is repeated within this time was meant once.
 const SAID_TWICE: Duration = Duration::from_secs(1);
@@ -40,7 +41,7 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
     };
     config::check(&spec)?;
     config::iscsi::check_secrets(&spec.targets)?;
-    client::block_on(serve_until_signal(spec, args.daemon.json))
+    client::block_on(serve_until_signal(spec, None, args.daemon.json))
 }
 
 /// Serves what a configuration file says.
@@ -51,32 +52,45 @@ pub(crate) fn serve(args: ServeArgs) -> Result<()> {
     });
     match args.check {
         true => {
+            let problems = spec.as_ref().map_or(Vec::new(), preflight::problems);
             // Whether anybody reads it or not, the answer is the exit code.
-            let _ = write!(std::io::stdout(), "{}", checked(&args, &spec));
-            spec.map(drop)
+            let _ = write!(std::io::stdout(), "{}", checked(&args, &spec, &problems));
+            spec?;
+            match problems.is_empty() {
+                true => Ok(()),
+                false => bail!("{}\n  {}", not_as_it_should(&args), problems.join("\n  ")),
+            }
         }
-        false => client::block_on(serve_until_signal(spec?, args.json)),
+        false => client::block_on(serve_until_signal(spec?, Some(args.config), args.json)),
     }
 }
 
+fn not_as_it_should(args: &ServeArgs) -> String {
+    format!("what {} says cannot be served as it should be:", args.config.display())
+}
+
 /// What a check found; what is wrong is also told as any error is.
-fn checked(args: &ServeArgs, spec: &Result<DaemonSpec>) -> String {
+fn checked(args: &ServeArgs, spec: &Result<DaemonSpec>, problems: &[String]) -> String {
     let path = args.config.display();
     let warnings = spec.as_ref().map_or(Vec::new(), warnings);
     if args.json {
         let names = |spec: &DaemonSpec| spec.disks.iter().map(|disk| disk.name.0.clone()).collect();
         let disks: Vec<String> = spec.as_ref().map_or(Vec::new(), names);
         let error = spec.as_ref().err().map(|error| format!("{error:#}"));
+        let error = error.or_else(|| (!problems.is_empty()).then(|| problems.join("; ")));
         let found = serde_json::json!({
             "config": path.to_string(),
-            "is_fine": spec.is_ok(),
+            "is_fine": error.is_none(),
             "disks": disks,
             "warnings": warnings,
+            "problems": problems,
             "error": error,
         });
         return format!("{found}\n");
     }
-    let Ok(spec) = spec else { return String::new() };
+    let Some(spec) = spec.as_ref().ok().filter(|_| problems.is_empty()) else {
+        return String::new();
+    };
     let warnings = warnings.iter().map(|text| format!("  warning: {text}\n"));
     let (disks, listeners) = (spec.disks.len(), spec.listeners.len());
     let (disks, listeners) = (of(disks as u64, "disk"), of(listeners as u64, "listener"));
@@ -99,12 +113,13 @@ fn warnings(spec: &DaemonSpec) -> Vec<String> {
     idle.map(warning).collect()
 }
 
-async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
+/// Serves until a signal. With a configuration file, SIGHUP reads it again; without one it ends the daemon in order.
+async fn serve_until_signal(spec: DaemonSpec, config: Option<PathBuf>, json: bool) -> Result<()> {
     for warning in warnings(&spec) {
         tracing::warn!("{warning}");
     }
     // Before anything that must be undone exists: from here on no signal can leave it behind.
-    let mut signals = Signals::catch()?;
+    let mut signals = Signals::catch(config)?;
     let mut daemon = tokio::select! {
         started = Daemon::start(spec) => started?,
         _ = signals.next() => bail!("ended by a signal before it was ready"),
@@ -116,13 +131,17 @@ async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
         daemon.report(Severity::Warning, text);
     }
     let emptied = daemon.emptied();
-    let detached = emptied.notified();
-    let first = tokio::select! {
-        name = signals.next() => name,
-        why = daemon.failed() => bail!("{why}; clients lose their connection, start again"),
-        () = detached => {
-            daemon.report(Severity::Info, "every disk was detached".to_owned());
-            return daemon.shut_down().await;
+    let first = loop {
+        tokio::select! {
+            signal = signals.any() => match signal {
+                Told::End(name) => break name,
+                Told::Reload(config) => daemon.reload(config),
+            },
+            why = daemon.failed() => bail!("{why}; clients lose their connection, start again"),
+            () = emptied.notified() => {
+                daemon.report(Severity::Info, "every disk was detached".to_owned());
+                return daemon.shut_down().await;
+            }
         }
     };
     let text =
@@ -134,17 +153,30 @@ async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
     }
 }
 
-/// SIGTERM and SIGINT.
+/// What a signal asks for.
+enum Told {
+    /// An orderly end, by the name of the signal.
+    End(&'static str),
+    /// To read the configuration file again.
+    Reload(PathBuf),
+}
+
+/// SIGTERM, SIGINT and SIGHUP.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hang_up: Option<Signal>,
+    /// What SIGHUP reads; without it, it asks for an end.
+    config: Option<PathBuf>,
 }
 
 impl Signals {
-    fn catch() -> Result<Signals> {
+    fn catch(config: Option<PathBuf>) -> Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signals::hang_up()?,
+            config,
         })
     }
 
@@ -159,11 +191,24 @@ impl Signals {
         }
     }
 
-    /// The next signal, by its name.
+    /// The next signal that asks for an end, by its name.
     async fn next(&mut self) -> &'static str {
+        loop {
+            if let Told::End(name) = self.any().await {
+                return name;
+            }
+        }
+    }
+
+    /// The next signal.
+    async fn any(&mut self) -> Told {
         tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => Told::End("SIGTERM"),
+            _ = self.interrupt.recv() => Told::End("SIGINT"),
+            _ = signals::next(&mut self.hang_up) => match &self.config {
+                Some(config) => Told::Reload(config.clone()),
+                None => Told::End("SIGHUP"),
+            },
         }
     }
 }
@@ -242,18 +287,7 @@ fn describe_disk(disk: &DiskInfo, text: &mut String) {
     let _ =
         writeln!(text, "  memory           {}, {huge} % on huge pages", rounded(disk.memory_bytes));
     if let Some((socket, queues)) = &disk.vhost_user {
-        let _ = writeln!(
-            text,
-            "  attach           qemu-system-x86_64 … -object memory-backend-memfd,id=mem,size=SIZE,share=on \\"
-        );
-        let _ = writeln!(
-            text,
-            "                   -machine memory-backend=mem -chardev socket,id=disk,path={socket},reconnect=1 \\"
-        );
-        let _ = writeln!(
-            text,
-            "                   -device vhost-user-blk-pci,chardev=disk,num-queues={queues}"
-        );
+        text.push_str(&attach_a_guest(socket, queues));
     }
     for address in &disk.addresses {
         if let Some(portal) = address.strip_prefix("iscsi:") {
@@ -272,9 +306,29 @@ fn describe_disk(disk: &DiskInfo, text: &mut String) {
     }
 }
 
+/// How QEMU attaches to a vhost-user device, in the words of versions that go on and of those before.
+fn attach_a_guest(socket: impl Display, queues: impl Display) -> String {
+    format!(
+        "  attach           qemu-system-x86_64 … -object memory-backend-memfd,id=mem,size=SIZE,share=on \\
+                   -machine memory-backend=mem -chardev socket,id=disk,path={socket},reconnect-ms=1000 \\
+                   -device vhost-user-blk-pci,chardev=disk,num-queues={queues}
+                   (QEMU before 9.2: reconnect=1 instead of reconnect-ms=1000)\n"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_hint_for_a_guest_is_right_for_old_and_new_qemu() {
+        let hint = attach_a_guest("/run/db.vhost", 2);
+        let lines: Vec<&str> = hint.lines().collect();
+        assert!(lines[1].ends_with(",path=/run/db.vhost,reconnect-ms=1000 \\"), "{hint}");
+        assert!(lines[2].ends_with("chardev=disk,num-queues=2"), "{hint}");
+        let old = "(QEMU before 9.2: reconnect=1 instead of reconnect-ms=1000)";
+        assert_eq!(lines[3].trim(), old);
+    }
 
     #[test]
     fn a_signal_that_is_said_twice_is_one_wish() {

@@ -91,11 +91,10 @@ impl Served {
         let run = job.run(records)?;
         self.destage()?;
         let after = self.stats()?.engine.counters;
-        let hits = |of: &Counters| of.read_hits_ram + of.read_hits_flash;
         let ios = |of: &Counters| of.backend_reads + of.backend_writes + of.destage_writes;
         let cache = CacheUse {
             reads: after.reads - before.reads,
-            read_hits: hits(&after) - hits(&before),
+            read_hits: after.read_hits() - before.read_hits(),
             backend_ios: ios(&after) - ios(&before),
         };
         Ok(Run { cache: Some(cache), ..run })

@@ -64,7 +64,7 @@ fn print(text: &str, in_place: bool) -> Result<()> {
 fn describe(stats: &DiskStats) -> String {
     let engine = &stats.engine;
     let counters = &engine.counters;
-    let hits = counters.read_hits_ram + counters.read_hits_flash;
+    let hits = counters.read_hits();
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -97,11 +97,12 @@ fn describe(stats: &DiskStats) -> String {
     }
     let _ = writeln!(
         text,
-        "  hit ratio {} of {} reads (RAM {}, flash {}, in part {})",
+        "  hit ratio {} of {} reads (RAM {}, flash {}, from reads in flight {}; in part {})",
         percent(hits, counters.reads),
         count(counters.reads),
         percent(counters.read_hits_ram, counters.reads),
         percent(counters.read_hits_flash, counters.reads),
+        percent(counters.read_hits_joined, counters.reads),
         percent(counters.read_hits_partial, counters.reads)
     );
     text += &latencies(engine);
@@ -170,7 +171,7 @@ fn tier(name: &str, tier: &TierStatistics, block: u64) -> String {
 
 fn counts(engine: &Statistics) -> String {
     let c = &engine.counters;
-    let spared = c.read_hits_ram + c.read_hits_flash;
+    let spared = c.read_hits();
     let mut text = format!(
         "  reads {} ({}), writes {} ({}), flushes {}; primary storage was spared {} reads\n",
         count(c.reads),
@@ -194,12 +195,13 @@ fn counts(engine: &Statistics) -> String {
     if engine.flash.slots > 0 {
         let _ = writeln!(
             text,
-            "  flash: {} written, {} read; {} blocks admitted, {} refused by history, {} skipped",
+            "  flash: {} written, {} read; {} blocks admitted, {} refused, fills skipped: {} for want of memory, {} overtaken by writes",
             rounded(c.flash_write_bytes),
             rounded(c.flash_read_bytes),
             count(c.flash_admitted),
             count(c.flash_refused),
-            count(c.flash_fills_skipped)
+            count(c.flash_fills_skipped_staging),
+            count(c.flash_fills_skipped_busy)
         );
     }
     let _ = writeln!(
@@ -229,8 +231,7 @@ fn counts(engine: &Statistics) -> String {
 fn rates(before: &Statistics, now: &Statistics) -> String {
     let (b, n) = (&before.counters, &now.counters);
     let reads = n.reads.saturating_sub(b.reads);
-    let hits =
-        (n.read_hits_ram + n.read_hits_flash).saturating_sub(b.read_hits_ram + b.read_hits_flash);
+    let hits = n.read_hits().saturating_sub(b.read_hits());
     format!(
         "  last second: {} reads ({}), {} writes ({}), hit ratio {}\n",
         count(reads),

@@ -22,6 +22,7 @@ use forebay_trace::report;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+pub(super) use self::ab::SAME_AGAIN;
 pub(super) use self::advise::describe as describe_advice;
 use self::input::Input;
 pub(super) use self::mrc::describe as describe_curves;

@@ -32,9 +32,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::disk_table::DiskTable;
 use super::iscsi::IscsiTable;
 use super::values::{Address, Name, Reactor, ValueError};
-use super::{CONNECTIONS_MAX, DaemonSpec, DiskOptions, DiskSpec, ListenerSpec};
+use super::{CONNECTIONS_MAX, DaemonSpec, DiskSpec, ListenerSpec};
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -46,7 +47,7 @@ struct File {
     control: Option<PathBuf>,
     state_dir: Option<PathBuf>,
     #[serde(default)]
-    disk: Vec<toml::Table>,
+    disk: Vec<DiskTable>,
     #[serde(default)]
     nbd: Vec<Listener>,
     #[serde(default)]
@@ -86,8 +87,9 @@ pub fn load_unattached(path: &Path) -> Result<DaemonSpec> {
 }
 
 fn read(path: &Path, parse: impl Fn(&str, Name) -> Result<DaemonSpec>) -> Result<DaemonSpec> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        ValueError(format!("cannot read the configuration file {}: {error}", path.display()))
+    })?;
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("forebay");
     let name = stem.parse().unwrap_or(Name("forebay".to_owned()));
     // What a file says wrongly is as wrong as on the command line.
@@ -153,22 +155,11 @@ fn describe(text: &str, name: Name) -> Result<DaemonSpec> {
     })
 }
 
-/// One `[[disk]]` table: name and backend, the rest is [`DiskOptions`].
-fn disk(mut table: toml::Table) -> Result<(DiskSpec, Vec<Address>)> {
-    let mut text = |key: &str| match table.remove(key) {
-        None => Ok(None),
-        Some(toml::Value::String(text)) => Ok(Some(text)),
-        Some(other) => bail!("'{key}' must be a string, not {}", other.type_str()),
-    };
-    let (name, backend) = (text("name")?, text("backend")?);
+/// The disk of a table, and where clients attach to it alone.
+fn disk(table: DiskTable) -> Result<(DiskSpec, Vec<Address>)> {
+    let DiskTable { name, backend, options } = table;
     let backend = backend.context("'backend' is missing: the URI of primary storage")?;
-    let name = match name {
-        Some(name) => name.parse()?,
-        None => super::name_from_backend(&backend),
-    };
-    let options: DiskOptions = toml::Value::Table(table)
-        .try_into()
-        .with_context(|| format!("in the settings of disk '{name}'"))?;
+    let name = name.unwrap_or_else(|| super::name_from_backend(&backend));
     ensure!(
         options.queues.is_none() || options.vhost_user.is_some(),
         "in the settings of disk '{name}': queues are of a vhost-user-blk device; give vhost-user as well, or leave them out"

@@ -19,13 +19,14 @@ use forebay_core::ids::Nanos;
 use forebay_core::pool::DISKS_MAX;
 use forebay_frontends::vhost_user::export::QUEUES_MAX;
 
+mod disk_table;
 pub mod file;
 pub mod iscsi;
 pub mod values;
 
 use values::{
-    Address, Admission, Barrier, Bypass, DestageOrder, DiskId, Flash, FlushSemantics, GridOffset,
-    Mode, Name, OnTimeout, Policy, Reactor, Size, SocketPath, Span, Switch, ValueError,
+    Address, Admission, Barrier, Bypass, DestageOrder, DiskId, DriveWrites, Flash, FlushSemantics,
+    GridOffset, Mode, Name, OnTimeout, Policy, Reactor, Size, SocketPath, Span, Switch, ValueError,
 };
 
 /// Settings of one disk that have a default.
@@ -50,11 +51,14 @@ pub struct DiskOptions {
     /// Eviction policy: auto, s3fifo, lru or fifo [default: auto]
     #[arg(long, value_name = "POLICY", help_heading = "Cache")]
     pub policy: Option<Policy>,
-    /// Blocks that go to flash: history (those used again) or always [default: history]
+    /// Blocks that go to flash: always, or by history (when it is full, only those used again) [default: always]
     #[arg(long, value_name = "WHICH", help_heading = "Cache")]
     pub flash_admission: Option<Admission>,
-    /// Sequential streams longer than this are not cached, or off [default: 4MiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    /// Drive writes per day that the flash is to bear: fewer new blocks go there as it runs short [default: no limit]
+    #[arg(long, value_name = "N", help_heading = "Cache")]
+    pub flash_dwpd: Option<DriveWrites>,
+    /// Sequential streams that are not cached: auto (those that do not come back in time), those longer than SIZE, or off [default: auto]
+    #[arg(long, value_name = "auto|SIZE|off", help_heading = "Cache")]
     pub bypass_sequential: Option<Bypass>,
     /// Most RAM that the cache's metadata may need; checked before start [default: 1GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Cache")]
@@ -89,6 +93,9 @@ pub struct DiskOptions {
     /// Refuse writes, and open primary storage without the right to write
     #[arg(long, help_heading = "Disk")]
     pub read_only: bool,
+    /// Serve an image as it is although its bytes are those of a qcow2, VMDK, VHDX, VHD, VDI or QED image
+    #[arg(long, help_heading = "Disk")]
+    pub raw_anyway: bool,
     /// Declare that nobody else writes to primary storage, also while the disk is stopped: cached data are then used after a
     /// restart where nothing speaks against it, although nothing proves it
     #[arg(long, help_heading = "Disk")]
@@ -148,7 +155,9 @@ pub struct DiskSpec {
     pub policy: Policy,
     /// Admission to flash.
     pub flash_admission: Admission,
-    /// Sequential streams longer than this bypass the cache.
+    /// Drive writes per day that its flash is to bear.
+    pub flash_dwpd: Option<DriveWrites>,
+    /// Sequential streams that bypass the cache.
     pub bypass_sequential: Bypass,
     /// Most bytes of metadata.
     pub metadata_bytes_max: u64,
@@ -160,6 +169,8 @@ pub struct DiskSpec {
     pub write_cache_of_units: bool,
     /// Refuses writes.
     pub read_only: bool,
+    /// Serves the bytes of an image of another format.
+    pub raw_anyway: bool,
     /// Nobody else writes to primary storage.
     pub backend_exclusive: bool,
     /// The disk whose claim on primary storage is given up.
@@ -287,13 +298,17 @@ impl DiskOptions {
             policy: self.policy.unwrap_or(Policy(forebay_core::policy::PolicyKind::Auto)),
             flash_admission: self
                 .flash_admission
-                .unwrap_or(Admission(forebay_core::config::FlashAdmission::History)),
-            bypass_sequential: self.bypass_sequential.unwrap_or(Bypass(Some(4 << 20))),
+                .unwrap_or(Admission(forebay_core::config::FlashAdmission::Always)),
+            flash_dwpd: self.flash_dwpd,
+            bypass_sequential: self
+                .bypass_sequential
+                .unwrap_or(Bypass(forebay_core::config::SequentialBypass::Auto)),
             metadata_bytes_max: self.metadata_limit.map_or(1 << 30, |size| size.0),
             recorder_bytes: self.recorder.map_or(RECORDER_BYTES, |size| size.0),
             write_cache: self.write_cache.is_none_or(|switch| switch.0),
             write_cache_of_units: self.write_cache.is_some_and(|switch| switch.0),
             read_only: self.read_only,
+            raw_anyway: self.raw_anyway,
             backend_exclusive: self.backend_exclusive,
             take_over: self.take_over,
             unit_id: self.unit_id,
@@ -382,6 +397,12 @@ impl DiskSpec {
         Mode(if logs { core::Mode::WriteOnly } else { core::Mode::PassThrough })
     }
 
+    /// Bytes that may be written to its flash in a day.
+    fn flash_bytes_per_day(&self) -> Option<u64> {
+        let flash = self.flash.as_ref()?;
+        self.flash_dwpd.map(|DriveWrites(writes)| (flash.bytes as f64 * writes) as u64)
+    }
+
     /// What the disk's engine is told, on primary storage that is `backend`.
     pub fn engine_config(&self, backend: BackendTraits) -> Config {
         Config {
@@ -392,6 +413,7 @@ impl DiskSpec {
             flash_bytes: self.flash_cache_bytes(),
             policy: self.policy.0,
             flash_admission: self.flash_admission.0,
+            flash_bytes_per_day: self.flash_bytes_per_day(),
             sequential_bypass: self.bypass_sequential.0,
             metadata_bytes_max: self.metadata_bytes_max,
             backend_timeout: Nanos(self.backend_timeout.as_nanos() as u64),

@@ -210,27 +210,54 @@ impl fmt::Display for GridOffset {
     }
 }
 
-/// The length after which a sequential stream bypasses the cache: a size or `off`.
+/// How often the flash may be written full in a day: drive writes per day, as data sheets have it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DriveWrites(pub f64);
+
+impl FromStr for DriveWrites {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<DriveWrites, ValueError> {
+        let number = text.parse().ok().filter(|number| (0.001..=1000.0).contains(number));
+        number.map(DriveWrites).ok_or_else(|| {
+            ValueError(format!(
+                "'{text}' is no number of drive writes per day: use 0.001 to 1000, as the flash's data sheet says (often 1)"
+            ))
+        })
+    }
+}
+
+impl fmt::Display for DriveWrites {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which sequential streams bypass the cache: `auto`, those longer than a size, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bypass(pub Option<u64>);
+pub struct Bypass(pub core::SequentialBypass);
 
 impl FromStr for Bypass {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Bypass, ValueError> {
-        if text == "off" {
-            return Ok(Bypass(None));
-        }
-        let bytes: Size =
-            text.parse().map_err(|error| ValueError(format!("{error}; or 'off' for no bypass")))?;
-        Ok(Bypass(Some(bytes.0)))
+        Ok(Bypass(match text {
+            "auto" => core::SequentialBypass::Auto,
+            "off" => core::SequentialBypass::Off,
+            _ => {
+                let bytes: Size = text.parse().map_err(|error| {
+                    ValueError(format!("{error}; or 'auto', or 'off' for no bypass"))
+                })?;
+                core::SequentialBypass::Longer(bytes.0)
+            }
+        }))
     }
 }
 
 impl fmt::Display for Bypass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            None => f.write_str("off"),
-            Some(bytes) => Size(bytes).fmt(f),
+            core::SequentialBypass::Auto => f.write_str("auto"),
+            core::SequentialBypass::Off => f.write_str("off"),
+            core::SequentialBypass::Longer(bytes) => Size(bytes).fmt(f),
         }
     }
 }
@@ -348,6 +375,7 @@ from_string!(
     Span,
     GridOffset,
     Bypass,
+    DriveWrites,
     Flash,
     Address,
     SocketPath,

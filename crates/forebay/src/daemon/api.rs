@@ -54,6 +54,9 @@ pub struct DaemonInfo {
     /// Disks that are configured and not served, until an administrator decides about them.
     #[serde(default)]
     pub refused: Vec<RefusedDisk>,
+    /// Disks that are being opened: the daemon starts, and answers nothing else.
+    #[serde(default)]
+    pub starting: Vec<String>,
 }
 
 /// A disk that is configured and not served.
@@ -189,7 +192,7 @@ pub struct DiskStats {
     pub connections: u32,
     /// Clients whose next request waits for room in the disk's tables.
     pub connections_waiting: u32,
-    /// `connected`, or `lost: ` and what that means.
+    /// `connected`, `lost: ` and what that means, or `fails ` and which I/Os fail.
     pub primary_storage: String,
     /// Sessions with primary storage that were lost so far.
     pub sessions_lost: u64,

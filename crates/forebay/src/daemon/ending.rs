@@ -47,7 +47,7 @@ pub(super) fn left(disk: &Drained) -> Left {
             disk.name
         )),
         Some(_) | None if !is_flushed(disk) => Left::NotSafe(format!(
-            "the last flush of primary storage failed ({:?}); writes since the flush before (up to {}) may be lost",
+            "the last flush of primary storage failed ({}); writes since the flush before (up to {}) may be lost",
             disk.status,
             rounded(disk.unflushed_bytes)
         )),
@@ -155,12 +155,12 @@ mod tests {
             let unflushed = Drained { status: IoStatus::IoError, ..disk(log) };
             check(
                 unflushed.clone(),
-                Err("last flush of primary storage failed (IoError)"),
+                Err("last flush of primary storage failed (I/O error)"),
                 Failed,
                 Failed,
             );
             let both = Drained { has_untold_loss: true, ..unflushed };
-            check(both, Err("last flush of primary storage failed (IoError)"), Failed, Failed);
+            check(both, Err("last flush of primary storage failed (I/O error)"), Failed, Failed);
             let untold = Drained { has_untold_loss: true, ..disk(log) };
             check(untold, Err("not flushed (up to 8 KiB)"), Clean, Clean);
         }

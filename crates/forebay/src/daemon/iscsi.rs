@@ -7,7 +7,8 @@
 //! ```
 //! Targets that name the same address share its portal. Units and targets may be added while they are served: sessions are
 //! told of units, and discovery lists targets from then on. A connection counts against the portal's limit
-//! from the accept until it is gone; who comes beyond is told so at its login (0302h, out of resources).
+//! from the accept until it is gone. Without room, a newcomer gets the place of one that has not logged in (`places.rs`).
+//! Where all have, it is told so at its login (0302h, out of resources).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,8 +31,9 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::events::{EventSender, Severity};
-use super::listener::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, ListenerState, Place};
+use super::listener::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, LEFT, ListenerState, bind_tcp};
 use super::pdu_log::PduFile;
+use super::places::Entry;
 use super::pool::host;
 use super::reservations::Kept;
 use crate::config::iscsi::IscsiSpec;
@@ -273,9 +275,7 @@ impl Behind {
 impl IscsiPortal {
     /// Listens at an address, with room for all targets that have it.
     async fn bind(targets: &[IscsiSpec], address: &str) -> Result<IscsiPortal> {
-        let listener = TcpListener::bind(address)
-            .await
-            .with_context(|| format!("cannot listen at {address}; is another server there?"))?;
+        let listener = bind_tcp(address).await?;
         let is_here = |target: &&IscsiSpec| target.portals.iter().any(|place| place.0 == address);
         let here = targets.iter().filter(is_here);
         let room = here.fold(0_u32, |room, target| room.saturating_add(target.connections_max));
@@ -288,8 +288,8 @@ impl IscsiPortal {
     pub async fn serve(self, events: EventSender) {
         let mut is_failing = false;
         loop {
-            let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, from) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     if !std::mem::replace(&mut is_failing, true) {
                         let text = format!("{} cannot accept: {error}", self.state.address());
@@ -300,14 +300,18 @@ impl IscsiPortal {
                 }
             };
             is_failing = false;
-            let Some(place) = Place::take(&self.state) else {
+            let Some((entry, has_to_leave)) = self.state.enter(Some(from.ip())) else {
                 turn_away(stream, &self.turning);
                 continue;
             };
             let served = self.served.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let state = self.state.clone();
             tokio::spawn(async move {
-                if let Err(error) = log_in(stream, &served, place).await {
+                let ended = tokio::select! {
+                    Ok(()) = has_to_leave => Err(anyhow::anyhow!(LEFT)),
+                    ended = log_in(stream, &served, entry) => ended,
+                };
+                if let Err(error) = ended {
                     state.count_failed();
                     tracing::debug!("{}: an initiator was closed: {error:#}", state.address());
                 }
@@ -338,7 +342,7 @@ fn turn_away(mut stream: TcpStream, turning: &Arc<Semaphore>) {
 }
 
 /// Runs the login, then hands the session to its shard.
-async fn log_in(mut stream: TcpStream, served: &Served, place: Place) -> Result<()> {
+async fn log_in(mut stream: TcpStream, served: &Served, entry: Entry) -> Result<()> {
     stream.set_nodelay(true)?;
     let address = stream.local_addr()?;
     let Some(established) = negotiate(&mut stream, served, address).await? else { return Ok(()) };
@@ -355,6 +359,7 @@ async fn log_in(mut stream: TcpStream, served: &Served, place: Place) -> Result<
         port: PORT,
         log: behind.log.clone().map(|log| log as Arc<dyn Lines>),
     };
+    let place = entry.settle().context(LEFT)?;
     let shard = behind.handles()[0].clone();
     shard.hand_over(Box::new(newcomer), Box::new(place)).await?;
     Ok(())

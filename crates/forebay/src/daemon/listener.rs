@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   accept ──► room? ──► handshake (10 s) ──► socket, leftover bytes ──mailbox──► shard
-//!                └─ no: closed at once, counted
+//!                └─ no (places.rs): closed at once, counted
 //! ```
 //! Disks may be added while a listener is served: who connects from then on finds them.
 //!
@@ -10,8 +10,10 @@
 //! gone. What a client does in its handshake harms only itself.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,10 +21,12 @@ use anyhow::{Context, Result};
 use forebay_frontends::nbd::{Export, Greeted, Handshake, Negotiated, Outcome};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::api::ListenerInfo;
 use super::events::{EventSender, Severity};
+use super::places::{Entry, Places};
 use super::unix::UnixSocket;
 use crate::config::ListenerSpec;
 use crate::config::values::{Address, Name};
@@ -32,6 +36,9 @@ use crate::shard::DiskHandle;
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Pause after the kernel refused to accept (out of file descriptors): it will not succeed at once.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a client in its handshake was closed.
+pub(super) const LEFT: &str = "a newer client needed its place";
 
 /// A socket that listens, not yet served.
 #[derive(Debug)]
@@ -52,8 +59,7 @@ enum Kind {
 pub struct ListenerState {
     address: String,
     disks: Mutex<Vec<String>>,
-    connections_max: u32,
-    connections: AtomicU32,
+    places: Arc<Places>,
     accepted: AtomicU64,
     refused: AtomicU64,
     handshakes_failed: AtomicU64,
@@ -102,29 +108,6 @@ impl Served {
     }
 }
 
-/// One of the connections that a listener may have open; dropping it makes room.
-pub(super) struct Place(Arc<ListenerState>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Place {
-    /// A place for a connection that was accepted; without one it is to be closed. To be called from one
-    /// task alone, so that the count cannot pass the limit between the look and the step.
-    pub(super) fn take(state: &Arc<ListenerState>) -> Option<Place> {
-        state.accepted.fetch_add(1, Ordering::Relaxed);
-        if state.connections.load(Ordering::Relaxed) >= state.connections_max {
-            state.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        state.connections.fetch_add(1, Ordering::Relaxed);
-        Some(Place(state.clone()))
-    }
-}
-
 impl Listener {
     /// Listens where `spec` says.
     ///
@@ -139,9 +122,7 @@ impl Listener {
                 (Kind::Unix { _socket: socket, listener }, address)
             }
             Address::Tcp(address) => {
-                let listener = TcpListener::bind(address.as_str()).await.with_context(|| {
-                    format!("cannot listen at {address}; is another server there?")
-                })?;
+                let listener = bind_tcp(address).await?;
                 let bound = listener.local_addr()?.to_string();
                 (Kind::Tcp(listener), bound)
             }
@@ -167,14 +148,16 @@ impl Listener {
         loop {
             let accepted = match &self.kind {
                 Kind::Unix { listener, .. } => {
-                    listener.accept().await.map(|(it, _)| Stream::Unix(it))
+                    listener.accept().await.map(|(it, _)| (Stream::Unix(it), None))
                 }
-                Kind::Tcp(listener) => listener.accept().await.map(|(it, _)| Stream::Tcp(it)),
+                Kind::Tcp(listener) => {
+                    listener.accept().await.map(|(it, from)| (Stream::Tcp(it), Some(from.ip())))
+                }
             };
             match accepted {
-                Ok(stream) => {
+                Ok((stream, address)) => {
                     is_failing = false;
-                    self.take(stream);
+                    self.take(stream, address);
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut is_failing, true) {
@@ -188,16 +171,18 @@ impl Listener {
     }
 
     /// Begins the handshake of a client if there is room; otherwise closes it.
-    fn take(&self, stream: Stream) {
-        let Some(place) = Place::take(&self.state) else { return };
-        let choice = self.served.now();
+    fn take(&self, stream: Stream, address: Option<IpAddr>) {
+        let Some((entry, has_to_leave)) = self.state.enter(address) else { return };
+        let (state, choice) = (self.state.clone(), self.served.now());
         tokio::spawn(async move {
-            let state = place.0.clone();
-            let work = shake_hands(stream, choice, place);
-            let failed = match timeout(HANDSHAKE_TIME_MAX, work).await {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => format!("{error:#}"),
-                Err(_) => format!("no handshake within {}s", HANDSHAKE_TIME_MAX.as_secs()),
+            let work = timeout(HANDSHAKE_TIME_MAX, shake_hands(stream, choice, entry));
+            let failed = tokio::select! {
+                Ok(()) = has_to_leave => LEFT.to_owned(),
+                ended = work => match ended {
+                    Ok(Ok(())) => return,
+                    Ok(Err(error)) => format!("{error:#}"),
+                    Err(_) => format!("no handshake within {}s", HANDSHAKE_TIME_MAX.as_secs()),
+                },
             };
             state.count_failed();
             tracing::debug!("{}: a client was closed: {failed}", state.address);
@@ -211,8 +196,7 @@ impl ListenerState {
         Arc::new(ListenerState {
             address,
             disks: Mutex::default(),
-            connections_max: room,
-            connections: AtomicU32::new(0),
+            places: Places::new(room),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             handshakes_failed: AtomicU64::new(0),
@@ -229,6 +213,17 @@ impl ListenerState {
         *self.disks.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
+    /// A place for a connection that was accepted, and what tells that it has to leave; without one it is to be closed. To be
+    /// called from one task alone.
+    pub(super) fn enter(&self, address: Option<IpAddr>) -> Option<(Entry, oneshot::Receiver<()>)> {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        let entered = self.places.enter(address);
+        if entered.is_none() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        entered
+    }
+
     /// A connection ended before its handshake did.
     pub(super) fn count_failed(&self) {
         self.handshakes_failed.fetch_add(1, Ordering::Relaxed);
@@ -239,13 +234,32 @@ impl ListenerState {
         ListenerInfo {
             address: self.address.clone(),
             disks: self.disks.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            connections: self.connections.load(Ordering::Relaxed),
-            connections_max: self.connections_max,
+            connections: self.places.taken(),
+            connections_max: self.places.max(),
             accepted: self.accepted.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             handshakes_failed: self.handshakes_failed.load(Ordering::Relaxed),
         }
     }
+}
+
+/// Listens at a TCP address.
+///
+/// # Errors
+/// The kernel's, with what helps.
+pub(super) async fn bind_tcp(address: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let user = rustix::process::geteuid().as_raw();
+        let why = match error.kind() {
+            ErrorKind::AddrInUse => "another server is there; stop it, or choose another address".to_owned(),
+            ErrorKind::AddrNotAvailable => "this host does not have the address".to_owned(),
+            ErrorKind::PermissionDenied => format!(
+                "user {user} has no permission; ports below 1024 are root's, and of whoever has CAP_NET_BIND_SERVICE"
+            ),
+            _ => "the kernel refuses it".to_owned(),
+        };
+        anyhow::Error::new(error).context(format!("cannot listen at {address}: {why}"))
+    })
 }
 
 /// A client's socket.
@@ -255,7 +269,7 @@ enum Stream {
 }
 
 /// Runs the handshake, then hands the client to its disk's shard.
-async fn shake_hands(stream: Stream, choice: Choice, place: Place) -> Result<()> {
+async fn shake_hands(stream: Stream, choice: Choice, entry: Entry) -> Result<()> {
     let (socket, chosen) = match stream {
         Stream::Unix(mut stream) => {
             let chosen = negotiate(&mut stream, &choice).await?;
@@ -271,6 +285,7 @@ async fn shake_hands(stream: Stream, choice: Choice, place: Place) -> Result<()>
     let handle = &choice.disks[export];
     let (exports, disk) = (choice.exports, handle.id());
     let client = Greeted { socket, disk, exports, export, negotiated, leftover };
+    let place = entry.settle().context(LEFT)?;
     handle.hand_over(Box::new(client), Box::new(place)).await?;
     Ok(())
 }

@@ -44,10 +44,16 @@ mod open;
 mod opener;
 mod pdu_log;
 pub mod place;
+mod places;
 pub mod pool;
 mod pools;
+pub(crate) mod preflight;
+mod raw;
 mod refused;
+mod reload;
 mod reservations;
+mod starting;
+mod tmpfs;
 pub mod unix;
 pub mod vhost_user;
 mod warm;
@@ -110,6 +116,7 @@ impl Daemon {
         };
         let (socket, control_listener) = UnixSocket::bind(&socket_path, &Access::default())
             .with_context(|| format!("'{}' has no control socket", spec.name))?;
+        let starting = starting::answer(control_listener.try_clone()?, &spec, &socket_path)?;
         let (log, events) = EventLog::start().context("no thread for the event log")?;
         let mut pools = BTreeMap::new();
         let mut handles = Pools::new();
@@ -142,6 +149,7 @@ impl Daemon {
         let control = ControlState::new(about, opener.clone(), frontends, log, events.clone());
         let control = Arc::new(control);
         serve_disks(&control).await?;
+        drop(starting);
         let (control_end, control_ends) = oneshot::channel();
         let answering = serve_control(control_listener, control.clone(), control_ends)?;
         let following = tokio::spawn(advice::follow(control.clone()));
@@ -169,6 +177,11 @@ impl Daemon {
     /// Its disks, in the order of its configuration.
     pub fn disks(&self) -> Vec<DiskHandle> {
         self.control.disks().iter().map(|disk| disk.handle.clone()).collect()
+    }
+
+    /// Reads the configuration file again, while everything goes on (`reload.rs`).
+    pub fn reload(&self, config: PathBuf) {
+        tokio::spawn(reload::reload(self.control.clone(), config));
     }
 
     /// Told when every disk has ended: was detached, or should have been.
@@ -422,5 +435,6 @@ fn about(spec: &DaemonSpec, control: &std::path::Path, shards: &[ShardHandle]) -
         disks: Vec::new(),
         listeners: Vec::new(),
         refused: Vec::new(),
+        starting: Vec::new(),
     }
 }

@@ -19,11 +19,12 @@ use forebay_io::arena::Arena;
 
 use super::api::DiskInfo;
 use super::events::Severity;
-use super::fence::{self, Alone, Guard, Place, SidecarPlace, Trail, Untold};
+use super::fence::{self, Alone, Guard, Place, SidecarPlace, Trail, Untold, names};
 use super::pool::owner::PoolHandle;
 use super::pool::report::staging_lost;
 use super::pool::staging::Staging;
 use super::pool::{self, DiskWish, LOCK_WAIT, OpenedLog, SharedPool};
+use super::raw;
 use super::reservations::{KEPT_MAX, Kept};
 use super::warm;
 use crate::config::{DiskSpec, WriteLogSpec};
@@ -66,10 +67,12 @@ pub(super) fn open(
     let unusable = || format!("its primary storage {} cannot be used", spec.backend);
     let uri: Uri = spec.backend.parse().with_context(unusable)?;
     let options = OpenOptions { read_only: spec.read_only, lock_wait: LOCK_WAIT };
-    let mut backend = forebay_backends::open(&uri, options).with_context(unusable)?;
-    let witness = backend.witness();
+    let opened = forebay_backends::open(&uri, options).map_err(|why| raw::explain(spec, &uri, why));
+    let mut backend = opened.with_context(unusable)?;
+    let witness = backend.witness().map(|witness| names::known(witness, state));
     let place = SidecarPlace::of(witness.as_ref(), state);
     let mut notes = Vec::new();
+    notes.extend(raw::check(spec, &uri, witness.as_ref(), state)?);
     let lock = fence::lock(&place, spec.read_only).with_context(unusable)?;
     let mut untold = Untold::find(witness.as_ref());
     if spec.read_only || backend.properties().read_only {
@@ -104,6 +107,10 @@ pub(super) fn open(
             notes,
         });
     };
+    if let Some(witness) = &witness {
+        // Without it another name of the image does not lead here, and nothing else depends on it.
+        let _ = names::remember(witness, state);
+    }
     let opened = on_flash(spec, config, backend, (witness, place, lock), pool, notes)?;
     Ok(Opened { untold, ..opened })
 }
@@ -382,9 +389,9 @@ fn engine(config: Config) -> Result<Engine> {
         rounded(needed),
         rounded(limit)
     );
-    check_memory(needed + config.ram_bytes)?;
+    check_memory(needed + config.ram_bytes, false)?;
     let engine = Engine::new(config).map_err(anyhow::Error::new)?;
-    check_memory(engine.memory_size())?;
+    check_memory(engine.memory_size(), false)?;
     Ok(engine)
 }
 
@@ -400,17 +407,18 @@ fn memory(engine: &Engine, staging: Option<&Staging>) -> Result<Arena> {
 }
 
 /// Refuses to take more memory than the machine can give: it is touched at once, and being killed for
-/// it would be a bad way to learn.
-fn check_memory(needed: u64) -> Result<()> {
+/// it would be a bad way to learn. `of_all`: of what the machine has, and not of what is available now.
+pub(super) fn check_memory(needed: u64, of_all: bool) -> Result<()> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let (name, is) = if of_all { ("MemTotal:", "in all") } else { ("MemAvailable:", "available") };
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-    if let Some(available) = kib.map(|kib| kib << 10) {
+    if let Some(there) = kib.map(|kib| kib << 10) {
         ensure!(
-            needed <= available,
-            "it needs {} of memory, the machine has {} available; choose a smaller --ram",
+            needed <= there,
+            "it needs {} of memory, the machine has {} {is}; choose a smaller --ram",
             rounded(needed),
-            rounded(available)
+            rounded(there)
         );
     }
     Ok(())

@@ -80,6 +80,11 @@ impl Opener {
         Opener { spec, pools, state, shards, events }
     }
 
+    /// The configuration.
+    pub(super) fn spec(&self) -> &DaemonSpec {
+        &self.spec
+    }
+
     /// The disks of the configuration.
     pub(super) fn specs(&self) -> &[DiskSpec] {
         &self.spec.disks

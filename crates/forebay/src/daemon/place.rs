@@ -7,11 +7,12 @@
 //! `$XDG_RUNTIME_DIR/forebay` for other users, and `/tmp/forebay-UID` without that variable. Root's
 //! folder does not depend on the environment, so that a service and a shell agree on it.
 
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use super::tmpfs;
 use crate::config::values::Name;
 
 const SUFFIX: &str = ".control.sock";
@@ -48,8 +49,8 @@ pub fn default_socket(name: &Name) -> Result<PathBuf> {
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&folder).with_context(|| {
         format!("cannot create the folder {}; give --control PATH", folder.display())
     })?;
-    if std::fs::metadata(&folder)?.uid() != rustix::process::geteuid().as_raw() {
-        bail!("{} belongs to another user; give --control PATH", folder.display());
+    if !tmpfs::is_this_users_folder(&folder) {
+        bail!("{} is not a folder of this user; give --control PATH", folder.display());
     }
     Ok(socket_of(&folder, name))
 }

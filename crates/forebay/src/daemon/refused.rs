@@ -110,7 +110,11 @@ async fn respond<T: serde::Serialize>(disk: &str, work: JoinHandle<Result<T>>) -
     }
 }
 
-async fn serve(
+/// Serves a disk that is not served, or not everywhere; with a decision, after that is carried out.
+///
+/// # Errors
+/// It is not served.
+pub(super) async fn serve(
     state: &Arc<ControlState>,
     name: &str,
     decision: Option<Decision>,

@@ -40,7 +40,9 @@ impl UnixSocket {
             }
             other => other,
         };
-        let listener = listener.with_context(|| format!("cannot listen at {}", path.display()))?;
+        let user = rustix::process::geteuid().as_raw();
+        let listener =
+            listener.with_context(|| format!("user {user} cannot listen at {}", path.display()))?;
         listener.set_nonblocking(true)?;
         let inode = fs::symlink_metadata(path)?.ino();
         let socket = UnixSocket { path: path.to_owned(), inode };

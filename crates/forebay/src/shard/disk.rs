@@ -40,7 +40,7 @@ use super::token::{Class, token};
 use super::{DiskHandle, Drained, LogEnd, NewDisk};
 use crate::daemon::api::{DiskStats, Dropped};
 use crate::daemon::events::{EventSender, Severity};
-use crate::daemon::fence::{Trail, Untold};
+use crate::daemon::fence::Untold;
 use crate::daemon::pool::owner::Leased;
 
 /// Actions that a batch has room for before its lists grow.
@@ -67,8 +67,6 @@ pub(crate) struct Disk {
     flash: Option<Device>,
     ring: Option<Ring>,
     log: Option<Log>,
-    /// Where it is noted when primary storage is written to.
-    trail: Option<Arc<Trail>>,
     untold: Untold,
     /// I/Os of flash and log that ended as they were started.
     device_ended: Vec<(IoId, IoStatus)>,
@@ -150,7 +148,10 @@ impl Disk {
         events: EventSender,
         handle: DiskHandle,
     ) -> std::io::Result<Disk> {
-        let NewDisk { name, mut engine, memory, backend, trail, untold, access, .. } = new;
+        let NewDisk { name, mut engine, memory, mut backend, trail, untold, access, .. } = new;
+        if let Some(trail) = trail {
+            backend.tell_of_writes(trail);
+        }
         if untold.is_noted() {
             engine.remember_untold_loss();
         }
@@ -173,7 +174,6 @@ impl Disk {
             flash,
             ring,
             log,
-            trail,
             untold,
             device_ended: Vec::new(),
             running: Actions::with_capacity(BATCH),
@@ -401,9 +401,6 @@ impl Disk {
 
     /// A turn ends, with so many clients; true when the disk is to drain.
     pub(crate) fn end_turn(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) -> bool {
-        if let (Some(trail), Some(at)) = (&self.trail, self.backend.last_write()) {
-            trail.note_write(at);
-        }
         self.limit_destaging(now);
         self.has_more = self.has_something_to_do();
         self.advance_ending(now, reactor, clients);
@@ -503,6 +500,15 @@ impl Disk {
                 "connected; writes to it wait until what a former run sent can \
                                                      land no more"
                     .to_owned()
+            }
+            None if !engine.primary_errors.is_empty() => {
+                let errors = engine.primary_errors.iter().map(|it| {
+                    format!(
+                        "{}: {} ({} failed, the last at byte {})",
+                        it.operation, it.status, it.failed, it.last_offset
+                    )
+                });
+                format!("fails {}", errors.collect::<Vec<_>>().join("; "))
             }
             None => "connected".to_owned(),
             Some(why) => format!("lost: {why}; I/O waits"),
@@ -688,7 +694,6 @@ impl Disk {
         {
             let events = &mut self.backend_events;
             self.backend.detach(&mut BackendContext { now, reactor, events });
-            self.trail = None;
             if self.is_detaching() && !self.port.engine.mode().logs() {
                 // The administrator is told, and no guest has the disk any more.
                 self.untold.forget();

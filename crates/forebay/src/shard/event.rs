@@ -23,13 +23,13 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
         Event::FlashFailed { status } => (
             Severity::Error,
             format!(
-                "flash was given up ({status:?}); the disk goes on with RAM and primary storage"
+                "flash was given up ({status}); the disk goes on with RAM and primary storage"
             ),
         ),
         Event::RingFailed { status } => (
             Severity::Warning,
             format!(
-                "what the cache on flash holds is not recorded any more ({status:?}): it starts empty the next time"
+                "what the cache on flash holds is not recorded any more ({status}): it starts empty the next time"
             ),
         ),
         Event::LogRevoked => (
@@ -62,6 +62,19 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
                 "flash returned wrong bytes at byte {offset} of the disk's share; they were read from primary storage instead"
             ),
         ),
+        Event::PrimaryFails { op, status, offset, is_destaging } => {
+            let then = match is_destaging {
+                true => "destaging tries again",
+                false => "the guest gets an error",
+            };
+            let text = format!(
+                "primary storage fails {op}: {status}, at byte {offset}; {then}. 'forebay disk show' counts the next ones"
+            );
+            (Severity::Error, text)
+        }
+        Event::PrimaryWorks { op, failed } => {
+            (Severity::Info, format!("primary storage works again: {failed} {op} failed"))
+        }
         Event::BackendTimedOut { range } => (
             Severity::Error,
             format!(
@@ -72,7 +85,7 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
         Event::LogFailed { status } => (
             Severity::Error,
             format!(
-                "the write log failed ({status:?}): nothing more is written to it, what it holds is destaged, and \
+                "the write log failed ({status}): nothing more is written to it, what it holds is destaged, and \
                  the disk goes on without it"
             ),
         ),
@@ -89,7 +102,7 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
                 DestageFault::LogRead => "could not read the write log on flash",
                 DestageFault::Note => "could not note on flash how far it is",
             };
-            (Severity::Warning, format!("destaging {what} ({status:?}); it is tried again"))
+            (Severity::Warning, format!("destaging {what} ({status}); it is tried again"))
         }
         Event::DestagingResumed => (
             Severity::Warning,

@@ -23,6 +23,10 @@ When requests are issued:
   --as-fast-as-possible     as soon as fewer than --queue-depth are outstanding
   both of these             as --dependent, without the guest's own time
 
+Reads of a sparse file that find holes are answered without a look at storage, and replays of it
+differ from run to run: --prefill writes all that the trace touches first, in data that does not
+compress, and flushes it. Without it a warning tells how much of what is read first is holes.
+
 --verify writes sectors that tell their address and version, checks each read against what it
 may find, and at the end reads all that was written again. It takes 80 bytes of memory for each
 4 KiB page written.
@@ -31,7 +35,7 @@ Ctrl-C issues nothing more and reports what was measured; a second one ends at o
 
 Examples:
   truncate -s 100G /tmp/scratch.raw
-  forebay trace replay vm.vscsi --target file:/tmp/scratch.raw --speed 2 --verify
+  forebay trace replay vm.vscsi --target file:/tmp/scratch.raw --prefill --speed 2
   forebay trace replay vm.fbt --target 'nbd+unix:///?socket=/run/forebay/db.sock&connections=4' \\
       --as-fast-as-possible --queue-depth 32 --duration 60s --json out.json --html out.html")]
 pub struct ReplayArgs {
@@ -93,10 +97,11 @@ Between replays everything is destaged, and in the end the disk is detached. Nam
 somebody uses.
 
 A backend that is not known to be empty is refused unless --overwrite consents, if the trace
-writes.
+writes, or --prefill does: it writes all that the trace touches before the first replay, so that
+none of them reads holes.
 
 Examples:
-  forebay trace ab vm.fbt --backend file:/san/scratch.raw --config with.toml --html ab.html
+  forebay trace ab vm.fbt --backend file:/san/scratch.raw --prefill --config with.toml --html ab.html
   forebay trace ab vm.fbt --backend 'model:san?inner=mem:64GiB' --config with.toml --disk db --speed 4 --json ab.json")]
 pub struct AbArgs {
     /// The trace.
@@ -154,4 +159,7 @@ pub struct How {
     /// Fold addresses beyond the target's end back into it
     #[arg(long)]
     pub wrap: bool,
+    /// Write all that the trace touches before the replay begins, so that its reads find data and not holes
+    #[arg(long)]
+    pub prefill: bool,
 }

@@ -6,8 +6,8 @@ use forebay_trace::simulate::SimulatedPolicy;
 
 use super::{PageArg, TraceInput};
 use crate::config::values::{
-    Admission, Barrier, Bypass, DestageOrder, Endurance, FlashSize, GridOffset, Mode, Size, Span,
-    Switch,
+    Admission, Barrier, Bypass, DestageOrder, DriveWrites, Endurance, FlashSize, GridOffset, Mode,
+    Size, Span, Switch,
 };
 
 /// `forebay trace simulate`.
@@ -16,7 +16,7 @@ use crate::config::values::{
     group = ArgGroup::new("what").args(["cache_size", "ram", "flash", "mode"]).required(true).multiple(true),
     after_help = "\
 With --cache-size it counts what one cache of that size would have hit: no write modes, no time. It counts as published figures
-do: a write of 512 bytes makes all of its 4 KiB valid. The engine cannot, and hits less where writes are small (docs/traces.md).
+do: a write of 512 bytes makes all of its 4 KiB valid. The engine fetches the rest when that pays, and may hit less (docs/traces.md).
 
 With --mode, --ram or --flash it runs 'forebay run' as these options say it, the engine itself, over modelled devices in virtual
 time: where reads are answered from, latencies with and without Forebay, what primary storage does, how full the write log
@@ -85,11 +85,14 @@ pub struct WhatIfArgs {
     /// Most bytes per second that are destaged [default: no limit]
     #[arg(long, value_name = "SIZE", help_heading = "Configuration")]
     pub max_destage_rate: Option<Size>,
-    /// Blocks that go to flash: history (those used again) or always [default: history]
+    /// Blocks that go to flash: always, or by history (when it is full, only those used again) [default: always]
     #[arg(long, value_name = "WHICH", help_heading = "Configuration")]
     pub flash_admission: Option<Admission>,
-    /// Sequential streams longer than this are not cached, or off [default: 4MiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Configuration")]
+    /// Drive writes per day that the flash is to bear: fewer new blocks go there as it runs short [default: no limit]
+    #[arg(long, value_name = "N", help_heading = "Configuration")]
+    pub flash_dwpd: Option<DriveWrites>,
+    /// Sequential streams that are not cached: auto (those that do not come back in time), those longer than SIZE, or off [default: auto]
+    #[arg(long, value_name = "auto|SIZE|off", help_heading = "Configuration")]
     pub bypass_sequential: Option<Bypass>,
     /// Whether writes are durable when they are answered (off), or a flush would make them so (on), which no trace has
     /// [default: off]

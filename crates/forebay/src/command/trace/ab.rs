@@ -4,8 +4,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use forebay_trace::record::Summary;
-use forebay_trace::replay::{self, EndedBy, Settings};
+use forebay_trace::replay::{self, Asked, EndedBy, Settings};
 use forebay_trace::report;
 use forebay_trace::results::Results;
 use tempfile::TempDir;
@@ -15,14 +14,18 @@ use super::super::served::Served;
 use super::super::{page_file, signals, write_page};
 use super::compare;
 use super::input::Input;
-use super::replay::{Job, check, settings, write_json};
+use super::replay::{Job, check, settings, survey, warn_of_holes, write_json};
 use crate::cli::trace::AbArgs;
 use crate::config::values::Flash;
 use crate::config::{self, DaemonSpec};
 
+/// What a warm cache is that saw the very same requests before.
+pub(in crate::command) const SAME_AGAIN: &str = "warm cache: it has seen the very same requests before, and a cache that holds them all hits them \
+    all. That is the most that this cache can do; with other requests it does less.";
+
 pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let input = Input::of(&args.input).again()?;
-    let asked = Summary::of(input.open()?)?;
+    let (asked, touched) = survey(&input, &args.backend, args.how.prefill)?;
     let mut spec = spec(args)?;
     let _pool = spec.disks[0].flash.as_mut().map(own_pool).transpose()?;
     let file = args.json.as_deref().map(Output::create).transpose()?;
@@ -35,7 +38,7 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
         name: "without cache",
         trace: &trace,
         target: &args.backend,
-        asked: &asked,
+        asked: Asked { summary: &asked, touched: touched.as_ref() },
         passes,
         settings: Settings { overwrite: args.overwrite, ..settings(&args.how) },
         wants_end: &wants_end,
@@ -46,15 +49,18 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
         Served::during(spec, folder.path(), |served| {
             served.drop_cache()?;
             // What is there now is of the first replay.
-            let settings = Settings { overwrite: true, ..job.settings };
+            let settings = Settings { overwrite: true, prefill: false, ..job.settings };
             for name in ["cold cache", "warm cache"] {
-                let job = Job { name, target: &served.uri, settings, ..job };
+                let asked = Asked::from(&asked);
+                let job = Job { name, target: &served.uri, settings, asked, ..job };
                 runs.push(served.measure(&job, records())?);
             }
+            runs[2].warnings.push(SAME_AGAIN.to_owned());
             Ok(())
         })?;
     }
     input.bad().tell();
+    warn_of_holes(&mut runs[0]);
     runs.iter_mut().for_each(|run| input.bad().note(run));
     let results = Results::new(runs);
     write_json(file, &results)?;

@@ -40,8 +40,18 @@ pub(super) fn advise(args: &AdviseArgs) -> Result<()> {
         Ok(Disk { reserved, ..disk })
     };
     let disks = inputs.iter().zip(reserved).map(study).collect::<Result<Vec<_>, Error>>()?;
+    let prove = |((input, disk), advice): ((&Input<'_>, &Disk), Advice)| {
+        passes.begin_trials(&input.name());
+        let counted = || {
+            let (reading, passes) = (input.open()?, passes.clone());
+            Ok(reading.inspect(move |_| passes.step()))
+        };
+        advise::prove(disk, advice, &settings, counted, &passes.trial())
+    };
+    let proposed = advise::advise(&disks, &settings)?;
+    let advices = inputs.iter().zip(&disks).zip(proposed).map(prove);
+    let advices = advices.collect::<Result<Vec<_>, Error>>()?;
     drop(passes);
-    let advices = advise::advise(&disks, &settings)?;
     write_page(page, || {
         let told = disks.iter().zip(&advices);
         let told = told.map(|(disk, advice)| DiskAdvice { disk, advice, notes: &[] });
@@ -124,10 +134,15 @@ pub(crate) fn describe(advice: &Advice) -> String {
         );
         match advice.flash_written_per_day {
             Some(bytes) if bytes > 0.0 => {
-                text += &format!("; {} a day to flash\n", rounded(bytes as u64));
+                let times = advice.drive_writes_per_day.unwrap_or(0.0);
+                let bytes = rounded(bytes as u64);
+                text += &format!("; {bytes} a day to flash ({times:.2} drive writes)\n");
             }
             _ => text += "\n",
         }
+    }
+    if let Some(proof) = &advice.proof {
+        text += &format!("  {}\n", proof.words());
     }
     if let Some(reserved) = advice.reserved_words() {
         text += &format!("  reserved: {reserved}\n");

@@ -72,6 +72,9 @@ pub(super) fn describe(runs: &[Run]) -> String {
             text += &format!("  {}\n", difference.words());
         }
     }
+    for warning in results::warnings(runs) {
+        text += &format!("\nCareful: {warning}\n");
+    }
     for mismatch in report::mismatches(runs) {
         text += &format!("\nCareful: {mismatch}\n");
     }

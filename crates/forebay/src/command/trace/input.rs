@@ -1,16 +1,16 @@
-//! The trace that a command reads, maybe several times, and what `--skip-bad` passed over in it, which is told at the end.
+//! The trace that a command reads, maybe several times, and what is wrong or doubtful in it, which is told at the end.
 
 use std::ffi::OsStr;
 use std::fs::FileType;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Result, ensure};
 use forebay_trace::formats::{Counts, Guess, Options, Reader};
 use forebay_trace::record::Record;
-use forebay_trace::{Error, results};
+use forebay_trace::{Error, ErrorKind, results};
 use serde::Serialize;
 
 use super::super::output::{STANDARD, show};
@@ -26,14 +26,18 @@ pub(super) struct Input<'a> {
     bad: Arc<Mutex<Bad>>,
     /// What its numbers are taken for.
     is_told: Arc<AtomicBool>,
+    /// Requests, once it was read to its end.
+    requests: Arc<OnceLock<u64>>,
 }
 
-/// Records that make no sense and were passed over.
+/// Records that make no sense and were passed over, and what is doubtful of the others.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Bad {
     bad: u64,
     /// What is wrong with the first, and where it is.
     first_bad: Option<String>,
+    /// What is doubtful of the trace.
+    warnings: Vec<String>,
 }
 
 /// A trace being read.
@@ -41,6 +45,8 @@ pub(super) struct Bad {
 pub(super) struct Reading {
     reader: Reader,
     bad: Arc<Mutex<Bad>>,
+    requests: Arc<OnceLock<u64>>,
+    has_ended: bool,
 }
 
 /// A file to read, which may be standard input.
@@ -61,7 +67,13 @@ impl<'a> Input<'a> {
             device: reading.device,
             skip_bad: reading.skip_bad.map_or(0, |most| most.unwrap_or(u64::MAX)),
         };
-        Input { file: of_standard(file), options, bad: Arc::default(), is_told: Arc::default() }
+        Input {
+            file: of_standard(file),
+            options,
+            bad: Arc::default(),
+            is_told: Arc::default(),
+            requests: Arc::default(),
+        }
     }
 
     /// For a command that reads it more than once.
@@ -90,7 +102,8 @@ impl<'a> Input<'a> {
         if !self.is_told.swap(true, Ordering::Relaxed) {
             self.tell(reader.guess());
         }
-        Ok(Reading { reader, bad: Arc::clone(&self.bad) })
+        let (bad, requests) = (Arc::clone(&self.bad), Arc::clone(&self.requests));
+        Ok(Reading { reader, bad, requests, has_ended: false })
     }
 
     /// Says what its numbers are taken for where nothing tells it.
@@ -125,6 +138,7 @@ impl<'a> Input<'a> {
 impl Bad {
     /// Tells of it on standard error, if there is anything to tell.
     pub fn tell(&self) {
+        self.warnings.iter().for_each(|warning| super::super::last_words::say(warning));
         if let Some(first) = &self.first_bad {
             let number = count(self.bad);
             super::super::last_words::say(&format!(
@@ -139,6 +153,7 @@ impl Bad {
         all.reduce(|sum, one| Bad {
             bad: sum.bad + one.bad,
             first_bad: sum.first_bad.or(one.first_bad),
+            warnings: [sum.warnings, one.warnings].concat(),
         })
         .unwrap_or_default()
     }
@@ -159,6 +174,7 @@ impl Bad {
     pub fn note(self, run: &mut results::Run) {
         run.bad = self.bad;
         run.first_bad = self.first_bad;
+        run.warnings.extend(self.warnings);
     }
 }
 
@@ -172,7 +188,18 @@ impl Iterator for Reading {
     type Item = Result<Record, Error>;
 
     fn next(&mut self) -> Option<Result<Record, Error>> {
-        self.reader.next()
+        let next = self.reader.next();
+        if next.is_some() || std::mem::replace(&mut self.has_ended, true) {
+            return next;
+        }
+        let found = self.reader.counts().records;
+        let before = *self.requests.get_or_init(|| found);
+        (found != before).then(|| {
+            let message = format!(
+                "the trace changed while it was read: it had {before} requests, and then {found}: wait until it is whole"
+            );
+            Err(Error::new(ErrorKind::Io, message))
+        })
     }
 }
 
@@ -180,8 +207,37 @@ impl Drop for Reading {
     fn drop(&mut self) {
         let Counts { bad, first_bad, .. } = self.reader.counts();
         let mut most = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
-        if *bad > most.bad {
-            *most = Bad { bad: *bad, first_bad: first_bad.clone() };
+        let warnings = self.reader.warnings();
+        if (*bad, warnings.len()) > (most.bad, most.warnings.len()) {
+            *most = Bad { bad: *bad, first_bad: first_bad.clone(), warnings };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_that_shrinks_between_two_readings_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.csv");
+        let lines = |n: u64| (0..n).map(|n| format!("1,R,0,4096,{n}\n")).collect::<String>();
+        std::fs::write(&file, lines(5)).unwrap();
+        let reading = TraceReading {
+            format: None,
+            time_unit: None,
+            length_unit: None,
+            device: None,
+            skip_bad: None,
+        };
+        let input = Input::new(&file, &reading);
+        for _ in 0..2 {
+            assert!(input.open().unwrap().all(|record| record.is_ok()));
+        }
+        std::fs::write(&file, lines(3)).unwrap();
+        let errors: Vec<Error> = input.open().unwrap().filter_map(Result::err).take(9).collect();
+        let [error] = &errors[..] else { panic!("{errors:?}") };
+        assert!(error.to_string().contains("it had 5 requests, and then 3"), "{error}");
     }
 }

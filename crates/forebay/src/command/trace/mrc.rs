@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use forebay_backends::size::rounded;
-use forebay_trace::mrc::{self, Curve, Method, Settings};
+use forebay_trace::mrc::{self, Curve, Method, Point, Settings};
 use forebay_trace::report;
 use indicatif::ProgressBar;
 
 use super::super::output::show;
-use super::super::table::Table;
+use super::super::table::{Table, count};
 use super::super::{page_file, write_page};
 use super::input::Input;
 use crate::cli::trace::MrcArgs;
@@ -59,14 +59,25 @@ pub(crate) fn describe(curves: &[Curve], whose: &str) -> String {
     let sizes = curves.first().map_or(&[][..], |curve| &curve.points);
     for (at, point) in sizes.iter().enumerate() {
         let mut row = vec![rounded(point.cache_size).to_string()];
-        row.extend(curves.iter().map(|curve| format!("{:.4}", curve.points[at].miss_ratio)));
+        row.extend(curves.iter().map(|curve| figure(&curve.points[at])));
         table.row(row);
     }
     text += &table.text(2);
+    if curves.iter().flat_map(|curve| &curve.points).any(|point| point.bound.is_some()) {
+        text += "  ±: the exact miss ratio is within this, in 95 of 100 points\n";
+    }
     if sizes.len() > 2 {
         text += &format!("\n{}", plot(curves));
     }
     text
+}
+
+/// A miss ratio, with its bound where it is of a sample.
+fn figure(point: &Point) -> String {
+    match point.bound {
+        None => format!("{:.4}", point.miss_ratio),
+        Some(bound) => format!("{:.3} ±{bound:.3}", point.miss_ratio),
+    }
 }
 
 /// Names of curves in the table and the plot.
@@ -78,8 +89,12 @@ fn about(curve: &Curve, whose: &str) -> String {
     let how = match curve.method {
         Method::Exact => "exact".to_owned(),
         Method::Simulation => "simulated".to_owned(),
-        Method::Shards => format!("from {} of the blocks", share(curve.share)),
-        Method::Miniature => format!("simulated with {} of the blocks", share(curve.share)),
+        Method::Shards => {
+            format!("from {} of the blocks ({})", share(curve.share), looked_at(curve))
+        }
+        Method::Miniature => {
+            format!("simulated with {} of the blocks ({})", share(curve.share), looked_at(curve))
+        }
     };
     let mut text = format!(
         "{}, blocks of {}, {how}; the {whose} touches {}, with the rest of its blocks {}",
@@ -95,6 +110,11 @@ fn about(curve: &Curve, whose: &str) -> String {
         text += &format!("; grid offset {}", curve.grid_offset);
     }
     text
+}
+
+/// How many blocks the sample has.
+fn looked_at(curve: &Curve) -> String {
+    count((curve.footprint as f64 / curve.block_size as f64 * curve.share).round() as u64)
 }
 
 fn share(share: f64) -> String {

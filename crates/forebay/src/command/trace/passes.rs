@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write as _};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_trace::advise::READINGS;
@@ -18,6 +19,7 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 /// Requests between two looks at the clock.
 const LOOK_EVERY: u64 = 4096;
 const FIRST: &str = "{spinner} {msg}, {pos} requests";
+const TRIALS: &str = "{spinner} {msg}, {prefix} trials";
 const LATER: &str = "{bar:30} {percent} %, {eta} left ({msg})";
 
 /// See the module. Clones are of the same.
@@ -69,6 +71,25 @@ impl Passes {
         self.0.borrow_mut().begin_reading(Instant::now());
     }
 
+    /// What was studied is run in the engine, in one setup after the other.
+    pub fn begin_trials(&self, name: &str) {
+        let state = &mut *self.0.borrow_mut();
+        state.begin_reading(Instant::now());
+        (state.trace, state.reading) = (name.to_owned(), READINGS + 1);
+        if state.is_terminal {
+            let style = ProgressStyle::with_template(TRIALS).expect("a template that is right");
+            state.bar.set_style(style);
+            state.bar.set_message(state.what());
+        }
+    }
+
+    /// To be called after each of them.
+    pub fn trial(&self) -> impl Fn() + Sync + use<> {
+        let bar = self.0.borrow().bar.clone();
+        let trials = AtomicU64::new(0);
+        move || bar.set_prefix((1 + trials.fetch_add(1, Ordering::Relaxed)).to_string())
+    }
+
     /// A request of it.
     pub fn step(&self) {
         let state = &mut *self.0.borrow_mut();
@@ -105,7 +126,10 @@ impl State {
     }
 
     fn what(&self) -> String {
-        format!("{}: reading {} of {READINGS}", self.trace, self.reading)
+        match self.reading {
+            1..=READINGS => format!("{}: reading {} of {READINGS}", self.trace, self.reading),
+            _ => format!("{}: in the engine", self.trace),
+        }
     }
 
     fn line(&self, now: Instant) -> String {

@@ -13,7 +13,9 @@ use forebay_core::ids::Nanos;
 use forebay_io::clock;
 use forebay_io::reactor::Reactor;
 use forebay_trace::record::{Record, Summary};
-use forebay_trace::replay::{self, EndedBy, Latency, Outcome, Pace, Progress, Settings};
+use forebay_trace::replay::{
+    self, Asked, EndedBy, Latency, Outcome, Pace, Progress, Settings, Touched,
+};
 use forebay_trace::report;
 use forebay_trace::results::{self, Results, Run};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -34,7 +36,7 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     let input = Input::of(&args.input).again()?;
-    let asked = Summary::of(input.open()?)?;
+    let (asked, touched) = survey(&input, &args.target, args.how.prefill)?;
     let settings = Settings {
         verify: args.verify,
         overwrite: args.overwrite,
@@ -51,7 +53,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
         name: args.name.as_deref().unwrap_or(&target),
         trace: &input.name(),
         target: &args.target,
-        asked: &asked,
+        asked: Asked { summary: &asked, touched: touched.as_ref() },
         passes,
         settings,
         wants_end: &wants_end,
@@ -59,12 +61,46 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     let mut run = job.run(replay::passes(|| input.open(), passes, asked))?;
     input.bad().tell();
     input.bad().note(&mut run);
+    warn_of_holes(&mut run);
     let results = Results::new(vec![run]);
     let run = &results.runs[0];
     write_json(file, &results)?;
     write_page(page, || report::replay(run))?;
     show(describe(run))?;
     check(run)
+}
+
+/// What the trace asks for, and what it touches where the target is to be filled or may have holes. A model takes the same
+/// time for a hole as for data.
+pub(super) fn survey(
+    input: &Input<'_>,
+    target: &Uri,
+    prefill: bool,
+) -> Result<(Summary, Option<Touched>)> {
+    let has_holes = match target {
+        Uri::File(_) | Uri::Block(_) | Uri::Nbd(_) => true,
+        Uri::Mem(_) | Uri::Model { .. } | Uri::Fault { .. } => false,
+    };
+    if !has_holes && !prefill {
+        return Ok((Summary::of(input.open()?)?, None));
+    }
+    let mut touched = Touched::default();
+    let summary = Summary::of(touched.counted(input.open()?))?;
+    Ok((summary, Some(touched)))
+}
+
+/// Says, and notes, where reads of a replay found nothing on storage.
+pub(super) fn warn_of_holes(run: &mut Run) {
+    let Some(holes) = run.outcome.holes.filter(|holes| holes.bytes > 0) else { return };
+    let warning = format!(
+        "{}: {} of the {} that the trace reads first are holes of the target, which storage answers without a look: the figures are \
+         not those of a disk with data. --prefill writes them before the replay",
+        run.target,
+        rounded(holes.bytes),
+        rounded(holes.of)
+    );
+    super::super::last_words::say(&warning);
+    run.warnings.push(warning);
 }
 
 /// How the command line wants it replayed.
@@ -76,7 +112,8 @@ pub(super) fn settings(how: &How) -> Settings {
         (true, true) => Pace::Dependent { speed: None },
     };
     let duration_ns = how.duration.map(|span| span.0.as_nanos() as u64);
-    Settings { pace, duration_ns, wrap: how.wrap, ..Settings::default() }
+    let (wrap, prefill) = (how.wrap, how.prefill);
+    Settings { pace, duration_ns, wrap, prefill, ..Settings::default() }
 }
 
 /// Nanoseconds since 1970.
@@ -103,6 +140,13 @@ pub(in crate::command) fn check(run: &Run) -> Result<()> {
         );
     }
     ensure!(
+        outcome.ended_by != EndedBy::Trace
+            || outcome.reads.count + outcome.writes.count + outcome.errors > 0,
+        "{}: none of the trace's requests was replayed: {} are too long for the target or a replay",
+        run.name,
+        count(outcome.too_long)
+    );
+    ensure!(
         outcome.errors == 0,
         "{}: {} requests failed on the target; the first: {}",
         run.name,
@@ -119,7 +163,7 @@ pub(in crate::command) struct Job<'a> {
     pub trace: &'a str,
     pub target: &'a Uri,
     /// Of one pass.
-    pub asked: &'a Summary,
+    pub asked: Asked<'a>,
     pub passes: u32,
     pub settings: Settings,
     pub wants_end: &'a AtomicBool,
@@ -135,11 +179,20 @@ impl Job<'_> {
         let mut target = forebay_backends::open(self.target, OpenOptions::default())
             .with_context(|| format!("cannot open the target {}", self.target))?;
         let mut reactor = Reactor::new(REACTOR_ENTRIES, None)?;
-        let bar = self.bar();
+        let (bar, filling) = (self.bar(), self.bar_of_filling());
         let said = Cell::new(Instant::now());
         let mut progress = |progress: &Progress| {
-            bar.set_position(progress.ended);
-            bar.set_prefix(self.left(progress));
+            match progress.prefilling {
+                Some((done, all)) => {
+                    filling.set_length(all);
+                    filling.set_position(done);
+                }
+                None => {
+                    filling.finish_and_clear();
+                    bar.set_position(progress.ended);
+                    bar.set_prefix(self.left(progress));
+                }
+            }
             if bar.is_hidden() && said.get().elapsed() >= SAY_EVERY {
                 said.set(Instant::now());
                 let all = bar.length().unwrap_or(0);
@@ -165,6 +218,7 @@ impl Job<'_> {
             &|| Nanos(clock::now_nanos()),
             &mut progress,
         )?;
+        filling.finish_and_clear();
         bar.finish_and_clear();
         Ok(Run {
             name: self.name.to_owned(),
@@ -173,9 +227,10 @@ impl Job<'_> {
             started,
             pace: self.settings.pace,
             passes: self.passes,
-            asked: *self.asked,
+            asked: *self.asked.summary,
             bad: 0,
             first_bad: None,
+            warnings: Vec::new(),
             cache: None,
             outcome,
         })
@@ -185,7 +240,8 @@ impl Job<'_> {
         let style =
             "{msg:<14} [{bar:36}] {percent:>3} %  {human_pos} of {human_len} requests, {prefix}";
         let style = ProgressStyle::with_template(style).expect("the template is valid");
-        let requests = (self.asked.reads + self.asked.writes) * u64::from(self.passes);
+        let requests =
+            (self.asked.summary.reads + self.asked.summary.writes) * u64::from(self.passes);
         let bar = if std::io::stderr().is_terminal() {
             ProgressBar::new(requests)
         } else {
@@ -195,13 +251,29 @@ impl Job<'_> {
         bar.with_style(style.progress_chars("=> ")).with_message(self.name.to_owned())
     }
 
+    /// Of what is written before the replay.
+    fn bar_of_filling(&self) -> ProgressBar {
+        let style =
+            "{msg:<14} [{bar:36}] {percent:>3} %  {bytes} of {total_bytes} prefilled, {eta}";
+        let style = ProgressStyle::with_template(style).expect("the template is valid");
+        let bar = match std::io::stderr().is_terminal() && self.settings.prefill {
+            true => ProgressBar::new(0),
+            false => ProgressBar::hidden(),
+        };
+        bar.with_style(style.progress_chars("=> ")).with_message(self.name.to_owned())
+    }
+
     /// How much time is left, in words.
     fn left(&self, progress: &Progress) -> String {
+        if let Some((done, all)) = progress.prefilling {
+            return format!("{} of {} prefilled", rounded(done), rounded(all));
+        }
         if let Some((done, all)) = progress.reading_back {
             return format!("{} of {} read back", rounded(done), rounded(all));
         }
-        let whole = replay::duration_ns(self.passes, self.asked);
-        let requests = (self.asked.reads + self.asked.writes) * u64::from(self.passes);
+        let whole = replay::duration_ns(self.passes, self.asked.summary);
+        let requests =
+            (self.asked.summary.reads + self.asked.summary.writes) * u64::from(self.passes);
         let left_of = |share: f64| match share > 0.0 {
             true => (progress.elapsed_ns as f64 * (1.0 - share) / share) as u64,
             false => u64::MAX,
@@ -274,6 +346,10 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     let counted = counted.into_iter().filter(|(number, _)| *number > 0);
     let mut notes: Vec<String> =
         counted.map(|(number, what)| format!("{} {what}", count(number))).collect();
+    if outcome.prefilled_bytes > 0 {
+        let bytes = rounded(outcome.prefilled_bytes);
+        notes.push(format!("{bytes} were written before it began (--prefill)"));
+    }
     match outcome.ended_by {
         EndedBy::Trace => {}
         EndedBy::Duration => notes.push("--duration ended it before the trace did".to_owned()),
@@ -311,7 +387,7 @@ mod tests {
                 name: "a",
                 trace: "t",
                 target: &target,
-                asked: &asked,
+                asked: Asked::from(&asked),
                 passes,
                 settings,
                 wants_end: &wants_end,
@@ -323,6 +399,7 @@ mod tests {
             issued: 30,
             ended: 25,
             trace_time_ns: 40_000_000_000,
+            prefilling: None,
             reading_back: None,
         };
         let clock = Settings { pace: Pace::Clock { speed: 2.0 }, ..Settings::default() };

@@ -150,6 +150,7 @@ fn spec(args: &SimulateArgs, size: u64) -> DiskSpec {
         flash,
         grid_offset: Some(args.grid_offset),
         flash_admission: asked.flash_admission,
+        flash_dwpd: asked.flash_dwpd,
         bypass_sequential: asked.bypass_sequential,
         write_log: asked.write_log,
         destage_order: asked.destage_order,

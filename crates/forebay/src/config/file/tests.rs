@@ -40,7 +40,7 @@ fn mistakes_are_named() {
     let cases = [
         (String::new(), "no [[disk]]"),
         ("[[disk]]\nname = \"x\"".to_owned(), "'backend' is missing"),
-        (format!("{disk}ramm = \"1MiB\""), "unknown field `ramm`"),
+        (format!("{disk}ramm = \"1MiB\""), "no key `ramm`; is `ram` meant?"),
         (format!("bogus = 1\n{disk}"), "unknown field `bogus`"),
         (format!("{disk}ram = 5"), "ram"),
         (format!("{disk}ram = \"5 apples\""), "apples"),
@@ -168,4 +168,20 @@ fn mistakes_of_iscsi_targets_are_named() {
     let twice = [table(at, "a", ""), table(at, "b", "")].concat();
     check(&twice, "a logical unit twice");
     check(&format!("nbd = [\"h:3260\"]\n{}", table(at, "a", "")), "addresses must differ");
+}
+
+#[test]
+fn a_wrong_key_or_value_of_a_disk_is_told_with_its_line_and_the_nearest_key() {
+    let check = |line: &str, expect: &[&str]| {
+        let text = format!("[[disk]]\nname = \"a\"\nbackend = \"mem:1MiB\"\n{line}\n");
+        let error = read(&text).unwrap_err();
+        for expect in ["line 4", line].iter().chain(expect) {
+            assert!(error.contains(expect), "{line}\n{error}");
+        }
+    };
+    check("ramm = \"1MiB\"", &["no key `ramm`; is `ram` meant?"]);
+    check("block_size = \"8KiB\"", &["is `block-size` meant?"]);
+    check("quite-another = 3", &["its keys: mode, block-size"]);
+    check("block-size = \"lots\"", &["lots"]);
+    check("read-only = 3", &["boolean"]);
 }

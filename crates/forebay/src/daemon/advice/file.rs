@@ -37,6 +37,9 @@ struct Counted {
     ram: LatencyBuckets,
     flash: LatencyBuckets,
     backend: LatencyBuckets,
+    /// Files of before it was counted have none.
+    #[serde(default)]
+    joined: u64,
     bypassed: u64,
 }
 
@@ -81,18 +84,18 @@ fn parse(bytes: &[u8]) -> Result<(Prediction, Follower)> {
     let Contents { prediction, since_ms, counted, .. } = serde_json::from_slice(bytes)?;
     ensure!(prediction.is_sound(), "it expects what cannot be");
     let of = |kept| Latency::of_buckets(kept).context("it counted what cannot be");
-    let Counted { ram, flash, backend, bypassed } = &counted;
+    let Counted { ram, flash, backend, joined, bypassed } = &counted;
     let (ram, flash, backend) = (of(ram)?, of(flash)?, of(backend)?);
     let sum =
         ram.count().checked_add(flash.count()).and_then(|sum| sum.checked_add(backend.count()));
-    ensure!(sum.is_some(), "it counted what cannot be");
-    let counted = Reads { ram, flash, backend, bypassed: *bypassed };
+    ensure!(sum.is_some() && *joined <= backend.count(), "it counted what cannot be");
+    let counted = Reads { ram, flash, backend, joined: *joined, bypassed: *bypassed };
     Ok((prediction, Follower::new(since_ms, counted)))
 }
 
 /// The bytes of the file.
 pub(super) fn bytes(prediction: &Prediction, follower: &Follower) -> Vec<u8> {
-    let Reads { ram, flash, backend, bypassed } = &follower.counted;
+    let Reads { ram, flash, backend, joined, bypassed } = &follower.counted;
     let contents = Contents {
         schema: SCHEMA.to_owned(),
         version: VERSION,
@@ -102,6 +105,7 @@ pub(super) fn bytes(prediction: &Prediction, follower: &Follower) -> Vec<u8> {
             ram: ram.buckets(),
             flash: flash.buckets(),
             backend: backend.buckets(),
+            joined: *joined,
             bypassed: *bypassed,
         },
     };

@@ -133,7 +133,8 @@ impl Keeper {
         };
         let engine = stats.engine;
         let [ram, flash, backend] = *latencies;
-        let reads = Reads { ram, flash, backend, bypassed: engine.counters.reads_bypassed };
+        let (joined, bypassed) = (engine.counters.read_hits_joined, engine.counters.reads_bypassed);
+        let reads = Reads { ram, flash, backend, joined, bypassed };
         self.count(coolings, &engine, reads);
     }
 

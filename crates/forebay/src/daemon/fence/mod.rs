@@ -31,6 +31,7 @@ use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 
 mod alone;
 mod lock;
+pub(super) mod names;
 mod place;
 pub mod resolve;
 mod revoke;

@@ -13,7 +13,7 @@ use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 use serde::{Deserialize, Serialize};
 
 use super::sidecar::{self, Found, SidecarPlace, identity};
-use super::{Guard, sample, words};
+use super::{Guard, names, sample, words};
 use crate::daemon::opener::is_in_use;
 use crate::daemon::pool::resolve::{Settled, Undecided};
 use crate::daemon::pool::{self, LOCK_WAIT, Pool, SharedPool, host};
@@ -154,7 +154,7 @@ impl Sides {
         let options = OpenOptions { read_only, lock_wait: LOCK_WAIT };
         let backend = forebay_backends::open(&uri, options)
             .with_context(|| format!("its primary storage {} cannot be used", record.uri))?;
-        let witness = backend.witness();
+        let witness = backend.witness().map(|witness| names::known(witness, state));
         let place = SidecarPlace::of(witness.as_ref(), state);
         let lock = super::lock(&place, read_only)
             .with_context(|| format!("its primary storage {} cannot be used", record.uri))?;

@@ -189,7 +189,8 @@ fn new_path(path: &Path) -> PathBuf {
     PathBuf::from(new)
 }
 
-fn sync_folder(path: &Path) -> io::Result<()> {
+/// Makes durable what was made, renamed or removed at `path`.
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 

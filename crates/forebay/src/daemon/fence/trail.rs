@@ -1,8 +1,8 @@
 //! The trail of a disk: when it wrote to primary storage last, in a small file on tmpfs that outlives the process.
 //!
 //! After a kill the modification time of primary storage has to lie between the last one that was seen and the
-//! moment after the last write ([`forebay_core::pool::fence`]). The shard notes a write before anything else
-//! happens on its thread, at most every [`NOTE_EVERY`]; a thread of the control plane looks at primary storage
+//! moment after the last write ([`forebay_core::pool::fence`]). The backend notes a write before it hands it to the kernel
+//! and when it has ended, at most every [`NOTE_EVERY`]; a thread of the control plane looks at primary storage
 //! several times a second and notes what it sees. The file does not outlive the host, and its bytes are no format.
 //!
 //! | offset | bytes | field |
@@ -20,17 +20,18 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use forebay_backends::Writes;
 use forebay_core::ids::{Generation, Nanos, Uuid};
 use forebay_core::pool::fence::{GRACE_NS, Times, Timestamp};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
-use crate::daemon::pool::staging;
+use crate::daemon::tmpfs;
 
 const MAGIC: [u8; 8] = *b"FBTRAIL1";
 const LEN: usize = 56;
@@ -50,6 +51,8 @@ pub struct Trail {
     ahead_ns: i64,
     /// The last write that was noted, by the shard's clock; 0: none.
     noted: AtomicU64,
+    /// Writes under way.
+    under_way: AtomicU32,
     /// The time that an administrator left. Held while a time that was seen is noted.
     accepted: Mutex<Option<Timestamp>>,
 }
@@ -84,9 +87,9 @@ impl Trail {
         seen: Timestamp,
         ahead_ns: i64,
     ) -> io::Result<Option<Trail>> {
-        let Some(folder) = staging::folder() else { return Ok(None) };
+        let Some(folder) = tmpfs::folder() else { return Ok(None) };
         let path = path_in(&folder, disk);
-        let file = open(&path, OFlags::RDWR | OFlags::CREATE)?;
+        let file = tmpfs::open(&path, OFlags::RDWR | OFlags::CREATE)?;
         let mut bytes = [0; LEN];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..16].copy_from_slice(&generation.0.to_le_bytes());
@@ -98,12 +101,13 @@ impl Trail {
             file,
             ahead_ns,
             noted: AtomicU64::new(0),
+            under_way: AtomicU32::new(0),
             accepted: Mutex::default(),
         }))
     }
 
     /// Notes that primary storage is written to: the shard's clock says `at`. Never waits.
-    pub(crate) fn note_write(&self, at: Nanos) {
+    pub(super) fn note_write(&self, at: Nanos) {
         let noted = self.noted.load(Ordering::Relaxed);
         if noted != 0 && at.since(Nanos(noted)).0 < NOTE_EVERY.as_nanos() as u64 {
             return;
@@ -121,6 +125,8 @@ impl Trail {
             // It was seen before that one.
             return true;
         }
+        // Before what was noted is read: a write is noted before it is under way no more.
+        let is_under_way = self.under_way.load(Ordering::SeqCst) > 0;
         let mut bytes = [0; LEN];
         let Ok(left) = self.file.read_exact_at(&mut bytes, 0).map(|()| decode(&bytes)) else {
             return true;
@@ -129,7 +135,7 @@ impl Trail {
         if seen == left.seen {
             return true;
         }
-        if seen > left.to {
+        if seen > left.to && !is_under_way {
             return false;
         }
         let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns), SEEN);
@@ -153,9 +159,21 @@ impl Trail {
     }
 }
 
+impl Writes for Trail {
+    fn begins(&self, now: Nanos) {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        self.note_write(now);
+    }
+
+    fn ended(&self, now: Nanos) {
+        self.note_write(now);
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// What the last session of a disk left, if it is still there.
 pub(super) fn left(disk: Uuid) -> Option<Left> {
-    let file = open(&path_in(&staging::folder()?, disk), OFlags::RDONLY).ok()?;
+    let file = tmpfs::open(&path_in(&tmpfs::folder()?, disk), OFlags::RDONLY).ok()?;
     let mut bytes = [0; LEN];
     file.read_exact_at(&mut bytes, 0).ok()?;
     decode(&bytes)
@@ -207,20 +225,8 @@ fn timestamp(ns: u64) -> Timestamp {
     ((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32)
 }
 
-/// Opens a file of ours: others may write to the folder.
-fn open(path: &Path, flags: OFlags) -> io::Result<File> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
-    let found = file.metadata()?;
-    if found.uid() != rustix::process::geteuid().as_raw() || !found.is_file() {
-        let text = format!("{} is not ours: remove it", path.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
-    }
-    Ok(file)
-}
-
 fn path_in(folder: &Path, disk: Uuid) -> PathBuf {
-    folder.join(format!("forebay-{disk}.trail"))
+    tmpfs::place(folder, &format!("forebay-{disk}.trail"))
 }
 
 #[cfg(test)]
@@ -248,6 +254,19 @@ mod tests {
         assert_eq!(left(disk).unwrap().to, to);
         trail.remove();
         assert_eq!(left(disk), None);
+    }
+
+    #[test]
+    fn a_write_that_takes_long_explains_any_time_until_it_has_ended() {
+        let disk = crate::daemon::pool::host::new_uuid().unwrap();
+        let Some(trail) = Trail::begin(disk, Generation(1), (1_000, 0), 0).unwrap() else { return };
+        trail.begins(Nanos(1));
+        let to = left(disk).unwrap().to;
+        let late = (to.0 + 60, 0);
+        assert!(trail.note_seen(late), "it may have waited for a thread");
+        trail.ended(Nanos(2));
+        assert!(!trail.note_seen((late.0 + 60, 0)), "nothing of ours is under way");
+        trail.remove();
     }
 
     #[test]

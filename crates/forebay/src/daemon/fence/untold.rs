@@ -21,7 +21,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use forebay_backends::Witness;
@@ -29,7 +29,7 @@ use forebay_core::ids::Uuid;
 use forebay_core::pool::fence::Timestamp;
 
 use super::identity;
-use crate::daemon::pool::staging;
+use crate::daemon::tmpfs;
 
 /// See the module. The shard's; it writes when something changed, which is rare.
 #[derive(Debug, Default)]
@@ -67,14 +67,14 @@ impl Untold {
     /// What a former run left for primary storage that `witness` looks at.
     pub(in crate::daemon) fn find(witness: Option<&Witness>) -> Untold {
         let identity = identity(witness);
-        let folder = staging::folder().filter(|_| identity != Uuid::NIL);
+        let folder = tmpfs::folder().filter(|_| identity != Uuid::NIL);
         Untold::find_in(folder.as_deref(), identity, witness.and_then(Storage::of))
     }
 
     fn find_in(folder: Option<&Path>, identity: Uuid, storage: Option<Storage>) -> Untold {
         let Some(folder) = folder else { return Untold::default() };
-        let path = folder.join(format!("forebay-{identity}.untold"));
-        let is_there = is_ours(&path) == Some(true);
+        let path = tmpfs::place(folder, &format!("forebay-{identity}.untold"));
+        let is_there = tmpfs::is_ours(&path) == Some(true);
         let state = if is_there { State::Noted } else { State::Nothing };
         let mut found = Untold { path: Some(path), storage, state, is_held: false, told: 0 };
         if is_there && found.is_of_other_storage() {
@@ -93,7 +93,8 @@ impl Untold {
     /// What is in the file's place, not ours, and cannot be removed.
     pub(in crate::daemon) fn obstacle(&self) -> Option<&Path> {
         let path = self.path.as_deref()?;
-        let is_in_the_way = || is_ours(path) == Some(false) && fs::remove_file(path).is_err();
+        let is_in_the_way =
+            || tmpfs::is_ours(path) == Some(false) && fs::remove_file(path).is_err();
         is_in_the_way().then_some(path)
     }
 
@@ -160,12 +161,6 @@ impl Untold {
             let _ = fs::remove_file(path);
         }
     }
-}
-
-/// Whether the file is ours; `None`: there is nothing.
-fn is_ours(path: &Path) -> Option<bool> {
-    let found = fs::symlink_metadata(path).ok()?;
-    Some(found.is_file() && found.uid() == rustix::process::geteuid().as_raw())
 }
 
 impl Storage {

@@ -32,6 +32,11 @@ impl Refused {
         Refused(why)
     }
 
+    /// Primary storage is an image of another format.
+    pub(in crate::daemon) fn not_raw(why: String) -> Refused {
+        Refused(why)
+    }
+
     /// The write log of a disk cannot be used.
     pub(in crate::daemon) fn log(why: &anyhow::Error) -> Refused {
         Refused(format!("{why:#}"))

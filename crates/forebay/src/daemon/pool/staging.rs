@@ -16,29 +16,28 @@
 //! A start stamps the file before it empties it, and commits its generation behind that. So a stamp between *committed* and
 //! *pending* is of a start that did not come to its end, and what the session before had staged is in the log.
 //!
-//! The file is called after the disk's UUID, belongs to this user alone, and is locked while it is used.
+//! The file is called after the disk's UUID, lies where nobody else can put anything ([`tmpfs`]), and is locked while it is used.
 
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use forebay_core::ids::{Generation, Uuid};
 use forebay_core::log::group::{GroupInvalid, GroupView};
 use forebay_core::log::{GROUPS_IN_MEMORY, group_memory_pages};
 use forebay_core::pool::disk::DiskRecord;
 use forebay_core::sealed::{PAGE_LEN, Page, crc32c, has_seal, seal};
-use forebay_io::file::{OpenFile, Options};
-use rustix::fs::FallocateFlags;
+use forebay_io::file::lock_exclusively;
+use rustix::fs::{FallocateFlags, OFlags};
 
 use super::file::LOCK_WAIT;
+use crate::daemon::tmpfs;
+pub(in crate::daemon) use crate::daemon::tmpfs::folder;
 
 const MAGIC: &[u8; 8] = b"FBSTAGED";
 const VERSION: u16 = 1;
-
-/// tmpfs, by its number in the kernel's `magic.h`.
-const TMPFS: u64 = 0x0102_1994;
 
 /// An open, locked staging file.
 #[derive(Debug)]
@@ -91,19 +90,8 @@ impl Staging {
     pub fn open(folder: &Path, disk: Uuid) -> Result<Staging> {
         let path = path_in(folder, disk);
         let was_there = path.exists();
-        let options = Options {
-            buffered: true,
-            allocate: Some(0),
-            lock_wait: LOCK_WAIT,
-            ..Options::default()
-        };
-        let file = File::from(OpenFile::open(&path, &options).context("its staging file")?);
-        let metadata = file.metadata()?;
-        ensure!(
-            metadata.uid() == rustix::process::geteuid().as_raw() && metadata.is_file(),
-            "the staging file {} is not ours: remove it",
-            path.display()
-        );
+        let file = tmpfs::open(&path, OFlags::RDWR | OFlags::CREATE).context("its staging file")?;
+        lock_exclusively(&file, &path, LOCK_WAIT).context("its staging file")?;
         Ok(Staging { path, file, was_there })
     }
 
@@ -155,8 +143,14 @@ impl Staging {
 impl Left {
     /// As [`Staging::left`] finds it, of a file that is not locked.
     pub fn peek(disk: &DiskRecord, segment_pages: u32) -> Left {
-        let bytes = folder().and_then(|folder| std::fs::read(path_in(&folder, disk.uuid)).ok());
-        bytes.map_or_else(Left::missing, |bytes| Left::of(&bytes, disk, segment_pages))
+        // A daemon of an earlier version may still have it where that puts it.
+        let path = folder().map(|folder| tmpfs::find(&folder, &name(disk.uuid)));
+        let file = path.and_then(|path| tmpfs::open(&path, OFlags::RDONLY).ok());
+        let mut bytes = Vec::new();
+        match file.is_some_and(|mut file| file.read_to_end(&mut bytes).is_ok()) {
+            true => Left::of(&bytes, disk, segment_pages),
+            false => Left::missing(),
+        }
     }
 
     /// That there is no file.
@@ -264,15 +258,9 @@ pub fn remove_of(disk: Uuid) {
 }
 
 fn path_in(folder: &Path, disk: Uuid) -> PathBuf {
-    folder.join(format!("forebay-{disk}.staging"))
+    tmpfs::place(folder, &name(disk))
 }
 
-/// A folder on tmpfs: the shared memory of the host, or this user's runtime folder. `None` where no file outlives the
-/// process without being written to a device.
-pub(in crate::daemon) fn folder() -> Option<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    [Some(PathBuf::from("/dev/shm")), runtime].into_iter().flatten().find(|folder| {
-        rustix::fs::statfs(folder).is_ok_and(|found| found.f_type as u64 == TMPFS)
-            && rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
-    })
+fn name(disk: Uuid) -> String {
+    format!("forebay-{disk}.staging")
 }

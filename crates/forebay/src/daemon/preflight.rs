@@ -1,0 +1,266 @@
+//! What would keep a daemon from starting as it is configured, found without changing anything.
+//!
+//! A daemon may run with this very configuration meanwhile: nothing is locked, and an address that is taken is no mistake.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use forebay_backends::size::rounded;
+use forebay_backends::{ErrorKind, OpenOptions, Uri};
+use forebay_core::config::BackendTraits;
+use forebay_core::engine::metadata_bytes;
+use rustix::fs::{Access, access};
+
+use super::{open, place, raw};
+use crate::config::values::Address;
+use crate::config::{DaemonSpec, DiskSpec};
+
+/// What is wrong, a sentence each; may wait for storage.
+pub(crate) fn problems(spec: &DaemonSpec) -> Vec<String> {
+    let mut found = Vec::new();
+    let state = spec.state_dir.clone().or_else(place::state_folder);
+    let is_running = UnixStream::connect(control(spec)).is_ok();
+    for disk in &spec.disks {
+        let wrong = [image(disk, state.as_deref(), is_running), metadata(disk)];
+        let wrong = wrong.into_iter().filter_map(Result::err);
+        found.extend(wrong.map(|why| format!("disk '{}': {why:#}", disk.name)));
+    }
+    found.extend(same_files(spec));
+    found.extend(flash(spec));
+    found.extend(memory(spec, is_running));
+    found.extend(sockets(spec));
+    found.extend(addresses(spec));
+    found
+}
+
+/// Primary storage that is a file or device: is it there, and could it be served?
+fn image(disk: &DiskSpec, state: Option<&Path>, is_running: bool) -> Result<()> {
+    let uri: Uri = disk.backend.parse()?;
+    let Some(path) = uri.path() else { return Ok(()) };
+    // Others who only read may have it at the same time.
+    let options = OpenOptions { read_only: true, lock_wait: Duration::ZERO };
+    let backend = match forebay_backends::open(&uri, options) {
+        // By the daemon that runs, it seems.
+        Err(error) if error.kind() == ErrorKind::InUse && is_running => return Ok(()),
+        opened => opened.map_err(|error| raw::explain(disk, &uri, error))?,
+    };
+    raw::check(disk, &uri, backend.witness().as_ref(), state)?;
+    anyhow::ensure!(
+        !is_written(disk, &uri) || access(path, Access::WRITE_OK).is_ok(),
+        "this user may not write to its primary storage {}: give it the right, or set read-only = true",
+        path.display()
+    );
+    Ok(())
+}
+
+fn is_written(disk: &DiskSpec, uri: &Uri) -> bool {
+    !disk.read_only && !uri.is_read_only()
+}
+
+fn metadata(disk: &DiskSpec) -> Result<()> {
+    let needed = metadata_of(disk);
+    anyhow::ensure!(
+        needed <= disk.metadata_bytes_max,
+        "its cache needs {} for metadata, limit {}: use a larger block-size, a smaller cache, or a higher metadata-limit",
+        rounded(needed),
+        rounded(disk.metadata_bytes_max)
+    );
+    Ok(())
+}
+
+fn metadata_of(disk: &DiskSpec) -> u64 {
+    let of_any_size = BackendTraits {
+        size: 1 << 30,
+        logical_block: 512,
+        read_only: disk.read_only,
+        discard: true,
+        write_zeroes: true,
+        extents: true,
+    };
+    metadata_bytes(&disk.engine_config(of_any_size))
+}
+
+/// Files, devices and exports that two parts of the configuration would write to.
+fn same_files(spec: &DaemonSpec) -> Vec<String> {
+    let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for disk in &spec.disks {
+        let Ok(uri) = disk.backend.parse::<Uri>() else { continue };
+        let who = uri.path().map_or_else(|| uri.export(), identity);
+        if let Some(who) = who.filter(|_| is_written(disk, &uri)) {
+            let user = format!("primary storage of disk '{}'", disk.name);
+            users.entry(who).or_default().push(user);
+        }
+    }
+    for path in flash_paths(spec).keys() {
+        if let Some(who) = identity(path) {
+            users.entry(who).or_default().push(format!("the flash {}", path.display()));
+        }
+    }
+    let shared = users.into_values().filter(|users| users.len() > 1);
+    let words = |users: Vec<String>| format!("{} are one and the same", users.join(" and "));
+    shared.map(words).collect()
+}
+
+/// Who a file or device is, whatever path leads there.
+fn identity(path: &Path) -> Option<String> {
+    let found = path.metadata().ok()?;
+    Some(match found.file_type().is_block_device() {
+        true => format!("device {}", found.rdev()),
+        false => format!("file {} {}", found.dev(), found.ino()),
+    })
+}
+
+/// Each flash file or device, and how much of it is wanted.
+fn flash_paths(spec: &DaemonSpec) -> BTreeMap<&Path, u64> {
+    let mut paths = BTreeMap::new();
+    for flash in spec.disks.iter().filter_map(|disk| disk.flash.as_ref()) {
+        *paths.entry(flash.path.as_path()).or_insert(0) += flash.bytes;
+    }
+    paths
+}
+
+fn flash(spec: &DaemonSpec) -> Vec<String> {
+    let wrong = |(path, wanted): (&Path, u64)| {
+        let shown = path.display();
+        let folder = folder_of(path);
+        let is_usable = |at: &Path| access(at, Access::READ_OK | Access::WRITE_OK).is_ok();
+        match path.metadata() {
+            Ok(found) if found.is_dir() => Some(format!("the flash {shown} is a folder")),
+            Ok(_) if !is_usable(path) => {
+                Some(format!("this user may not read and write the flash {shown}"))
+            }
+            Ok(_) => None,
+            Err(_) if !folder.is_dir() => Some(format!(
+                "the flash {shown} cannot be made: there is no folder {}",
+                folder.display()
+            )),
+            Err(_) if !is_usable(folder) => Some(format!(
+                "the flash {shown} cannot be made: this user may not write to {}",
+                folder.display()
+            )),
+            Err(_) => {
+                let found = rustix::fs::statvfs(folder).ok()?;
+                let free = found.f_bavail * found.f_frsize;
+                (free < wanted).then(|| {
+                    format!(
+                        "the flash {shown} is to have {}, and its file system has {} free",
+                        rounded(wanted),
+                        rounded(free)
+                    )
+                })
+            }
+        }
+    };
+    flash_paths(spec).into_iter().filter_map(wrong).collect()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// RAM of all disks. What a daemon with this configuration has by now counts as free.
+fn memory(spec: &DaemonSpec, is_running: bool) -> Option<String> {
+    let of = |disk: &DiskSpec| disk.ram_bytes + metadata_of(disk) + disk.recorder_bytes;
+    let needed = spec.disks.iter().map(of).fold(0, u64::saturating_add);
+    open::check_memory(needed, is_running).err().map(|why| format!("all disks together: {why}"))
+}
+
+fn control(spec: &DaemonSpec) -> PathBuf {
+    spec.control.clone().unwrap_or_else(|| place::socket_of(&place::folder(), &spec.name))
+}
+
+/// Unix sockets, each with what it is for.
+fn unix_sockets(spec: &DaemonSpec) -> Vec<(PathBuf, String)> {
+    let of_listener = spec.listeners.iter().filter_map(|listener| match &listener.address {
+        Address::Unix(path, _) => Some((path.clone(), "a listener".to_owned())),
+        Address::Tcp(_) => None,
+    });
+    let of_device = spec.disks.iter().filter_map(|disk| {
+        let path = disk.vhost_user.as_ref()?.socket.path.clone();
+        Some((path, format!("the device of disk '{}'", disk.name)))
+    });
+    let control = (control(spec), "the control socket".to_owned());
+    of_listener.chain(of_device).chain([control]).collect()
+}
+
+fn sockets(spec: &DaemonSpec) -> Vec<String> {
+    let wrong = |(path, user): (PathBuf, String)| {
+        let shown = path.display();
+        // Folders that are missing are made.
+        let folder = folder_of(&path).ancestors().find(|folder| folder.exists());
+        let folder = folder.unwrap_or(Path::new("."));
+        let why = if path.metadata().is_ok_and(|found| !found.file_type().is_socket()) {
+            "something else than a socket is there".to_owned()
+        } else if !folder.is_dir() {
+            format!("{} is no folder", folder.display())
+        } else if access(folder, Access::WRITE_OK).is_err() {
+            format!("this user may not write to {}", folder.display())
+        } else {
+            return None;
+        };
+        Some(format!("{user} cannot have its socket {shown}: {why}"))
+    };
+    unix_sockets(spec).into_iter().filter_map(wrong).collect()
+}
+
+/// TCP addresses, as they were written and as they are.
+fn tcp_addresses(spec: &DaemonSpec) -> Vec<(&str, std::io::Result<Vec<SocketAddr>>)> {
+    let of_listener = spec.listeners.iter().filter_map(|listener| match &listener.address {
+        Address::Tcp(address) => Some(address.as_str()),
+        Address::Unix(..) => None,
+    });
+    // Targets may share a portal.
+    let portals = spec.targets.iter().flat_map(|target| &target.portals);
+    let portals: BTreeSet<&str> = portals.map(|portal| portal.0.as_str()).collect();
+    let resolved = |address: &str| address.to_socket_addrs().map(Iterator::collect);
+    of_listener.chain(portals).map(|address| (address, resolved(address))).collect()
+}
+
+/// Addresses that are used twice, under whatever names, or that this host does not have.
+fn addresses(spec: &DaemonSpec) -> Vec<String> {
+    let mut found = Vec::new();
+    let all = tcp_addresses(spec);
+    for (at, (address, resolved)) in all.iter().enumerate() {
+        let resolved = match resolved {
+            Ok(resolved) => resolved,
+            Err(error) => {
+                found.push(format!("nobody can listen at {address}: {error}"));
+                continue;
+            }
+        };
+        let is_here = |it: &SocketAddr| TcpListener::bind((it.ip(), 0)).is_ok();
+        if !resolved.iter().any(is_here) {
+            found.push(format!("nobody can listen at {address}: this host does not have it"));
+        }
+        let is_same = |(_, other): &&(&str, std::io::Result<Vec<SocketAddr>>)| {
+            other.as_ref().is_ok_and(|other| overlap(resolved, other))
+        };
+        if let Some((other, _)) = all[at + 1..].iter().find(is_same) {
+            found.push(format!("two listeners use one address: {address} and {other}"));
+        }
+    }
+    let mut places = BTreeMap::new();
+    for (path, user) in unix_sockets(spec) {
+        let folder = folder_of(&path).canonicalize().unwrap_or_else(|_| folder_of(&path).into());
+        let place = folder.join(path.file_name().unwrap_or_default());
+        if let Some(other) = places.insert(place.clone(), user.clone()) {
+            found.push(format!("{other} and {user} have one socket: {}", place.display()));
+        }
+    }
+    found
+}
+
+/// True when one listener keeps the other from its address. Port 0 is any that is free.
+fn overlap(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
+    let is_same = |a: IpAddr, b: IpAddr| a == b || a.is_unspecified() || b.is_unspecified();
+    let pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
+    pairs.into_iter().any(|(a, b)| {
+        let same_family = a.is_ipv4() == b.is_ipv4();
+        a.port() != 0 && a.port() == b.port() && same_family && is_same(a.ip(), b.ip())
+    })
+}

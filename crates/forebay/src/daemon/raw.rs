@@ -1,0 +1,122 @@
+//! Whether primary storage is raw, before it is served as if it were.
+//!
+//! Forebay refuses a file or device with the bytes of an image of another format. A guest may write these bytes to its raw
+//! disk. So the state folder of this host keeps a note of each disk that was served as raw, and a sidecar tells the same.
+//! Neither holds for a file that was made later, such as a converted image in the old one's place.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use forebay_backends::{ErrorKind, ImageFormat, Uri, Witness};
+use forebay_core::ids::Uuid;
+use forebay_core::pool::sidecar::Sidecar;
+
+use super::events::Severity;
+use super::fence::{self, Refused};
+use super::place;
+use crate::config::DiskSpec;
+
+/// Refuses what is not raw; a note where that it is raw cannot be kept for the next start.
+///
+/// # Errors
+/// It is an image of another format, as far as anybody knows. Or it cannot be looked at.
+pub(super) fn check(
+    spec: &DiskSpec,
+    uri: &Uri,
+    witness: Option<&Witness>,
+    state: Option<&Path>,
+) -> Result<Option<(Severity, String)>> {
+    // A server knows itself what it serves.
+    let (Some(path), Some(witness)) = (uri.path(), witness) else { return Ok(None) };
+    let note = Note::of(witness, state);
+    let format = witness.image_format().context("cannot look at its primary storage")?;
+    let is_known = || note.as_ref().is_some_and(Note::is_kept) || has_sidecar(witness);
+    if let Some(format) = format
+        && !spec.raw_anyway
+        && !is_known()
+    {
+        return Err(Refused::not_raw(refusal(spec, path, format)).into());
+    }
+    // Who only reads writes no such bytes.
+    let kept = note.filter(|_| !witness.is_read_only()).map_or(Ok(()), |note| note.keep());
+    Ok(kept.err().map(|error| {
+        let text = format!(
+            "the state folder cannot keep that primary storage is raw ({error}): should the guest write the header of an image \
+             to its first sector, the next start asks for --raw-anyway"
+        );
+        (Severity::Info, text)
+    }))
+}
+
+/// The error of an image that could not be opened, with what serves it.
+pub(super) fn explain(spec: &DiskSpec, uri: &Uri, error: forebay_backends::Error) -> anyhow::Error {
+    match (error.kind(), uri.path()) {
+        (ErrorKind::NotRaw(format), Some(path)) if !spec.raw_anyway => {
+            Refused::not_raw(refusal(spec, path, format)).into()
+        }
+        _ => error.into(),
+    }
+}
+
+/// What the state folder has of primary storage that was served as raw.
+struct Note {
+    path: PathBuf,
+    /// When the file was made.
+    text: String,
+}
+
+impl Note {
+    fn of(witness: &Witness, state: Option<&Path>) -> Option<Note> {
+        let identity = fence::identity(Some(witness));
+        let path = state?.join(format!("{identity}.raw"));
+        let (seconds, nanos) = witness.born().unwrap_or_default();
+        let text = format!("raw, made {seconds}.{nanos:09}\n");
+        (identity != Uuid::NIL).then_some(Note { path, text })
+    }
+
+    fn is_kept(&self) -> bool {
+        fs::read_to_string(&self.path).is_ok_and(|kept| kept == self.text)
+    }
+
+    fn keep(&self) -> std::io::Result<()> {
+        if self.is_kept() {
+            return Ok(());
+        }
+        fs::create_dir_all(self.path.parent().unwrap_or(Path::new("/")))?;
+        fence::replace(&self.path, self.text.as_bytes()).map(drop)
+    }
+}
+
+/// True when a sidecar beside the image was written after the image was made.
+fn has_sidecar(witness: &Witness) -> bool {
+    let sidecar = witness.sidecar().and_then(|path| fs::read(path).ok());
+    let sidecar = sidecar.and_then(|bytes| Sidecar::decode(&bytes).ok());
+    let made = witness.born().map_or(0, |(seconds, _)| seconds);
+    sidecar.is_some_and(|sidecar| i64::try_from(sidecar.date).is_ok_and(|date| made <= date))
+}
+
+/// What is there, and what serves it.
+fn refusal(spec: &DiskSpec, image: &Path, format: ImageFormat) -> String {
+    let socket = place::folder().with_file_name(format!("{}.qemu-nbd.sock", spec.name));
+    let (socket, in_qemu) = (socket.display(), format.in_qemu());
+    let read_only = if spec.read_only { " --read-only" } else { "" };
+    format!(
+        "its primary storage {} is a {format} image. Forebay serves bytes as they are: the guest would see the tables of the \
+         image instead of its disk. Let QEMU read the image:\n  qemu-nbd --fork --persistent --shared=0 --format={in_qemu} \
+         --cache=none --discard=unmap{read_only} --socket={socket} {}\nand make its export primary storage: \
+         nbd+unix:///?socket={socket}\nIf it is a raw disk after all, whose first or last bytes only look like that: --raw-anyway \
+         (raw-anyway = true in a configuration file)",
+        spec.backend,
+        quoted(&image.to_string_lossy())
+    )
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:=@".contains(c);
+    match word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
