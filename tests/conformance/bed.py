@@ -96,9 +96,14 @@ def remove_staging(directory, program):
         disks = json.loads(shown.stdout)["disks"] if shown.returncode == 0 else []
         for disk in disks:
             for kind in ["staging", "trail"]:
-                left = "/dev/shm/forebay-%s.%s" % (disk["uuid"], kind)
+                left = on_tmpfs("forebay-%s.%s" % (disk["uuid"], kind))
                 if os.path.exists(left):
                     os.unlink(left)
+
+
+def on_tmpfs(name):
+    """Where Forebay has a file that outlives it and not the host."""
+    return "/dev/shm/forebay-%d/%s" % (os.geteuid(), name)
 
 
 class Bed:

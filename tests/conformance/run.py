@@ -30,6 +30,8 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 def main():
+    # Under nohup it is ignored, and by everything that is started here as well.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="WORD")

@@ -170,3 +170,39 @@ def a_slow_disk_does_not_slow_its_neighbour(bed):
     while one.aio_in_flight():
         one.poll(-1)
     assert done == [0]
+
+
+@test(forebay_only=True)
+def errors_of_primary_storage_are_told_once_counted_and_shown(bed):
+    image = bed.image("disk.raw", 8 * MIB)
+    disk = bed.disk("fault:rule=error,op=write,status=no-space,range=1MiB+1MiB,times=5&inner=file:" + image)
+    h = client(disk)
+    for n in range(5):
+        assert error_of(lambda: h.pwrite(pattern(MIB, 4096, 1), MIB + n * 4096)) == errno.ENOSPC
+    at = ["--control", bed.path("disk.control")]
+    events = bed.run([bed.program, "events", *at])
+    assert events.count("primary storage fails writes: no space left, at byte 1048576; the guest gets an error") == 1, events
+    assert events.count("no space left") == 1, events
+    shown = bed.run([bed.program, "disk", "show", "disk", *at])
+    assert "fails writes: no space left (5 failed, the last at byte 1064960)" in shown, shown
+    assert "requests failed   5; the last one: write at byte 1064960, 4096 bytes: no space left" in shown, shown
+    h.pwrite(pattern(MIB, 4096, 2), MIB)
+    works = "primary storage works again: 5 writes failed"
+    eventually(lambda: works in bed.run([bed.program, "events", *at]), "it is over")
+    assert "connected" in bed.run([bed.program, "disk", "show", "disk", *at])
+
+
+@test(forebay_only=True)
+def errors_that_destaging_meets_are_told_once_with_words(bed):
+    image = bed.image("disk.raw", 8 * MIB)
+    disk = bed.disk("fault:rule=error,op=write,status=no-space&inner=file:" + image, mode="write-back",
+                    flash=bed.path("flash") + ":64MiB")
+    h = client(disk)
+    for n in range(16):
+        h.pwrite(pattern(n * 65536, 4096, 1), n * 65536)
+        h.flush()
+    eventually(lambda: disk.stats()["counters"]["destage_errors"] >= 4, "destaging was tried several times")
+    events = bed.run([bed.program, "events", "--control", bed.path("disk.control")])
+    assert events.count("primary storage fails writes: no space left, at byte ") == 1, events
+    assert "NoSpace" not in events and events.count("no space left") == 1, events
+    disk.kill()

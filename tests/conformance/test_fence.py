@@ -266,6 +266,33 @@ def an_image_whose_log_is_dirty_in_another_pool_is_refused_unless_it_is_taken_ov
 
 
 @test(forebay_only=True)
+def an_image_has_its_log_under_every_name_that_it_has(bed):
+    for how in ["stopped", "killed"]:
+        image, second = image_of(bed), bed.path("second.raw")
+        disk = dirty_disk(bed, "file:" + image)
+        end(disk, how)
+        os.link(image, second)
+        other = other_pool(bed, second)
+        bed.servers.remove(other)  # it never runs
+        refused = bed.run(other.command, code=None)
+        assert "belongs to the disk 'disk'" in refused.stderr, refused.stderr
+        without_flash = bed.run([bed.program, "run", "file:" + second, "--ram", "1MiB", "--nbd",
+                                 "unix:" + bed.path("x.sock"), "--control", bed.path("x.control"),
+                                 "--state-dir", bed.path("state")], code=None)
+        assert "--take-over" in without_flash.stderr, without_flash.stderr
+        # Under its own name the disk goes on, and leaves one sidecar.
+        disk.command = ["file:" + second if word == "file:" + image else word for word in disk.command]
+        disk.start()
+        serves_what_was_written(disk)
+        destaged(disk)
+        assert disk.stop() == 0
+        assert "state clean" in open(sidecar(image)).read() and not os.path.exists(sidecar(second))
+        os.unlink(second)
+        forget(bed, disk, image)
+        os.unlink(bed.path("other-pool"))
+
+
+@test(forebay_only=True)
 def another_pool_that_served_the_image_meanwhile_is_noticed(bed):
     image = image_of(bed)
     disk = clean_disk(bed, "file:" + image)

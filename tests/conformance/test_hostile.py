@@ -5,8 +5,9 @@ Each test has an honest client on a connection of its own that reads and writes 
 import resource
 import socket
 import struct
+import time
 
-from bed import MIB, eventually, pattern, test
+from bed import MIB, eventually, free_port, pattern, test
 import nbd
 import nbdraw
 
@@ -182,6 +183,22 @@ def ten_thousand_connections_harm_only_themselves(bed):
             return None
 
     eventually(again, "a new client gets in after the crowd has left").works()
+
+
+@test(forebay_only=True)
+def silent_connections_keep_no_client_out(bed):
+    for name, listen in [("unix", None), ("tcp", "127.0.0.1:%d" % free_port())]:
+        disk = bed.disk("mem:16MiB", name=name, nbd=listen)
+        silent = [disk.connect() for _ in range(140)]
+        for _ in range(20):
+            begun = time.monotonic()
+            h = nbd.NBD()
+            h.connect_uri(disk.uri)
+            h.pread(4096, 0)
+            assert time.monotonic() - begun < 5, "it waited until the silent ones had to leave"
+            h.shutdown()
+        for one in silent:
+            one.close()
 
 
 @test(forebay_only=True)

@@ -1,5 +1,6 @@
 """iSCSI: initiators that ask for much and do not read it, and what others notice of that."""
 import struct
+import time
 
 import iscsi
 from bed import MIB, eventually, pattern, test
@@ -101,3 +102,18 @@ def an_initiator_that_stops_in_the_middle_of_its_data_holds_up_nobody(bed):
     answer, _ = slow.receive()
     assert answer[0] == 0x21 and answer[3] == 0, answer.hex()
     assert good.read(0, 128) == data
+
+
+@test(forebay_only=True)
+def silent_initiators_keep_no_other_out(bed):
+    disk = iscsi.start(bed)
+    silent = [Initiator(disk) for _ in range(300)]
+    for isid in range(2, 12):
+        begun = time.monotonic()
+        good = Initiator(disk, isid=isid)
+        assert good.login() == 0
+        good.ready()
+        assert time.monotonic() - begun < 5, "it waited until the silent ones had to leave"
+        good.close()
+    for one in silent:
+        one.close()

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 
-from bed import eventually, need_program, pattern, test
+from bed import eventually, need_program, on_tmpfs, pattern, test
 from test_fence import FAR, OWN, SIZE, sidecar, written
 from test_refused import attach, disk
 
@@ -47,7 +47,7 @@ class Snapshot:
         self.directory = bed.path("snapshot")
         os.mkdir(self.directory)
         shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
-        self.shm = ["/dev/shm/forebay-%s.%s" % (shown["disks"][0]["uuid"], kind) for kind in ["staging", "trail"]]
+        self.shm = [on_tmpfs("forebay-%s.%s" % (shown["disks"][0]["uuid"], kind)) for kind in ["staging", "trail"]]
         self.files = [bed.path("pool"), image, sidecar(image), *self.shm]
         assert all(map(os.path.exists, self.files)), self.files
         for path in self.files:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import threading
 
-from bed import MIB, eventually, pattern, test
+from bed import MIB, eventually, on_tmpfs, pattern, test
 import nbd
 from test_crash import Recorder
 
@@ -65,7 +65,7 @@ def destaged(disk):
 def staging_files(bed):
     """Those of the disks in the test's pool, which nobody uses."""
     shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
-    return glob.glob("/dev/shm/forebay-%s.staging" % shown["disks"][0]["uuid"])
+    return glob.glob(on_tmpfs("forebay-%s.staging" % shown["disks"][0]["uuid"]))
 
 
 @test(forebay_only=True)
@@ -137,6 +137,32 @@ def sigterm_keeps_what_is_dirty_and_the_next_run_goes_on(bed):
     expect_blocks(of_client(h), range(300))
     h.shutdown()
     assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def what_an_earlier_version_left_on_tmpfs_is_found_and_links_there_are_not_followed(bed):
+    image, disk, h = opened(bed)
+    h.pwrite(pattern(0, 4096, 5), 0)
+    disk.kill()
+    left, = staging_files(bed)
+    old = os.path.join("/dev/shm", os.path.basename(left))
+    os.rename(left, old)
+    disk.start()
+    assert bytes(attach(disk).pread(4096, 0)) == pattern(0, 4096, 5)
+    assert "1 of them from the staging file" in disk.log() and not os.path.exists(old), disk.log()
+    assert disk.stop() == 0
+    # Somebody plants links while the disk is stopped.
+    precious = bed.path("precious")
+    with open(precious, "w") as f:
+        f.write("precious")
+    os.symlink(precious, old)
+    try:
+        disk.start()
+        assert bytes(attach(disk).pread(4096, 0)) == pattern(0, 4096, 5)
+        assert disk.stop() == 0
+        assert open(precious).read() == "precious"
+    finally:
+        os.unlink(old)
 
 
 @test(forebay_only=True)

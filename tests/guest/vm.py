@@ -175,9 +175,17 @@ def qemu(kernel, at):
     return command
 
 
+def reconnect():
+    """How this QEMU is told to try again after a second: 9.2 has reconnect-ms, 10.2 has nothing else."""
+    said = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True)
+    version = re.search(r"version (\d+)\.(\d+)", said.stdout)
+    is_new = tuple(map(int, version.groups())) >= (9, 2)
+    return "reconnect-ms=1000" if is_new else "reconnect=1"
+
+
 def vhost_user(path, queues=1):
     """A vhost-user-blk device that comes back to a server which was killed: /dev/vda in the guest."""
-    return ["-chardev", "socket,id=disk,path=%s,reconnect=1" % path,
+    return ["-chardev", "socket,id=disk,path=%s,%s" % (path, reconnect()),
             "-device", "vhost-user-blk-pci,chardev=disk,num-queues=%d" % queues]
 
 

@@ -1,0 +1,70 @@
+"""What `forebay` says of daemons that start, and of those that do not answer."""
+import os
+import signal
+import subprocess
+import time
+
+from bed import MIB, eventually, test
+
+
+def forebay(bed, *arguments):
+    """What it says, its exit code, and how long it took."""
+    begun = time.monotonic()
+    result = bed.run([bed.program, *arguments], code=None)
+    return result.stdout + result.stderr, result.returncode, time.monotonic() - begun
+
+
+@test(forebay_only=True)
+def a_disk_that_is_being_opened_is_listed_at_once(bed):
+    image, control = bed.image("disk.raw", MIB), bed.path("db.control")
+    os.mkfifo(image + ".forebay")  # nobody writes to it: whoever reads the sidecar waits
+    starting = bed.spawn([bed.program, "run", "file:" + image, "--name", "db", "--ram", "16MiB", "--control", control,
+                          "--state-dir", bed.path("state"), "--nbd", "unix:" + bed.path("db.sock")],
+                         stdout=subprocess.DEVNULL)
+    eventually(lambda: os.path.exists(control), "it has its control socket")
+    said, code, took = forebay(bed, "disk", "list", "--control", control)
+    assert (said, code) == ("db  STARTING\n", 0) and took < 5, (said, took)
+    said, code, took = forebay(bed, "disk", "show", "db", "--control", control)
+    assert code == 1 and "disk 'db' is starting" in said and took < 5, (said, took)
+    starting.kill()
+
+
+@test(forebay_only=True)
+def daemons_that_do_not_answer_are_asked_side_by_side_and_named(bed):
+    if os.geteuid() == 0:  # a folder of control sockets of our own
+        os.chmod(bed.directory, 0o755)
+        bed.prefix = ["setpriv", "--reuid=65534", "--clear-groups", "env", "XDG_RUNTIME_DIR=" + bed.path("run")]
+    else:
+        bed.prefix = ["env", "XDG_RUNTIME_DIR=" + bed.path("run")]
+    os.mkdir(bed.path("run"))
+    os.chmod(bed.path("run"), 0o777)
+    disks = []
+    for name in ("a", "b", "c"):
+        disk = bed.disk("mem:16MiB", name=name, nbd="unix:" + bed.path("run/%s.sock" % name), wait=False)
+        at = disk.command.index("--control")
+        del disk.command[at:at + 4]  # in the user's folder
+        disk.start()
+        disks.append(disk)
+    for disk in disks[:2]:
+        disk.process.send_signal(signal.SIGSTOP)
+    begun = time.monotonic()
+    said = bed.run([*bed.prefix, bed.program, "disk", "list"])
+    took = time.monotonic() - begun
+    for disk in disks[:2]:
+        disk.process.send_signal(signal.SIGCONT)
+    assert took < 15, "one was asked after the other: %g s" % took
+    assert "c  16 MiB" in said and said.count("NO ANSWER") == 2 and "a.control.sock" in said, said
+
+
+@test(forebay_only=True)
+def a_user_without_permission_is_told_who_has_it(bed):
+    if os.geteuid() != 0:
+        return
+    os.chmod(bed.directory, 0o755)
+    disk = bed.disk("mem:16MiB")
+    result = bed.run(["setpriv", "--reuid=65534", "--clear-groups", bed.program, "stats", "disk", "--control",
+                      bed.path("disk.control")], code=None)
+    assert result.returncode == 1, result
+    for text in ["user 65534 may not use the control socket", "(user 0)", "Permission denied"]:
+        assert text in result.stderr, result.stderr
+    assert disk.stop() == 0

@@ -1,0 +1,36 @@
+"""What watches an image: a write of the disk's own is never taken for somebody else's."""
+import json
+import os
+
+from bed import MIB, eventually, need_program, on_tmpfs, pattern, test
+from test_write_back import attach
+
+
+@test(forebay_only=True)
+def a_write_whose_note_is_held_up_is_not_taken_for_somebody_elses(bed):
+    need_program("strace")
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = bed.disk("file:" + image, ram="2MiB", flash=bed.path("pool") + ":16MiB",
+                    extra=["--reactor", "epoll"])
+    assert disk.stop() == 0
+    shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
+    trail = on_tmpfs("forebay-%s.trail" % shown["disks"][0]["uuid"])
+    # Five looks at the image fit into the time that a note takes.
+    disk.command = ["strace", "-D", "-f", "-qq", "-o", bed.path("calls"), "-P", trail, "-e", "trace=pwrite64",
+                    "-e", "inject=pwrite64:delay_enter=1000000", *disk.command]
+    disk.start()
+    h = attach(disk)
+
+    def seen():
+        with open(trail, "rb") as f:
+            f.seek(16)
+            return f.read(16)
+
+    before = seen()
+    h.pwrite(pattern(0, MIB, 3), 0)
+    eventually(lambda: seen() != before, "the time of the write was seen")
+    events = bed.run([bed.program, "events", "disk", "--control", bed.path("disk.control")])
+    assert "was modified while" not in events, events
+    h.shutdown()
+    assert disk.stop() == 0
+    assert os.path.getsize(image) == 16 * MIB
