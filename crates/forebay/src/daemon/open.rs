@@ -90,7 +90,7 @@ pub(super) fn open(
     let Some(pool) = pool else {
         let takes_over = spec.take_over.map(|disk| disk.0);
         let name = &spec.name.0;
-        let alone = Alone::begin(witness, place, name, takes_over, &mut notes)?;
+        let alone = Alone::begin(witness, place, name, takes_over, state, &mut notes)?;
         hold_changes(backend.as_mut(), alone.is_unanswered, &mut notes);
         let engine = engine(config)?;
         let memory = Arc::new(memory(&engine, None)?);
@@ -111,7 +111,9 @@ pub(super) fn open(
         // Without it another name of the image does not lead here, and nothing else depends on it.
         let _ = names::remember(witness, state);
     }
-    let opened = on_flash(spec, config, backend, (witness, place, lock), pool, notes)?;
+    // Without it a start with another pool says which this one is, and not where.
+    let _ = names::remember_pool(&pool::lock(&pool.0), state);
+    let opened = on_flash(spec, config, backend, (witness, place, lock), pool, notes, state)?;
     Ok(Opened { untold, ..opened })
 }
 
@@ -123,13 +125,14 @@ fn on_flash(
     (witness, place, lock): (Option<Witness>, SidecarPlace, Guard),
     (shared, owner): (SharedPool, PoolHandle),
     mut notes: Vec<(Severity, String)>,
+    state: Option<&Path>,
 ) -> Result<Opened> {
     let locked = || pool::lock(&shared);
     let mut wish = wish(spec, backend.properties(), fence::identity(witness.as_ref()));
     let number = locked().admit(&wish)?;
     let found = locked().snapshot();
     let reservations = Kept::find(&found, number, &owner)?;
-    let examined = fence::examine(&found, number, &wish, (witness, place), &[])?;
+    let examined = fence::examine(&found, number, &wish, (witness, place), &[], state)?;
     let examined = examined.note(&mut locked(), number)?;
     hold_changes(backend.as_mut(), examined.is_unanswered(), &mut notes);
     notes.extend(examined.notes());

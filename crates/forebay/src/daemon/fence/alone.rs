@@ -5,6 +5,8 @@
 //! finds for what it left. Beside an image file there is none: its lock ends when its last write has, and its
 //! time of modification tells the rest.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use forebay_backends::Witness;
 use forebay_core::ids::{Generation, Uuid};
@@ -34,9 +36,10 @@ impl Alone {
         place: SidecarPlace,
         name: &str,
         takes_over: Option<Uuid>,
+        state: Option<&Path>,
         notes: &mut Vec<(Severity, String)>,
     ) -> Result<Alone> {
-        let found = check_claim(&place, takes_over)?;
+        let found = check_claim(&place, takes_over, state)?;
         let witness = witness.filter(|witness| place.is_apart() && !witness.is_read_only());
         let Some(witness) = witness else {
             return Ok(Alone { fence: None, is_unanswered: false });

@@ -98,13 +98,17 @@ pub(super) struct Fence {
 ///
 /// # Errors
 /// It does, and the administrator has not said that this disk takes it over.
-pub(super) fn check_claim(place: &SidecarPlace, takes_over: Option<Uuid>) -> Result<Found> {
+pub(super) fn check_claim(
+    place: &SidecarPlace,
+    takes_over: Option<Uuid>,
+    state: Option<&Path>,
+) -> Result<Found> {
     let found = sidecar::read(place.path());
     match &found {
         Found::There(sidecar)
             if is_claimed(sidecar, None, None, |_| false) && takes_over != Some(sidecar.disk) =>
         {
-            Err(words::claimed(sidecar, place).into())
+            Err(words::claimed(sidecar, place, state).into())
         }
         _ => Ok(found),
     }
@@ -122,6 +126,7 @@ pub(super) fn examine(
     wish: &DiskWish,
     (witness, place): (Option<Witness>, SidecarPlace),
     facts: &[Fact],
+    state: Option<&Path>,
 ) -> Result<Examined> {
     let record = pool.record(number);
     let look = match &witness {
@@ -136,7 +141,7 @@ pub(super) fn examine(
         let claimed =
             is_claimed(there, Some(record.uuid), Some(pool.uuid()), |disk| pool.knows(disk));
         if claimed && wish.takes_over != Some(there.disk) {
-            return Err(words::claimed(there, &place).into());
+            return Err(words::claimed(there, &place, state).into());
         }
     }
     let known = known(pool, &record, look.modified);

@@ -7,6 +7,12 @@
 //! So whichever name a start is given, it finds the same sidecar and the same identity. A name that has a sidecar beside it
 //! is not asked about.
 //!
+//! So are pools, for whoever is told that the write log of a disk is in another one:
+//!
+//! ```text
+//!   STATE/POOL.pool ──link──► /var/lib/forebay/flash
+//! ```
+//!
 //! **Limits.** Another host, or this one with another state folder, does not know the first name.
 
 use std::fs;
@@ -15,8 +21,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use forebay_backends::Witness;
+use forebay_core::ids::Uuid;
 
 use super::sidecar;
+use crate::daemon::pool::Pool;
 
 /// `witness` under the name that its image is known by, as far as this host's `state` folder tells.
 pub(in crate::daemon) fn known(witness: Witness, state: Option<&Path>) -> Witness {
@@ -43,16 +51,37 @@ fn known_path(witness: &Witness, state: Option<&Path>) -> Option<PathBuf> {
 pub(in crate::daemon) fn remember(witness: &Witness, state: Option<&Path>) -> io::Result<()> {
     let Some((state, sidecar)) = state.zip(witness.sidecar()) else { return Ok(()) };
     let Some(link) = link(witness, state) else { return Ok(()) };
-    let image = sidecar.with_extension("");
-    if fs::read_link(&link).is_ok_and(|known| known == image) {
+    put(state, &link, &sidecar.with_extension(""))
+}
+
+/// Remembers where a pool is, durably.
+///
+/// # Errors
+/// The kernel's: nobody is told where it is then.
+pub(in crate::daemon) fn remember_pool(pool: &Pool, state: Option<&Path>) -> io::Result<()> {
+    let Some(state) = state else { return Ok(()) };
+    put(state, &pool_link(pool.uuid(), state), &std::path::absolute(pool.path())?)
+}
+
+/// Where the pool is, or was last, as far as this host's `state` folder tells.
+pub(super) fn pool_path(pool: Uuid, state: Option<&Path>) -> Option<PathBuf> {
+    fs::read_link(pool_link(pool, state?)).ok()
+}
+
+fn pool_link(pool: Uuid, state: &Path) -> PathBuf {
+    state.join(format!("{pool}.pool"))
+}
+
+fn put(state: &Path, link: &Path, target: &Path) -> io::Result<()> {
+    if fs::read_link(link).is_ok_and(|known| known == target) {
         return Ok(());
     }
     fs::create_dir_all(state)?;
     let new = link.with_extension("new");
     let _ = fs::remove_file(&new);
-    symlink(image, &new)?;
-    fs::rename(&new, &link)?;
-    sidecar::sync_folder(&link)
+    symlink(target, &new)?;
+    fs::rename(&new, link)?;
+    sidecar::sync_folder(link)
 }
 
 fn link(witness: &Witness, state: &Path) -> Option<PathBuf> {
@@ -133,5 +162,24 @@ mod tests {
         assert_eq!(bed.known_as("two.raw"), "two.raw");
         fs::copy(bed.at("two.raw"), bed.at("three.raw")).unwrap();
         assert_eq!(bed.known_as("three.raw"), "three.raw");
+    }
+
+    #[test]
+    fn a_pool_that_moved_is_known_where_it_was_last() {
+        let bed = Bed::new();
+        let state = bed.at("state");
+        let shares = [crate::daemon::pool::Share { cache: 1 << 20, ring: 0, log: 0 }];
+        let remember = |name: &str| {
+            let pool = Pool::open(&bed.at(name), &shares).unwrap();
+            remember_pool(&pool, Some(&state)).unwrap();
+            assert_eq!(pool_path(pool.uuid(), Some(&state)), Some(bed.at(name)));
+            pool.uuid()
+        };
+        let first = remember("pool");
+        fs::rename(bed.at("pool"), bed.at("moved")).unwrap();
+        let other = remember("pool");
+        assert_ne!(first, other);
+        assert_eq!(remember("moved"), first);
+        assert_eq!(pool_path(other, None), None);
     }
 }

@@ -91,7 +91,7 @@ impl Bed {
         let size = fs::metadata(self.path("db.raw")).unwrap().len();
         let wish = DiskWish { size, ..self.wish.clone() };
         let number = pool.admit(&wish).unwrap();
-        let examined = examine(pool, number, &wish, self.sides(), facts)?;
+        let examined = examine(pool, number, &wish, self.sides(), facts, None)?;
         Ok((number, examined.note(pool, number)?))
     }
 
@@ -166,11 +166,11 @@ fn primary_storage_without_a_place_beside_it_is_claimed_in_the_state_folder() {
     let error =
         bed.examine(&mut bed.pool(), &[]).err().expect("it is the other pool's").to_string();
     assert!(error.contains("the disk 'db' of another pool"), "{error}");
-    assert!(check_claim(&bed.place(), None).is_err(), "without flash neither");
+    assert!(check_claim(&bed.place(), None, None).is_err(), "without flash neither");
     fs::remove_file(bed.path("pool")).unwrap();
     fs::rename(bed.path("away"), bed.path("pool")).unwrap();
     bed.serve().leave(EndOfSession::Clean);
-    check_claim(&bed.place(), None).unwrap();
+    check_claim(&bed.place(), None, None).unwrap();
     // A state folder that was put back says nothing of primary storage.
     let old = fs::read(bed.path("state/db.forebay")).unwrap();
     bed.serve().leave(EndOfSession::Clean);
@@ -215,7 +215,7 @@ fn a_disk_without_flash_leaves_a_sidecar_in_the_state_folder_alone() {
     let begin = |bed: &Bed| {
         let (witness, place) = bed.sides();
         let mut notes = Vec::new();
-        let alone = Alone::begin(witness, place, "db", None, &mut notes).unwrap();
+        let alone = Alone::begin(witness, place, "db", None, None, &mut notes).unwrap();
         assert_eq!(notes, []);
         alone
     };
@@ -382,13 +382,20 @@ fn other_sidecars_claim_or_contradict() {
     put(&stranger);
     assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::OtherDisk));
     put(&Sidecar { state: SidecarState::Dirty, ..stranger.clone() });
+    let state = bed.path("state");
+    let error = || check_claim(&bed.place(), None, Some(&state)).unwrap_err().to_string();
+    assert!(error().contains("this host does not know where its pool is"), "{}", error());
+    let link = state.join(format!("{}.pool", stranger.pool));
+    fs::create_dir_all(&state).unwrap();
+    std::os::unix::fs::symlink("/srv/flash", link).unwrap();
+    assert!(error().contains("its pool was at /srv/flash last"), "{}", error());
     let error = bed.examine(&mut bed.pool(), &[]).err().expect("it is another's").to_string();
     assert!(
         error.contains("disk 'db' of another pool") && error.contains("--take-over"),
         "{error}"
     );
-    assert!(check_claim(&bed.place(), None).is_err());
-    assert!(check_claim(&bed.place(), Some(stranger.disk)).is_ok());
+    assert!(check_claim(&bed.place(), None, None).is_err());
+    assert!(check_claim(&bed.place(), Some(stranger.disk), None).is_ok());
     fs::remove_file(&path).unwrap();
     assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
     fs::write(&path, "something else").unwrap();

@@ -11,6 +11,7 @@ use forebay_core::pool::disk::DiskRecord;
 use forebay_core::pool::fence::{Change, Doubt, Timestamp, Verdict};
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 
+use super::names;
 use super::sidecar::{Found, SidecarPlace};
 use crate::daemon::events::Severity;
 use crate::daemon::pool::{Dirty, Pool};
@@ -196,8 +197,12 @@ pub(super) fn no_lock(path: &std::path::Path, error: &anyhow::Error) -> String {
 }
 
 /// Primary storage belongs to another disk, whose log may hold newer data.
-pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace) -> Refused {
+pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace, state: Option<&Path>) -> Refused {
     let place = place.path().map_or(String::new(), |place| place.display().to_string());
+    let pool = match names::pool_path(sidecar.pool, state) {
+        Some(path) => format!("its pool was at {} last", path.display()),
+        None => "this host does not know where its pool is".to_owned(),
+    };
     let since = match sidecar.state {
         SidecarState::OpenWithLog => "opened",
         SidecarState::Dirty => "stopped with a dirty log",
@@ -205,7 +210,7 @@ pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace) -> Refused {
     };
     Refused(format!(
         "its primary storage belongs to the disk '{}' of another pool or name, on host '{}', {since} {}: the write log \
-         there may hold newer data. Start that disk and detach it ('forebay disk detach {0}'). If its log is gone for \
+         there may hold newer data ({pool}). Start that disk and detach it ('forebay disk detach {0}'). If its log is gone for \
          ever and what primary storage holds is to be used as it is: --take-over {} (disk {3} of pool {}, as {place} says)",
         sidecar.name,
         sidecar.host,
