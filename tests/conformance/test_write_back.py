@@ -210,6 +210,22 @@ def disk_command(bed, disk, *words, code=0):
 
 
 @test(forebay_only=True)
+def pause_and_resume_say_what_becomes_of_destaging(bed):
+    disk = bed.disk("mem:16MiB")
+    for word in ("pause", "resume"):
+        refused = disk_command(bed, disk, word, "disk", code=None)
+        assert refused.returncode == 1 and "it has no write log, so there is no destaging" in refused.stderr, refused
+    assert disk.stop() == 0
+    disk = write_back(bed, "mem:16MiB")
+    assert disk_command(bed, disk, "pause", "disk") == "disk disk: paused\n"
+    disk_command(bed, disk, "set", "disk", "--mode", "write-through", "--wait")
+    for word, more in (("resume", ""), ("pause", "; destaging is paused in a mode that writes to the log")):
+        said = disk_command(bed, disk, word, "disk")
+        assert said == "disk disk: nothing is to be destaged in this mode%s\n" % more, said
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
 def fio_verifies_write_back(bed):
     image = bed.image("disk.raw", 64 * MIB, "holes")
     disk = write_back(bed, "file:" + image)

@@ -249,17 +249,23 @@ impl ListenerState {
 /// The kernel's, with what helps.
 pub(super) async fn bind_tcp(address: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
-        let user = rustix::process::geteuid().as_raw();
-        let why = match error.kind() {
-            ErrorKind::AddrInUse => "another server is there; stop it, or choose another address".to_owned(),
-            ErrorKind::AddrNotAvailable => "this host does not have the address".to_owned(),
-            ErrorKind::PermissionDenied => format!(
-                "user {user} has no permission; ports below 1024 are root's, and of whoever has CAP_NET_BIND_SERVICE"
-            ),
-            _ => "the kernel refuses it".to_owned(),
-        };
+        let why = why_not(error.kind(), rustix::process::geteuid().as_raw());
         anyhow::Error::new(error).context(format!("cannot listen at {address}: {why}"))
     })
+}
+
+/// What keeps `user` from listening at an address.
+fn why_not(kind: ErrorKind, user: u32) -> String {
+    match kind {
+        ErrorKind::AddrInUse => {
+            "another server is there; stop it, or choose another address".to_owned()
+        }
+        ErrorKind::AddrNotAvailable => "this host does not have the address".to_owned(),
+        ErrorKind::PermissionDenied => format!(
+            "user {user} has no permission; ports below 1024 are root's, and of whoever has CAP_NET_BIND_SERVICE"
+        ),
+        _ => "the kernel refuses it".to_owned(),
+    }
 }
 
 /// A client's socket.
@@ -324,5 +330,31 @@ async fn negotiate(
                 };
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn said(address: &str) -> String {
+        format!("{:#}", bind_tcp(address).await.expect_err("nobody can listen there"))
+    }
+
+    #[tokio::test]
+    async fn an_address_that_cannot_be_listened_at_is_told_with_what_helps() {
+        let other = bind_tcp("127.0.0.1:0").await.unwrap();
+        let taken = said(&other.local_addr().unwrap().to_string()).await;
+        assert!(taken.contains("another server is there; stop it"), "{taken}");
+        let elsewhere = said("203.0.113.1:10809").await;
+        assert!(elsewhere.contains("this host does not have the address"), "{elsewhere}");
+        assert!(elsewhere.starts_with("cannot listen at 203.0.113.1:10809"), "{elsewhere}");
+    }
+
+    #[test]
+    fn a_port_of_root_is_told_to_the_user_who_may_not_have_it() {
+        let why = why_not(ErrorKind::PermissionDenied, 65534);
+        assert!(why.contains("user 65534") && why.contains("CAP_NET_BIND_SERVICE"), "{why}");
+        assert!(!why.contains("another server"), "nobody has looked for one: {why}");
     }
 }
