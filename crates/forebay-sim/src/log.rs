@@ -1,114 +1,81 @@
-//! What happened in a run: a hash of it always, its last lines when asked for.
+//! What happened in a run: a hash of its trace always, its lines when asked for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::hash::{Hash, Hasher};
 
-use forebay_core::action::{Action, Actions, ReplyData};
+use forebay_core::action::Actions;
 use forebay_core::ids::Nanos;
 
+use crate::trace::{self, TraceHash};
+
 const LINES_MAX: usize = 400;
+
+/// What is done with the lines of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lines {
+    /// Nothing: they are not made.
+    #[default]
+    None,
+    /// The last ones are kept.
+    Kept,
+    /// They are printed.
+    Printed,
+    /// The trace of actions is printed instead.
+    Trace,
+}
 
 /// The log of one run. It outlives a run that panics.
 #[derive(Debug, Default)]
 pub struct Log {
-    keeps_lines: bool,
-    prints: bool,
-    lines: RefCell<VecDeque<String>>,
-    hash: RefCell<TraceHasher>,
+    lines: Lines,
+    kept: RefCell<VecDeque<String>>,
+    hash: Cell<TraceHash>,
 }
 
 impl Log {
-    /// A log that keeps its last lines, or prints them as they come.
-    pub fn new(keeps_lines: bool, prints: bool) -> Log {
-        Log { keeps_lines, prints, ..Log::default() }
+    /// A log that does this with its lines.
+    pub fn new(lines: Lines) -> Log {
+        Log { lines, ..Log::default() }
     }
 
     /// Takes note of a line; it is made only when somebody wants it.
     pub fn line(&self, now: Nanos, line: impl FnOnce() -> String) {
-        if !self.keeps_lines && !self.prints {
+        if matches!(self.lines, Lines::None | Lines::Trace) {
             return;
         }
         let line = format!("{:>12.3} us  {}", now.0 as f64 / 1000.0, line());
-        if self.prints {
-            println!("{line}");
+        if self.lines == Lines::Printed {
+            return println!("{line}");
         }
-        let mut lines = self.lines.borrow_mut();
-        if lines.len() == LINES_MAX {
-            lines.pop_front();
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() == LINES_MAX {
+            kept.pop_front();
         }
-        lines.push_back(line);
+        kept.push_back(line);
     }
 
     /// Takes note of actions about to be carried out.
     pub fn actions(&self, now: Nanos, actions: &Actions) {
-        let mut hasher = self.hash.borrow_mut();
-        now.hash(&mut *hasher);
+        let mut hash = self.hash.get();
         for action in &actions.list {
-            hash_action(action, &mut hasher);
+            let step = trace::step(now, action, actions);
+            hash.add(&step);
+            if self.lines == Lines::Trace {
+                println!("{step}");
+            }
             self.line(now, || format!("  {action:?}"));
         }
-        actions.slices.hash(&mut *hasher);
-        actions.extents.hash(&mut *hasher);
+        self.hash.set(hash);
     }
 
-    /// A number that stands for everything that happened.
-    pub fn trace_hash(&self) -> u64 {
-        self.hash.borrow().finish()
+    /// A number that stands for everything that the engine did.
+    pub fn trace_hash(&self) -> TraceHash {
+        self.hash.get()
     }
 
     /// The last `count` lines.
     pub fn tail(&self, count: usize) -> Vec<String> {
-        let lines = self.lines.borrow();
-        lines.iter().skip(lines.len().saturating_sub(count)).cloned().collect()
-    }
-}
-
-fn hash_action(action: &Action, hasher: &mut TraceHasher) {
-    match action {
-        Action::Io(io) => io.hash(hasher),
-        Action::Copy { from, to } => (from, to).hash(hasher),
-        Action::Zero { memory } => memory.hash(hasher),
-        Action::Compare { id, found, expected } => (id, found, expected).hash(hasher),
-        Action::Reply(reply) => {
-            let data: &ReplyData = &reply.data;
-            (reply.tag, reply.status, reply.submitted, data).hash(hasher);
-        }
-        Action::Unlease(segment) => segment.hash(hasher),
-        Action::Ring { memory } => memory.hash(hasher),
-        Action::Void => 2u8.hash(hasher),
-        Action::Revoke => 3u8.hash(hasher),
-        // These follow from the rest.
-        Action::Event(_) | Action::Log(_) | Action::Lease => 1u8.hash(hasher),
-    }
-}
-
-/// FNV-1a: the same on every machine.
-#[derive(Debug)]
-struct TraceHasher(u64);
-
-impl Default for TraceHasher {
-    fn default() -> Self {
-        TraceHasher(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for TraceHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0 ^ value).wrapping_mul(0x100_0000_01b3).rotate_left(23);
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.write_u64(u64::from(value));
+        let kept = self.kept.borrow();
+        kept.iter().skip(kept.len().saturating_sub(count)).cloned().collect()
     }
 }

@@ -4,9 +4,10 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::coverage::Coverage;
-use crate::log::Log;
+use crate::log::{Lines, Log};
 use crate::planted::Planted;
 use crate::setup;
+use crate::trace::TraceHash;
 use crate::world;
 
 /// Lines of a failing run that are shown.
@@ -16,7 +17,7 @@ const TAIL: usize = 60;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Stands for everything that the engine did.
-    pub trace_hash: u64,
+    pub trace_hash: TraceHash,
     /// What was exercised.
     pub coverage: Coverage,
 }
@@ -57,7 +58,7 @@ pub fn run_seed(seed: u64, planted: Planted) -> Result<Outcome, Box<Failure>> {
     match attempt(seed, planted, &log) {
         Ok(coverage) => Ok(Outcome { trace_hash: log.trace_hash(), coverage }),
         Err(message) => {
-            let log = Log::new(true, false);
+            let log = Log::new(Lines::Kept);
             let again = attempt(seed, planted, &log).err();
             let mut lines = vec![format!("{:#?}", setup::of_seed(seed).0)];
             lines.extend(log.tail(TAIL));
@@ -74,7 +75,7 @@ pub fn run_seed(seed: u64, planted: Planted) -> Result<Outcome, Box<Failure>> {
 /// # Errors
 /// A rule was broken.
 pub fn run_verbosely(seed: u64) -> Result<Outcome, Box<Failure>> {
-    let log = Log::new(false, true);
+    let log = Log::new(Lines::Printed);
     match attempt(seed, Planted::Nothing, &log) {
         Ok(coverage) => Ok(Outcome { trace_hash: log.trace_hash(), coverage }),
         Err(message) => Err(Box::new(Failure { seed, message, lines: Vec::new() })),

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use forebay_sim::actions::{self, Action};
-use forebay_sim::log::Log;
+use forebay_sim::log::{Lines, Log};
 use forebay_sim::{Coverage, Planted, run, run_seed, short};
 
 /// Simulates the engine under faults, seed by seed, until one breaks a rule.
@@ -83,7 +83,8 @@ fn start() -> Result<()> {
     // Failures are printed whole at the end, not as panics.
     std::panic::set_hook(Box::new(|_| {}));
     if let (true, Some(seed)) = (arguments.short, arguments.seed) {
-        let log = Log::new(false, arguments.verbose);
+        let lines = if arguments.verbose { Lines::Printed } else { Lines::None };
+        let log = Log::new(lines);
         if arguments.verbose {
             short::run(seed, arguments.crash.as_ref(), Planted::Nothing, &log)?;
         } else {
@@ -98,7 +99,7 @@ fn start() -> Result<()> {
             run_seed(seed, Planted::Nothing)
         };
         let outcome = outcome.map_err(|failure| anyhow::anyhow!("{failure}"))?;
-        println!("seed {seed}: trace hash {:#018x}", outcome.trace_hash);
+        println!("seed {seed}: trace hash {:#018x}", outcome.trace_hash.hash);
         return Ok(());
     }
     soak(arguments)
