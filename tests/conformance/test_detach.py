@@ -66,7 +66,7 @@ def a_detach_is_shown_and_is_cancelled_by_resume_pause_and_a_mode(bed):
         assert code == 1 and "it was not detached: " + why in said, said
         now = disk.stats()
         assert not now["is_detaching"] and now["mode"] == "write-back", now
-        assert ("paused" in log_of(disk)["state"]) == paused, now
+        assert (log_of(disk)["state"] == "paused") == paused, now
         h = attach(disk)
         expect_blocks(of_client(h), range(400))
         without_client(disk, h)
@@ -169,7 +169,7 @@ def a_disk_whose_log_is_lost_is_not_detached_and_its_end_says_so(bed):
         h.flush()
     rot_the_end(bed.path("pool"), 4 * MIB)
     disk_command(bed, disk, "resume", "disk")
-    eventually(lambda: log_of(disk)["state"].startswith("lost"), "the log is lost")
+    eventually(lambda: log_of(disk)["state"] == "lost", "the log is lost")
     without_client(disk, h)
     said = bed.run([bed.program, "disk", "detach", "disk", "--control", bed.path("disk.control")], code=None)
     assert said.returncode == 1 and "its write log is lost" in said.stderr, said.stderr

@@ -132,7 +132,7 @@ def a_flush_that_gets_nowhere_says_why_and_ends_in_time(bed):
     disk_command(bed, disk, "flush", "disk")
     primary.kill()
     write_blocks(h, range(50))
-    eventually(lambda: log_of(disk)["limited_by"] == "primary storage is lost", "it is lost")
+    eventually(lambda: log_of(disk)["limited_by"] == "primary-lost", "it is lost")
     command = [bed.program, "disk", "flush", "disk", "--timeout", "12s", "--json", "--control",
                bed.path("disk.control")]
     result = bed.run(command, code=None)

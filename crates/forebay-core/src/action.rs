@@ -8,6 +8,8 @@
 //! All memory of a disk is one flat area of `Engine::memory_size` bytes, page-aligned: request
 //! buffers first, RAM slots after them. A [`Span`] is a piece of it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::Mode;
 use crate::geometry::ByteRange;
 use crate::ids::{
@@ -333,9 +335,11 @@ pub enum DestageFault {
 }
 
 /// What is asked of primary storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PrimaryOp {
     /// Reads.
+    #[default]
     Read,
     /// Writes, discards and writes of zeroes.
     Write,

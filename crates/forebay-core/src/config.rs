@@ -1,13 +1,17 @@
 //! What a disk's engine is told when it is made.
 
+use serde::{Deserialize, Serialize};
+
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{Generation, Nanos, Uuid};
 use crate::policy::PolicyKind;
 
 /// How a disk uses its cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Reads and writes fill the cache; a write is acknowledged when primary storage has it.
+    #[default]
     WriteThrough,
     /// Reads fill the cache; writes go to primary storage and drop what they overlap.
     WriteAround,
@@ -32,6 +36,11 @@ impl Mode {
         (Mode::Monitor, "monitor"),
     ];
 
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Mode::ALL.iter().find(|(known, _)| *known == self).map_or("", |(_, name)| name)
+    }
+
     /// True when the mode keeps blocks in the cache.
     pub fn caches(self) -> bool {
         match self {
@@ -54,6 +63,12 @@ impl Mode {
             Mode::WriteBack | Mode::WriteOnly => true,
             Mode::WriteThrough | Mode::WriteAround | Mode::PassThrough | Mode::Monitor => false,
         }
+    }
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -88,9 +103,11 @@ pub enum SequentialBypass {
 }
 
 /// The order in which primary storage receives what the log holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum DestageOrder {
     /// Flush epoch by flush epoch: primary storage alone is a crash-consistent image at every instant.
+    #[default]
     Strict,
     /// Several epochs together, newest bytes only: consistent only between windows.
     Window,
@@ -105,6 +122,17 @@ impl DestageOrder {
         (DestageOrder::Window, "window"),
         (DestageOrder::Throughput, "throughput"),
     ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        DestageOrder::ALL.iter().find(|(known, _)| *known == self).map_or("", |(_, name)| name)
+    }
+}
+
+impl std::fmt::Display for DestageOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// What a flush of the guest means in a mode with a log.

@@ -1,9 +1,13 @@
 //! How an I/O or a request ended: one vocabulary on the data path, mapped once per frontend.
 
+use serde::{Deserialize, Serialize};
+
 /// The outcome of an I/O on a device, and of a guest's request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum IoStatus {
     /// Everything that was asked for was done; never a short transfer.
+    #[default]
     Ok,
     /// The device failed, or transferred less than was asked for.
     IoError,

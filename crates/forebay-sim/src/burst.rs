@@ -15,6 +15,7 @@ use forebay_core::action::Target;
 use forebay_core::config::{BackendTraits, Config, DestageOrder, GridOffset, Mode, WriteLogConfig};
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::Nanos;
+use forebay_core::stats::DestageLimit;
 use serde::Serialize;
 
 use crate::rng::Rng;
@@ -90,8 +91,8 @@ pub struct Outcome {
     pub recovery_ms: Option<f64>,
     /// Writes that were never answered.
     pub lost: u64,
-    /// What limited destaging in the middle of the burst, as `disk show` says it.
-    pub limited_by: String,
+    /// What limited destaging in the middle of the burst.
+    pub limited_by: Option<DestageLimit>,
 }
 
 impl Experiment {
@@ -192,7 +193,7 @@ struct Run {
     burst_writes: u64,
     last_acknowledged: Nanos,
     gap_max: Nanos,
-    limited_by: String,
+    limited_by: Option<DestageLimit>,
 }
 
 impl Run {
@@ -211,7 +212,7 @@ impl Run {
             burst_writes: 0,
             last_acknowledged: BURST.0,
             gap_max: Nanos(0),
-            limited_by: String::new(),
+            limited_by: None,
         }
     }
 
@@ -300,7 +301,7 @@ impl Run {
             occupancy_percent,
         });
         if end == MIDDLE {
-            self.limited_by = log.limited_by;
+            self.limited_by = Some(log.limited_by);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use forebay_core::action::{IoOp, Target};
 use forebay_core::ids::Nanos;
+use forebay_core::stats::LogState;
 use forebay_core::status::IoStatus;
 
 use crate::device::Effect;
@@ -68,7 +69,7 @@ impl World<'_> {
     /// A crash, and the log's flash is back if it was gone.
     pub(crate) fn crash_and_revive(&mut self) {
         let log = self.engine.statistics(self.now).log.expect("there is a log");
-        self.coverage.logs_lost += u64::from(log.state.starts_with("lost"));
+        self.coverage.logs_lost += u64::from(log.state == LogState::Lost);
         self.coverage.logs_died += 1;
         let host = self.chance.chance(500);
         self.crash(host);

@@ -17,6 +17,7 @@ use forebay_core::log::group::{self, GroupHeader};
 use forebay_core::log::segment::SegmentHeader;
 use forebay_core::log::summary::{self, Summarized};
 use forebay_core::sealed::Page;
+use forebay_core::stats::LogState;
 
 use crate::device::Device;
 use crate::executor::checksums_of;
@@ -225,7 +226,7 @@ impl World<'_> {
     /// True while memory alone has what was acknowledged: the process must not die, or it is lost.
     pub(crate) fn is_saving(&self) -> bool {
         let log = self.engine.statistics(self.now).log.expect("there is a log");
-        self.pool.revoked && self.engine.mode().logs() && !log.state.starts_with("lost")
+        self.pool.revoked && self.engine.mode().logs() && log.state != LogState::Lost
     }
 
     /// A pool that nobody believes is replaced by an empty one; but an administrator has the log of a disk that stopped go on.

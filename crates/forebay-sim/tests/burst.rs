@@ -1,6 +1,7 @@
 //! The two published experiments with bursts of writes, and what they have to show.
 
 use forebay_core::config::DestageOrder;
+use forebay_core::stats::DestageLimit;
 use forebay_sim::burst::{BURST, Experiment, Outcome, Slice};
 
 /// As many as the guest tries.
@@ -67,6 +68,6 @@ fn strict_order_acknowledges_everything_too_without_a_pause() {
         assert_eq!(outcome.lost, 0);
         assert!(outcome.gap_ms_max < 100.0, "{} ms", outcome.gap_ms_max);
         assert!(outcome.burst_p99_us <= 2.0 * outcome.calm_p99_us, "{}", outcome.burst_p99_us);
-        assert_eq!(outcome.limited_by, "epoch-bound");
+        assert_eq!(outcome.limited_by, Some(DestageLimit::EpochOrder));
     }
 }

@@ -10,6 +10,7 @@ use forebay_core::config::{
 };
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::Nanos;
+use forebay_core::stats::DestageLimit;
 use forebay_sim::rng::Rng;
 use forebay_timed::{Ask, Timed, flash};
 
@@ -269,18 +270,22 @@ fn the_limit_that_is_shown_says_what_window_order_would_do() {
             let estimate = log.without_order_writes_per_second;
             let at_least = log.without_order_is_at_least;
             println!(
-                "{name}, epochs of {writes}: {} epochs/s at {:.2} ms, {strict} writes/s; window {window}/s, {estimate} {at_least}, {}",
+                "{name}, epochs of {writes}: {} epochs/s at {:.2} ms, {strict} writes/s; window {window}/s, {estimate} {at_least}, {:?}",
                 log.epochs_per_second,
                 log.epoch_ns as f64 / 1e6,
                 log.limited_by
             );
-            assert!(log.limited_by == "epoch-bound" || writes >= 64, "{}", log.limited_by);
+            assert!(
+                log.limited_by == DestageLimit::EpochOrder || writes >= 64,
+                "{:?}",
+                log.limited_by
+            );
             if matches!(name, "fixed" | "spread") {
                 let busy = log.epochs_per_second as f64 * log.epoch_ns as f64 / 1e9;
                 assert!((0.75..=1.1).contains(&busy), "epoch after epoch: {busy:.2}");
             }
             // Otherwise it is not the order that is in the way, and nothing is said of it.
-            if log.limited_by == "epoch-bound" && estimate > 0 {
+            if log.limited_by == DestageLimit::EpochOrder && estimate > 0 {
                 let ratio = estimate as f64 / window as f64;
                 assert!(ratio < 1.3, "{estimate} estimated, {window} done");
                 assert!(ratio > 0.7 || at_least, "{estimate} estimated, {window} done");

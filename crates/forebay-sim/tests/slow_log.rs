@@ -4,7 +4,7 @@ use forebay_backends::model::{Distribution, ModelConfig};
 use forebay_core::config::{BackendTraits, Config, GridOffset, Mode, WriteLogConfig};
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::Nanos;
-use forebay_core::stats::LogStatistics;
+use forebay_core::stats::{LogState, LogStatistics};
 use forebay_sim::rng::Rng;
 use forebay_timed::{Ask, Timed, flash};
 
@@ -110,7 +110,7 @@ fn a_log_device_that_is_slow_slows_durable_writers_alone_and_is_told() {
         "hits wait for nothing"
     );
     let log = shown(&timed);
-    assert_eq!((log.state.as_str(), log.injected_latency_ns), ("active", 0), "{log:?}");
+    assert_eq!((log.state, log.injected_latency_ns), (LogState::Active, 0), "{log:?}");
     let all = timed.engine.statistics(timed.now);
     assert_eq!((all.counters.acknowledgements_delayed, all.counters.log_errors), (0, 0));
     assert!(all.latency.log_io.p50_ns >= 19 * MILLISECOND, "{:?}", all.latency.log_io);

@@ -10,4 +10,5 @@ pub mod command;
 pub mod config;
 pub mod daemon;
 mod date;
+mod messages;
 pub mod shard;

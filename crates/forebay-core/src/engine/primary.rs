@@ -12,7 +12,7 @@ use super::Engine;
 use super::inflight::{IoEntry, IoKind, Job};
 use crate::action::{Action, Actions, Event, PrimaryOp};
 use crate::ids::Nanos;
-use crate::stats::{FailedRequest, PrimaryErrors};
+use crate::stats::{FailedRequest, PrimaryErrors, RequestOp};
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -55,8 +55,7 @@ impl Primary {
     pub(super) fn errors(&self) -> Vec<PrimaryErrors> {
         let shown = |op: PrimaryOp| {
             let Failing { status, offset, count, .. } = self.failing[op as usize]?;
-            let (operation, status) = (op.to_string(), status.to_string());
-            Some(PrimaryErrors { operation, status, last_offset: offset, failed: count })
+            Some(PrimaryErrors { operation: op, status, last_offset: offset, failed: count })
         };
         PrimaryOp::ALL.into_iter().filter_map(shown).collect()
     }
@@ -112,17 +111,17 @@ impl Engine {
     pub(super) fn note_failed_request(&mut self, key: Key, status: IoStatus) {
         let entry = &self.requests[key];
         let operation = match entry.job {
-            Job::Read(_) => "read",
-            Job::Write(_) => "write",
-            Job::Zero(_) => "discard or write of zeroes",
-            Job::Flush => "flush",
-            Job::Allocation => "query for allocation",
+            Job::Read(_) => RequestOp::Read,
+            Job::Write(_) => RequestOp::Write,
+            Job::Zero(_) => RequestOp::Zero,
+            Job::Flush => RequestOp::Flush,
+            Job::Allocation => RequestOp::Allocation,
         };
         self.primary.last_failed = Some(FailedRequest {
-            operation: operation.to_owned(),
+            operation,
             offset: entry.range.start,
             length: entry.range.len(),
-            status: status.to_string(),
+            status,
         });
     }
 }

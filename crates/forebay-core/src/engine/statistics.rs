@@ -3,11 +3,13 @@
 use super::Engine;
 use super::inflight::{IoEntry, IoKind};
 use crate::action::Actions;
-use crate::config::{DestageOrder, FlushSemantics, Mode};
+use crate::config::FlushSemantics;
 use crate::destage::epochs::WithoutOrder;
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
-use crate::stats::{Latency, LogStatistics, Statistics, TierStatistics, VfrcStatistics};
+use crate::stats::{
+    Latency, LogState, LogStatistics, Statistics, TierState, TierStatistics, VfrcStatistics,
+};
 use crate::status::IoStatus;
 
 /// A rate that was measured longer ago is not shown as one.
@@ -17,22 +19,23 @@ impl Engine {
     /// A snapshot of everything that is shown of the disk, as it is `now`: that may be long after the last call.
     pub fn statistics(&self, now: Nanos) -> Statistics {
         let ram = self.ram.as_ref().map(|ram| TierStatistics {
-            state: "active".into(),
+            state: TierState::Active,
+            failure: None,
             slots: ram.dir.slots().into(),
             slots_used: ram.dir.filled().into(),
             metadata_bytes: ram.metadata_bytes(),
         });
         let flash = self.flash.as_ref().map(|flash| TierStatistics {
-            state: flash.failed.map_or("active".into(), |status| format!("failed: {status}")),
+            state: flash.failed.map_or(TierState::Active, |_| TierState::Failed),
+            failure: flash.failed,
             slots: flash.dir.slots().into(),
             slots_used: flash.failed.map_or(flash.dir.filled(), |_| 0).into(),
             metadata_bytes: flash.metadata_bytes(),
         });
-        let none = || TierStatistics { state: "none".into(), ..TierStatistics::default() };
-        let (ram, flash) = (ram.unwrap_or_else(none), flash.unwrap_or_else(none));
+        let (ram, flash) = (ram.unwrap_or_default(), flash.unwrap_or_default());
         Statistics {
-            mode: name_of(self.config.mode).into(),
-            mode_actual: name_of(self.mode).into(),
+            mode: self.config.mode,
+            mode_actual: self.mode,
             log: self.log_statistics(now),
             ring: self.ring_statistics(),
             block_size: self.config.block_size,
@@ -70,24 +73,23 @@ impl Engine {
     pub fn log_statistics(&self, now: Nanos) -> Option<LogStatistics> {
         let (log, destager) = (self.log.as_ref()?, self.destager.as_ref()?);
         let state = if log.is_lost {
-            "lost: dirty data cannot be read, or not noted as destaged".to_owned()
-        } else if let Some(status) = log.failed {
-            format!("failed: {status}")
+            LogState::Lost
+        } else if log.failed.is_some() {
+            LogState::Failed
         } else if self.mode.logs() && destager.paused {
-            "paused".to_owned()
+            LogState::Paused
         } else if self.is_draining() {
-            "draining".to_owned()
+            LogState::Draining
         } else if self.is_kept_from_log() {
-            "waiting: primary storage fails its flushes".to_owned()
+            LogState::WaitsForFlush
         } else if !self.mode.logs() {
-            "unused".to_owned()
+            LogState::Unused
         } else if self.waits_for_room() {
-            self.full_state(now)
+            LogState::Full
         } else {
-            "active".to_owned()
+            LogState::Active
         };
         let (config, segments) = (&log.config, &log.segments);
-        let order = DestageOrder::ALL.iter().find(|(order, _)| *order == config.order);
         let deferred = match config.flush {
             FlushSemantics::Honest => Nanos(0),
             FlushSemantics::Deferred { dirty_age_max } => dirty_age_max,
@@ -100,7 +102,8 @@ impl Engine {
         let is_clean = self.log_is_clean();
         Some(LogStatistics {
             state,
-            order: order.map_or("", |(_, name)| name).into(),
+            failure: log.failed,
+            order: config.order,
             deferred_ns: deferred.0,
             capacity_bytes: segments.pages_max() * PAGE,
             leased_bytes: u64::from(segments.leased()) * segment,
@@ -131,7 +134,7 @@ impl Engine {
             epoch_ns: destager.epochs.took().0,
             without_order_writes_per_second: without_order.writes_per_second,
             without_order_is_at_least: without_order.is_at_least,
-            limited_by: self.destage_limited_by(now).into(),
+            limited_by: self.destage_limited_by(now),
             injected_latency_ns: self.throttle_due(now, PAGE).since(now).0,
             writes_waiting: log.wait_room.len() as u64,
         })
@@ -205,8 +208,4 @@ impl Engine {
             }
         }
     }
-}
-
-fn name_of(mode: Mode) -> &'static str {
-    Mode::ALL.iter().find(|(known, _)| *known == mode).map_or("", |(_, name)| name)
 }

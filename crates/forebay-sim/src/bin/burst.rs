@@ -33,7 +33,7 @@ fn main() -> Result<()> {
             outcome.calm_p99_us,
             outcome.burst_p99_us,
             outcome.gap_ms_max,
-            outcome.limited_by
+            outcome.limited_by.map_or("-".to_owned(), |limit| format!("{limit:?}"))
         );
         panels.push((title, outcome));
     }

@@ -30,7 +30,7 @@ mod trial;
 mod words;
 mod writes;
 
-use forebay_core::config::{DestageOrder, FlashAdmission, GridOffset, SequentialBypass};
+use forebay_core::config::{DestageOrder, FlashAdmission, GridOffset, Mode, SequentialBypass};
 use forebay_core::policy::PolicyKind;
 use serde::Serialize;
 
@@ -148,7 +148,7 @@ pub struct Advice {
     #[serde(skip)]
     pub setup: Setup,
     /// The mode of `forebay run`.
-    pub mode: &'static str,
+    pub mode: Mode,
     /// Options of `forebay run` that carry it out; POOL stands for the flash.
     pub options: Vec<String>,
     /// The cache; none where reads are not to be cached.
@@ -358,7 +358,7 @@ fn advice(disk: &Disk, writes: Writes, share: Share) -> Advice {
         verdict,
         options: setup.options(),
         writes,
-        mode: setup.mode_name(),
+        mode: setup.mode(),
         setup,
         alternatives: plan.as_ref().map_or(Vec::new(), |plan| choose::alternatives(disk, plan)),
         flash_written_per_day: None,

@@ -8,6 +8,7 @@
 //! it only as that of the slowest tier that matters.
 
 use forebay_backends::size::rounded;
+use forebay_core::config::Mode;
 use forebay_core::stats::{Latency as Histogram, Statistics};
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +25,8 @@ const MATTERS: f64 = 0.02;
 /// What a disk was advised to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Mode by its name.
-    pub mode: String,
+    /// Mode.
+    pub mode: Mode,
     /// Bytes of RAM for cached data.
     pub ram: u64,
     /// Bytes of flash for cached data.
@@ -113,7 +114,7 @@ impl Prediction {
             made_ms,
             sentence: advice.sentence.clone(),
             configuration: Configuration {
-                mode: advice.mode.to_owned(),
+                mode: advice.mode,
                 ram: plan.ram,
                 flash: plan.flash,
                 block_size: plan.block_size,
@@ -161,7 +162,7 @@ impl Prediction {
                 .into_iter()
                 .all(is_range)
             && configuration.block_size.is_power_of_two()
-            && [&self.sentence, &configuration.mode, &configuration.policy]
+            && [&self.sentence, &configuration.policy]
                 .into_iter()
                 .all(|text| !text.chars().any(char::is_control))
     }
@@ -272,7 +273,12 @@ impl Configuration {
         };
         let size = |bytes: u64| rounded(bytes).to_string();
         let checks = [
-            ("mode", now.mode_actual == self.mode, now.mode_actual.clone(), self.mode.clone()),
+            (
+                "mode",
+                now.mode_actual == self.mode,
+                now.mode_actual.to_string(),
+                self.mode.to_string(),
+            ),
             (
                 "block size",
                 now.block_size == self.block_size,

@@ -50,15 +50,9 @@ impl Setup {
         }
     }
 
-    /// The same by its name.
-    pub fn mode_name(&self) -> &'static str {
-        let mode = self.mode();
-        Mode::ALL.iter().find(|(of, _)| *of == mode).map_or("", |(_, name)| name)
-    }
-
     /// Options of `forebay run` that carry it out; POOL stands for the flash.
     pub fn options(&self) -> Vec<String> {
-        let mut options = vec!["--mode".to_owned(), self.mode_name().to_owned()];
+        let mut options = vec!["--mode".to_owned(), self.mode().to_string()];
         let mut add = |name: &str, value: String| options.extend([name.to_owned(), value]);
         add("--ram", exact(self.ram).to_string());
         if self.flash + self.log > 0 {
@@ -66,9 +60,8 @@ impl Setup {
         }
         if self.log > 0 {
             add("--write-log", exact(self.log).to_string());
-            let named = DestageOrder::ALL.iter().find(|(order, _)| *order == self.order);
-            if let Some((_, name)) = named.filter(|_| self.order != DestageOrder::Strict) {
-                add("--destage-order", (*name).to_owned());
+            if self.order != DestageOrder::Strict {
+                add("--destage-order", self.order.to_string());
             }
         }
         if self.caches() {

@@ -6,7 +6,7 @@ use crate::record::{Op, Record};
 use crate::simulate::{self, SimulatedPolicy, simulate};
 use crate::workload::{self, Workload};
 use crate::{Error, ErrorKind};
-use forebay_core::config::GridOffset;
+use forebay_core::config::{GridOffset, Mode};
 
 const MIB: u64 = 1 << 20;
 const NOTHING: Known =
@@ -68,7 +68,7 @@ fn a_loop_gets_a_cache_that_holds_it_and_no_more() {
     let records = requests(Op::Read, (0..20_000).map(|n| n % 1000));
     let advice = advised(&records, &POOL);
     let plan = advice.plan.unwrap();
-    assert_eq!((plan.ram, advice.mode), (0, "write-through"));
+    assert_eq!((plan.ram, advice.mode), (0, Mode::WriteThrough));
     assert!((8_192_000..=8_192_000 * 2).contains(&plan.flash), "{plan:?}");
     assert!((plan.hit_ratio - 0.95).abs() < 0.001, "{plan:?}");
     assert_eq!(advice.writes, Writes::Few);
@@ -81,7 +81,7 @@ fn a_loop_gets_a_cache_that_holds_it_and_no_more() {
 fn nothing_is_advised_where_nothing_is_gained() {
     let check = |records: &[Record], settings: &Settings, expect: Verdict| {
         let advice = advised(records, settings);
-        assert_eq!((advice.verdict, advice.mode), (expect, "monitor"), "{}", advice.sentence);
+        assert_eq!((advice.verdict, advice.mode), (expect, Mode::Monitor), "{}", advice.sentence);
         assert_eq!((advice.plan, advice.before), (None, advice.after));
     };
     check(&[], &POOL, Verdict::Empty);
@@ -106,16 +106,16 @@ fn nothing_is_advised_where_nothing_is_gained() {
 #[test]
 fn a_stream_of_writes_gets_a_log_where_primary_storage_keeps_up() {
     let records = requests(Op::Write, random(20_000, 1 << 20));
-    let check = |settings: Settings, expect: Writes, mode: &str| {
+    let check = |settings: Settings, expect: Writes, mode: Mode| {
         let advice = advised(&records, &settings);
         assert_eq!((advice.verdict, advice.writes), (Verdict::NoReads, expect));
         assert_eq!((advice.mode, advice.plan), (mode, None), "{}", advice.sentence);
     };
-    check(POOL, Writes::Log { bytes: 64 * MIB }, "write-only");
-    check(Settings { flash: MIB, ..POOL }, Writes::NoFlash, "monitor");
+    check(POOL, Writes::Log { bytes: 64 * MIB }, Mode::WriteOnly);
+    check(Settings { flash: MIB, ..POOL }, Writes::NoFlash, Mode::Monitor);
     // 1000 writes a second come; 16 at once of 20 ms are 800.
-    check(of_backend_write(20_000_000.0), Writes::TooMany, "monitor");
-    check(of_backend_write(94_000.0), Writes::NoGain, "monitor");
+    check(of_backend_write(20_000_000.0), Writes::TooMany, Mode::Monitor);
+    check(of_backend_write(94_000.0), Writes::NoGain, Mode::Monitor);
     let mut timeless = records;
     timeless.iter_mut().for_each(|record| record.time_ns = 0);
     assert_eq!(advised(&timeless, &POOL).writes, Writes::NoTimes);
@@ -127,10 +127,10 @@ fn a_log_does_not_take_the_flash_that_reads_gain_more_from() {
     let mut records = requests(Op::Read, (0..38_400).map(|n| n % 12_800));
     records.iter_mut().step_by(20).for_each(|record| record.op = Op::Write);
     let tight = advised(&records, &Settings { flash: 128 * MIB, ..POOL });
-    assert_eq!((tight.writes, tight.mode), (Writes::CacheGainsMore, "write-through"));
+    assert_eq!((tight.writes, tight.mode), (Writes::CacheGainsMore, Mode::WriteThrough));
     assert!(tight.plan.unwrap().flash > 64 * MIB);
     let roomy = advised(&records, &Settings { flash: 192 * MIB, ..POOL });
-    assert_eq!((roomy.writes, roomy.mode), (Writes::Log { bytes: 64 * MIB }, "write-back"));
+    assert_eq!((roomy.writes, roomy.mode), (Writes::Log { bytes: 64 * MIB }, Mode::WriteBack));
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn who_loses_the_division_is_told_to_whom_and_what_it_would_gain() {
     let [few, many, scan] = <[Advice; 3]>::try_from(advise(&disks, &settings).unwrap()).unwrap();
     let has = many.used();
     assert!((8 * MIB..=9 * MIB).contains(&has.flash), "{many:?}");
-    assert_eq!((few.verdict, few.mode, &few.plan), (Verdict::GoesToOthers, "monitor", &None));
+    assert_eq!((few.verdict, few.mode, &few.plan), (Verdict::GoesToOthers, Mode::Monitor, &None));
     let winner = Winner { name: "many".into(), has, reserved: Share::default() };
     assert_eq!(few.goes_to, [winner]);
     assert!(few.forgone.as_ref().unwrap().hit_ratio > 0.94, "{few:?}");
@@ -335,7 +335,7 @@ fn a_handful_of_requests_is_too_little_to_advise_from() {
     let writes = |n: u64| requests(Op::Write, (0..n).map(|n| n * 7));
     let with = |some: u64, others: u64| advised(&[reads(some), writes(others)].concat(), &POOL);
     let advice = with(60, 39);
-    assert_eq!((advice.verdict, advice.mode), (Verdict::TooLittle { wanted: 100 }, "monitor"));
+    assert_eq!((advice.verdict, advice.mode), (Verdict::TooLittle { wanted: 100 }, Mode::Monitor));
     assert_eq!(advice.options.join(" "), "--mode monitor --ram 0");
     let words = "too little to advise from: 60 reads and 39 writes, and it takes 100";
     assert!(advice.sentence.starts_with(words), "{}", advice.sentence);
@@ -361,7 +361,7 @@ fn a_random_working_set_is_cached_as_a_whole_or_not_at_all() {
     for mib in [8, 32, 48] {
         let advice = with(mib);
         let Verdict::DoesNotFit { needed } = advice.verdict else { panic!("{advice:?}") };
-        assert_eq!((needed, advice.mode), (64 * MIB, "monitor"), "{}", advice.sentence);
+        assert_eq!((needed, advice.mode), (64 * MIB, Mode::Monitor), "{}", advice.sentence);
         let forgone = advice.forgone.as_ref().expect("the mean would be less");
         assert!(forgone.read.mean_ns < 0.9 * advice.latencies.backend.mean_ns);
         assert!(advice.sentence.contains("hardly gain; it takes 64 MiB"), "{}", advice.sentence);

@@ -295,7 +295,7 @@ impl Outcome {
             trace: survey.summary,
             pacing,
             duration_ns: ran.duration.0,
-            mode: statistics.mode.clone(),
+            mode: statistics.mode.to_string(),
             ram_bytes: statistics.ram.slots * statistics.block_size,
             flash_bytes: statistics.flash.slots * statistics.block_size,
             block_size: statistics.block_size,

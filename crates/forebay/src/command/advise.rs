@@ -90,7 +90,7 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
         client::ask(&found.control, &format!("/v1/disks/{}/stats", found.disk)).await?;
     let (engine, block) = (&stats.engine, stats.engine.block_size);
     // Without a cache each request of the recording tells what primary storage takes for it.
-    let is_cached = !["monitor", "pass-through"].contains(&engine.mode_actual.as_str());
+    let is_cached = engine.mode_actual.caches();
     let log = engine.log.as_ref().map_or(0, |log| log.capacity_bytes);
     let settings = Settings {
         ram: args.ram.map_or(engine.ram.slots * block, |size| size.0),
@@ -152,7 +152,7 @@ fn measured(stats: &DiskStats, is_cached: bool) -> Known {
     };
     let (engine, taken) = (&stats.engine, &stats.engine.latency);
     let written = of(&taken.write);
-    let logs = ["write-back", "write-only"].contains(&engine.mode_actual.as_str());
+    let logs = engine.mode_actual.logs();
     let destaged = engine.log.as_ref().map(|log| log.destage_latency_ns).filter(|&ns| ns > 0);
     Known {
         ram: of(&taken.read_ram),

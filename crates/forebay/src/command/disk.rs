@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
-use forebay_core::stats::LogStatistics;
+use forebay_core::config::{DestageOrder, Mode};
+use forebay_core::stats::{DestageLimit, LogState, LogStatistics};
 
 use super::advise;
 use super::client::{self, Found};
@@ -17,6 +18,7 @@ use super::table::{count, of, percent, time};
 use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, NamedArgs, SetArgs};
 use crate::config::values::{Name, Span};
 use crate::daemon::api::{Curves, DiskStats, Dropped, Resized, VhostUserInfo};
+use crate::messages;
 
 /// Pause between two looks at how far something is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -77,13 +79,13 @@ fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
             stats.name
         );
     }
-    let _ = writeln!(text, "  primary storage   {}", stats.primary_storage);
+    let _ = writeln!(text, "  primary storage   {}", messages::primary_storage(stats));
     if let Some(last) = &engine.last_failed_request {
         let _ = writeln!(
             text,
             "  requests failed   {}; the last one: {} at byte {}, {} bytes: {}",
             count(engine.counters.requests_failed),
-            last.operation,
+            messages::request(last.operation),
             last.offset,
             last.length,
             last.status
@@ -118,7 +120,7 @@ fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
         let _ = writeln!(text, "  write log         none");
         return text;
     };
-    let _ = writeln!(text, "  write log         {}", log.state);
+    let _ = writeln!(text, "  write log         {}", messages::log(log));
     if log.deferred_ns > 0 {
         let _ = writeln!(
             text,
@@ -201,9 +203,9 @@ fn describe_device(device: &VhostUserInfo, text: &mut String) {
 
 /// What limits destaging, with what could be done.
 fn limit(log: &LogStatistics) -> String {
-    let (limited_by, order) = (log.limited_by.as_str(), log.order.as_str());
-    if (limited_by, order) != ("epoch-bound", "strict") {
-        return limited_by.to_owned();
+    let words = messages::limit(log.limited_by);
+    if (log.limited_by, log.order) != (DestageLimit::EpochOrder, DestageOrder::Strict) {
+        return words.to_owned();
     }
     let window = match (log.without_order_writes_per_second, log.without_order_is_at_least) {
         (0, true) => {
@@ -215,7 +217,7 @@ fn limit(log: &LogStatistics) -> String {
             format!("--destage-order window would destage {at_least}{writes} writes/s")
         }
     };
-    format!("epoch-bound: {} epochs/s at {}; {window}", log.epochs_per_second, time(log.epoch_ns))
+    format!("{words}: {} epochs/s at {}; {window}", log.epochs_per_second, time(log.epoch_ns))
 }
 
 /// Waits until what is written now is on primary storage, durably.
@@ -271,8 +273,8 @@ pub(super) async fn destaged(
 }
 
 fn can_go_on(disk: &str, log: &LogStatistics) -> Result<()> {
-    if log.state.starts_with("lost") {
-        bail!("the write log of '{disk}' is {}", log.state);
+    if log.state == LogState::Lost {
+        bail!("the write log of '{disk}' is {}", messages::log(log));
     }
     if log.is_paused {
         bail!("destaging of '{disk}' is paused: forebay disk resume {disk}");
@@ -313,8 +315,7 @@ async fn set(args: SetArgs) -> Result<()> {
     let mut now: DiskStats = client::tell(&found.control, &path).await?;
     if args.wait {
         let mut progress = Progress::new(&now, args.common.json, Instant::now());
-        let mode = args.mode.to_string();
-        let work = is_in_mode(&found, &mode, &mut progress);
+        let work = is_in_mode(&found, args.mode.0, &mut progress);
         now = in_time(args.timeout, work).await.unwrap_or_else(|_| {
             let line = progress.line(Instant::now());
             bail!("time is over, and the mode has not changed; it goes on ({line})")
@@ -338,7 +339,7 @@ async fn set(args: SetArgs) -> Result<()> {
 }
 
 /// Waits until the disk is in that mode.
-async fn is_in_mode(found: &Found, mode: &str, progress: &mut Progress) -> Result<DiskStats> {
+async fn is_in_mode(found: &Found, mode: Mode, progress: &mut Progress) -> Result<DiskStats> {
     loop {
         let now = stats(found).await?;
         if now.engine.mode_actual == mode && now.engine.mode == mode {
@@ -349,8 +350,9 @@ async fn is_in_mode(found: &Found, mode: &str, progress: &mut Progress) -> Resul
         }
         if let Some(log) = &now.engine.log {
             can_go_on(&found.disk, log)?;
-            if log.state.starts_with("failed") && now.engine.mode_actual == "write-through" {
-                bail!("the write log of '{}' {}: start the disk again", found.disk, log.state);
+            if log.state == LogState::Failed && now.engine.mode_actual == Mode::WriteThrough {
+                let state = messages::log(log);
+                bail!("the write log of '{}' {state}: start the disk again", found.disk);
             }
         }
         progress.note(&now, Instant::now());
@@ -372,11 +374,11 @@ async fn change(args: NamedArgs, what: &str) -> Result<()> {
 fn destaging(disk: &DiskStats) -> String {
     match &disk.engine.log {
         None => "it has no write log, so that nothing is destaged".to_owned(),
-        Some(log) if log.state == "unused" && log.is_paused => {
+        Some(log) if log.state == LogState::Unused && log.is_paused => {
             "nothing is to be destaged in this mode; destaging is paused in a mode that writes to the log".to_owned()
         }
-        Some(log) if log.state == "unused" => "nothing is to be destaged in this mode".to_owned(),
-        Some(log) => log.state.clone(),
+        Some(log) if log.state == LogState::Unused => "nothing is to be destaged in this mode".to_owned(),
+        Some(log) => messages::log(log),
     }
 }
 

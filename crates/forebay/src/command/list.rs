@@ -5,10 +5,13 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use forebay_backends::size::rounded;
 
+use forebay_core::stats::LogState;
+
 use super::client::{self, Found};
 use super::disk::stats;
 use crate::cli::disk::ListArgs;
-use crate::daemon::api::{DaemonInfo, DiskInfo, DiskStats};
+use crate::daemon::api::{DaemonInfo, DiskInfo, DiskStats, PrimaryState};
+use crate::messages;
 
 /// What is listed of all daemons, or of one.
 ///
@@ -73,14 +76,16 @@ fn listed(info: &DiskInfo, stats: &DiskStats) -> String {
     if stats.is_detaching {
         line += " (DETACHING)";
     }
-    if let Some(log) = engine.log.as_ref().filter(|log| log.state != "unused" || !log.is_clean) {
-        let _ = write!(line, "  log {}, {} dirty", log.state, rounded(log.dirty_bytes));
+    if let Some(log) =
+        engine.log.as_ref().filter(|log| log.state != LogState::Unused || !log.is_clean)
+    {
+        let _ = write!(line, "  log {}, {} dirty", messages::log(log), rounded(log.dirty_bytes));
         if log.deferred_ns > 0 {
             line += "  DEFERRED FLUSHES";
         }
     }
-    if stats.primary_storage != "connected" {
-        let _ = write!(line, "  primary storage {}", stats.primary_storage);
+    if stats.primary_storage != PrimaryState::Connected {
+        let _ = write!(line, "  primary storage {}", messages::primary_storage(stats));
     }
     line + "  " + &info.backend
 }
@@ -89,11 +94,11 @@ fn listed(info: &DiskInfo, stats: &DiskStats) -> String {
 fn listed_for_programs(info: &DiskInfo, stats: &DiskStats) -> Result<serde_json::Value> {
     let mut shown = serde_json::to_value(info)?;
     let log = stats.engine.log.as_ref();
-    shown["mode"] = stats.engine.mode.clone().into();
+    shown["mode"] = serde_json::to_value(stats.engine.mode)?;
     shown["is_detaching"] = stats.is_detaching.into();
-    shown["mode_actual"] = stats.engine.mode_actual.clone().into();
-    shown["primary_storage"] = stats.primary_storage.clone().into();
-    shown["log_state"] = log.map(|log| log.state.clone()).into();
+    shown["mode_actual"] = serde_json::to_value(stats.engine.mode_actual)?;
+    shown["primary_storage"] = serde_json::to_value(stats.primary_storage)?;
+    shown["log_state"] = serde_json::to_value(log.map(|log| log.state))?;
     shown["dirty_bytes"] = log.map_or(0, |log| log.dirty_bytes).into();
     Ok(shown)
 }

@@ -11,10 +11,11 @@ use super::client;
 use super::table::{count, of};
 use crate::cli::disk::{PoolArgs, PoolCommand, PoolShowArgs};
 use crate::daemon::pool::check;
-use crate::daemon::pool::report::{self, DiskReport, PoolReport};
+use crate::daemon::pool::report::{self, DiskReport, PoolReport, SessionState};
 use crate::daemon::pool::survey::RingReport;
 use crate::daemon::{is_in_use, place};
 use crate::date::utc;
+use crate::messages;
 
 /// Carries out a command.
 pub(crate) fn pool(command: PoolCommand) -> Result<()> {
@@ -115,7 +116,7 @@ fn describe_disk(disk: &DiskReport, text: &mut String) {
     let _ = writeln!(
         text,
         "  session          {}, opened {}{closed}",
-        disk.session,
+        messages::session(disk.session),
         utc(disk.opened * 1000)
     );
     let _ = writeln!(
@@ -127,10 +128,12 @@ fn describe_disk(disk: &DiskReport, text: &mut String) {
         let _ = writeln!(text, "  evidence         {evidence}");
     }
     if disk.flushes_deferred {
-        let what = match disk.session.as_str() {
-            "closed" => "deferred; it ended in order, and nothing is lost by that",
-            "running" => "deferred: a loss of power loses flushed writes",
-            _ => "deferred: a loss of power may have lost flushed writes",
+        let what = match disk.session {
+            SessionState::Closed => "deferred; it ended in order, and nothing is lost by that",
+            SessionState::Running => "deferred: a loss of power loses flushed writes",
+            SessionState::RunningOrCrashed => {
+                "deferred: a loss of power may have lost flushed writes"
+            }
         };
         let _ = writeln!(text, "  flushes          {what}");
     }
@@ -153,7 +156,7 @@ fn describe_disk(disk: &DiskReport, text: &mut String) {
         let _ = writeln!(text, "  staging file     {fault}");
     }
     if let Some(ring) = &disk.ring {
-        let is_running = disk.session == "running";
+        let is_running = disk.session == SessionState::Running;
         let _ = writeln!(text, "  cache on flash   {}", describe_ring(ring, is_running));
     }
     let _ = writeln!(text, "  health           {}", health(&disk.faults));

@@ -8,10 +8,11 @@ use std::io::{IsTerminal, Write as _};
 use std::time::{Duration, Instant};
 
 use forebay_backends::size::rounded;
-use forebay_core::stats::LogStatistics;
+use forebay_core::stats::{DestageLimit, LogStatistics};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::daemon::api::DiskStats;
+use crate::daemon::api::{DiskStats, PrimaryState};
+use crate::messages;
 
 /// Time between two lines where there is no terminal.
 const SAY_EVERY: Duration = Duration::from_secs(10);
@@ -83,11 +84,11 @@ impl Progress {
         }
         self.dirty_bytes = log.map_or(0, |log| log.dirty_bytes);
         self.reason = match log.filter(|log| !log.is_clean) {
-            Some(log) => log.limited_by.clone(),
-            None => match stats.primary_storage.as_str() {
-                "connected" => "a flush of primary storage".to_owned(),
-                trouble => format!("primary storage: {trouble}"),
-            },
+            Some(log) => messages::limit(log.limited_by).to_owned(),
+            None if stats.primary_storage == PrimaryState::Connected => {
+                messages::limit(DestageLimit::PrimaryFlush).to_owned()
+            }
+            None => format!("primary storage: {}", messages::primary_storage(stats)),
         };
         self.show(now);
     }
@@ -157,14 +158,13 @@ mod tests {
 
     fn stats(flushed: u64, last: u64, writes: u64) -> DiskStats {
         let mut stats = DiskStats { name: "db".into(), ..DiskStats::default() };
-        stats.primary_storage = "connected".into();
         stats.engine.counters.destage_writes = writes;
         stats.engine.log = Some(LogStatistics {
             flushed_sequence: flushed,
             destaged_sequence: flushed,
             last_sequence: last,
             dirty_bytes: (last - flushed) * 4096,
-            limited_by: "primary storage is lost".into(),
+            limited_by: DestageLimit::PrimaryLost,
             ..LogStatistics::default()
         });
         stats

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use forebay_backends::size::rounded;
-use forebay_core::stats::{LatencySummary, Statistics, TierStatistics};
+use forebay_core::stats::{LatencySummary, Statistics, TierState, TierStatistics};
 
 use super::client::{self, Found};
 use super::table::{Table, count, of, percent, time};
 use crate::cli::StatsArgs;
 use crate::daemon::api::DiskStats;
+use crate::messages;
 
 /// Pause of `--watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -79,7 +80,7 @@ fn describe(stats: &DiskStats) -> String {
     let _ = writeln!(
         text,
         "  primary storage {}; {} ({} waiting), {} in flight",
-        stats.primary_storage,
+        messages::primary_storage(stats),
         of(stats.connections.into(), "client"),
         stats.connections_waiting,
         of(engine.requests_in_flight, "request")
@@ -89,7 +90,7 @@ fn describe(stats: &DiskStats) -> String {
         let _ = writeln!(
             text,
             "  write log {}{deferred}, {} dirty of {}; 'forebay disk show {}' has more",
-            log.state,
+            messages::log(log),
             rounded(log.dirty_bytes),
             rounded(log.capacity_bytes),
             stats.name
@@ -156,12 +157,12 @@ fn latencies(engine: &Statistics) -> String {
 }
 
 fn tier(name: &str, tier: &TierStatistics, block: u64) -> String {
-    if tier.slots == 0 && !tier.state.starts_with("failed") {
+    if tier.slots == 0 && tier.state != TierState::Failed {
         return String::new();
     }
     format!(
         "  {name}: {}, {} of {} blocks used ({} of {})\n",
-        tier.state,
+        messages::tier(tier),
         count(tier.slots_used),
         count(tier.slots),
         rounded(tier.slots_used * block),

@@ -183,6 +183,21 @@ pub struct VhostUserInfo {
     pub broken: u64,
 }
 
+/// How primary storage of a disk is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrimaryState {
+    /// It serves.
+    #[default]
+    Connected,
+    /// It serves, but for writes: they wait until what a former run sent can land no more.
+    HoldsWrites,
+    /// It serves, and answers some I/Os with errors.
+    Fails,
+    /// It is not there; I/O waits.
+    Lost,
+}
+
 /// A disk, as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskStats {
@@ -192,8 +207,11 @@ pub struct DiskStats {
     pub connections: u32,
     /// Clients whose next request waits for room in the disk's tables.
     pub connections_waiting: u32,
-    /// `connected`, `lost: ` and what that means, or `fails ` and which I/Os fail.
-    pub primary_storage: String,
+    /// How primary storage is.
+    pub primary_storage: PrimaryState,
+    /// Why it is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary_trouble: Option<String>,
     /// Sessions with primary storage that were lost so far.
     pub sessions_lost: u64,
     /// It is being detached: it is destaged, no client may attach, and it ends then.

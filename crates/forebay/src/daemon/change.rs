@@ -34,7 +34,7 @@ pub(super) async fn set_mode(
     change(&state, &name, async |disk| {
         let before = disk.handle.stats().await?.engine.mode;
         disk.handle.set_mode(query.mode.0).await?;
-        if before != query.mode.to_string() {
+        if before != query.mode.0 {
             let text = format!("mode {} was asked for, instead of {before}", query.mode);
             state.report(Some(&name), Severity::Info, &text);
         }

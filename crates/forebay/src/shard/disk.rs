@@ -38,7 +38,7 @@ use super::registration::Registration;
 use super::ring::Ring;
 use super::token::{Class, token};
 use super::{DiskHandle, Drained, LogEnd, NewDisk};
-use crate::daemon::api::{DiskStats, Dropped};
+use crate::daemon::api::{DiskStats, Dropped, PrimaryState};
 use crate::daemon::events::{EventSender, Severity};
 use crate::daemon::fence::Untold;
 use crate::daemon::pool::owner::Leased;
@@ -492,32 +492,22 @@ impl Disk {
     /// How the disk is, with so many clients, of which some wait.
     pub(crate) fn stats(&self, now: Nanos, clients: usize, waiting: usize) -> DiskStats {
         let mut engine = self.port.engine.statistics(now);
-        if let (Some(log), Some(_)) = (&mut engine.log, self.backend.trouble()) {
+        let primary_trouble = self.backend.trouble().map(str::to_owned);
+        if let (Some(log), Some(_)) = (&mut engine.log, &primary_trouble) {
             log.note_primary_storage_lost();
         }
-        let primary_storage = match self.backend.trouble() {
-            None if self.backend.holds_changes() => {
-                "connected; writes to it wait until what a former run sent can \
-                                                     land no more"
-                    .to_owned()
-            }
-            None if !engine.primary_errors.is_empty() => {
-                let errors = engine.primary_errors.iter().map(|it| {
-                    format!(
-                        "{}: {} ({} failed, the last at byte {})",
-                        it.operation, it.status, it.failed, it.last_offset
-                    )
-                });
-                format!("fails {}", errors.collect::<Vec<_>>().join("; "))
-            }
-            None => "connected".to_owned(),
-            Some(why) => format!("lost: {why}; I/O waits"),
+        let primary_storage = match primary_trouble {
+            Some(_) => PrimaryState::Lost,
+            None if self.backend.holds_changes() => PrimaryState::HoldsWrites,
+            None if !engine.primary_errors.is_empty() => PrimaryState::Fails,
+            None => PrimaryState::Connected,
         };
         DiskStats {
             name: self.name.to_string(),
             connections: clients as u32,
             connections_waiting: waiting as u32,
             primary_storage,
+            primary_trouble,
             sessions_lost: self.sessions_lost,
             is_detaching: self.is_detaching(),
             vhost_user: None,

@@ -1,7 +1,6 @@
 //! The engine's events in words for an operator.
 
 use forebay_core::action::{DestageFault, Event};
-use forebay_core::config::Mode;
 
 use crate::daemon::events::Severity;
 
@@ -122,8 +121,7 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
             "the write log has room again: writers are not slowed any more".to_owned(),
         ),
         Event::ModeChanged { mode } => {
-            let name = Mode::ALL.iter().find(|(known, _)| *known == mode).map_or("", |(_, n)| n);
-            (Severity::Info, format!("the disk is now in mode {name}"))
+            (Severity::Info, format!("the disk is now in mode {mode}"))
         }
         Event::UnflushedWritesAtRisk { bytes } => (
             Severity::Error,

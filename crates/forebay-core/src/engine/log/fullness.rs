@@ -11,7 +11,6 @@
 use super::super::Engine;
 use super::WriteLog;
 use crate::action::{Action, Actions, Event};
-use crate::ids::Nanos;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,10 +65,5 @@ impl Engine {
             Fullness::Throttles => Event::LogThrottles,
             Fullness::Full => Event::LogFull,
         }));
-    }
-
-    /// How a full log is shown.
-    pub(in crate::engine) fn full_state(&self, now: Nanos) -> String {
-        format!("full: writers wait, {}", self.destage_limited_by(now))
     }
 }

@@ -5,6 +5,7 @@ use crate::config::{DestageOrder, FlashAdmission, FlushSemantics};
 use crate::ids::{FlushEpoch, GroupNumber, SegmentId, Sequence};
 use crate::log::recover::{RecoveredLog, RecoveryReport};
 use crate::log::reopen::Tail;
+use crate::stats::LogState;
 
 /// A rig with a first segment, and the log's I/O answered by [`Rig::log`].
 pub(super) fn rig(config: Config) -> Rig {
@@ -491,17 +492,15 @@ fn writes_are_not_held_for_a_mode_that_primary_storage_keeps_from_by_failing_its
         assert_eq!(rig.reply(10 + round).1, IoStatus::Ok);
         assert_eq!(rig.reply(20 + round).1, IoStatus::Ok, "in the pause, too");
         let statistics = rig.engine.statistics(rig.now);
-        assert_eq!(
-            (&statistics.mode[..], &statistics.mode_actual[..]),
-            ("write-back", "write-through")
-        );
+        let modes = (statistics.mode, statistics.mode_actual);
+        assert_eq!(modes, (Mode::WriteBack, Mode::WriteThrough));
         let state = statistics.log.expect("a log").state;
-        assert_eq!(state, "waiting: primary storage fails its flushes");
+        assert_eq!(state, LogState::WaitsForFlush);
         rig.tick(60_000);
     }
     rig.settle_log();
     assert_eq!(rig.engine.mode(), Mode::WriteBack);
-    assert_eq!(rig.engine.statistics(rig.now).log.expect("a log").state, "active");
+    assert_eq!(rig.engine.statistics(rig.now).log.expect("a log").state, LogState::Active);
 }
 
 fn deferred() -> Config {

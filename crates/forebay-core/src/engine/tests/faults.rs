@@ -3,6 +3,7 @@
 use super::*;
 use crate::action::PrimaryOp;
 use crate::config::FlashAdmission;
+use crate::stats::{RequestOp, TierState};
 
 fn with_flash() -> Config {
     Config {
@@ -101,7 +102,8 @@ fn flash_that_keeps_failing_is_given_up_and_ram_goes_on() {
         rig.sent();
     }
     assert!(rig.events.contains(&Event::FlashFailed { status: IoStatus::IoError }));
-    assert_eq!(rig.engine.statistics(rig.now).flash.state, "failed: I/O error");
+    let flash = rig.engine.statistics(rig.now).flash;
+    assert_eq!((flash.state, flash.failure), (TierState::Failed, Some(IoStatus::IoError)));
     rig.expect_bytes(63 * 4096, 4096, 63);
     assert_eq!(rig.counters().read_hits_ram, 1);
 }
@@ -437,10 +439,10 @@ fn errors_of_primary_storage_are_told_once_and_an_end_when_it_has_worked_for_a_w
     let shown = rig.engine.statistics(rig.now);
     let errors = &shown.primary_errors[..];
     assert_eq!(errors.len(), 1);
-    assert_eq!((&errors[0].operation[..], &errors[0].status[..]), ("writes", "no space left"));
+    assert_eq!((errors[0].operation, errors[0].status), (PrimaryOp::Write, IoStatus::NoSpace));
     assert_eq!((errors[0].last_offset, errors[0].failed), (5 * 4096, 5));
     let last = shown.last_failed_request.expect("five failed");
-    assert_eq!((&last.operation[..], last.offset, last.length), ("write", 5 * 4096, 4096));
+    assert_eq!((last.operation, last.offset, last.length), (RequestOp::Write, 5 * 4096, 4096));
     // Reads work; nothing says that writes do.
     rig.expect_bytes(0, 4096, 0);
     rig.tick(60_000);

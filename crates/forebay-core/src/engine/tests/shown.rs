@@ -3,7 +3,7 @@
 use super::destage::rig;
 use super::*;
 use crate::action::{DestageFault, PrimaryOp};
-use crate::stats::LogStatistics;
+use crate::stats::{DestageLimit, LogState, LogStatistics};
 
 impl Rig {
     fn shown(&self) -> LogStatistics {
@@ -50,27 +50,27 @@ fn an_age_grows_and_a_rate_ends_while_nothing_happens() {
 #[test]
 fn what_limits_destaging_is_said_and_whose_fault_it_is() {
     let mut rig = rig(with_log());
-    let check = |rig: &Rig, expect: &str| assert_eq!(rig.shown().limited_by, expect);
-    check(&rig, "nothing to destage");
+    let check = |rig: &Rig, expect: DestageLimit| assert_eq!(rig.shown().limited_by, expect);
+    check(&rig, DestageLimit::Nothing);
     rig.write(1, 0, 4096, 1);
     rig.log();
-    check(&rig, "the epoch under way, left alone for a moment");
+    check(&rig, DestageLimit::OpenEpoch);
     rig.pause(true);
-    check(&rig, "paused");
-    assert_eq!(rig.shown().state, "paused");
+    check(&rig, DestageLimit::Paused);
+    assert_eq!(rig.shown().state, LogState::Paused);
     rig.pause(false);
     rig.settle_until("W 0+4096");
     rig.complete(rig.find("W 0+4096"), IoStatus::IoError);
-    check(&rig, "errors of primary storage");
+    check(&rig, DestageLimit::PrimaryErrors);
     let failed = |fault| Event::DestageFailed { fault, status: IoStatus::IoError };
     let (op, status) = (PrimaryOp::Write, IoStatus::IoError);
     assert_eq!(rig.count(Event::PrimaryFails { op, status, offset: 0, is_destaging: true }), 1);
     rig.settle_until("F 0+0");
-    check(&rig, "a flush of primary storage");
+    check(&rig, DestageLimit::PrimaryFlush);
     rig.complete(rig.find("F 0+0"), IoStatus::IoError);
-    check(&rig, "errors of primary storage");
+    check(&rig, DestageLimit::PrimaryErrors);
     rig.settle_log();
-    check(&rig, "nothing to destage");
+    check(&rig, DestageLimit::Nothing);
     // Groups that are not in memory any more are read from the log.
     rig.pause(true);
     for n in 0..6 {
@@ -87,10 +87,10 @@ fn what_limits_destaging_is_said_and_whose_fault_it_is() {
     }
     let read = rig.pending.iter().position(is_read).expect("a read of the log");
     rig.complete(read, IoStatus::IoError);
-    check(&rig, "the log cannot be read");
+    check(&rig, DestageLimit::LogReadErrors);
     assert_eq!(rig.count(failed(DestageFault::LogRead)), 1);
     rig.settle_log();
-    check(&rig, "nothing to destage");
+    check(&rig, DestageLimit::Nothing);
 }
 
 #[test]
@@ -100,11 +100,11 @@ fn a_note_that_fails_is_not_the_fault_of_primary_storage() {
     rig.write_with(2, 0, 4096, 2, true);
     rig.settle_until("log P 0+0");
     rig.complete(rig.find("log P 0+0"), IoStatus::IoError);
-    assert_eq!(rig.shown().limited_by, "progress cannot be noted on flash");
+    assert_eq!(rig.shown().limited_by, DestageLimit::NoteErrors);
     let failed = Event::DestageFailed { fault: DestageFault::Note, status: IoStatus::IoError };
     assert_eq!(rig.count(failed), 1);
     rig.settle_log();
-    assert_eq!(rig.shown().limited_by, "nothing to destage");
+    assert_eq!(rig.shown().limited_by, DestageLimit::Nothing);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_mode_without_log_lets_paused_destaging_go_on() {
     assert_eq!(rig.count(Event::DestagingResumed), 1);
     // Paused again, it says so, and who asks again wants it to go on.
     rig.pause(true);
-    assert_eq!((&rig.shown().state[..], rig.shown().is_paused), ("paused", true));
+    assert_eq!((rig.shown().state, rig.shown().is_paused), (LogState::Paused, true));
     rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
     rig.run_actions();
     rig.settle_log();
@@ -139,20 +139,20 @@ fn a_full_log_is_told_once_and_so_is_the_room_that_is_back() {
             rig.tick(10);
         }
         assert!(rig.shown().writes_waiting > 0);
-        assert_eq!(rig.shown().state, "paused");
-        assert_eq!(rig.shown().limited_by, "paused");
+        assert_eq!(rig.shown().state, LogState::Paused);
+        assert_eq!(rig.shown().limited_by, DestageLimit::Paused);
         rig.pause(false);
         rig.log();
-        assert_eq!(rig.shown().state, "full: writers wait, epoch-bound");
         let mut log = rig.shown();
+        assert_eq!((log.state, log.limited_by), (LogState::Full, DestageLimit::EpochOrder));
         log.note_primary_storage_lost();
-        assert_eq!(log.state, "full: writers wait, primary storage is lost");
+        assert_eq!((log.state, log.limited_by), (LogState::Full, DestageLimit::PrimaryLost));
         let told = [Event::LogThrottles, Event::LogFull].map(|event| rig.count(event));
         assert_eq!(told, [round as usize; 2]);
         assert_eq!(rig.count(Event::LogHasRoom), round as usize - 1);
         rig.settle_log();
         assert_eq!(rig.count(Event::LogHasRoom), round as usize);
-        assert_eq!(rig.shown().state, "active");
+        assert_eq!(rig.shown().state, LogState::Active);
     }
 }
 

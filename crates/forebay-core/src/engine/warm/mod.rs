@@ -28,7 +28,7 @@ use crate::config::{Config, RingConfig};
 use crate::geometry::{ByteRange, Grid, PAGE};
 use crate::ids::Nanos;
 use crate::sealed::{PAGE_LEN, Page};
-use crate::stats::RingStatistics;
+use crate::stats::{IndexState, RingStatistics};
 use crate::status::IoStatus;
 use crate::table::Key;
 use crate::warm::marks::Marks;
@@ -405,13 +405,13 @@ impl Engine {
     pub(super) fn ring_statistics(&self) -> Option<RingStatistics> {
         let ring = self.ring.as_ref()?;
         let state = match ring.state {
-            State::Active => "recorded",
-            State::Voiding => "given up",
-            State::Off if ring.closing == Closing::Closed => "closed",
-            State::Off => "not recorded",
+            State::Active => IndexState::Recorded,
+            State::Voiding => IndexState::GivenUp,
+            State::Off if ring.closing == Closing::Closed => IndexState::Closed,
+            State::Off => IndexState::NotRecorded,
         };
         Some(RingStatistics {
-            state: state.into(),
+            state,
             pages: ring.config.pages.into(),
             last_page: ring.durable_page,
             regions: ring.geometry.regions.into(),

@@ -1,3 +1,4 @@
+use forebay_core::config::Mode;
 use forebay_core::ids::Nanos;
 use forebay_core::stats::{Statistics, TierStatistics};
 
@@ -24,7 +25,7 @@ fn prediction() -> Prediction {
         made_ms: 1,
         sentence: "64 MiB of flash".into(),
         configuration: Configuration {
-            mode: "write-through".into(),
+            mode: Mode::WriteThrough,
             ram: 0,
             flash: 64 << 20,
             block_size: 8192,
@@ -93,7 +94,7 @@ fn a_judgement_is_told_in_words() {
 fn a_disk_is_as_advised_or_says_how_it_is_not() {
     let tier = |slots| TierStatistics { slots, ..TierStatistics::default() };
     let as_advised = Statistics {
-        mode_actual: "write-through".into(),
+        mode_actual: Mode::WriteThrough,
         block_size: 8192,
         policy: "auto".into(),
         flash: tier((63 << 20) / 8192),
@@ -106,7 +107,7 @@ fn a_disk_is_as_advised_or_says_how_it_is_not() {
     };
     let now = || as_advised.clone();
     check(
-        Statistics { mode_actual: "monitor".into(), ..now() },
+        Statistics { mode_actual: Mode::Monitor, ..now() },
         "mode monitor, advised write-through",
     );
     check(Statistics { flash: tier(4096), ..now() }, "flash 32 MiB, advised 64 MiB");

@@ -54,7 +54,7 @@ fn what_is_told_is_what_the_engine_does_with_the_setup_that_is_advised() {
         assert!(advice.setup.ram <= ram && advice.setup.flash + advice.setup.log <= flash);
         modes.push(advice.mode);
     }
-    assert!(modes.contains(&"write-back") && modes.contains(&"write-through"), "{modes:?}");
+    assert!(modes.contains(&Mode::WriteBack) && modes.contains(&Mode::WriteThrough), "{modes:?}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_log_of_which_the_engine_makes_nothing_is_withdrawn_with_what_it_made() {
     assert!(mean_ns > 4_500_000 && !is_full, "{}", advice.sentence);
     assert_eq!(
         (advice.mode, advice.options.join(" ").as_str()),
-        ("monitor", "--mode monitor --ram 0")
+        (Mode::Monitor, "--mode monitor --ram 0")
     );
     let words = "Writes: as before; in a simulation a log made them 5.00 ms →";
     assert!(advice.sentence.contains(words), "{}", advice.sentence);
@@ -108,7 +108,7 @@ fn a_cache_of_which_the_engine_makes_nothing_is_withdrawn_with_what_it_made() {
     let advice = proved(&records, &Settings { flash: 64 * MIB, ..POOL });
     assert_eq!(
         (advice.verdict, advice.mode),
-        (Verdict::Disproved, "monitor"),
+        (Verdict::Disproved, Mode::Monitor),
         "{}",
         advice.sentence
     );

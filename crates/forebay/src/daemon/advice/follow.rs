@@ -104,6 +104,7 @@ impl Follower {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::config::Mode;
     use forebay_core::ids::Nanos;
     use forebay_trace::advise::{Configuration, Latencies, Latency};
 
@@ -115,7 +116,7 @@ mod tests {
             made_ms: 1,
             sentence: String::new(),
             configuration: Configuration {
-                mode: "write-through".into(),
+                mode: Mode::WriteThrough,
                 ram: 0,
                 flash: 0,
                 block_size: 4096,

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use forebay_core::config::Mode;
 use forebay_core::ids::Nanos;
 use forebay_core::stats::Statistics;
 use forebay_trace::advise::{Configuration, Latencies, Latency, Prediction, Reads};
@@ -19,7 +20,7 @@ fn prediction() -> Prediction {
         made_ms: 1_700_000_000_000,
         sentence: "64 MiB of flash".into(),
         configuration: Configuration {
-            mode: "write-through".into(),
+            mode: Mode::WriteThrough,
             ram: 0,
             flash: 64 << 20,
             block_size: 8192,

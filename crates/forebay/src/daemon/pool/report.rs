@@ -11,7 +11,7 @@ use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, SessionEnd};
 use forebay_core::pool::lease::{Holder, Role};
 use forebay_core::pool::superblock::Superblock;
-use forebay_core::stats::Statistics;
+use forebay_core::stats::{Statistics, TierState};
 use serde::{Deserialize, Serialize};
 
 use super::check::damaged_copies;
@@ -21,6 +21,7 @@ use super::staging::{Fault, Left, StagedGroups};
 use super::survey::{self, RingReport};
 use super::tables::Tables;
 use super::{Dirty, Snapshot, recover};
+use crate::messages;
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +61,18 @@ pub struct SegmentCounts {
     pub cache: u32,
 }
 
+/// How a disk was left, as its pool says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionState {
+    /// It ended in order.
+    Closed,
+    /// It is served.
+    Running,
+    /// Nobody uses the pool, and it did not end in order.
+    RunningOrCrashed,
+}
+
 /// A disk in a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskReport {
@@ -73,8 +86,8 @@ pub struct DiskReport {
     pub size: u64,
     /// The mode that was asked for.
     pub mode: String,
-    /// `closed`, `running`, or `running or crashed` where nobody uses the pool.
-    pub session: String,
+    /// How it was left.
+    pub session: SessionState,
     /// When it was last opened, seconds since 1970.
     pub opened: u64,
     /// When it was last closed, seconds since 1970; 0: not since.
@@ -255,14 +268,14 @@ fn served_disk(
     now: &Statistics,
 ) -> DiskReport {
     let log = now.log.clone().unwrap_or_default();
-    let is_lost = log.is_lost || log.state.starts_with("failed");
+    let is_lost = log.state.has_failed();
     DiskReport {
-        mode: now.mode.clone(),
-        session: "running".to_owned(),
+        mode: now.mode.to_string(),
+        session: SessionState::Running,
         dirty_records: log.last_sequence.saturating_sub(log.destaged_sequence),
         dirty_bytes: log.dirty_bytes,
         staged_records: log.last_sequence.saturating_sub(log.durable_sequence),
-        error: is_lost.then_some(log.state),
+        error: is_lost.then(|| messages::log(&log)),
         faults: faults_since_start(now),
         ring: survey::ring_in_use(now, record.pending),
         ..recorded(tables, number, record)
@@ -273,12 +286,11 @@ fn served_disk(
 fn faults_since_start(now: &Statistics) -> Vec<String> {
     let counters = &now.counters;
     let mut faults = Vec::new();
-    if now.flash.state.starts_with("failed") {
-        faults.push(format!("its cache {}", now.flash.state));
+    if now.flash.state == TierState::Failed {
+        faults.push(format!("its cache {}", messages::tier(&now.flash)));
     }
-    if let Some(log) = now.log.as_ref().filter(|log| log.is_lost || log.state.starts_with("failed"))
-    {
-        faults.push(format!("its write log {}", log.state));
+    if let Some(log) = now.log.as_ref().filter(|log| log.state.has_failed()) {
+        faults.push(format!("its write log {}", messages::log(log)));
     }
     let counted = [
         (counters.log_errors, "I/Os of its write log failed, or returned wrong bytes"),
@@ -301,8 +313,8 @@ fn recorded(tables: &Tables, number: DiskNumber, record: &DiskRecord) -> DiskRep
         size: record.size,
         mode: record.mode.clone(),
         session: match record.session {
-            SessionEnd::Clean => "closed".to_owned(),
-            SessionEnd::Running => "running or crashed".to_owned(),
+            SessionEnd::Clean => SessionState::Closed,
+            SessionEnd::Running => SessionState::RunningOrCrashed,
         },
         opened: record.opened,
         closed: record.closed,

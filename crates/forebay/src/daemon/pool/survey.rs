@@ -7,7 +7,7 @@ use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::DiskRecord;
 use forebay_core::pool::lease::Role;
 use forebay_core::sealed::Page;
-use forebay_core::stats::Statistics;
+use forebay_core::stats::{IndexState, Statistics};
 use forebay_core::warm::header::RingHeader;
 use forebay_core::warm::recover::{Cold, RingReader};
 use forebay_core::warm::survey;
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::{PoolFile, PoolPage};
 use super::tables::Tables;
+use crate::messages;
 
 /// The ring of a disk's cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,10 +94,13 @@ pub(super) fn ring(
 /// The ring of a disk that is served, as it is `now`; `None`: it has none.
 pub(super) fn ring_in_use(now: &Statistics, generation: Generation) -> Option<RingReport> {
     let ring = now.ring.as_ref()?;
-    let is_recorded = ring.state == "recorded" || ring.state == "closed";
+    let is_recorded = matches!(ring.state, IndexState::Recorded | IndexState::Closed);
     let report = RingReport { generation: generation.0, ..RingReport::default() };
     if !is_recorded {
-        return Some(RingReport { cold: Some(format!("its index is {}", ring.state)), ..report });
+        return Some(RingReport {
+            cold: Some(format!("its index is {}", messages::index(ring.state))),
+            ..report
+        });
     }
     let blocks = now.flash.slots_used;
     let (pages, regions_marked) = (ring.pages, ring.regions_marked);

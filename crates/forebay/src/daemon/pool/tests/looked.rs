@@ -2,10 +2,13 @@
 
 use std::os::unix::fs::FileExt;
 
+use forebay_core::config::Mode;
 use forebay_core::pool::{PairId, SUPERBLOCKS};
-use forebay_core::stats::{LogStatistics, Statistics};
+use forebay_core::stats::{LogState, LogStatistics, Statistics, TierState};
+use forebay_core::status::IoStatus;
 
 use super::*;
+use crate::daemon::pool::report::SessionState;
 
 #[test]
 fn a_pool_in_use_is_told_with_what_its_disks_know() {
@@ -21,19 +24,19 @@ fn a_pool_in_use_is_told_with_what_its_disks_know() {
         destaged_sequence: 7,
         ..LogStatistics::default()
     };
-    let mut now = Statistics { log: Some(log), mode: "write-back".into(), ..Default::default() };
+    let mut now = Statistics { log: Some(log), mode: Mode::WriteBack, ..Default::default() };
     let shown = report::show_used(&pool.snapshot(), &[(served, now.clone())]);
     assert!(shown.faults.is_empty());
     let [one, two] = &shown.disks[..] else { panic!("{shown:?}") };
-    assert_eq!((one.name.as_str(), one.session.as_str()), ("served", "running"));
+    assert_eq!((one.name.as_str(), one.session), ("served", SessionState::Running));
     assert_eq!((one.dirty_bytes, one.dirty_records, one.staged_records), (8192, 2, 1));
     assert!(one.faults.is_empty() && one.error.is_none());
-    assert_eq!((two.name.as_str(), two.session.as_str()), ("other", "running or crashed"));
+    assert_eq!((two.name.as_str(), two.session), ("other", SessionState::RunningOrCrashed));
     // What has failed since the start, of the disk that it is of; and the tables, which are everybody's.
     let log = now.log.as_mut().unwrap();
-    log.state = "failed: I/O error".into();
+    (log.state, log.failure) = (LogState::Failed, Some(IoStatus::IoError));
     now.counters.log_errors = 3;
-    now.flash.state = "failed: I/O error".into();
+    (now.flash.state, now.flash.failure) = (TierState::Failed, Some(IoStatus::IoError));
     pool.has_failed = true;
     let shown = report::show_used(&pool.snapshot(), &[(served, now)]);
     assert_eq!(shown.disks[0].faults.len(), 3, "{shown:?}");

@@ -1,0 +1,145 @@
+//! What an engine counts since it was made.
+
+use serde::{Deserialize, Serialize};
+
+/// Sums since the engine was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    /// Read requests answered well.
+    pub reads: u64,
+    /// Bytes that they asked for.
+    pub read_bytes: u64,
+    /// Write requests answered well.
+    pub writes: u64,
+    /// Bytes that they wrote.
+    pub write_bytes: u64,
+    /// Compare-and-writes that found what they expected, and wrote; not counted as writes.
+    pub compare_and_writes: u64,
+    /// Compare-and-writes that found something else, and wrote nothing.
+    pub miscompares: u64,
+    /// Flush requests answered well.
+    pub flushes: u64,
+    /// Discards and write-zeroes answered well.
+    pub discards: u64,
+    /// Prefetches answered well.
+    pub prefetches: u64,
+    /// Group writes of the log.
+    pub log_writes: u64,
+    /// Bytes that they wrote, headers included.
+    pub log_write_bytes: u64,
+    /// Flushes of the log.
+    pub log_flushes: u64,
+    /// Bytes read from the log, for the guest and for destaging.
+    pub log_read_bytes: u64,
+    /// I/Os of the log that failed or returned wrong bytes.
+    pub log_errors: u64,
+    /// Writes of the ring that keeps the cache over a restart.
+    pub ring_writes: u64,
+    /// Bytes that they wrote.
+    pub ring_write_bytes: u64,
+    /// Flushes of flash before them.
+    pub ring_flushes: u64,
+    /// Times that a write waited until its region was marked in the ring.
+    pub writes_waited_for_marks: u64,
+    /// Writes to primary storage that destaged.
+    pub destage_writes: u64,
+    /// Bytes that they wrote.
+    pub destage_write_bytes: u64,
+    /// Batches destaged.
+    pub destage_batches: u64,
+    /// I/Os of destaging that failed; each is tried again.
+    pub destage_errors: u64,
+    /// Acknowledgements that the throttle delayed.
+    pub acknowledgements_delayed: u64,
+    /// Time that it added to them, in all.
+    pub injected_latency_ns: u64,
+    /// Requests answered with an error.
+    pub requests_failed: u64,
+    /// Requests answered because their time was over.
+    pub requests_timed_out: u64,
+    /// Reads answered from RAM alone.
+    pub read_hits_ram: u64,
+    /// Reads answered from the cache with flash taking part.
+    pub read_hits_flash: u64,
+    /// Reads that took the bytes of an earlier one in flight, in a mode with a cache.
+    pub read_hits_joined: u64,
+    /// Reads of which a part was in the cache.
+    pub read_hits_partial: u64,
+    /// Reads of which nothing was in the cache.
+    pub read_misses: u64,
+    /// Reads of sequential streams, or that asked not to be admitted, and so left nothing behind.
+    pub reads_bypassed: u64,
+    /// Writes of sequential streams, not admitted.
+    pub writes_bypassed: u64,
+    /// Edges of writes that were fetched into the cache, in the background.
+    pub edges_fetched: u64,
+    /// Bytes of reads that came from RAM.
+    pub ram_read_bytes: u64,
+    /// Bytes read from flash.
+    pub flash_read_bytes: u64,
+    /// Bytes read from primary storage, fills and read-modify-write included.
+    pub backend_read_bytes: u64,
+    /// Read I/Os on primary storage.
+    pub backend_reads: u64,
+    /// Bytes written to primary storage.
+    pub backend_write_bytes: u64,
+    /// Write I/Os on primary storage.
+    pub backend_writes: u64,
+    /// Flushes of primary storage.
+    pub backend_flushes: u64,
+    /// I/Os on primary storage that failed.
+    pub backend_errors: u64,
+    /// Bytes written to flash.
+    pub flash_write_bytes: u64,
+    /// Write I/Os on flash.
+    pub flash_writes: u64,
+    /// Flash I/Os that failed.
+    pub flash_errors: u64,
+    /// Flash reads whose checksum was wrong; each became a miss.
+    pub flash_checksum_errors: u64,
+    /// Flash slots not used any more after a failed write.
+    pub flash_slots_quarantined: u64,
+    /// Blocks admitted to flash.
+    pub flash_admitted: u64,
+    /// Blocks that were refused on flash, by their history or for the budget of writes.
+    pub flash_refused: u64,
+    /// Fills of flash that found no memory: too many were under way.
+    pub flash_fills_skipped_staging: u64,
+    /// Fills of flash that found no slot: all were in use.
+    pub flash_fills_skipped_slots: u64,
+    /// Fills of flash of granules that were being written with older bytes.
+    pub flash_fills_skipped_busy: u64,
+    /// Blocks put into RAM.
+    pub ram_filled: u64,
+    /// Blocks that found no slot in RAM because all were in use.
+    pub ram_fills_skipped: u64,
+    /// Blocks evicted from RAM.
+    pub ram_evicted: u64,
+    /// Blocks evicted from flash.
+    pub flash_evicted: u64,
+    /// Fills and writes that had to evict.
+    pub evict_ops: u64,
+    /// Cached blocks dropped because primary storage may have lost unflushed writes.
+    pub blocks_dropped_at_risk: u64,
+    /// Ranges that were too long to be dropped from the cache at once.
+    pub drops_in_parts: u64,
+    /// Requests that waited for an overlapping one.
+    pub overlap_waits: u64,
+    /// Requests that waited for a buffer.
+    pub buffer_waits: u64,
+}
+
+impl Counters {
+    /// Reads for which primary storage was not asked.
+    pub fn read_hits(&self) -> u64 {
+        self.read_hits_ram + self.read_hits_flash + self.read_hits_joined
+    }
+
+    /// Fills of flash that were skipped, for any reason.
+    pub fn flash_fills_skipped(&self) -> u64 {
+        self.flash_fills_skipped_staging
+            + self.flash_fills_skipped_slots
+            + self.flash_fills_skipped_busy
+    }
+}

@@ -1,0 +1,109 @@
+//! States in words, for people: the one place where a state becomes a sentence.
+//!
+//! What decides matches the types; programs read their codes in JSON.
+
+use forebay_core::stats::{
+    DestageLimit, IndexState, LogState, LogStatistics, RequestOp, TierState, TierStatistics,
+};
+
+use crate::daemon::api::{DiskStats, PrimaryState};
+use crate::daemon::pool::report::SessionState;
+
+/// A tier of the cache.
+pub fn tier(tier: &TierStatistics) -> String {
+    match (tier.state, tier.failure) {
+        (TierState::None, _) => "none".to_owned(),
+        (TierState::Active, _) => "active".to_owned(),
+        (TierState::Failed, None) => "failed".to_owned(),
+        (TierState::Failed, Some(why)) => format!("failed: {why}"),
+    }
+}
+
+/// A write log.
+pub fn log(log: &LogStatistics) -> String {
+    match log.state {
+        LogState::Unused => "unused".to_owned(),
+        LogState::Active => "active".to_owned(),
+        LogState::Paused => "paused".to_owned(),
+        LogState::Draining => "draining".to_owned(),
+        LogState::WaitsForFlush => "waiting: primary storage fails its flushes".to_owned(),
+        LogState::Full => format!("full: writers wait, {}", limit(log.limited_by)),
+        LogState::Failed => match log.failure {
+            Some(why) => format!("failed: {why}"),
+            None => "failed".to_owned(),
+        },
+        LogState::Lost => "lost: dirty data cannot be read, or not noted as destaged".to_owned(),
+    }
+}
+
+/// What limits destaging.
+pub fn limit(limit: DestageLimit) -> &'static str {
+    match limit {
+        DestageLimit::Nothing => "nothing to destage",
+        DestageLimit::LogLost => "the log is lost",
+        DestageLimit::Paused => "paused",
+        DestageLimit::PrimaryLost => "primary storage is lost",
+        DestageLimit::PrimaryErrors => "errors of primary storage",
+        DestageLimit::LogReadErrors => "the log cannot be read",
+        DestageLimit::NoteErrors => "progress cannot be noted on flash",
+        DestageLimit::RetryPause => "errors a moment ago",
+        DestageLimit::PrimaryFlush => "a flush of primary storage",
+        DestageLimit::PrimaryStorage => "primary storage",
+        DestageLimit::LogCommit => "a commit of the log",
+        DestageLimit::OpenEpoch => "the epoch under way, left alone for a moment",
+        DestageLimit::EpochOrder => "epoch-bound",
+        DestageLimit::GuestReads => "guest reads",
+        DestageLimit::RateLimit => "max-destage-rate",
+    }
+}
+
+/// What keeps the cache on flash over a restart.
+pub fn index(state: IndexState) -> &'static str {
+    match state {
+        IndexState::NotRecorded => "not recorded",
+        IndexState::Recorded => "recorded",
+        IndexState::GivenUp => "given up",
+        IndexState::Closed => "closed",
+    }
+}
+
+/// Primary storage of a disk.
+pub fn primary_storage(stats: &DiskStats) -> String {
+    let why = stats.primary_trouble.as_deref().unwrap_or("no reason is known");
+    match stats.primary_storage {
+        PrimaryState::Connected => "connected".to_owned(),
+        PrimaryState::HoldsWrites => {
+            "connected; writes to it wait until what a former run sent can land no more".to_owned()
+        }
+        PrimaryState::Fails => {
+            let errors = stats.engine.primary_errors.iter().map(|it| {
+                format!(
+                    "{}: {} ({} failed, the last at byte {})",
+                    it.operation, it.status, it.failed, it.last_offset
+                )
+            });
+            format!("fails {}", errors.collect::<Vec<_>>().join("; "))
+        }
+        PrimaryState::Lost => format!("lost: {why}; I/O waits"),
+    }
+}
+
+/// What a request asked for.
+pub fn request(op: RequestOp) -> &'static str {
+    match op {
+        RequestOp::Read => "read",
+        RequestOp::Write => "write",
+        RequestOp::Zero => "discard or write of zeroes",
+        RequestOp::Flush => "flush",
+        RequestOp::Allocation => "query for allocation",
+    }
+}
+
+/// How a disk was left, as its pool says.
+pub fn session(state: SessionState) -> &'static str {
+    match state {
+        SessionState::Closed => "closed",
+        SessionState::Running => "running",
+        SessionState::RunningOrCrashed => "running or crashed",
+    }
+}
