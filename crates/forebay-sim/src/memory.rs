@@ -13,6 +13,7 @@ use std::cell::RefCell;
 
 use forebay_core::action::Span;
 use forebay_core::geometry::PAGE;
+use forebay_core::log::build::LogMemory;
 
 /// What memory holds that nobody wrote.
 pub const RUBBISH: u8 = 0xdb;
@@ -131,6 +132,16 @@ impl Memory {
     /// Claims that are left.
     pub fn claims(&self) -> &[(Span, Claim)] {
         &self.claims
+    }
+}
+
+impl LogMemory for Memory {
+    fn look<T>(&self, at: Span, look: impl FnOnce(&[u8]) -> T) -> T {
+        look(self.at(at))
+    }
+
+    fn edit<T>(&mut self, at: Span, change: impl FnOnce(&mut [u8]) -> T) -> T {
+        change(self.change(at))
     }
 }
 

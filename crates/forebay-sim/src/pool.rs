@@ -13,14 +13,11 @@ use forebay_core::action::{LogAction, Span};
 use forebay_core::config::FlushSemantics;
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::{Generation, Nanos, SegmentId, Sequence, Uuid};
-use forebay_core::log::group::{self, GroupHeader};
-use forebay_core::log::segment::SegmentHeader;
-use forebay_core::log::summary::{self, Summarized};
+use forebay_core::log::summary;
 use forebay_core::sealed::Page;
 use forebay_core::stats::LogState;
 
 use crate::device::Device;
-use crate::executor::checksums_of;
 use crate::planted::Planted;
 use crate::rng::Rng;
 use crate::setup::Setup;
@@ -112,93 +109,26 @@ impl Pool {
     }
 }
 
-fn page(bytes: &mut [u8]) -> &mut Page {
-    bytes.try_into().expect("a page")
-}
-
 impl World<'_> {
     /// Builds a piece of the log in memory.
     pub(crate) fn build_log(&mut self, action: LogAction) {
         self.log.line(self.now, || format!("log {action:?}"));
-        match action {
-            LogAction::OpenSegment {
-                memory,
-                segment,
-                ordinal,
-                generation,
-                first_group,
-                first_sequence,
-                durable,
-                epoch,
-                phase,
-            } => {
-                let durable = match self.planted {
-                    Planted::EarlyClaim => Sequence(first_sequence.0 - 1),
-                    _ => durable,
-                };
-                let header = SegmentHeader {
-                    disk: DISK,
-                    generation,
-                    ordinal,
-                    first_group,
-                    first_sequence,
-                    durable,
-                    epoch,
-                    nonce: NONCE,
-                    segment,
-                    phase,
-                };
-                assert_eq!(self.pool.held.get(&segment), Some(&(generation, ordinal)));
-                header.encode(page(self.memory.change(memory)));
-            }
-            LogAction::OpenGroup { memory, number, generation, first_sequence, phase } => {
-                let header = GroupHeader {
-                    disk: DISK,
-                    generation,
-                    number,
-                    first_sequence,
-                    durable: Sequence(0),
-                    nonce: NONCE,
-                    phase,
-                };
-                group::begin(page(self.memory.change(memory)), &header);
-            }
-            LogAction::Stage { memory, data, record } => {
-                let checksums = match data.len {
-                    0 => Vec::new(),
-                    _ => checksums_of(self.memory.at(data), PAGE as u32),
-                };
-                group::append(page(self.memory.change(memory)), &record, &checksums);
-            }
-            LogAction::SealGroup { memory, durable, summary } => {
-                group::seal(page(self.memory.change(memory)), durable);
-                if let Some(place) = summary {
-                    let group: Page = self.memory.at(memory).try_into().expect("a page");
-                    summary::add_group(self.memory.change(place), &group);
-                }
-            }
-            LogAction::SealSegment {
-                memory,
-                segment,
-                ordinal,
-                generation,
-                first_group,
-                first_sequence,
-                groups,
-                bytes,
-            } => {
-                let of = Summarized {
-                    disk: DISK,
-                    generation,
-                    ordinal,
-                    first_group,
-                    first_sequence,
-                    nonce: NONCE,
-                    segment,
-                };
-                summary::seal(self.memory.change(memory), &of, groups, bytes);
+        let mut action = action;
+        if let LogAction::OpenSegment {
+            segment,
+            ordinal,
+            generation,
+            first_sequence,
+            ref mut durable,
+            ..
+        } = action
+        {
+            assert_eq!(self.pool.held.get(&segment), Some(&(generation, ordinal)));
+            if self.planted == Planted::EarlyClaim {
+                *durable = Sequence(first_sequence.0 - 1);
             }
         }
+        self.builder.build(action, &mut self.memory);
     }
 
     /// The pool answers.

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use forebay_core::action::{Actions, Target};
 use forebay_core::engine::Engine;
 use forebay_core::ids::{IoId, Nanos};
+use forebay_core::log::build::LogBuilder;
 
 use crate::client::Clients;
 use crate::coverage::Coverage;
@@ -22,7 +23,7 @@ use crate::log::Log;
 use crate::memory::Memory;
 use crate::oracle::Oracle;
 use crate::planted::Planted;
-use crate::pool::Pool;
+use crate::pool::{DISK, NONCE, Pool};
 use crate::recovery::Deaths;
 use crate::rng::Rng;
 use crate::setup::{self, Setup};
@@ -83,6 +84,7 @@ pub(crate) struct World<'a> {
     pub engine: Engine,
     pub actions: Actions,
     pub memory: Memory,
+    pub builder: LogBuilder,
     pub queue: Queue<Event>,
     pub backend: Device,
     pub flash: Device,
@@ -155,6 +157,7 @@ impl<'a> World<'a> {
         World {
             now: Nanos(1),
             memory: Memory::new(engine.memory_size()),
+            builder: LogBuilder::new(DISK, NONCE),
             queue: Queue::default(),
             ios: BTreeMap::new(),
             ios_issued: 0,

@@ -5,15 +5,13 @@
 //! notes one at a time, so that the version before is durable.
 
 use forebay_core::action::{Io, IoOp, LogAction, Span};
-use forebay_core::geometry::PAGE;
 use forebay_core::ids::{IoId, SegmentId, Sequence, Uuid};
-use forebay_core::log::group::{self, GroupHeader};
-use forebay_core::log::segment::SegmentHeader;
-use forebay_core::log::summary::{self, Summarized};
+use forebay_core::log::build::{LogBuilder, LogMemory};
+use forebay_core::log::group;
 use forebay_core::pool::lease::Lease;
 use forebay_core::pool::progress::Progress;
 use forebay_core::pool::{DiskNumber, PairId, PoolGeometry, pair};
-use forebay_core::sealed::{PAGE_LEN, Page};
+use forebay_core::sealed::PAGE_LEN;
 use forebay_core::status::IoStatus;
 use forebay_io::arena::{Arena, Region};
 use forebay_io::reactor::{ArenaId, Completion, FileId, Reactor};
@@ -67,7 +65,7 @@ pub(super) struct Log {
     pool: Uuid,
     number: DiskNumber,
     disk: Uuid,
-    nonce: u64,
+    builder: LogBuilder,
     owner: PoolHandle,
     /// Under which lease each segment is held: it is given back under that one.
     leases: BTreeMap<SegmentId, Lease>,
@@ -76,7 +74,7 @@ pub(super) struct Log {
     _staging: Option<Staging>,
     revoker: Option<Arc<Revoker>>,
     progress: ProgressPage,
-    /// Checksums of a record's pages.
+    /// Checksums of a group's data pages.
     checksums: Vec<u32>,
     /// The header of the group that was sealed last.
     sealed: Option<Span>,
@@ -110,7 +108,7 @@ impl Log {
             pool: share.pool,
             number: share.number,
             disk: share.disk,
-            nonce: share.nonce,
+            builder: LogBuilder::new(share.disk, share.nonce),
             owner: share.owner,
             leases: share.leases.into_iter().collect(),
             handle,
@@ -148,7 +146,9 @@ impl Log {
                 let header = self.sealed.take().expect("a group is sealed before it is written");
                 // As its records were staged: what memory did to the data since shows when they are read.
                 self.checksums.clear();
-                edit(memory, header, |page| group::checksums(page, &mut self.checksums));
+                memory.look(header.offset, header.len, |page| {
+                    group::checksums(page.try_into().expect("a page"), &mut self.checksums);
+                });
                 self.device.start_with(io, Some(&self.checksums), reactor, arena, memory)
             }
             IoOp::Read { .. }
@@ -221,86 +221,22 @@ impl Log {
 
     /// Builds a piece of the log in memory.
     pub(super) fn build(&mut self, action: LogAction, memory: &Arena) {
-        match action {
-            LogAction::OpenSegment {
-                memory: page,
-                segment,
-                ordinal,
-                generation,
-                first_group,
-                first_sequence,
-                durable,
-                epoch,
-                phase,
-            } => {
-                let header = SegmentHeader {
-                    disk: self.disk,
-                    generation,
-                    ordinal,
-                    first_group,
-                    first_sequence,
-                    durable,
-                    epoch,
-                    nonce: self.nonce,
-                    segment,
-                    phase,
-                };
-                edit(memory, page, |page| header.encode(page));
-            }
-            LogAction::OpenGroup { memory: page, number, generation, first_sequence, phase } => {
-                let (disk, nonce) = (self.disk, self.nonce);
-                let header = GroupHeader {
-                    disk,
-                    generation,
-                    number,
-                    first_sequence,
-                    // Until it is sealed this says nothing.
-                    durable: Sequence(0),
-                    nonce,
-                    phase,
-                };
-                edit(memory, page, |page| group::begin(page, &header));
-            }
-            LogAction::Stage { memory: page, data, record } => {
-                self.checksums.clear();
-                device::checksum(memory, data, PAGE as u32, &mut self.checksums);
-                edit(memory, page, |page| group::append(page, &record, &self.checksums));
-            }
-            LogAction::SealGroup { memory: page, durable, summary } => {
-                edit(memory, page, |page| group::seal(page, durable));
-                self.sealed = Some(page);
-                if let Some(place) = summary {
-                    let group = edit(memory, page, |page| *page);
-                    memory.edit(place.offset, place.len, |out| summary::add_group(out, &group));
-                }
-            }
-            LogAction::SealSegment {
-                memory: pages,
-                segment,
-                ordinal,
-                generation,
-                first_group,
-                first_sequence,
-                groups,
-                bytes,
-            } => {
-                let (disk, nonce) = (self.disk, self.nonce);
-                let of = Summarized {
-                    disk,
-                    generation,
-                    ordinal,
-                    first_group,
-                    first_sequence,
-                    nonce,
-                    segment,
-                };
-                memory.edit(pages.offset, pages.len, |out| summary::seal(out, &of, groups, bytes));
-            }
+        if let LogAction::SealGroup { memory, .. } = action {
+            self.sealed = Some(memory);
         }
+        self.builder.build(action, &mut Shared(memory));
     }
 }
 
-/// Changes a page in place.
-fn edit<T>(memory: &Arena, at: Span, change: impl FnOnce(&mut Page) -> T) -> T {
-    memory.edit(at.offset, at.len, |bytes| change(bytes.try_into().expect("a page")))
+/// The memory of the disk, which the kernel and the guest's threads see, too.
+struct Shared<'a>(&'a Arena);
+
+impl LogMemory for Shared<'_> {
+    fn look<T>(&self, at: Span, look: impl FnOnce(&[u8]) -> T) -> T {
+        self.0.look(at.offset, at.len, look)
+    }
+
+    fn edit<T>(&mut self, at: Span, change: impl FnOnce(&mut [u8]) -> T) -> T {
+        self.0.edit(at.offset, at.len, change)
+    }
 }
