@@ -2,6 +2,9 @@
 //!
 //! What decides matches the types; programs read their codes in JSON.
 
+#[cfg(test)]
+mod reference;
+
 use forebay_core::stats::{
     DestageLimit, IndexState, LogState, LogStatistics, RequestOp, TierState, TierStatistics,
 };

@@ -1,0 +1,153 @@
+//! `docs/reference/states.md`, made from the types. A test compares the page with what is made here; with `FOREBAY_BLESS=1` it
+//! writes the page anew.
+
+use std::fmt::Write as _;
+
+use forebay_core::stats::{DestageLimit, IndexState, LogState, LogStatistics, TierState};
+use serde::Serialize;
+
+use crate::daemon::api::PrimaryState;
+
+const LOG: [(LogState, &str); 8] = [
+    (LogState::Unused, "The disk's mode does not write to the log."),
+    (LogState::Active, "Writes go to the log. Forebay destages them."),
+    (
+        LogState::Paused,
+        "An administrator paused destaging. The log fills. `disk resume` ends the pause.",
+    ),
+    (LogState::Draining, "Forebay empties the log, because a mode without log was asked for."),
+    (
+        LogState::WaitsForFlush,
+        "Primary storage fails its flushes, so the log cannot be used yet. **Alarm.**",
+    ),
+    (
+        LogState::Full,
+        "Writes wait until something is destaged. `limited_by` says what destaging waits for. **Alarm.**",
+    ),
+    (
+        LogState::Failed,
+        "The flash of the log failed. Forebay destages what the log has, and writes no more to it. `failure` has the error. **Alarm.**",
+    ),
+    (
+        LogState::Lost,
+        "Dirty data cannot be read, or progress cannot be noted. The disk answers every request with an error. **Alarm.**",
+    ),
+];
+
+const LIMIT: [(DestageLimit, &str); 15] = [
+    (DestageLimit::Nothing, "Primary storage has everything."),
+    (DestageLimit::LogLost, "The log is lost."),
+    (DestageLimit::Paused, "An administrator paused destaging."),
+    (DestageLimit::PrimaryLost, "Primary storage is not there."),
+    (DestageLimit::PrimaryErrors, "Primary storage answers with errors. Forebay tries again."),
+    (DestageLimit::LogReadErrors, "The log cannot be read. Forebay tries again."),
+    (DestageLimit::NoteErrors, "Progress cannot be noted on flash. Forebay tries again."),
+    (DestageLimit::RetryPause, "An I/O failed a moment ago. Forebay tries again after a pause."),
+    (DestageLimit::PrimaryFlush, "A flush of primary storage is under way."),
+    (DestageLimit::PrimaryStorage, "Primary storage takes no more at a time."),
+    (DestageLimit::LogCommit, "The next records are not durable in the log yet."),
+    (
+        DestageLimit::OpenEpoch,
+        "The guest has not ended the epoch. Forebay waits a moment, because the guest may write the same pages again.",
+    ),
+    (
+        DestageLimit::EpochOrder,
+        "Each epoch waits for the one before it. `--destage-order window` lifts that.",
+    ),
+    (DestageLimit::GuestReads, "Reads of the guest come first."),
+    (DestageLimit::RateLimit, "`--max-destage-rate` is reached."),
+];
+
+const TIER: [(TierState, &str); 3] = [
+    (TierState::None, "The disk has no such tier."),
+    (TierState::Active, "The tier caches."),
+    (
+        TierState::Failed,
+        "The tier was given up after errors of its device. The disk goes on without it. `failure` has the error. **Alarm.**",
+    ),
+];
+
+const INDEX: [(IndexState, &str); 4] = [
+    (
+        IndexState::NotRecorded,
+        "The index is not written. The next start begins with an empty cache.",
+    ),
+    (IndexState::Recorded, "The index is written as the cache changes."),
+    (
+        IndexState::GivenUp,
+        "The index could not be written. The next start begins with an empty cache. **Alarm.**",
+    ),
+    (IndexState::Closed, "The index was written for the last time. The disk has ended."),
+];
+
+const PRIMARY: [(PrimaryState, &str); 4] = [
+    (PrimaryState::Connected, "Primary storage serves."),
+    (
+        PrimaryState::HoldsWrites,
+        "Primary storage serves reads. Writes wait until what a killed run sent can land no more.",
+    ),
+    (
+        PrimaryState::Fails,
+        "Primary storage answers some I/Os with errors. `primary_errors` has them. **Alarm.**",
+    ),
+    (
+        PrimaryState::Lost,
+        "Primary storage is not there, and I/O waits. `primary_trouble` says why. **Alarm.**",
+    ),
+];
+
+/// The page.
+pub(crate) fn states() -> String {
+    let mut page = String::from(
+        "# States\n\n\
+         `forebay stats DISK --json` gives each state as a code. A code keeps its meaning from version to\n\
+         version. The commands print words instead, which may change. This page is made from the\n\
+         program: `cargo test -p forebay messages` checks it.\n",
+    );
+    let log = |state| super::log(&LogStatistics { state, ..LogStatistics::default() });
+    section(&mut page, "Write log: `log.state`", &LOG, log);
+    section(&mut page, "Destaging: `log.limited_by`", &LIMIT, |it| super::limit(it).to_owned());
+    let tier =
+        |state| super::tier(&forebay_core::stats::TierStatistics { state, ..Default::default() });
+    section(&mut page, "Cache: `ram.state`, `flash.state`", &TIER, tier);
+    section(&mut page, "Index of the cache: `ring.state`", &INDEX, |it| {
+        super::index(it).to_owned()
+    });
+    let primary = |primary_storage| {
+        super::primary_storage(&crate::daemon::api::DiskStats {
+            primary_storage,
+            ..Default::default()
+        })
+    };
+    section(&mut page, "Primary storage: `primary_storage`", &PRIMARY, primary);
+    page
+}
+
+fn section<T: Copy + Serialize>(
+    page: &mut String,
+    title: &str,
+    states: &[(T, &str)],
+    words: impl Fn(T) -> String,
+) {
+    let _ = write!(page, "\n## {title}\n\n| code | shown as | meaning |\n|---|---|---|\n");
+    for (state, meaning) in states {
+        let code = serde_json::to_value(state).expect("a state is a word");
+        let code = code.as_str().expect("a state is a word");
+        let _ = writeln!(page, "| `{code}` | {} | {meaning} |", words(*state).trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_states_is_what_the_program_makes() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/states.md");
+        if std::env::var_os("FOREBAY_BLESS").is_some() {
+            std::fs::write(path, states()).unwrap();
+        }
+        let page = std::fs::read_to_string(path).unwrap();
+        assert!(page == states(), "it is old: FOREBAY_BLESS=1 cargo test -p forebay messages");
+    }
+}
