@@ -34,7 +34,7 @@ def a_pool_in_use_is_told_by_its_daemon_in_the_same_shape(bed):
     refused(bed, ["pool", "show", bed.path("pool"), *control(bed)], "nobody listens", code=1)
     offline = json.loads(bed.run([*show, "--json"]))
     assert offline.keys() == online.keys() and offline["disks"][0].keys() == db.keys(), (offline, online)
-    assert offline["used_by"] is None and offline["disks"][0]["session"] == "running or crashed", offline
+    assert offline["used_by"] is None and offline["disks"][0]["session"] == "running-or-crashed", offline
     assert offline["segments"] == online["segments"] and 0 < offline["disks"][0]["dirty_bytes"] <= 100 * 4096
     bed.run([bed.program, "pool", "check", bed.path("pool")])
     disk.start()
