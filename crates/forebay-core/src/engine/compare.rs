@@ -99,6 +99,7 @@ impl Engine {
         difference: Option<u64>,
         actions: &mut Actions,
     ) {
+        self.now = now;
         let entry = self.ios.remove(Key(id.0)).expect("a comparison that the engine asked for");
         let IoKind::Compare { request: key } = entry.kind else {
             panic!("an I/O that is no comparison");

@@ -200,6 +200,7 @@ impl Engine {
     /// Flushes primary storage for an administrator; which flush covers everything acknowledged before. `None`: what
     /// is acknowledged is the log's, which flushes what it destages.
     pub fn flush_primary_storage(&mut self, now: Nanos, actions: &mut Actions) -> Option<u64> {
+        self.now = now;
         if self.mode.logs() {
             return None;
         }
@@ -272,6 +273,7 @@ impl Engine {
     /// The session of primary storage ended: writes since the last flush may be lost. Whoever waits
     /// for a flush of them is told; if nobody does, the next flush fails.
     pub fn on_session_lost(&mut self, now: Nanos, actions: &mut Actions) {
+        self.now = now;
         self.destage_session_lost();
         if self.flush.is_at_risk() {
             // Whoever asked for a flush asked for those writes, too, and it may end well without them.
@@ -284,6 +286,7 @@ impl Engine {
     /// The flush of primary storage that its executor began the disk with has failed: what a former run acknowledged may
     /// be lost. Whoever waits for a flush is told; if nobody does, the next flush fails.
     pub fn on_first_flush_failed(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
+        self.now = now;
         assert!(!status.is_ok());
         self.destage_session_lost();
         self.flush.pending = true;

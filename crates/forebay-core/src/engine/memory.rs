@@ -82,6 +82,7 @@ impl Engine {
     /// The executor is done with a buffer: the data of a reply were sent, or a write buffer was not
     /// submitted.
     pub fn release(&mut self, now: Nanos, buffer: Buffer, actions: &mut Actions) {
+        self.now = now;
         self.lent -= 1;
         let (first, count) = pages_of(buffer);
         self.buffers.give(first, count);

@@ -248,6 +248,7 @@ impl Engine {
         checksums: &[u32],
         actions: &mut Actions,
     ) {
+        self.now = now;
         let key = Key(io.0);
         let entry = self.ios.remove(key).expect("an I/O that the engine asked for, ending once");
         self.note_io(now, &entry, status, actions);
@@ -325,6 +326,7 @@ impl Engine {
         extents: &[Extent],
         actions: &mut Actions,
     ) {
+        self.now = now;
         let entry =
             self.ios.remove(Key(io.0)).expect("an I/O that the engine asked for, ending once");
         let IoKind::Extents { request } = entry.kind else {
@@ -371,6 +373,7 @@ impl Engine {
     /// waits for room is answered so, too. Where flushes are deferred all is destaged first. Neither is begun after
     /// [`Engine::stop_destaging`].
     pub fn shut_down(&mut self, now: Nanos, actions: &mut Actions) {
+        self.now = now;
         self.refuses = Some(IoStatus::ShuttingDown);
         if let (Some(log), Some(destager)) = (&mut self.log, &mut self.destager) {
             log.close();
@@ -392,6 +395,7 @@ impl Engine {
 
     /// What is not destaged stays in the log.
     pub fn stop_destaging(&mut self, now: Nanos, actions: &mut Actions) {
+        self.now = now;
         if let Some(destager) = &mut self.destager {
             destager.stop();
             self.run(now, actions);
@@ -401,6 +405,7 @@ impl Engine {
     /// A lease that was asked for came, with its ordinal; or there is none to be had now: it is asked for
     /// again after a moment.
     pub fn leased(&mut self, now: Nanos, segment: Option<(SegmentId, u64)>, actions: &mut Actions) {
+        self.now = now;
         let log = self.log.as_mut().expect("it asked for a lease");
         log.segments.on_leased(now, segment);
         log.room_changed = true;
@@ -409,6 +414,7 @@ impl Engine {
 
     /// Destages nothing until told to go on, or goes on.
     pub fn pause_destaging(&mut self, now: Nanos, pause: bool, actions: &mut Actions) {
+        self.now = now;
         if let Some(destager) = &mut self.destager {
             destager.paused = pause;
             self.run(now, actions);

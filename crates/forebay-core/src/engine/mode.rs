@@ -34,6 +34,7 @@ impl Engine {
         mode: Mode,
         actions: &mut Actions,
     ) -> Result<(), super::ConfigError> {
+        self.now = now;
         if mode.logs() && self.log.is_none() {
             let text = "this mode needs a write log, and the disk was started without one: start it with \
                         --write-log SIZE (which needs --flash)";

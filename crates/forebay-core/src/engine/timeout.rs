@@ -21,6 +21,7 @@ use crate::table::Key;
 impl Engine {
     /// Time has passed. Call at [`Engine::next_deadline`] at the latest.
     pub fn tick(&mut self, now: Nanos, actions: &mut Actions) {
+        self.now = now;
         if self.flash_deadlines.next() <= now {
             self.fail_flash(now, IoStatus::TimedOut, actions);
             while let Some(io) = self.flash_deadlines.pop_due(now) {

@@ -38,6 +38,7 @@ impl Engine {
 
     /// The answer to [`Action::Revoke`]: whether it is durably known that no later start may go on with the log.
     pub fn revoked(&mut self, now: Nanos, known: bool, actions: &mut Actions) {
+        self.now = now;
         let Some(destager) = &mut self.destager else { return };
         if destager.revocation != Revocation::Asked {
             // It took too long.

@@ -305,6 +305,7 @@ impl Engine {
 
     /// That the ring must not be believed is durably known now, or cannot be.
     pub fn voided(&mut self, now: Nanos, known: bool, actions: &mut Actions) {
+        self.now = now;
         let voiding = self.ring.as_ref().is_some_and(|ring| ring.state == State::Voiding);
         if !voiding {
             // It took too long.
@@ -341,6 +342,7 @@ impl Engine {
     /// Records everything and ends the ring, so that the next run finds all of it. `flushed`: primary storage was
     /// flushed after the last write to it. Call it when the engine is idle; [`Engine::is_idle`] tells when it is done.
     pub fn close_ring(&mut self, now: Nanos, flushed: bool, actions: &mut Actions) {
+        self.now = now;
         let is_safe = self.is_idle() && (flushed || self.flush.is_flushed());
         if let Some(ring) = self.ring.as_mut().filter(|ring| ring.state == State::Active) {
             ring.closing = Closing::Wanted(is_safe);
