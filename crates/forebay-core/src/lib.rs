@@ -8,10 +8,8 @@
 
 pub mod action;
 pub mod alignment;
-mod buffers;
 pub mod characteristics;
 pub mod config;
-mod deadlines;
 pub mod destage;
 pub mod directory;
 pub mod engine;
@@ -25,10 +23,10 @@ pub mod list;
 pub mod log;
 pub mod mrc;
 pub mod observer;
-mod overlap;
 pub mod policy;
 pub mod pool;
 pub mod request;
+mod requests;
 mod returns;
 pub mod sealed;
 pub mod sequential;

@@ -12,9 +12,10 @@
 //!
 //! Limits: what is learned is of all streams of the disk together.
 
-use super::Engine;
 use crate::config::SequentialBypass;
 use crate::directory::Evicted;
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
 use crate::ids::BlockIndex;
 use crate::returns::Returns;
@@ -25,10 +26,10 @@ const AUTO_MIN: u64 = 4 << 20;
 /// policy gives it up soon; one that passes by what comes back loses every hit of it.
 const RETURNS_PERCENT: u32 = 1;
 
-impl Engine {
+impl Parts {
     /// Whether a request that ends a run of so many bytes belongs to a stream.
-    pub(super) fn is_stream(&self, run: u64) -> bool {
-        match self.config.sequential_bypass {
+    pub(super) fn is_stream(&self, run: u64, shared: &Shared) -> bool {
+        match shared.config.sequential_bypass {
             SequentialBypass::Off => false,
             SequentialBypass::Longer(limit) => run > limit,
             SequentialBypass::Auto => run > AUTO_MIN,
@@ -36,12 +37,12 @@ impl Engine {
     }
 
     /// Whether streams are passed by now.
-    pub(super) fn passes_streams_by(&mut self) -> bool {
-        match self.config.sequential_bypass {
+    pub(super) fn passes_streams_by(&mut self, cx: &mut Cx<'_>) -> bool {
+        match cx.config.sequential_bypass {
             SequentialBypass::Off => false,
             SequentialBypass::Longer(_) => true,
             SequentialBypass::Auto => {
-                let Some(returns) = &self.streams_returned else { return false };
+                let Some(returns) = &self.cache.streams_returned else { return false };
                 !self.has_free_slot() && returns.is_at_least(RETURNS_PERCENT) == Some(false)
             }
         }
@@ -49,16 +50,16 @@ impl Engine {
 
     /// True when a new block pushes no other one out of the larger tier.
     fn has_free_slot(&self) -> bool {
-        match self.flash.as_ref().filter(|flash| flash.failed.is_none()) {
+        match self.cache.flash.as_ref().filter(|flash| flash.failed.is_none()) {
             Some(flash) => flash.has_free(),
-            None => self.ram.as_ref().is_some_and(|ram| ram.dir.spare().0 > 0),
+            None => self.cache.ram.as_ref().is_some_and(|ram| ram.dir.spare().0 > 0),
         }
     }
 
     /// The blocks of `range` were fetched, because they were not cached.
-    pub(super) fn note_fetched(&mut self, range: ByteRange, is_stream: bool) {
-        self.note_edges_read(range);
-        for block in self.grid.blocks(range) {
+    pub(super) fn note_fetched(&mut self, range: ByteRange, is_stream: bool, cx: &mut Cx<'_>) {
+        self.note_edges_read(range, cx);
+        for block in cx.grid.blocks(range) {
             self.note_new_block(block, is_stream, true);
         }
     }
@@ -66,15 +67,15 @@ impl Engine {
     /// `block`, which was not cached, was read or written. A block that was written and is written again has not returned.
     pub(super) fn note_new_block(&mut self, block: BlockIndex, is_stream: bool, is_read: bool) {
         let key = u64::from(block.0);
-        if let Some(returns) = &mut self.edges_returned {
+        if let Some(returns) = &mut self.cache.edges_returned {
             returns.pass();
         }
-        let Some(returns) = &mut self.streams_returned else { return };
+        let Some(returns) = &mut self.cache.streams_returned else { return };
         returns.pass();
         if !returns.is_sampled(key) {
             return;
         }
-        let (ram, flash) = (&self.ram, &self.flash);
+        let (ram, flash) = (&self.cache.ram, &self.cache.flash);
         returns.settle(key, is_read);
         returns.expire(|key| {
             let block = BlockIndex(key as u32);

@@ -27,39 +27,46 @@
 //! Limits: [`COMPARE_MAX`](crate::geometry::COMPARE_MAX) bytes. When flash hangs under a fetch and no other
 //! buffer is free, it fails.
 
-use super::inflight::{IoEntry, IoKind, Job, ReadFor, ReadJob, WriteJob};
-use super::memory::pages_of;
-use super::{Engine, LatencyOf};
-use crate::action::{Action, Actions, Buffer, ReplyData, Source, Span};
+use crate::action::{Action, Buffer, ReplyData, Source};
 use crate::config::Mode;
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::io::{IoEntry, IoKind};
 use crate::geometry::{ByteRange, COMPARE_MAX, PAGE};
-use crate::ids::{IoId, Nanos};
-use crate::overlap::Access;
+use crate::ids::IoId;
 use crate::request::Request;
+use crate::requests::in_flight::{Job, ReadFor, ReadJob, WriteJob};
+use crate::requests::ledger::LatencyOf;
+use crate::requests::overlap::Access;
 use crate::status::IoStatus;
 use crate::table::Key;
 
-impl Engine {
+impl Parts {
     /// The buffer for what a compare-and-write of `range` brings: the bytes to write go to `buffer.at(range)`, those that
     /// it expects to `buffer.expected(range)`. `None`, and what becomes of it: as for [`Engine::write_buffer`].
     ///
     /// Panics when the range is empty, not on the disk or longer than [`COMPARE_MAX`].
-    pub fn compare_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
+    pub(in crate::engine) fn compare_buffer(
+        &mut self,
+        range: ByteRange,
+        shared: &mut Shared,
+    ) -> Option<Buffer> {
         assert!(range.len() <= COMPARE_MAX);
-        let window = self.grid.align_to_granules(range);
-        let fetched = self.grid.offset_in_block(window.start) % PAGE + window.len();
+        let window = shared.grid.align_to_granules(range);
+        let fetched = shared.grid.offset_in_block(window.start) % PAGE + window.len();
         let expected = range.len().next_multiple_of(PAGE);
-        self.client_buffer(range, (expected + fetched.next_multiple_of(PAGE)) / PAGE)
+        self.client_buffer(range, (expected + fetched.next_multiple_of(PAGE)) / PAGE, shared)
     }
 
-    pub(super) fn submit_compare(&mut self, now: Nanos, request: Request, fua: bool) {
+    pub(super) fn submit_compare(&mut self, request: Request, fua: bool, cx: &mut Cx<'_>) {
         let range = request.range;
         let buffer = request.op.buffer().expect("it brings its buffer");
-        let grown = self.grid.align_to_granules(range);
+        let grown = cx.grid.align_to_granules(range);
         // The grid may have moved since the client got its buffer.
         let use_cache = self.mode.caches() && buffer.window.contains(grown);
-        let exact = !use_cache || self.ram.as_ref().is_some_and(|ram| ram.has(&self.grid, range));
-        let target = if exact { self.align_to_backend(range) } else { grown };
+        let exact =
+            !use_cache || self.cache.ram.as_ref().is_some_and(|ram| ram.has(&cx.grid, range));
+        let target = if exact { cx.align_to_backend(range) } else { grown };
         let job = ReadJob {
             purpose: ReadFor::Compare { fua },
             admit: !exact && self.mode != Mode::WriteOnly,
@@ -74,55 +81,54 @@ impl Engine {
             partial: None,
             overlay: (target.start, 0),
         };
-        self.enter(now, request, Access::Write, target, Job::Read(job));
+        self.enter(request, Access::Write, target, Job::Read(job), cx);
     }
 
     /// The newest bytes are there.
-    pub(super) fn compare(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        let entry = &mut self.requests[key];
+    pub(super) fn compare(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = &mut self.requests.table[key];
         entry.outstanding += 1;
         let range = entry.range;
         let found = entry.buffer.expect("what was fetched").at(range);
         let expected = entry.brought.expect("what the client sent").expected(range);
         let kind = IoKind::Compare { request: key };
-        let id = IoId(self.ios.insert(IoEntry { issued: now, range, kind }).0);
-        actions.list.push(Action::Compare { id, found, expected });
+        let issued = cx.now;
+        let id = IoId(cx.ios.insert(IoEntry { issued, range, kind }).0);
+        cx.push(Action::Compare { id, found, expected });
     }
 
     /// Two pieces of memory were compared; `difference`: the first byte that differs, from their start.
     ///
     /// Panics when the engine did not ask for it, or was told before.
-    pub fn compared(
+    pub(in crate::engine) fn compared(
         &mut self,
-        now: Nanos,
         id: IoId,
         difference: Option<u64>,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        self.now = now;
-        let entry = self.ios.remove(Key(id.0)).expect("a comparison that the engine asked for");
+        let entry = cx.ios.remove(Key(id.0)).expect("a comparison that the engine asked for");
         let IoKind::Compare { request: key } = entry.kind else {
             panic!("an I/O that is no comparison");
         };
-        self.end_request_io(now, key, IoStatus::Ok);
-        if self.requests[key].answered {
-            self.forget(key);
+        self.requests.end_io(key, IoStatus::Ok, cx);
+        if self.requests.table[key].answered {
+            self.requests.forget(key, cx);
         } else if let Some(offset) = difference {
             assert!(offset < entry.range.len(), "a difference beyond what was compared");
-            self.counters.miscompares += 1;
+            cx.counters.miscompares += 1;
             let data = ReplyData::Difference { offset };
             let of = Some(LatencyOf::CompareAndWrite);
-            self.answer(key, IoStatus::Miscompare, data, of, actions);
-            self.forget(key);
+            self.requests.answer(key, IoStatus::Miscompare, data, of, cx);
+            self.requests.forget(key, cx);
         } else {
-            self.write_compared(key);
+            self.write_compared(key, cx);
         }
-        self.run(now, actions);
+        self.run(cx);
     }
 
     /// From here on it is a write, which has its range already.
-    fn write_compared(&mut self, key: Key) {
-        let entry = &mut self.requests[key];
+    fn write_compared(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = &mut self.requests.table[key];
         let Job::Read(ReadJob { purpose: ReadFor::Compare { fua }, .. }) = entry.job else {
             unreachable!("a compare-and-write")
         };
@@ -132,20 +138,9 @@ impl Engine {
         entry.job = Job::Write(job);
         let fetched = entry.buffer.take().expect("what was fetched");
         entry.buffer = entry.brought.take();
-        self.free_buffer(fetched);
-        let held = self.align_to_backend(range);
-        self.overlap.narrow(key, held, &mut self.ready);
-        self.ready.push_back(key);
+        cx.free_buffer(fetched);
+        let held = cx.align_to_backend(range);
+        self.requests.overlap.narrow(key, held, &mut cx.ready);
+        cx.ready.push_back(key);
     }
-}
-
-/// What a buffer of [`Engine::compare_buffer`] is made of: what the client brought, and room for what is fetched.
-pub(super) fn split(buffer: Buffer) -> (Buffer, Buffer) {
-    let (first, pages) = pages_of(buffer);
-    let lead = buffer.span.offset % PAGE;
-    let fetched = (lead + buffer.window.len()).next_multiple_of(PAGE);
-    let start = u64::from(first + pages) * PAGE - fetched;
-    let brought = buffer.span.part(0, start - buffer.span.offset);
-    let fetched = Span { offset: start + lead, len: (fetched - lead) as u32 };
-    (Buffer { span: brought, ..buffer }, Buffer { span: fetched, ..buffer })
 }

@@ -6,11 +6,10 @@
 //! Requests that arrive after it was asked for are not answered from what was there, nor is it kept by those under
 //! way. When it is done a restart does not find it either. What is dirty stays in the log.
 
-use super::Engine;
-use super::inflight::Job;
 use super::stale::PartNumber;
-use crate::action::Actions;
-use crate::ids::Nanos;
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
+use crate::requests::in_flight::Job;
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,44 +23,43 @@ pub(super) enum Dropping {
     Swept(u64, u64),
 }
 
-impl Engine {
+impl Parts {
     /// Begins to drop everything that is cached; [`Engine::dropped`] tells when that is done.
-    pub fn drop_cache(&mut self, now: Nanos, actions: &mut Actions) {
-        self.now = now;
-        let part = self.begin_drop(false);
-        self.dropping = Dropping::Sweeping(part, self.stale.dropped());
-        self.run(now, actions);
+    pub(in crate::engine) fn drop_cache(&mut self, cx: &mut Cx<'_>) {
+        let part = self.begin_drop(false, cx);
+        self.cache.dropping = Dropping::Sweeping(part, self.cache.stale.dropped());
+        self.run(cx);
     }
 
     /// The same for who is running, and waits for nothing.
-    pub(super) fn begin_drop(&mut self, at_risk: bool) -> PartNumber {
-        for request in self.requests.iter_mut() {
+    pub(super) fn begin_drop(&mut self, at_risk: bool, cx: &mut Cx<'_>) -> PartNumber {
+        for request in self.requests.table.iter_mut() {
             if let Job::Read(job) = &mut request.job {
                 // It may hold bytes of before.
                 job.admit = false;
             }
         }
-        let last = self.grid.block_of(self.config.disk().end - 1);
-        self.begin_stale((0, last.0 + 1), at_risk)
+        let last = cx.grid.block_of(cx.config.disk().end - 1);
+        self.begin_stale((0, last.0 + 1), at_risk, cx)
     }
 
     /// How many blocks were dropped, once, when everything is.
-    pub fn dropped(&mut self) -> Option<u64> {
-        let Dropping::Swept(changes, blocks) = self.dropping else { return None };
+    pub(in crate::engine) fn dropped(&mut self) -> Option<u64> {
+        let Dropping::Swept(changes, blocks) = self.cache.dropping else { return None };
         if !self.is_recorded(changes) {
             return None;
         }
-        self.dropping = Dropping::No;
+        self.cache.dropping = Dropping::No;
         Some(blocks)
     }
 
     /// More was dropped.
     pub(super) fn note_dropped(&mut self) {
-        if let Dropping::Sweeping(part, before) = self.dropping
-            && self.stale.has_ended(part)
+        if let Dropping::Sweeping(part, before) = self.cache.dropping
+            && self.cache.stale.has_ended(part)
         {
             let changes = self.cache_changes();
-            self.dropping = Dropping::Swept(changes, self.stale.dropped() - before);
+            self.cache.dropping = Dropping::Swept(changes, self.cache.stale.dropped() - before);
             // It is asked to record that.
             self.is_recorded(changes);
         }

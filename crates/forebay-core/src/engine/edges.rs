@@ -16,14 +16,14 @@
 //!
 //! Limits: with a log and without RAM nothing is fetched, since what is destaged in part is not kept on flash.
 
-use super::Engine;
-use super::inflight::{Job, ReadFor, ReadJob};
 use crate::action::Source;
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
 use crate::geometry::ByteRange;
-use crate::ids::{Nanos, RequestTag};
-use crate::overlap::Access;
+use crate::ids::RequestTag;
 use crate::request::{Op, Request};
-use crate::table::Key;
+use crate::requests::in_flight::{Job, ReadFor, ReadJob};
+use crate::requests::overlap::Access;
 
 /// Of so many edges one is left alone, to see whether it would have been read.
 pub(super) const ONE_IN: u64 = 64;
@@ -35,31 +35,31 @@ const FETCHES_MAX: u32 = 16;
 /// What a request has for a tag that nobody asked for.
 const NOBODY: RequestTag = RequestTag(u64::MAX);
 
-impl Engine {
+impl Parts {
     /// A write to `range` is done: fetches its edges, if that is worth it.
-    pub(super) fn fetch_edges(&mut self, now: Nanos, range: ByteRange) {
-        let has_place = self.ram.is_some() || self.flash.is_some() && !self.mode.logs();
+    pub(super) fn fetch_edges(&mut self, range: ByteRange, cx: &mut Cx<'_>) {
+        let has_place = self.cache.ram.is_some() || self.cache.flash.is_some() && !self.mode.logs();
         if !has_place || !self.mode.keeps_writes() {
             return;
         }
-        let granule = |engine: &Engine, at| engine.grid.align_to_granules(ByteRange::at(at, 1));
-        let (head, tail) = (granule(self, range.start), granule(self, range.end - 1));
+        let granule = |at| cx.grid.align_to_granules(ByteRange::at(at, 1));
+        let (head, tail) = (granule(range.start), granule(range.end - 1));
         if !range.contains(head) {
-            self.fetch_edge(now, head);
+            self.fetch_edge(head, cx);
         }
         if tail != head && !range.contains(tail) {
-            self.fetch_edge(now, tail);
+            self.fetch_edge(tail, cx);
         }
     }
 
-    fn fetch_edge(&mut self, now: Nanos, edge: ByteRange) {
-        let key = edge.start / self.grid.granule_size();
-        let has_room = !self.requests.is_full()
-            && self.buffers.pages_free() > self.buffers.pages() / 2
-            && self.overlap.backgrounds() < FETCHES_MAX;
-        let Some(returns) = &mut self.edges_returned else { return };
-        if self.ram.as_ref().is_some_and(|ram| ram.has(&self.grid, edge)) {
-            // It was there, and has the new bytes by now.
+    fn fetch_edge(&mut self, edge: ByteRange, cx: &mut Cx<'_>) {
+        let key = edge.start / cx.grid.granule_size();
+        let has_room = !self.requests.table.is_full()
+            && cx.buffers.pages_free() > cx.buffers.pages() / 2
+            && self.requests.overlap.backgrounds() < FETCHES_MAX;
+        let Some(returns) = &mut self.cache.edges_returned else { return };
+        if self.cache.ram.as_ref().is_some_and(|ram| ram.has(&cx.grid, edge)) {
+            // It was there, and has the new bytes by cx.now.
             return;
         }
         if returns.is_sampled(key) {
@@ -70,7 +70,7 @@ impl Engine {
         if !has_room || returns.is_at_least(RETURNS_PERCENT) == Some(false) {
             return;
         }
-        self.counters.edges_fetched += 1;
+        cx.counters.edges_fetched += 1;
         let request = Request { tag: NOBODY, range: edge, op: Op::Prefetch };
         let job = ReadJob {
             purpose: ReadFor::Edge,
@@ -86,13 +86,14 @@ impl Engine {
             partial: None,
             overlay: (edge.start, 0),
         };
-        self.enter(now, request, Access::Background, edge, Job::Read(job));
+        self.enter(request, Access::Background, edge, Job::Read(job), cx);
     }
 
     /// A client reads `range`, which was not cached.
-    pub(super) fn note_edges_read(&mut self, range: ByteRange) {
-        let granule = self.grid.granule_size();
-        let Some(returns) = self.edges_returned.as_mut().filter(|returns| returns.is_waiting())
+    pub(super) fn note_edges_read(&mut self, range: ByteRange, cx: &mut Cx<'_>) {
+        let granule = cx.grid.granule_size();
+        let Some(returns) =
+            self.cache.edges_returned.as_mut().filter(|returns| returns.is_waiting())
         else {
             return;
         };
@@ -104,16 +105,11 @@ impl Engine {
     }
 
     /// Background fetches of what is about to change are void.
-    pub(super) fn void_backgrounds(&mut self, range: ByteRange) {
-        while let Some(key) = self.overlap.background_in(range) {
-            self.requests[key].answered = true;
-            self.request_deadlines.remove(key);
-            self.let_go(key);
+    pub(super) fn void_backgrounds(&mut self, range: ByteRange, cx: &mut Cx<'_>) {
+        while let Some(key) = self.requests.overlap.background_in(range) {
+            self.requests.table[key].answered = true;
+            self.requests.deadlines.remove(key);
+            self.let_go(key, cx);
         }
-    }
-
-    /// Whether nobody waits for a request.
-    pub(super) fn is_background(&self, key: Key) -> bool {
-        matches!(self.requests[key].job, Job::Read(ReadJob { purpose: ReadFor::Edge, .. }))
     }
 }

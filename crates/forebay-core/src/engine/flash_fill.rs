@@ -17,13 +17,14 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
-use super::Engine;
 use super::bypass::note_left;
 use super::fill::{BlockBytes, runs};
-use super::inflight::IoKind;
-use crate::action::{Action, Actions, Buffer, Event, IoOp, Target};
+use crate::action::{Action, Buffer, Event, IoOp, Target};
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
+use crate::engine::io::IoKind;
 use crate::geometry::{GranuleMask, PAGE};
-use crate::ids::{BlockIndex, Nanos, SlotId};
+use crate::ids::{BlockIndex, SlotId};
 use crate::status::IoStatus;
 use crate::table::{Key, Table};
 
@@ -109,33 +110,32 @@ impl FlashFills {
     }
 }
 
-impl Engine {
+impl Parts {
     /// Sends granules `wanted` of `block` to flash: into its slot `present`, or a new one.
     pub(super) fn fill_flash(
         &mut self,
-        now: Nanos,
         block: BlockIndex,
         present: Option<SlotId>,
         wanted: GranuleMask,
         bytes: BlockBytes,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        if let Some(&key) = self.fills.of_block.get(&block) {
-            return self.join_fill(key, wanted, bytes, actions);
+        if let Some(&key) = self.cache.fills.of_block.get(&block) {
+            return self.join_fill(key, wanted, bytes, cx);
         }
-        if self.fills.table.is_full() {
-            self.counters.flash_fills_skipped_staging += 1;
+        if self.cache.fills.table.is_full() {
+            cx.counters.flash_fills_skipped_staging += 1;
             return;
         }
-        let Some(staging) = self.take_staging(block) else {
-            self.counters.flash_fills_skipped_staging += 1;
+        let Some(staging) = self.take_staging(block, cx) else {
+            cx.counters.flash_fills_skipped_staging += 1;
             return;
         };
         if let Some(slot) = present {
-            self.flash.as_mut().expect("there is a flash tier").hold(slot);
+            self.cache.flash.as_mut().expect("there is a flash tier").hold(slot);
         }
-        self.stage(block, staging, wanted, bytes, actions);
-        let key = self.fills.insert(FlashFill {
+        self.stage(block, staging, wanted, bytes, cx);
+        let key = self.cache.fills.insert(FlashFill {
             block,
             slot: present,
             staging,
@@ -144,35 +144,29 @@ impl Engine {
             cancelled: GranuleMask::NONE,
             is_new: present.is_none(),
         });
-        self.fills.waiting.push_back(key);
-        self.write_waiting_fills(now, actions);
+        self.cache.fills.waiting.push_back(key);
+        self.write_waiting_fills(cx);
     }
 
     /// Adds granules to a block that is under way.
-    fn join_fill(
-        &mut self,
-        key: Key,
-        wanted: GranuleMask,
-        bytes: BlockBytes,
-        actions: &mut Actions,
-    ) {
-        let fill = &mut self.fills.table[key];
+    fn join_fill(&mut self, key: Key, wanted: GranuleMask, bytes: BlockBytes, cx: &mut Cx<'_>) {
+        let fill = &mut self.cache.fills.table[key];
         let current = fill.todo.union(fill.writing).without(fill.cancelled);
         let missing = wanted.without(current);
         // The device still reads old bytes of these.
         let busy = missing.intersect(fill.writing);
         let joins = missing.without(busy);
         if !busy.is_empty() || (fill.cancelled == GranuleMask::ALL && !missing.is_empty()) {
-            self.counters.flash_fills_skipped_busy += 1;
+            cx.counters.flash_fills_skipped_busy += 1;
         }
-        let fill = &mut self.fills.table[key];
+        let fill = &mut self.cache.fills.table[key];
         if fill.cancelled == GranuleMask::ALL || joins.is_empty() {
             return;
         }
         fill.todo = fill.todo.union(joins);
         fill.cancelled = fill.cancelled.without(joins);
         let (block, staging) = (fill.block, fill.staging);
-        self.stage(block, staging, joins, bytes, actions);
+        self.stage(block, staging, joins, bytes, cx);
     }
 
     /// Copies granules of a block into staging memory.
@@ -182,32 +176,32 @@ impl Engine {
         staging: Buffer,
         mask: GranuleMask,
         bytes: BlockBytes,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
         for (first, end) in runs(mask) {
-            let range = self.grid.granule_range(block, first, end);
-            let offset = self.grid.offset_in_block(range.start);
+            let range = cx.grid.granule_range(block, first, end);
+            let offset = cx.grid.offset_in_block(range.start);
             let from = match bytes {
                 BlockBytes::Buffer(buffer) => buffer.at(range),
                 BlockBytes::Slot(slot) => {
-                    let ram = self.ram.as_ref().expect("there is a RAM tier");
+                    let ram = self.cache.ram.as_ref().expect("there is a RAM tier");
                     ram.memory(slot, offset, range.len())
                 }
             };
-            actions.list.push(Action::Copy { from, to: staging.span.part(offset, range.len()) });
+            cx.push(Action::Copy { from, to: staging.span.part(offset, range.len()) });
         }
     }
 
     /// The slot of a fill, a new one if it has none; `None`: none is free now.
-    fn slot_of_fill(&mut self, key: Key) -> Option<SlotId> {
-        let fill = &mut self.fills.table[key];
+    fn slot_of_fill(&mut self, key: Key, cx: &mut Cx<'_>) -> Option<SlotId> {
+        let fill = &mut self.cache.fills.table[key];
         if fill.slot.is_none() {
-            let flash = self.flash.as_mut().expect("there is a flash tier");
-            let returns = &mut self.streams_returned;
+            let flash = self.cache.flash.as_mut().expect("there is a flash tier");
+            let returns = &mut self.cache.streams_returned;
             let (slot, evicted) = flash.take_slot(|victim| note_left(returns, &victim));
-            self.counters.flash_evicted += u64::from(evicted);
-            self.counters.evict_ops += u64::from(evicted > 0);
-            self.counters.flash_admitted += u64::from(slot.is_some());
+            cx.counters.flash_evicted += u64::from(evicted);
+            cx.counters.evict_ops += u64::from(evicted > 0);
+            cx.counters.flash_admitted += u64::from(slot.is_some());
             fill.slot = slot;
             flash.hold(slot?);
         }
@@ -215,91 +209,91 @@ impl Engine {
     }
 
     /// Memory laid out like `block`, within the share of the buffers that fills may use.
-    fn take_staging(&mut self, block: BlockIndex) -> Option<Buffer> {
-        let pages = (self.grid.block_size() / PAGE) as u32;
-        if self.buffers.pages_free() < self.buffers.pages() / 2 + pages {
+    fn take_staging(&mut self, block: BlockIndex, cx: &mut Cx<'_>) -> Option<Buffer> {
+        let pages = (cx.grid.block_size() / PAGE) as u32;
+        if cx.buffers.pages_free() < cx.buffers.pages() / 2 + pages {
             return None;
         }
-        let first = self.buffers.take(pages)?;
-        let span = super::memory::buffer_span(first, self.grid.block_size());
-        Some(Buffer { span, window: self.grid.range_of(block) })
+        let first = cx.buffers.take(pages)?;
+        let span = super::cx::buffer_span(first, cx.grid.block_size());
+        Some(Buffer { span, window: cx.grid.range_of(block) })
     }
 
     /// Starts writes of fills that wait: as many as the device is given at once, and as there are slots for.
-    pub(super) fn write_waiting_fills(&mut self, now: Nanos, actions: &mut Actions) {
-        while self.fills.writes < WRITES_MAX
-            && let Some(&key) = self.fills.waiting.front()
+    pub(super) fn write_waiting_fills(&mut self, cx: &mut Cx<'_>) {
+        while self.cache.fills.writes < WRITES_MAX
+            && let Some(&key) = self.cache.fills.waiting.front()
         {
-            if !self.write_next_run(now, key, actions) {
+            if !self.write_next_run(key, cx) {
                 return;
             }
-            self.fills.waiting.pop_front();
+            self.cache.fills.waiting.pop_front();
         }
     }
 
     /// Starts the write of the next run of granules, or ends the fill when none is left. False: it waits for a slot.
-    fn write_next_run(&mut self, now: Nanos, key: Key, actions: &mut Actions) -> bool {
-        let fill = &mut self.fills.table[key];
+    fn write_next_run(&mut self, key: Key, cx: &mut Cx<'_>) -> bool {
+        let fill = &mut self.cache.fills.table[key];
         fill.todo = fill.todo.without(fill.cancelled);
-        let has_failed = self.flash.as_ref().is_none_or(|flash| flash.failed.is_some());
+        let has_failed = self.cache.flash.as_ref().is_none_or(|flash| flash.failed.is_some());
         let Some((first, end)) = fill.todo.first_run().filter(|_| !has_failed) else {
-            self.end_fill(key);
+            self.end_fill(key, cx);
             return true;
         };
-        let Some(slot) = self.slot_of_fill(key) else {
-            let awaits_record = self.flash.as_ref().is_some_and(|flash| flash.dir.spare().1 > 0);
+        let Some(slot) = self.slot_of_fill(key, cx) else {
+            let awaits_record =
+                self.cache.flash.as_ref().is_some_and(|flash| flash.dir.spare().1 > 0);
             if !awaits_record {
                 // All slots are in use, or bad: who knows for how long.
-                self.counters.flash_fills_skipped_slots += 1;
-                self.end_fill(key);
+                cx.counters.flash_fills_skipped_slots += 1;
+                self.end_fill(key, cx);
             }
             return !awaits_record;
         };
-        let fill = &mut self.fills.table[key];
+        let fill = &mut self.cache.fills.table[key];
         fill.writing = GranuleMask::span(first, end);
         fill.todo = fill.todo.without(fill.writing);
-        let granule = self.grid.granule_size();
-        let flash = self.flash.as_mut().expect("there is a flash tier");
+        let granule = cx.grid.granule_size();
+        let flash = self.cache.flash.as_mut().expect("there is a flash tier");
         let range = flash.range(slot, first, end, granule);
         let memory = fill.staging.span.part(u64::from(first) * granule, range.len());
-        self.fills.writes += 1;
-        self.counters.flash_writes += 1;
-        self.counters.flash_write_bytes += range.len();
+        self.cache.fills.writes += 1;
+        cx.counters.flash_writes += 1;
+        cx.counters.flash_write_bytes += range.len();
         let op = IoOp::Write { memory, durable: false };
-        self.start_io(now, Target::Flash, range, op, IoKind::FlashFill { fill: key }, actions);
+        cx.start(Target::Flash, range, op, IoKind::FlashFill { fill: key });
         true
     }
 
-    fn end_fill(&mut self, key: Key) {
-        let fill = self.fills.remove(key);
-        if let (Some(slot), Some(flash)) = (fill.slot, &mut self.flash) {
+    fn end_fill(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let fill = self.cache.fills.remove(key);
+        if let (Some(slot), Some(flash)) = (fill.slot, &mut self.cache.flash) {
             flash.unhold(slot);
         }
-        self.free_buffer(fill.staging);
+        cx.free_buffer(fill.staging);
     }
 
     /// A run of granules is on flash, or not.
     pub(super) fn on_flash_fill(
         &mut self,
-        now: Nanos,
         key: Key,
         status: IoStatus,
         checksums: &[u32],
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        self.fills.writes -= 1;
-        let fill = &mut self.fills.table[key];
+        self.cache.fills.writes -= 1;
+        let fill = &mut self.cache.fills.table[key];
         let slot = fill.slot.expect("it was written to");
-        let flash = self.flash.as_mut().expect("there is a flash tier");
-        if let Some(ring) = &mut self.ring {
+        let flash = self.cache.flash.as_mut().expect("there is a flash tier");
+        if let Some(ring) = &mut self.cache_index {
             ring.note_fill();
         }
         if !status.is_ok() {
             (fill.todo, fill.cancelled) = (GranuleMask::NONE, GranuleMask::ALL);
             flash.mark_bad(slot);
-            self.counters.flash_slots_quarantined += 1;
-            let offset = u64::from(slot.0) * self.grid.block_size();
-            actions.list.push(Action::Event(Event::SlotQuarantined { offset }));
+            cx.counters.flash_slots_quarantined += 1;
+            let offset = u64::from(slot.0) * cx.grid.block_size();
+            cx.event(Event::SlotQuarantined { offset });
         } else if flash.failed.is_none() {
             let (first, end) = fill.writing.first_run().expect("a run was written");
             assert_eq!(checksums.len() as u32, end - first, "one checksum per granule");
@@ -307,7 +301,7 @@ impl Engine {
                 flash.store_checksum(slot, granule, checksum);
             }
             let valid = fill.writing.without(fill.cancelled);
-            // Its slot may have been evicted, and its block may even be in another slot by now.
+            // Its slot may have been evicted, and its block may even be in another slot by cx.now.
             match flash.dir.find(fill.block) {
                 _ if valid.is_empty() => {}
                 Some(found) if found == slot => {
@@ -323,22 +317,22 @@ impl Engine {
             }
         }
         fill.writing = GranuleMask::NONE;
-        self.fills.waiting.push_back(key);
-        self.write_waiting_fills(now, actions);
+        self.cache.fills.waiting.push_back(key);
+        self.write_waiting_fills(cx);
     }
 
     /// Granules `mask` of `block` are old: what is on its way to flash must not become valid.
     pub(super) fn cancel_fills(&mut self, block: BlockIndex, mask: GranuleMask) {
-        if let Some(&key) = self.fills.of_block.get(&block) {
-            let fill = &mut self.fills.table[key];
+        if let Some(&key) = self.cache.fills.of_block.get(&block) {
+            let fill = &mut self.cache.fills.table[key];
             fill.cancelled = fill.cancelled.union(mask);
         }
     }
 
     /// Flash is given up, or its ring is closed: what has not begun does not.
-    pub(super) fn end_waiting_fills(&mut self) {
-        while let Some(key) = self.fills.waiting.pop_front() {
-            self.end_fill(key);
+    pub(super) fn end_waiting_fills(&mut self, cx: &mut Cx<'_>) {
+        while let Some(key) = self.cache.fills.waiting.pop_front() {
+            self.end_fill(key, cx);
         }
     }
 }

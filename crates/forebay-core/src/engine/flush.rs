@@ -16,12 +16,15 @@
 //! fails, what a former run acknowledged may be lost, and the guest that lived on hears of it as after a lost session.
 //! It flushes at the end, too: when that fails, the next run has to tell.
 
-use super::inflight::{IoKind, Job, Stage};
-use super::{Engine, LatencyOf};
-use crate::action::{Action, Actions, Event, IoOp, ReplyData, Target};
+use crate::action::{Event, IoOp, ReplyData, Target};
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
+use crate::engine::io::IoKind;
 use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::request::Request;
+use crate::requests::in_flight::{Job, Stage};
+use crate::requests::ledger::LatencyOf;
 use crate::status::IoStatus;
 use crate::table::Key;
 use crate::unflushed::Unflushed;
@@ -153,6 +156,27 @@ impl FlushState {
         self.unknown || self.unflushed_bytes() > 0
     }
 
+    /// Whether the flush of that number ended well; `None`: it has not ended.
+    pub(super) fn has_ended(&self, number: u64) -> Option<bool> {
+        if self.failed >= number { Some(false) } else { (self.succeeded >= number).then_some(true) }
+    }
+
+    /// The flush that the disk ends with has failed: no flush of this life can tell.
+    pub(super) fn on_last_failed(&mut self) {
+        let is_loss = std::mem::take(&mut self.fresh) | std::mem::take(&mut self.pending);
+        self.untold |= is_loss;
+    }
+
+    /// A former run knew of a loss and could tell nobody.
+    pub(super) fn remember_untold(&mut self) {
+        self.untold = true;
+    }
+
+    /// Losses that flushes have told of by failing.
+    pub(super) fn losses_told(&self) -> u64 {
+        self.losses_told
+    }
+
     /// A request gave up waiting.
     pub(super) fn leave(&mut self, key: Key) {
         self.waiting.retain(|&k| k != key);
@@ -160,196 +184,150 @@ impl FlushState {
     }
 }
 
-impl Engine {
-    pub(super) fn submit_flush(&mut self, now: Nanos, request: Request, actions: &mut Actions) {
+impl Parts {
+    pub(super) fn submit_flush(&mut self, request: Request, cx: &mut Cx<'_>) {
         if self.mode.logs() {
-            return self.submit_log_flush(now, request, actions);
+            return self.submit_log_flush(request, cx);
         }
-        self.flush.pending |= std::mem::take(&mut self.flush.fresh);
-        if self.flush.take_untold() {
-            return self.refuse(now, request, IoStatus::IoError, actions);
+        self.primary.flush.pending |= std::mem::take(&mut self.primary.flush.fresh);
+        if self.primary.flush.take_untold() {
+            return self.refuse(request, IoStatus::IoError, cx);
         }
         let nothing = ByteRange::default();
         let request = Request { range: nothing, ..request };
-        let key = self.insert(now, request, Job::Flush);
-        self.join_flush(now, key, actions);
+        let key = self.requests.insert(request, Job::Flush, cx);
+        self.join_flush(key, cx);
     }
 
     /// The request is answered when a flush that starts from now on has ended.
-    pub(super) fn join_flush(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        self.requests[key].stage = Stage::Flush;
-        self.flush.waiting.push(key);
-        self.start_flush(now, actions);
+    pub(super) fn join_flush(&mut self, key: Key, cx: &mut Cx<'_>) {
+        self.requests.table[key].stage = Stage::Flush;
+        self.primary.flush.waiting.push(key);
+        self.start_flush(cx);
     }
 
-    fn start_flush(&mut self, now: Nanos, actions: &mut Actions) {
-        if self.flush.in_flight || (self.flush.waiting.is_empty() && !self.flush.wanted) {
+    fn start_flush(&mut self, cx: &mut Cx<'_>) {
+        if self.primary.flush.in_flight
+            || (self.primary.flush.waiting.is_empty() && !self.primary.flush.wanted)
+        {
             return;
         }
-        self.flush.in_flight = true;
-        self.flush.starts += 1;
-        self.flush.wanted = false;
-        std::mem::swap(&mut self.flush.waiting, &mut self.flush.covered);
-        let FlushState { before, since, .. } = &mut self.flush;
+        self.primary.flush.in_flight = true;
+        self.primary.flush.starts += 1;
+        self.primary.flush.wanted = false;
+        std::mem::swap(&mut self.primary.flush.waiting, &mut self.primary.flush.covered);
+        let FlushState { before, since, .. } = &mut self.primary.flush;
         before.absorb(since);
-        self.counters.backend_flushes += 1;
+        cx.counters.backend_flushes += 1;
         let nothing = ByteRange::default();
-        self.start_io(now, Target::Backend, nothing, IoOp::Flush, IoKind::Flush, actions);
+        cx.start(Target::Backend, nothing, IoOp::Flush, IoKind::Flush);
     }
 
-    /// Flushes primary storage for an administrator; which flush covers everything acknowledged before. `None`: what
-    /// is acknowledged is the log's, which flushes what it destages.
-    pub fn flush_primary_storage(&mut self, now: Nanos, actions: &mut Actions) -> Option<u64> {
-        self.now = now;
+    pub(in crate::engine) fn flush_primary_storage(&mut self, cx: &mut Cx<'_>) -> Option<u64> {
         if self.mode.logs() {
             return None;
         }
-        let number = self.flush.starts + 1;
-        self.flush.wanted = true;
-        self.start_flush(now, actions);
-        self.run(now, actions);
+        let number = self.primary.flush.starts + 1;
+        self.primary.flush.wanted = true;
+        self.start_flush(cx);
+        self.run(cx);
         Some(number)
     }
 
-    /// Whether the flush of that number ended well; `None`: it has not ended.
-    pub fn flushed_primary_storage(&self, number: u64) -> Option<bool> {
-        let FlushState { failed, succeeded, .. } = self.flush;
-        if failed >= number { Some(false) } else { (succeeded >= number).then_some(true) }
-    }
-
     /// True when nothing that was written beside the log is at risk; flushes otherwise.
-    pub(super) fn is_flushed_for_log(&mut self, now: Nanos, actions: &mut Actions) -> bool {
-        if !self.flush.is_at_risk() {
+    pub(super) fn is_flushed_for_log(&mut self, cx: &mut Cx<'_>) -> bool {
+        if !self.primary.flush.is_at_risk() {
             return true;
         }
-        self.flush_unasked(now, actions);
+        self.flush_unasked(cx);
         false
     }
 
     /// Starts a flush that nobody waits for, unless one is under way or failed a moment ago.
-    pub(super) fn flush_unasked(&mut self, now: Nanos, actions: &mut Actions) {
-        if !self.flush.in_flight && now >= self.flush.retry_at {
-            self.flush.wanted = true;
-            self.start_flush(now, actions);
+    pub(super) fn flush_unasked(&mut self, cx: &mut Cx<'_>) {
+        if !self.primary.flush.in_flight && cx.now >= self.primary.flush.retry_at {
+            self.primary.flush.wanted = true;
+            self.start_flush(cx);
         }
     }
 
-    pub(super) fn on_flushed(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
-        self.flush.in_flight = false;
+    pub(super) fn on_flushed(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
+        self.primary.flush.in_flight = false;
         if status.is_ok() {
-            let mut covered = std::mem::take(&mut self.flush.covered);
-            self.end_flush(&mut covered, status, actions);
-            self.flush.covered = covered;
-            self.flush.note_flushed();
-            self.flush.retry_at = Nanos(0);
-            self.flush.succeeded = self.flush.starts;
+            let mut covered = std::mem::take(&mut self.primary.flush.covered);
+            self.end_flush(&mut covered, status, cx);
+            self.primary.flush.covered = covered;
+            self.primary.flush.note_flushed();
+            self.primary.flush.retry_at = Nanos(0);
+            self.primary.flush.succeeded = self.primary.flush.starts;
         } else {
-            self.flush.retry_at = now.plus(RETRY);
-            self.flush.failed = self.flush.starts;
+            self.primary.flush.retry_at = cx.now.plus(RETRY);
+            self.primary.flush.failed = self.primary.flush.starts;
             if let Some(log) = &mut self.log {
                 // Writes that were held for a change of mode go on meanwhile.
                 log.room_changed = true;
             }
             // It may have taken what the destager wrote along, and the next flush would not say so.
             self.destage_session_lost();
-            self.lose_unflushed(status, actions);
+            self.lose_unflushed(status, cx);
         }
-        self.start_flush(now, actions);
+        self.start_flush(cx);
     }
 
-    fn end_flush(&mut self, keys: &mut Vec<Key>, status: IoStatus, actions: &mut Actions) {
+    fn end_flush(&mut self, keys: &mut Vec<Key>, status: IoStatus, cx: &mut Cx<'_>) {
         // A disk may have become write-back while they waited.
         if let Some(log) = self.log.as_mut().filter(|_| status.is_ok()) {
             log.raise_epoch();
         }
         for key in keys.drain(..) {
-            let of = self.latency_of(key);
-            self.counters.flushes += u64::from(of == LatencyOf::Flush && status.is_ok());
-            self.answer(key, status, ReplyData::None, Some(of), actions);
-            self.forget(key);
+            let of = self.requests.latency_of(key);
+            cx.counters.flushes += u64::from(of == LatencyOf::Flush && status.is_ok());
+            self.requests.answer(key, status, ReplyData::None, Some(of), cx);
+            self.requests.forget(key, cx);
         }
     }
 
-    /// The session of primary storage ended: writes since the last flush may be lost. Whoever waits
-    /// for a flush of them is told; if nobody does, the next flush fails.
-    pub fn on_session_lost(&mut self, now: Nanos, actions: &mut Actions) {
-        self.now = now;
+    pub(in crate::engine) fn on_session_lost(&mut self, cx: &mut Cx<'_>) {
         self.destage_session_lost();
-        if self.flush.is_at_risk() {
+        if self.primary.flush.is_at_risk() {
             // Whoever asked for a flush asked for those writes, too, and it may end well without them.
-            self.flush.failed = self.flush.starts + u64::from(self.flush.wanted);
-            self.lose_unflushed(IoStatus::IoError, actions);
+            self.primary.flush.failed =
+                self.primary.flush.starts + u64::from(self.primary.flush.wanted);
+            self.lose_unflushed(IoStatus::IoError, cx);
         }
-        self.run(now, actions);
+        self.run(cx);
     }
 
-    /// The flush of primary storage that its executor began the disk with has failed: what a former run acknowledged may
-    /// be lost. Whoever waits for a flush is told; if nobody does, the next flush fails.
-    pub fn on_first_flush_failed(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
-        self.now = now;
+    pub(in crate::engine) fn on_first_flush_failed(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
         assert!(!status.is_ok());
         self.destage_session_lost();
-        self.flush.pending = true;
-        self.lose_unflushed(status, actions);
-        self.run(now, actions);
-    }
-
-    /// The flush of primary storage that its executor ends the disk with has failed: what was acknowledged and nobody has
-    /// flushed may be lost, and no flush of this life can tell. What the cache holds of it is [`Engine::close_ring`]'s
-    /// matter.
-    pub fn on_last_flush_failed(&mut self) {
-        let FlushState { fresh, pending, .. } = &mut self.flush;
-        let is_loss = std::mem::take(fresh) | std::mem::take(pending);
-        self.flush.untold |= is_loss;
-    }
-
-    /// True when acknowledged writes may be lost and no flush has told so yet: the next one fails.
-    pub fn has_untold_loss(&self) -> bool {
-        self.flush.is_untold()
-    }
-
-    /// Losses that flushes have told of by failing; whether the answer has arrived nobody knows.
-    pub fn losses_told(&self) -> u64 {
-        self.flush.losses_told
-    }
-
-    /// A former run knew of such a loss and could tell nobody: the next flush fails.
-    pub fn remember_untold_loss(&mut self) {
-        self.flush.untold = true;
-    }
-
-    /// Flushes of clients that ended well.
-    pub fn flushes(&self) -> u64 {
-        self.counters.flushes
-    }
-
-    /// Flushes of clients that were asked for, and have not ended.
-    pub fn flushes_under_way(&self) -> u64 {
-        self.requests.iter().filter(|(_, entry)| matches!(entry.job, Job::Flush)).count() as u64
+        self.primary.flush.pending = true;
+        self.lose_unflushed(status, cx);
+        self.run(cx);
     }
 
     /// What was not flushed may be lost: drops it from the cache, and tells who waits for a flush, or
     /// will.
-    fn lose_unflushed(&mut self, status: IoStatus, actions: &mut Actions) {
-        let mut told = std::mem::take(&mut self.flush.covered);
-        told.append(&mut self.flush.waiting);
-        let is_flush = |&key: &Key| matches!(self.requests[key].job, Job::Flush);
+    fn lose_unflushed(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
+        let mut told = std::mem::take(&mut self.primary.flush.covered);
+        told.append(&mut self.primary.flush.waiting);
+        let is_flush = |&key: &Key| matches!(self.requests.table[key].job, Job::Flush);
         let heard = told.iter().any(is_flush);
-        let FlushState { untold, losses_told, fresh, pending, .. } = &mut self.flush;
+        let FlushState { untold, losses_told, fresh, pending, .. } = &mut self.primary.flush;
         *untold |= *fresh || (*pending && !heard);
         *losses_told += u64::from(*pending && heard);
         (*fresh, *pending) = (false, false);
-        self.drop_unflushed(actions);
-        self.end_flush(&mut told, status, actions);
-        self.flush.covered = told;
+        self.drop_unflushed(cx);
+        self.end_flush(&mut told, status, cx);
+        self.primary.flush.covered = told;
     }
 
     /// Drops from the cache what primary storage may not have kept.
-    fn drop_unflushed(&mut self, actions: &mut Actions) {
-        let bytes = self.flush.unflushed_bytes();
-        for request in self.requests.iter_mut() {
+    fn drop_unflushed(&mut self, cx: &mut Cx<'_>) {
+        let bytes = self.primary.flush.unflushed_bytes();
+        for request in self.requests.table.iter_mut() {
             match &mut request.job {
-                // A read under way may already hold bytes that are gone by now.
+                // A read under way may already hold bytes that are gone by cx.now.
                 Job::Read(job) => (job.admit, job.is_doubtful) = (false, true),
                 // Some of its zeroes may be gone.
                 Job::Zero(job) if job.cursor > request.range.start => {
@@ -359,17 +337,19 @@ impl Engine {
             }
         }
         let mut visits = self.visits_max() * AT_RISK_CALLS;
-        if self.flush.unknown {
-            self.invalidate_within(self.config.disk(), &mut visits, true);
+        if self.primary.flush.unknown {
+            self.invalidate_within(cx.config.disk(), &mut visits, true, cx);
         }
-        let (before, since) =
-            (std::mem::take(&mut self.flush.before), std::mem::take(&mut self.flush.since));
+        let (before, since) = (
+            std::mem::take(&mut self.primary.flush.before),
+            std::mem::take(&mut self.primary.flush.since),
+        );
         for &range in before.ranges().iter().chain(since.ranges()) {
-            self.invalidate_within(range, &mut visits, true);
+            self.invalidate_within(range, &mut visits, true, cx);
         }
-        (self.flush.before, self.flush.since) = (before, since);
+        (self.primary.flush.before, self.primary.flush.since) = (before, since);
         if bytes > 0 {
-            actions.list.push(Action::Event(Event::UnflushedWritesAtRisk { bytes }));
+            cx.event(Event::UnflushedWritesAtRisk { bytes });
         }
     }
 }

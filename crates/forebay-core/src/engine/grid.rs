@@ -3,42 +3,37 @@
 //! Not with a write log: its pages lie on the grid. And only while the cache is nearly empty: it starts afresh on the new grid. Otherwise the engine
 //! only says which offset would fit.
 
-use super::Engine;
-use super::inflight::Job;
-use crate::action::{Action, Actions, Event};
-use crate::alignment::AlignmentDetector;
+use crate::action::Event;
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
 use crate::geometry::{Grid, PAGE};
 use crate::request::{Op, Request};
+use crate::requests::in_flight::Job;
 
 /// Requests after which a grid that does not fit is worth an advice.
 const ADVICE_SAMPLES: u32 = 4096;
 /// Blocks that a tier may hold when the grid moves: they are dropped at once.
 const MOVED_MAX: u32 = 4096;
 
-impl Engine {
-    /// Says, when it knows, which grid would fit the guest better than the one that it was given.
-    pub fn watch_alignment(&mut self) {
-        self.alignment = Some(AlignmentDetector::default());
-    }
-
+impl Parts {
     /// Looks at a request's alignment, and moves the grid while that is still cheap.
-    pub(super) fn observe(&mut self, request: &Request, actions: &mut Actions) {
-        let Some(detector) = &mut self.alignment else { return };
+    pub(super) fn observe(&mut self, request: &Request, cx: &mut Cx<'_>) {
+        let Some(detector) = &mut self.cache.alignment else { return };
         match request.op {
             Op::Read { .. } | Op::Write { .. } => detector.observe(request.range),
             _ => return,
         }
         let Some(offset) = detector.verdict() else { return };
         let seen_enough = detector.samples() >= ADVICE_SAMPLES;
-        let fits_backend = offset % u64::from(self.config.backend.logical_block) == 0;
-        if !fits_backend || offset == self.grid.offset() % PAGE {
+        let fits_backend = offset % u64::from(cx.config.backend.logical_block) == 0;
+        if !fits_backend || offset == cx.grid.offset() % PAGE {
             return;
         }
         if self.log.is_none() && self.is_hardly_filled() {
-            self.move_grid(offset, actions);
+            self.move_grid(offset, cx);
         } else if seen_enough {
-            self.alignment = None;
-            actions.list.push(Action::Event(Event::GridAdvice { offset }));
+            self.cache.alignment = None;
+            cx.event(Event::GridAdvice { offset });
         }
     }
 
@@ -47,34 +42,34 @@ impl Engine {
         let hardly = |used: u32, slots: u32| {
             used <= MOVED_MAX && u64::from(used) * 20 < u64::from(slots).max(20)
         };
-        let flash = self.flash.as_ref().filter(|flash| flash.failed.is_none());
-        self.stale.is_empty()
-            && self.ram.as_ref().is_none_or(|r| hardly(r.dir.len(), r.dir.slots()))
+        let flash = self.cache.flash.as_ref().filter(|flash| flash.failed.is_none());
+        self.cache.stale.is_empty()
+            && self.cache.ram.as_ref().is_none_or(|r| hardly(r.dir.len(), r.dir.slots()))
             && flash.is_none_or(|f| hardly(f.dir.len(), f.dir.slots()))
     }
 
     /// Starts the cache afresh on a grid that fits the guest.
-    fn move_grid(&mut self, offset: u64, actions: &mut Actions) {
+    fn move_grid(&mut self, offset: u64, cx: &mut Cx<'_>) {
         // Reads under way were laid out on the old grid: they finish without the cache.
-        for request in self.requests.iter_mut() {
+        for request in self.requests.table.iter_mut() {
             if let Job::Read(job) = &mut request.job {
                 job.use_cache = false;
                 job.admit = false;
             }
         }
-        self.fills.cancel_all(|_| true);
-        if let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) {
+        self.cache.fills.cancel_all(|_| true);
+        if let Some(flash) = self.cache.flash.as_mut().filter(|flash| flash.failed.is_none()) {
             flash.clear();
         }
-        if let Some(ram) = &mut self.ram {
+        if let Some(ram) = &mut self.cache.ram {
             while let Some(victim) = ram.dir.evict() {
                 ram.retire(victim.slot);
             }
             ram.dir.clear();
         }
-        self.grid = Grid::new(self.config.backend.size, self.config.block_size, offset);
-        self.observer.move_grid(offset);
-        self.alignment = None;
-        actions.list.push(Action::Event(Event::GridMoved { offset }));
+        cx.grid = Grid::new(cx.config.backend.size, cx.config.block_size, offset);
+        self.requests.ledger.observer.move_grid(offset);
+        self.cache.alignment = None;
+        cx.event(Event::GridMoved { offset });
     }
 }

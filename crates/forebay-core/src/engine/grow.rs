@@ -4,7 +4,9 @@
 //! out for the old end, so the end moves when nothing is. What RAM has of such a granule goes: it says nothing of what
 //! the granule has now. Flash never holds one.
 
-use super::{ConfigError, Engine, setup};
+use super::cx::Shared;
+use super::{ConfigError, Parts, setup};
+use crate::config::Config;
 use crate::geometry::{ByteRange, Grid};
 
 /// Whether the disk has the new size.
@@ -16,49 +18,42 @@ pub enum Growth {
     Busy,
 }
 
-impl Engine {
-    /// Whether the disk can have `size` bytes.
-    ///
-    /// # Errors
-    /// It cannot, or it has more.
-    pub fn check_growth(&self, size: u64) -> Result<(), ConfigError> {
-        let old = self.config.backend.size;
-        if size < old {
-            return Err(ConfigError(format!(
-                "a disk of {old} bytes does not become shorter ({size} bytes): what the guest has beyond would be lost"
-            )));
-        }
-        let mut config = self.config;
-        config.backend.size = size;
-        setup::check_size(&config)
+/// Whether a disk can have `size` bytes.
+pub(super) fn check_growth(config: &Config, size: u64) -> Result<(), ConfigError> {
+    let old = config.backend.size;
+    if size < old {
+        return Err(ConfigError(format!(
+            "a disk of {old} bytes does not become shorter ({size} bytes): what the guest has beyond would be lost"
+        )));
     }
+    let mut config = *config;
+    config.backend.size = size;
+    setup::check_size(&config)
+}
 
-    /// The disk is to have `size` bytes, which primary storage has. Nothing else changes: what is cached stays.
-    ///
-    /// # Errors
-    /// As of [`Engine::check_growth`].
-    pub fn grow(&mut self, size: u64) -> Result<Growth, ConfigError> {
-        self.check_growth(size)?;
-        if size == self.config.backend.size {
-            return Ok(Growth::Done);
+impl Parts {
+    /// Moves the end of the disk.
+    pub(super) fn grow(&mut self, size: u64, shared: &mut Shared) -> Growth {
+        if size == shared.config.backend.size {
+            return Growth::Done;
         }
-        let end = self.last_granule();
-        if self.is_destaging(end) || self.overlap.touches(end) {
-            return Ok(Growth::Busy);
+        let end = last_granule(shared);
+        if self.is_destaging(end) || self.requests.overlap.touches(end) {
+            return Growth::Busy;
         }
-        if end.len() < self.grid.granule_size() {
-            self.invalidate(end);
+        if end.len() < shared.grid.granule_size() {
+            self.invalidate(end, shared);
         }
-        self.config.backend.size = size;
-        self.grid = Grid::new(size, self.grid.block_size(), self.grid.offset());
-        Ok(Growth::Done)
+        shared.config.backend.size = size;
+        shared.grid = Grid::new(size, shared.grid.block_size(), shared.grid.offset());
+        Growth::Done
     }
+}
 
-    /// What the disk has of its last granule.
-    fn last_granule(&self) -> ByteRange {
-        let end = self.config.backend.size;
-        let block = self.grid.block_of(end - 1);
-        let granule = (self.grid.offset_in_block(end - 1) / self.grid.granule_size()) as u32;
-        self.grid.granule_range(block, granule, granule + 1)
-    }
+/// What the disk has of its last granule.
+fn last_granule(shared: &Shared) -> ByteRange {
+    let (grid, end) = (shared.grid, shared.config.backend.size);
+    let block = grid.block_of(end - 1);
+    let granule = (grid.offset_in_block(end - 1) / grid.granule_size()) as u32;
+    grid.granule_range(block, granule, granule + 1)
 }

@@ -10,84 +10,80 @@
 //! that primary storage has and has not flushed. A log that failed is left the second way, for write-through. Held writes wait as for room in the log, and
 //! go on in the new mode. Where primary storage keeps failing its flushes they are held for one flush at a time.
 
-use super::Engine;
-use super::inflight::{Job, Stage};
-use crate::action::{Action, Actions, Event};
+use crate::action::Event;
 use crate::config::Mode;
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
+use crate::requests::in_flight::{Job, Stage};
 
 /// A drain holds writers to come to its end when what is dirty will take so long, whatever the size of the log.
 const HOLD_TIME: Nanos = Nanos::from_millis(200);
 /// The same in pages, where nothing was destaged so far.
 const HOLD_PAGES: u64 = 256;
 
-impl Engine {
+impl Parts {
     /// Asks for a mode; [`Engine::mode`] is it some time later. One without log needs everything destaged: if that
     /// was paused, it goes on.
     ///
     /// # Errors
     /// The mode needs a write log and the disk has none.
-    pub fn set_mode(
+    pub(in crate::engine) fn set_mode(
         &mut self,
-        now: Nanos,
         mode: Mode,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) -> Result<(), super::ConfigError> {
-        self.now = now;
         if mode.logs() && self.log.is_none() {
             let text = "this mode needs a write log, and the disk was started without one: start it with \
                         --write-log SIZE (which needs --flash)";
             return Err(super::ConfigError(text.to_owned()));
         }
-        self.config.mode = mode;
-        if self.is_draining()
+        cx.config.mode = mode;
+        if self.is_draining(cx)
             && let Some(destager) = self.destager.as_mut().filter(|destager| destager.paused)
         {
             destager.paused = false;
-            actions.list.push(Action::Event(Event::DestagingResumed));
+            cx.event(Event::DestagingResumed);
         }
         if let Some(log) = &mut self.log {
             // What was held for a change that is not wanted any more goes on.
             log.room_changed = true;
         }
-        self.run(now, actions);
+        self.run(cx);
         Ok(())
     }
 
-    /// The mode that the disk is in.
-    pub fn mode(&self) -> Mode {
-        self.mode
-    }
-
     /// The mode that the disk is to be in: write-through when the log failed.
-    fn target_mode(&self) -> Mode {
+    fn target_mode(&self, shared: &Shared) -> Mode {
         let failed = self.log.as_ref().is_some_and(|log| log.failed.is_some());
-        if failed && self.config.mode.logs() { Mode::WriteThrough } else { self.config.mode }
+        if failed && shared.config.mode.logs() { Mode::WriteThrough } else { shared.config.mode }
     }
 
     /// When a change of mode that waits for a flush goes on.
-    pub(super) fn mode_deadline(&self) -> Nanos {
-        let waits = !self.mode.logs() && self.target_mode().logs();
-        let retry_at = self.flush.retry_at();
-        if waits && retry_at > self.now { retry_at } else { Nanos::NEVER }
+    pub(super) fn mode_deadline(&self, shared: &Shared) -> Nanos {
+        let waits = !self.mode.logs() && self.target_mode(shared).logs();
+        let retry_at = self.primary.flush.retry_at();
+        if waits && retry_at > shared.now { retry_at } else { Nanos::NEVER }
     }
 
     /// True while a mode with a log is wanted, and primary storage fails the flush that has to be first.
-    pub(super) fn is_kept_from_log(&self) -> bool {
-        !self.mode.logs() && self.target_mode().logs() && self.flush.retry_at() > Nanos(0)
+    pub(super) fn is_kept_from_log(&self, shared: &Shared) -> bool {
+        !self.mode.logs()
+            && self.target_mode(shared).logs()
+            && self.primary.flush.retry_at() > Nanos(0)
     }
 
     /// True while the log is emptied for good.
-    pub(super) fn is_draining(&self) -> bool {
-        self.mode.logs() && !self.target_mode().logs()
+    pub(super) fn is_draining(&self, shared: &Shared) -> bool {
+        self.mode.logs() && !self.target_mode(shared).logs()
     }
 
     /// True when new writes wait for the mode to change.
-    pub(super) fn holds_writes(&self) -> bool {
-        let target = self.target_mode();
+    pub(super) fn holds_writes(&self, shared: &Shared) -> bool {
+        let target = self.target_mode(shared);
         match (self.mode.logs(), target.logs()) {
-            (false, true) => self.now >= self.flush.retry_at(),
+            (false, true) => shared.now >= self.primary.flush.retry_at(),
             (true, false) => {
                 let log = self.log.as_ref().expect("the mode has a log");
                 log.failed.is_some() || self.is_nearly_drained()
@@ -107,8 +103,8 @@ impl Engine {
     }
 
     /// Changes the mode when everything is ready for it; true when it did.
-    pub(super) fn advance_mode(&mut self, now: Nanos, actions: &mut Actions) -> bool {
-        let target = self.target_mode();
+    pub(super) fn advance_mode(&mut self, cx: &mut Cx<'_>) -> bool {
+        let target = self.target_mode(cx);
         if self.mode == target {
             return false;
         }
@@ -116,7 +112,7 @@ impl Engine {
             (true, false) => {
                 let log = self.log.as_mut().expect("the mode has a log");
                 log.forgets_when_clean = true;
-                self.free_log(actions);
+                self.free_log(cx);
                 let log = self.log.as_mut().expect("the mode has a log");
                 let is_quiet = log.is_quiet() && log.index.is_empty();
                 if !self.log_is_clean() || !is_quiet || !self.acknowledgeable.is_empty() {
@@ -124,14 +120,14 @@ impl Engine {
                 }
             }
             (false, true) => {
-                let writes = self.requests.iter().any(|(_, request)| match request.stage {
+                let writes = self.requests.table.iter().any(|(_, request)| match request.stage {
                     Stage::Overlap | Stage::Room | Stage::Intent => false,
                     Stage::Running | Stage::Flush | Stage::Buffer => {
                         matches!(request.job, Job::Write(_) | Job::Zero(_))
                     }
                     Stage::Logged | Stage::Durable | Stage::Throttled => true,
                 });
-                if writes || !self.is_flushed_for_log(now, actions) {
+                if writes || !self.is_flushed_for_log(cx) {
                     return false;
                 }
                 let log = self.log.as_mut().expect("checked when it was asked for");
@@ -140,14 +136,14 @@ impl Engine {
             (true, true) | (false, false) => {}
         }
         self.mode = target;
-        self.release_owners();
+        self.release_owners(cx);
         if !target.caches() {
-            self.begin_drop(false);
+            self.begin_drop(false, cx);
         }
         if let Some(log) = &mut self.log {
             log.room_changed = true;
         }
-        actions.list.push(Action::Event(Event::ModeChanged { mode: target }));
+        cx.event(Event::ModeChanged { mode: target });
         true
     }
 }

@@ -5,16 +5,15 @@
 //!   Works ─────────────────► Fails ─────────────────────────────────────────────────► Works
 //!                            └─◄─┘ one more fails: counted
 //! ```
-//! Reads, writes and flushes have a state each: storage that is full still answers reads. Requests that fail are noted
-//! here, too, for whoever looks at the disk.
+//! Reads, writes and flushes have a state each: storage that is full still answers reads.
 
-use super::Engine;
-use super::inflight::{IoEntry, IoKind, Job};
-use crate::action::{Action, Actions, Event, PrimaryOp};
+use crate::action::{Event, PrimaryOp};
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
+use crate::engine::io::{IoEntry, IoKind};
 use crate::ids::Nanos;
-use crate::stats::{FailedRequest, PrimaryErrors, RequestOp};
+use crate::stats::PrimaryErrors;
 use crate::status::IoStatus;
-use crate::table::Key;
 
 /// Time without a failure after which primary storage works again. The destager tries again sooner.
 const CALM: Nanos = Nanos::from_millis(15_000);
@@ -23,7 +22,6 @@ const CALM: Nanos = Nanos::from_millis(15_000);
 #[derive(Debug, Default)]
 pub(super) struct Primary {
     failing: [Option<Failing>; 3],
-    last_failed: Option<FailedRequest>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,24 +57,13 @@ impl Primary {
         };
         PrimaryOp::ALL.into_iter().filter_map(shown).collect()
     }
-
-    /// The last request that was answered with an error.
-    pub(super) fn last_failed(&self) -> Option<FailedRequest> {
-        self.last_failed.clone()
-    }
 }
 
-impl Engine {
+impl Parts {
     /// An I/O on primary storage has ended.
-    pub(super) fn note_primary(
-        &mut self,
-        now: Nanos,
-        entry: &IoEntry,
-        status: IoStatus,
-        actions: &mut Actions,
-    ) {
+    pub(super) fn note_primary(&mut self, entry: &IoEntry, status: IoStatus, cx: &mut Cx<'_>) {
         let Some((op, is_destaging)) = operation(&entry.kind) else { return };
-        let failing = &mut self.primary.failing[op as usize];
+        let failing = &mut self.primary.errors.failing[op as usize];
         let offset = entry.range.start;
         match failing {
             Some(failing) if status.is_ok() => failing.has_succeeded = true,
@@ -85,44 +72,27 @@ impl Engine {
             _ if status == IoStatus::Unsupported => {}
             Some(Failing { count, .. }) => {
                 let count = *count + 1;
-                *failing = Some(Failing { status, offset, at: now, count, has_succeeded: false });
+                *failing =
+                    Some(Failing { status, offset, at: cx.now, count, has_succeeded: false });
             }
             None => {
                 *failing =
-                    Some(Failing { status, offset, at: now, count: 1, has_succeeded: false });
+                    Some(Failing { status, offset, at: cx.now, count: 1, has_succeeded: false });
                 let event = Event::PrimaryFails { op, status, offset, is_destaging };
-                actions.list.push(Action::Event(event));
+                cx.event(event);
             }
         }
     }
 
     /// Tells what works again.
-    pub(super) fn note_calm(&mut self, now: Nanos, actions: &mut Actions) {
+    pub(super) fn note_calm(&mut self, cx: &mut Cx<'_>) {
         for op in PrimaryOp::ALL {
-            let failing = &mut self.primary.failing[op as usize];
-            if let Some(was) = failing.take_if(|failing| failing.over_at() <= now) {
+            let failing = &mut self.primary.errors.failing[op as usize];
+            if let Some(was) = failing.take_if(|failing| failing.over_at() <= cx.now) {
                 let event = Event::PrimaryWorks { op, failed: was.count };
-                actions.list.push(Action::Event(event));
+                cx.event(event);
             }
         }
-    }
-
-    /// A request in flight is answered with an error.
-    pub(super) fn note_failed_request(&mut self, key: Key, status: IoStatus) {
-        let entry = &self.requests[key];
-        let operation = match entry.job {
-            Job::Read(_) => RequestOp::Read,
-            Job::Write(_) => RequestOp::Write,
-            Job::Zero(_) => RequestOp::Zero,
-            Job::Flush => RequestOp::Flush,
-            Job::Allocation => RequestOp::Allocation,
-        };
-        self.primary.last_failed = Some(FailedRequest {
-            operation,
-            offset: entry.range.start,
-            length: entry.range.len(),
-            status,
-        });
     }
 }
 

@@ -4,13 +4,15 @@
 //! that it is never older than an acknowledged write. A backend that cannot tell, or fails to, gives
 //! "allocated". Both answers may cover only the start of the range.
 
-use super::Engine;
-use super::inflight::{IoKind, Job};
 use crate::action::{Action, Actions, Extent, ExtentState, IoOp, Reply, ReplyData, Target};
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
+use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::Nanos;
-use crate::overlap::Access;
 use crate::request::Request;
+use crate::requests::in_flight::Job;
+use crate::requests::overlap::Access;
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -23,55 +25,38 @@ const LOGGED_BLOCKS_MAX: usize = 512;
 /// Bytes of an answer about allocation that are compared with the log; it ends there.
 const LOGGED_PART_MAX: u64 = 256 << 20;
 
-impl Engine {
-    pub(super) fn submit_allocation(
-        &mut self,
-        now: Nanos,
-        request: Request,
-        actions: &mut Actions,
-    ) {
-        if !self.config.backend.extents {
+impl Parts {
+    pub(super) fn submit_allocation(&mut self, request: Request, cx: &mut Cx<'_>) {
+        if !cx.config.backend.extents {
             let whole = Extent { len: request.range.len(), state: ExtentState::Allocated };
-            return reply_extents(now, request, &[whole], actions);
+            return reply_extents(cx.now, request, &[whole], cx.actions);
         }
-        self.enter(
-            now,
-            request,
-            Access::Read(ByteRange::default()),
-            request.range,
-            Job::Allocation,
-        );
+        self.enter(request, Access::Read(ByteRange::default()), request.range, Job::Allocation, cx);
     }
 
-    pub(super) fn run_allocation(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        let range = self.align_to_backend(self.requests[key].range);
+    pub(super) fn run_allocation(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let range = cx.align_to_backend(self.requests.table[key].range);
         let kind = IoKind::Extents { request: key };
-        self.start_io(now, Target::Backend, range, IoOp::Extents, kind, actions);
+        self.requests.start_io(Target::Backend, range, IoOp::Extents, kind, cx);
     }
 
-    pub(super) fn on_extents(
-        &mut self,
-        now: Nanos,
-        key: Key,
-        extents: &[Extent],
-        actions: &mut Actions,
-    ) {
-        self.end_request_io(now, key, IoStatus::Ok);
-        let entry = self.requests[key];
+    pub(super) fn on_extents(&mut self, key: Key, extents: &[Extent], cx: &mut Cx<'_>) {
+        self.requests.end_io(key, IoStatus::Ok, cx);
+        let entry = self.requests.table[key];
         if entry.answered {
-            return self.forget(key);
+            return self.requests.forget(key, cx);
         }
         // The question was grown to logical blocks; the answer is cut back to the request.
-        let mut position = self.align_to_backend(entry.range).start;
-        let first = actions.extents.len();
+        let mut position = cx.align_to_backend(entry.range).start;
+        let first = cx.actions.extents.len();
         let mut compared_max = LOGGED_PART_MAX;
         for extent in extents.iter().filter(|e| e.len > 0) {
             let end = position.saturating_add(extent.len).min(entry.range.end);
             let part = ByteRange { start: position, end: end.max(position) }.intersect(entry.range);
-            if !part.is_empty() && actions.extents.len() - first < EXTENTS_MAX {
+            if !part.is_empty() && cx.actions.extents.len() - first < EXTENTS_MAX {
                 // What the log holds is newer than what primary storage says of it.
                 let Some(log) = self.log.as_ref().filter(|log| !log.index.is_empty()) else {
-                    actions.extents.push(Extent { len: part.len(), state: extent.state });
+                    cx.actions.extents.push(Extent { len: part.len(), state: extent.state });
                     position = end;
                     continue;
                 };
@@ -79,48 +64,37 @@ impl Engine {
                 compared_max -= part.len();
                 let logged = log.index.touches(part);
                 let state = if logged { ExtentState::Allocated } else { extent.state };
-                actions.extents.push(Extent { len: part.len(), state });
+                cx.actions.extents.push(Extent { len: part.len(), state });
                 if compared_max == 0 {
                     break;
                 }
             }
             position = end;
         }
-        if actions.extents.len() == first {
+        if cx.actions.extents.len() == first {
             let whole = Extent { len: entry.range.len(), state: ExtentState::Allocated };
-            actions.extents.push(whole);
+            cx.actions.extents.push(whole);
         }
-        let count = (actions.extents.len() - first) as u32;
+        let count = (cx.actions.extents.len() - first) as u32;
         let data = ReplyData::Extents { first: first as u32, count };
-        self.answer(key, IoStatus::Ok, data, None, actions);
-        self.forget(key);
+        self.requests.answer(key, IoStatus::Ok, data, None, cx);
+        self.requests.forget(key, cx);
     }
 
     /// The backend could not tell.
-    pub(super) fn on_no_extents(
-        &mut self,
-        now: Nanos,
-        key: Key,
-        _status: IoStatus,
-        actions: &mut Actions,
-    ) {
-        self.on_extents(now, key, &[], actions);
+    pub(super) fn on_no_extents(&mut self, key: Key, _status: IoStatus, cx: &mut Cx<'_>) {
+        self.on_extents(key, &[], cx);
     }
 
-    pub(super) fn reply_cache_state(
-        &mut self,
-        now: Nanos,
-        request: Request,
-        actions: &mut Actions,
-    ) {
+    pub(super) fn reply_cache_state(&mut self, request: Request, cx: &mut Cx<'_>) {
         let range = request.range;
-        let first = actions.extents.len();
+        let first = cx.actions.extents.len();
         let has_log = self.log.as_ref().is_some_and(|log| !log.index.is_empty());
         let blocks_max = if has_log { LOGGED_BLOCKS_MAX } else { BLOCKS_MAX };
-        for block in self.grid.blocks(range).take(blocks_max) {
-            let dirty = self.logged_granules(block);
+        for block in cx.grid.blocks(range).take(blocks_max) {
+            let dirty = self.logged_granules(block, cx);
             let cached = self.cached(block).union(dirty);
-            let mut touched = self.grid.touched(block, range);
+            let mut touched = cx.grid.touched(block, range);
             while let Some((start, _)) = touched.first_run() {
                 let is_cached = cached.has(start);
                 let is_dirty = dirty.has(start);
@@ -128,31 +102,31 @@ impl Engine {
                 let same = if is_dirty { dirty } else { same.without(dirty) };
                 let (_, end) = touched.intersect(same).first_run().expect("it starts in the run");
                 touched = touched.without(GranuleMask::span(0, end));
-                let part = self.grid.granule_range(block, start, end).intersect(range);
+                let part = cx.grid.granule_range(block, start, end).intersect(range);
                 let state = match (is_dirty, is_cached) {
                     (true, _) => ExtentState::Dirty,
                     (false, true) => ExtentState::Clean,
                     (false, false) => ExtentState::Uncached,
                 };
-                match actions.extents[first..].last_mut() {
+                match cx.actions.extents[first..].last_mut() {
                     Some(last) if last.state == state => last.len += part.len(),
-                    _ => actions.extents.push(Extent { len: part.len(), state }),
+                    _ => cx.actions.extents.push(Extent { len: part.len(), state }),
                 }
             }
-            if actions.extents.len() - first >= EXTENTS_MAX {
+            if cx.actions.extents.len() - first >= EXTENTS_MAX {
                 break;
             }
         }
-        push_reply(now, request, first, actions);
+        push_reply(cx.now, request, first, cx.actions);
     }
 
     /// Granules of a block that are in either tier.
     fn cached(&self, block: crate::ids::BlockIndex) -> GranuleMask {
-        if self.stale.has(block) {
+        if self.cache.stale.has(block) {
             return GranuleMask::NONE;
         }
-        let ram = self.ram.as_ref().and_then(|ram| Some(ram.dir.valid(ram.dir.find(block)?)));
-        let flash = self.flash.as_ref().and_then(|flash| Some(flash.find(block)?.1));
+        let ram = self.cache.ram.as_ref().and_then(|ram| Some(ram.dir.valid(ram.dir.find(block)?)));
+        let flash = self.cache.flash.as_ref().and_then(|flash| Some(flash.find(block)?.1));
         ram.unwrap_or_default().union(flash.unwrap_or_default())
     }
 }

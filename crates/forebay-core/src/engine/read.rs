@@ -10,15 +10,18 @@
 //! [`FETCHES_MAX`] I/Os of one request are under way; the cursor goes on as they complete. A flash error, or bytes
 //! whose checksum is wrong, turn into a read of primary storage.
 
-use super::inflight::{IoKind, Job, ReadFor, ReadJob};
-use super::{Engine, LatencyOf};
-use crate::action::{Action, Actions, Buffer, Event, IoOp, Reply, ReplyData, Source, Target};
+use crate::action::{Action, Buffer, Event, IoOp, Reply, ReplyData, Source, Target};
 use crate::characteristics::Kind;
 use crate::config::Mode;
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, GranuleMask, REQUEST_MAX};
-use crate::ids::{BlockIndex, Nanos, SlotId};
-use crate::overlap::Access;
+use crate::ids::{BlockIndex, SlotId};
 use crate::request::Request;
+use crate::requests::in_flight::{Job, ReadFor, ReadJob};
+use crate::requests::ledger::LatencyOf;
+use crate::requests::overlap::Access;
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -33,56 +36,52 @@ type InTier = Option<(SlotId, GranuleMask)>;
 /// Granules `first..end` of a block in a flash slot.
 pub(super) type FlashGranules = (BlockIndex, SlotId, u32, u32);
 
-impl Engine {
+impl Parts {
     /// Answers a read whose every byte is in RAM, straight from the slots.
-    pub(super) fn read_from_ram(
-        &mut self,
-        now: Nanos,
-        request: &Request,
-        actions: &mut Actions,
-    ) -> bool {
+    pub(super) fn read_from_ram(&mut self, request: &Request, cx: &mut Cx<'_>) -> bool {
         let range = request.range;
-        let caches = self.mode.caches() && !self.touches_stale(range);
-        let Some(ram) = self.ram.as_mut().filter(|_| caches) else {
+        let caches = self.mode.caches() && !self.touches_stale(range, cx);
+        let Some(ram) = self.cache.ram.as_mut().filter(|_| caches) else {
             return false;
         };
-        if self.overlap.has_writer(range) {
+        if self.requests.overlap.has_writer(range) {
             return false;
         }
-        let first = actions.slices.len();
+        let first = cx.actions.slices.len();
         let pinned = ram.pinned_len();
         let mut position = range.start;
         while position < range.end {
-            let piece = self.grid.piece(position, range.end);
+            let piece = cx.grid.piece(position, range.end);
             let found = ram.dir.lookup(piece.block);
             let hit = found.filter(|(_, valid)| valid.contains(piece.touched));
-            let Some((slot, _)) = hit.filter(|_| actions.slices.len() - first < SLICES_MAX) else {
+            let Some((slot, _)) = hit.filter(|_| cx.actions.slices.len() - first < SLICES_MAX)
+            else {
                 // Not all of it: take back what was said of the blocks before.
-                actions.slices.truncate(first);
+                cx.actions.slices.truncate(first);
                 ram.unpin_from(pinned);
                 return false;
             };
             ram.pin(slot);
-            actions.slices.push(ram.memory(slot, piece.offset, piece.len));
+            cx.actions.slices.push(ram.memory(slot, piece.offset, piece.len));
             position += piece.len;
         }
         ram.hit_from(pinned);
-        self.streams.observe(range);
-        if let Some(detector) = &mut self.alignment {
+        self.cache.streams.observe(range);
+        if let Some(detector) = &mut self.cache.alignment {
             detector.observe(range);
         }
-        self.counters.reads += 1;
-        self.counters.read_bytes += range.len();
-        self.counters.ram_read_bytes += range.len();
-        self.counters.read_hits_ram += 1;
-        self.note_answered(now, LatencyOf::Read(Source::Ram));
-        let ticket = self.observer.taken_of(now, Kind::Read, range);
-        self.observer.answered(ticket);
-        let count = (actions.slices.len() - first) as u32;
-        actions.list.push(Action::Reply(Reply {
+        cx.counters.reads += 1;
+        cx.counters.read_bytes += range.len();
+        cx.counters.ram_read_bytes += range.len();
+        cx.counters.read_hits_ram += 1;
+        self.requests.ledger.note_answered(cx.now, LatencyOf::Read(Source::Ram));
+        let ticket = self.requests.ledger.observer.taken_of(cx.now, Kind::Read, range);
+        self.requests.ledger.observer.answered(ticket);
+        let count = (cx.actions.slices.len() - first) as u32;
+        cx.push(Action::Reply(Reply {
             tag: request.tag,
             status: IoStatus::Ok,
-            submitted: now,
+            submitted: cx.now,
             data: ReplyData::Slots { first: first as u32, count },
         }));
         true
@@ -90,22 +89,22 @@ impl Engine {
 
     pub(super) fn submit_read(
         &mut self,
-        now: Nanos,
         request: Request,
         no_admit: bool,
         purpose: ReadFor,
+        cx: &mut Cx<'_>,
     ) {
         let range = request.range;
-        let run = self.streams.observe(range);
-        let is_stream = self.is_stream(run);
-        let bypass = is_stream && purpose == ReadFor::Client && self.passes_streams_by();
+        let run = self.cache.streams.observe(range);
+        let is_stream = self.is_stream(run, cx);
+        let bypass = is_stream && purpose == ReadFor::Client && self.passes_streams_by(cx);
         let caches = self.mode.caches();
         let refused = no_admit || self.mode == Mode::WriteOnly || bypass;
         let admit = caches && !refused;
-        self.counters.reads_bypassed += u64::from(caches && !admit);
+        cx.counters.reads_bypassed += u64::from(caches && !admit);
         let target = match caches {
-            true => self.grid.align_to_granules(range),
-            false => self.align_to_backend(range),
+            true => cx.grid.align_to_granules(range),
+            false => cx.align_to_backend(range),
         };
         let job = ReadJob {
             purpose,
@@ -122,39 +121,34 @@ impl Engine {
             partial: None,
             overlay: (target.start, 0),
         };
-        let access = Access::Read(self.fetched(&job, range));
-        self.enter(now, request, access, target, Job::Read(job));
+        let access = Access::Read(self.fetched(&job, range, cx));
+        self.enter(request, access, target, Job::Read(job), cx);
     }
 
     /// What is fetched for a read of `range`: what will not be kept is cut to what the client asked for.
-    pub(super) fn fetched(&self, job: &ReadJob, range: ByteRange) -> ByteRange {
-        if job.admit { job.target } else { self.align_to_backend(range) }
+    pub(super) fn fetched(&self, job: &ReadJob, range: ByteRange, shared: &Shared) -> ByteRange {
+        if job.admit { job.target } else { shared.align_to_backend(range) }
     }
 
     /// A prefetch is a read that nobody receives. It is advice: what is longer than a request may
     /// be is cut, and a disk that does not cache ignores it.
-    pub(super) fn submit_prefetch(
-        &mut self,
-        now: Nanos,
-        mut request: Request,
-        actions: &mut Actions,
-    ) {
-        if !self.mode.caches() || (self.ram.is_none() && self.flash.is_none()) {
-            self.counters.prefetches += 1;
-            return self.refuse(now, request, IoStatus::Ok, actions);
+    pub(super) fn submit_prefetch(&mut self, mut request: Request, cx: &mut Cx<'_>) {
+        if !self.mode.caches() || (self.cache.ram.is_none() && self.cache.flash.is_none()) {
+            cx.counters.prefetches += 1;
+            return self.refuse(request, IoStatus::Ok, cx);
         }
         let range = request.range;
         request.range = ByteRange::at(range.start, range.len().min(REQUEST_MAX));
-        self.submit_read(now, request, false, ReadFor::Cache);
+        self.submit_read(request, false, ReadFor::Cache, cx);
     }
 
-    pub(super) fn run_read(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        self.lay_out_again(key);
-        if !self.ensure_buffer(key) {
+    pub(super) fn run_read(&mut self, key: Key, cx: &mut Cx<'_>) {
+        self.lay_out_again(key, cx);
+        if !self.ensure_buffer(key, cx) {
             return;
         }
-        self.choose_sources(now, key, actions);
-        let entry = &self.requests[key];
+        self.choose_sources(key, cx);
+        let entry = &self.requests.table[key];
         let Job::Read(job) = entry.job else { unreachable!("a read") };
         let chosen = job.cursor >= job.target.end || entry.failed.is_some() || entry.answered;
         if !chosen || entry.outstanding > 0 {
@@ -162,51 +156,52 @@ impl Engine {
         }
         let mut job = job;
         if job.partial.is_some() && entry.failed.is_none() && !entry.answered {
-            let is_done = self.run_overlay(now, key, &mut job, actions);
-            self.requests[key].job = Job::Read(job);
+            let is_done = self.run_overlay(key, &mut job, cx);
+            self.requests.table[key].job = Job::Read(job);
             if !is_done {
                 return;
             }
         }
-        self.finish_read(now, key, job, actions);
+        self.finish_read(key, job, cx);
     }
 
     /// Lays a read out that waited, if what it was laid out on may have changed.
-    fn lay_out_again(&mut self, key: Key) {
+    fn lay_out_again(&mut self, key: Key, cx: &mut Cx<'_>) {
         // With a log the grid does not move, and what waited with a buffer may still be in another mode.
-        if self.requests[key].buffer.is_none() || (self.log.is_some() && !self.has_begun(key)) {
-            self.lay_out(key);
+        if self.requests.table[key].buffer.is_none() || (self.log.is_some() && !self.has_begun(key))
+        {
+            self.lay_out(key, cx);
         }
     }
 
     /// True when a source was chosen for some of a read.
     fn has_begun(&self, key: Key) -> bool {
-        let entry = &self.requests[key];
+        let entry = &self.requests.table[key];
         let Job::Read(job) = entry.job else { unreachable!("a read") };
         job.cursor > job.target.start || entry.outstanding > 0
     }
 
     /// Lays a read out on the grid as it is, in the mode as it is: both may have changed while it waited.
-    pub(super) fn lay_out(&mut self, key: Key) {
-        let range = self.requests[key].range;
+    pub(super) fn lay_out(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let range = self.requests.table[key].range;
         let caches = self.mode.caches();
-        let Job::Read(ReadJob { exact, .. }) = self.requests[key].job else {
+        let Job::Read(ReadJob { exact, .. }) = self.requests.table[key].job else {
             unreachable!("a read")
         };
         let target = match caches && !exact {
-            true => self.grid.align_to_granules(range),
-            false => self.align_to_backend(range),
+            true => cx.grid.align_to_granules(range),
+            false => cx.align_to_backend(range),
         };
-        let Job::Read(job) = &mut self.requests[key].job else { unreachable!("a read") };
+        let Job::Read(job) = &mut self.requests.table[key].job else { unreachable!("a read") };
         job.use_cache = caches;
         job.admit &= caches;
         (job.target, job.cursor, job.overlay) = (target, target.start, (target.start, 0));
     }
 
     /// Goes on from the cursor until everything has a source or enough I/Os are under way.
-    fn choose_sources(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
+    fn choose_sources(&mut self, key: Key, cx: &mut Cx<'_>) {
         loop {
-            let entry = &self.requests[key];
+            let entry = &self.requests.table[key];
             let Job::Read(mut job) = entry.job else { unreachable!("a read") };
             let stop = entry.failed.is_some() || entry.answered || entry.outstanding >= FETCHES_MAX;
             if stop || job.cursor >= job.target.end {
@@ -214,72 +209,72 @@ impl Engine {
             }
             if !job.use_cache {
                 let end = job.target.end;
-                self.fetch(now, key, &mut job, end, actions);
+                self.fetch(key, &mut job, end, cx);
             } else {
-                self.choose_source(now, key, &mut job, actions);
+                self.choose_source(key, &mut job, cx);
             }
-            self.requests[key].job = Job::Read(job);
+            self.requests.table[key].job = Job::Read(job);
         }
     }
 
     /// Chooses the source of the bytes at the cursor, for as far as it is the same.
-    fn choose_source(&mut self, now: Nanos, key: Key, job: &mut ReadJob, actions: &mut Actions) {
-        let block = self.grid.block_of(job.cursor);
+    fn choose_source(&mut self, key: Key, job: &mut ReadJob, cx: &mut Cx<'_>) {
+        let block = cx.grid.block_of(job.cursor);
         let rest = ByteRange::new(job.cursor, job.target.end);
-        let wanted = self.grid.touched(block, rest);
+        let wanted = cx.grid.touched(block, rest);
         let (first, _) = wanted.first_run().expect("the cursor is in the block");
         let (ram, flash) = self.lookup(block, job);
         if let Some((slot, valid)) = ram
             && valid.has(first)
         {
             let end = run_end(valid.intersect(wanted), first);
-            return self.copy_from_ram(key, job, (block, slot, first, end), actions);
+            return self.copy_from_ram(key, job, (block, slot, first, end), cx);
         }
-        let granule = self.grid.granule_range(block, first, first + 1);
-        if self.read_log(now, key, job, granule, actions) {
+        let granule = cx.grid.granule_range(block, first, first + 1);
+        if self.read_log(key, job, granule, cx) {
             return;
         }
         let in_ram = ram.map_or(GranuleMask::NONE, |(_, valid)| valid);
         if let Some((slot, valid)) = flash
             && valid.has(first)
         {
-            let valid = valid.without(in_ram).without(self.logged_granules(block));
+            let valid = valid.without(in_ram).without(self.logged_granules(block, cx));
             let end = run_end(valid.intersect(wanted), first);
-            return self.read_flash(now, key, job, (block, slot, first, end), actions);
+            return self.read_flash(key, job, (block, slot, first, end), cx);
         }
         // An exact read may begin within a granule of which the log has other sectors.
         let end = match job.exact {
             true => granule.end.min(job.target.end),
-            false => self.end_of_miss(job),
+            false => self.end_of_miss(job, cx),
         };
-        self.fetch(now, key, job, end, actions);
+        self.fetch(key, job, end, cx);
     }
 
     /// The slot and the valid granules of `block` in RAM and on flash, as far as a read may use them.
     fn lookup(&self, block: BlockIndex, job: &ReadJob) -> (InTier, InTier) {
-        if self.stale.has(block) {
+        if self.cache.stale.has(block) {
             return (None, None);
         }
-        let ram = self.ram.as_ref().and_then(|ram| {
+        let ram = self.cache.ram.as_ref().and_then(|ram| {
             let slot = ram.dir.find(block)?;
             Some((slot, ram.dir.valid(slot)))
         });
-        let flash = self.flash.as_ref().filter(|_| !job.exact);
+        let flash = self.cache.flash.as_ref().filter(|_| !job.exact);
         let flash = flash.and_then(|flash| flash.find(block));
         (ram, flash)
     }
 
     /// How far from the cursor on nothing is cached: neighbouring blocks are fetched in one I/O.
-    fn end_of_miss(&self, job: &ReadJob) -> u64 {
+    fn end_of_miss(&self, job: &ReadJob, shared: &Shared) -> u64 {
         let rest = ByteRange::new(job.cursor, job.target.end);
-        for block in self.grid.blocks(rest) {
+        for block in shared.grid.blocks(rest) {
             let (ram, flash) = self.lookup(block, job);
             let valid =
                 |tier: Option<(SlotId, GranuleMask)>| tier.map_or(GranuleMask::NONE, |t| t.1);
-            let cached = valid(ram).union(valid(flash)).union(self.logged_granules(block));
-            let cached = cached.intersect(self.grid.touched(block, rest));
+            let cached = valid(ram).union(valid(flash)).union(self.logged_granules(block, shared));
+            let cached = cached.intersect(shared.grid.touched(block, rest));
             if let Some((first, _)) = cached.first_run() {
-                return self.grid.granule_range(block, first, first + 1).start;
+                return shared.grid.granule_range(block, first, first + 1).start;
             }
         }
         job.target.end
@@ -290,38 +285,37 @@ impl Engine {
         key: Key,
         job: &mut ReadJob,
         (block, slot, first, end): FlashGranules,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        let range = self.grid.granule_range(block, first, end);
-        let buffer = self.requests[key].buffer.expect("a running read has a buffer");
-        let ram = self.ram.as_mut().expect("there is a RAM tier");
+        let range = cx.grid.granule_range(block, first, end);
+        let buffer = self.requests.table[key].buffer.expect("a running read has a buffer");
+        let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
         ram.dir.hit(slot);
-        let from = ram.memory(slot, self.grid.offset_in_block(range.start), range.len());
-        actions.list.push(Action::Copy { from, to: buffer.at(range) });
-        self.counters.ram_read_bytes += range.len();
+        let from = ram.memory(slot, cx.grid.offset_in_block(range.start), range.len());
+        cx.push(Action::Copy { from, to: buffer.at(range) });
+        cx.counters.ram_read_bytes += range.len();
         job.any_cached = true;
         job.cursor = range.end;
     }
 
     fn read_flash(
         &mut self,
-        now: Nanos,
         key: Key,
         job: &mut ReadJob,
         (block, slot, first, end): FlashGranules,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        let range = self.grid.granule_range(block, first, end);
-        let buffer = self.requests[key].buffer.expect("a running read has a buffer");
-        let flash = self.flash.as_mut().expect("there is a flash tier");
+        let range = cx.grid.granule_range(block, first, end);
+        let buffer = self.requests.table[key].buffer.expect("a running read has a buffer");
+        let flash = self.cache.flash.as_mut().expect("there is a flash tier");
         flash.dir.hit(slot);
         flash.hold(slot);
-        let place = flash.range(slot, first, end, self.grid.granule_size());
+        let place = flash.range(slot, first, end, cx.grid.granule_size());
         let op = IoOp::Read { memory: buffer.at(range) };
         let bytes = range;
         let kind = IoKind::FlashRead { request: key, block, slot, first, end, bytes };
-        self.counters.flash_read_bytes += place.len();
-        self.start_io(now, Target::Flash, place, op, kind, actions);
+        cx.counters.flash_read_bytes += place.len();
+        self.requests.start_io(Target::Flash, place, op, kind, cx);
         job.any_cached = true;
         job.source = job.source.max(Source::Flash);
         job.cursor = range.end;
@@ -329,159 +323,158 @@ impl Engine {
 
     /// Reads from the cursor to `end` from primary storage. What will not be kept is cut to what the
     /// client asked for.
-    fn fetch(&mut self, now: Nanos, key: Key, job: &mut ReadJob, end: u64, actions: &mut Actions) {
+    fn fetch(&mut self, key: Key, job: &mut ReadJob, end: u64, cx: &mut Cx<'_>) {
         let range = ByteRange::new(job.cursor, end);
         job.cursor = end;
         job.source = Source::Backend;
-        let range = range.intersect(self.fetched(job, self.requests[key].range));
+        let range = range.intersect(self.fetched(job, self.requests.table[key].range, cx));
         if !range.is_empty() {
             if job.use_cache && job.purpose != ReadFor::Edge {
-                self.note_fetched(range, job.is_stream);
+                self.note_fetched(range, job.is_stream, cx);
             }
-            self.fetch_range(now, key, range, actions);
+            self.fetch_range(key, range, cx);
         }
     }
 
-    pub(super) fn fetch_range(
-        &mut self,
-        now: Nanos,
-        key: Key,
-        range: ByteRange,
-        actions: &mut Actions,
-    ) {
-        let buffer = self.requests[key].buffer.expect("a running read has a buffer");
+    pub(super) fn fetch_range(&mut self, key: Key, range: ByteRange, cx: &mut Cx<'_>) {
+        let buffer = self.requests.table[key].buffer.expect("a running read has a buffer");
         let op = IoOp::Read { memory: buffer.at(range) };
         let kind = IoKind::BackendRead { request: key };
-        self.counters.backend_reads += 1;
-        self.counters.backend_read_bytes += range.len();
-        self.start_io(now, Target::Backend, range, op, kind, actions);
+        cx.counters.backend_reads += 1;
+        cx.counters.backend_read_bytes += range.len();
+        if let Some(destager) = &mut self.destager {
+            destager.window.on_guest_read_start(cx.now);
+        }
+        self.requests.start_io(Target::Backend, range, op, kind, cx);
     }
 
     /// Primary storage delivered, or failed.
-    pub(super) fn on_fetched(&mut self, now: Nanos, key: Key, status: IoStatus) {
-        self.end_request_io(now, key, status);
-        self.ready.push_back(key);
+    pub(super) fn on_fetched(&mut self, key: Key, status: IoStatus, cx: &mut Cx<'_>) {
+        self.requests.end_io(key, status, cx);
+        cx.ready.push_back(key);
     }
 
     /// Flash delivered, or failed: then primary storage is asked.
     #[expect(clippy::too_many_arguments, reason = "the facts of one completion")]
     pub(super) fn on_flash_read(
         &mut self,
-        now: Nanos,
         key: Key,
         (block, slot, first, end): FlashGranules,
         (place, bytes): (ByteRange, ByteRange),
         status: IoStatus,
         checksums: &[u32],
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        self.end_request_io(now, key, IoStatus::Ok);
-        let flash = self.flash.as_mut().expect("there is a flash tier");
+        self.requests.end_io(key, IoStatus::Ok, cx);
+        let flash = self.cache.flash.as_mut().expect("there is a flash tier");
         let right = status.is_ok() && flash.checksums(slot, first, end) == checksums;
         if status.is_ok() && !right {
-            self.counters.flash_checksum_errors += 1;
-            actions.list.push(Action::Event(Event::ChecksumMismatch { offset: place.start }));
+            cx.counters.flash_checksum_errors += 1;
+            cx.event(Event::ChecksumMismatch { offset: place.start });
         }
         if !right && flash.dir.find(block) == Some(slot) {
             flash.invalidate(block, GranuleMask::span(first, end));
         }
         flash.unhold(slot);
-        if !right && !self.requests[key].answered {
-            if let Job::Read(job) = &mut self.requests[key].job {
+        if !right && !self.requests.table[key].answered {
+            if let Job::Read(job) = &mut self.requests.table[key].job {
                 job.source = Source::Backend;
             }
-            self.fetch_range(now, key, bytes, actions);
+            self.fetch_range(key, bytes, cx);
         }
-        self.ready.push_back(key);
+        cx.ready.push_back(key);
     }
 
-    fn finish_read(&mut self, now: Nanos, key: Key, job: ReadJob, actions: &mut Actions) {
-        let entry = self.requests[key];
+    fn finish_read(&mut self, key: Key, job: ReadJob, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
         if entry.answered {
-            return self.forget(key);
+            return self.requests.forget(key, cx);
         }
         if let Some(status) = entry.failed {
-            self.answer(key, status, ReplyData::None, None, actions);
-            return self.forget(key);
+            self.requests.answer(key, status, ReplyData::None, None, cx);
+            return self.requests.forget(key, cx);
         }
         let buffer = entry.buffer.expect("a running read has a buffer");
         if job.admit {
-            self.install(now, job.target, buffer, actions);
+            self.install(job.target, buffer, cx);
         }
-        self.hand_over(key, job, buffer, actions);
+        self.hand_over(key, job, buffer, cx);
         match job.purpose {
             ReadFor::Edge => {
-                self.answer(key, IoStatus::Ok, ReplyData::None, None, actions);
-                return self.forget(key);
+                self.requests.answer(key, IoStatus::Ok, ReplyData::None, None, cx);
+                return self.requests.forget(key, cx);
             }
             ReadFor::Client => {}
             ReadFor::Cache => {
-                self.counters.prefetches += 1;
-                self.answer(key, IoStatus::Ok, ReplyData::None, None, actions);
-                return self.forget(key);
+                cx.counters.prefetches += 1;
+                self.requests.answer(key, IoStatus::Ok, ReplyData::None, None, cx);
+                return self.requests.forget(key, cx);
             }
-            ReadFor::Compare { .. } => return self.compare(now, key, actions),
+            ReadFor::Compare { .. } => return self.compare(key, cx),
         }
-        self.count_read(&job, entry.range.len());
-        self.lent += 1;
-        self.requests[key].buffer = None;
+        self.count_read(&job, entry.range.len(), cx);
+        cx.lent += 1;
+        self.requests.table[key].buffer = None;
         let data = ReplyData::Buffer { data: buffer.at(entry.range), buffer };
         // Who joined waited for primary storage as well.
         let slowest = if job.source == Source::Joined { Source::Backend } else { job.source };
         let of = LatencyOf::Read(slowest);
-        self.answer(key, IoStatus::Ok, data, Some(of), actions);
-        self.forget(key);
+        self.requests.answer(key, IoStatus::Ok, data, Some(of), cx);
+        self.requests.forget(key, cx);
     }
 
     /// Gives what was read to the reads that wait for it alone.
-    fn hand_over(&mut self, key: Key, job: ReadJob, buffer: Buffer, actions: &mut Actions) {
+    fn hand_over(&mut self, key: Key, job: ReadJob, buffer: Buffer, cx: &mut Cx<'_>) {
         if job.is_doubtful || matches!(job.purpose, ReadFor::Compare { .. }) {
             return;
         }
-        let bytes = self.fetched(&job, self.requests[key].range);
+        let bytes = self.fetched(&job, self.requests.table[key].range, cx);
         let mut place = 0;
-        while let Some((next, waiter)) = self.overlap.next_waiter(key, place) {
+        while let Some((next, waiter)) = self.requests.overlap.next_waiter(key, place) {
             place = next;
-            self.take_over(waiter, bytes, buffer, actions);
+            self.take_over(waiter, bytes, buffer, cx);
         }
     }
 
     /// The read `key`, which waits, takes its bytes from `buffer` if that has them all. It goes on when its range is free.
-    fn take_over(&mut self, key: Key, bytes: ByteRange, buffer: Buffer, actions: &mut Actions) {
-        if !matches!(self.requests[key].job, Job::Read(_)) || self.requests[key].answered {
+    fn take_over(&mut self, key: Key, bytes: ByteRange, buffer: Buffer, cx: &mut Cx<'_>) {
+        if !matches!(self.requests.table[key].job, Job::Read(_))
+            || self.requests.table[key].answered
+        {
             return;
         }
-        self.lay_out_again(key);
-        let entry = self.requests[key];
+        self.lay_out_again(key, cx);
+        let entry = self.requests.table[key];
         let Job::Read(mut job) = entry.job else { unreachable!("a read") };
-        let wanted = self.fetched(&job, entry.range);
+        let wanted = self.fetched(&job, entry.range, cx);
         if !bytes.contains(wanted) {
             return;
         }
         let own = match entry.buffer {
-            None if self.buffer_waiters.is_empty() => self.take_buffer(entry.range),
+            None if self.requests.buffer_waiters.is_empty() => cx.take_buffer(entry.range),
             buffer => buffer.filter(|buffer| buffer.window.contains(wanted)),
         };
         let Some(own) = own else { return };
-        actions.list.push(Action::Copy { from: buffer.at(wanted), to: own.at(wanted) });
+        cx.push(Action::Copy { from: buffer.at(wanted), to: own.at(wanted) });
         job.cursor = job.target.end;
         if job.use_cache {
             (job.source, job.any_cached) = (Source::Joined, true);
-            self.note_use(job.target);
+            self.note_use(job.target, cx);
         } else {
             job.source = Source::Backend;
         }
-        (self.requests[key].job, self.requests[key].buffer) = (Job::Read(job), Some(own));
+        (self.requests.table[key].job, self.requests.table[key].buffer) =
+            (Job::Read(job), Some(own));
     }
 
     /// The blocks of `range` that are cached were used.
-    fn note_use(&mut self, range: ByteRange) {
-        for block in self.grid.blocks(range) {
-            if let Some(ram) = &mut self.ram
+    fn note_use(&mut self, range: ByteRange, cx: &mut Cx<'_>) {
+        for block in cx.grid.blocks(range) {
+            if let Some(ram) = &mut self.cache.ram
                 && let Some(slot) = ram.dir.find(block)
             {
                 ram.dir.hit(slot);
-            } else if let Some(flash) = &mut self.flash
+            } else if let Some(flash) = &mut self.cache.flash
                 && let Some((slot, _)) = flash.find(block)
             {
                 flash.dir.hit(slot);
@@ -489,15 +482,15 @@ impl Engine {
         }
     }
 
-    fn count_read(&mut self, job: &ReadJob, len: u64) {
-        self.counters.reads += 1;
-        self.counters.read_bytes += len;
+    fn count_read(&mut self, job: &ReadJob, len: u64, cx: &mut Cx<'_>) {
+        cx.counters.reads += 1;
+        cx.counters.read_bytes += len;
         let counter = match job.source {
-            Source::Ram => &mut self.counters.read_hits_ram,
-            Source::Flash => &mut self.counters.read_hits_flash,
-            Source::Joined => &mut self.counters.read_hits_joined,
-            Source::Backend if job.any_cached => &mut self.counters.read_hits_partial,
-            Source::Backend => &mut self.counters.read_misses,
+            Source::Ram => &mut cx.counters.read_hits_ram,
+            Source::Flash => &mut cx.counters.read_hits_flash,
+            Source::Joined => &mut cx.counters.read_hits_joined,
+            Source::Backend if job.any_cached => &mut cx.counters.read_hits_partial,
+            Source::Backend => &mut cx.counters.read_misses,
         };
         *counter += 1;
     }

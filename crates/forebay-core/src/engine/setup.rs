@@ -3,30 +3,30 @@
 use std::collections::VecDeque;
 
 use super::admission::Admission;
+use super::buffers::BufferPool;
+use super::cx::Shared;
 use super::destage::Destager;
 use super::drop_cache::Dropping;
 use super::flash::FlashTier;
 use super::flash_fill::{self, FlashFills};
 use super::flush::FlushState;
 use super::log::WriteLog;
-use super::primary::Primary;
 use super::ram::RamTier;
 use super::stale::Stale;
 use super::warm::Ring;
 use super::warm::changes::Changes;
-use super::{Engine, edges, read};
+use super::{Cache, Engine, Parts, Primary, edges, read};
 use crate::alignment::AlignmentDetector;
-use crate::buffers::BufferPool;
 use crate::config::{Config, GridOffset, Mode, WriteLogConfig};
-use crate::deadlines::Deadlines;
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::ids::Nanos;
 use crate::log::index::PageGrid;
 use crate::observer::{Observer, Uses};
-use crate::overlap::Overlap;
+use crate::requests::Requests;
+use crate::requests::deadlines::Deadlines;
 use crate::returns::Returns;
 use crate::sequential::SequentialStreams;
-use crate::stats::{Counters, Latencies};
+use crate::stats::Counters;
 use crate::table::Table;
 
 /// Smallest segment of a log, in pages.
@@ -90,45 +90,47 @@ impl Engine {
         };
         let cached = slots(config.flash_bytes).or(slots(config.ram_bytes));
         let uses = config.curve.then(|| Box::new(Uses::new(config.block_size, offset)));
-        Ok(Engine {
+        let observer = Observer::new(config.recorder_bytes, uses);
+        let shared = Shared {
+            now: Nanos(0),
             grid,
-            ram: slots(config.ram_bytes).map(|n| RamTier::new(n, &grid, config.policy, base)),
-            flash,
-            ring,
+            ios: Table::new(ios_max),
+            flash_deadlines: Deadlines::new(ios_max),
             buffers,
             lent: 0,
-            requests: Table::new(requests),
-            ios: Table::new(ios_max),
+            counters: Counters::default(),
+            ready: VecDeque::with_capacity(requests as usize),
+            config,
+        };
+        let cache = Cache {
+            ram: slots(config.ram_bytes).map(|n| RamTier::new(n, &grid, config.policy, base)),
+            flash,
             admission: Admission::new(&config),
             fills: FlashFills::new(),
-            orphans: Table::new(requests),
-            overlap: Overlap::new(requests as usize),
-            ready: VecDeque::with_capacity(requests as usize),
-            was_told: false,
-            buffer_waiters: VecDeque::with_capacity(requests as usize),
-            flush: FlushState::new(requests as usize),
-            // What an earlier run wrote beside the log is flushed before the log answers for it.
-            mode: if config.mode.logs() { Mode::WriteThrough } else { config.mode },
+            stale: Stale::new(),
+            dropping: Dropping::No,
+            streams: SequentialStreams::default(),
+            streams_returned: cached.map(|blocks| Returns::new(blocks, 1)),
+            edges_returned: cached.map(|blocks| Returns::new(blocks, edges::ONE_IN)),
+            alignment,
+        };
+        let parts = Parts {
+            requests: Requests::new(requests, observer),
+            cache,
+            cache_index: ring,
             log,
             destager,
             acknowledgeable: VecDeque::with_capacity(requests as usize),
-            now: Nanos(0),
-            primary: Primary::default(),
-            stale: Stale::new(),
-            dropping: Dropping::No,
-            request_deadlines: Deadlines::new(requests),
-            flash_deadlines: Deadlines::new(ios_max),
-            streams: SequentialStreams::default(),
-            edges_returned: cached.map(|blocks| Returns::new(blocks, edges::ONE_IN)),
-            streams_returned: cached.map(|blocks| Returns::new(blocks, 1)),
-            alignment,
-            counters: Counters::default(),
-            latencies: Latencies::default(),
-            observer: Observer::new(config.recorder_bytes, uses),
-            answered: Vec::with_capacity(4096),
+            primary: Primary {
+                flush: FlushState::new(requests as usize),
+                errors: super::primary::Primary::default(),
+            },
+            // What an earlier run wrote beside the log is flushed before the log answers for it.
+            mode: if config.mode.logs() { Mode::WriteThrough } else { config.mode },
+            was_told: false,
             refuses: None,
-            config,
-        })
+        };
+        Ok(Engine { shared, parts })
     }
 }
 

@@ -21,8 +21,9 @@
 
 use std::collections::VecDeque;
 
-use super::Engine;
 use crate::directory::Directory;
+use crate::engine::Parts;
+use crate::engine::cx::Shared;
 use crate::geometry::ByteRange;
 use crate::ids::{BlockIndex, Nanos, SlotId};
 
@@ -167,7 +168,7 @@ impl Stale {
     }
 }
 
-impl Engine {
+impl Parts {
     /// Blocks or slots that one call looks at, at most.
     pub(super) fn visits_max(&self) -> u32 {
         (self.slots_in_all() / TICKS_MIN).clamp(1, VISITS_MAX)
@@ -175,61 +176,67 @@ impl Engine {
 
     /// Slots of both tiers, those of RAM first.
     fn slots_in_all(&self) -> u32 {
-        self.slots_in_ram() + slots_of(self.flash.as_ref().map(|flash| &flash.dir))
+        self.slots_in_ram() + slots_of(self.cache.flash.as_ref().map(|flash| &flash.dir))
     }
 
     fn slots_in_ram(&self) -> u32 {
-        slots_of(self.ram.as_ref().map(|ram| &ram.dir))
+        slots_of(self.cache.ram.as_ref().map(|ram| &ram.dir))
     }
 
     /// True when a block that `range` touches is stale.
-    pub(super) fn touches_stale(&self, range: ByteRange) -> bool {
-        if self.stale.is_empty() {
+    pub(super) fn touches_stale(&self, range: ByteRange, shared: &Shared) -> bool {
+        if self.cache.stale.is_empty() {
             return false;
         }
-        let (first, last) = (self.grid.block_of(range.start), self.grid.block_of(range.end - 1));
+        let (first, last) =
+            (shared.grid.block_of(range.start), shared.grid.block_of(range.end - 1));
         let blocks = Blocks(first.0, last.0 + 1);
-        self.stale.parts.iter().any(|part| part.blocks.overlaps(blocks))
+        self.cache.stale.parts.iter().any(|part| part.blocks.overlaps(blocks))
     }
 
     /// Makes the blocks `first..end` stale; the part that they are in.
-    pub(super) fn begin_stale(&mut self, (first, end): (u32, u32), at_risk: bool) -> PartNumber {
+    pub(super) fn begin_stale(
+        &mut self,
+        (first, end): (u32, u32),
+        at_risk: bool,
+        shared: &mut Shared,
+    ) -> PartNumber {
         let blocks = Blocks(first, end);
-        self.fills.cancel_all(|block| blocks.has(block));
-        if self.stale.is_empty() {
-            self.stale.due = self.now;
+        self.cache.fills.cancel_all(|block| blocks.has(block));
+        if self.cache.stale.is_empty() {
+            self.cache.stale.due = shared.now;
         }
-        let change = self.flash.as_mut().map_or(0, |flash| flash.begin_change());
-        self.counters.drops_in_parts += 1;
-        self.stale.add(blocks, change, at_risk)
+        let change = self.cache.flash.as_mut().map_or(0, |flash| flash.begin_change());
+        shared.counters.drops_in_parts += 1;
+        self.cache.stale.add(blocks, change, at_risk)
     }
 
     /// When more is to be dropped.
     pub(super) fn stale_deadline(&self) -> Nanos {
-        if self.stale.is_empty() { Nanos::NEVER } else { self.stale.due }
+        if self.cache.stale.is_empty() { Nanos::NEVER } else { self.cache.stale.due }
     }
 
     /// Drops some, if that is due.
-    pub(super) fn drop_more(&mut self, now: Nanos) {
-        if now < self.stale_deadline() || self.stale.is_empty() {
+    pub(super) fn drop_more(&mut self, shared: &mut Shared) {
+        if shared.now < self.stale_deadline() || self.cache.stale.is_empty() {
             return;
         }
-        self.drop_some();
-        self.stale.due = now.plus(PAUSE);
+        self.drop_some(shared);
+        self.cache.stale.due = shared.now.plus(PAUSE);
         self.note_dropped();
     }
 
     /// Drops everything that is stale: at the start of a disk, when nobody waits.
-    pub(super) fn drop_all_stale(&mut self) {
-        while !self.stale.is_empty() {
-            self.drop_some();
+    pub(super) fn drop_all_stale(&mut self, shared: &mut Shared) {
+        while !self.cache.stale.is_empty() {
+            self.drop_some(shared);
         }
     }
 
     /// Goes on with the first part, through its blocks or through the slots.
-    fn drop_some(&mut self) {
+    fn drop_some(&mut self, shared: &mut Shared) {
         let (visits, slots) = (self.visits_max(), self.slots_in_all());
-        let Some(part) = self.stale.parts.front_mut() else { return };
+        let Some(part) = self.cache.stale.parts.front_mut() else { return };
         part.is_under_way = true;
         let (blocks, slot, at_risk) = (part.blocks, part.slot, part.at_risk);
         let mut dropped = 0;
@@ -247,37 +254,37 @@ impl Engine {
             }
             (blocks, end)
         };
-        self.stale.dropped += dropped;
+        self.cache.stale.dropped += dropped;
         if at_risk {
-            self.counters.blocks_dropped_at_risk += dropped;
+            shared.counters.blocks_dropped_at_risk += dropped;
         }
-        let part = self.stale.parts.front_mut().expect("it is under way");
+        let part = self.cache.stale.parts.front_mut().expect("it is under way");
         (part.blocks, part.slot) = (blocks, slot);
         if blocks.len() == 0 || slot == slots {
-            self.stale.ended = part.number;
-            self.stale.parts.pop_front();
+            self.cache.stale.ended = part.number;
+            self.cache.stale.parts.pop_front();
         }
     }
 
     /// The block in one of the slots of both tiers.
     fn block_in(&self, slot: u32) -> Option<BlockIndex> {
         match slot.checked_sub(self.slots_in_ram()) {
-            None => self.ram.as_ref()?.dir.block_of(SlotId(slot)),
-            Some(slot) => self.flash.as_ref()?.dir.block_of(SlotId(slot)),
+            None => self.cache.ram.as_ref()?.dir.block_of(SlotId(slot)),
+            Some(slot) => self.cache.flash.as_ref()?.dir.block_of(SlotId(slot)),
         }
     }
 
     /// Takes a block out of both tiers; true when it was in one.
     fn drop_block(&mut self, block: BlockIndex) -> bool {
         let mut was_there = false;
-        if let Some(ram) = &mut self.ram
+        if let Some(ram) = &mut self.cache.ram
             && let Some(slot) = ram.dir.find(block)
         {
             ram.dir.remove(slot);
             ram.retire(slot);
             was_there = true;
         }
-        if let Some(flash) = &mut self.flash
+        if let Some(flash) = &mut self.cache.flash
             && let Some(slot) = flash.dir.find(block)
         {
             flash.dir.remove(slot);

@@ -1,31 +1,31 @@
 //! What the engine tells about itself.
 
-use super::Engine;
-use super::inflight::{IoEntry, IoKind};
-use crate::action::Actions;
 use crate::config::FlushSemantics;
 use crate::destage::epochs::WithoutOrder;
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::io::{IoEntry, IoKind};
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
 use crate::stats::{
-    Latency, LogState, LogStatistics, Statistics, TierState, TierStatistics, VfrcStatistics,
+    LogState, LogStatistics, Statistics, TierState, TierStatistics, VfrcStatistics,
 };
 use crate::status::IoStatus;
 
 /// A rate that was measured longer ago is not shown as one.
 const LATELY: Nanos = Nanos::from_millis(3_000);
 
-impl Engine {
+impl Parts {
     /// A snapshot of everything that is shown of the disk, as it is `now`: that may be long after the last call.
-    pub fn statistics(&self, now: Nanos) -> Statistics {
-        let ram = self.ram.as_ref().map(|ram| TierStatistics {
+    pub(in crate::engine) fn statistics(&self, now: Nanos, shared: &Shared) -> Statistics {
+        let ram = self.cache.ram.as_ref().map(|ram| TierStatistics {
             state: TierState::Active,
             failure: None,
             slots: ram.dir.slots().into(),
             slots_used: ram.dir.filled().into(),
             metadata_bytes: ram.metadata_bytes(),
         });
-        let flash = self.flash.as_ref().map(|flash| TierStatistics {
+        let flash = self.cache.flash.as_ref().map(|flash| TierStatistics {
             state: flash.failed.map_or(TierState::Active, |_| TierState::Failed),
             failure: flash.failed,
             slots: flash.dir.slots().into(),
@@ -34,43 +34,37 @@ impl Engine {
         });
         let (ram, flash) = (ram.unwrap_or_default(), flash.unwrap_or_default());
         Statistics {
-            mode: self.config.mode,
+            mode: shared.config.mode,
             mode_actual: self.mode,
-            log: self.log_statistics(now),
+            log: self.log_statistics(now, shared),
             ring: self.ring_statistics(),
-            block_size: self.config.block_size,
-            granule_size: self.grid.granule_size(),
-            grid_offset: self.grid.offset(),
-            disk_size: self.config.backend.size,
-            policy: self.config.policy.name().into(),
-            requests_in_flight: self.requests.len() as u64,
-            primary_errors: self.primary.errors(),
-            last_failed_request: self.primary.last_failed(),
-            unflushed_bytes: self.flush.unflushed_bytes(),
+            block_size: shared.config.block_size,
+            granule_size: shared.grid.granule_size(),
+            grid_offset: shared.grid.offset(),
+            disk_size: shared.config.backend.size,
+            policy: shared.config.policy.name().into(),
+            requests_in_flight: self.requests.table.len() as u64,
+            primary_errors: self.primary.errors.errors(),
+            last_failed_request: self.requests.ledger.last_failed(),
+            unflushed_bytes: self.primary.flush.unflushed_bytes(),
             metadata_bytes: ram.metadata_bytes + flash.metadata_bytes,
-            buffer_bytes: u64::from(self.buffers.pages()) * PAGE,
-            buffer_bytes_free: u64::from(self.buffers.pages_free()) * PAGE,
-            vfrc: self.vfrc(&ram, &flash),
-            recorder: self.observer.recorder.statistics(now),
+            buffer_bytes: u64::from(shared.buffers.pages()) * PAGE,
+            buffer_bytes_free: u64::from(shared.buffers.pages_free()) * PAGE,
+            vfrc: self.vfrc(&ram, &flash, shared),
+            recorder: self.requests.ledger.observer.recorder.statistics(now),
             ram,
             flash,
-            counters: self.counters,
-            latency: self.latencies.summary(),
+            counters: shared.counters,
+            latency: self.requests.ledger.latencies.summary(),
         }
     }
 
-    /// Reads by slowest source: RAM, flash, primary storage.
-    pub fn read_latencies(&self) -> &[Latency; 3] {
-        &self.latencies.read
-    }
-
-    /// True when dirty data of the log cannot be read any more.
-    pub fn log_is_lost(&self) -> bool {
-        self.log.as_ref().is_some_and(|log| log.is_lost)
-    }
-
     /// The write log and its destaging, as they are `now`; `None` without a log.
-    pub fn log_statistics(&self, now: Nanos) -> Option<LogStatistics> {
+    pub(in crate::engine) fn log_statistics(
+        &self,
+        now: Nanos,
+        shared: &Shared,
+    ) -> Option<LogStatistics> {
         let (log, destager) = (self.log.as_ref()?, self.destager.as_ref()?);
         let state = if log.is_lost {
             LogState::Lost
@@ -78,13 +72,13 @@ impl Engine {
             LogState::Failed
         } else if self.mode.logs() && destager.paused {
             LogState::Paused
-        } else if self.is_draining() {
+        } else if self.is_draining(shared) {
             LogState::Draining
-        } else if self.is_kept_from_log() {
+        } else if self.is_kept_from_log(shared) {
             LogState::WaitsForFlush
         } else if !self.mode.logs() {
             LogState::Unused
-        } else if self.waits_for_room() {
+        } else if self.waits_for_room(shared) {
             LogState::Full
         } else {
             LogState::Active
@@ -135,13 +129,18 @@ impl Engine {
             without_order_writes_per_second: without_order.writes_per_second,
             without_order_is_at_least: without_order.is_at_least,
             limited_by: self.destage_limited_by(now),
-            injected_latency_ns: self.throttle_due(now, PAGE).since(now).0,
+            injected_latency_ns: self.throttle_due(now, PAGE, shared).since(now).0,
             writes_waiting: log.wait_room.len() as u64,
         })
     }
 
-    fn vfrc(&self, ram: &TierStatistics, flash: &TierStatistics) -> VfrcStatistics {
-        let c = &self.counters;
+    fn vfrc(
+        &self,
+        ram: &TierStatistics,
+        flash: &TierStatistics,
+        shared: &Shared,
+    ) -> VfrcStatistics {
+        let c = shared.counters;
         let per = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         VfrcStatistics {
             num_blocks: ram.slots + flash.slots,
@@ -152,26 +151,20 @@ impl Engine {
     }
 
     /// Counts how an I/O ended, and gives flash up when it fails too often.
-    pub(super) fn note_io(
-        &mut self,
-        now: Nanos,
-        entry: &IoEntry,
-        status: IoStatus,
-        actions: &mut Actions,
-    ) {
-        let latency = now.since(entry.issued);
+    pub(super) fn note_io(&mut self, entry: &IoEntry, status: IoStatus, cx: &mut Cx<'_>) {
+        let latency = cx.now.since(entry.issued);
         if let (IoKind::BackendRead { .. }, Some(destager)) = (entry.kind, &mut self.destager) {
-            destager.note_guest_read(now, latency);
+            destager.note_guest_read(cx.now, latency);
         }
         match entry.kind {
             IoKind::FlashRead { .. }
             | IoKind::FlashFill { .. }
             | IoKind::Orphan { flash_slot: Some(_), .. } => {
-                self.latencies.flash_io.record(latency, 1);
-                self.counters.flash_errors += u64::from(!status.is_ok());
-                let give_up = self.flash.as_mut().is_some_and(|flash| flash.note(status));
+                self.requests.ledger.latencies.flash_io.record(latency, 1);
+                cx.counters.flash_errors += u64::from(!status.is_ok());
+                let give_up = self.cache.flash.as_mut().is_some_and(|flash| flash.note(status));
                 if give_up {
-                    self.fail_flash(now, status, actions);
+                    self.fail_flash(status, cx);
                 }
             }
             IoKind::BackendRead { .. }
@@ -186,15 +179,15 @@ impl Engine {
             | IoKind::DestageZeroEdge { .. }
             | IoKind::DestageFlush { .. }
             | IoKind::Orphan { flash_slot: None, .. } => {
-                self.latencies.backend_io.record(latency, 1);
+                self.requests.ledger.latencies.backend_io.record(latency, 1);
                 let failed = !status.is_ok() && status != IoStatus::Unsupported;
-                self.counters.backend_errors += u64::from(failed);
-                self.note_primary(now, entry, status, actions);
+                cx.counters.backend_errors += u64::from(failed);
+                self.note_primary(entry, status, cx);
             }
             IoKind::Compare { .. } => {}
             IoKind::RingFlush | IoKind::RingWrite => {
-                self.latencies.flash_io.record(latency, 1);
-                self.counters.flash_errors += u64::from(!status.is_ok());
+                self.requests.ledger.latencies.flash_io.record(latency, 1);
+                cx.counters.flash_errors += u64::from(!status.is_ok());
             }
             IoKind::LogWrite { .. }
             | IoKind::LogSummary
@@ -203,8 +196,8 @@ impl Engine {
             | IoKind::LogOverlay { .. }
             | IoKind::DestageRead { .. }
             | IoKind::DestageNote => {
-                self.latencies.log_io.record(latency, 1);
-                self.counters.log_errors += u64::from(!status.is_ok());
+                self.requests.ledger.latencies.log_io.record(latency, 1);
+                cx.counters.log_errors += u64::from(!status.is_ok());
             }
         }
     }

@@ -23,8 +23,11 @@ mod warm;
 mod writes;
 
 use super::*;
-use crate::config::{BackendTraits, GridOffset, Mode, SequentialBypass, WriteLogConfig};
-use crate::request::{Op, Request};
+use crate::action::{Action, Event, Io, IoOp, ReplyData, Span, Target};
+use crate::config::{BackendTraits, GridOffset, SequentialBypass, WriteLogConfig};
+use crate::geometry::{ByteRange, PAGE};
+use crate::request::Op;
+use crate::stats::Counters;
 
 const KIB: u64 = 1024;
 /// Segments of the log's pool, and pages of each.
@@ -57,8 +60,6 @@ struct Rig {
     events: Vec<Event>,
     now: Nanos,
 }
-
-use crate::action::{Event, Span};
 
 /// 1 MiB of primary storage whose 4 KiB blocks hold their number, and 4 KiB cache blocks.
 fn config() -> Config {

@@ -9,71 +9,74 @@
 //! Flash that does not answer is given up: reads go on from primary storage with a new buffer, the old
 //! one is an *orphan* until its I/Os end.
 
-use super::Engine;
-use super::inflight::{IoKind, Job, Orphan, Stage};
-use crate::action::{Action, Actions, Event, ReplyData};
+use crate::action::{Event, ReplyData};
 use crate::config::OnTimeout;
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::io::IoKind;
 use crate::ids::{Nanos, SlotId};
 use crate::log::index::Place;
+use crate::requests::in_flight::{Job, Orphan, Stage};
 use crate::status::IoStatus;
 use crate::table::Key;
 
-impl Engine {
-    /// Time has passed. Call at [`Engine::next_deadline`] at the latest.
-    pub fn tick(&mut self, now: Nanos, actions: &mut Actions) {
-        self.now = now;
-        if self.flash_deadlines.next() <= now {
-            self.fail_flash(now, IoStatus::TimedOut, actions);
-            while let Some(io) = self.flash_deadlines.pop_due(now) {
-                if let Some(IoKind::FlashRead { request, .. }) = self.ios.find(io).map(|e| e.kind) {
-                    self.give_up_buffer(now, request, actions);
+impl Parts {
+    pub(in crate::engine) fn tick(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now;
+        if cx.flash_deadlines.next() <= now {
+            self.fail_flash(IoStatus::TimedOut, cx);
+            while let Some(io) = cx.flash_deadlines.pop_due(now) {
+                if let Some(IoKind::FlashRead { request, .. }) = cx.ios.find(io).map(|e| e.kind) {
+                    self.give_up_buffer(request, cx);
                 }
             }
         }
-        self.note_calm(now, actions);
-        self.drop_more(now);
-        self.time_out_log(now, actions);
-        self.time_out_void(now, actions);
-        self.time_out_note(now, actions);
-        while let Some(key) = self.request_deadlines.pop_due(now) {
-            if self.is_held_up_by_log(now, key) {
-                self.request_deadlines.push(key, now.plus(self.config.backend_timeout));
+        self.note_calm(cx);
+        self.drop_more(cx);
+        self.time_out_log(cx);
+        self.time_out_void(cx);
+        self.time_out_note(cx);
+        while let Some(key) = self.requests.deadlines.pop_due(cx.now) {
+            if self.is_held_up_by_log(key, cx) {
+                self.requests.deadlines.push(key, cx.now.plus(cx.config.backend_timeout));
                 continue;
             }
-            self.counters.requests_timed_out += 1;
-            let range = self.requests[key].range;
-            actions.list.push(Action::Event(Event::BackendTimedOut { range }));
-            match self.config.on_timeout {
+            cx.counters.requests_timed_out += 1;
+            let range = self.requests.table[key].range;
+            cx.event(Event::BackendTimedOut { range });
+            match cx.config.on_timeout {
                 OnTimeout::Wait => {}
-                OnTimeout::Fail => self.time_out(key, actions),
+                OnTimeout::Fail => self.time_out(key, cx),
             }
         }
-        self.run(now, actions);
+        self.run(cx);
     }
 
     /// When `tick` is due, [`Nanos::NEVER`] when nothing is timed.
-    pub fn next_deadline(&self) -> Nanos {
-        let log = self.log.as_ref().map_or(Nanos::NEVER, |log| log.next_deadline(self.now));
-        self.request_deadlines
+    pub(in crate::engine) fn next_deadline(&self, shared: &Shared) -> Nanos {
+        let log = self.log.as_ref().map_or(Nanos::NEVER, |log| log.next_deadline(shared.now));
+        self.requests
+            .deadlines
             .next()
-            .min(self.flash_deadlines.next())
+            .min(shared.flash_deadlines.next())
             .min(log)
-            .min(self.acknowledgement_due())
-            .min(self.destage_deadline())
-            .min(self.mode_deadline())
-            .min(self.ring_deadline())
+            .min(self.acknowledgement_due(shared))
+            .min(self.destage_deadline(shared))
+            .min(self.mode_deadline(shared))
+            .min(self.ring_deadline(shared))
             .min(self.stale_deadline())
-            .min(self.primary.deadline())
+            .min(self.primary.errors.deadline())
     }
 
     /// True for a request that waits for room in the log, and for one that waits for the range or the buffers of those
     /// that do, or did so until a moment ago: backpressure, however long it takes, for nothing was asked of primary storage for it.
     /// Only what is at fault while there was room all the time is out of time.
-    pub(super) fn is_held_up_by_log(&self, now: Nanos, key: Key) -> bool {
+    pub(super) fn is_held_up_by_log(&self, key: Key, shared: &Shared) -> bool {
         let log = self.log.as_ref().filter(|log| log.failed.is_none());
         let waited_until = log.and_then(|log| log.waited_until);
-        let waited = waited_until.is_some_and(|at| now < at.plus(self.config.backend_timeout));
-        match self.requests[key].stage {
+        let waited =
+            waited_until.is_some_and(|at| shared.now < at.plus(shared.config.backend_timeout));
+        match self.requests.table[key].stage {
             Stage::Room => self.mode.logs(),
             Stage::Overlap | Stage::Buffer | Stage::Logged | Stage::Durable | Stage::Throttled => {
                 self.mode.logs() && waited
@@ -82,19 +85,19 @@ impl Engine {
         }
     }
 
-    fn time_out(&mut self, key: Key, actions: &mut Actions) {
-        self.answer(key, IoStatus::TimedOut, ReplyData::None, None, actions);
-        self.let_go(key);
+    fn time_out(&mut self, key: Key, cx: &mut Cx<'_>) {
+        self.requests.answer(key, IoStatus::TimedOut, ReplyData::None, None, cx);
+        self.let_go(key, cx);
     }
 
     /// Takes a request that is answered out of everything but what its I/Os own.
-    pub(super) fn let_go(&mut self, key: Key) {
-        let entry = self.requests[key];
+    pub(super) fn let_go(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
         match entry.stage {
             Stage::Overlap => {}
-            Stage::Buffer => self.buffer_waiters.retain(|&waiter| waiter != key),
-            Stage::Flush => self.flush.leave(key),
-            Stage::Intent => self.ring.as_mut().expect("it waits for the ring").leave(key),
+            Stage::Buffer => self.requests.buffer_waiters.retain(|&waiter| waiter != key),
+            Stage::Flush => self.primary.flush.leave(key),
+            Stage::Intent => self.cache_index.as_mut().expect("it waits for the ring").leave(key),
             Stage::Room | Stage::Logged | Stage::Durable | Stage::Throttled => {
                 if self.is_in_log(key) {
                     // Bytes that a crash could take back must not be seen, nor overwritten, before they
@@ -106,19 +109,19 @@ impl Engine {
             Stage::Running => match entry.job {
                 Job::Read(_) | Job::Allocation => {
                     self.leave_overlay(key);
-                    self.overlap.leave(key, &mut self.ready);
+                    self.requests.overlap.leave(key, &mut cx.ready);
                 }
                 Job::Write(_) | Job::Zero(_) | Job::Flush => {}
             },
         }
         if entry.outstanding == 0 {
-            self.forget(key);
+            self.requests.forget(key, cx);
         }
     }
 
     /// True when the request, or a part of it, is in the log already.
     pub(super) fn is_in_log(&self, key: Key) -> bool {
-        let entry = &self.requests[key];
+        let entry = &self.requests.table[key];
         match (entry.job, entry.stage) {
             (Job::Write(job), Stage::Room) => job.cursor > entry.range.start,
             (Job::Write(_) | Job::Zero(_), Stage::Logged | Stage::Durable | Stage::Throttled) => {
@@ -129,18 +132,19 @@ impl Engine {
     }
 
     /// Takes the buffer from a read whose flash I/O hangs, and starts the read anew without it.
-    fn give_up_buffer(&mut self, now: Nanos, request: Key, actions: &mut Actions) {
-        let entry = &mut self.requests[request];
+    fn give_up_buffer(&mut self, request: Key, cx: &mut Cx<'_>) {
+        let entry = &mut self.requests.table[request];
         if entry.answered {
             return;
         }
         let buffer = entry.buffer.take().expect("a running read has a buffer");
-        let orphan = self.orphans.insert(Orphan { buffer, outstanding: entry.outstanding });
+        let orphan =
+            self.requests.orphans.insert(Orphan { buffer, outstanding: entry.outstanding });
         entry.outstanding = 0;
         if let Job::Read(job) = &mut entry.job {
             (job.cursor, job.partial) = (job.target.start, None);
         }
-        for io in self.ios.iter_mut() {
+        for io in cx.ios.iter_mut() {
             let (flash_slot, log_place) = match io.kind {
                 IoKind::FlashRead { request: r, slot, .. } if r == request => (Some(slot), None),
                 IoKind::LogRead { request: r, place, .. } if r == request => (None, Some(place)),
@@ -150,17 +154,17 @@ impl Engine {
             io.kind = IoKind::Orphan { orphan, flash_slot, log_place };
         }
         // A compare-and-write has memory, and so waits for none.
-        let entry = &self.requests[request];
+        let entry = &self.requests.table[request];
         if entry.brought.is_some() {
-            let again = self.take_buffer(entry.range);
-            self.requests[request].buffer = again;
+            let again = cx.take_buffer(entry.range);
+            self.requests.table[request].buffer = again;
             if again.is_none() {
-                self.answer(request, IoStatus::TimedOut, ReplyData::None, None, actions);
-                return self.forget(request);
+                self.requests.answer(request, IoStatus::TimedOut, ReplyData::None, None, cx);
+                return self.requests.forget(request, cx);
             }
         }
-        self.request_deadlines.push(request, now.plus(self.config.backend_timeout));
-        self.ready.push_back(request);
+        self.requests.deadlines.push(request, cx.now.plus(cx.config.backend_timeout));
+        cx.ready.push_back(request);
     }
 
     /// An I/O of a buffer that was given up ended after all.
@@ -169,30 +173,31 @@ impl Engine {
         key: Key,
         flash_slot: Option<SlotId>,
         log_place: Option<Place>,
+        cx: &mut Cx<'_>,
     ) {
         if let (Some(place), Some(log)) = (log_place, &mut self.log) {
             log.segments.unhold(place);
         }
-        if let (Some(slot), Some(flash)) = (flash_slot, &mut self.flash) {
+        if let (Some(slot), Some(flash)) = (flash_slot, &mut self.cache.flash) {
             flash.unhold(slot);
         }
-        let orphan = &mut self.orphans[key];
+        let orphan = &mut self.requests.orphans[key];
         orphan.outstanding -= 1;
         if orphan.outstanding == 0 {
-            let orphan = self.orphans.remove(key).expect("the orphan is there");
-            self.free_buffer(orphan.buffer);
+            let orphan = self.requests.orphans.remove(key).expect("the orphan is there");
+            cx.free_buffer(orphan.buffer);
         }
     }
 
     /// Gives the flash tier up: what it holds is forgotten, RAM or no cache goes on.
-    pub(super) fn fail_flash(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
-        self.void_ring(now, status, actions);
-        let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
+    pub(super) fn fail_flash(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
+        self.void_ring(status, cx);
+        let Some(flash) = self.cache.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
             return;
         };
         // What it holds is not looked at any more.
         flash.failed = Some(status);
-        self.end_waiting_fills();
-        actions.list.push(Action::Event(Event::FlashFailed { status }));
+        self.end_waiting_fills(cx);
+        cx.event(Event::FlashFailed { status });
     }
 }

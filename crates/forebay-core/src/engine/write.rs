@@ -10,13 +10,16 @@
 //! holds of it is dropped.
 
 use super::fill::{BlockBytes, Offer};
-use super::inflight::{IoKind, Job, WriteJob};
-use super::{Engine, LatencyOf};
-use crate::action::{Action, Actions, Buffer, IoOp, ReplyData, Span, Target};
+use crate::action::{Action, Buffer, IoOp, ReplyData, Span, Target};
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, GranuleMask, PAGE};
-use crate::ids::{BlockIndex, Nanos, SlotId};
-use crate::overlap::Access;
+use crate::ids::{BlockIndex, SlotId};
 use crate::request::Request;
+use crate::requests::in_flight::{Job, WriteJob};
+use crate::requests::ledger::LatencyOf;
+use crate::requests::overlap::Access;
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -24,234 +27,215 @@ use crate::table::Key;
 /// block at each end.
 pub(super) const EDGE_PAGES: u64 = 2;
 
-impl Engine {
-    pub(super) fn submit_write(&mut self, now: Nanos, request: Request, buffer: Buffer, fua: bool) {
+impl Parts {
+    pub(super) fn submit_write(
+        &mut self,
+        request: Request,
+        buffer: Buffer,
+        fua: bool,
+        cx: &mut Cx<'_>,
+    ) {
         debug_assert!(buffer.window.contains(request.range));
-        let run = self.streams.observe(request.range);
-        let is_stream = self.is_stream(run);
-        let bypass = is_stream && self.passes_streams_by();
-        self.counters.writes_bypassed += u64::from(bypass && self.mode.caches());
-        let held = self.align_to_backend(request.range);
+        let run = self.cache.streams.observe(request.range);
+        let is_stream = self.is_stream(run, cx);
+        let bypass = is_stream && self.passes_streams_by(cx);
+        cx.counters.writes_bypassed += u64::from(bypass && self.mode.caches());
+        let held = cx.align_to_backend(request.range);
         let job = WriteJob { fua, compared: false, is_stream, bypass, cursor: request.range.start };
-        self.enter(now, request, Access::Write, held, Job::Write(job));
+        self.enter(request, Access::Write, held, Job::Write(job), cx);
     }
 
     /// The range is ours: appends to the log, or writes out.
-    pub(super) fn run_write(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        if self.mode.logs() || self.holds_writes() {
+    pub(super) fn run_write(&mut self, key: Key, cx: &mut Cx<'_>) {
+        if self.mode.logs() || self.holds_writes(cx) {
             return self.wait_for_room(key);
         }
-        let range = self.align_to_backend(self.requests[key].range);
-        if self.intend(key, range) {
-            self.write_through(now, key, actions);
+        let range = cx.align_to_backend(self.requests.table[key].range);
+        if self.intend(key, range, cx) {
+            self.write_through(key, cx);
         }
     }
 
     /// Reads the edges when the write is not made of whole logical blocks.
-    fn write_through(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        let range = self.requests[key].range;
-        let whole = self.align_to_backend(range);
+    fn write_through(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let range = self.requests.table[key].range;
+        let whole = cx.align_to_backend(range);
         if whole == range {
-            return self.write_out(now, key, actions);
+            return self.write_out(key, cx);
         }
-        let logical = u64::from(self.config.backend.logical_block);
+        let logical = u64::from(cx.config.backend.logical_block);
         let (head, tail) =
             (ByteRange::at(whole.start, logical), ByteRange::at(whole.end - logical, logical));
-        let [head_memory, tail_memory] = self.edges_of(key);
+        let [head_memory, tail_memory] = self.edges_of(key, cx);
         let kind = IoKind::EdgeRead { request: key };
         let one_block = head == tail;
         if range.start > head.start || one_block {
             let op = IoOp::Read { memory: head_memory };
-            self.start_io(now, Target::Backend, head, op, kind, actions);
+            self.requests.start_io(Target::Backend, head, op, kind, cx);
         }
         if range.end < tail.end && !one_block {
             let op = IoOp::Read { memory: tail_memory };
-            self.start_io(now, Target::Backend, tail, op, kind, actions);
+            self.requests.start_io(Target::Backend, tail, op, kind, cx);
         }
     }
 
     /// Memory for the logical blocks around a write: the pages behind its buffer's window.
-    fn edges_of(&self, key: Key) -> [Span; 2] {
-        let buffer = self.requests[key].buffer.expect("a write has a buffer");
-        let logical = u64::from(self.config.backend.logical_block);
+    fn edges_of(&self, key: Key, shared: &Shared) -> [Span; 2] {
+        let buffer = self.requests.table[key].buffer.expect("a write has a buffer");
+        let logical = u64::from(shared.config.backend.logical_block);
         let behind = u64::from(buffer.span.len) - EDGE_PAGES * PAGE;
         [buffer.span.part(behind, logical), buffer.span.part(behind + PAGE, logical)]
     }
 
     /// An edge is there: when both are, completes the buffer around the guest's bytes.
-    pub(super) fn on_edge_read(
-        &mut self,
-        now: Nanos,
-        key: Key,
-        status: IoStatus,
-        actions: &mut Actions,
-    ) {
-        self.end_request_io(now, key, status);
-        let entry = self.requests[key];
+    pub(super) fn on_edge_read(&mut self, key: Key, status: IoStatus, cx: &mut Cx<'_>) {
+        self.requests.end_io(key, status, cx);
+        let entry = self.requests.table[key];
         if entry.outstanding > 0 {
             return;
         }
         if matches!(entry.job, Job::Zero(_)) {
-            return self.on_zero_edge(now, key, actions);
+            return self.on_zero_edge(key, cx);
         }
         if entry.failed.is_some() || entry.answered {
-            return self.finish_write(now, key, actions);
+            return self.finish_write(key, cx);
         }
         let buffer = entry.buffer.expect("a write has a buffer");
-        let (range, whole) = (entry.range, self.align_to_backend(entry.range));
-        let [head_memory, tail_memory] = self.edges_of(key);
+        let (range, whole) = (entry.range, cx.align_to_backend(entry.range));
+        let [head_memory, tail_memory] = self.edges_of(key, cx);
         let head = ByteRange::new(whole.start, range.start);
         if !head.is_empty() {
             let from = head_memory.part(0, head.len());
-            actions.list.push(Action::Copy { from, to: buffer.at(head) });
+            cx.push(Action::Copy { from, to: buffer.at(head) });
         }
         let tail = ByteRange::new(range.end, whole.end);
         if !tail.is_empty() {
-            let logical = u64::from(self.config.backend.logical_block);
+            let logical = u64::from(cx.config.backend.logical_block);
             let block = if whole.len() == logical { head_memory } else { tail_memory };
             let from = block.part(logical - tail.len(), tail.len());
-            actions.list.push(Action::Copy { from, to: buffer.at(tail) });
+            cx.push(Action::Copy { from, to: buffer.at(tail) });
         }
-        self.write_out(now, key, actions);
+        self.write_out(key, cx);
     }
 
-    fn write_out(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        let entry = &self.requests[key];
-        let range = self.align_to_backend(entry.range);
+    fn write_out(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = &self.requests.table[key];
+        let range = cx.align_to_backend(entry.range);
         let memory = entry.buffer.expect("a write has a buffer").at(range);
         let kind = IoKind::Write { request: key };
-        self.counters.backend_writes += 1;
-        self.counters.backend_write_bytes += range.len();
+        cx.counters.backend_writes += 1;
+        cx.counters.backend_write_bytes += range.len();
         let op = IoOp::Write { memory, durable: false };
-        self.start_io(now, Target::Backend, range, op, kind, actions);
+        self.requests.start_io(Target::Backend, range, op, kind, cx);
     }
 
     /// Primary storage has the bytes, or not.
-    pub(super) fn on_written(
-        &mut self,
-        now: Nanos,
-        key: Key,
-        status: IoStatus,
-        actions: &mut Actions,
-    ) {
-        self.end_request_io(now, key, status);
-        match self.requests[key].job {
-            Job::Zero(_) => self.on_zero_piece(now, key, actions),
-            _ => self.finish_write(now, key, actions),
+    pub(super) fn on_written(&mut self, key: Key, status: IoStatus, cx: &mut Cx<'_>) {
+        self.requests.end_io(key, status, cx);
+        match self.requests.table[key].job {
+            Job::Zero(_) => self.on_zero_piece(key, cx),
+            _ => self.finish_write(key, cx),
         }
     }
 
-    fn finish_write(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        let entry = self.requests[key];
+    fn finish_write(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
         let Job::Write(job) = entry.job else { unreachable!("a write") };
-        self.flush.note_write(entry.range);
+        self.primary.flush.note_write(entry.range);
         if entry.answered || entry.failed.is_some() {
-            self.invalidate(entry.range);
+            self.invalidate(entry.range, cx);
             if let Some(status) = entry.failed.filter(|_| !entry.answered) {
-                self.answer(key, status, ReplyData::None, None, actions);
+                self.requests.answer(key, status, ReplyData::None, None, cx);
             }
-            return self.forget(key);
+            return self.requests.forget(key, cx);
         }
         let buffer = entry.buffer.expect("a write has a buffer");
-        for block in self.grid.blocks(entry.range) {
-            self.update_cache(now, block, entry.range, buffer, job, actions);
+        for block in cx.grid.blocks(entry.range) {
+            self.update_cache(block, entry.range, buffer, job, cx);
         }
         if !job.bypass {
-            self.fetch_edges(now, entry.range);
+            self.fetch_edges(entry.range, cx);
         }
-        self.count_write(key);
+        self.count_write(key, cx);
         if job.fua {
-            self.join_flush(now, key, actions);
+            self.join_flush(key, cx);
         } else {
-            self.flush.note_acknowledged();
-            let of = Some(self.latency_of(key));
-            self.answer(key, IoStatus::Ok, ReplyData::None, of, actions);
-            self.forget(key);
+            self.primary.flush.note_acknowledged();
+            let of = Some(self.requests.latency_of(key));
+            self.requests.answer(key, IoStatus::Ok, ReplyData::None, of, cx);
+            self.requests.forget(key, cx);
         }
     }
 
     /// A write, or a compare-and-write, did what it was to do.
-    pub(super) fn count_write(&mut self, key: Key) {
-        let entry = &self.requests[key];
-        if self.latency_of(key) == LatencyOf::CompareAndWrite {
-            self.counters.compare_and_writes += 1;
+    pub(super) fn count_write(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = &self.requests.table[key];
+        if self.requests.latency_of(key) == LatencyOf::CompareAndWrite {
+            cx.counters.compare_and_writes += 1;
         } else {
-            self.counters.writes += 1;
-            self.counters.write_bytes += entry.range.len();
-        }
-    }
-
-    /// What the latency of a request counts as that wrote something.
-    pub(super) fn latency_of(&self, key: Key) -> LatencyOf {
-        match self.requests[key].job {
-            Job::Write(WriteJob { compared: true, .. }) => LatencyOf::CompareAndWrite,
-            Job::Flush => LatencyOf::Flush,
-            Job::Write(_) | Job::Zero(_) | Job::Read(_) | Job::Allocation => LatencyOf::Write,
+            cx.counters.writes += 1;
+            cx.counters.write_bytes += entry.range.len();
         }
     }
 
     /// Brings what the cache holds of `block` up to a write to `range` that primary storage has.
     pub(super) fn update_cache(
         &mut self,
-        now: Nanos,
         block: BlockIndex,
         range: ByteRange,
         buffer: Buffer,
         job: WriteJob,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        let touched = self.grid.touched(block, range);
-        let keeps = self.mode.keeps_writes() && !self.stale.has(block);
-        let covered = self.grid.covered(block, range);
-        let in_ram = self.ram.as_ref().and_then(|ram| ram.dir.find(block));
+        let touched = cx.grid.touched(block, range);
+        let keeps = self.mode.keeps_writes() && !self.cache.stale.has(block);
+        let covered = cx.grid.covered(block, range);
+        let in_ram = self.cache.ram.as_ref().and_then(|ram| ram.dir.find(block));
         if in_ram.is_none() && keeps && !self.is_on_flash(block) {
             self.note_new_block(block, job.is_stream, false);
         }
         match in_ram {
-            Some(slot) if keeps => self.update_ram(now, block, slot, range, buffer, actions),
+            Some(slot) if keeps => self.update_ram(block, slot, range, buffer, cx),
             Some(slot) => {
-                let ram = self.ram.as_mut().expect("there is a RAM tier");
+                let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
                 ram.invalidate(slot, touched);
             }
             None if !keeps || job.bypass || covered.is_empty() => {}
-            None if self.ram.is_some() => {
-                self.insert_into_ram(now, block, covered, buffer, actions)
-            }
+            None if self.cache.ram.is_some() => self.insert_into_ram(block, covered, buffer, cx),
             None => {}
         }
         // After RAM: making room there may just have sent this block's old bytes to flash.
         self.cancel_fills(block, touched);
-        match &mut self.flash {
+        match &mut self.cache.flash {
             // What was worth a slot is so with other bytes in it.
             Some(flash) if keeps && !job.bypass => flash.overwrite(block, touched),
             Some(flash) => _ = flash.invalidate(block, touched),
             None => {}
         }
-        if self.ram.is_none() && keeps && !job.bypass && !covered.is_empty() {
+        if self.cache.ram.is_none() && keeps && !job.bypass && !covered.is_empty() {
             let bytes = BlockBytes::Buffer(buffer);
-            self.offer_to_flash(now, block, covered, Offer::Requested, bytes, actions);
+            self.offer_to_flash(block, covered, Offer::Requested, bytes, cx);
         }
     }
 
     fn is_on_flash(&self, block: BlockIndex) -> bool {
-        self.flash.as_ref().is_some_and(|flash| flash.find(block).is_some())
+        self.cache.flash.as_ref().is_some_and(|flash| flash.find(block).is_some())
     }
 
     fn insert_into_ram(
         &mut self,
-        now: Nanos,
         block: BlockIndex,
         covered: GranuleMask,
         buffer: Buffer,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        let Some(slot) = self.take_ram_slot(now, actions) else {
-            self.counters.ram_fills_skipped += 1;
+        let Some(slot) = self.take_ram_slot(cx) else {
+            cx.counters.ram_fills_skipped += 1;
             return;
         };
-        self.copy_to_ram(block, slot, covered, buffer, actions);
-        self.counters.ram_filled += 1;
-        let ram = self.ram.as_mut().expect("there is a RAM tier");
+        self.copy_to_ram(block, slot, covered, buffer, cx);
+        cx.counters.ram_filled += 1;
+        let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
         ram.dir.insert(slot, block, covered);
     }
 
@@ -259,21 +243,19 @@ impl Engine {
     /// the slot. Granules written in part stay valid if they were, and invalid if they were not.
     fn update_ram(
         &mut self,
-        now: Nanos,
         block: BlockIndex,
         slot: SlotId,
         range: ByteRange,
         buffer: Buffer,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        let touched = self.grid.touched(block, range);
-        let covered = self.grid.covered(block, range);
-        let ram = self.ram.as_mut().expect("there is a RAM tier");
+        let touched = cx.grid.touched(block, range);
+        let covered = cx.grid.covered(block, range);
+        let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
         let valid = ram.dir.valid(slot);
         let rewritten = touched.intersect(valid);
         let target = if ram.is_pinned(slot) && !rewritten.is_empty() {
-            let Some(copy) = self.move_block(now, block, slot, valid.without(covered), actions)
-            else {
+            let Some(copy) = self.move_block(block, slot, valid.without(covered), cx) else {
                 return;
             };
             copy
@@ -281,12 +263,12 @@ impl Engine {
             slot
         };
         for (first, end) in super::fill::runs(covered.union(rewritten)) {
-            let part = self.grid.granule_range(block, first, end).intersect(range);
-            let ram = self.ram.as_ref().expect("there is a RAM tier");
-            let to = ram.memory(target, self.grid.offset_in_block(part.start), part.len());
-            actions.list.push(Action::Copy { from: buffer.at(part), to });
+            let part = cx.grid.granule_range(block, first, end).intersect(range);
+            let ram = self.cache.ram.as_ref().expect("there is a RAM tier");
+            let to = ram.memory(target, cx.grid.offset_in_block(part.start), part.len());
+            cx.push(Action::Copy { from: buffer.at(part), to });
         }
-        let ram = self.ram.as_mut().expect("there is a RAM tier");
+        let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
         ram.dir.validate(target, covered);
         ram.dir.hit(target);
     }
@@ -295,14 +277,13 @@ impl Engine {
     /// there is no slot, and the block was dropped.
     fn move_block(
         &mut self,
-        now: Nanos,
         block: BlockIndex,
         from: SlotId,
         keep: GranuleMask,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) -> Option<SlotId> {
-        let to = self.take_ram_slot(now, actions);
-        let ram = self.ram.as_mut().expect("there is a RAM tier");
+        let to = self.take_ram_slot(cx);
+        let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
         // Making room may have evicted this very block.
         if ram.dir.find(block) != Some(from) {
             if let Some(to) = to {
@@ -316,11 +297,11 @@ impl Engine {
             return None;
         };
         for (first, end) in super::fill::runs(keep) {
-            let range = self.grid.granule_range(block, first, end);
-            let offset = self.grid.offset_in_block(range.start);
+            let range = cx.grid.granule_range(block, first, end);
+            let offset = cx.grid.offset_in_block(range.start);
             let (from, to) =
                 (ram.memory(from, offset, range.len()), ram.memory(to, offset, range.len()));
-            actions.list.push(Action::Copy { from, to });
+            cx.push(Action::Copy { from, to });
         }
         ram.dir.replace(from, to);
         ram.retire(from);

@@ -9,13 +9,15 @@
 //! advice: what is not whole logical blocks is left alone, and a backend that cannot discard is not
 //! asked. With FUA it ends with a flush all the same.
 
-use super::inflight::{IoKind, Job, ZeroJob, ZeroKind};
-use super::{Engine, LatencyOf};
-use crate::action::{Action, Actions, IoOp, ReplyData, Target};
+use crate::action::{Action, IoOp, ReplyData, Target};
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::io::IoKind;
 use crate::geometry::ByteRange;
-use crate::ids::Nanos;
-use crate::overlap::Access;
 use crate::request::Request;
+use crate::requests::in_flight::{Job, ZeroJob, ZeroKind};
+use crate::requests::ledger::LatencyOf;
+use crate::requests::overlap::Access;
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -24,15 +26,9 @@ const PIECE_MAX: u64 = 64 << 20;
 /// Longest piece that is written from a buffer of zeroes.
 const WRITTEN_PIECE_MAX: u64 = 1 << 20;
 
-impl Engine {
-    pub(super) fn submit_discard(
-        &mut self,
-        now: Nanos,
-        request: Request,
-        fua: bool,
-        actions: &mut Actions,
-    ) {
-        let backend = self.config.backend;
+impl Parts {
+    pub(super) fn submit_discard(&mut self, request: Request, fua: bool, cx: &mut Cx<'_>) {
+        let backend = cx.config.backend;
         let logical = u64::from(backend.logical_block);
         let start = request.range.start.next_multiple_of(logical);
         // The log keeps a discard as zeroes, which primary storage has to write in the end.
@@ -40,69 +36,68 @@ impl Engine {
         let end = if followed { request.range.end & !(logical - 1) } else { start };
         let range = ByteRange::new(start, end.max(start));
         if range.is_empty() && !fua {
-            self.counters.discards += 1;
-            return self.refuse(now, request, IoStatus::Ok, actions);
+            cx.counters.discards += 1;
+            return self.refuse(request, IoStatus::Ok, cx);
         }
         if range.is_empty() && self.mode.logs() {
-            return self.submit_log_flush(now, request, actions);
+            return self.submit_log_flush(request, cx);
         }
-        self.enter_zero(now, Request { range, ..request }, ZeroKind::Discard, fua, false);
+        self.enter_zero(Request { range, ..request }, ZeroKind::Discard, fua, false, cx);
     }
 
     pub(super) fn submit_zeroes(
         &mut self,
-        now: Nanos,
         request: Request,
         may_unmap: bool,
         fast_only: bool,
         fua: bool,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        let aligned = self.align_to_backend(request.range) == request.range;
-        let by_writing = !self.config.backend.write_zeroes || !aligned;
-        let is_slow = if self.mode.logs() { !self.config.backend.write_zeroes } else { by_writing };
+        let aligned = cx.align_to_backend(request.range) == request.range;
+        let by_writing = !cx.config.backend.write_zeroes || !aligned;
+        let is_slow = if self.mode.logs() { !cx.config.backend.write_zeroes } else { by_writing };
         if is_slow && fast_only {
-            return self.refuse(now, request, IoStatus::Unsupported, actions);
+            return self.refuse(request, IoStatus::Unsupported, cx);
         }
         let kind = ZeroKind::WriteZeroes { may_unmap, fast_only };
-        self.enter_zero(now, request, kind, fua, by_writing);
+        self.enter_zero(request, kind, fua, by_writing, cx);
     }
 
     fn enter_zero(
         &mut self,
-        now: Nanos,
         request: Request,
         kind: ZeroKind,
         fua: bool,
         by_writing: bool,
+        cx: &mut Cx<'_>,
     ) {
         let cursor = request.range.start;
         let piece = ByteRange::new(cursor, cursor);
         let job = ZeroJob { kind, fua, cursor, piece, by_writing };
-        let held = self.align_to_backend(request.range);
-        self.enter(now, request, Access::Write, held, Job::Zero(job));
+        let held = cx.align_to_backend(request.range);
+        self.enter(request, Access::Write, held, Job::Zero(job), cx);
     }
 
     /// Starts the next piece.
-    pub(super) fn run_zero(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        let entry = self.requests[key];
+    pub(super) fn run_zero(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
         let Job::Zero(mut job) = entry.job else { unreachable!("zeroes") };
         let rest = ByteRange::new(job.cursor, entry.range.end);
         // The mode may have changed since it was submitted.
-        let is_lost = job.kind == ZeroKind::Discard && !self.config.backend.discard;
+        let is_lost = job.kind == ZeroKind::Discard && !cx.config.backend.discard;
         let has_begun = job.cursor > entry.range.start || entry.failed.is_some();
-        if !has_begun && !rest.is_empty() && (self.mode.logs() || self.holds_writes()) {
+        if !has_begun && !rest.is_empty() && (self.mode.logs() || self.holds_writes(cx)) {
             return self.wait_for_room(key);
         }
         if entry.failed.is_some() || rest.is_empty() || is_lost {
-            return self.finish_zero(now, key, actions);
+            return self.finish_zero(key, cx);
         }
-        if !self.intend(key, self.align_to_backend(rest)) {
+        if !self.intend(key, cx.align_to_backend(rest), cx) {
             return;
         }
         if !job.by_writing {
             job.piece = ByteRange::at(rest.start, rest.len().min(PIECE_MAX));
-            self.requests[key].job = Job::Zero(job);
+            self.requests.table[key].job = Job::Zero(job);
             let op = match job.kind {
                 ZeroKind::Discard => IoOp::Discard,
                 ZeroKind::WriteZeroes { may_unmap, fast_only } => {
@@ -110,19 +105,19 @@ impl Engine {
                 }
             };
             let kind = IoKind::Zero { request: key };
-            return self.start_io(now, Target::Backend, job.piece, op, kind, actions);
+            return self.requests.start_io(Target::Backend, job.piece, op, kind, cx);
         }
-        job.piece = self.written_piece(rest);
-        self.requests[key].job = Job::Zero(job);
-        if !self.ensure_buffer(key) {
+        job.piece = self.written_piece(rest, cx);
+        self.requests.table[key].job = Job::Zero(job);
+        if !self.ensure_buffer(key, cx) {
             return;
         }
-        self.write_zero_piece(now, key, job, actions);
+        self.write_zero_piece(key, job, cx);
     }
 
     /// The next piece to write: a logical block's part at an unaligned end, else whole blocks.
-    fn written_piece(&self, rest: ByteRange) -> ByteRange {
-        let logical = u64::from(self.config.backend.logical_block);
+    fn written_piece(&self, rest: ByteRange, shared: &Shared) -> ByteRange {
+        let logical = u64::from(shared.config.backend.logical_block);
         let head_end = rest.start.next_multiple_of(logical).min(rest.end);
         if head_end > rest.start {
             return ByteRange::new(rest.start, head_end);
@@ -132,104 +127,98 @@ impl Engine {
         ByteRange::new(rest.start, if whole_end > rest.start { whole_end } else { rest.end })
     }
 
-    fn write_zero_piece(&mut self, now: Nanos, key: Key, job: ZeroJob, actions: &mut Actions) {
-        let buffer = self.requests[key].buffer.expect("the piece has a buffer");
-        let whole = self.align_to_backend(job.piece);
+    fn write_zero_piece(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) {
+        let buffer = self.requests.table[key].buffer.expect("the piece has a buffer");
+        let whole = cx.align_to_backend(job.piece);
         if whole != job.piece {
             // A part of one logical block: read it, then zero and write.
             let op = IoOp::Read { memory: buffer.at(whole) };
             let kind = IoKind::EdgeRead { request: key };
-            return self.start_io(now, Target::Backend, whole, op, kind, actions);
+            return self.requests.start_io(Target::Backend, whole, op, kind, cx);
         }
-        self.write_zeroed_buffer(now, key, job, actions);
+        self.write_zeroed_buffer(key, job, cx);
     }
 
     /// The logical block around a piece is there.
-    pub(super) fn on_zero_edge(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        let entry = self.requests[key];
+    pub(super) fn on_zero_edge(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
         let Job::Zero(job) = entry.job else { unreachable!("zeroes") };
         if entry.failed.is_some() || entry.answered {
-            return self.finish_zero(now, key, actions);
+            return self.finish_zero(key, cx);
         }
-        self.write_zeroed_buffer(now, key, job, actions);
+        self.write_zeroed_buffer(key, job, cx);
     }
 
-    fn write_zeroed_buffer(&mut self, now: Nanos, key: Key, job: ZeroJob, actions: &mut Actions) {
-        let buffer = self.requests[key].buffer.expect("the piece has a buffer");
-        let whole = self.align_to_backend(job.piece);
-        actions.list.push(Action::Zero { memory: buffer.at(job.piece) });
-        self.counters.backend_writes += 1;
-        self.counters.backend_write_bytes += whole.len();
+    fn write_zeroed_buffer(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) {
+        let buffer = self.requests.table[key].buffer.expect("the piece has a buffer");
+        let whole = cx.align_to_backend(job.piece);
+        cx.push(Action::Zero { memory: buffer.at(job.piece) });
+        cx.counters.backend_writes += 1;
+        cx.counters.backend_write_bytes += whole.len();
         let op = IoOp::Write { memory: buffer.at(whole), durable: false };
         let kind = IoKind::Write { request: key };
-        self.start_io(now, Target::Backend, whole, op, kind, actions);
+        self.requests.start_io(Target::Backend, whole, op, kind, cx);
     }
 
     /// The backend zeroed or discarded a piece, or could not.
-    pub(super) fn on_zeroed(
-        &mut self,
-        now: Nanos,
-        key: Key,
-        status: IoStatus,
-        actions: &mut Actions,
-    ) {
-        let Job::Zero(job) = &mut self.requests[key].job else { unreachable!("zeroes") };
+    pub(super) fn on_zeroed(&mut self, key: Key, status: IoStatus, cx: &mut Cx<'_>) {
+        let Job::Zero(job) = &mut self.requests.table[key].job else { unreachable!("zeroes") };
         if status == IoStatus::Unsupported {
             match job.kind {
                 // Advice that nobody can follow.
                 ZeroKind::Discard => {
-                    self.end_request_io(now, key, IoStatus::Ok);
-                    return self.on_zero_piece(now, key, actions);
+                    self.requests.end_io(key, IoStatus::Ok, cx);
+                    return self.on_zero_piece(key, cx);
                 }
                 ZeroKind::WriteZeroes { fast_only: false, .. } => {
                     job.by_writing = true;
-                    self.end_request_io(now, key, IoStatus::Ok);
-                    if self.requests[key].answered {
-                        return self.finish_zero(now, key, actions);
+                    self.requests.end_io(key, IoStatus::Ok, cx);
+                    if self.requests.table[key].answered {
+                        return self.finish_zero(key, cx);
                     }
-                    return self.ready.push_back(key);
+                    return cx.ready.push_back(key);
                 }
                 ZeroKind::WriteZeroes { fast_only: true, .. } => {}
             }
         }
-        self.end_request_io(now, key, status);
-        self.on_zero_piece(now, key, actions);
+        self.requests.end_io(key, status, cx);
+        self.on_zero_piece(key, cx);
     }
 
     /// A piece is done, or failed.
-    pub(super) fn on_zero_piece(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        let entry = self.requests[key];
+    pub(super) fn on_zero_piece(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
         let Job::Zero(mut job) = entry.job else { unreachable!("zeroes") };
-        self.flush.note_write(job.piece);
-        self.invalidate(job.piece);
-        if let Some(buffer) = self.requests[key].buffer.take() {
-            self.free_buffer(buffer);
+        self.primary.flush.note_write(job.piece);
+        self.invalidate(job.piece, cx);
+        if let Some(buffer) = self.requests.table[key].buffer.take() {
+            cx.free_buffer(buffer);
         }
         job.cursor = job.piece.end;
-        self.requests[key].job = Job::Zero(job);
+        self.requests.table[key].job = Job::Zero(job);
         if entry.failed.is_none() && !entry.answered && job.cursor < entry.range.end {
-            self.ready.push_back(key);
+            cx.ready.push_back(key);
         } else {
-            self.finish_zero(now, key, actions);
+            self.finish_zero(key, cx);
         }
     }
 
-    fn finish_zero(&mut self, now: Nanos, key: Key, actions: &mut Actions) {
-        let entry = self.requests[key];
+    fn finish_zero(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
         let Job::Zero(job) = entry.job else { unreachable!("zeroes") };
         if entry.answered {
-            return self.forget(key);
+            return self.requests.forget(key, cx);
         }
         if let Some(status) = entry.failed {
-            self.answer(key, status, ReplyData::None, None, actions);
-            return self.forget(key);
+            self.requests.answer(key, status, ReplyData::None, None, cx);
+            return self.requests.forget(key, cx);
         }
-        self.counters.discards += 1;
+        cx.counters.discards += 1;
         if job.fua {
-            return self.join_flush(now, key, actions);
+            return self.join_flush(key, cx);
         }
-        self.flush.note_acknowledged();
-        self.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Write), actions);
-        self.forget(key);
+        self.primary.flush.note_acknowledged();
+        self.requests.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Write), cx);
+        self.requests.forget(key, cx);
     }
 }

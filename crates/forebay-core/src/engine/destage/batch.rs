@@ -1,8 +1,8 @@
 //! Which records are destaged together, and in which order their pages are written.
 
-use crate::action::Actions;
 use crate::config::DestageOrder;
-use crate::engine::Engine;
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
 use crate::engine::log::segments::Position;
 use crate::geometry::ByteRange;
 use crate::ids::{FlushEpoch, Nanos, Sequence};
@@ -228,15 +228,15 @@ impl Batch {
     }
 }
 
-impl Engine {
+impl Parts {
     /// Begins the next batch; false when there is nothing to destage now.
-    pub(super) fn begin_batch(&mut self, now: Nanos) -> bool {
+    pub(super) fn begin_batch(&mut self, cx: &mut Cx<'_>) -> bool {
         let destager = self.destager();
-        if !destager.may_start(now) {
+        if !destager.may_start(cx.now) {
             return false;
         }
         if destager.redo {
-            destager.began = now;
+            destager.began = cx.now;
             return self.begin_again();
         }
         let destager = self.destager.as_ref().expect("a log has a destager");
@@ -250,7 +250,7 @@ impl Engine {
         }
         let first = log.first_epoch_after(destager.cursor, destager.done);
         let Some(oldest_epoch) = first else { return false };
-        if !self.may_destage(now, oldest_epoch) {
+        if !self.may_destage(oldest_epoch, cx) {
             return false;
         }
         let (Some(log), Some(destager)) = (&self.log, &self.destager) else { return false };
@@ -265,26 +265,26 @@ impl Engine {
             self.log.as_mut().expect("there is a log").wants_durable = true;
             return false;
         }
-        self.destager().began = now;
+        self.destager().began = cx.now;
         self.collect(from, after, limit, last_epoch, false);
         true
     }
 
     /// The epoch under way is left alone for a while, unless the log is filling.
-    fn may_destage(&mut self, now: Nanos, epoch: FlushEpoch) -> bool {
+    fn may_destage(&mut self, epoch: FlushEpoch, cx: &mut Cx<'_>) -> bool {
         let log = self.log.as_ref().expect("there is a log");
         let has_ended = epoch < log.epoch() || !log.epoch_is_used();
         let fill = self.fill();
         let is_filling = fill.dirty * 8 >= fill.capacity;
         let is_full = log.index.zeroes_are_full();
-        let is_ending = self.is_draining() || self.destages_at_end();
+        let is_ending = self.is_draining(cx) || self.destages_at_end();
         let is_urgent = is_filling || is_full || is_ending || log.failed.is_some();
         let delay = log.config.destage_delay;
         let destager = self.destager.as_mut().expect("a log has a destager");
         if destager.oldest == Nanos::NEVER {
-            destager.oldest = now;
+            destager.oldest = cx.now;
         }
-        has_ended || is_urgent || destager.oldest.plus(delay) <= now
+        has_ended || is_urgent || destager.oldest.plus(delay) <= cx.now
     }
 
     /// Everything that may be on primary storage and was not flushed, as one batch.
@@ -382,7 +382,7 @@ impl Engine {
 
     /// Makes sure that primary storage never goes back to older bytes, whenever a crash comes: that the records of
     /// the batch are noted as perhaps there, unless writing everything again that is not noted as flushed does no harm.
-    pub(super) fn note_progress(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+    pub(super) fn note_progress(&mut self, cx: &mut Cx<'_>) -> bool {
         let is_revoked = self.is_revoked();
         let has_failed = self.log.as_ref().is_some_and(|log| log.failed.is_some());
         let destager = self.destager();
@@ -397,12 +397,12 @@ impl Engine {
             destager.sent = destager.sent.max(limit);
             return true;
         }
-        if destager.noting.is_none() && destager.may_start(now) {
+        if destager.noting.is_none() && destager.may_start(cx.now) {
             let (flushed, changes) = (destager.flushed, destager.flushed_changes);
             // Records stay as they are until the ring knows what they dropped from the cache.
             let is_recorded = self.is_recorded(changes);
             let flushed = if is_recorded { flushed } else { self.destager().noted.flushed };
-            self.note(now, Progress { flushed, through: limit }, actions);
+            self.note(Progress { flushed, through: limit }, cx);
         }
         false
     }

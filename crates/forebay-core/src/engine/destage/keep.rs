@@ -16,18 +16,19 @@
 
 use super::row::lead_of;
 use super::run::Run;
-use crate::action::{Actions, Buffer, Span};
-use crate::engine::Engine;
+use crate::action::{Buffer, Span};
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
 use crate::engine::fill::{BlockBytes, Offer};
 use crate::geometry::{ByteRange, GranuleMask, PAGE};
-use crate::ids::{BlockIndex, Nanos};
+use crate::ids::BlockIndex;
 use crate::log::index::{LayerSource, PageIndex};
 
-impl Engine {
+impl Parts {
     /// Offers the pages of a run, which primary storage has, to flash.
-    pub(super) fn keep_destaged(&mut self, now: Nanos, run: &Run, actions: &mut Actions) {
+    pub(super) fn keep_destaged(&mut self, run: &Run, cx: &mut Cx<'_>) {
         let destager = self.destager.as_ref().expect("a log has a destager");
-        let is_wanted = self.flash.is_some() && self.mode.keeps_writes();
+        let is_wanted = self.cache.flash.is_some() && self.mode.keeps_writes();
         let Some(written) = run.row.filter(|_| is_wanted) else { return };
         if destager.redo || destager.batch.has_failed() {
             return;
@@ -41,33 +42,39 @@ impl Engine {
         let window = ByteRange::at(first.start, u64::from(run.pages) * PAGE);
         let offset = destager.base + u64::from(run.memory.0) * PAGE;
         let buffer = Buffer { span: Span { offset, len: run.pages * PAGE as u32 }, window };
-        for block in self.grid.blocks(written) {
-            let in_ram = self.ram.as_ref().is_some_and(|ram| ram.dir.find(block).is_some());
-            let mask = self.newest_granules(run, block, written);
+        for block in cx.grid.blocks(written) {
+            let in_ram = self.cache.ram.as_ref().is_some_and(|ram| ram.dir.find(block).is_some());
+            let mask = self.newest_granules(run, block, written, cx);
             if !in_ram && !mask.is_empty() {
                 let bytes = BlockBytes::Buffer(buffer);
-                self.offer_current(now, block, mask, Offer::Destaged, bytes, actions);
+                self.offer_current(block, mask, Offer::Destaged, bytes, cx);
             }
         }
     }
 
     /// Granules of `block` in `written` whose newest bytes are those of the run.
-    fn newest_granules(&self, run: &Run, block: BlockIndex, written: ByteRange) -> GranuleMask {
+    fn newest_granules(
+        &self,
+        run: &Run,
+        block: BlockIndex,
+        written: ByteRange,
+        shared: &Shared,
+    ) -> GranuleMask {
         let log = self.log.as_ref().expect("there is a log");
         let (index, whole) = (&log.index, log.durable_whole());
         let batch = &self.destager.as_ref().expect("a log has a destager").batch;
         let grid = index.grid();
         let is_newest = |page: PageIndex| {
             let item = batch.item(run.items.0 + (page.0 - run.page.0) as usize);
-            let all = grid.sectors(page, self.config.disk());
+            let all = grid.sectors(page, shared.config.disk());
             index.layers(page).single(all) == Some(LayerSource::Place(item.place))
                 && index.entry(item.place).is_some_and(|entry| entry.sequence <= whole)
         };
-        let covered = self.grid.covered(block, written);
+        let covered = shared.grid.covered(block, written);
         let mut newest = GranuleMask::NONE;
         for (first, end) in crate::engine::fill::runs(covered) {
             for granule in first..end {
-                let range = self.grid.granule_range(block, granule, granule + 1);
+                let range = shared.grid.granule_range(block, granule, granule + 1);
                 if grid.pages(range).all(is_newest) {
                     newest = newest.union(GranuleMask::span(granule, granule + 1));
                 }

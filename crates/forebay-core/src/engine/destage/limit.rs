@@ -2,11 +2,11 @@
 
 use crate::action::DestageFault;
 use crate::destage::window::Limit;
-use crate::engine::Engine;
+use crate::engine::Parts;
 use crate::ids::Nanos;
 use crate::stats::DestageLimit;
 
-impl Engine {
+impl Parts {
     /// What limits destaging. What nobody can destage comes first, then what fails, then what is slow.
     pub(in crate::engine) fn destage_limited_by(&self, now: Nanos) -> DestageLimit {
         let (Some(destager), Some(log)) = (&self.destager, &self.log) else {

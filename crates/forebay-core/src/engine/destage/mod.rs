@@ -41,13 +41,14 @@ mod run;
 
 use std::collections::VecDeque;
 
-use crate::action::{Action, Actions, DestageFault, Event};
-use crate::buffers::BufferPool;
+use crate::action::{DestageFault, Event};
 use crate::config::{DestageOrder, WriteLogConfig};
 use crate::destage::epochs::Epochs;
 use crate::destage::throttle::{Aim, Fill, Throttle, ThrottleConfig};
 use crate::destage::window::{DestageWindow, Supply, WindowConfig};
-use crate::engine::Engine;
+use crate::engine::Parts;
+use crate::engine::buffers::BufferPool;
+use crate::engine::cx::{Cx, Shared};
 use crate::engine::log::segments::Position;
 use crate::geometry::PAGE;
 use crate::ids::{Nanos, Sequence};
@@ -316,36 +317,36 @@ impl Destager {
     }
 }
 
-impl Engine {
+impl Parts {
     /// Does what can be done now; called whenever something has changed.
-    pub(super) fn destage(&mut self, now: Nanos, actions: &mut Actions) {
+    pub(super) fn destage(&mut self, cx: &mut Cx<'_>) {
         // What only the memory of a failed log has must not reach primary storage while a cache that does not
         // know of it might be believed.
         if self.log.as_ref().is_none_or(|log| log.failed.is_some() && self.is_voiding()) {
             return;
         }
-        self.free_log(actions);
-        self.note_restored_age(now);
+        self.free_log(cx);
+        self.note_restored_age(cx);
         let are_waiting = self.is_throttled()
-            || self.waits_for_room()
-            || self.is_draining()
+            || self.waits_for_room(cx)
+            || self.is_draining(cx)
             || self.destages_at_end();
         self.destager().window.on_writers(are_waiting);
         loop {
             let destager = self.destager();
-            if !destager.batch.is_active() && !self.begin_batch(now) {
+            if !destager.batch.is_active() && !self.begin_batch(cx) {
                 break;
             }
-            if !self.note_progress(now, actions) {
+            if !self.note_progress(cx) {
                 break;
             }
-            if !self.write_batch(now, actions) {
+            if !self.write_batch(cx) {
                 break;
             }
         }
-        self.flush_destaged(now, actions);
-        self.note_flushed_progress(now, actions);
-        self.note_idle(now);
+        self.flush_destaged(cx);
+        self.note_flushed_progress(cx);
+        self.note_idle(cx);
     }
 
     /// Takes over where an earlier run was.
@@ -369,22 +370,22 @@ impl Engine {
     }
 
     /// What an earlier run left ages from now on.
-    fn note_restored_age(&mut self, now: Nanos) {
+    fn note_restored_age(&mut self, cx: &mut Cx<'_>) {
         let flushed = self.destager().flushed;
         let log = self.log.as_mut().expect("there is a log");
         if log.ages.oldest().is_none() && flushed < log.written_sequence {
-            log.ages.on_append(now, flushed.plus(1));
+            log.ages.on_append(cx.now, flushed.plus(1));
         }
     }
 
     /// When time alone may change something.
-    pub(super) fn destage_deadline(&self) -> Nanos {
+    pub(super) fn destage_deadline(&self, shared: &Shared) -> Nanos {
         let (Some(destager), Some(log)) = (&self.destager, &self.log) else {
             return Nanos::NEVER;
         };
         let has_dirty = destager.noted.flushed < log.written_sequence;
         let note = self.note_deadline();
-        let later = |time: Nanos| if time > self.now { time } else { Nanos::NEVER };
+        let later = |time: Nanos| if time > shared.now { time } else { Nanos::NEVER };
         if !destager.goes_on() || !has_dirty {
             let settles = destager.has_to_settle();
             return if settles { note.min(later(destager.retry_at)) } else { note };
@@ -404,34 +405,28 @@ impl Engine {
     }
 
     /// An I/O of a batch failed: what is not done is tried again after a pause.
-    fn fail_batch(
-        &mut self,
-        now: Nanos,
-        fault: DestageFault,
-        status: IoStatus,
-        actions: &mut Actions,
-    ) {
-        self.counters.destage_errors += 1;
+    fn fail_batch(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
+        cx.counters.destage_errors += 1;
         let destager = self.destager();
-        destager.window.on_error(now);
-        self.note_destage_fault(fault, status, actions);
+        destager.window.on_error(cx.now);
+        self.note_destage_fault(fault, status, cx);
         let destager = self.destager();
         destager.batch.fail();
-        destager.retry_at = now.plus(destager.pause);
+        destager.retry_at = cx.now.plus(destager.pause);
         destager.pause = Nanos(destager.pause.0 * 2).min(RETRY_MAX);
     }
 
     /// What keeps destaging up. An event tells when that is something else than before.
-    fn note_destage_fault(&mut self, fault: DestageFault, status: IoStatus, actions: &mut Actions) {
+    fn note_destage_fault(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
         let before = self.destager().fault.replace(fault);
         // Errors of primary storage are told where each of its I/Os is noted.
         if before != Some(fault) && fault != DestageFault::PrimaryStorage {
-            actions.list.push(Action::Event(Event::DestageFailed { fault, status }));
+            cx.event(Event::DestageFailed { fault, status });
         }
     }
 
     /// Bytes of the disk in the log that primary storage does not have yet; those that were written twice count twice.
-    pub fn dirty_bytes(&self) -> u64 {
+    pub(in crate::engine) fn dirty_bytes(&self) -> u64 {
         let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return 0 };
         let pages = log.index.inserted() - destager.done_mark.pages;
         let done = destager.batch.part_done(destager.batch.end().pages, destager.done_mark.pages);
@@ -449,21 +444,16 @@ impl Engine {
     }
 
     /// True while a disk that is shut down flushes and notes what it has destaged.
-    pub fn settles_at_end(&self) -> bool {
+    pub(in crate::engine) fn settles_at_end(&self) -> bool {
         let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return false };
         let is_ending = self.refuses == Some(IoStatus::ShuttingDown);
         is_ending && log.failed.is_none() && !log.is_lost && destager.has_to_settle()
     }
 
     /// True when primary storage has, durably, everything that the log holds.
-    pub fn log_is_clean(&self) -> bool {
+    pub(in crate::engine) fn log_is_clean(&self) -> bool {
         let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return true };
         destager.flushed >= log.last_sequence()
-    }
-
-    /// The last record of the log, where there is one.
-    pub fn log_end(&self) -> Option<Sequence> {
-        self.log.as_ref().map(|log| log.last_sequence())
     }
 
     pub(super) fn fill(&self) -> Fill {
@@ -480,14 +470,14 @@ impl Engine {
     }
 
     /// When a write that could be acknowledged since `ready` may be.
-    pub(super) fn throttle_due(&self, ready: Nanos, bytes: u64) -> Nanos {
+    pub(super) fn throttle_due(&self, ready: Nanos, bytes: u64, shared: &Shared) -> Nanos {
         let destager = self.destager.as_ref().expect("a log has a destager");
-        let aim = if self.is_draining() { Aim::Empty } else { Aim::Room };
+        let aim = if self.is_draining(shared) { Aim::Empty } else { Aim::Room };
         destager.throttle.due(ready, bytes, self.fill(), aim, &destager.window.destaging())
     }
 
-    pub(super) fn note_throttled(&mut self, now: Nanos, due: Nanos) {
-        self.destager().throttle.on_acknowledged(now, due);
+    pub(super) fn note_throttled(&mut self, due: Nanos, cx: &mut Cx<'_>) {
+        self.destager().throttle.on_acknowledged(cx.now, due);
     }
 
     /// What the destager could write, if its window let it.
@@ -507,12 +497,12 @@ impl Engine {
         }
     }
 
-    fn note_idle(&mut self, now: Nanos) {
+    fn note_idle(&mut self, cx: &mut Cx<'_>) {
         // Records of zeroes have no bytes.
         let last = self.log.as_ref().expect("there is a log").last_sequence();
         let destager = self.destager();
         if destager.done >= last && destager.outstanding == 0 {
-            destager.window.on_idle(now);
+            destager.window.on_idle(cx.now);
             destager.oldest = Nanos::NEVER;
         }
     }

@@ -10,8 +10,9 @@
 //! of the past. Where nothing else can know it (*Kept*), and notes fail on, the dirty bytes count as lost.
 
 use super::Destager;
-use crate::action::{Action, Actions, Event};
-use crate::engine::Engine;
+use crate::action::{Action, Event};
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
 use crate::ids::Nanos;
 use crate::status::IoStatus;
 
@@ -24,31 +25,30 @@ pub(super) enum Revocation {
     Kept,
 }
 
-impl Engine {
+impl Parts {
     /// A note failed, or hangs: if the log has failed, too, its flash is dead.
-    pub(super) fn ask_to_revoke(&mut self, actions: &mut Actions) {
+    pub(super) fn ask_to_revoke(&mut self, cx: &mut Cx<'_>) {
         let has_failed = self.log.as_ref().is_some_and(|log| log.failed.is_some());
-        let until = self.now.plus(self.config.flash_timeout);
+        let until = cx.now.plus(cx.config.flash_timeout);
         let destager = self.destager();
         if has_failed && destager.revocation == Revocation::None {
             (destager.revocation, destager.noting_until) = (Revocation::Asked, until);
-            actions.list.push(Action::Revoke);
+            cx.push(Action::Revoke);
         }
     }
 
     /// The answer to [`Action::Revoke`]: whether it is durably known that no later start may go on with the log.
-    pub fn revoked(&mut self, now: Nanos, known: bool, actions: &mut Actions) {
-        self.now = now;
+    pub(in crate::engine) fn revoked(&mut self, known: bool, cx: &mut Cx<'_>) {
         let Some(destager) = &mut self.destager else { return };
         if destager.revocation != Revocation::Asked {
             // It took too long.
             return;
         }
         destager.revocation = if known { Revocation::Revoked } else { Revocation::Kept };
-        (destager.retry_at, destager.pause) = (now, super::RETRY_MIN);
+        (destager.retry_at, destager.pause) = (cx.now, super::RETRY_MIN);
         let event = if known { Event::LogRevoked } else { Event::LogNotRevoked };
-        actions.list.push(Action::Event(event));
-        self.run(now, actions);
+        cx.event(event);
+        self.run(cx);
     }
 
     /// True when nothing is noted any more.
@@ -57,17 +57,17 @@ impl Engine {
     }
 
     /// A note that takes too long, or the answer to the question.
-    pub(in crate::engine) fn time_out_note(&mut self, now: Nanos, actions: &mut Actions) {
-        if self.note_deadline() > now {
+    pub(in crate::engine) fn time_out_note(&mut self, cx: &mut Cx<'_>) {
+        if self.note_deadline() > cx.now {
             return;
         }
         if self.destager().revocation == Revocation::Asked {
-            return self.revoked(now, false, actions);
+            return self.revoked(false, cx);
         }
         if self.log.as_ref().expect("notes are of a log").failed.is_none() {
-            self.fail_log(IoStatus::TimedOut, actions);
+            self.fail_log(IoStatus::TimedOut, cx);
         }
-        self.ask_to_revoke(actions);
+        self.ask_to_revoke(cx);
     }
 
     /// When the note or the question under way has taken too long; never: there is none, or it does not matter any more.

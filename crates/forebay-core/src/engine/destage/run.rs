@@ -11,9 +11,10 @@
 
 use super::ZEROES_PIECE_MAX;
 use super::row::{Rows, lead_of};
-use crate::action::{Action, Actions, DestageFault, IoOp, Span, Target};
-use crate::engine::Engine;
-use crate::engine::inflight::IoKind;
+use crate::action::{Action, DestageFault, IoOp, Span, Target};
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, PAGE, SECTOR};
 use crate::ids::Nanos;
 use crate::log::index::{LayerSource, PageIndex, Place, SectorMask};
@@ -48,12 +49,12 @@ pub(super) struct Run {
     failed: Option<(DestageFault, IoStatus)>,
 }
 
-impl Engine {
+impl Parts {
     /// Goes on with the batch; true when it has ended.
-    pub(super) fn write_batch(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+    pub(super) fn write_batch(&mut self, cx: &mut Cx<'_>) -> bool {
         let destager = self.destager();
         if destager.batch.has_failed() {
-            if !destager.is_at_rest() || !destager.may_start(now) {
+            if !destager.is_at_rest() || !destager.may_start(cx.now) {
                 return false;
             }
             if destager.redo {
@@ -65,8 +66,8 @@ impl Engine {
         while self.destager().batch.has_more() {
             let destager = self.destager();
             let under_way = destager.runs.len() as u32;
-            let allowed = destager.may_start(now)
-                && destager.window.next_allowed() <= now
+            let allowed = destager.may_start(cx.now)
+                && destager.window.next_allowed() <= cx.now
                 && under_way < destager.window.limit()
                 && !destager.runs.is_full();
             if !allowed {
@@ -74,11 +75,11 @@ impl Engine {
             }
             if destager.batch.is_zeroing() {
                 if destager.outstanding == 0 {
-                    self.start_zero(now, actions);
+                    self.start_zero(cx);
                 }
                 return false;
             }
-            if !self.start_run(now, actions) {
+            if !self.start_run(cx) {
                 return false;
             }
             if self.destager().batch.has_failed() {
@@ -89,15 +90,15 @@ impl Engine {
         if !destager.is_at_rest() || destager.batch.has_failed() {
             return false;
         }
-        self.end_batch(now);
+        self.end_batch(cx);
         true
     }
 
-    fn start_zero(&mut self, now: Nanos, actions: &mut Actions) {
+    fn start_zero(&mut self, cx: &mut Cx<'_>) {
         let destager = self.destager();
         let (zero, cursor) = destager.batch.zero().expect("the batch has zeroes");
         destager.outstanding += 1;
-        let backend = self.config.backend;
+        let backend = cx.config.backend;
         let logical = u64::from(backend.logical_block);
         let whole_end = zero.range.end & !(logical - 1);
         let has_blocks = cursor.is_multiple_of(logical) && cursor < whole_end;
@@ -105,14 +106,14 @@ impl Engine {
             let piece = ByteRange::new(cursor, whole_end.min(cursor + ZEROES_PIECE_MAX));
             let op = IoOp::WriteZeroes { may_unmap: zero.may_unmap, fast_only: false };
             let kind = IoKind::DestageZero { end: piece.end, memory: (0, 0) };
-            return self.start_io(now, Target::Backend, piece, op, kind, actions);
+            return cx.start(Target::Backend, piece, op, kind);
         }
-        self.write_zeroes(now, ByteRange::new(cursor, zero.range.end), actions);
+        self.write_zeroes(ByteRange::new(cursor, zero.range.end), cx);
     }
 
     /// Writes zeroes from memory: whole logical blocks, or a part of one after reading it.
-    fn write_zeroes(&mut self, now: Nanos, range: ByteRange, actions: &mut Actions) {
-        let logical = u64::from(self.config.backend.logical_block);
+    fn write_zeroes(&mut self, range: ByteRange, cx: &mut Cx<'_>) {
+        let logical = u64::from(cx.config.backend.logical_block);
         let whole = range.start.next_multiple_of(logical);
         let destager = self.destager();
         let pages = if whole != range.start { 1 } else { RUN_PAGES_MAX };
@@ -127,32 +128,31 @@ impl Engine {
             let end = range.end.min(block_end);
             let kind = IoKind::DestageZeroEdge { end, memory: (first, pages) };
             let op = IoOp::Read { memory: memory.part(0, logical) };
-            return self.start_io(now, Target::Backend, block, op, kind, actions);
+            return cx.start(Target::Backend, block, op, kind);
         }
         let end = (range.start + u64::from(memory.len)).min(range.end & !(logical - 1));
         let piece = ByteRange::new(range.start, end);
         let memory = memory.part(0, piece.len());
-        actions.list.push(Action::Zero { memory });
+        cx.push(Action::Zero { memory });
         let kind = IoKind::DestageZero { end, memory: (first, pages) };
         let op = IoOp::Write { memory, durable: false };
-        self.start_io(now, Target::Backend, piece, op, kind, actions);
+        cx.start(Target::Backend, piece, op, kind);
     }
 
     /// The logical block around zeroes is there: writes it with the zeroes in it.
     pub(in crate::engine) fn on_destage_zero_edge(
         &mut self,
-        now: Nanos,
         (block, end): (ByteRange, u64),
         (first, pages): (u32, u32),
         status: IoStatus,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
         let destager = self.destager();
         if !status.is_ok() || destager.batch.has_failed() {
             destager.outstanding -= 1;
             destager.memory.give(first, pages);
             if !status.is_ok() {
-                self.fail_batch(now, DestageFault::PrimaryStorage, status, actions);
+                self.fail_batch(DestageFault::PrimaryStorage, status, cx);
             }
             return;
         }
@@ -160,20 +160,19 @@ impl Engine {
         let base = destager.base + u64::from(first) * PAGE;
         let memory = Span { offset: base, len: block.len() as u32 };
         let zeroes = memory.part(cursor - block.start, end - cursor);
-        actions.list.push(Action::Zero { memory: zeroes });
+        cx.push(Action::Zero { memory: zeroes });
         let kind = IoKind::DestageZero { end, memory: (first, pages) };
         let op = IoOp::Write { memory, durable: false };
-        self.start_io(now, Target::Backend, block, op, kind, actions);
+        cx.start(Target::Backend, block, op, kind);
     }
 
     /// Zeroes are on primary storage up to `end`, or not.
     pub(in crate::engine) fn on_destage_zero(
         &mut self,
-        now: Nanos,
         end: u64,
         (first, pages): (u32, u32),
         status: IoStatus,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
         let destager = self.destager();
         destager.outstanding -= 1;
@@ -181,20 +180,20 @@ impl Engine {
             destager.memory.give(first, pages);
         }
         if status == IoStatus::Unsupported {
-            // It cannot after all: from now on they are written.
+            // It cannot after all: from cx.now on they are written.
             destager.zeroes_by_writing = true;
         } else if !status.is_ok() {
-            self.fail_batch(now, DestageFault::PrimaryStorage, status, actions);
+            self.fail_batch(DestageFault::PrimaryStorage, status, cx);
         } else if !destager.redo {
             destager.fault = None;
             destager.batch.advance_zero(end);
-            self.counters.destage_writes += 1;
+            cx.counters.destage_writes += 1;
         }
     }
 
     /// Starts the next run; false when there is no memory for it.
-    fn start_run(&mut self, now: Nanos, actions: &mut Actions) -> bool {
-        let rows = Rows::new(&self.config, self.log.as_ref().expect("there is a log").index.grid());
+    fn start_run(&mut self, cx: &mut Cx<'_>) -> bool {
+        let rows = Rows::new(&cx.config, self.log.as_ref().expect("there is a log").index.grid());
         let destager = self.destager.as_mut().expect("a log has a destager");
         let rest = destager.batch.rest();
         let head = rest[0];
@@ -220,7 +219,7 @@ impl Engine {
         };
         let index = destager.batch.next();
         destager.batch.advance(items as usize);
-        destager.window.on_start(now, bytes);
+        destager.window.on_start(cx.now, bytes);
         let run = destager.runs.insert(Run {
             memory: (first, items + extra),
             page: head.page,
@@ -231,14 +230,14 @@ impl Engine {
             outstanding: 0,
             is_read: false,
             bytes,
-            started: now,
+            started: cx.now,
             failed: None,
         });
         destager.unwritten.push_back(run);
-        self.read_run(now, run, actions);
+        self.read_run(run, cx);
         if self.destager().runs[run].outstanding == 0 {
             self.destager().runs[run].is_read = true;
-            self.write_runs(now, actions);
+            self.write_runs(cx);
         }
         true
     }
@@ -255,7 +254,7 @@ impl Engine {
 
     /// Writes the runs that were read, as far as none before them is still being read: sorted is how primary
     /// storage gets them.
-    fn write_runs(&mut self, now: Nanos, actions: &mut Actions) {
+    fn write_runs(&mut self, cx: &mut Cx<'_>) {
         while let Some(&run) = self.destager().unwritten.front() {
             let destager = self.destager();
             if !destager.runs[run].is_read {
@@ -264,7 +263,7 @@ impl Engine {
             destager.unwritten.pop_front();
             match destager.batch.has_failed() {
                 true => self.end_run(run),
-                false => self.write_run(now, run, actions),
+                false => self.write_run(run, cx),
             }
         }
     }
@@ -277,13 +276,13 @@ impl Engine {
     }
 
     /// Fetches the bytes of a run.
-    fn read_run(&mut self, now: Nanos, run: Key, actions: &mut Actions) {
+    fn read_run(&mut self, run: Key, cx: &mut Cx<'_>) {
         let Run { items: (index, items), page, sectors, row, .. } = self.destager().runs[run];
         let mut reading: Option<(u32, Place, u32)> = None;
         for n in 0..items {
             let item = self.destager().batch.item(index + n as usize);
             let to = self.run_memory(run, n, 1);
-            let from = self.page_in_memory(item.page, item.place);
+            let from = self.page_in_memory(item.page, item.place, cx);
             let log = self.log.as_ref().expect("there is a log");
             let follows = reading.is_some_and(|(first, place, count)| {
                 let last = Place(place.0 + count - 1);
@@ -292,57 +291,56 @@ impl Engine {
             match (from, &mut reading) {
                 (Some((from, lead)), _) => {
                     let to = to.part(lead, u64::from(from.len));
-                    actions.list.push(Action::Copy { from, to });
+                    cx.push(Action::Copy { from, to });
                 }
                 (None, Some((_, _, count))) if follows => *count += 1,
                 (None, _) => {
                     let before = reading.replace((n, item.place, 1));
-                    self.start_run_read(now, run, before, actions);
+                    self.start_run_read(run, before, cx);
                 }
             }
         }
-        self.start_run_read(now, run, reading, actions);
+        self.start_run_read(run, reading, cx);
         let grid = self.log.as_ref().expect("there is a log").index.grid();
-        let below = grid.range_of(page).intersect(self.config.disk());
+        let below = grid.range_of(page).intersect(cx.config.disk());
         let is_in_parts = row.is_none() && !sectors.contains(grid.sectors(page, below));
-        if is_in_parts && u64::from(self.config.backend.logical_block) > SECTOR {
+        if is_in_parts && u64::from(cx.config.backend.logical_block) > SECTOR {
             let memory = self.run_memory(run, items, 1).part(lead_of(grid, below), below.len());
             let op = IoOp::Read { memory };
             let kind = IoKind::DestageBelow { run };
             self.destager().runs[run].outstanding += 1;
-            self.start_io(now, Target::Backend, below, op, kind, actions);
+            cx.start(Target::Backend, below, op, kind);
         }
     }
 
-    fn start_run_read(
-        &mut self,
-        now: Nanos,
-        run: Key,
-        reading: Option<(u32, Place, u32)>,
-        actions: &mut Actions,
-    ) {
+    fn start_run_read(&mut self, run: Key, reading: Option<(u32, Place, u32)>, cx: &mut Cx<'_>) {
         let Some((first, place, pages)) = reading else { return };
         let memory = self.run_memory(run, first, pages);
         let log = self.log.as_mut().expect("there is a log");
         log.segments.hold(place);
         let range = log.segments.bytes(place, pages);
-        self.counters.log_read_bytes += range.len();
+        cx.counters.log_read_bytes += range.len();
         self.destager().runs[run].outstanding += 1;
         let kind = IoKind::DestageRead { run, place, pages };
-        self.start_io(now, Target::Log, range, IoOp::Read { memory }, kind, actions);
+        cx.start(Target::Log, range, IoOp::Read { memory }, kind);
     }
 
     /// The bytes of a page of the log, where memory has them: the RAM tier if they are the newest, or
     /// their group; and where in the page they begin.
-    fn page_in_memory(&self, page: PageIndex, place: Place) -> Option<(Span, u64)> {
+    fn page_in_memory(
+        &self,
+        page: PageIndex,
+        place: Place,
+        shared: &Shared,
+    ) -> Option<(Span, u64)> {
         let log = self.log.as_ref().expect("there is a log");
         if let Some(memory) = log.in_memory(place) {
             return Some((memory, 0));
         }
-        let ram = self.ram.as_ref()?;
-        let range = log.index.grid().range_of(page).intersect(self.config.disk());
+        let ram = self.cache.ram.as_ref()?;
+        let range = log.index.grid().range_of(page).intersect(shared.config.disk());
         let all = log.index.grid().sectors(page, range);
-        let piece = self.grid.piece(range.start, range.end);
+        let piece = shared.grid.piece(range.start, range.end);
         let slot = ram.dir.find(piece.block)?;
         let is_there = ram.dir.valid(slot).contains(piece.touched);
         let is_newest = || log.index.layers(page).single(all) == Some(LayerSource::Place(place));
@@ -353,10 +351,9 @@ impl Engine {
     /// The log, or what is below a page in parts, was read for a run; or not, which is the fault of `of`.
     pub(in crate::engine) fn on_destage_read(
         &mut self,
-        now: Nanos,
         run: Key,
         (of, status): (DestageFault, IoStatus),
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
         let entry = &mut self.destager().runs[run];
         entry.outstanding -= 1;
@@ -368,13 +365,13 @@ impl Engine {
         }
         entry.is_read = true;
         if let Some((fault, status)) = entry.failed {
-            self.fail_batch(now, fault, status, actions);
+            self.fail_batch(fault, status, cx);
         }
-        self.write_runs(now, actions);
+        self.write_runs(cx);
     }
 
     /// Counts reads of the log for destaging: dirty bytes that cannot be read are lost.
-    pub(in crate::engine) fn note_destage_read(&mut self, status: IoStatus, actions: &mut Actions) {
+    pub(in crate::engine) fn note_destage_read(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
         let destager = self.destager();
         if status.is_ok() {
             destager.read_failures = 0;
@@ -382,20 +379,20 @@ impl Engine {
         }
         destager.read_failures += 1;
         if destager.read_failures >= READ_FAILURES_MAX {
-            self.lose_log(actions);
+            self.lose_log(cx);
         }
     }
 
-    fn write_run(&mut self, now: Nanos, run: Key, actions: &mut Actions) {
+    fn write_run(&mut self, run: Key, cx: &mut Cx<'_>) {
         let Run { page, pages, items: (index, items), sectors, row, .. } =
             self.destager().runs[run];
         let grid = self.log.as_ref().expect("there is a log").index.grid();
-        self.destager().runs[run].started = now;
+        self.destager().runs[run].started = cx.now;
         if let Some(row) = row {
             let memory = self.run_memory(run, 0, pages).part(lead_of(grid, row), row.len());
-            return self.start_run_write(now, run, row, memory, actions);
+            return self.start_run_write(run, row, memory, cx);
         }
-        let all = grid.range_of(page).intersect(self.config.disk());
+        let all = grid.range_of(page).intersect(cx.config.disk());
         let together = self.run_memory(run, items, 1);
         for n in 0..items {
             let from = self.run_memory(run, n, 1);
@@ -403,46 +400,38 @@ impl Engine {
             for (first, end) in item.sectors.runs() {
                 let (skip, len) = (u64::from(first) * SECTOR, u64::from(end - first) * SECTOR);
                 let (from, to) = (from.part(skip, len), together.part(skip, len));
-                actions.list.push(Action::Copy { from, to });
+                cx.push(Action::Copy { from, to });
             }
         }
-        let large = u64::from(self.config.backend.logical_block) > SECTOR;
+        let large = u64::from(cx.config.backend.logical_block) > SECTOR;
         if large || sectors.contains(grid.sectors(page, all)) {
             let memory = together.part(lead_of(grid, all), all.len());
-            return self.start_run_write(now, run, all, memory, actions);
+            return self.start_run_write(run, all, memory, cx);
         }
         for (first, end) in sectors.runs() {
             let part = grid.sector_range(page, first, end);
             let memory = together.part(u64::from(first) * SECTOR, part.len());
-            self.start_run_write(now, run, part, memory, actions);
+            self.start_run_write(run, part, memory, cx);
         }
     }
 
-    fn start_run_write(
-        &mut self,
-        now: Nanos,
-        run: Key,
-        range: ByteRange,
-        memory: Span,
-        actions: &mut Actions,
-    ) {
-        self.counters.destage_writes += 1;
-        self.counters.destage_write_bytes += range.len();
+    fn start_run_write(&mut self, run: Key, range: ByteRange, memory: Span, cx: &mut Cx<'_>) {
+        cx.counters.destage_writes += 1;
+        cx.counters.destage_write_bytes += range.len();
         let destager = self.destager();
         destager.outstanding += 1;
         destager.runs[run].outstanding += 1;
         let op = IoOp::Write { memory, durable: false };
         let kind = IoKind::DestageWrite { run };
-        self.start_io(now, Target::Backend, range, op, kind, actions);
+        cx.start(Target::Backend, range, op, kind);
     }
 
     /// A write of a run is on primary storage, or not.
     pub(in crate::engine) fn on_destage_write(
         &mut self,
-        now: Nanos,
         run: Key,
         status: IoStatus,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
         let destager = self.destager();
         let under_way = destager.runs.len() as u32;
@@ -459,9 +448,9 @@ impl Engine {
         let Run { failed, started, bytes, items, .. } = entry;
         match failed {
             None => {
-                self.keep_destaged(now, &entry, actions);
+                self.keep_destaged(&entry, cx);
                 let destager = self.destager();
-                destager.window.on_write(now, now.since(started), bytes, under_way);
+                destager.window.on_write(cx.now, cx.now.since(started), bytes, under_way);
                 destager.batch.note_done(items);
                 destager.pause = super::RETRY_MIN;
                 destager.fault = None;
@@ -469,7 +458,7 @@ impl Engine {
             }
             Some((fault, status)) => {
                 self.end_run(run);
-                self.fail_batch(now, fault, status, actions);
+                self.fail_batch(fault, status, cx);
             }
         }
     }

@@ -18,14 +18,16 @@
 //! that nobody waits for its group: it stays open for company. It is written at once when a FUA, a FLUSH, the
 //! destager or the end of the disk wants it durable, or a write finds no room in it.
 
-use super::super::Engine;
-use super::super::inflight::{IoKind, Job};
 use super::{GroupState, WriteLog};
-use crate::action::{Action, Actions, Event, IoOp, LogAction, ReplyData, Target};
+use crate::action::{Action, Event, IoOp, LogAction, ReplyData, Target};
 use crate::config::{DestageOrder, FlushSemantics};
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
+use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{GroupNumber, Nanos};
 use crate::log::index::Place;
+use crate::requests::in_flight::Job;
 use crate::status::IoStatus;
 
 /// How long a group that nobody waits for stays open. Not longer, because nothing of it is destaged meanwhile.
@@ -153,42 +155,42 @@ impl WriteLog {
     }
 }
 
-impl Engine {
+impl Parts {
     /// Starts the next log I/O, if there is a reason and none is in its way.
-    pub(in crate::engine) fn commit(&mut self, now: Nanos, actions: &mut Actions) {
-        let until = now.plus(self.config.flash_timeout);
+    pub(in crate::engine) fn commit(&mut self, cx: &mut Cx<'_>) {
+        let until = cx.now.plus(cx.config.flash_timeout);
         let dirty = self.occupied_bytes();
         let Some(log) = &mut self.log else { return };
         let keeps_up = dirty * BACKLOG_PART <= log.segments.pages_max() * PAGE;
         let two_at_a_time = keeps_up || log.config.order != DestageOrder::Strict;
-        if log.segments.wants_lease(now) {
-            actions.list.push(Action::Lease);
+        if log.segments.wants_lease(cx.now) {
+            cx.push(Action::Lease);
         }
         if log.failed.is_some() {
             return;
         }
         let group = &log.groups[log.open];
         let has_records = group.state == GroupState::Open && group.layout.entries > 0;
-        if log.under_way.is_none() && log.wants_flush(now) {
+        if log.under_way.is_none() && log.wants_flush(cx.now) {
             log.under_way.start_flush(until, log.written);
-            self.counters.log_flushes += 1;
+            cx.counters.log_flushes += 1;
             let nothing = ByteRange::default();
-            self.start_io(now, Target::Log, nothing, IoOp::Flush, IoKind::LogFlush, actions);
+            cx.start(Target::Log, nothing, IoOp::Flush, IoKind::LogFlush);
         } else if log.under_way.is_none() && log.summary_is_due() {
-            self.write_summary(now, until, actions);
-        } else if has_records && log.may_write(now, two_at_a_time) {
-            self.write_group(now, until, actions);
+            self.write_summary(until, cx);
+        } else if has_records && log.may_write(cx.now, two_at_a_time) {
+            self.write_group(until, cx);
         }
     }
 
     /// Writes the open group; the next one opens with the next record.
-    fn write_group(&mut self, now: Nanos, until: Nanos, actions: &mut Actions) {
+    fn write_group(&mut self, until: Nanos, cx: &mut Cx<'_>) {
         let log = self.log.as_mut().expect("there is a log");
         let number = log.open;
         let group = log.groups[number];
         let joins = u64::from(!log.under_way.is_none());
         let before_is_durable = log.durable.0 + joins + 1 == group.number.0;
-        let durable = before_is_durable && log.wants_durable(now, group.number);
+        let durable = before_is_durable && log.wants_durable(cx.now, group.number);
         log.under_way.start_write(until, number, group.layout.pages(), durable);
         log.groups[number].state = GroupState::Writing;
         log.open = (number + 1) % log.groups.len();
@@ -198,7 +200,7 @@ impl Engine {
         let durable_now = log.durable_sequence;
         let header = group.header();
         let summary = log.summarize(&group);
-        actions.push_log(LogAction::SealGroup { memory: header, durable: durable_now, summary });
+        cx.actions.push_log(LogAction::SealGroup { memory: header, durable: durable_now, summary });
         let memory = WriteLog::written_span(&group);
         let mut place = log.segments.place(group.position);
         log.segments.hold(place);
@@ -207,32 +209,31 @@ impl Engine {
         }
         let pages = memory.len / PAGE as u32;
         let range = log.segments.bytes(place, pages);
-        self.counters.log_writes += 1;
-        self.counters.log_write_bytes += range.len();
+        cx.counters.log_writes += 1;
+        cx.counters.log_write_bytes += range.len();
         let op = IoOp::Write { memory, durable };
         let kind = IoKind::LogWrite { group: number };
-        self.start_io(now, Target::Log, range, op, kind, actions);
+        cx.start(Target::Log, range, op, kind);
     }
 
     /// A group is on flash, or not.
     pub(in crate::engine) fn on_log_written(
         &mut self,
-        now: Nanos,
         number: usize,
         status: IoStatus,
         checksums: &[u32],
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
         let log = self.log.as_mut().expect("its own I/O");
         log.under_way.end_write(number);
-        // Until now its segment could not be given to somebody else.
+        // Until cx.now its segment could not be given to somebody else.
         log.segments.unhold(log.segments.place(log.groups[number].position));
         if log.failed.is_some() || !status.is_ok() {
             // What was written stays in memory, whether another one was too late or this one failed.
             while log.under_way.take_ended().is_some() {}
             return match log.failed {
                 Some(_) => {}
-                None => self.fail_log(status, actions),
+                None => self.fail_log(status, cx),
             };
         }
         let group = log.groups[number];
@@ -244,52 +245,47 @@ impl Engine {
         while let Some((number, durable)) = log.under_way.take_ended() {
             log.note_written(number, durable);
         }
-        self.acknowledge_written(now, actions);
+        self.acknowledge_written(cx);
     }
 
     /// What was written is durable, or not.
-    pub(in crate::engine) fn on_log_flushed(
-        &mut self,
-        now: Nanos,
-        status: IoStatus,
-        actions: &mut Actions,
-    ) {
+    pub(in crate::engine) fn on_log_flushed(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
         let log = self.log.as_mut().expect("its own I/O");
         let covers = log.under_way.end_flush();
         if log.failed.is_some() {
             return;
         }
         if !status.is_ok() {
-            return self.fail_log(status, actions);
+            return self.fail_log(status, cx);
         }
         // Nothing was written meanwhile: nothing goes beside a flush.
         assert_eq!(covers, log.written);
         log.wants_durable = false;
         (log.durable, log.durable_sequence) = (covers, log.written_sequence);
         log.durable_whole = log.written_whole;
-        self.acknowledge_written(now, actions);
+        self.acknowledge_written(cx);
     }
 
     /// The log is not written to any more. Whoever waits for it is told; the dirty bytes are drained.
-    pub(in crate::engine) fn fail_log(&mut self, status: IoStatus, actions: &mut Actions) {
+    pub(in crate::engine) fn fail_log(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
         let log = self.log.as_mut().expect("its own I/O");
         log.failed = Some(status);
         log.give_up_summary();
         log.keep_in_memory();
-        actions.list.push(Action::Event(Event::LogFailed { status }));
-        self.void_ring(self.now, status, actions);
+        cx.event(Event::LogFailed { status });
+        self.void_ring(status, cx);
         let log = self.log.as_mut().expect("its own I/O");
         let mut told = std::mem::take(&mut log.wait_durable);
         told.append(&mut log.wait_written);
         told.make_contiguous().sort_unstable_by_key(|&(_, group)| group);
         for &(key, _) in &told {
-            if !self.requests[key].answered {
-                self.answer(key, IoStatus::IoError, ReplyData::None, None, actions);
+            if !self.requests.table[key].answered {
+                self.requests.answer(key, IoStatus::IoError, ReplyData::None, None, cx);
             }
             // A write keeps its range: its bytes would be lost with the process, so nobody may see them
             // before primary storage has them.
-            match self.requests[key].job {
-                Job::Flush => self.forget(key),
+            match self.requests.table[key].job {
+                Job::Flush => self.requests.forget(key, cx),
                 _ => self.log.as_mut().expect("there is a log").owners.push(key),
             }
         }
@@ -298,10 +294,10 @@ impl Engine {
     }
 
     /// A log I/O that takes too long: its device is not trusted with the next one.
-    pub(in crate::engine) fn time_out_log(&mut self, now: Nanos, actions: &mut Actions) {
-        let hangs = |log: &WriteLog| log.under_way.until() <= now;
+    pub(in crate::engine) fn time_out_log(&mut self, cx: &mut Cx<'_>) {
+        let hangs = |log: &WriteLog| log.under_way.until() <= cx.now;
         if self.log.as_ref().is_some_and(|log| hangs(log) && log.failed.is_none()) {
-            self.fail_log(IoStatus::TimedOut, actions);
+            self.fail_log(IoStatus::TimedOut, cx);
         }
     }
 }

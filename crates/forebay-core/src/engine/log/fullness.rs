@@ -8,9 +8,10 @@
 //! A log under load moves about the throttle's set point, and a full one has room for a write again and again; so
 //! nothing is said before it is clearly below the threshold again.
 
-use super::super::Engine;
 use super::WriteLog;
-use crate::action::{Action, Actions, Event};
+use crate::action::Event;
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,21 +34,21 @@ impl WriteLog {
     }
 }
 
-impl Engine {
+impl Parts {
     /// True when writes wait because the log is full, and not for a change of mode.
-    pub(in crate::engine) fn waits_for_room(&self) -> bool {
+    pub(in crate::engine) fn waits_for_room(&self, shared: &Shared) -> bool {
         let is_full = self.log.as_ref().is_some_and(|log| log.failed.is_none() && log.is_full());
-        is_full && self.mode.logs() && !self.holds_writes()
+        is_full && self.mode.logs() && !self.holds_writes(shared)
     }
 
     /// Tells when writers begin to be slowed, when they wait, and when neither is so any more.
-    pub(in crate::engine) fn note_fullness(&mut self, actions: &mut Actions) {
+    pub(in crate::engine) fn note_fullness(&mut self, cx: &mut Cx<'_>) {
         let fill = self.fill();
         let threshold =
             u64::from(self.log.as_ref().expect("there is a log").config.throttle_percent);
         let has_room = u128::from(fill.dirty) * 500 < u128::from(fill.capacity * threshold) * 4;
         let was = self.log.as_ref().expect("there is a log").fullness;
-        let is = if self.waits_for_room() {
+        let is = if self.waits_for_room(cx) {
             Fullness::Full
         } else if has_room {
             Fullness::Room
@@ -60,10 +61,10 @@ impl Engine {
             return;
         }
         self.log.as_mut().expect("there is a log").fullness = is;
-        actions.list.push(Action::Event(match is {
+        cx.event(match is {
             Fullness::Room => Event::LogHasRoom,
             Fullness::Throttles => Event::LogThrottles,
             Fullness::Full => Event::LogFull,
-        }));
+        });
     }
 }

@@ -11,13 +11,14 @@
 
 use std::collections::VecDeque;
 
-use super::super::Engine;
-use super::super::inflight::{IoKind, Job, ReadJob};
 use super::super::read::FETCHES_MAX;
-use crate::action::{Action, Actions, Buffer, Event, IoOp, Source, Span, Target};
+use crate::action::{Action, Buffer, Event, IoOp, Source, Span, Target};
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
+use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, PAGE};
-use crate::ids::Nanos;
 use crate::log::index::{Layer, LayerSource, PageIndex, Place, SectorMask};
+use crate::requests::in_flight::{Job, ReadJob};
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -47,23 +48,22 @@ struct Run {
     pages: u32,
 }
 
-impl Engine {
+impl Parts {
     /// Reads from the cursor on as far as the log matters; false when it does not matter for the
     /// granule at the cursor.
     pub(in crate::engine) fn read_log(
         &mut self,
-        now: Nanos,
         key: Key,
         job: &mut ReadJob,
         granule: ByteRange,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) -> bool {
         let wanted = granule.intersect(ByteRange::new(job.cursor, job.target.end));
         let Some(log) = self.log.as_ref().filter(|log| log.index.touches(wanted)) else {
             return false;
         };
         let grid = log.index.grid();
-        let disk = self.config.disk();
+        let disk = cx.config.disk();
         let mut end = wanted.end;
         let mut run: Option<Run> = None;
         let mut below: Option<ByteRange> = None;
@@ -85,28 +85,28 @@ impl Engine {
                 _ => false,
             };
             // Enough under way: the rest of this granule, and no more.
-            let is_enough = self.requests[key].outstanding >= FETCHES_MAX;
+            let is_enough = self.requests.table[key].outstanding >= FETCHES_MAX;
             if position >= end && (!goes_on || is_enough) {
                 break;
             }
             if position >= end {
-                let block = self.grid.block_of(position);
-                let (first, _) = self.grid.touched(block, bytes).first_run().expect("not empty");
-                end = self.grid.granule_range(block, first, first + 1).end;
+                let block = cx.grid.block_of(position);
+                let (first, _) = cx.grid.touched(block, bytes).first_run().expect("not empty");
+                end = cx.grid.granule_range(block, first, first + 1).end;
             }
             if !goes_on {
-                self.start_log_run(now, key, run.take(), actions);
+                self.start_log_run(key, run.take(), cx);
             }
             match single {
                 Some(LayerSource::Place(_)) if goes_on => {
                     run.as_mut().expect("it goes on").pages += 1;
                 }
                 Some(LayerSource::Place(place)) => {
-                    run = self.begin_log_run(key, place, page, bytes, actions);
+                    run = self.begin_log_run(key, place, page, bytes, cx);
                 }
                 Some(LayerSource::Zero) => {
                     let memory = self.buffer_of(key).at(bytes);
-                    actions.list.push(Action::Zero { memory });
+                    cx.push(Action::Zero { memory });
                 }
                 None => {
                     let log = self.log.as_ref().expect("there is a log");
@@ -120,7 +120,7 @@ impl Engine {
                             Some(range) if range.end == bytes.start => range.end = bytes.end,
                             _ => {
                                 let before = below.replace(bytes);
-                                self.fetch_below(now, key, before, actions);
+                                self.fetch_below(key, before, cx);
                             }
                         }
                         job.source = Source::Backend;
@@ -129,14 +129,14 @@ impl Engine {
             }
             position = bytes.end;
         }
-        self.start_log_run(now, key, run, actions);
-        self.fetch_below(now, key, below, actions);
+        self.start_log_run(key, run, cx);
+        self.fetch_below(key, below, cx);
         job.cursor = position;
         true
     }
 
     fn buffer_of(&self, key: Key) -> Buffer {
-        self.requests[key].buffer.expect("a running read has a buffer")
+        self.requests.table[key].buffer.expect("a running read has a buffer")
     }
 
     /// A page that lies in the log: copies it if it is in memory still, else begins a run.
@@ -146,7 +146,7 @@ impl Engine {
         place: Place,
         page: PageIndex,
         bytes: ByteRange,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) -> Option<Run> {
         let log = self.log.as_ref().expect("there is a log");
         let Some(memory) = log.in_memory(place) else {
@@ -154,11 +154,11 @@ impl Engine {
         };
         let lead = bytes.start + PAGE - log.index.grid().phase();
         let from = memory.part(lead % PAGE, bytes.len());
-        actions.list.push(Action::Copy { from, to: self.buffer_of(key).at(bytes) });
+        cx.push(Action::Copy { from, to: self.buffer_of(key).at(bytes) });
         None
     }
 
-    fn start_log_run(&mut self, now: Nanos, key: Key, run: Option<Run>, actions: &mut Actions) {
+    fn start_log_run(&mut self, key: Key, run: Option<Run>, cx: &mut Cx<'_>) {
         let Some(Run { place, page, pages }) = run else { return };
         let log = self.log.as_mut().expect("there is a log");
         log.segments.hold(place);
@@ -166,36 +166,29 @@ impl Engine {
         let start = log.index.grid().range_of(page);
         let buffer = self.buffer_of(key);
         let memory = whole_pages(buffer, start, pages);
-        self.counters.log_read_bytes += range.len();
+        cx.counters.log_read_bytes += range.len();
         let kind = IoKind::LogRead { request: key, place, pages };
-        self.start_io(now, Target::Log, range, IoOp::Read { memory }, kind, actions);
+        self.requests.start_io(Target::Log, range, IoOp::Read { memory }, kind, cx);
     }
 
-    fn fetch_below(
-        &mut self,
-        now: Nanos,
-        key: Key,
-        range: Option<ByteRange>,
-        actions: &mut Actions,
-    ) {
+    fn fetch_below(&mut self, key: Key, range: Option<ByteRange>, cx: &mut Cx<'_>) {
         if let Some(range) = range {
-            self.fetch_range(now, key, self.align_to_backend(range), actions);
+            self.fetch_range(key, cx.align_to_backend(range), cx);
         }
     }
 
     /// The log delivered pages of a read, or not.
     pub(in crate::engine) fn on_log_read(
         &mut self,
-        now: Nanos,
         key: Key,
         (place, pages): (Place, u32),
         status: IoStatus,
         checksums: &[u32],
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        let status = self.check_log_pages(place, pages, status, checksums, actions);
-        self.end_request_io(now, key, status);
-        self.ready.push_back(key);
+        let status = self.check_log_pages(place, pages, status, checksums, cx);
+        self.requests.end_io(key, status, cx);
+        cx.ready.push_back(key);
     }
 
     /// True when flash has failed to read something that is not on primary storage since.
@@ -211,7 +204,7 @@ impl Engine {
         pages: u32,
         status: IoStatus,
         checksums: &[u32],
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) -> IoStatus {
         let log = self.log.as_mut().expect("its own I/O");
         log.segments.unhold(place);
@@ -223,31 +216,30 @@ impl Engine {
         let entry = log.index.entry(Place(place.0 + n)).expect("it is held");
         let range = log.index.grid().range_of(entry.page);
         log.unread = log.last_sequence();
-        self.counters.log_errors += 1;
-        actions.list.push(Action::Event(Event::LogCorrupt { range }));
+        cx.counters.log_errors += 1;
+        cx.event(Event::LogCorrupt { range });
         IoStatus::IoError
     }
 
     /// Lays the log's sectors over pages that it holds in parts; true when all are done.
     pub(in crate::engine) fn run_overlay(
         &mut self,
-        now: Nanos,
         key: Key,
         job: &mut ReadJob,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) -> bool {
         let log = self.log.as_ref().expect("the read saw a log");
         if job.partial != Some(log.freed) {
-            // What was seen may be on primary storage by now, and newer than what was fetched.
+            // What was seen may be on primary storage by cx.now, and newer than what was fetched.
             (job.cursor, job.partial) = (job.target.start, None);
-            self.ready.push_back(key);
+            cx.ready.push_back(key);
             return false;
         }
         let grid = log.index.grid();
         let (mut position, mut first) = job.overlay;
         while position < job.target.end {
             let page = grid.page_of(position);
-            let bytes = grid.range_of(page).intersect(self.config.disk()).intersect(job.target);
+            let bytes = grid.range_of(page).intersect(cx.config.disk()).intersect(job.target);
             let log = self.log.as_ref().expect("there is a log");
             let layers = log.index.layers(page);
             let wanted = grid.sectors(page, bytes);
@@ -256,7 +248,7 @@ impl Engine {
             // which none may be counted.
             let layers = layers.iter().filter(|layer| !layer.sectors.intersect(wanted).is_empty());
             for (n, layer) in layers.enumerate().skip(first).filter(|_| !is_whole) {
-                if !self.lay(now, key, page, layer, bytes, actions) {
+                if !self.lay(key, page, layer, bytes, cx) {
                     job.overlay = (position, n);
                     return false;
                 }
@@ -270,12 +262,11 @@ impl Engine {
     /// Puts one layer in place; false when it has to be read, or its turn to be read has to come.
     fn lay(
         &mut self,
-        now: Nanos,
         key: Key,
         page: PageIndex,
         layer: Layer,
         bytes: ByteRange,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) -> bool {
         let log = self.log.as_mut().expect("there is a log");
         let place = match layer.source {
@@ -285,15 +276,16 @@ impl Engine {
                     if part.is_empty() {
                         continue;
                     }
-                    let buffer = self.requests[key].buffer.expect("a running read has a buffer");
-                    actions.list.push(Action::Zero { memory: buffer.at(part) });
+                    let buffer =
+                        self.requests.table[key].buffer.expect("a running read has a buffer");
+                    cx.push(Action::Zero { memory: buffer.at(part) });
                 }
                 return true;
             }
             LayerSource::Place(place) => place,
         };
         if let Some(memory) = log.in_memory(place) {
-            self.lay_sectors(key, page, layer.sectors, memory, bytes, actions);
+            self.lay_sectors(key, page, layer.sectors, memory, bytes, cx);
             return true;
         }
         match log.overlay.user {
@@ -307,9 +299,9 @@ impl Engine {
         log.segments.hold(place);
         let range = log.segments.bytes(place, 1);
         let memory = log.overlay.scratch;
-        self.counters.log_read_bytes += range.len();
+        cx.counters.log_read_bytes += range.len();
         let kind = IoKind::LogOverlay { request: key, place };
-        self.start_io(now, Target::Log, range, IoOp::Read { memory }, kind, actions);
+        self.requests.start_io(Target::Log, range, IoOp::Read { memory }, kind, cx);
         false
     }
 
@@ -320,7 +312,7 @@ impl Engine {
         sectors: SectorMask,
         from: Span,
         bytes: ByteRange,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
         let grid = self.log.as_ref().expect("there is a log").index.grid();
         for (first, end) in sectors.runs() {
@@ -330,44 +322,43 @@ impl Engine {
             }
             let lead = (part.start + PAGE - grid.phase()) % PAGE;
             let to = self.buffer_of(key).at(part);
-            actions.list.push(Action::Copy { from: from.part(lead, part.len()), to });
+            cx.push(Action::Copy { from: from.part(lead, part.len()), to });
         }
     }
 
     /// A page of an overlay was read, or not.
     pub(in crate::engine) fn on_log_overlay(
         &mut self,
-        now: Nanos,
         key: Key,
         place: Place,
         status: IoStatus,
         checksums: &[u32],
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) {
-        let status = self.check_log_pages(place, 1, status, checksums, actions);
-        self.end_request_io(now, key, status);
+        let status = self.check_log_pages(place, 1, status, checksums, cx);
+        self.requests.end_io(key, status, cx);
         let log = self.log.as_mut().expect("its own I/O");
         log.overlay.user = None;
         let scratch = log.overlay.scratch;
         let page = log.index.entry(place).expect("its segment was held").page;
         let layers = log.index.layers(page);
         // All of them: the first may not need it any more.
-        self.ready.extend(log.overlay.waiting.drain(..));
-        let entry = &mut self.requests[key];
+        cx.ready.extend(log.overlay.waiting.drain(..));
+        let entry = &mut self.requests.table[key];
         if status.is_ok() && !entry.answered {
             let Job::Read(job) = &mut entry.job else { unreachable!("a read") };
             job.overlay.1 += 1;
             let target = job.target;
             let log = self.log.as_ref().expect("there is a log");
             let bytes =
-                log.index.grid().range_of(page).intersect(self.config.disk()).intersect(target);
+                log.index.grid().range_of(page).intersect(cx.config.disk()).intersect(target);
             let layer = layers.iter().find(|layer| layer.source == LayerSource::Place(place));
-            // Freed meanwhile: the read begins anew, and finds it where it is now.
+            // Freed meanwhile: the read begins anew, and finds it where it is cx.now.
             if let Some(layer) = layer {
-                self.lay_sectors(key, page, layer.sectors, scratch, bytes, actions);
+                self.lay_sectors(key, page, layer.sectors, scratch, bytes, cx);
             }
         }
-        self.ready.push_back(key);
+        cx.ready.push_back(key);
     }
 
     /// A read that waits for its turn went away.

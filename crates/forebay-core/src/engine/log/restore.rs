@@ -1,8 +1,8 @@
 //! Taking over the log that an earlier run left.
 
 use super::super::ConfigError;
-use super::super::Engine;
 use crate::config::Mode;
+use crate::engine::Parts;
 use crate::geometry::ByteRange;
 use crate::ids::{GroupNumber, Sequence};
 use crate::log::group::RecordKind;
@@ -10,13 +10,13 @@ use crate::log::index::{LogIndex, PageGrid, Place, ZeroRecord};
 use crate::log::recover::{RecordPlace, RecoveredLog, RecoveredRecord};
 use crate::log::reopen::Tail;
 
-impl Engine {
-    /// Takes over what recovery found, after it was opened again (`log/reopen.rs`): everything is on flash, durable,
-    /// and the log goes on at `tail`. Call it before the first request.
-    ///
-    /// # Errors
-    /// The log is larger than this disk may have, or was laid out for another block grid.
-    pub fn restore(&mut self, found: &RecoveredLog, tail: Tail) -> Result<(), ConfigError> {
+impl Parts {
+    /// See [`Engine::restore`](crate::engine::Engine::restore).
+    pub(in crate::engine) fn restore(
+        &mut self,
+        found: &RecoveredLog,
+        tail: Tail,
+    ) -> Result<(), ConfigError> {
         let log = self.log.as_mut().expect("the disk has a log");
         let is_last = found.segments.last().is_some_and(|last| last.segment == tail.segment);
         let needed = found.segments.len() + usize::from(!is_last);

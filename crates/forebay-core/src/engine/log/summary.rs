@@ -9,11 +9,12 @@
 //!
 //! **Invariant:** the segment is in use until its summary is written, or given up with the log.
 
-use super::super::Engine;
-use super::super::inflight::IoKind;
 use super::{Group, WriteLog};
-use crate::action::{Actions, IoOp, LogAction, Span, Target};
+use crate::action::{IoOp, LogAction, Span, Target};
 use crate::config::WriteLogConfig;
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
+use crate::engine::io::IoKind;
 use crate::geometry::PAGE;
 use crate::ids::{GroupNumber, Nanos, SegmentId, Sequence};
 use crate::log::group::GroupLayout;
@@ -125,9 +126,9 @@ impl WriteLog {
     }
 }
 
-impl Engine {
+impl Parts {
     /// Writes the summary that is due.
-    pub(super) fn write_summary(&mut self, now: Nanos, until: Nanos, actions: &mut Actions) {
+    pub(super) fn write_summary(&mut self, until: Nanos, cx: &mut Cx<'_>) {
         let log = self.log.as_mut().expect("there is a log");
         let place = log.summary.due.take().expect("it is due");
         let Gathered { memory, segment, bytes, groups, .. } = log.summary;
@@ -136,7 +137,7 @@ impl Engine {
         log.summary.segment = None;
         let pages = u64::from(bytes).div_ceil(PAGE);
         let memory = memory.part(0, pages * PAGE);
-        actions.push_log(LogAction::SealSegment {
+        cx.actions.push_log(LogAction::SealSegment {
             memory,
             segment,
             ordinal,
@@ -148,18 +149,18 @@ impl Engine {
         });
         log.under_way.start_summary(until, place);
         let range = log.segments.bytes(place, pages as u32);
-        self.counters.log_write_bytes += range.len();
+        cx.counters.log_write_bytes += range.len();
         let op = IoOp::Write { memory, durable: false };
-        self.start_io(now, Target::Log, range, op, IoKind::LogSummary, actions);
+        cx.start(Target::Log, range, op, IoKind::LogSummary);
     }
 
     /// A summary is on flash, or not.
-    pub(in crate::engine) fn on_log_summarized(&mut self, status: IoStatus, actions: &mut Actions) {
+    pub(in crate::engine) fn on_log_summarized(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
         let log = self.log.as_mut().expect("its own I/O");
         let place = log.under_way.end_summary();
         log.segments.unhold(place);
         if log.failed.is_none() && !status.is_ok() {
-            self.fail_log(status, actions);
+            self.fail_log(status, cx);
         }
     }
 }

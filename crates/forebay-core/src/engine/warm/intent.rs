@@ -11,12 +11,12 @@
 //! is under way, also one whose time is over, is marked until the turn after it ended.
 
 use super::State;
-use crate::action::Actions;
-use crate::engine::Engine;
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
 use crate::engine::flush::FlushState;
-use crate::engine::inflight::{Job, Stage};
 use crate::geometry::ByteRange;
 use crate::ids::Nanos;
+use crate::requests::in_flight::{Job, Stage};
 use crate::table::Key;
 
 /// How far marks are on their way to be cleared.
@@ -53,10 +53,15 @@ impl Turn {
     }
 }
 
-impl Engine {
+impl Parts {
     /// True when a write to `range` may go to primary storage; it waits otherwise, and asks again.
-    pub(in crate::engine) fn intend(&mut self, key: Key, range: ByteRange) -> bool {
-        let Some(ring) = &mut self.ring else { return true };
+    pub(in crate::engine) fn intend(
+        &mut self,
+        key: Key,
+        range: ByteRange,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        let Some(ring) = &mut self.cache_index else { return true };
         match ring.state {
             State::Off => return true,
             State::Active => {
@@ -70,32 +75,32 @@ impl Engine {
             State::Voiding => {}
         }
         ring.waiting.push(key);
-        self.requests[key].stage = Stage::Intent;
-        self.counters.writes_waited_for_marks += 1;
+        self.requests.table[key].stage = Stage::Intent;
+        cx.counters.writes_waited_for_marks += 1;
         false
     }
 
     /// Clears marks whose time has come.
-    pub(super) fn advance_marks(&mut self, now: Nanos, actions: &mut Actions) {
+    pub(super) fn advance_marks(&mut self, cx: &mut Cx<'_>) {
         let changes = self.cache_changes();
-        let ring = self.ring.as_mut().expect("there is a ring");
+        let ring = self.cache_index.as_mut().expect("there is a ring");
         let delay = ring.config.mark_delay;
         match ring.turn {
             Turn::Idle => {}
-            Turn::Gathering(None) => ring.turn = Turn::Gathering(Some(now.plus(delay))),
-            Turn::Gathering(Some(until)) if now >= until => {
+            Turn::Gathering(None) => ring.turn = Turn::Gathering(Some(cx.now.plus(delay))),
+            Turn::Gathering(Some(until)) if cx.now >= until => {
                 ring.marks.turn();
-                ring.turn = Turn::Flushing(self.flush.starts() + 1, now.plus(delay));
-                self.keep_marks_of_writes();
+                ring.turn = Turn::Flushing(self.primary.flush.starts() + 1, cx.now.plus(delay));
+                self.keep_marks_of_writes(cx);
             }
             Turn::Gathering(Some(_)) => {}
             Turn::Flushing(number, until) => {
-                if self.flush.succeeded() >= number {
+                if self.primary.flush.succeeded() >= number {
                     ring.turn = Turn::Recording(changes);
-                    return self.advance_marks(now, actions);
+                    return self.advance_marks(cx);
                 }
-                if now >= until {
-                    self.flush_unasked(now, actions);
+                if cx.now >= until {
+                    self.flush_unasked(cx);
                 }
             }
             Turn::Recording(changes) => {
@@ -103,7 +108,7 @@ impl Engine {
                     ring.marks.clear_old();
                     ring.turn = Turn::new(ring.marks.any());
                     if ring.turn != Turn::Idle {
-                        self.advance_marks(now, actions);
+                        self.advance_marks(cx);
                     }
                 }
             }
@@ -111,10 +116,10 @@ impl Engine {
     }
 
     /// What is being written stays marked.
-    fn keep_marks_of_writes(&mut self) {
-        let logical = u64::from(self.config.backend.logical_block);
-        let ring = self.ring.as_mut().expect("there is a ring");
-        for (_, request) in self.requests.iter() {
+    fn keep_marks_of_writes(&mut self, cx: &mut Cx<'_>) {
+        let logical = u64::from(cx.config.backend.logical_block);
+        let ring = self.cache_index.as_mut().expect("there is a ring");
+        for (_, request) in self.requests.table.iter() {
             let may_write = match request.stage {
                 Stage::Running | Stage::Flush | Stage::Intent | Stage::Buffer => true,
                 Stage::Overlap | Stage::Room => false,

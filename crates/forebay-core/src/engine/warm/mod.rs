@@ -21,10 +21,11 @@ mod intent;
 mod record;
 mod restore;
 
-use super::Engine;
-use super::inflight::IoKind;
-use crate::action::{Action, Actions, Event, IoOp, Span, Target};
+use crate::action::{Action, Event, IoOp, Span, Target};
 use crate::config::{Config, RingConfig};
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, Grid, PAGE};
 use crate::ids::Nanos;
 use crate::sealed::{PAGE_LEN, Page};
@@ -177,10 +178,10 @@ impl Ring {
     }
 }
 
-impl Engine {
+impl Parts {
     /// The pages that [`Action::Ring`] is about.
-    pub fn ring_pages(&self) -> &[Page] {
-        let ring = self.ring.as_ref().expect("there is a ring");
+    pub(in crate::engine) fn ring_pages(&self) -> &[Page] {
+        let ring = self.cache_index.as_ref().expect("there is a ring");
         match ring.batch {
             Batch::Flushing(pages) | Batch::Writing(pages) => &ring.pages[..pages.count as usize],
             Batch::None => panic!("no batch is under way"),
@@ -188,36 +189,38 @@ impl Engine {
     }
 
     /// Goes on with the ring, when there is something to do.
-    pub(super) fn advance_ring(&mut self, now: Nanos, actions: &mut Actions) {
-        if self.ring.as_ref().is_none_or(|ring| ring.state != State::Active) {
+    pub(super) fn advance_ring(&mut self, cx: &mut Cx<'_>) {
+        if self.cache_index.as_ref().is_none_or(|ring| ring.state != State::Active) {
             return;
         }
-        if self.flash.as_ref().is_some_and(|flash| flash.is_misrecorded) {
-            return self.void_ring(now, IoStatus::NoSpace, actions);
+        if self.cache.flash.as_ref().is_some_and(|flash| flash.is_misrecorded) {
+            return self.void_ring(IoStatus::NoSpace, cx);
         }
-        self.advance_marks(now, actions);
-        if self.ring_is_due(now) {
-            self.start_batch(now, actions);
+        self.advance_marks(cx);
+        if self.ring_is_due(cx) {
+            self.start_batch(cx);
         }
     }
 
-    fn ring_is_due(&mut self, now: Nanos) -> bool {
-        let (Some(ring), Some(flash)) = (&mut self.ring, &self.flash) else { return false };
+    fn ring_is_due(&mut self, cx: &mut Cx<'_>) -> bool {
+        let (Some(ring), Some(flash)) = (&mut self.cache_index, &self.cache.flash) else {
+            return false;
+        };
         let Some(changes) = &flash.changes else { return false };
         if ring.batch != Batch::None || ring.closing == Closing::Closed {
             return false;
         }
-        let recordable = self.stale.recordable(changes.count);
+        let recordable = self.cache.stale.recordable(changes.count);
         let has_changed = recordable > ring.durable || flash.dir.has_retired();
         // The last page is written when nothing is stale any more.
-        let ends = ring.closing != Closing::No && self.stale.is_empty();
+        let ends = ring.closing != Closing::No && self.cache.stale.is_empty();
         let is_behind = has_changed || ring.marks.has_changed() || changes.first().is_some();
         if !is_behind {
             ring.changed_at = Nanos::NEVER;
             return ends;
         }
         if ring.changed_at == Nanos::NEVER {
-            ring.changed_at = now;
+            ring.changed_at = cx.now;
         }
         let (free, _) = flash.dir.spare();
         let is_short = free * 2 <= flash.reserve() && flash.dir.has_retired();
@@ -226,138 +229,137 @@ impl Engine {
             || !ring.waiting.is_empty()
             || ring.wanted.min(recordable) > ring.durable
             || ends
-            || now >= ring.changed_at.plus(ring.config.record_delay)
+            || cx.now >= ring.changed_at.plus(ring.config.record_delay)
     }
 
     /// Makes the pages of a batch and starts what comes before they are written.
-    fn start_batch(&mut self, now: Nanos, actions: &mut Actions) {
-        let pages = self.record(now);
-        let ring = self.ring.as_mut().expect("there is a ring");
+    fn start_batch(&mut self, cx: &mut Cx<'_>) {
+        let pages = self.record(cx);
+        let ring = self.cache_index.as_mut().expect("there is a ring");
         let nothing = ByteRange::default();
         if std::mem::take(&mut ring.is_unflushed) {
             ring.batch = Batch::Flushing(pages);
-            self.counters.ring_flushes += 1;
+            cx.counters.ring_flushes += 1;
             let (op, kind) = (IoOp::Flush, IoKind::RingFlush);
-            return self.start_io(now, Target::Flash, nothing, op, kind, actions);
+            return cx.start(Target::Flash, nothing, op, kind);
         }
-        self.write_batch_pages(now, pages, actions);
+        self.write_batch_pages(pages, cx);
     }
 
-    fn write_batch_pages(&mut self, now: Nanos, pages: Pages, actions: &mut Actions) {
-        let ring = self.ring.as_mut().expect("there is a ring");
+    fn write_batch_pages(&mut self, pages: Pages, cx: &mut Cx<'_>) {
+        let ring = self.cache_index.as_mut().expect("there is a ring");
         ring.batch = Batch::Writing(pages);
         let memory = ring.memory.part(0, u64::from(pages.count) * PAGE);
-        actions.list.push(Action::Ring { memory });
+        cx.push(Action::Ring { memory });
         let place = (pages.first - 1) % u64::from(ring.config.pages);
         let range = ByteRange::at(place * PAGE, memory.len.into());
-        self.counters.ring_writes += 1;
-        self.counters.ring_write_bytes += range.len();
+        cx.counters.ring_writes += 1;
+        cx.counters.ring_write_bytes += range.len();
         let op = IoOp::Write { memory, durable: true };
-        self.start_io(now, Target::Ring, range, op, IoKind::RingWrite, actions);
+        cx.start(Target::Ring, range, op, IoKind::RingWrite);
     }
 
     /// What the batch claims is flushed, or not.
-    pub(super) fn on_ring_flushed(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
-        let ring = self.ring.as_mut().expect("its own I/O");
+    pub(super) fn on_ring_flushed(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
+        let ring = self.cache_index.as_mut().expect("its own I/O");
         let Batch::Flushing(pages) = ring.batch else { unreachable!("a flush for the batch") };
         if ring.state != State::Active || !status.is_ok() {
             ring.batch = Batch::None;
-            return self.void_ring(now, status, actions);
+            return self.void_ring(status, cx);
         }
-        self.write_batch_pages(now, pages, actions);
+        self.write_batch_pages(pages, cx);
     }
 
     /// The batch is durable, or not.
-    pub(super) fn on_ring_written(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
-        let ring = self.ring.as_mut().expect("its own I/O");
+    pub(super) fn on_ring_written(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
+        let ring = self.cache_index.as_mut().expect("its own I/O");
         let Batch::Writing(pages) = ring.batch else { unreachable!("the batch") };
         ring.batch = Batch::None;
         if ring.state != State::Active || !status.is_ok() {
-            return self.void_ring(now, status, actions);
+            return self.void_ring(status, cx);
         }
         ring.durable_page = pages.first + u64::from(pages.count) - 1;
         ring.durable_tail = pages.tail;
         ring.durable = pages.changes;
         ring.marks.on_durable();
-        self.ready.extend(ring.waiting.drain(..));
-        if let Some(flash) = &mut self.flash {
+        cx.ready.extend(ring.waiting.drain(..));
+        if let Some(flash) = &mut self.cache.flash {
             flash.dir.free_recorded();
         }
         if pages.closes {
             ring.closing = Closing::Closed;
-            self.end_ring();
-            return self.end_waiting_fills();
+            self.end_ring(cx);
+            return self.end_waiting_fills(cx);
         }
-        self.write_waiting_fills(now, actions);
+        self.write_waiting_fills(cx);
     }
 
     /// The ring on flash is wrong, or will be: that has to be known before anything else is written beside it.
-    pub(super) fn void_ring(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
-        let timeout = self.config.flash_timeout;
-        let Some(ring) = self.ring.as_mut().filter(|ring| ring.state == State::Active) else {
+    pub(super) fn void_ring(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
+        let timeout = cx.config.flash_timeout;
+        let Some(ring) = self.cache_index.as_mut().filter(|ring| ring.state == State::Active)
+        else {
             return;
         };
         ring.state = State::Voiding;
-        ring.void_until = now.plus(timeout);
-        actions.list.push(Action::Event(Event::RingFailed { status }));
-        actions.list.push(Action::Void);
+        ring.void_until = cx.now.plus(timeout);
+        cx.event(Event::RingFailed { status });
+        cx.push(Action::Void);
     }
 
     /// That the ring must not be believed is durably known now, or cannot be.
-    pub fn voided(&mut self, now: Nanos, known: bool, actions: &mut Actions) {
-        self.now = now;
-        let voiding = self.ring.as_ref().is_some_and(|ring| ring.state == State::Voiding);
+    pub(in crate::engine) fn voided(&mut self, known: bool, cx: &mut Cx<'_>) {
+        let voiding = self.cache_index.as_ref().is_some_and(|ring| ring.state == State::Voiding);
         if !voiding {
             // It took too long.
             return;
         }
         if !known {
-            actions.list.push(Action::Event(Event::RingNotVoided));
+            cx.event(Event::RingNotVoided);
         }
-        self.end_ring();
-        self.write_waiting_fills(now, actions);
-        self.run(now, actions);
+        self.end_ring(cx);
+        self.write_waiting_fills(cx);
+        self.run(cx);
     }
 
-    fn end_ring(&mut self) {
-        let ring = self.ring.as_mut().expect("there is a ring");
+    fn end_ring(&mut self, cx: &mut Cx<'_>) {
+        let ring = self.cache_index.as_mut().expect("there is a ring");
         ring.state = State::Off;
         (ring.changed_at, ring.void_until) = (Nanos::NEVER, Nanos::NEVER);
-        self.ready.extend(ring.waiting.drain(..));
-        if let Some(flash) = &mut self.flash {
+        cx.ready.extend(ring.waiting.drain(..));
+        if let Some(flash) = &mut self.cache.flash {
             flash.stop_recording();
         }
     }
 
     /// Voiding took too long.
-    pub(super) fn time_out_void(&mut self, now: Nanos, actions: &mut Actions) {
-        let late = |ring: &Ring| ring.state == State::Voiding && now >= ring.void_until;
-        if self.ring.as_ref().is_some_and(late) {
-            actions.list.push(Action::Event(Event::RingNotVoided));
-            self.end_ring();
-            self.write_waiting_fills(now, actions);
+    pub(super) fn time_out_void(&mut self, cx: &mut Cx<'_>) {
+        let late = |ring: &Ring| ring.state == State::Voiding && cx.now >= ring.void_until;
+        if self.cache_index.as_ref().is_some_and(late) {
+            cx.event(Event::RingNotVoided);
+            self.end_ring(cx);
+            self.write_waiting_fills(cx);
         }
     }
 
     /// Records everything and ends the ring, so that the next run finds all of it. `flushed`: primary storage was
     /// flushed after the last write to it. Call it when the engine is idle; [`Engine::is_idle`] tells when it is done.
-    pub fn close_ring(&mut self, now: Nanos, flushed: bool, actions: &mut Actions) {
-        self.now = now;
-        let is_safe = self.is_idle() && (flushed || self.flush.is_flushed());
-        if let Some(ring) = self.ring.as_mut().filter(|ring| ring.state == State::Active) {
+    pub(in crate::engine) fn close_ring(&mut self, flushed: bool, cx: &mut Cx<'_>) {
+        let is_safe = self.is_idle(cx) && (flushed || self.primary.flush.is_flushed());
+        if let Some(ring) = self.cache_index.as_mut().filter(|ring| ring.state == State::Active) {
             ring.closing = Closing::Wanted(is_safe);
-            self.run(now, actions);
+            self.run(cx);
         }
     }
 
     /// True when the ring is written no more: closed, or given up.
-    pub fn is_ring_closed(&self) -> bool {
-        self.ring.as_ref().is_none_or(|ring| ring.state == State::Off)
+    pub(in crate::engine) fn is_ring_closed(&self) -> bool {
+        self.cache_index.as_ref().is_none_or(|ring| ring.state == State::Off)
     }
 
     /// True when nothing of the ring is to be waited for.
     pub(super) fn ring_is_settled(&self) -> bool {
-        self.ring.as_ref().is_none_or(|ring| match ring.state {
+        self.cache_index.as_ref().is_none_or(|ring| match ring.state {
             State::Active => ring.closing == Closing::No,
             State::Voiding => false,
             State::Off => true,
@@ -366,13 +368,13 @@ impl Engine {
 
     /// How many changes of the cache there were, to be asked for with [`Engine::is_recorded`].
     pub(super) fn cache_changes(&self) -> u64 {
-        let changes = self.flash.as_ref().and_then(|flash| flash.changes.as_ref());
+        let changes = self.cache.flash.as_ref().and_then(|flash| flash.changes.as_ref());
         changes.map_or(0, |changes| changes.count)
     }
 
     /// True when the ring knows durably of the first `changes` changes, or is not believed; it is asked to otherwise.
     pub(super) fn is_recorded(&mut self, changes: u64) -> bool {
-        let Some(ring) = &mut self.ring else { return true };
+        let Some(ring) = &mut self.cache_index else { return true };
         match ring.state {
             State::Off => true,
             State::Voiding => false,
@@ -385,12 +387,12 @@ impl Engine {
 
     /// True while the ring on flash might be believed, although nothing is recorded in it any more.
     pub(super) fn is_voiding(&self) -> bool {
-        self.ring.as_ref().is_some_and(|ring| ring.state == State::Voiding)
+        self.cache_index.as_ref().is_some_and(|ring| ring.state == State::Voiding)
     }
 
     /// When time alone asks something of the ring.
-    pub(super) fn ring_deadline(&self) -> Nanos {
-        let Some(ring) = &self.ring else { return Nanos::NEVER };
+    pub(super) fn ring_deadline(&self, shared: &Shared) -> Nanos {
+        let Some(ring) = &self.cache_index else { return Nanos::NEVER };
         match ring.state {
             State::Off => Nanos::NEVER,
             State::Voiding => ring.void_until,
@@ -399,13 +401,13 @@ impl Engine {
                     Batch::None => ring.changed_at.plus(ring.config.record_delay),
                     Batch::Flushing(_) | Batch::Writing(_) => Nanos::NEVER,
                 };
-                due.min(ring.turn.deadline(self.now, &self.flush))
+                due.min(ring.turn.deadline(shared.now, &self.primary.flush))
             }
         }
     }
 
     pub(super) fn ring_statistics(&self) -> Option<RingStatistics> {
-        let ring = self.ring.as_ref()?;
+        let ring = self.cache_index.as_ref()?;
         let state = match ring.state {
             State::Active => IndexState::Recorded,
             State::Voiding => IndexState::GivenUp,

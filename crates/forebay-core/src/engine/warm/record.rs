@@ -4,18 +4,19 @@
 //! its end shows a block in two slots for longer than it was so.
 
 use super::{Closing, Pages};
-use crate::engine::Engine;
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
 use crate::engine::flash::FlashTier;
 use crate::ids::{Nanos, SlotId};
 use crate::warm::page::{FREE_LEN, MARKS_LEN, PageFlags, PageHeader, PageWriter, claim_len};
 use crate::warm::{BATCH_PAGES, CHANGES_MAX, WALK_MAX};
 
-impl Engine {
+impl Parts {
     /// Fills the pages of the next batch.
-    pub(super) fn record(&mut self, now: Nanos) -> Pages {
-        let grid_offset = self.grid.offset() as u32;
-        let ring = self.ring.as_mut().expect("there is a ring");
-        let flash = self.flash.as_mut().expect("a ring has a flash tier");
+    pub(super) fn record(&mut self, cx: &mut Cx<'_>) -> Pages {
+        let grid_offset = cx.grid.offset() as u32;
+        let ring = self.cache_index.as_mut().expect("there is a ring");
+        let flash = self.cache.flash.as_mut().expect("a ring has a flash tier");
         let count = flash.changes.as_ref().expect("it is recorded").count;
         let mut flags = first_flags(flash);
         let is_behind = count > ring.durable || flash.dir.has_retired();
@@ -90,8 +91,8 @@ impl Engine {
             pages += 1;
         }
         ring.next_page += u64::from(pages);
-        ring.changed_at = if is_complete { Nanos::NEVER } else { now };
-        let changes = if is_complete { self.stale.recordable(count) } else { ring.durable };
+        ring.changed_at = if is_complete { Nanos::NEVER } else { cx.now };
+        let changes = if is_complete { self.cache.stale.recordable(count) } else { ring.durable };
         Pages { first, count: pages, changes, tail: ring.walk.tail(), closes }
     }
 }

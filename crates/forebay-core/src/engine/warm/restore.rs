@@ -1,8 +1,9 @@
 //! Taking over the cache that a former run left.
 
-use super::Engine;
 use super::intent::Turn;
 use crate::config::{Config, GridOffset};
+use crate::engine::Parts;
+use crate::engine::cx::Shared;
 use crate::engine::flash::FlashTier;
 use crate::geometry::{ByteRange, Grid};
 use crate::ids::{BlockIndex, SlotId};
@@ -23,26 +24,22 @@ pub struct RestoredCache {
     pub pages_read: u64,
 }
 
-impl Engine {
-    /// Takes over what the ring with this header says is on flash; the engine has seen no request yet, and its
-    /// log, if any, is restored. `logged`: what the write log has records of that may not be on primary storage.
-    ///
-    /// # Errors
-    /// The cache must not be believed. Then neither must this engine: make a new one, and a new ring.
-    pub fn restore_cache(
+impl Parts {
+    pub(in crate::engine) fn restore_cache(
         &mut self,
         header: &RingHeader,
         reader: &mut dyn RingReader,
         logged: impl Iterator<Item = ByteRange>,
+        shared: &mut Shared,
     ) -> Result<RestoredCache, Cold> {
-        let ring = self.ring.as_mut().expect("the disk has a ring");
-        let flash = self.flash.as_mut().expect("a ring has a flash tier");
+        let ring = self.cache_index.as_mut().expect("the disk has a ring");
+        let flash = self.cache.flash.as_mut().expect("a ring has a flash tier");
         assert_eq!((header.nonce, header.pages), (ring.config.nonce, ring.config.pages));
         let pending = ring.config.generation;
         let ask = RecoverRing { header, geometry: ring.geometry, pending };
         flash.dir.begin_restore();
-        let config = &self.config;
-        let mut claims = Restoring { config, grid: &mut self.grid, flash, end: 0, found: 0 };
+        let Shared { config, grid, .. } = shared;
+        let mut claims = Restoring { config, grid, flash, end: 0, found: 0 };
         let found = ask.recover(reader, &mut claims)?;
         let mut restored = RestoredCache {
             found: claims.found,
@@ -51,9 +48,9 @@ impl Engine {
             kept: 0,
         };
         flash.dir.end_restore();
-        if self.grid.offset() != 0 {
+        if shared.grid.offset() != 0 {
             // What it was moved for is known.
-            self.alignment = None;
+            self.cache.alignment = None;
         }
         ring.next_page = found.last + 1;
         (ring.durable_page, ring.durable_tail) = (found.last, found.tail);
@@ -67,19 +64,19 @@ impl Engine {
         if ring.marks.any() {
             for slot in (0..flash.dir.slots()).map(SlotId) {
                 let block = flash.dir.block_of(slot);
-                if block.is_some_and(|block| ring.marks.touches(self.grid.range_of(block))) {
+                if block.is_some_and(|block| ring.marks.touches(shared.grid.range_of(block))) {
                     flash.dir.remove(slot);
                     flash.retire(slot);
                 }
             }
         }
         for range in logged {
-            self.invalidate(range);
-            self.drop_all_stale();
+            self.invalidate(range, shared);
+            self.drop_all_stale(shared);
         }
-        let flash = self.flash.as_ref().expect("a ring has a flash tier");
+        let flash = self.cache.flash.as_ref().expect("a ring has a flash tier");
         restored.kept = flash.dir.len().into();
-        let ring = self.ring.as_mut().expect("the disk has a ring");
+        let ring = self.cache_index.as_mut().expect("the disk has a ring");
         ring.restored = Some(restored);
         Ok(restored)
     }

@@ -16,7 +16,7 @@ struct Node {
 
 /// A queue of deadlines with removal from anywhere; entries are known by the position of their key.
 #[derive(Debug)]
-pub struct Deadlines {
+pub(crate) struct Deadlines {
     nodes: Vec<Node>,
     head: u32,
     tail: u32,
@@ -24,13 +24,13 @@ pub struct Deadlines {
 
 impl Deadlines {
     /// For the keys of a table of `capacity`.
-    pub fn new(capacity: u32) -> Deadlines {
+    pub(crate) fn new(capacity: u32) -> Deadlines {
         let empty = Node { key: Key(0), due: Nanos::NEVER, prev: NONE, next: NONE, listed: false };
         Deadlines { nodes: vec![empty; capacity as usize], head: NONE, tail: NONE }
     }
 
     /// Puts `key` at the end, due at `due`, which no listed entry exceeds. Listed already: it is moved.
-    pub fn push(&mut self, key: Key, due: Nanos) {
+    pub(crate) fn push(&mut self, key: Key, due: Nanos) {
         self.remove(key);
         let position = key.position() as u32;
         if self.tail != NONE {
@@ -44,7 +44,7 @@ impl Deadlines {
     }
 
     /// Takes `key` out, if it is listed.
-    pub fn remove(&mut self, key: Key) {
+    pub(crate) fn remove(&mut self, key: Key) {
         let node = self.nodes[key.position()];
         if !node.listed {
             return;
@@ -62,7 +62,7 @@ impl Deadlines {
     }
 
     /// When the first entry is due.
-    pub fn next(&self) -> Nanos {
+    pub(crate) fn next(&self) -> Nanos {
         match self.head {
             NONE => Nanos::NEVER,
             head => self.nodes[head as usize].due,
@@ -70,7 +70,7 @@ impl Deadlines {
     }
 
     /// Takes out the first entry if it is due.
-    pub fn pop_due(&mut self, now: Nanos) -> Option<Key> {
+    pub(crate) fn pop_due(&mut self, now: Nanos) -> Option<Key> {
         if self.next() > now || self.head == NONE {
             return None;
         }

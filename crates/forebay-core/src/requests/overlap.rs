@@ -17,7 +17,7 @@ use crate::table::Key;
 
 /// How a request uses its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
+pub(crate) enum Access {
     /// Reads, changes nothing; the part of its range that it brings to whoever asks for it meanwhile.
     Read(ByteRange),
     /// Reads, holds up nobody, and is void when the bytes change.
@@ -57,7 +57,7 @@ impl Entry {
 
 /// The ranges in use, and who waits for whom.
 #[derive(Debug)]
-pub struct Overlap {
+pub(crate) struct Overlap {
     entries: Vec<Entry>,
     next_ticket: u64,
     writers: u32,
@@ -66,7 +66,7 @@ pub struct Overlap {
 
 impl Overlap {
     /// Room for `capacity` entries.
-    pub fn new(capacity: usize) -> Overlap {
+    pub(crate) fn new(capacity: usize) -> Overlap {
         Overlap {
             entries: Vec::with_capacity(capacity),
             next_ticket: 0,
@@ -76,29 +76,29 @@ impl Overlap {
     }
 
     /// True when a registered write, running or waiting, overlaps `range`.
-    pub fn has_writer(&self, range: ByteRange) -> bool {
+    pub(crate) fn has_writer(&self, range: ByteRange) -> bool {
         self.writers > 0
             && self.entries.iter().any(|e| e.access == Access::Write && e.range.overlaps(range))
     }
 
     /// True when anything registered, running or waiting, overlaps `range`.
-    pub fn touches(&self, range: ByteRange) -> bool {
+    pub(crate) fn touches(&self, range: ByteRange) -> bool {
         self.entries.iter().any(|e| e.range.overlaps(range))
     }
 
     /// How many background reads are registered.
-    pub fn backgrounds(&self) -> u32 {
+    pub(crate) fn backgrounds(&self) -> u32 {
         self.backgrounds
     }
 
     /// A background read that overlaps `range`.
-    pub fn background_in(&self, range: ByteRange) -> Option<Key> {
+    pub(crate) fn background_in(&self, range: ByteRange) -> Option<Key> {
         let is_one = |e: &&Entry| e.access == Access::Background && e.range.overlaps(range);
         self.entries.iter().filter(|_| self.backgrounds > 0).find(is_one).map(|entry| entry.owner)
     }
 
     /// Registers a request; true when it may run at once.
-    pub fn enter(&mut self, owner: Key, range: ByteRange, access: Access) -> bool {
+    pub(crate) fn enter(&mut self, owner: Key, range: ByteRange, access: Access) -> bool {
         assert!(self.entries.len() < self.entries.capacity(), "more entries than requests");
         let mut entry = Entry { ticket: self.next_ticket, range, access, blockers: 0, owner };
         entry.blockers = self.entries.iter().filter(|e| e.blocks(&entry)).count() as u32;
@@ -110,7 +110,7 @@ impl Overlap {
     }
 
     /// The first request after place `after` of the list that only waits for `owner`, and its place.
-    pub fn next_waiter(&self, owner: Key, after: usize) -> Option<(usize, Key)> {
+    pub(crate) fn next_waiter(&self, owner: Key, after: usize) -> Option<(usize, Key)> {
         let entry = self.entries.iter().find(|e| e.owner == owner)?;
         let mut waiters = self.entries.iter().enumerate().skip(after + 1);
         let (place, waiter) = waiters.find(|(_, e)| e.blockers == 1 && entry.blocks_later(e))?;
@@ -118,7 +118,7 @@ impl Overlap {
     }
 
     /// Takes a request out, if it is in, and appends to `ready` those that may run now, in order of arrival.
-    pub fn leave(&mut self, owner: Key, ready: &mut impl Extend<Key>) {
+    pub(crate) fn leave(&mut self, owner: Key, ready: &mut impl Extend<Key>) {
         let Some(position) = self.entries.iter().position(|e| e.owner == owner) else { return };
         // `remove` keeps the order of arrival, so that waiters become ready in that order.
         let left = self.entries.remove(position);
@@ -136,7 +136,7 @@ impl Overlap {
     }
 
     /// A request that runs needs no more than `range` of its range any more; appends to `ready` those that may run now.
-    pub fn narrow(&mut self, owner: Key, range: ByteRange, ready: &mut impl Extend<Key>) {
+    pub(crate) fn narrow(&mut self, owner: Key, range: ByteRange, ready: &mut impl Extend<Key>) {
         let position = self.entries.iter().position(|e| e.owner == owner);
         let position = position.expect("it is registered");
         let before = self.entries[position];
@@ -154,7 +154,7 @@ impl Overlap {
     }
 
     /// Panics when two running entries conflict or a count is wrong.
-    pub fn check_invariants(&self) {
+    pub(crate) fn check_invariants(&self) {
         for (i, entry) in self.entries.iter().enumerate() {
             let blockers = self.entries[..i].iter().filter(|e| e.blocks(entry)).count();
             assert_eq!(blockers as u32, entry.blockers, "{entry:?}");

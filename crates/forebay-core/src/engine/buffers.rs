@@ -13,7 +13,7 @@ use crate::geometry::PAGE;
 
 /// Which pages of the buffer area are taken.
 #[derive(Debug)]
-pub struct BufferPool {
+pub(crate) struct BufferPool {
     /// Bit set = page taken.
     taken: Vec<u64>,
     pages: u32,
@@ -31,7 +31,7 @@ const SPENT: usize = 256;
 
 impl BufferPool {
     /// An area of `bytes`, rounded down to pages.
-    pub fn new(bytes: u64) -> BufferPool {
+    pub(crate) fn new(bytes: u64) -> BufferPool {
         let pages = u32::try_from(bytes / PAGE).expect("a buffer area below 16 TiB");
         BufferPool {
             taken: vec![0; pages.div_ceil(64) as usize],
@@ -45,17 +45,17 @@ impl BufferPool {
     }
 
     /// Pages in the area.
-    pub fn pages(&self) -> u32 {
+    pub(crate) fn pages(&self) -> u32 {
         self.pages
     }
 
     /// Pages not taken, or spent.
-    pub fn pages_free(&self) -> u32 {
+    pub(crate) fn pages_free(&self) -> u32 {
         self.pages_free + self.pages_spent
     }
 
     /// Takes `count` neighbouring pages (at least one); the first one's number, or `None`.
-    pub fn take(&mut self, count: u32) -> Option<u32> {
+    pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
         assert!(count > 0);
         if count > self.pages_free {
             return None;
@@ -70,20 +70,20 @@ impl BufferPool {
     }
 
     /// Gives `count` pages from `first` back; panics when one of them was not taken.
-    pub fn give(&mut self, first: u32, count: u32) {
+    pub(crate) fn give(&mut self, first: u32, count: u32) {
         self.mark(first, count, false);
         self.pages_free += count;
         self.first_free = self.first_free.min(first);
     }
 
     /// Gives `count` pages from `first` back once everything that was asked for so far is carried out.
-    pub fn spend(&mut self, first: u32, count: u32) {
+    pub(crate) fn spend(&mut self, first: u32, count: u32) {
         self.spent.push((first, count));
         self.pages_spent += count;
     }
 
     /// What had been asked for at the last [`BufferPool::asked`] is carried out: pages spent before it are free.
-    pub fn carried_out(&mut self) {
+    pub(crate) fn carried_out(&mut self) {
         for n in 0..self.spent_before.len() {
             let (first, count) = self.spent_before[n];
             self.pages_spent -= count;
@@ -93,12 +93,12 @@ impl BufferPool {
     }
 
     /// The executor carries out what was asked for so far before the next [`BufferPool::carried_out`].
-    pub fn asked(&mut self) {
+    pub(crate) fn asked(&mut self) {
         self.spent_before.append(&mut self.spent);
     }
 
     /// True when pages are spent that will be free.
-    pub fn has_spent(&self) -> bool {
+    pub(crate) fn has_spent(&self) -> bool {
         self.pages_spent > 0
     }
 

@@ -1,0 +1,220 @@
+//! What an administrator, or the daemon, asks of a disk at work, and what it tells the engine of.
+
+use super::cx::Cx;
+use super::{ConfigError, Engine, Growth, Parts, RestoredCache};
+use crate::action::Actions;
+use crate::config::{FlushSemantics, Mode};
+use crate::geometry::ByteRange;
+use crate::ids::{Nanos, SegmentId};
+use crate::log::recover::RecoveredLog;
+use crate::log::reopen::Tail;
+use crate::status::IoStatus;
+use crate::warm::header::RingHeader;
+use crate::warm::recover::{Cold, RingReader};
+
+impl Engine {
+    /// Takes over what recovery found, after it was opened again (`log/reopen.rs`): everything is on flash, durable,
+    /// and the log goes on at `tail`. Call it before the first request.
+    ///
+    /// # Errors
+    /// The log is larger than this disk may have, or was laid out for another block grid.
+    pub fn restore(&mut self, found: &RecoveredLog, tail: Tail) -> Result<(), ConfigError> {
+        self.parts.restore(found, tail)
+    }
+
+    /// Takes over what the ring with this header says is on flash; the engine has seen no request yet, and its
+    /// log, if any, is restored. `logged`: what the write log has records of that may not be on primary storage.
+    ///
+    /// # Errors
+    /// The cache must not be believed. Then neither must this engine: make a new one, and a new ring.
+    pub fn restore_cache(
+        &mut self,
+        header: &RingHeader,
+        reader: &mut dyn RingReader,
+        logged: impl Iterator<Item = ByteRange>,
+    ) -> Result<RestoredCache, Cold> {
+        self.parts.restore_cache(header, reader, logged, &mut self.shared)
+    }
+
+    /// Asks for a mode; [`Engine::mode`] is it some time later. One without log needs everything destaged: if that
+    /// was paused, it goes on.
+    ///
+    /// # Errors
+    /// The mode needs a write log and the disk has none.
+    pub fn set_mode(
+        &mut self,
+        now: Nanos,
+        mode: Mode,
+        actions: &mut Actions,
+    ) -> Result<(), ConfigError> {
+        let (parts, mut cx) = self.at(now, actions);
+        parts.set_mode(mode, &mut cx)
+    }
+
+    /// The mode that the disk is in.
+    pub fn mode(&self) -> Mode {
+        self.parts.mode
+    }
+
+    /// From now on new requests are answered with [`IoStatus::ShuttingDown`]; what is in flight
+    /// finishes.
+    ///
+    /// What is in the log is made durable and stays there, but for what is destaged already: that is flushed and noted.
+    /// What waits for room is answered so, too. Where flushes are deferred all is destaged first. Neither is begun after
+    /// [`Engine::stop_destaging`].
+    pub fn shut_down(&mut self, now: Nanos, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        parts.shut_down(&mut cx);
+    }
+
+    /// True while a disk that is shut down carries its log to primary storage.
+    pub fn destages_at_end(&self) -> bool {
+        self.parts.destages_at_end()
+    }
+
+    /// True while a disk that is shut down flushes and notes what it has destaged.
+    pub fn settles_at_end(&self) -> bool {
+        self.parts.settles_at_end()
+    }
+
+    /// What is not destaged stays in the log.
+    pub fn stop_destaging(&mut self, now: Nanos, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        if let Some(destager) = &mut parts.destager {
+            destager.stop();
+            parts.run(&mut cx);
+        }
+    }
+
+    /// Destages nothing until told to go on, or goes on.
+    pub fn pause_destaging(&mut self, now: Nanos, pause: bool, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        if let Some(destager) = &mut parts.destager {
+            destager.paused = pause;
+            parts.run(&mut cx);
+        }
+    }
+
+    /// A lease that was asked for came, with its ordinal; or there is none to be had now: it is asked for
+    /// again after a moment.
+    pub fn leased(&mut self, now: Nanos, segment: Option<(SegmentId, u64)>, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        let log = parts.log.as_mut().expect("it asked for a lease");
+        log.segments.on_leased(now, segment);
+        log.room_changed = true;
+        parts.run(&mut cx);
+    }
+
+    /// The answer to [`Action::Revoke`](crate::action::Action::Revoke): whether it is durably known that no later start
+    /// may go on with the log.
+    pub fn revoked(&mut self, now: Nanos, known: bool, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        parts.revoked(known, &mut cx);
+    }
+
+    /// Flushes primary storage for an administrator; which flush covers everything acknowledged before. `None`: what
+    /// is acknowledged is the log's, which flushes what it destages.
+    pub fn flush_primary_storage(&mut self, now: Nanos, actions: &mut Actions) -> Option<u64> {
+        let (parts, mut cx) = self.at(now, actions);
+        parts.flush_primary_storage(&mut cx)
+    }
+
+    /// Whether the flush of that number ended well; `None`: it has not ended.
+    pub fn flushed_primary_storage(&self, number: u64) -> Option<bool> {
+        self.parts.primary.flush.has_ended(number)
+    }
+
+    /// The session of primary storage ended: writes since the last flush may be lost. Whoever waits
+    /// for a flush of them is told; if nobody does, the next flush fails.
+    pub fn on_session_lost(&mut self, now: Nanos, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        parts.on_session_lost(&mut cx);
+    }
+
+    /// The flush of primary storage that its executor began the disk with has failed: what a former run acknowledged may
+    /// be lost. Whoever waits for a flush is told; if nobody does, the next flush fails.
+    pub fn on_first_flush_failed(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        parts.on_first_flush_failed(status, &mut cx);
+    }
+
+    /// The flush of primary storage that its executor ends the disk with has failed: what was acknowledged and nobody
+    /// has flushed may be lost, and no flush of this life can tell. What the cache holds of it is
+    /// [`Engine::close_ring`]'s matter.
+    pub fn on_last_flush_failed(&mut self) {
+        self.parts.primary.flush.on_last_failed();
+    }
+
+    /// A former run knew of such a loss and could tell nobody: the next flush fails.
+    pub fn remember_untold_loss(&mut self) {
+        self.parts.primary.flush.remember_untold();
+    }
+
+    /// Begins to drop everything that is cached; [`Engine::dropped`] tells when that is done.
+    pub fn drop_cache(&mut self, now: Nanos, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        parts.drop_cache(&mut cx);
+    }
+
+    /// How many blocks were dropped, once, when everything is.
+    pub fn dropped(&mut self) -> Option<u64> {
+        self.parts.dropped()
+    }
+
+    /// Whether the disk can have `size` bytes.
+    ///
+    /// # Errors
+    /// It cannot, or it has more.
+    pub fn check_growth(&self, size: u64) -> Result<(), ConfigError> {
+        super::grow::check_growth(&self.shared.config, size)
+    }
+
+    /// The disk is to have `size` bytes, which primary storage has. Nothing else changes: what is cached stays.
+    ///
+    /// # Errors
+    /// As of [`Engine::check_growth`].
+    pub fn grow(&mut self, size: u64) -> Result<Growth, ConfigError> {
+        self.check_growth(size)?;
+        Ok(self.parts.grow(size, &mut self.shared))
+    }
+
+    /// Says, when it knows, which grid would fit the guest better than the one that it was given.
+    pub fn watch_alignment(&mut self) {
+        self.parts.cache.alignment = Some(Default::default());
+    }
+
+    /// That the ring must not be believed is durably known now, or cannot be.
+    pub fn voided(&mut self, now: Nanos, known: bool, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        parts.voided(known, &mut cx);
+    }
+
+    /// Records everything and ends the ring, so that the next run finds all of it. `flushed`: primary storage was
+    /// flushed after the last write to it. Call it when the engine is idle; [`Engine::is_idle`] tells when it is done.
+    pub fn close_ring(&mut self, now: Nanos, flushed: bool, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        parts.close_ring(flushed, &mut cx);
+    }
+}
+
+impl Parts {
+    /// True while a disk that is shut down carries its log to primary storage.
+    pub(super) fn destages_at_end(&self) -> bool {
+        let goes_on = self.destager.as_ref().is_some_and(|destager| destager.goes_on());
+        self.refuses == Some(IoStatus::ShuttingDown) && goes_on && !self.log_is_clean()
+    }
+
+    fn shut_down(&mut self, cx: &mut Cx<'_>) {
+        self.refuses = Some(IoStatus::ShuttingDown);
+        if let (Some(log), Some(destager)) = (&mut self.log, &mut self.destager) {
+            log.close();
+            if log.is_lost {
+                destager.stop();
+            } else if log.config.flush == FlushSemantics::Honest {
+                destager.finish();
+            }
+            self.refuse_waiting(IoStatus::ShuttingDown, cx);
+        }
+        self.run(cx);
+    }
+}

@@ -1,0 +1,142 @@
+//! What every part may use during one call of the engine.
+//!
+//! ```text
+//!  Engine { shared, parts }
+//!             │       │
+//!             ▼       ▼
+//!        Cx { shared, actions } ──passed to──► a flow ──► a part
+//! ```
+//! A [`Cx`] lives for one call. It is passed on and never stored. Its [`Shared`] half is what belongs to no part:
+//! the time of the call, the configuration, the I/Os under way, the request buffers, the counters, and the
+//! requests that may go on. A part that only looks takes `&Shared`.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+
+use super::buffers::BufferPool;
+use super::io::{IoEntry, IoKind};
+use crate::action::{Action, Actions, Buffer, Event, Io, IoOp, Span, Target};
+use crate::config::Config;
+use crate::geometry::{ByteRange, Grid, PAGE};
+use crate::ids::{IoId, Nanos};
+use crate::requests::deadlines::Deadlines;
+use crate::stats::Counters;
+use crate::table::{Key, Table};
+
+/// What belongs to no part.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The time of this call, or of the last one.
+    pub now: Nanos,
+    pub config: Config,
+    /// The grid of cache blocks, as it lies now.
+    pub grid: Grid,
+    /// The I/Os under way.
+    pub ios: Table<IoEntry>,
+    /// When each flash I/O has taken too long.
+    pub flash_deadlines: Deadlines,
+    pub buffers: BufferPool,
+    /// Buffers in the hands of the executor.
+    pub lent: u32,
+    pub counters: Counters,
+    /// Requests that may go on; run at the end of each public call.
+    pub ready: VecDeque<Key>,
+}
+
+/// See the module.
+pub(crate) struct Cx<'a> {
+    pub actions: &'a mut Actions,
+    pub shared: &'a mut Shared,
+}
+
+impl Deref for Cx<'_> {
+    type Target = Shared;
+
+    #[inline]
+    fn deref(&self) -> &Shared {
+        self.shared
+    }
+}
+
+impl DerefMut for Cx<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Shared {
+        self.shared
+    }
+}
+
+impl Shared {
+    /// `range` grown to the logical blocks of primary storage.
+    pub(crate) fn align_to_backend(&self, range: ByteRange) -> ByteRange {
+        range.align_out(u64::from(self.config.backend.logical_block))
+    }
+
+    /// A buffer that mirrors `range` grown to granules.
+    pub(crate) fn take_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
+        self.take_buffer_with(range, 0)
+    }
+
+    /// A buffer that mirrors `range` grown to granules, with `extra` pages behind it.
+    pub(crate) fn take_buffer_with(&mut self, range: ByteRange, extra: u64) -> Option<Buffer> {
+        let window = self.grid.align_to_granules(range);
+        // A window cut off by the start of the disk begins within a page, so that its granules meet
+        // page boundaries in memory, too.
+        let lead = self.grid.offset_in_block(window.start) % PAGE;
+        let len = (lead + window.len()).next_multiple_of(PAGE) + extra * PAGE;
+        let first = self.buffers.take((len / PAGE) as u32)?;
+        let span = buffer_span(first, len).part(lead, len - lead);
+        Some(Buffer { span, window })
+    }
+
+    /// The engine is done with a buffer, but copies from it may still have to be made.
+    pub(crate) fn free_buffer(&mut self, buffer: Buffer) {
+        let (first, count) = pages_of(buffer);
+        self.buffers.spend(first, count);
+    }
+}
+
+impl Cx<'_> {
+    /// Asks the executor for an I/O.
+    pub(crate) fn start(&mut self, target: Target, range: ByteRange, op: IoOp, kind: IoKind) {
+        let issued = self.now;
+        let key = self.ios.insert(IoEntry { issued, range, kind });
+        let checksum_piece = match target {
+            Target::Flash | Target::Ring => {
+                let due = issued.plus(self.config.flash_timeout);
+                self.flash_deadlines.push(key, due);
+                if kind.is_of_index() { 0 } else { self.grid.granule_size() as u32 }
+            }
+            Target::Backend => 0,
+            Target::Log if matches!(kind, IoKind::LogSummary) => 0,
+            Target::Log if matches!(op, IoOp::Read { .. } | IoOp::Write { .. }) => PAGE as u32,
+            Target::Log => 0,
+        };
+        self.push(Action::Io(Io { id: IoId(key.0), target, range, op, checksum_piece }));
+    }
+
+    pub(crate) fn push(&mut self, action: Action) {
+        self.actions.list.push(action);
+    }
+
+    /// Tells the operator.
+    pub(crate) fn event(&mut self, event: Event) {
+        self.push(Action::Event(event));
+    }
+
+    /// A request may go on.
+    pub(crate) fn wake(&mut self, key: Key) {
+        self.ready.push_back(key);
+    }
+}
+
+/// The first page of a buffer, and how many it has.
+pub(crate) fn pages_of(buffer: Buffer) -> (u32, u32) {
+    let first = buffer.span.offset / PAGE;
+    let end = (buffer.span.offset + u64::from(buffer.span.len)) / PAGE;
+    (first as u32, (end - first) as u32)
+}
+
+/// The memory of a buffer whose first page is `first`.
+pub(crate) fn buffer_span(first: u32, len: u64) -> Span {
+    Span { offset: u64::from(first) * PAGE, len: len as u32 }
+}

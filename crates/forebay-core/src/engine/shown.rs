@@ -1,0 +1,129 @@
+//! What others see of a disk: figures, states, and what its memory holds.
+
+use super::Engine;
+use crate::action::{Buffer, Span};
+use crate::geometry::ByteRange;
+use crate::ids::{Nanos, Sequence};
+use crate::log::GROUPS_IN_MEMORY;
+use crate::observer::Observer;
+use crate::sealed::Page;
+use crate::stats::{Latency, LogStatistics, Statistics};
+
+impl Engine {
+    /// A snapshot of everything that is shown of the disk, as it is `now`: that may be long after the last call.
+    pub fn statistics(&self, now: Nanos) -> Statistics {
+        self.parts.statistics(now, &self.shared)
+    }
+
+    /// The write log and its destaging, as they are `now`; `None` without a log.
+    pub fn log_statistics(&self, now: Nanos) -> Option<LogStatistics> {
+        self.parts.log_statistics(now, &self.shared)
+    }
+
+    /// Reads by slowest source: RAM, flash, primary storage.
+    pub fn read_latencies(&self) -> &[Latency; 3] {
+        &self.parts.requests.ledger.latencies.read
+    }
+
+    /// What it observed of its requests.
+    pub fn observer(&self) -> &Observer {
+        &self.parts.requests.ledger.observer
+    }
+
+    /// The same, to begin anew with some of it; nothing else depends on it.
+    pub fn observer_mut(&mut self) -> &mut Observer {
+        &mut self.parts.requests.ledger.observer
+    }
+
+    /// Bytes of the disk in the log that primary storage does not have yet; those that were written twice count twice.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.parts.dirty_bytes()
+    }
+
+    /// True when primary storage has, durably, everything that the log holds.
+    pub fn log_is_clean(&self) -> bool {
+        self.parts.log_is_clean()
+    }
+
+    /// True when dirty data of the log cannot be read any more.
+    pub fn log_is_lost(&self) -> bool {
+        self.parts.log.as_ref().is_some_and(|log| log.is_lost)
+    }
+
+    /// The last record of the log, where there is one.
+    pub fn log_end(&self) -> Option<Sequence> {
+        self.parts.log.as_ref().map(|log| log.last_sequence())
+    }
+
+    /// True when acknowledged writes may be lost and no flush has told so yet: the next one fails.
+    pub fn has_untold_loss(&self) -> bool {
+        self.parts.primary.flush.is_untold()
+    }
+
+    /// Losses that flushes have told of by failing; whether the answer has arrived nobody knows.
+    pub fn losses_told(&self) -> u64 {
+        self.parts.primary.flush.losses_told()
+    }
+
+    /// Flushes of clients that ended well.
+    pub fn flushes(&self) -> u64 {
+        self.shared.counters.flushes
+    }
+
+    /// Flushes of clients that were asked for, and have not ended.
+    pub fn flushes_under_way(&self) -> u64 {
+        self.parts.requests.flushes()
+    }
+
+    /// True when the ring is written no more: closed, or given up.
+    pub fn is_ring_closed(&self) -> bool {
+        self.parts.is_ring_closed()
+    }
+
+    /// The pages that [`Action::Ring`](crate::action::Action::Ring) is about.
+    pub fn ring_pages(&self) -> &[Page] {
+        self.parts.ring_pages()
+    }
+
+    /// Bytes of page-aligned memory that the executor provides: request buffers, RAM slots, the
+    /// destager's, the log's summary, and from [`Engine::staging_start`] on the groups of the write log.
+    pub fn memory_size(&self) -> u64 {
+        self.parts.memory_size(&self.shared)
+    }
+
+    /// Where the memory begins that has to survive the process when the log's configuration says that staged
+    /// records do.
+    pub fn staging_start(&self) -> u64 {
+        self.parts.staging_start(&self.shared)
+    }
+
+    /// Memory of the write log's groups, in which staged records survive: a page for the header of
+    /// a segment, a page for the header of the group, its data pages. Empty without a log.
+    pub fn staged_groups(&self) -> Option<[Span; GROUPS_IN_MEMORY]> {
+        self.parts.staged_groups()
+    }
+
+    /// Bytes of flash that the executor provides.
+    pub fn flash_size(&self) -> u64 {
+        self.parts.flash_size(&self.shared)
+    }
+
+    /// The buffer for the bytes of a write to `range`; `None`: no memory now, ask again after a
+    /// completion. The caller fills `buffer.at(range)` and passes it to [`Engine::submit`], or gives
+    /// it back with [`Engine::release`].
+    ///
+    /// Panics when the range is empty, not on the disk or longer than
+    /// [`REQUEST_MAX`](crate::geometry::REQUEST_MAX): the frontend checks what its client says.
+    pub fn write_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
+        self.parts.client_buffer(range, 0, &mut self.shared)
+    }
+
+    /// The buffer for what a compare-and-write of `range` brings: the bytes to write go to `buffer.at(range)`, those
+    /// that it expects to `buffer.expected(range)`. `None`, and what becomes of it: as for [`Engine::write_buffer`].
+    ///
+    /// Panics when the range is empty, not on the disk or longer than
+    /// [`COMPARE_MAX`](crate::geometry::COMPARE_MAX).
+    pub fn compare_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
+        self.parts.compare_buffer(range, &mut self.shared)
+    }
+}

@@ -1,0 +1,199 @@
+//! The requests in flight: who waits for what, who holds which range, whose time is over, what was answered.
+//!
+//! ```text
+//!  enter ─► table ─► overlap (the range is held) ─► … a flow runs it … ─► answer ─► forget
+//!                       │ in the way of others                 │            │
+//!                       └► they wait                           │            └► ledger: latencies, observer
+//!                                                              └► I/Os that it owns: start_io, end_io
+//! ```
+//! This part knows nothing of the cache, of the log or of primary storage. A flow (`engine/flow/`) decides what a
+//! request does next.
+//!
+//! **Invariants**
+//! - Each request gets exactly one reply.
+//! - A request is forgotten when it is answered and owns no I/O, so its buffer outlives every I/O that uses it.
+//! - Who waits for a buffer is in stage [`Stage::Buffer`].
+
+pub(crate) mod deadlines;
+pub(crate) mod in_flight;
+pub(crate) mod ledger;
+pub(crate) mod overlap;
+
+use std::collections::VecDeque;
+
+use crate::action::{Action, IoOp, Reply, ReplyData, Target};
+use crate::engine::cx::Cx;
+use crate::engine::io::IoKind;
+use crate::geometry::ByteRange;
+use crate::observer::Observer;
+use crate::request::{Op, Request};
+use crate::status::IoStatus;
+use crate::table::{Key, Table};
+
+use deadlines::Deadlines;
+use in_flight::{InFlight, Job, Orphan, ReadFor, ReadJob, Stage, WriteJob};
+use ledger::{LatencyOf, Ledger};
+use overlap::Overlap;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    pub table: Table<InFlight>,
+    pub orphans: Table<Orphan>,
+    pub overlap: Overlap,
+    /// Requests that wait for a buffer, oldest first.
+    pub buffer_waiters: VecDeque<Key>,
+    /// When each request that is not answered has waited too long.
+    pub deadlines: Deadlines,
+    pub ledger: Ledger,
+}
+
+impl Requests {
+    pub(crate) fn new(requests_max: u32, observer: Observer) -> Requests {
+        Requests {
+            table: Table::new(requests_max),
+            orphans: Table::new(requests_max),
+            overlap: Overlap::new(requests_max as usize),
+            buffer_waiters: VecDeque::with_capacity(requests_max as usize),
+            deadlines: Deadlines::new(requests_max),
+            ledger: Ledger::new(observer),
+        }
+    }
+
+    /// Takes a request in; it holds no range yet.
+    pub(crate) fn insert(&mut self, request: Request, job: Job, cx: &mut Cx<'_>) -> Key {
+        let buffer = request.op.buffer();
+        cx.lent -= u32::from(buffer.is_some());
+        let (brought, buffer) = match (request.op, buffer) {
+            (Op::CompareAndWrite { .. }, Some(buffer)) => {
+                let (brought, fetched) = in_flight::split(buffer);
+                (Some(brought), Some(fetched))
+            }
+            _ => (None, buffer),
+        };
+        // What nobody asked for is not among what the disk is asked.
+        let is_asked = !matches!(job, Job::Read(ReadJob { purpose: ReadFor::Edge, .. }));
+        let ticket = is_asked.then(|| self.ledger.observer.taken(cx.now, &request)).flatten();
+        let key = self.table.insert(InFlight {
+            tag: request.tag,
+            range: request.range,
+            submitted: cx.now,
+            ticket,
+            stage: Stage::Overlap,
+            outstanding: 0,
+            failed: None,
+            answered: false,
+            buffer,
+            brought,
+            job,
+        });
+        self.deadlines.push(key, cx.now.plus(cx.config.backend_timeout));
+        key
+    }
+
+    /// Asks the executor for an I/O of a request, which owns it until it ends.
+    pub(crate) fn start_io(
+        &mut self,
+        target: Target,
+        range: ByteRange,
+        op: IoOp,
+        kind: IoKind,
+        cx: &mut Cx<'_>,
+    ) {
+        let request = kind.request().expect("an I/O of a request");
+        self.table[request].outstanding += 1;
+        cx.start(target, range, op, kind);
+    }
+
+    /// Takes note that an I/O of a request ended; the request's time starts anew.
+    pub(crate) fn end_io(&mut self, key: Key, status: IoStatus, cx: &mut Cx<'_>) {
+        let entry = &mut self.table[key];
+        entry.outstanding -= 1;
+        if !status.is_ok() && entry.failed.is_none() {
+            entry.failed = Some(status);
+        }
+        if !entry.answered {
+            self.deadlines.push(key, cx.now.plus(cx.config.backend_timeout));
+        }
+    }
+
+    /// Sends the reply of a request in flight, which may stay as the owner of its I/Os.
+    pub(crate) fn answer(
+        &mut self,
+        key: Key,
+        status: IoStatus,
+        data: ReplyData,
+        of: Option<LatencyOf>,
+        cx: &mut Cx<'_>,
+    ) {
+        let entry = &mut self.table[key];
+        assert!(!entry.answered, "one reply per request");
+        entry.answered = true;
+        self.deadlines.remove(key);
+        if self.is_background(key) {
+            return;
+        }
+        let entry = &self.table[key];
+        let (tag, submitted) = (entry.tag, entry.submitted);
+        if let Some(ticket) = entry.ticket {
+            self.ledger.observer.answered(ticket);
+        }
+        let is_good = status.is_ok() || status == IoStatus::Miscompare;
+        match of {
+            Some(of) if is_good => self.ledger.note_answered(submitted, of),
+            _ if is_good => {}
+            _ => {
+                cx.counters.requests_failed += 1;
+                self.ledger.note_failed(&self.table[key], status);
+            }
+        }
+        cx.push(Action::Reply(Reply { tag, status, submitted, data }));
+    }
+
+    /// Forgets a request that is answered and has no I/O under way.
+    pub(crate) fn forget(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.table.remove(key).expect("the request is there");
+        assert!(entry.answered && entry.outstanding == 0, "{entry:?}");
+        self.overlap.leave(key, &mut cx.ready);
+        self.deadlines.remove(key);
+        for buffer in [entry.buffer, entry.brought].into_iter().flatten() {
+            cx.free_buffer(buffer);
+        }
+    }
+
+    /// Whether nobody waits for a request.
+    pub(crate) fn is_background(&self, key: Key) -> bool {
+        matches!(self.table[key].job, Job::Read(ReadJob { purpose: ReadFor::Edge, .. }))
+    }
+
+    /// What the latency of a request counts as that wrote something.
+    pub(crate) fn latency_of(&self, key: Key) -> LatencyOf {
+        match self.table[key].job {
+            Job::Write(WriteJob { compared: true, .. }) => LatencyOf::CompareAndWrite,
+            Job::Flush => LatencyOf::Flush,
+            Job::Write(_) | Job::Zero(_) | Job::Read(_) | Job::Allocation => LatencyOf::Write,
+        }
+    }
+
+    /// Flushes of clients that have not ended.
+    pub(crate) fn flushes(&self) -> u64 {
+        self.table.iter().filter(|(_, entry)| matches!(entry.job, Job::Flush)).count() as u64
+    }
+
+    /// I/Os under way that a request owns, or a buffer that its request gave up.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.table.iter().map(|(_, r)| r.outstanding).sum::<u32>()
+            + self.orphans.iter().map(|(_, o)| o.outstanding).sum::<u32>()
+    }
+
+    /// Panics when the part contradicts itself. For tests; slow.
+    pub(crate) fn check_invariants(&self) {
+        self.overlap.check_invariants();
+        let observed = |(_, request): (_, &InFlight)| request.ticket.is_some() && !request.answered;
+        let unanswered = self.table.iter().filter(|request| observed(*request)).count() as u64;
+        self.ledger.check_invariants(unanswered);
+        for waiter in &self.buffer_waiters {
+            assert_eq!(self.table[*waiter].stage, Stage::Buffer);
+        }
+    }
+}
