@@ -112,6 +112,15 @@ impl GranuleMask {
         self.0 == 0
     }
 
+    /// Its runs of neighbouring granules, lowest first.
+    pub fn runs(mut self) -> impl Iterator<Item = (u32, u32)> {
+        std::iter::from_fn(move || {
+            let (first, end) = self.first_run()?;
+            self = self.without(GranuleMask::span(first, end));
+            Some((first, end))
+        })
+    }
+
     /// True when it has every granule of `other`.
     pub const fn contains(self, other: GranuleMask) -> bool {
         self.0 & other.0 == other.0

@@ -10,7 +10,6 @@ pub mod action;
 pub mod alignment;
 pub mod characteristics;
 pub mod config;
-pub mod destage;
 pub mod directory;
 pub mod engine;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -35,3 +34,4 @@ pub mod status;
 mod table;
 mod unflushed;
 pub mod warm;
+pub mod write_back;

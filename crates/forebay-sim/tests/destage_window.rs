@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use forebay_backends::model::{Distribution, Model, ModelConfig, ModelOp};
 use forebay_backends::rng::Rng;
-use forebay_core::destage::window::{DestageWindow, Limit, Supply, WindowConfig};
+use forebay_core::write_back::destage::window::{DestageWindow, Limit, Supply, WindowConfig};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
 

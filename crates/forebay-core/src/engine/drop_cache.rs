@@ -46,7 +46,7 @@ impl Parts {
     /// How many blocks were dropped, once, when everything is.
     pub(in crate::engine) fn dropped(&mut self) -> Option<u64> {
         let Dropping::Swept(changes, blocks) = self.cache.dropping else { return None };
-        if !self.is_recorded(changes) {
+        if !self.index_has_recorded(changes) {
             return None;
         }
         self.cache.dropping = Dropping::No;
@@ -58,10 +58,15 @@ impl Parts {
         if let Dropping::Sweeping(part, before) = self.cache.dropping
             && self.cache.stale.has_ended(part)
         {
-            let changes = self.cache_changes();
+            let changes = self.cache.changes();
             self.cache.dropping = Dropping::Swept(changes, self.cache.stale.dropped() - before);
             // It is asked to record that.
-            self.is_recorded(changes);
+            self.index_has_recorded(changes);
         }
+    }
+
+    /// True when the index knows of so many changes durably, or is not believed; it is asked to otherwise.
+    fn index_has_recorded(&mut self, changes: u64) -> bool {
+        self.cache_index.as_mut().is_none_or(|index| index.is_recorded(changes))
     }
 }

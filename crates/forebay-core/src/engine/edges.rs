@@ -59,7 +59,7 @@ impl Parts {
             && self.requests.overlap.backgrounds() < FETCHES_MAX;
         let Some(returns) = &mut self.cache.edges_returned else { return };
         if self.cache.ram.as_ref().is_some_and(|ram| ram.has(&cx.grid, edge)) {
-            // It was there, and has the new bytes by cx.now.
+            // It was there, and has the new bytes by now.
             return;
         }
         if returns.is_sampled(key) {

@@ -14,12 +14,12 @@
 
 use super::admission::Candidate;
 use super::bypass::note_left;
-use crate::action::{Action, Buffer};
-use crate::engine::Parts;
+use crate::action::{Action, Buffer, Span};
 use crate::engine::cx::{Cx, Shared};
+use crate::engine::{Cache, Parts};
 use crate::geometry::{ByteRange, GranuleMask};
-use crate::ids::{BlockIndex, Sequence, SlotId};
-use crate::log::index::LogIndex;
+use crate::ids::{BlockIndex, SlotId};
+use crate::write_back::WriteBack;
 
 /// Evictions tried for one fill before it is given up: more than one only when slots are pinned.
 const EVICT_TRIES: u32 = 8;
@@ -147,9 +147,40 @@ impl Parts {
             }
             return;
         }
-        self.offer_current(block, mask.without(logged), offer, bytes, cx);
+        self.cache.offer_current(block, mask.without(logged), offer, bytes, cx);
     }
 
+    /// Granules of `block` of which the log holds something.
+    pub(super) fn logged_granules(&self, block: BlockIndex, shared: &Shared) -> GranuleMask {
+        self.granules_in_log(block, WriteBack::touches, shared)
+    }
+
+    /// Granules of `block` of which the log holds something that must not come to flash yet.
+    fn undestaged_granules(&self, block: BlockIndex, shared: &Shared) -> GranuleMask {
+        self.granules_in_log(block, WriteBack::is_undestaged, shared)
+    }
+
+    fn granules_in_log(
+        &self,
+        block: BlockIndex,
+        is_in: impl Fn(&WriteBack, ByteRange) -> bool,
+        shared: &Shared,
+    ) -> GranuleMask {
+        let Some(log) = self.write_back.as_ref().filter(|log| !log.is_empty()) else {
+            return GranuleMask::NONE;
+        };
+        let mut mask = GranuleMask::NONE;
+        for granule in 0..shared.grid.granules_per_block() {
+            let range = shared.grid.granule_range(block, granule, granule + 1);
+            if is_in(log, range) {
+                mask = mask.union(GranuleMask::span(granule, granule + 1));
+            }
+        }
+        mask
+    }
+}
+
+impl Cache {
     /// The same for granules of which the log holds nothing that is not on primary storage.
     pub(super) fn offer_current(
         &mut self,
@@ -160,10 +191,10 @@ impl Parts {
         cx: &mut Cx<'_>,
     ) {
         let mask = mask.intersect(self.whole_granules(block, cx));
-        let Some(flash) = self.cache.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
+        let Some(flash) = self.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
             return;
         };
-        if self.cache.stale.has(block) {
+        if self.stale.has(block) {
             return;
         }
         let present = flash.find(block);
@@ -178,7 +209,7 @@ impl Parts {
                 has_free_slot: flash.has_free(),
                 was_destaged: offer == Offer::Destaged,
             };
-            let is_admitted = self.cache.admission.admits(cx.now, &cx.counters, candidate);
+            let is_admitted = self.admission.admits(cx.now, &cx.counters, candidate);
             if (!is_admitted || offer == Offer::Used) && !has_history {
                 // A block that was used in RAM comes to flash as one that was there before.
                 flash.dir.remember(block);
@@ -191,39 +222,6 @@ impl Parts {
         self.fill_flash(block, present.map(|p| p.0), missing, bytes, cx);
     }
 
-    /// Granules of `block` of which the log holds something.
-    pub(super) fn logged_granules(&self, block: BlockIndex, shared: &Shared) -> GranuleMask {
-        self.granules_in_log(block, |index, range| index.touches(range), shared)
-    }
-
-    /// Granules of `block` of which the log holds something that primary storage has not, or of a request that is not
-    /// durable to its end: a loss of what is not durable would leave it on flash alone, and the rest may be overwritten
-    /// before it is destaged.
-    fn undestaged_granules(&self, block: BlockIndex, shared: &Shared) -> GranuleMask {
-        let done = self.destager.as_ref().map_or(Sequence(0), |destager| destager.done());
-        let done = self.log.as_ref().map_or(done, |log| done.min(log.durable_whole()));
-        self.granules_in_log(block, |index, range| index.touches_after(range, done), shared)
-    }
-
-    fn granules_in_log(
-        &self,
-        block: BlockIndex,
-        is_in: impl Fn(&LogIndex, ByteRange) -> bool,
-        shared: &Shared,
-    ) -> GranuleMask {
-        let Some(log) = self.log.as_ref().filter(|log| !log.index.is_empty()) else {
-            return GranuleMask::NONE;
-        };
-        let mut mask = GranuleMask::NONE;
-        for granule in 0..shared.grid.granules_per_block() {
-            let range = shared.grid.granule_range(block, granule, granule + 1);
-            if is_in(&log.index, range) {
-                mask = mask.union(GranuleMask::span(granule, granule + 1));
-            }
-        }
-        mask
-    }
-
     /// Granules of `block` that lie wholly on the disk.
     fn whole_granules(&self, block: BlockIndex, shared: &Shared) -> GranuleMask {
         let range = shared.grid.range_of(block);
@@ -231,6 +229,40 @@ impl Parts {
         let first = shared.grid.offset_in_block(range.start).div_ceil(granule);
         let end = (shared.grid.offset_in_block(range.start) + range.len()) / granule;
         GranuleMask::span(first as u32, (end as u32).max(first as u32))
+    }
+
+    /// The memory of `range`, which lies in one block, when RAM has all of it.
+    pub(crate) fn in_ram(&self, range: ByteRange, shared: &Shared) -> Option<Span> {
+        let ram = self.ram.as_ref()?;
+        let piece = shared.grid.piece(range.start, range.end);
+        let slot = ram.dir.find(piece.block)?;
+        let is_there = ram.dir.valid(slot).contains(piece.touched);
+        is_there.then(|| ram.memory(slot, piece.offset, piece.len))
+    }
+
+    pub(crate) fn has_flash(&self) -> bool {
+        self.flash.is_some()
+    }
+
+    pub(crate) fn is_in_ram(&self, block: BlockIndex) -> bool {
+        self.ram.as_ref().is_some_and(|ram| ram.dir.find(block).is_some())
+    }
+
+    /// Offers granules that primary storage has to flash.
+    pub(crate) fn offer_destaged(
+        &mut self,
+        block: BlockIndex,
+        mask: GranuleMask,
+        buffer: Buffer,
+        cx: &mut Cx<'_>,
+    ) {
+        self.offer_current(block, mask, Offer::Destaged, BlockBytes::Buffer(buffer), cx);
+    }
+
+    /// How many changes of the cache there were.
+    pub(crate) fn changes(&self) -> u64 {
+        let changes = self.flash.as_ref().and_then(|flash| flash.changes.as_ref());
+        changes.map_or(0, |changes| changes.count)
     }
 }
 

@@ -20,7 +20,7 @@ use std::hash::BuildHasherDefault;
 use super::bypass::note_left;
 use super::fill::{BlockBytes, runs};
 use crate::action::{Action, Buffer, Event, IoOp, Target};
-use crate::engine::Parts;
+use crate::engine::Cache;
 use crate::engine::cx::Cx;
 use crate::engine::io::IoKind;
 use crate::geometry::{GranuleMask, PAGE};
@@ -110,7 +110,7 @@ impl FlashFills {
     }
 }
 
-impl Parts {
+impl Cache {
     /// Sends granules `wanted` of `block` to flash: into its slot `present`, or a new one.
     pub(super) fn fill_flash(
         &mut self,
@@ -120,10 +120,10 @@ impl Parts {
         bytes: BlockBytes,
         cx: &mut Cx<'_>,
     ) {
-        if let Some(&key) = self.cache.fills.of_block.get(&block) {
+        if let Some(&key) = self.fills.of_block.get(&block) {
             return self.join_fill(key, wanted, bytes, cx);
         }
-        if self.cache.fills.table.is_full() {
+        if self.fills.table.is_full() {
             cx.counters.flash_fills_skipped_staging += 1;
             return;
         }
@@ -132,10 +132,10 @@ impl Parts {
             return;
         };
         if let Some(slot) = present {
-            self.cache.flash.as_mut().expect("there is a flash tier").hold(slot);
+            self.flash.as_mut().expect("there is a flash tier").hold(slot);
         }
         self.stage(block, staging, wanted, bytes, cx);
-        let key = self.cache.fills.insert(FlashFill {
+        let key = self.fills.insert(FlashFill {
             block,
             slot: present,
             staging,
@@ -144,13 +144,13 @@ impl Parts {
             cancelled: GranuleMask::NONE,
             is_new: present.is_none(),
         });
-        self.cache.fills.waiting.push_back(key);
+        self.fills.waiting.push_back(key);
         self.write_waiting_fills(cx);
     }
 
     /// Adds granules to a block that is under way.
     fn join_fill(&mut self, key: Key, wanted: GranuleMask, bytes: BlockBytes, cx: &mut Cx<'_>) {
-        let fill = &mut self.cache.fills.table[key];
+        let fill = &mut self.fills.table[key];
         let current = fill.todo.union(fill.writing).without(fill.cancelled);
         let missing = wanted.without(current);
         // The device still reads old bytes of these.
@@ -159,7 +159,7 @@ impl Parts {
         if !busy.is_empty() || (fill.cancelled == GranuleMask::ALL && !missing.is_empty()) {
             cx.counters.flash_fills_skipped_busy += 1;
         }
-        let fill = &mut self.cache.fills.table[key];
+        let fill = &mut self.fills.table[key];
         if fill.cancelled == GranuleMask::ALL || joins.is_empty() {
             return;
         }
@@ -184,7 +184,7 @@ impl Parts {
             let from = match bytes {
                 BlockBytes::Buffer(buffer) => buffer.at(range),
                 BlockBytes::Slot(slot) => {
-                    let ram = self.cache.ram.as_ref().expect("there is a RAM tier");
+                    let ram = self.ram.as_ref().expect("there is a RAM tier");
                     ram.memory(slot, offset, range.len())
                 }
             };
@@ -194,10 +194,10 @@ impl Parts {
 
     /// The slot of a fill, a new one if it has none; `None`: none is free now.
     fn slot_of_fill(&mut self, key: Key, cx: &mut Cx<'_>) -> Option<SlotId> {
-        let fill = &mut self.cache.fills.table[key];
+        let fill = &mut self.fills.table[key];
         if fill.slot.is_none() {
-            let flash = self.cache.flash.as_mut().expect("there is a flash tier");
-            let returns = &mut self.cache.streams_returned;
+            let flash = self.flash.as_mut().expect("there is a flash tier");
+            let returns = &mut self.streams_returned;
             let (slot, evicted) = flash.take_slot(|victim| note_left(returns, &victim));
             cx.counters.flash_evicted += u64::from(evicted);
             cx.counters.evict_ops += u64::from(evicted > 0);
@@ -221,28 +221,27 @@ impl Parts {
 
     /// Starts writes of fills that wait: as many as the device is given at once, and as there are slots for.
     pub(super) fn write_waiting_fills(&mut self, cx: &mut Cx<'_>) {
-        while self.cache.fills.writes < WRITES_MAX
-            && let Some(&key) = self.cache.fills.waiting.front()
+        while self.fills.writes < WRITES_MAX
+            && let Some(&key) = self.fills.waiting.front()
         {
             if !self.write_next_run(key, cx) {
                 return;
             }
-            self.cache.fills.waiting.pop_front();
+            self.fills.waiting.pop_front();
         }
     }
 
     /// Starts the write of the next run of granules, or ends the fill when none is left. False: it waits for a slot.
     fn write_next_run(&mut self, key: Key, cx: &mut Cx<'_>) -> bool {
-        let fill = &mut self.cache.fills.table[key];
+        let fill = &mut self.fills.table[key];
         fill.todo = fill.todo.without(fill.cancelled);
-        let has_failed = self.cache.flash.as_ref().is_none_or(|flash| flash.failed.is_some());
+        let has_failed = self.flash.as_ref().is_none_or(|flash| flash.failed.is_some());
         let Some((first, end)) = fill.todo.first_run().filter(|_| !has_failed) else {
             self.end_fill(key, cx);
             return true;
         };
         let Some(slot) = self.slot_of_fill(key, cx) else {
-            let awaits_record =
-                self.cache.flash.as_ref().is_some_and(|flash| flash.dir.spare().1 > 0);
+            let awaits_record = self.flash.as_ref().is_some_and(|flash| flash.dir.spare().1 > 0);
             if !awaits_record {
                 // All slots are in use, or bad: who knows for how long.
                 cx.counters.flash_fills_skipped_slots += 1;
@@ -250,14 +249,14 @@ impl Parts {
             }
             return !awaits_record;
         };
-        let fill = &mut self.cache.fills.table[key];
+        let fill = &mut self.fills.table[key];
         fill.writing = GranuleMask::span(first, end);
         fill.todo = fill.todo.without(fill.writing);
         let granule = cx.grid.granule_size();
-        let flash = self.cache.flash.as_mut().expect("there is a flash tier");
+        let flash = self.flash.as_mut().expect("there is a flash tier");
         let range = flash.range(slot, first, end, granule);
         let memory = fill.staging.span.part(u64::from(first) * granule, range.len());
-        self.cache.fills.writes += 1;
+        self.fills.writes += 1;
         cx.counters.flash_writes += 1;
         cx.counters.flash_write_bytes += range.len();
         let op = IoOp::Write { memory, durable: false };
@@ -266,8 +265,8 @@ impl Parts {
     }
 
     fn end_fill(&mut self, key: Key, cx: &mut Cx<'_>) {
-        let fill = self.cache.fills.remove(key);
-        if let (Some(slot), Some(flash)) = (fill.slot, &mut self.cache.flash) {
+        let fill = self.fills.remove(key);
+        if let (Some(slot), Some(flash)) = (fill.slot, &mut self.flash) {
             flash.unhold(slot);
         }
         cx.free_buffer(fill.staging);
@@ -281,13 +280,10 @@ impl Parts {
         checksums: &[u32],
         cx: &mut Cx<'_>,
     ) {
-        self.cache.fills.writes -= 1;
-        let fill = &mut self.cache.fills.table[key];
+        self.fills.writes -= 1;
+        let fill = &mut self.fills.table[key];
         let slot = fill.slot.expect("it was written to");
-        let flash = self.cache.flash.as_mut().expect("there is a flash tier");
-        if let Some(ring) = &mut self.cache_index {
-            ring.note_fill();
-        }
+        let flash = self.flash.as_mut().expect("there is a flash tier");
         if !status.is_ok() {
             (fill.todo, fill.cancelled) = (GranuleMask::NONE, GranuleMask::ALL);
             flash.mark_bad(slot);
@@ -301,7 +297,7 @@ impl Parts {
                 flash.store_checksum(slot, granule, checksum);
             }
             let valid = fill.writing.without(fill.cancelled);
-            // Its slot may have been evicted, and its block may even be in another slot by cx.now.
+            // Its slot may have been evicted, and its block may even be in another slot by now.
             match flash.dir.find(fill.block) {
                 _ if valid.is_empty() => {}
                 Some(found) if found == slot => {
@@ -317,21 +313,21 @@ impl Parts {
             }
         }
         fill.writing = GranuleMask::NONE;
-        self.cache.fills.waiting.push_back(key);
+        self.fills.waiting.push_back(key);
         self.write_waiting_fills(cx);
     }
 
     /// Granules `mask` of `block` are old: what is on its way to flash must not become valid.
     pub(super) fn cancel_fills(&mut self, block: BlockIndex, mask: GranuleMask) {
-        if let Some(&key) = self.cache.fills.of_block.get(&block) {
-            let fill = &mut self.cache.fills.table[key];
+        if let Some(&key) = self.fills.of_block.get(&block) {
+            let fill = &mut self.fills.table[key];
             fill.cancelled = fill.cancelled.union(mask);
         }
     }
 
     /// Flash is given up, or its ring is closed: what has not begun does not.
     pub(super) fn end_waiting_fills(&mut self, cx: &mut Cx<'_>) {
-        while let Some(key) = self.cache.fills.waiting.pop_front() {
+        while let Some(key) = self.fills.waiting.pop_front() {
             self.end_fill(key, cx);
         }
     }

@@ -56,7 +56,7 @@ impl Parts {
         if mask.is_empty() {
             return 0;
         }
-        self.cancel_fills(block, mask);
+        self.cache.cancel_fills(block, mask);
         let mut had = self.cache.flash.as_mut().is_some_and(|flash| flash.invalidate(block, mask));
         if let Some(ram) = &mut self.cache.ram
             && let Some(slot) = ram.dir.find(block)

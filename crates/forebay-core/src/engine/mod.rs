@@ -34,18 +34,17 @@ mod bypass;
 mod compare;
 mod control;
 pub(crate) mod cx;
-mod destage;
 mod drop_cache;
 mod edges;
 mod fill;
 mod flash;
 mod flash_fill;
+mod flow;
 mod flush;
 mod grid;
 mod grow;
 mod invalidate;
 pub(crate) mod io;
-mod log;
 mod memory;
 mod mode;
 mod primary;
@@ -62,9 +61,7 @@ mod warm;
 mod write;
 mod zero;
 
-use std::collections::VecDeque;
-
-use crate::action::{Actions, Buffer, DestageFault, Extent};
+use crate::action::{Actions, Buffer, Extent};
 use crate::alignment::AlignmentDetector;
 use crate::config::{Config, Mode};
 use crate::geometry::Grid;
@@ -75,23 +72,21 @@ use crate::returns::Returns;
 use crate::sequential::SequentialStreams;
 use crate::status::IoStatus;
 use crate::table::Key;
+use crate::write_back::WriteBack;
 
 use admission::Admission;
 use cx::{Cx, Shared};
-use destage::Destager;
 use drop_cache::Dropping;
 use flash::FlashTier;
 use flash_fill::FlashFills;
 use flush::FlushState;
 pub use grow::Growth;
 use io::IoKind;
-use log::WriteLog;
-use log::acknowledge::Acknowledgeable;
 use ram::RamTier;
 pub use setup::{ConfigError, metadata_bytes};
 use stale::Stale;
 pub use warm::RestoredCache;
-use warm::Ring;
+pub(crate) use warm::Ring as CacheIndex;
 
 /// All places for requests are taken: the frontend keeps the request and stops reading from its
 /// client until something completes.
@@ -110,11 +105,8 @@ pub struct Engine {
 pub(crate) struct Parts {
     requests: Requests,
     cache: Cache,
-    cache_index: Option<Ring>,
-    log: Option<WriteLog>,
-    destager: Option<Destager>,
-    /// Writes in the log that could be acknowledged, in order.
-    acknowledgeable: VecDeque<Acknowledgeable>,
+    cache_index: Option<CacheIndex>,
+    write_back: Option<WriteBack>,
     primary: Primary,
     /// The mode that the disk is in; what it is to be in is in `config`.
     mode: Mode,
@@ -307,35 +299,21 @@ impl Parts {
             IoKind::Extents { request } => self.on_no_extents(request, status, cx),
             IoKind::Compare { .. } => panic!("a comparison ends with `compared`"),
             IoKind::Flush => self.on_flushed(status, cx),
-            IoKind::LogWrite { group } => {
-                self.on_log_written(group, status, checksums, cx);
+            IoKind::LogWrite { .. } | IoKind::LogSummary | IoKind::LogFlush => {
+                self.on_log_io(entry.kind, status, checksums, cx);
             }
-            IoKind::LogSummary => self.on_log_summarized(status, cx),
-            IoKind::LogFlush => self.on_log_flushed(status, cx),
             IoKind::LogRead { request, place, pages } => {
                 self.on_log_read(request, (place, pages), status, checksums, cx);
             }
             IoKind::LogOverlay { request, place } => {
                 self.on_log_overlay(request, place, status, checksums, cx);
             }
-            IoKind::DestageRead { run, place, pages } => {
-                let status = self.check_log_pages(place, pages, status, checksums, cx);
-                self.note_destage_read(status, cx);
-                self.on_destage_read(run, (DestageFault::LogRead, status), cx);
-            }
-            IoKind::DestageBelow { run } => {
-                self.on_destage_read(run, (DestageFault::PrimaryStorage, status), cx);
-            }
-            IoKind::DestageWrite { run } => self.on_destage_write(run, status, cx),
-            IoKind::DestageZero { end, memory } => {
-                self.on_destage_zero(end, memory, status, cx);
-            }
-            IoKind::DestageZeroEdge { end, memory } => {
-                self.on_destage_zero_edge((entry.range, end), memory, status, cx);
-            }
-            IoKind::DestageFlush { session } => {
-                self.on_destage_flushed(session, status, cx);
-            }
+            IoKind::DestageRead { .. }
+            | IoKind::DestageBelow { .. }
+            | IoKind::DestageWrite { .. }
+            | IoKind::DestageZero { .. }
+            | IoKind::DestageZeroEdge { .. }
+            | IoKind::DestageFlush { .. } => self.on_destage_io(entry, status, checksums, cx),
             IoKind::DestageNote => self.on_destage_noted(status, cx),
             IoKind::RingFlush => {
                 cx.flash_deadlines.remove(key);
@@ -347,7 +325,10 @@ impl Parts {
             }
             IoKind::FlashFill { fill } => {
                 cx.flash_deadlines.remove(key);
-                self.on_flash_fill(fill, status, checksums, cx);
+                if let Some(index) = &mut self.cache_index {
+                    index.note_fill();
+                }
+                self.cache.on_flash_fill(fill, status, checksums, cx);
             }
             IoKind::Orphan { orphan, flash_slot, log_place } => {
                 if flash_slot.is_some() {
@@ -360,7 +341,7 @@ impl Parts {
     }
 
     fn is_idle(&self, shared: &Shared) -> bool {
-        let settled = self.log.as_ref().is_none_or(WriteLog::is_settled);
+        let settled = self.write_back.as_ref().is_none_or(WriteBack::is_settled);
         let settled = settled && self.ring_is_settled();
         let settled = settled && !self.settles_at_end();
         self.requests.table.is_empty() && shared.ios.is_empty() && shared.lent == 0 && settled
@@ -381,8 +362,8 @@ impl Parts {
         let fills = self.cache.fills.writes() as usize;
         let outstanding = self.requests.outstanding() as usize;
         assert_eq!(shared.ios.len(), outstanding + fills + flushes + log + index);
-        if let Some(log) = &self.log {
-            log.index.check_invariants();
+        if let Some(write_back) = &self.write_back {
+            write_back.check_invariants();
         }
         for (key, request) in self.requests.table.iter() {
             let is_owner = request.outstanding > 0 || self.is_in_log(key);

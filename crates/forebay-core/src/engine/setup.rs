@@ -5,12 +5,10 @@ use std::collections::VecDeque;
 use super::admission::Admission;
 use super::buffers::BufferPool;
 use super::cx::Shared;
-use super::destage::Destager;
 use super::drop_cache::Dropping;
 use super::flash::FlashTier;
 use super::flash_fill::{self, FlashFills};
 use super::flush::FlushState;
-use super::log::WriteLog;
 use super::ram::RamTier;
 use super::stale::Stale;
 use super::warm::Ring;
@@ -28,6 +26,7 @@ use crate::returns::Returns;
 use crate::sequential::SequentialStreams;
 use crate::stats::Counters;
 use crate::table::Table;
+use crate::write_back::WriteBack;
 
 /// Smallest segment of a log, in pages.
 const LOG_SEGMENT_PAGES_MIN: u32 = 16;
@@ -48,7 +47,7 @@ pub fn metadata_bytes(config: &Config) -> u64 {
     if slots(config.flash_bytes) > 0 {
         bytes += FlashTier::metadata_bytes_for(slots(config.flash_bytes), granules, config.policy);
     }
-    bytes + config.write_log.map_or(0, |log| WriteLog::metadata_bytes_for(&log))
+    bytes + config.write_log.map_or(0, |log| WriteBack::metadata_bytes_for(&log))
 }
 
 impl Engine {
@@ -67,18 +66,15 @@ impl Engine {
         let base = u64::from(buffers.pages()) * PAGE;
         let slots = |bytes: u64| Some((bytes / config.block_size) as u32).filter(|&n| n > 0);
         // Twice: when flash hangs, its I/Os stay while their reads begin anew (`timeout.rs`).
-        let log_ios = config.write_log.map_or(0, |_| Destager::ios_max() + config.requests_max * 8);
+        let log_ios = config.write_log.map_or(0, |_| WriteBack::ios_max(&config));
         let ios_max =
             config.requests_max * read::FETCHES_MAX * 2 + flash_fill::WRITES_MAX + 3 + log_ios;
         let requests = config.requests_max;
         let ram_end =
             base + slots(config.ram_bytes).map_or(0, |n| u64::from(n) * config.block_size);
         let runs = ram_end + Ring::memory_pages(&config) * PAGE;
-        let log_base = runs + Destager::memory_pages() * PAGE;
         let pages = PageGrid::new(grid.offset());
-        let log = config.write_log.map(|log| WriteLog::new(log, log_base, pages, requests));
-        let destager =
-            config.write_log.map(|log| Destager::new(&log, runs, config.backend_timeout));
+        let write_back = config.write_log.map(|log| WriteBack::new(log, &config, runs, pages));
         let mut flash = slots(config.flash_bytes)
             .map(|n| FlashTier::new(n, &grid, config.policy, ios_max as usize));
         let ring = match (&mut flash, config.ring) {
@@ -118,9 +114,7 @@ impl Engine {
             requests: Requests::new(requests, observer),
             cache,
             cache_index: ring,
-            log,
-            destager,
-            acknowledgeable: VecDeque::with_capacity(requests as usize),
+            write_back,
             primary: Primary {
                 flush: FlushState::new(requests as usize),
                 errors: super::primary::Primary::default(),

@@ -18,7 +18,6 @@ use crate::geometry::{ByteRange, GranuleMask, PAGE};
 use crate::ids::{BlockIndex, SlotId};
 use crate::request::Request;
 use crate::requests::in_flight::{Job, WriteJob};
-use crate::requests::ledger::LatencyOf;
 use crate::requests::overlap::Access;
 use crate::status::IoStatus;
 use crate::table::Key;
@@ -156,7 +155,7 @@ impl Parts {
         if !job.bypass {
             self.fetch_edges(entry.range, cx);
         }
-        self.count_write(key, cx);
+        self.requests.count_write(key, cx);
         if job.fua {
             self.join_flush(key, cx);
         } else {
@@ -164,17 +163,6 @@ impl Parts {
             let of = Some(self.requests.latency_of(key));
             self.requests.answer(key, IoStatus::Ok, ReplyData::None, of, cx);
             self.requests.forget(key, cx);
-        }
-    }
-
-    /// A write, or a compare-and-write, did what it was to do.
-    pub(super) fn count_write(&mut self, key: Key, cx: &mut Cx<'_>) {
-        let entry = &self.requests.table[key];
-        if self.requests.latency_of(key) == LatencyOf::CompareAndWrite {
-            cx.counters.compare_and_writes += 1;
-        } else {
-            cx.counters.writes += 1;
-            cx.counters.write_bytes += entry.range.len();
         }
     }
 
@@ -205,7 +193,7 @@ impl Parts {
             None => {}
         }
         // After RAM: making room there may just have sent this block's old bytes to flash.
-        self.cancel_fills(block, touched);
+        self.cache.cancel_fills(block, touched);
         match &mut self.cache.flash {
             // What was worth a slot is so with other bytes in it.
             Some(flash) if keeps && !job.bypass => flash.overwrite(block, touched),

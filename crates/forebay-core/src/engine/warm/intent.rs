@@ -82,7 +82,7 @@ impl Parts {
 
     /// Clears marks whose time has come.
     pub(super) fn advance_marks(&mut self, cx: &mut Cx<'_>) {
-        let changes = self.cache_changes();
+        let changes = self.cache.changes();
         let ring = self.cache_index.as_mut().expect("there is a ring");
         let delay = ring.config.mark_delay;
         match ring.turn {

@@ -85,7 +85,7 @@ enum Closing {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     config: RingConfig,
     geometry: RingGeometry,
     state: State,
@@ -170,6 +170,23 @@ impl Ring {
     /// A request gave up waiting.
     pub(super) fn leave(&mut self, key: Key) {
         self.waiting.retain(|&k| k != key);
+    }
+
+    /// True when the ring knows durably of the first `changes` changes, or is not believed; it is asked to otherwise.
+    pub(crate) fn is_recorded(&mut self, changes: u64) -> bool {
+        match self.state {
+            State::Off => true,
+            State::Voiding => false,
+            State::Active => {
+                self.wanted = self.wanted.max(changes);
+                self.durable >= changes
+            }
+        }
+    }
+
+    /// True while the ring on flash might be believed, although nothing is recorded in it any more.
+    pub(crate) fn is_voiding(&self) -> bool {
+        self.state == State::Voiding
     }
 
     /// A fill of flash ended.
@@ -289,9 +306,9 @@ impl Parts {
         if pages.closes {
             ring.closing = Closing::Closed;
             self.end_ring(cx);
-            return self.end_waiting_fills(cx);
+            return self.cache.end_waiting_fills(cx);
         }
-        self.write_waiting_fills(cx);
+        self.cache.write_waiting_fills(cx);
     }
 
     /// The ring on flash is wrong, or will be: that has to be known before anything else is written beside it.
@@ -318,7 +335,7 @@ impl Parts {
             cx.event(Event::RingNotVoided);
         }
         self.end_ring(cx);
-        self.write_waiting_fills(cx);
+        self.cache.write_waiting_fills(cx);
         self.run(cx);
     }
 
@@ -338,7 +355,7 @@ impl Parts {
         if self.cache_index.as_ref().is_some_and(late) {
             cx.event(Event::RingNotVoided);
             self.end_ring(cx);
-            self.write_waiting_fills(cx);
+            self.cache.write_waiting_fills(cx);
         }
     }
 
@@ -364,30 +381,6 @@ impl Parts {
             State::Voiding => false,
             State::Off => true,
         })
-    }
-
-    /// How many changes of the cache there were, to be asked for with [`Engine::is_recorded`].
-    pub(super) fn cache_changes(&self) -> u64 {
-        let changes = self.cache.flash.as_ref().and_then(|flash| flash.changes.as_ref());
-        changes.map_or(0, |changes| changes.count)
-    }
-
-    /// True when the ring knows durably of the first `changes` changes, or is not believed; it is asked to otherwise.
-    pub(super) fn is_recorded(&mut self, changes: u64) -> bool {
-        let Some(ring) = &mut self.cache_index else { return true };
-        match ring.state {
-            State::Off => true,
-            State::Voiding => false,
-            State::Active => {
-                ring.wanted = ring.wanted.max(changes);
-                ring.durable >= changes
-            }
-        }
-    }
-
-    /// True while the ring on flash might be believed, although nothing is recorded in it any more.
-    pub(super) fn is_voiding(&self) -> bool {
-        self.cache_index.as_ref().is_some_and(|ring| ring.state == State::Voiding)
     }
 
     /// When time alone asks something of the ring.

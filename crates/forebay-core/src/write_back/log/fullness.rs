@@ -10,12 +10,12 @@
 
 use super::WriteLog;
 use crate::action::Event;
-use crate::engine::Parts;
-use crate::engine::cx::{Cx, Shared};
+use crate::engine::cx::Cx;
+use crate::write_back::WriteBack;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::engine) enum Fullness {
+pub(super) enum Fullness {
     /// Nobody is slowed.
     #[default]
     Room,
@@ -28,27 +28,25 @@ pub(in crate::engine) enum Fullness {
 impl WriteLog {
     /// True when a write waits, and there is no segment for it nor will there be one before something is destaged, or
     /// the pool has one.
-    pub(in crate::engine) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         let has_none = self.segment_is_full() && self.segments.can_have_no_more();
         !self.wait_room.is_empty() && (has_none || self.index.zeroes_are_full())
     }
 }
 
-impl Parts {
-    /// True when writes wait because the log is full, and not for a change of mode.
-    pub(in crate::engine) fn waits_for_room(&self, shared: &Shared) -> bool {
-        let is_full = self.log.as_ref().is_some_and(|log| log.failed.is_none() && log.is_full());
-        is_full && self.mode.logs() && !self.holds_writes(shared)
+impl WriteBack {
+    /// True when writes wait because the log, which works, is full.
+    pub(crate) fn is_full(&self) -> bool {
+        self.log.failed.is_none() && self.log.is_full()
     }
 
-    /// Tells when writers begin to be slowed, when they wait, and when neither is so any more.
-    pub(in crate::engine) fn note_fullness(&mut self, cx: &mut Cx<'_>) {
+    /// Tells when writers begin to be slowed, when they wait (`waits`), and when neither is so any more.
+    pub(crate) fn note_fullness(&mut self, waits: bool, cx: &mut Cx<'_>) {
         let fill = self.fill();
-        let threshold =
-            u64::from(self.log.as_ref().expect("there is a log").config.throttle_percent);
+        let threshold = u64::from(self.log.config.throttle_percent);
         let has_room = u128::from(fill.dirty) * 500 < u128::from(fill.capacity * threshold) * 4;
-        let was = self.log.as_ref().expect("there is a log").fullness;
-        let is = if self.waits_for_room(cx) {
+        let was = self.log.fullness;
+        let is = if waits {
             Fullness::Full
         } else if has_room {
             Fullness::Room
@@ -60,7 +58,7 @@ impl Parts {
         if is == was {
             return;
         }
-        self.log.as_mut().expect("there is a log").fullness = is;
+        self.log.fullness = is;
         cx.event(match is {
             Fullness::Room => Event::LogHasRoom,
             Fullness::Throttles => Event::LogThrottles,

@@ -19,16 +19,15 @@
 //! destager or the end of the disk wants it durable, or a write finds no room in it.
 
 use super::{GroupState, WriteLog};
-use crate::action::{Action, Event, IoOp, LogAction, ReplyData, Target};
+use crate::action::{Action, IoOp, LogAction, Target};
 use crate::config::{DestageOrder, FlushSemantics};
-use crate::engine::Parts;
 use crate::engine::cx::Cx;
 use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{GroupNumber, Nanos};
 use crate::log::index::Place;
-use crate::requests::in_flight::Job;
 use crate::status::IoStatus;
+use crate::write_back::{LogEvent, WriteBack};
 
 /// How long a group that nobody waits for stays open. Not longer, because nothing of it is destaged meanwhile.
 const GATHER_MAX: Nanos = Nanos::from_millis(1);
@@ -98,7 +97,7 @@ impl WriteLog {
     }
 
     /// When time alone asks for something.
-    pub(in crate::engine) fn next_deadline(&self, now: Nanos) -> Nanos {
+    pub(crate) fn next_deadline(&self, now: Nanos) -> Nanos {
         let io = match self.under_way.is_none() {
             true if self.config.staging => self.volatile_until().min(self.gathers_until()),
             true => self.volatile_until(),
@@ -125,7 +124,7 @@ impl WriteLog {
     }
 
     /// What is not on flash stays in the groups' memory, and is destaged from there.
-    fn keep_in_memory(&mut self) {
+    pub(in crate::write_back) fn keep_in_memory(&mut self) {
         let open = &mut self.groups[self.open];
         if open.state == GroupState::Open && open.layout.entries > 0 {
             open.state = GroupState::Writing;
@@ -144,7 +143,7 @@ impl WriteLog {
     }
 
     /// When what is staged has to become durable although nobody asked.
-    pub(in crate::engine) fn volatile_until(&self) -> Nanos {
+    pub(crate) fn volatile_until(&self) -> Nanos {
         match self.config.flush {
             FlushSemantics::Honest => Nanos::NEVER,
             // The flush itself takes a part of the time.
@@ -155,12 +154,12 @@ impl WriteLog {
     }
 }
 
-impl Parts {
+impl WriteBack {
     /// Starts the next log I/O, if there is a reason and none is in its way.
-    pub(in crate::engine) fn commit(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn commit(&mut self, cx: &mut Cx<'_>) {
         let until = cx.now.plus(cx.config.flash_timeout);
         let dirty = self.occupied_bytes();
-        let Some(log) = &mut self.log else { return };
+        let log = &mut self.log;
         let keeps_up = dirty * BACKLOG_PART <= log.segments.pages_max() * PAGE;
         let two_at_a_time = keeps_up || log.config.order != DestageOrder::Strict;
         if log.segments.wants_lease(cx.now) {
@@ -185,7 +184,7 @@ impl Parts {
 
     /// Writes the open group; the next one opens with the next record.
     fn write_group(&mut self, until: Nanos, cx: &mut Cx<'_>) {
-        let log = self.log.as_mut().expect("there is a log");
+        let log = &mut self.log;
         let number = log.open;
         let group = log.groups[number];
         let joins = u64::from(!log.under_way.is_none());
@@ -217,23 +216,22 @@ impl Parts {
     }
 
     /// A group is on flash, or not.
-    pub(in crate::engine) fn on_log_written(
+    pub(crate) fn on_log_written(
         &mut self,
         number: usize,
         status: IoStatus,
         checksums: &[u32],
-        cx: &mut Cx<'_>,
-    ) {
-        let log = self.log.as_mut().expect("its own I/O");
+    ) -> LogEvent {
+        let log = &mut self.log;
         log.under_way.end_write(number);
-        // Until cx.now its segment could not be given to somebody else.
+        // Until now its segment could not be given to somebody else.
         log.segments.unhold(log.segments.place(log.groups[number].position));
         if log.failed.is_some() || !status.is_ok() {
             // What was written stays in memory, whether another one was too late or this one failed.
             while log.under_way.take_ended().is_some() {}
             return match log.failed {
-                Some(_) => {}
-                None => self.fail_log(status, cx),
+                Some(_) => LogEvent::Nothing,
+                None => LogEvent::Fails(status),
             };
         }
         let group = log.groups[number];
@@ -245,59 +243,36 @@ impl Parts {
         while let Some((number, durable)) = log.under_way.take_ended() {
             log.note_written(number, durable);
         }
-        self.acknowledge_written(cx);
+        LogEvent::Advanced
     }
 
     /// What was written is durable, or not.
-    pub(in crate::engine) fn on_log_flushed(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
-        let log = self.log.as_mut().expect("its own I/O");
+    pub(crate) fn on_log_flushed(&mut self, status: IoStatus) -> LogEvent {
+        let log = &mut self.log;
         let covers = log.under_way.end_flush();
         if log.failed.is_some() {
-            return;
+            return LogEvent::Nothing;
         }
         if !status.is_ok() {
-            return self.fail_log(status, cx);
+            return LogEvent::Fails(status);
         }
         // Nothing was written meanwhile: nothing goes beside a flush.
         assert_eq!(covers, log.written);
         log.wants_durable = false;
         (log.durable, log.durable_sequence) = (covers, log.written_sequence);
         log.durable_whole = log.written_whole;
-        self.acknowledge_written(cx);
+        LogEvent::Advanced
     }
 
-    /// The log is not written to any more. Whoever waits for it is told; the dirty bytes are drained.
-    pub(in crate::engine) fn fail_log(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
-        let log = self.log.as_mut().expect("its own I/O");
-        log.failed = Some(status);
-        log.give_up_summary();
-        log.keep_in_memory();
-        cx.event(Event::LogFailed { status });
-        self.void_ring(status, cx);
-        let log = self.log.as_mut().expect("its own I/O");
-        let mut told = std::mem::take(&mut log.wait_durable);
-        told.append(&mut log.wait_written);
-        told.make_contiguous().sort_unstable_by_key(|&(_, group)| group);
-        for &(key, _) in &told {
-            if !self.requests.table[key].answered {
-                self.requests.answer(key, IoStatus::IoError, ReplyData::None, None, cx);
-            }
-            // A write keeps its range: its bytes would be lost with the process, so nobody may see them
-            // before primary storage has them.
-            match self.requests.table[key].job {
-                Job::Flush => self.requests.forget(key, cx),
-                _ => self.log.as_mut().expect("there is a log").owners.push(key),
-            }
-        }
-        told.clear();
-        self.log.as_mut().expect("there is a log").wait_durable = told;
-    }
-
-    /// A log I/O that takes too long: its device is not trusted with the next one.
-    pub(in crate::engine) fn time_out_log(&mut self, cx: &mut Cx<'_>) {
-        let hangs = |log: &WriteLog| log.under_way.until() <= cx.now;
-        if self.log.as_ref().is_some_and(|log| hangs(log) && log.failed.is_none()) {
-            self.fail_log(IoStatus::TimedOut, cx);
+    /// Everybody whose group is written, or durable, was let go: since when the oldest record is not durable.
+    pub(crate) fn note_volatile(&mut self) {
+        let log = &mut self.log;
+        if log.is_durable() {
+            log.oldest_volatile = Nanos::NEVER;
+        } else if log.durable == log.written {
+            let volatile = log.groups.iter().filter(|group| group.number > log.durable);
+            let opened = volatile.map(|group| group.opened).min();
+            log.oldest_volatile = opened.expect("a group that is not durable is in memory");
         }
     }
 }

@@ -9,17 +9,17 @@
 //! on one more page of memory, and each row of sectors is a write. On logical blocks larger than a sector a page
 //! in parts is filled from primary storage first, and written whole.
 
-use super::ZEROES_PIECE_MAX;
 use super::row::{Rows, lead_of};
+use super::{Beside, Destager, ZEROES_PIECE_MAX};
 use crate::action::{Action, DestageFault, IoOp, Span, Target};
-use crate::engine::Parts;
-use crate::engine::cx::{Cx, Shared};
+use crate::engine::cx::Cx;
 use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, PAGE, SECTOR};
 use crate::ids::Nanos;
 use crate::log::index::{LayerSource, PageIndex, Place, SectorMask};
 use crate::status::IoStatus;
 use crate::table::Key;
+use crate::write_back::{LogEvent, WriteBack};
 
 /// Pages of a run at most.
 pub(super) const RUN_PAGES_MAX: u32 = 64;
@@ -49,10 +49,23 @@ pub(super) struct Run {
     failed: Option<(DestageFault, IoStatus)>,
 }
 
-impl Parts {
+impl Destager {
+    /// Memory of pages `first..first + pages` of a run.
+    fn run_memory(&self, run: Key, first: u32, pages: u32) -> Span {
+        let place = self.runs[run].memory.0 + first;
+        Span { offset: self.base + u64::from(place) * PAGE, len: pages * PAGE as u32 }
+    }
+
+    fn end_run(&mut self, run: Key) {
+        let run = self.runs.remove(run).expect("the run is there");
+        self.memory.give(run.memory.0, run.memory.1);
+    }
+}
+
+impl WriteBack {
     /// Goes on with the batch; true when it has ended.
-    pub(super) fn write_batch(&mut self, cx: &mut Cx<'_>) -> bool {
-        let destager = self.destager();
+    pub(super) fn write_batch(&mut self, beside: &mut Beside<'_>, cx: &mut Cx<'_>) -> bool {
+        let destager = &mut self.destager;
         if destager.batch.has_failed() {
             if !destager.is_at_rest() || !destager.may_start(cx.now) {
                 return false;
@@ -63,8 +76,8 @@ impl Parts {
             }
             destager.batch.retry();
         }
-        while self.destager().batch.has_more() {
-            let destager = self.destager();
+        while self.destager.batch.has_more() {
+            let destager = &mut self.destager;
             let under_way = destager.runs.len() as u32;
             let allowed = destager.may_start(cx.now)
                 && destager.window.next_allowed() <= cx.now
@@ -79,30 +92,30 @@ impl Parts {
                 }
                 return false;
             }
-            if !self.start_run(cx) {
+            if !self.start_run(beside, cx) {
                 return false;
             }
-            if self.destager().batch.has_failed() {
+            if self.destager.batch.has_failed() {
                 return false;
             }
         }
-        let destager = self.destager();
+        let destager = &mut self.destager;
         if !destager.is_at_rest() || destager.batch.has_failed() {
             return false;
         }
-        self.end_batch(cx);
+        self.destager.end_batch(cx);
         true
     }
 
     fn start_zero(&mut self, cx: &mut Cx<'_>) {
-        let destager = self.destager();
+        let destager = &mut self.destager;
         let (zero, cursor) = destager.batch.zero().expect("the batch has zeroes");
         destager.outstanding += 1;
         let backend = cx.config.backend;
         let logical = u64::from(backend.logical_block);
         let whole_end = zero.range.end & !(logical - 1);
         let has_blocks = cursor.is_multiple_of(logical) && cursor < whole_end;
-        if backend.write_zeroes && has_blocks && !self.destager().zeroes_by_writing {
+        if backend.write_zeroes && has_blocks && !self.destager.zeroes_by_writing {
             let piece = ByteRange::new(cursor, whole_end.min(cursor + ZEROES_PIECE_MAX));
             let op = IoOp::WriteZeroes { may_unmap: zero.may_unmap, fast_only: false };
             let kind = IoKind::DestageZero { end: piece.end, memory: (0, 0) };
@@ -115,7 +128,7 @@ impl Parts {
     fn write_zeroes(&mut self, range: ByteRange, cx: &mut Cx<'_>) {
         let logical = u64::from(cx.config.backend.logical_block);
         let whole = range.start.next_multiple_of(logical);
-        let destager = self.destager();
+        let destager = &mut self.destager;
         let pages = if whole != range.start { 1 } else { RUN_PAGES_MAX };
         // Zeroes are done alone, so that there is room.
         let first = destager.memory.take(pages).expect("runs do not go on beside zeroes");
@@ -140,19 +153,19 @@ impl Parts {
     }
 
     /// The logical block around zeroes is there: writes it with the zeroes in it.
-    pub(in crate::engine) fn on_destage_zero_edge(
+    pub(crate) fn on_destage_zero_edge(
         &mut self,
         (block, end): (ByteRange, u64),
         (first, pages): (u32, u32),
         status: IoStatus,
         cx: &mut Cx<'_>,
     ) {
-        let destager = self.destager();
+        let destager = &mut self.destager;
         if !status.is_ok() || destager.batch.has_failed() {
             destager.outstanding -= 1;
             destager.memory.give(first, pages);
             if !status.is_ok() {
-                self.fail_batch(DestageFault::PrimaryStorage, status, cx);
+                self.destager.fail_batch(DestageFault::PrimaryStorage, status, cx);
             }
             return;
         }
@@ -167,23 +180,23 @@ impl Parts {
     }
 
     /// Zeroes are on primary storage up to `end`, or not.
-    pub(in crate::engine) fn on_destage_zero(
+    pub(crate) fn on_destage_zero(
         &mut self,
         end: u64,
         (first, pages): (u32, u32),
         status: IoStatus,
         cx: &mut Cx<'_>,
     ) {
-        let destager = self.destager();
+        let destager = &mut self.destager;
         destager.outstanding -= 1;
         if pages > 0 {
             destager.memory.give(first, pages);
         }
         if status == IoStatus::Unsupported {
-            // It cannot after all: from cx.now on they are written.
+            // It cannot after all: from now on they are written.
             destager.zeroes_by_writing = true;
         } else if !status.is_ok() {
-            self.fail_batch(DestageFault::PrimaryStorage, status, cx);
+            self.destager.fail_batch(DestageFault::PrimaryStorage, status, cx);
         } else if !destager.redo {
             destager.fault = None;
             destager.batch.advance_zero(end);
@@ -192,9 +205,9 @@ impl Parts {
     }
 
     /// Starts the next run; false when there is no memory for it.
-    fn start_run(&mut self, cx: &mut Cx<'_>) -> bool {
-        let rows = Rows::new(&cx.config, self.log.as_ref().expect("there is a log").index.grid());
-        let destager = self.destager.as_mut().expect("a log has a destager");
+    fn start_run(&mut self, beside: &Beside<'_>, cx: &mut Cx<'_>) -> bool {
+        let rows = Rows::new(&cx.config, self.log.index.grid());
+        let destager = &mut self.destager;
         let rest = destager.batch.rest();
         let head = rest[0];
         let in_row = rows.len(rest);
@@ -234,56 +247,39 @@ impl Parts {
             failed: None,
         });
         destager.unwritten.push_back(run);
-        self.read_run(run, cx);
-        if self.destager().runs[run].outstanding == 0 {
-            self.destager().runs[run].is_read = true;
+        self.read_run(run, beside, cx);
+        if self.destager.runs[run].outstanding == 0 {
+            self.destager.runs[run].is_read = true;
             self.write_runs(cx);
         }
         true
     }
 
-    /// True while a run is under way that touches `range`.
-    pub(in crate::engine) fn is_destaging(&self, range: ByteRange) -> bool {
-        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return false };
-        let grid = log.index.grid();
-        destager.runs.iter().any(|(_, run)| {
-            let last = PageIndex(run.page.0 + u64::from(run.pages) - 1);
-            ByteRange::new(grid.range_of(run.page).start, grid.range_of(last).end).overlaps(range)
-        })
-    }
-
     /// Writes the runs that were read, as far as none before them is still being read: sorted is how primary
     /// storage gets them.
     fn write_runs(&mut self, cx: &mut Cx<'_>) {
-        while let Some(&run) = self.destager().unwritten.front() {
-            let destager = self.destager();
+        while let Some(&run) = self.destager.unwritten.front() {
+            let destager = &mut self.destager;
             if !destager.runs[run].is_read {
                 return;
             }
             destager.unwritten.pop_front();
             match destager.batch.has_failed() {
-                true => self.end_run(run),
+                true => self.destager.end_run(run),
                 false => self.write_run(run, cx),
             }
         }
     }
 
-    /// Memory of pages `first..first + pages` of a run.
-    fn run_memory(&self, run: Key, first: u32, pages: u32) -> Span {
-        let destager = self.destager.as_ref().expect("a log has a destager");
-        let place = destager.runs[run].memory.0 + first;
-        Span { offset: destager.base + u64::from(place) * PAGE, len: pages * PAGE as u32 }
-    }
-
     /// Fetches the bytes of a run.
-    fn read_run(&mut self, run: Key, cx: &mut Cx<'_>) {
-        let Run { items: (index, items), page, sectors, row, .. } = self.destager().runs[run];
+    fn read_run(&mut self, run: Key, beside: &Beside<'_>, cx: &mut Cx<'_>) {
+        let Run { items: (index, items), page, sectors, row, .. } = self.destager.runs[run];
         let mut reading: Option<(u32, Place, u32)> = None;
         for n in 0..items {
-            let item = self.destager().batch.item(index + n as usize);
-            let to = self.run_memory(run, n, 1);
-            let from = self.page_in_memory(item.page, item.place, cx);
-            let log = self.log.as_ref().expect("there is a log");
+            let item = self.destager.batch.item(index + n as usize);
+            let to = self.destager.run_memory(run, n, 1);
+            let from = self.page_in_memory((item.page, item.place), beside, cx);
+            let log = &self.log;
             let follows = reading.is_some_and(|(first, place, count)| {
                 let last = Place(place.0 + count - 1);
                 first + count == n && log.segments.are_neighbours(last, item.place)
@@ -301,26 +297,27 @@ impl Parts {
             }
         }
         self.start_run_read(run, reading, cx);
-        let grid = self.log.as_ref().expect("there is a log").index.grid();
+        let grid = self.log.index.grid();
         let below = grid.range_of(page).intersect(cx.config.disk());
         let is_in_parts = row.is_none() && !sectors.contains(grid.sectors(page, below));
         if is_in_parts && u64::from(cx.config.backend.logical_block) > SECTOR {
-            let memory = self.run_memory(run, items, 1).part(lead_of(grid, below), below.len());
+            let memory =
+                self.destager.run_memory(run, items, 1).part(lead_of(grid, below), below.len());
             let op = IoOp::Read { memory };
             let kind = IoKind::DestageBelow { run };
-            self.destager().runs[run].outstanding += 1;
+            self.destager.runs[run].outstanding += 1;
             cx.start(Target::Backend, below, op, kind);
         }
     }
 
     fn start_run_read(&mut self, run: Key, reading: Option<(u32, Place, u32)>, cx: &mut Cx<'_>) {
         let Some((first, place, pages)) = reading else { return };
-        let memory = self.run_memory(run, first, pages);
-        let log = self.log.as_mut().expect("there is a log");
+        let memory = self.destager.run_memory(run, first, pages);
+        let log = &mut self.log;
         log.segments.hold(place);
         let range = log.segments.bytes(place, pages);
         cx.counters.log_read_bytes += range.len();
-        self.destager().runs[run].outstanding += 1;
+        self.destager.runs[run].outstanding += 1;
         let kind = IoKind::DestageRead { run, place, pages };
         cx.start(Target::Log, range, IoOp::Read { memory }, kind);
     }
@@ -329,33 +326,45 @@ impl Parts {
     /// their group; and where in the page they begin.
     fn page_in_memory(
         &self,
-        page: PageIndex,
-        place: Place,
-        shared: &Shared,
+        (page, place): (PageIndex, Place),
+        beside: &Beside<'_>,
+        cx: &Cx<'_>,
     ) -> Option<(Span, u64)> {
-        let log = self.log.as_ref().expect("there is a log");
+        let log = &self.log;
         if let Some(memory) = log.in_memory(place) {
             return Some((memory, 0));
         }
-        let ram = self.cache.ram.as_ref()?;
-        let range = log.index.grid().range_of(page).intersect(shared.config.disk());
-        let all = log.index.grid().sectors(page, range);
-        let piece = shared.grid.piece(range.start, range.end);
-        let slot = ram.dir.find(piece.block)?;
-        let is_there = ram.dir.valid(slot).contains(piece.touched);
-        let is_newest = || log.index.layers(page).single(all) == Some(LayerSource::Place(place));
-        (is_there && is_newest())
-            .then(|| (ram.memory(slot, piece.offset, piece.len), lead_of(log.index.grid(), range)))
+        let grid = log.index.grid();
+        let range = grid.range_of(page).intersect(cx.config.disk());
+        let memory = beside.in_ram(range, cx)?;
+        let all = grid.sectors(page, range);
+        let is_newest = log.index.layers(page).single(all) == Some(LayerSource::Place(place));
+        is_newest.then(|| (memory, lead_of(grid, range)))
+    }
+
+    /// Pages of the log were read for a run: what came of it, and of the log. Dirty bytes that cannot be read are lost.
+    pub(crate) fn check_destage_read(
+        &mut self,
+        read: (Place, u32),
+        status: IoStatus,
+        checksums: &[u32],
+        cx: &mut Cx<'_>,
+    ) -> (IoStatus, LogEvent) {
+        let status = self.log.end_read(read, status, checksums, cx);
+        let failures = &mut self.destager.read_failures;
+        *failures = if status.is_ok() { 0 } else { *failures + 1 };
+        let is_lost = *failures >= READ_FAILURES_MAX;
+        (status, if is_lost { LogEvent::Lost } else { LogEvent::Nothing })
     }
 
     /// The log, or what is below a page in parts, was read for a run; or not, which is the fault of `of`.
-    pub(in crate::engine) fn on_destage_read(
+    pub(crate) fn on_destage_read(
         &mut self,
         run: Key,
         (of, status): (DestageFault, IoStatus),
         cx: &mut Cx<'_>,
     ) {
-        let entry = &mut self.destager().runs[run];
+        let entry = &mut self.destager.runs[run];
         entry.outstanding -= 1;
         if !status.is_ok() {
             entry.failed.get_or_insert((of, status));
@@ -365,38 +374,25 @@ impl Parts {
         }
         entry.is_read = true;
         if let Some((fault, status)) = entry.failed {
-            self.fail_batch(fault, status, cx);
+            self.destager.fail_batch(fault, status, cx);
         }
         self.write_runs(cx);
     }
 
-    /// Counts reads of the log for destaging: dirty bytes that cannot be read are lost.
-    pub(in crate::engine) fn note_destage_read(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
-        let destager = self.destager();
-        if status.is_ok() {
-            destager.read_failures = 0;
-            return;
-        }
-        destager.read_failures += 1;
-        if destager.read_failures >= READ_FAILURES_MAX {
-            self.lose_log(cx);
-        }
-    }
-
     fn write_run(&mut self, run: Key, cx: &mut Cx<'_>) {
-        let Run { page, pages, items: (index, items), sectors, row, .. } =
-            self.destager().runs[run];
-        let grid = self.log.as_ref().expect("there is a log").index.grid();
-        self.destager().runs[run].started = cx.now;
+        let Run { page, pages, items: (index, items), sectors, row, .. } = self.destager.runs[run];
+        let grid = self.log.index.grid();
+        self.destager.runs[run].started = cx.now;
         if let Some(row) = row {
-            let memory = self.run_memory(run, 0, pages).part(lead_of(grid, row), row.len());
+            let memory =
+                self.destager.run_memory(run, 0, pages).part(lead_of(grid, row), row.len());
             return self.start_run_write(run, row, memory, cx);
         }
         let all = grid.range_of(page).intersect(cx.config.disk());
-        let together = self.run_memory(run, items, 1);
+        let together = self.destager.run_memory(run, items, 1);
         for n in 0..items {
-            let from = self.run_memory(run, n, 1);
-            let item = self.destager().batch.item(index + n as usize);
+            let from = self.destager.run_memory(run, n, 1);
+            let item = self.destager.batch.item(index + n as usize);
             for (first, end) in item.sectors.runs() {
                 let (skip, len) = (u64::from(first) * SECTOR, u64::from(end - first) * SECTOR);
                 let (from, to) = (from.part(skip, len), together.part(skip, len));
@@ -418,7 +414,7 @@ impl Parts {
     fn start_run_write(&mut self, run: Key, range: ByteRange, memory: Span, cx: &mut Cx<'_>) {
         cx.counters.destage_writes += 1;
         cx.counters.destage_write_bytes += range.len();
-        let destager = self.destager();
+        let destager = &mut self.destager;
         destager.outstanding += 1;
         destager.runs[run].outstanding += 1;
         let op = IoOp::Write { memory, durable: false };
@@ -427,13 +423,14 @@ impl Parts {
     }
 
     /// A write of a run is on primary storage, or not.
-    pub(in crate::engine) fn on_destage_write(
+    pub(crate) fn on_destage_write(
         &mut self,
         run: Key,
         status: IoStatus,
+        beside: &mut Beside<'_>,
         cx: &mut Cx<'_>,
     ) {
-        let destager = self.destager();
+        let destager = &mut self.destager;
         let under_way = destager.runs.len() as u32;
         destager.outstanding -= 1;
         let entry = &mut destager.runs[run];
@@ -448,24 +445,18 @@ impl Parts {
         let Run { failed, started, bytes, items, .. } = entry;
         match failed {
             None => {
-                self.keep_destaged(&entry, cx);
-                let destager = self.destager();
+                self.keep_destaged(&entry, beside, cx);
+                let destager = &mut self.destager;
                 destager.window.on_write(cx.now, cx.now.since(started), bytes, under_way);
                 destager.batch.note_done(items);
                 destager.pause = super::RETRY_MIN;
                 destager.fault = None;
-                self.end_run(run);
+                self.destager.end_run(run);
             }
             Some((fault, status)) => {
-                self.end_run(run);
-                self.fail_batch(fault, status, cx);
+                self.destager.end_run(run);
+                self.destager.fail_batch(fault, status, cx);
             }
         }
-    }
-
-    fn end_run(&mut self, run: Key) {
-        let destager = self.destager();
-        let run = destager.runs.remove(run).expect("the run is there");
-        destager.memory.give(run.memory.0, run.memory.1);
     }
 }

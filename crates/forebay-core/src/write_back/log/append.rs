@@ -5,25 +5,25 @@
 //! each but the last marked as going on.
 
 use super::{Group, GroupState, WriteLog};
-use crate::action::{Action, Actions, Buffer, LogAction, Span};
+use crate::action::{Action, Buffer, LogAction, Span};
+use crate::engine::cx::Cx;
 use crate::geometry::{ByteRange, PAGE};
-use crate::ids::{GroupNumber, Nanos, Sequence};
+use crate::ids::Sequence;
 use crate::log::group::{Entry, GroupLayout, RecordKind};
 use crate::log::index::{PageIndex, Place, ZeroRecord};
 
 impl WriteLog {
     /// Appends as much of a write to `range` as there is room for now, from the buffer; returns up to
     /// where.
-    pub(in crate::engine) fn append_write(
+    pub(in crate::write_back) fn append_write(
         &mut self,
-        now: Nanos,
         range: ByteRange,
         buffer: Buffer,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) -> u64 {
         let mut start = range.start;
         while start < range.end {
-            if !self.ensure_open(now, actions) {
+            if !self.ensure_open(cx) {
                 break;
             }
             let grid = self.index.grid();
@@ -40,12 +40,12 @@ impl WriteLog {
             // Where the piece begins within its first page.
             let lead = (start + (PAGE - grid.phase()) % PAGE) % PAGE;
             let to = data.part(lead, piece.len());
-            actions.list.push(Action::Copy { from: buffer.at(piece), to });
+            cx.push(Action::Copy { from: buffer.at(piece), to });
             let more = piece.end < range.end;
             let kind = RecordKind::Write;
             let record = Entry { range: piece, epoch: self.epoch, kind, more };
             let place = self.segments.place(group.position.plus(group.layout.pages()));
-            let sequence = self.stage(now, record, data, pages, actions);
+            let sequence = self.stage(record, data, pages, cx);
             for (n, page) in (first.0..=last.0).map(PageIndex).enumerate() {
                 let sectors = grid.sectors(page, piece);
                 let place = Place(place.0 + n as u32);
@@ -57,14 +57,13 @@ impl WriteLog {
     }
 
     /// Appends a zero record; false when there is no room now.
-    pub(in crate::engine) fn append_zero(
+    pub(in crate::write_back) fn append_zero(
         &mut self,
-        now: Nanos,
         range: ByteRange,
         may_unmap: bool,
-        actions: &mut Actions,
+        cx: &mut Cx<'_>,
     ) -> bool {
-        if self.index.zeroes_are_full() || !self.ensure_open(now, actions) {
+        if self.index.zeroes_are_full() || !self.ensure_open(cx) {
             return false;
         }
         let group = self.groups[self.open];
@@ -74,33 +73,21 @@ impl WriteLog {
         let kind = RecordKind::Zero;
         let record = Entry { range, epoch: self.epoch, kind, more: false };
         let data = Span { offset: group.memory.offset, len: 0 };
-        let sequence = self.stage(now, record, data, 0, actions);
+        let sequence = self.stage(record, data, 0, cx);
         let epoch = record.epoch;
         self.index.insert_zero(ZeroRecord { sequence, epoch, range, may_unmap });
         true
     }
 
-    /// The group that the last appended record is in.
-    pub(in crate::engine) fn last_appended(&self) -> GroupNumber {
-        self.last_group()
-    }
-
-    fn stage(
-        &mut self,
-        now: Nanos,
-        record: Entry,
-        data: Span,
-        pages: u32,
-        actions: &mut Actions,
-    ) -> Sequence {
+    fn stage(&mut self, record: Entry, data: Span, pages: u32, cx: &mut Cx<'_>) -> Sequence {
         let sequence = self.next_sequence;
         self.next_sequence.0 += 1;
         self.epoch_is_used = true;
-        self.ages.on_append(now, sequence);
-        self.oldest_volatile = self.oldest_volatile.min(now);
+        self.ages.on_append(cx.now, sequence);
+        self.oldest_volatile = self.oldest_volatile.min(cx.now);
         let group = &mut self.groups[self.open];
         let memory = group.header();
-        actions.push_log(LogAction::Stage { memory, data, record });
+        cx.actions.push_log(LogAction::Stage { memory, data, record });
         group.layout.add(pages);
         group.last = sequence;
         let first = self.goes_on_from.unwrap_or(sequence);
@@ -110,7 +97,7 @@ impl WriteLog {
     }
 
     /// Makes sure that a group is open; false when none can be: both are in use, or no segment is leased.
-    fn ensure_open(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+    fn ensure_open(&mut self, cx: &mut Cx<'_>) -> bool {
         match self.groups[self.open].state {
             GroupState::Open => return true,
             GroupState::Writing => return false,
@@ -141,7 +128,7 @@ impl WriteLog {
             position: self.segments.head(),
             opens_segment: segment,
             layout: GroupLayout::default(),
-            opened: now,
+            opened: cx.now,
             pages_max,
             summary_max: self.summary_max(segment.is_some()),
             last: Sequence(0),
@@ -152,7 +139,7 @@ impl WriteLog {
         if let Some((segment, ordinal)) = segment {
             let memory = memory.part(0, PAGE);
             let first_group = number;
-            actions.push_log(LogAction::OpenSegment {
+            cx.actions.push_log(LogAction::OpenSegment {
                 memory,
                 segment,
                 ordinal,
@@ -165,7 +152,7 @@ impl WriteLog {
             });
         }
         let memory = group.header();
-        actions.push_log(LogAction::OpenGroup {
+        cx.actions.push_log(LogAction::OpenGroup {
             memory,
             number,
             generation,

@@ -9,36 +9,17 @@
 //! that such reads take in turn. What the log holds may be freed while what is below is fetched: then
 //! primary storage has it, and the read begins anew.
 
-use std::collections::VecDeque;
-
-use super::super::read::FETCHES_MAX;
-use crate::action::{Action, Buffer, Event, IoOp, Source, Span, Target};
+use crate::action::{Action, Buffer, IoOp, Source, Span, Target};
 use crate::engine::Parts;
 use crate::engine::cx::Cx;
 use crate::engine::io::IoKind;
+use crate::engine::read::FETCHES_MAX;
 use crate::geometry::{ByteRange, PAGE};
-use crate::log::index::{Layer, LayerSource, PageIndex, Place, SectorMask};
+use crate::log::index::{Layer, LayerSource, PageGrid, PageIndex, Place, SectorMask};
 use crate::requests::in_flight::{Job, ReadJob};
 use crate::status::IoStatus;
 use crate::table::Key;
-
-/// The page that overlays are read through.
-#[derive(Debug)]
-pub(in crate::engine) struct OverlayState {
-    scratch: Span,
-    user: Option<Key>,
-    waiting: VecDeque<Key>,
-}
-
-impl OverlayState {
-    pub(super) fn new(scratch: Span, requests_max: u32) -> OverlayState {
-        OverlayState {
-            scratch,
-            user: None,
-            waiting: VecDeque::with_capacity(requests_max as usize),
-        }
-    }
-}
+use crate::write_back::WriteBack;
 
 /// Pages in a row, in the log as on the disk.
 #[derive(Clone, Copy)]
@@ -59,10 +40,11 @@ impl Parts {
         cx: &mut Cx<'_>,
     ) -> bool {
         let wanted = granule.intersect(ByteRange::new(job.cursor, job.target.end));
-        let Some(log) = self.log.as_ref().filter(|log| log.index.touches(wanted)) else {
+        let Some(log) = self.write_back.as_ref().filter(|log| log.touches(wanted)) else {
             return false;
         };
-        let grid = log.index.grid();
+        let grid = log.pages();
+        let freed = log.freed();
         let disk = cx.config.disk();
         let mut end = wanted.end;
         let mut run: Option<Run> = None;
@@ -74,13 +56,13 @@ impl Parts {
             let page = grid.page_of(position);
             let bytes = grid.range_of(page).intersect(disk).intersect(job.target);
             let all = grid.sectors(page, bytes);
-            let log = self.log.as_ref().expect("there is a log");
-            let layers = log.index.layers(page);
+            let Some(log) = &self.write_back else { break };
+            let layers = log.layers(page);
             let single = layers.single(all);
             let goes_on = match (single, &run) {
                 (Some(LayerSource::Place(place)), Some(run)) => {
                     let last = Place(run.place.0 + run.pages - 1);
-                    log.segments.are_neighbours(last, place) && log.in_memory(place).is_none()
+                    log.are_neighbours(last, place) && log.in_memory(place).is_none()
                 }
                 _ => false,
             };
@@ -97,22 +79,19 @@ impl Parts {
             if !goes_on {
                 self.start_log_run(key, run.take(), cx);
             }
-            match single {
-                Some(LayerSource::Place(_)) if goes_on => {
-                    run.as_mut().expect("it goes on").pages += 1;
+            match (single, &mut run) {
+                (Some(LayerSource::Place(_)), Some(run)) if goes_on => run.pages += 1,
+                (Some(LayerSource::Place(place)), run) => {
+                    *run = self.begin_log_run(key, place, page, bytes, cx);
                 }
-                Some(LayerSource::Place(place)) => {
-                    run = self.begin_log_run(key, place, page, bytes, cx);
-                }
-                Some(LayerSource::Zero) => {
+                (Some(LayerSource::Zero), _) => {
                     let memory = self.buffer_of(key).at(bytes);
                     cx.push(Action::Zero { memory });
                 }
-                None => {
-                    let log = self.log.as_ref().expect("there is a log");
+                (None, _) => {
                     if !layers.sectors().is_empty() {
                         // Of the first one seen: what was freed since then counts.
-                        job.partial.get_or_insert(log.freed);
+                        job.partial.get_or_insert(freed);
                         job.overlay = (job.target.start, 0);
                     }
                     if !layers.sectors().contains(all) {
@@ -148,25 +127,23 @@ impl Parts {
         bytes: ByteRange,
         cx: &mut Cx<'_>,
     ) -> Option<Run> {
-        let log = self.log.as_ref().expect("there is a log");
+        let log = self.write_back.as_ref()?;
         let Some(memory) = log.in_memory(place) else {
             return Some(Run { place, page, pages: 1 });
         };
-        let lead = bytes.start + PAGE - log.index.grid().phase();
+        let lead = bytes.start + PAGE - log.pages().phase();
         let from = memory.part(lead % PAGE, bytes.len());
         cx.push(Action::Copy { from, to: self.buffer_of(key).at(bytes) });
         None
     }
 
     fn start_log_run(&mut self, key: Key, run: Option<Run>, cx: &mut Cx<'_>) {
-        let Some(Run { place, page, pages }) = run else { return };
-        let log = self.log.as_mut().expect("there is a log");
-        log.segments.hold(place);
-        let range = log.segments.bytes(place, pages);
-        let start = log.index.grid().range_of(page);
-        let buffer = self.buffer_of(key);
-        let memory = whole_pages(buffer, start, pages);
-        cx.counters.log_read_bytes += range.len();
+        let (Some(Run { place, page, pages }), Some(log)) = (run, &mut self.write_back) else {
+            return;
+        };
+        let start = log.pages().range_of(page);
+        let range = log.begin_read(place, pages, cx);
+        let memory = whole_pages(self.buffer_of(key), start, pages);
         let kind = IoKind::LogRead { request: key, place, pages };
         self.requests.start_io(Target::Log, range, IoOp::Read { memory }, kind, cx);
     }
@@ -181,44 +158,15 @@ impl Parts {
     pub(in crate::engine) fn on_log_read(
         &mut self,
         key: Key,
-        (place, pages): (Place, u32),
+        read: (Place, u32),
         status: IoStatus,
         checksums: &[u32],
         cx: &mut Cx<'_>,
     ) {
-        let status = self.check_log_pages(place, pages, status, checksums, cx);
+        let Some(log) = &mut self.write_back else { return };
+        let status = log.end_read(read, status, checksums, cx);
         self.requests.end_io(key, status, cx);
-        cx.ready.push_back(key);
-    }
-
-    /// True when flash has failed to read something that is not on primary storage since.
-    pub(in crate::engine) fn log_reads_failed(&self) -> bool {
-        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return false };
-        destager.flushed < log.unread
-    }
-
-    /// Lets pages of the log go that were read; an error when they are not what was written.
-    pub(in crate::engine) fn check_log_pages(
-        &mut self,
-        place: Place,
-        pages: u32,
-        status: IoStatus,
-        checksums: &[u32],
-        cx: &mut Cx<'_>,
-    ) -> IoStatus {
-        let log = self.log.as_mut().expect("its own I/O");
-        log.segments.unhold(place);
-        let wrong = (0..pages).find(|&n| {
-            let expected = log.index.entry(Place(place.0 + n)).expect("it is held").checksum;
-            !status.is_ok() || checksums[n as usize] != expected
-        });
-        let Some(n) = wrong else { return IoStatus::Ok };
-        let entry = log.index.entry(Place(place.0 + n)).expect("it is held");
-        let range = log.index.grid().range_of(entry.page);
-        log.unread = log.last_sequence();
-        cx.counters.log_errors += 1;
-        cx.event(Event::LogCorrupt { range });
-        IoStatus::IoError
+        cx.wake(key);
     }
 
     /// Lays the log's sectors over pages that it holds in parts; true when all are done.
@@ -228,20 +176,19 @@ impl Parts {
         job: &mut ReadJob,
         cx: &mut Cx<'_>,
     ) -> bool {
-        let log = self.log.as_ref().expect("the read saw a log");
-        if job.partial != Some(log.freed) {
-            // What was seen may be on primary storage by cx.now, and newer than what was fetched.
+        let freed = self.write_back.as_ref().map(WriteBack::freed);
+        if job.partial != freed {
+            // What was seen may be on primary storage by now, and newer than what was fetched.
             (job.cursor, job.partial) = (job.target.start, None);
-            cx.ready.push_back(key);
+            cx.wake(key);
             return false;
         }
-        let grid = log.index.grid();
         let (mut position, mut first) = job.overlay;
-        while position < job.target.end {
+        while let Some(log) = self.write_back.as_ref().filter(|_| position < job.target.end) {
+            let grid = log.pages();
             let page = grid.page_of(position);
             let bytes = grid.range_of(page).intersect(cx.config.disk()).intersect(job.target);
-            let log = self.log.as_ref().expect("there is a log");
-            let layers = log.index.layers(page);
+            let layers = log.layers(page);
             let wanted = grid.sectors(page, bytes);
             let is_whole = layers.single(wanted).is_some();
             // Others may write to the rest of the page, which is not held: that puts layers in and takes layers out, of
@@ -268,38 +215,28 @@ impl Parts {
         bytes: ByteRange,
         cx: &mut Cx<'_>,
     ) -> bool {
-        let log = self.log.as_mut().expect("there is a log");
+        let Some(log) = &mut self.write_back else { return true };
         let place = match layer.source {
             LayerSource::Zero => {
+                let grid = log.pages();
                 for (first, end) in layer.sectors.runs() {
-                    let part = log.index.grid().sector_range(page, first, end).intersect(bytes);
-                    if part.is_empty() {
-                        continue;
+                    let part = grid.sector_range(page, first, end).intersect(bytes);
+                    if !part.is_empty() {
+                        let memory = self.buffer_of(key).at(part);
+                        cx.push(Action::Zero { memory });
                     }
-                    let buffer =
-                        self.requests.table[key].buffer.expect("a running read has a buffer");
-                    cx.push(Action::Zero { memory: buffer.at(part) });
                 }
                 return true;
             }
             LayerSource::Place(place) => place,
         };
         if let Some(memory) = log.in_memory(place) {
-            self.lay_sectors(key, page, layer.sectors, memory, bytes, cx);
+            let grid = log.pages();
+            self.lay_sectors(key, grid, (page, layer.sectors), memory, bytes, cx);
             return true;
         }
-        match log.overlay.user {
-            None => log.overlay.user = Some(key),
-            Some(user) if user == key => {}
-            Some(_) => {
-                log.overlay.waiting.push_back(key);
-                return false;
-            }
-        }
-        log.segments.hold(place);
-        let range = log.segments.bytes(place, 1);
-        let memory = log.overlay.scratch;
-        cx.counters.log_read_bytes += range.len();
+        let Some(memory) = log.overlay().take(key) else { return false };
+        let range = log.begin_read(place, 1, cx);
         let kind = IoKind::LogOverlay { request: key, place };
         self.requests.start_io(Target::Log, range, IoOp::Read { memory }, kind, cx);
         false
@@ -308,13 +245,12 @@ impl Parts {
     fn lay_sectors(
         &self,
         key: Key,
-        page: PageIndex,
-        sectors: SectorMask,
+        grid: PageGrid,
+        (page, sectors): (PageIndex, SectorMask),
         from: Span,
         bytes: ByteRange,
         cx: &mut Cx<'_>,
     ) {
-        let grid = self.log.as_ref().expect("there is a log").index.grid();
         for (first, end) in sectors.runs() {
             let part = grid.sector_range(page, first, end).intersect(bytes);
             if part.is_empty() {
@@ -335,36 +271,33 @@ impl Parts {
         checksums: &[u32],
         cx: &mut Cx<'_>,
     ) {
-        let status = self.check_log_pages(place, 1, status, checksums, cx);
+        let Some(log) = &mut self.write_back else { return };
+        let status = log.end_read((place, 1), status, checksums, cx);
         self.requests.end_io(key, status, cx);
-        let log = self.log.as_mut().expect("its own I/O");
-        log.overlay.user = None;
-        let scratch = log.overlay.scratch;
-        let page = log.index.entry(place).expect("its segment was held").page;
-        let layers = log.index.layers(page);
-        // All of them: the first may not need it any more.
-        cx.ready.extend(log.overlay.waiting.drain(..));
+        let scratch = log.overlay().give(cx);
+        let grid = log.pages();
+        let page = log.page_at(place).expect("its segment was held");
+        let layers = log.layers(page);
         let entry = &mut self.requests.table[key];
-        if status.is_ok() && !entry.answered {
-            let Job::Read(job) = &mut entry.job else { unreachable!("a read") };
+        if status.is_ok()
+            && !entry.answered
+            && let Job::Read(job) = &mut entry.job
+        {
             job.overlay.1 += 1;
-            let target = job.target;
-            let log = self.log.as_ref().expect("there is a log");
-            let bytes =
-                log.index.grid().range_of(page).intersect(cx.config.disk()).intersect(target);
+            let bytes = grid.range_of(page).intersect(cx.config.disk()).intersect(job.target);
             let layer = layers.iter().find(|layer| layer.source == LayerSource::Place(place));
-            // Freed meanwhile: the read begins anew, and finds it where it is cx.now.
+            // Freed meanwhile: the read begins anew, and finds it where it is now.
             if let Some(layer) = layer {
-                self.lay_sectors(key, page, layer.sectors, scratch, bytes, cx);
+                self.lay_sectors(key, grid, (page, layer.sectors), scratch, bytes, cx);
             }
         }
-        cx.ready.push_back(key);
+        cx.wake(key);
     }
 
     /// A read that waits for its turn went away.
     pub(in crate::engine) fn leave_overlay(&mut self, key: Key) {
-        if let Some(log) = &mut self.log {
-            log.overlay.waiting.retain(|&k| k != key);
+        if let Some(log) = &mut self.write_back {
+            log.overlay().leave(key);
         }
     }
 }

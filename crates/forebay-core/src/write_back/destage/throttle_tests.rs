@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::destage::window::{DestageWindow, WindowConfig};
+use crate::write_back::destage::window::{DestageWindow, WindowConfig};
 
 const SECOND: u64 = 1_000_000_000;
 const CAPACITY: u64 = 20_000;

@@ -1,14 +1,14 @@
 //! Which records are destaged together, and in which order their pages are written.
 
 use crate::config::DestageOrder;
-use crate::engine::Parts;
 use crate::engine::cx::Cx;
-use crate::engine::log::segments::Position;
 use crate::geometry::ByteRange;
 use crate::ids::{FlushEpoch, Nanos, Sequence};
 use crate::log::index::{PageIndex, Place, SectorMask, ZeroRecord};
+use crate::write_back::WriteBack;
+use crate::write_back::log::segments::Position;
 
-use super::{Mark, Progress};
+use super::{Beside, Drive, Mark, Progress};
 
 /// Zero records of a batch at most: each is compared with every page.
 const ZEROES_MAX: usize = 64;
@@ -228,10 +228,10 @@ impl Batch {
     }
 }
 
-impl Parts {
+impl WriteBack {
     /// Begins the next batch; false when there is nothing to destage now.
-    pub(super) fn begin_batch(&mut self, cx: &mut Cx<'_>) -> bool {
-        let destager = self.destager();
+    pub(super) fn begin_batch(&mut self, drive: Drive, cx: &mut Cx<'_>) -> bool {
+        let destager = &mut self.destager;
         if !destager.may_start(cx.now) {
             return false;
         }
@@ -239,8 +239,7 @@ impl Parts {
             destager.began = cx.now;
             return self.begin_again();
         }
-        let destager = self.destager.as_ref().expect("a log has a destager");
-        let log = self.log.as_ref().expect("there is a log");
+        let (destager, log) = (&self.destager, &self.log);
         let unflushed = destager.unflushed_pages();
         let too_much = unflushed + destager.batch.items_max as u64 > destager.batch.unflushed_max();
         // What the next epoch writes may outlive a loss of power that takes what the last one wrote.
@@ -250,10 +249,10 @@ impl Parts {
         }
         let first = log.first_epoch_after(destager.cursor, destager.done);
         let Some(oldest_epoch) = first else { return false };
-        if !self.may_destage(oldest_epoch, cx) {
+        if !self.may_destage(oldest_epoch, drive, cx.now) {
             return false;
         }
-        let (Some(log), Some(destager)) = (&self.log, &self.destager) else { return false };
+        let (log, destager) = (&self.log, &self.destager);
         let last_epoch = match log.config.order {
             DestageOrder::Strict => oldest_epoch,
             DestageOrder::Window | DestageOrder::Throughput => FlushEpoch(u64::MAX),
@@ -262,34 +261,34 @@ impl Parts {
         if limit <= after {
             // What is not durable in the log must not be on primary storage: a loss of power would leave
             // it there alone.
-            self.log.as_mut().expect("there is a log").wants_durable = true;
+            self.log.wants_durable = true;
             return false;
         }
-        self.destager().began = cx.now;
+        self.destager.began = cx.now;
         self.collect(from, after, limit, last_epoch, false);
         true
     }
 
     /// The epoch under way is left alone for a while, unless the log is filling.
-    fn may_destage(&mut self, epoch: FlushEpoch, cx: &mut Cx<'_>) -> bool {
-        let log = self.log.as_ref().expect("there is a log");
+    fn may_destage(&mut self, epoch: FlushEpoch, drive: Drive, now: Nanos) -> bool {
+        let log = &self.log;
         let has_ended = epoch < log.epoch() || !log.epoch_is_used();
         let fill = self.fill();
         let is_filling = fill.dirty * 8 >= fill.capacity;
         let is_full = log.index.zeroes_are_full();
-        let is_ending = self.is_draining(cx) || self.destages_at_end();
+        let is_ending = drive.is_draining || drive.is_ending;
         let is_urgent = is_filling || is_full || is_ending || log.failed.is_some();
         let delay = log.config.destage_delay;
-        let destager = self.destager.as_mut().expect("a log has a destager");
+        let destager = &mut self.destager;
         if destager.oldest == Nanos::NEVER {
-            destager.oldest = cx.now;
+            destager.oldest = now;
         }
-        has_ended || is_urgent || destager.oldest.plus(delay) <= cx.now
+        has_ended || is_urgent || destager.oldest.plus(delay) <= now
     }
 
     /// Everything that may be on primary storage and was not flushed, as one batch.
     fn begin_again(&mut self) -> bool {
-        let destager = self.destager();
+        let destager = &mut self.destager;
         if !destager.is_at_rest() {
             return false;
         }
@@ -297,12 +296,12 @@ impl Parts {
         destager.unflushed_since = Nanos::NEVER;
         let (tail, after) = (destager.tail, destager.flushed);
         let limit = destager.perhaps_there();
-        let log = self.log.as_ref().expect("there is a log");
+        let log = &self.log;
         let limit = limit.min(log.durable_sequence);
         if limit <= after {
             return false;
         }
-        let destager = self.destager();
+        let destager = &mut self.destager;
         (destager.done, destager.done_mark, destager.cursor) = (after, tail, tail.position);
         self.collect(tail.position, after, limit, FlushEpoch(u64::MAX), true);
         true
@@ -318,8 +317,8 @@ impl Parts {
         all: bool,
     ) {
         let is_throttled = self.is_throttled();
-        let log = self.log.as_ref().expect("there is a log");
-        let destager = self.destager.as_mut().expect("a log has a destager");
+        let log = &self.log;
+        let destager = &mut self.destager;
         let batch = &mut destager.batch;
         batch.end_it();
         // What was sent is written again at once: in parts it would take primary storage back.
@@ -382,10 +381,10 @@ impl Parts {
 
     /// Makes sure that primary storage never goes back to older bytes, whenever a crash comes: that the records of
     /// the batch are noted as perhaps there, unless writing everything again that is not noted as flushed does no harm.
-    pub(super) fn note_progress(&mut self, cx: &mut Cx<'_>) -> bool {
-        let is_revoked = self.is_revoked();
-        let has_failed = self.log.as_ref().is_some_and(|log| log.failed.is_some());
-        let destager = self.destager();
+    pub(super) fn note_progress(&mut self, beside: &mut Beside<'_>, cx: &mut Cx<'_>) -> bool {
+        let is_revoked = self.destager.is_revoked();
+        let has_failed = self.log.failed.is_some();
+        let destager = &mut self.destager;
         let limit = destager.batch.limit();
         if is_revoked {
             destager.noted.through = destager.noted.through.max(limit);
@@ -400,9 +399,9 @@ impl Parts {
         if destager.noting.is_none() && destager.may_start(cx.now) {
             let (flushed, changes) = (destager.flushed, destager.flushed_changes);
             // Records stay as they are until the ring knows what they dropped from the cache.
-            let is_recorded = self.is_recorded(changes);
-            let flushed = if is_recorded { flushed } else { self.destager().noted.flushed };
-            self.note(Progress { flushed, through: limit }, cx);
+            let is_recorded = beside.is_recorded(changes);
+            let flushed = if is_recorded { flushed } else { self.destager.noted.flushed };
+            self.destager.note(Progress { flushed, through: limit }, cx);
         }
         false
     }

@@ -12,7 +12,6 @@
 use super::{Group, WriteLog};
 use crate::action::{IoOp, LogAction, Span, Target};
 use crate::config::WriteLogConfig;
-use crate::engine::Parts;
 use crate::engine::cx::Cx;
 use crate::engine::io::IoKind;
 use crate::geometry::PAGE;
@@ -21,6 +20,7 @@ use crate::log::group::GroupLayout;
 use crate::log::index::Place;
 use crate::log::summary::{self, GROUP_BYTES_MIN, GROUPS};
 use crate::status::IoStatus;
+use crate::write_back::{LogEvent, WriteBack};
 
 /// See the module.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Group {
 
 impl WriteLog {
     /// Pages of memory for a summary.
-    pub(in crate::engine) fn summary_pages(config: &WriteLogConfig) -> u64 {
+    pub(crate) fn summary_pages(config: &WriteLogConfig) -> u64 {
         summary::pages(config.segment_pages).into()
     }
 
@@ -118,7 +118,7 @@ impl WriteLog {
     }
 
     /// Nothing more is written to the log.
-    pub(super) fn give_up_summary(&mut self) {
+    pub(in crate::write_back) fn give_up_summary(&mut self) {
         self.summary.segment = None;
         if let Some(due) = self.summary.due.take() {
             self.segments.unhold(due);
@@ -126,10 +126,10 @@ impl WriteLog {
     }
 }
 
-impl Parts {
+impl WriteBack {
     /// Writes the summary that is due.
     pub(super) fn write_summary(&mut self, until: Nanos, cx: &mut Cx<'_>) {
-        let log = self.log.as_mut().expect("there is a log");
+        let log = &mut self.log;
         let place = log.summary.due.take().expect("it is due");
         let Gathered { memory, segment, bytes, groups, .. } = log.summary;
         let Opened { segment, ordinal, first_group, first_sequence } =
@@ -155,12 +155,13 @@ impl Parts {
     }
 
     /// A summary is on flash, or not.
-    pub(in crate::engine) fn on_log_summarized(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
-        let log = self.log.as_mut().expect("its own I/O");
+    pub(crate) fn on_log_summarized(&mut self, status: IoStatus) -> LogEvent {
+        let log = &mut self.log;
         let place = log.under_way.end_summary();
         log.segments.unhold(place);
-        if log.failed.is_none() && !status.is_ok() {
-            self.fail_log(status, cx);
+        match log.failed {
+            None if !status.is_ok() => LogEvent::Fails(status),
+            None | Some(_) => LogEvent::Nothing,
         }
     }
 }

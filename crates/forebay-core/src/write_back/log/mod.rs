@@ -7,7 +7,7 @@
 //!                    group written ─► (durable: with the write, or by a flush) ─► FUA, FLUSH acknowledged
 //!                          │
 //!                          ▼
-//!                    destager (engine/destage/) ─► primary storage, flushed ─► noted ─► segment free
+//!                    destager (destage/) ─► primary storage, flushed ─► noted ─► segment free
 //! ```
 //! Records are appended to the *open* group while those before it are being written: what waits
 //! together shares one write and one flush, and nothing waits for a timer. Groups count as written, and
@@ -24,15 +24,11 @@
 //! Memory: a segment's summary, three groups (two being written, one open) and a scratch page, behind the RAM slots. Where
 //! staged records survive the process, that of the groups does.
 
-pub(super) mod acknowledge;
 mod age;
 mod append;
 mod commit;
 mod fullness;
 mod read;
-mod refuse;
-mod restore;
-mod room;
 pub(super) mod segments;
 mod summary;
 mod under_way;
@@ -49,7 +45,7 @@ use crate::log::{GROUP_HEADER_PAGES, GROUPS_IN_MEMORY, group_memory_pages};
 use crate::status::IoStatus;
 use crate::table::Key;
 
-pub(super) use read::OverlayState;
+pub(crate) use read::OverlayState;
 use segments::{Position, Segments};
 use under_way::UnderWay;
 
@@ -102,58 +98,58 @@ type Waiting = VecDeque<(Key, GroupNumber)>;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct WriteLog {
-    pub config: WriteLogConfig,
-    pub index: LogIndex,
-    pub segments: Segments,
+    pub(in crate::write_back) config: WriteLogConfig,
+    pub(in crate::write_back) index: LogIndex,
+    pub(in crate::write_back) segments: Segments,
     summary: summary::Gathered,
     groups: [Group; GROUPS_IN_MEMORY],
     /// The group that is open, or will be.
-    open: usize,
+    pub(in crate::write_back) open: usize,
     under_way: UnderWay,
-    next_group: GroupNumber,
-    next_sequence: Sequence,
-    epoch: FlushEpoch,
+    pub(in crate::write_back) next_group: GroupNumber,
+    pub(in crate::write_back) next_sequence: Sequence,
+    pub(in crate::write_back) epoch: FlushEpoch,
     /// The epoch has records.
-    epoch_is_used: bool,
+    pub(in crate::write_back) epoch_is_used: bool,
     /// The last group that is written, and its last record.
-    written: GroupNumber,
-    pub written_sequence: Sequence,
+    pub(in crate::write_back) written: GroupNumber,
+    pub(in crate::write_back) written_sequence: Sequence,
     /// Behind the last written group.
-    written_end: Position,
-    durable: GroupNumber,
-    pub durable_sequence: Sequence,
+    pub(in crate::write_back) written_end: Position,
+    pub(in crate::write_back) durable: GroupNumber,
+    pub(in crate::write_back) durable_sequence: Sequence,
     /// Up to here no request is written, or durable, in parts: of one that is, recovery takes nothing.
-    written_whole: Sequence,
-    durable_whole: Sequence,
+    pub(in crate::write_back) written_whole: Sequence,
+    pub(in crate::write_back) durable_whole: Sequence,
     /// The first record of the request whose next one is to come.
-    goes_on_from: Option<Sequence>,
+    pub(in crate::write_back) goes_on_from: Option<Sequence>,
     /// The destager waits for what is written to become durable.
-    pub wants_durable: bool,
-    pub ages: age::Ages,
+    pub(in crate::write_back) wants_durable: bool,
+    pub(in crate::write_back) ages: age::Ages,
     /// Oldest staged record that is not durable, when flushes are deferred.
-    oldest_volatile: Nanos,
-    wait_written: Waiting,
-    wait_durable: Waiting,
+    pub(in crate::write_back) oldest_volatile: Nanos,
+    pub(in crate::write_back) wait_written: Waiting,
+    pub(in crate::write_back) wait_durable: Waiting,
     /// Writes and zeroes that found no room, oldest first.
-    pub wait_room: VecDeque<Key>,
+    pub(in crate::write_back) wait_room: VecDeque<Key>,
     /// When writers last waited for room, [`Nanos::NEVER`] while they do.
-    pub waited_until: Option<Nanos>,
+    pub(in crate::write_back) waited_until: Option<Nanos>,
     /// Room may have come since they were last tried.
-    pub room_changed: bool,
-    pub overlay: OverlayState,
+    pub(in crate::write_back) room_changed: bool,
+    pub(in crate::write_back) overlay: OverlayState,
     /// Counts how often records were taken out of the index.
-    pub freed: u64,
-    pub failed: Option<IoStatus>,
+    pub(in crate::write_back) freed: u64,
+    pub(in crate::write_back) failed: Option<IoStatus>,
     /// Answered writes whose bytes are only in the memory of a log that failed.
-    owners: Vec<Key>,
+    pub(in crate::write_back) owners: Vec<Key>,
     /// Of what is up to here flash has failed to read something; zero: of nothing.
-    unread: Sequence,
+    pub(in crate::write_back) unread: Sequence,
     /// Dirty bytes could not be read any more: nothing is served until somebody decides.
-    pub is_lost: bool,
+    pub(in crate::write_back) is_lost: bool,
     /// The index is to be emptied as soon as primary storage has everything.
-    pub forgets_when_clean: bool,
+    pub(in crate::write_back) forgets_when_clean: bool,
     /// Everything is to become durable: the disk is shutting down.
-    closing: bool,
+    pub(in crate::write_back) closing: bool,
     /// How full it is, as it was told.
     fullness: fullness::Fullness,
 }
@@ -260,7 +256,7 @@ impl WriteLog {
     }
 
     /// The last group with records; durable when this one is.
-    fn last_group(&self) -> GroupNumber {
+    pub(super) fn last_group(&self) -> GroupNumber {
         GroupNumber(self.next_group.0 - 1)
     }
 
@@ -371,6 +367,22 @@ impl WriteLog {
             GroupState::Writing => self.failed.is_some(),
         };
         self.under_way.is_none() && self.groups.iter().all(is_empty)
+    }
+
+    /// True when a log I/O takes too long.
+    pub(super) fn hangs(&self, now: Nanos) -> bool {
+        self.under_way.until() <= now
+    }
+
+    /// Panics when the log contradicts itself. For tests; slow.
+    pub(super) fn check_invariants(&self) {
+        self.index.check_invariants();
+        assert!(self.durable <= self.written && self.written <= self.last_group());
+        assert!(self.durable_sequence <= self.written_sequence || self.failed.is_some());
+        assert!(self.durable_whole <= self.durable_sequence);
+        let waits_in_order =
+            |waiting: &Waiting| waiting.iter().is_sorted_by_key(|&(_, group)| group);
+        assert!(waits_in_order(&self.wait_written) && waits_in_order(&self.wait_durable));
     }
 
     /// A request gave up waiting.

@@ -11,18 +11,18 @@ const SAMPLE_EVERY: Nanos = Nanos::from_millis(50);
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::engine) struct Ages {
+pub(in crate::write_back) struct Ages {
     /// The first records of spans of time, in order.
     samples: VecDeque<(Sequence, Nanos)>,
 }
 
 impl Ages {
-    pub(in crate::engine) fn new() -> Ages {
+    pub(in crate::write_back) fn new() -> Ages {
         Ages { samples: VecDeque::with_capacity(SAMPLES_MAX) }
     }
 
     /// A record is appended.
-    pub(in crate::engine) fn on_append(&mut self, now: Nanos, record: Sequence) {
+    pub(in crate::write_back) fn on_append(&mut self, now: Nanos, record: Sequence) {
         let is_due = self.samples.back().is_none_or(|(_, at)| now.since(*at) >= SAMPLE_EVERY);
         if is_due && self.samples.len() < SAMPLES_MAX {
             self.samples.push_back((record, now));
@@ -30,7 +30,7 @@ impl Ages {
     }
 
     /// Records up to this one are on primary storage; `last` is the last one of all.
-    pub(in crate::engine) fn on_flushed(&mut self, flushed: Sequence, last: Sequence) {
+    pub(in crate::write_back) fn on_flushed(&mut self, flushed: Sequence, last: Sequence) {
         if flushed >= last {
             return self.samples.clear();
         }
@@ -40,7 +40,7 @@ impl Ages {
     }
 
     /// When the oldest record that primary storage lacks was appended, or a moment before.
-    pub(in crate::engine) fn oldest(&self) -> Option<Nanos> {
+    pub(in crate::write_back) fn oldest(&self) -> Option<Nanos> {
         self.samples.front().map(|(_, at)| *at)
     }
 }

@@ -32,33 +32,38 @@
 //! is ever given up, nor when flash is dead, as long as memory has it (`revoke.rs`). Memory for runs is the destager's own: writers that wait for the log hold theirs.
 
 mod batch;
+pub(crate) mod epochs;
 mod finish;
 mod keep;
 mod limit;
 mod revoke;
 mod row;
 mod run;
+mod shown;
+pub(crate) mod throttle;
+pub mod window;
 
 use std::collections::VecDeque;
 
 use crate::action::{DestageFault, Event};
-use crate::config::{DestageOrder, WriteLogConfig};
-use crate::destage::epochs::Epochs;
-use crate::destage::throttle::{Aim, Fill, Throttle, ThrottleConfig};
-use crate::destage::window::{DestageWindow, Supply, WindowConfig};
-use crate::engine::Parts;
+use crate::config::WriteLogConfig;
 use crate::engine::buffers::BufferPool;
-use crate::engine::cx::{Cx, Shared};
-use crate::engine::log::segments::Position;
+use crate::engine::cx::Cx;
 use crate::geometry::PAGE;
 use crate::ids::{Nanos, Sequence};
 use crate::log::recover::RecoveredLog;
 use crate::status::IoStatus;
 use crate::table::{Key, Table};
+use crate::write_back::log::segments::Position;
 
+use super::{Beside, WriteBack};
 use batch::Batch;
+use epochs::Epochs;
+pub(crate) use revoke::LateNote;
 use revoke::Revocation;
 use run::Run;
+use throttle::{Aim, Fill, Throttle, ThrottleConfig};
+use window::{DestageWindow, WindowConfig};
 
 /// Memory for runs.
 const MEMORY: u64 = 4 << 20;
@@ -77,71 +82,71 @@ const SETTLE_SHARE: u64 = 16;
 /// Progress that is, or is to be, noted durably.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    pub flushed: Sequence,
+    flushed: Sequence,
     pub through: Sequence,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Destager {
-    pub(super) window: DestageWindow,
-    throttle: Throttle,
-    memory: BufferPool,
+    pub(in crate::write_back) window: DestageWindow,
+    pub(in crate::write_back) throttle: Throttle,
+    pub(in crate::write_back) memory: BufferPool,
     /// Where the memory begins.
-    base: u64,
+    pub(in crate::write_back) base: u64,
     runs: Table<Run>,
     /// Runs that are not written yet, in the order of their batch.
-    unwritten: VecDeque<Key>,
+    pub(in crate::write_back) unwritten: VecDeque<Key>,
     batch: Batch,
     /// When the batch began.
-    began: Nanos,
-    pub(super) epochs: Epochs,
+    pub(in crate::write_back) began: Nanos,
+    pub(in crate::write_back) epochs: Epochs,
     /// Everything before this position is in a batch, or was.
-    cursor: Position,
+    pub(in crate::write_back) cursor: Position,
     /// Where the first record after `flushed` may be.
     tail: Mark,
-    done: Sequence,
+    pub(in crate::write_back) done: Sequence,
     /// Where the first record after `done` may be.
     done_mark: Mark,
-    pub(super) flushed: Sequence,
+    pub(in crate::write_back) flushed: Sequence,
     /// Changes of the cache that the ring has to know of before `flushed` is noted.
-    flushed_changes: u64,
+    pub(in crate::write_back) flushed_changes: u64,
     /// Up to here records may be on primary storage.
-    sent: Sequence,
-    noted: Progress,
+    pub(in crate::write_back) sent: Sequence,
+    pub(in crate::write_back) noted: Progress,
     /// What flash has noted is of records that are gone, and says too much of those that have their numbers now.
-    is_noted_ahead: bool,
-    noting: Option<Progress>,
+    pub(in crate::write_back) is_noted_ahead: bool,
+    pub(in crate::write_back) noting: Option<Progress>,
     /// The note under way takes too long after this, or the question whether the log is revoked.
-    noting_until: Nanos,
+    pub(in crate::write_back) noting_until: Nanos,
     revocation: Revocation,
     flushing: Option<Flushing>,
     /// When the oldest batch ended that no flush covers, be it under way.
-    unflushed_since: Nanos,
+    pub(in crate::write_back) unflushed_since: Nanos,
     /// Time that the last flush of primary storage took.
-    flush_took: Nanos,
+    pub(in crate::write_back) flush_took: Nanos,
     /// Sessions of primary storage lost so far.
-    session: u64,
+    pub(in crate::write_back) session: u64,
     /// What was written since the last flush has to be written again.
-    redo: bool,
+    pub(in crate::write_back) redo: bool,
     /// The last record of an earlier run.
-    restored: Sequence,
+    pub(in crate::write_back) restored: Sequence,
     /// Not before this time: an error is a moment ago.
-    retry_at: Nanos,
-    pause: Nanos,
+    pub(in crate::write_back) retry_at: Nanos,
+    pub(in crate::write_back) pause: Nanos,
     /// What failed last, until it succeeds.
-    fault: Option<DestageFault>,
+    pub(in crate::write_back) fault: Option<DestageFault>,
     /// Writes and zeroes of primary storage under way.
-    pub(super) outstanding: u32,
+    pub(in crate::write_back) outstanding: u32,
     /// Since when the oldest record that is not destaged has been waiting.
-    pub(super) oldest: Nanos,
+    pub(in crate::write_back) oldest: Nanos,
     /// Primary storage said that it can write zeroes, and could not.
-    zeroes_by_writing: bool,
+    pub(in crate::write_back) zeroes_by_writing: bool,
     /// Reads of the log that failed in a row, and notes.
-    read_failures: u32,
-    note_failures: u32,
+    pub(in crate::write_back) read_failures: u32,
+    pub(in crate::write_back) note_failures: u32,
     /// An administrator paused it.
-    pub paused: bool,
+    pub(in crate::write_back) paused: bool,
     course: Course,
 }
 
@@ -160,6 +165,17 @@ struct Flushing {
     done: Sequence,
     mark: Mark,
     began: Nanos,
+}
+
+/// What drives destaging beside what is in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drive {
+    /// The log is emptied for good.
+    pub is_draining: bool,
+    /// The disk ends, and is destaged first.
+    pub is_ending: bool,
+    /// New writes go into the log, and wait for room where it is full.
+    pub takes_writes: bool,
 }
 
 /// What it still does.
@@ -235,11 +251,6 @@ impl Destager {
         }
     }
 
-    /// Records up to this one are on primary storage, flushed or not.
-    pub(super) fn done(&self) -> Sequence {
-        self.done
-    }
-
     /// The same, with what stands for the part of the batch that is done.
     pub(super) fn destaged(&self) -> Sequence {
         Sequence(self.done.0 + self.batch.part_done(self.batch.limit().0, self.done.0))
@@ -249,11 +260,6 @@ impl Destager {
     fn perhaps_there(&self) -> Sequence {
         let noting = self.noting.unwrap_or_default();
         self.sent.max(self.noted.through).max(noting.through)
-    }
-
-    /// A read of the guest came back from primary storage.
-    pub(super) fn note_guest_read(&mut self, now: Nanos, latency: Nanos) {
-        self.window.on_guest_read(now, latency);
     }
 
     /// What is written is the last of it.
@@ -317,75 +323,114 @@ impl Destager {
     }
 }
 
-impl Parts {
+impl Destager {
+    /// Takes over where an earlier run was.
+    pub(super) fn restore(&mut self, found: &RecoveredLog) {
+        // What is not in the log any more needs no destaging.
+        let last = Sequence(found.next_sequence.0 - 1);
+        let flushed = found.flushed.min(last);
+        (self.done, self.flushed) = (flushed, flushed);
+        // Numbers after the last record are used again.
+        let through = found.through.min(last);
+        self.is_noted_ahead = found.through > last;
+        (self.sent, self.noted) = (through, Progress { flushed: found.flushed, through });
+        // The session in which it was sent is over.
+        self.redo = through > flushed;
+        self.restored = last;
+    }
+
+    /// The throttle let a write go that was `due` then.
+    pub(super) fn on_acknowledged(&mut self, now: Nanos, due: Nanos) {
+        self.throttle.on_acknowledged(now, due);
+    }
+
+    /// What keeps destaging up. An event tells when that is something else than before.
+    fn note_fault(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
+        let before = self.fault.replace(fault);
+        // Errors of primary storage are told where each of its I/Os is noted.
+        if before != Some(fault) && fault != DestageFault::PrimaryStorage {
+            cx.event(Event::DestageFailed { fault, status });
+        }
+    }
+
+    /// After an error: not before a pause that grows.
+    fn pause(&mut self, now: Nanos) {
+        self.retry_at = now.plus(self.pause);
+        self.pause = Nanos(self.pause.0 * 2).min(RETRY_MAX);
+    }
+
+    /// An I/O of a batch failed: what is not done is tried again after a pause.
+    fn fail_batch(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
+        cx.counters.destage_errors += 1;
+        self.window.on_error(cx.now);
+        self.note_fault(fault, status, cx);
+        self.batch.fail();
+        self.pause(cx.now);
+    }
+
+    /// The session of primary storage ended: what was not flushed is written again.
+    fn on_session_lost(&mut self) {
+        self.session += 1;
+        self.flushing = None;
+        self.redo = self.perhaps_there() > self.flushed;
+        self.batch.fail();
+    }
+
+    /// Panics when the destager contradicts itself. For tests; slow.
+    pub(super) fn check_invariants(&self) {
+        assert!(self.flushed <= self.done || self.redo);
+        assert!(self.done <= self.sent || self.done <= self.flushed);
+        assert!(self.unwritten.len() <= self.runs.len());
+        if self.is_at_rest() {
+            assert_eq!(u64::from(self.memory.pages_free()), MEMORY / PAGE);
+        }
+    }
+}
+
+impl WriteBack {
     /// Does what can be done now; called whenever something has changed.
-    pub(super) fn destage(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn destage(&mut self, drive: Drive, beside: &mut Beside<'_>, cx: &mut Cx<'_>) {
         // What only the memory of a failed log has must not reach primary storage while a cache that does not
         // know of it might be believed.
-        if self.log.as_ref().is_none_or(|log| log.failed.is_some() && self.is_voiding()) {
+        if self.log.failed.is_some() && beside.is_voiding() {
             return;
         }
         self.free_log(cx);
-        self.note_restored_age(cx);
-        let are_waiting = self.is_throttled()
-            || self.waits_for_room(cx)
-            || self.is_draining(cx)
-            || self.destages_at_end();
-        self.destager().window.on_writers(are_waiting);
+        self.note_restored_age(cx.now);
+        let waits_for_room = drive.takes_writes && self.is_full();
+        let are_waiting =
+            self.is_throttled() || waits_for_room || drive.is_draining || drive.is_ending;
+        self.destager.window.on_writers(are_waiting);
         loop {
-            let destager = self.destager();
-            if !destager.batch.is_active() && !self.begin_batch(cx) {
+            if !self.destager.batch.is_active() && !self.begin_batch(drive, cx) {
                 break;
             }
-            if !self.note_progress(cx) {
+            if !self.note_progress(beside, cx) {
                 break;
             }
-            if !self.write_batch(cx) {
+            if !self.write_batch(beside, cx) {
                 break;
             }
         }
         self.flush_destaged(cx);
-        self.note_flushed_progress(cx);
-        self.note_idle(cx);
-    }
-
-    /// Takes over where an earlier run was.
-    pub(super) fn restore_destager(&mut self, found: &RecoveredLog) {
-        let destager = self.destager();
-        // What is not in the log any more needs no destaging.
-        let last = Sequence(found.next_sequence.0 - 1);
-        let flushed = found.flushed.min(last);
-        (destager.done, destager.flushed) = (flushed, flushed);
-        // Numbers after the last record are used again.
-        let through = found.through.min(last);
-        destager.is_noted_ahead = found.through > last;
-        (destager.sent, destager.noted) = (through, Progress { flushed: found.flushed, through });
-        // The session in which it was sent is over.
-        destager.redo = through > flushed;
-        destager.restored = last;
-    }
-
-    pub(super) fn destager(&mut self) -> &mut Destager {
-        self.destager.as_mut().expect("a log has a destager")
+        self.note_flushed_progress(beside, cx);
+        self.note_idle(cx.now);
     }
 
     /// What an earlier run left ages from now on.
-    fn note_restored_age(&mut self, cx: &mut Cx<'_>) {
-        let flushed = self.destager().flushed;
-        let log = self.log.as_mut().expect("there is a log");
+    fn note_restored_age(&mut self, now: Nanos) {
+        let (log, flushed) = (&mut self.log, self.destager.flushed);
         if log.ages.oldest().is_none() && flushed < log.written_sequence {
-            log.ages.on_append(cx.now, flushed.plus(1));
+            log.ages.on_append(now, flushed.plus(1));
         }
     }
 
     /// When time alone may change something.
-    pub(super) fn destage_deadline(&self, shared: &Shared) -> Nanos {
-        let (Some(destager), Some(log)) = (&self.destager, &self.log) else {
-            return Nanos::NEVER;
-        };
+    pub(crate) fn destage_deadline(&self, now: Nanos) -> Nanos {
+        let (destager, log) = (&self.destager, &self.log);
         let has_dirty = destager.noted.flushed < log.written_sequence;
-        let note = self.note_deadline();
-        let later = |time: Nanos| if time > shared.now { time } else { Nanos::NEVER };
+        let note = destager.note_deadline();
+        let later = |time: Nanos| if time > now { time } else { Nanos::NEVER };
         if !destager.goes_on() || !has_dirty {
             let settles = destager.has_to_settle();
             return if settles { note.min(later(destager.retry_at)) } else { note };
@@ -396,113 +441,45 @@ impl Parts {
     }
 
     /// The session of primary storage ended: what was not flushed is written again.
-    pub(super) fn destage_session_lost(&mut self) {
-        let Some(destager) = &mut self.destager else { return };
-        destager.session += 1;
-        destager.flushing = None;
-        destager.redo = destager.perhaps_there() > destager.flushed;
-        destager.batch.fail();
+    pub(crate) fn on_session_lost(&mut self) {
+        self.destager.on_session_lost();
     }
 
-    /// An I/O of a batch failed: what is not done is tried again after a pause.
-    fn fail_batch(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
-        cx.counters.destage_errors += 1;
-        let destager = self.destager();
-        destager.window.on_error(cx.now);
-        self.note_destage_fault(fault, status, cx);
-        let destager = self.destager();
-        destager.batch.fail();
-        destager.retry_at = cx.now.plus(destager.pause);
-        destager.pause = Nanos(destager.pause.0 * 2).min(RETRY_MAX);
+    /// A read of the guest goes to primary storage, or came back from there after so long.
+    pub(crate) fn note_guest_read_start(&mut self, now: Nanos) {
+        self.destager.window.on_guest_read_start(now);
     }
 
-    /// What keeps destaging up. An event tells when that is something else than before.
-    fn note_destage_fault(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
-        let before = self.destager().fault.replace(fault);
-        // Errors of primary storage are told where each of its I/Os is noted.
-        if before != Some(fault) && fault != DestageFault::PrimaryStorage {
-            cx.event(Event::DestageFailed { fault, status });
-        }
+    pub(crate) fn note_guest_read(&mut self, now: Nanos, latency: Nanos) {
+        self.destager.window.on_guest_read(now, latency);
     }
 
-    /// Bytes of the disk in the log that primary storage does not have yet; those that were written twice count twice.
-    pub(in crate::engine) fn dirty_bytes(&self) -> u64 {
-        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return 0 };
-        let pages = log.index.inserted() - destager.done_mark.pages;
-        let done = destager.batch.part_done(destager.batch.end().pages, destager.done_mark.pages);
-        pages.saturating_sub(done) * PAGE
+    /// Destages nothing until told to go on, or goes on; true when that is a change.
+    pub(crate) fn pause_destaging(&mut self, pause: bool) -> bool {
+        std::mem::replace(&mut self.destager.paused, pause) != pause
     }
 
-    /// Bytes of the log that wait to be destaged, with what describes them.
-    pub(super) fn occupied_bytes(&self) -> u64 {
-        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return 0 };
-        let from = destager.done_mark.position.0;
-        let pages = log.end().0.saturating_sub(from);
-        // A batch is much of the log: in one step at its end, writers would feel it.
-        let done = destager.batch.part_done(destager.batch.end().position.0, from);
-        if destager.done >= log.last_sequence() { 0 } else { pages.saturating_sub(done) * PAGE }
-    }
-
-    /// True while a disk that is shut down flushes and notes what it has destaged.
-    pub(in crate::engine) fn settles_at_end(&self) -> bool {
-        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return false };
-        let is_ending = self.refuses == Some(IoStatus::ShuttingDown);
-        is_ending && log.failed.is_none() && !log.is_lost && destager.has_to_settle()
-    }
-
-    /// True when primary storage has, durably, everything that the log holds.
-    pub(in crate::engine) fn log_is_clean(&self) -> bool {
-        let (Some(destager), Some(log)) = (&self.destager, &self.log) else { return true };
-        destager.flushed >= log.last_sequence()
-    }
-
-    pub(super) fn fill(&self) -> Fill {
-        let log = self.log.as_ref().expect("there is a log");
-        let capacity = log.segments.pages_max() * PAGE;
+    pub(in crate::write_back) fn fill(&self) -> Fill {
         // What was destaged and is not free yet takes room, too, but comes back with the next flush.
-        Fill { dirty: self.occupied_bytes(), capacity }
+        Fill { dirty: self.occupied_bytes(), capacity: self.log.segments.pages_max() * PAGE }
     }
 
     /// True when writers are slowed.
-    pub(super) fn is_throttled(&self) -> bool {
-        let destager = self.destager.as_ref().expect("a log has a destager");
-        destager.throttle.excess(self.fill()) > 0.0
+    pub(in crate::write_back) fn is_throttled(&self) -> bool {
+        self.destager.throttle.excess(self.fill()) > 0.0
     }
 
     /// When a write that could be acknowledged since `ready` may be.
-    pub(super) fn throttle_due(&self, ready: Nanos, bytes: u64, shared: &Shared) -> Nanos {
-        let destager = self.destager.as_ref().expect("a log has a destager");
-        let aim = if self.is_draining(shared) { Aim::Empty } else { Aim::Room };
+    pub(crate) fn throttle_due(&self, ready: Nanos, bytes: u64, aim: Aim) -> Nanos {
+        let destager = &self.destager;
         destager.throttle.due(ready, bytes, self.fill(), aim, &destager.window.destaging())
     }
 
-    pub(super) fn note_throttled(&mut self, due: Nanos, cx: &mut Cx<'_>) {
-        self.destager().throttle.on_acknowledged(cx.now, due);
-    }
-
-    /// What the destager could write, if its window let it.
-    pub(super) fn destage_supply(&self) -> Supply {
-        let (Some(destager), Some(log)) = (&self.destager, &self.log) else {
-            return Supply::Nothing;
-        };
-        if destager.batch.is_active() && destager.batch.has_more() {
-            Supply::Writes
-        } else if !destager.batch.is_active() || destager.batch.limit() >= log.written_sequence {
-            Supply::Nothing
-        } else if log.config.order == DestageOrder::Strict {
-            Supply::LaterEpochs
-        } else {
-            // The last writes of one window are under way before the first of the next.
-            Supply::Writes
-        }
-    }
-
-    fn note_idle(&mut self, cx: &mut Cx<'_>) {
+    fn note_idle(&mut self, now: Nanos) {
         // Records of zeroes have no bytes.
-        let last = self.log.as_ref().expect("there is a log").last_sequence();
-        let destager = self.destager();
+        let (last, destager) = (self.log.last_sequence(), &mut self.destager);
         if destager.done >= last && destager.outstanding == 0 {
-            destager.window.on_idle(cx.now);
+            destager.window.on_idle(now);
             destager.oldest = Nanos::NEVER;
         }
     }

@@ -1,23 +1,18 @@
 //! Taking over the log that an earlier run left.
 
-use super::super::ConfigError;
-use crate::config::Mode;
-use crate::engine::Parts;
+use crate::engine::ConfigError;
 use crate::geometry::ByteRange;
 use crate::ids::{GroupNumber, Sequence};
 use crate::log::group::RecordKind;
 use crate::log::index::{LogIndex, PageGrid, Place, ZeroRecord};
 use crate::log::recover::{RecordPlace, RecoveredLog, RecoveredRecord};
 use crate::log::reopen::Tail;
+use crate::write_back::WriteBack;
 
-impl Parts {
+impl WriteBack {
     /// See [`Engine::restore`](crate::engine::Engine::restore).
-    pub(in crate::engine) fn restore(
-        &mut self,
-        found: &RecoveredLog,
-        tail: Tail,
-    ) -> Result<(), ConfigError> {
-        let log = self.log.as_mut().expect("the disk has a log");
+    pub(crate) fn restore(&mut self, found: &RecoveredLog, tail: Tail) -> Result<(), ConfigError> {
+        let log = &mut self.log;
         let is_last = found.segments.last().is_some_and(|last| last.segment == tail.segment);
         let needed = found.segments.len() + usize::from(!is_last);
         if needed > log.config.slots() as usize {
@@ -53,11 +48,7 @@ impl Parts {
         (log.written_whole, log.durable_whole) = (last, last);
         log.written_end = log.segments.head();
         log.epoch = found.next_epoch;
-        self.restore_destager(found);
-        if !self.log_is_clean() && !self.mode.logs() {
-            // What is dirty is destaged before the disk is in a mode without a log.
-            self.mode = Mode::WriteBack;
-        }
+        self.destager.restore(found);
         Ok(())
     }
 }

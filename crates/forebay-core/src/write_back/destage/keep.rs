@@ -17,23 +17,22 @@
 use super::row::lead_of;
 use super::run::Run;
 use crate::action::{Buffer, Span};
-use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
-use crate::engine::fill::{BlockBytes, Offer};
 use crate::geometry::{ByteRange, GranuleMask, PAGE};
 use crate::ids::BlockIndex;
 use crate::log::index::{LayerSource, PageIndex};
+use crate::write_back::Beside;
+use crate::write_back::WriteBack;
 
-impl Parts {
+impl WriteBack {
     /// Offers the pages of a run, which primary storage has, to flash.
-    pub(super) fn keep_destaged(&mut self, run: &Run, cx: &mut Cx<'_>) {
-        let destager = self.destager.as_ref().expect("a log has a destager");
-        let is_wanted = self.cache.flash.is_some() && self.mode.keeps_writes();
-        let Some(written) = run.row.filter(|_| is_wanted) else { return };
+    pub(super) fn keep_destaged(&self, run: &Run, beside: &mut Beside<'_>, cx: &mut Cx<'_>) {
+        let destager = &self.destager;
+        let Some(written) = run.row.filter(|_| beside.keeps_destaged()) else { return };
         if destager.redo || destager.batch.has_failed() {
             return;
         }
-        let grid = self.log.as_ref().expect("there is a log").index.grid();
+        let grid = self.log.index.grid();
         let first = grid.range_of(run.page);
         if lead_of(grid, first) != 0 {
             // Cut off by the start of the disk: its first granule is not kept on flash.
@@ -43,12 +42,8 @@ impl Parts {
         let offset = destager.base + u64::from(run.memory.0) * PAGE;
         let buffer = Buffer { span: Span { offset, len: run.pages * PAGE as u32 }, window };
         for block in cx.grid.blocks(written) {
-            let in_ram = self.cache.ram.as_ref().is_some_and(|ram| ram.dir.find(block).is_some());
-            let mask = self.newest_granules(run, block, written, cx);
-            if !in_ram && !mask.is_empty() {
-                let bytes = BlockBytes::Buffer(buffer);
-                self.offer_current(block, mask, Offer::Destaged, bytes, cx);
-            }
+            let newest = self.newest_granules(run, block, written, cx);
+            beside.keep(block, newest, buffer, cx);
         }
     }
 
@@ -60,10 +55,8 @@ impl Parts {
         written: ByteRange,
         shared: &Shared,
     ) -> GranuleMask {
-        let log = self.log.as_ref().expect("there is a log");
-        let (index, whole) = (&log.index, log.durable_whole());
-        let batch = &self.destager.as_ref().expect("a log has a destager").batch;
-        let grid = index.grid();
+        let (index, whole) = (&self.log.index, self.log.durable_whole());
+        let (batch, grid) = (&self.destager.batch, index.grid());
         let is_newest = |page: PageIndex| {
             let item = batch.item(run.items.0 + (page.0 - run.page.0) as usize);
             let all = grid.sectors(page, shared.config.disk());
@@ -72,7 +65,7 @@ impl Parts {
         };
         let covered = shared.grid.covered(block, written);
         let mut newest = GranuleMask::NONE;
-        for (first, end) in crate::engine::fill::runs(covered) {
+        for (first, end) in covered.runs() {
             for granule in first..end {
                 let range = shared.grid.granule_range(block, granule, granule + 1);
                 if grid.pages(range).all(is_newest) {

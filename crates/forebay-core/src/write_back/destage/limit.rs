@@ -1,18 +1,16 @@
 //! What limits destaging now: the one reason that an administrator can do most about.
 
 use crate::action::DestageFault;
-use crate::destage::window::Limit;
-use crate::engine::Parts;
 use crate::ids::Nanos;
 use crate::stats::DestageLimit;
+use crate::write_back::WriteBack;
+use crate::write_back::destage::window::Limit;
 
-impl Parts {
+impl WriteBack {
     /// What limits destaging. What nobody can destage comes first, then what fails, then what is slow.
-    pub(in crate::engine) fn destage_limited_by(&self, now: Nanos) -> DestageLimit {
-        let (Some(destager), Some(log)) = (&self.destager, &self.log) else {
-            return DestageLimit::Nothing;
-        };
-        if self.log_is_clean() {
+    pub(crate) fn destage_limited_by(&self, now: Nanos) -> DestageLimit {
+        let (destager, log) = (&self.destager, &self.log);
+        if self.is_clean() {
             return DestageLimit::Nothing;
         }
         if log.is_lost {
