@@ -7,11 +7,10 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
-pub mod alignment;
+mod cache;
 pub mod characteristics;
 pub mod config;
 pub mod destage;
-pub mod directory;
 pub mod engine;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -27,11 +26,12 @@ pub mod policy;
 pub mod pool;
 pub mod request;
 mod requests;
-mod returns;
 pub mod sealed;
-pub mod sequential;
 pub mod stats;
 pub mod status;
 mod table;
 mod unflushed;
+#[path = "cache_index/geometry.rs"]
 pub mod warm;
+
+pub use cache::{alignment, directory};

@@ -28,8 +28,10 @@
 //!
 //! Not here: peers.
 
+#[path = "../cache/flash/admission.rs"]
 mod admission;
 pub(crate) mod buffers;
+#[path = "../cache/streams.rs"]
 mod bypass;
 mod compare;
 mod control;
@@ -37,12 +39,16 @@ pub(crate) mod cx;
 mod destage;
 mod drop_cache;
 mod edges;
+#[path = "../cache/install.rs"]
 mod fill;
+#[path = "../cache/flash/tier.rs"]
 mod flash;
+#[path = "../cache/flash/fills.rs"]
 mod flash_fill;
 mod flush;
 mod grid;
 mod grow;
+#[path = "../cache/invalidate.rs"]
 mod invalidate;
 pub(crate) mod io;
 mod log;
@@ -50,14 +56,17 @@ mod memory;
 mod mode;
 mod primary;
 mod query;
+#[path = "../cache/ram.rs"]
 mod ram;
 mod read;
 mod schedule;
 mod setup;
 mod shown;
+#[path = "../cache/stale.rs"]
 mod stale;
 mod statistics;
 mod timeout;
+#[path = "../cache_index/batch.rs"]
 mod warm;
 mod write;
 mod zero;
@@ -65,14 +74,14 @@ mod zero;
 use std::collections::VecDeque;
 
 use crate::action::{Actions, Buffer, DestageFault, Extent};
-use crate::alignment::AlignmentDetector;
+use crate::cache::alignment::AlignmentDetector;
+use crate::cache::returns::Returns;
+use crate::cache::sequential::SequentialStreams;
 use crate::config::{Config, Mode};
 use crate::geometry::Grid;
 use crate::ids::{IoId, Nanos};
 use crate::request::Request;
 use crate::requests::Requests;
-use crate::returns::Returns;
-use crate::sequential::SequentialStreams;
 use crate::status::IoStatus;
 use crate::table::Key;
 

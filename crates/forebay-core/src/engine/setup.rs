@@ -17,6 +17,8 @@ use super::warm::Ring;
 use super::warm::changes::Changes;
 use super::{Cache, Engine, Parts, Primary, edges, read};
 use crate::alignment::AlignmentDetector;
+use crate::cache::returns::Returns;
+use crate::cache::sequential::SequentialStreams;
 use crate::config::{Config, GridOffset, Mode, WriteLogConfig};
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::ids::Nanos;
@@ -24,8 +26,6 @@ use crate::log::index::PageGrid;
 use crate::observer::{Observer, Uses};
 use crate::requests::Requests;
 use crate::requests::deadlines::Deadlines;
-use crate::returns::Returns;
-use crate::sequential::SequentialStreams;
 use crate::stats::Counters;
 use crate::table::Table;
 

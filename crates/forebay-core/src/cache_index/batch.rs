@@ -16,7 +16,9 @@
 //! While *Voiding*, writes to primary storage beside the log wait: the ring on flash would be believed without
 //! knowing of them.
 
+#[path = "../cache/flash/changes.rs"]
 pub(in crate::engine) mod changes;
+#[path = "turn.rs"]
 mod intent;
 mod record;
 mod restore;

@@ -12,13 +12,13 @@
 //!
 //! Limits: what is learned is of all streams of the disk together.
 
+use crate::cache::returns::Returns;
 use crate::config::SequentialBypass;
 use crate::directory::Evicted;
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
 use crate::ids::BlockIndex;
-use crate::returns::Returns;
 
 /// Bytes after which a run is a stream, where its length was not set.
 const AUTO_MIN: u64 = 4 << 20;
