@@ -151,6 +151,16 @@ impl GranuleMask {
         let run = (!(self.0 >> first)).trailing_zeros().min(64 - first);
         Some((first, first + run))
     }
+
+    /// The runs of neighbouring granules as `first..end`, lowest first.
+    pub fn runs(self) -> impl Iterator<Item = (u32, u32)> {
+        let mut rest = self;
+        std::iter::from_fn(move || {
+            let (first, end) = rest.first_run()?;
+            rest = rest.without(GranuleMask::span(first, end));
+            Some((first, end))
+        })
+    }
 }
 
 /// The part of a range that lies in one cache block.

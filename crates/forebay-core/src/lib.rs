@@ -8,6 +8,7 @@
 
 pub mod action;
 mod cache;
+pub mod cache_index;
 pub mod characteristics;
 pub mod config;
 pub mod destage;
@@ -31,7 +32,6 @@ pub mod stats;
 pub mod status;
 mod table;
 mod unflushed;
-#[path = "cache_index/geometry.rs"]
-pub mod warm;
 
 pub use cache::{alignment, directory};
+pub use cache_index as warm;

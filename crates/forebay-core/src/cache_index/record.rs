@@ -3,86 +3,86 @@
 //! All of a batch is of one instant. Frees come before claims, so that no part of a batch that was torn at
 //! its end shows a block in two slots for longer than it was so.
 
-use super::{Closing, Pages};
-use crate::engine::Parts;
-use crate::engine::cx::Cx;
-use crate::engine::flash::FlashTier;
+use super::page::{FREE_LEN, MARKS_LEN, PageFlags, PageHeader, PageWriter, claim_len};
+use super::{BATCH_PAGES, CHANGES_MAX, CacheIndex, Closing, Pages, WALK_MAX};
+use crate::cache::Unrecorded;
 use crate::ids::{Nanos, SlotId};
-use crate::warm::page::{FREE_LEN, MARKS_LEN, PageFlags, PageHeader, PageWriter, claim_len};
-use crate::warm::{BATCH_PAGES, CHANGES_MAX, WALK_MAX};
 
-impl Parts {
+impl CacheIndex {
     /// Fills the pages of the next batch.
-    pub(super) fn record(&mut self, cx: &mut Cx<'_>) -> Pages {
-        let grid_offset = cx.grid.offset() as u32;
-        let ring = self.cache_index.as_mut().expect("there is a ring");
-        let flash = self.cache.flash.as_mut().expect("a ring has a flash tier");
-        let count = flash.changes.as_ref().expect("it is recorded").count;
-        let mut flags = first_flags(flash);
-        let is_behind = count > ring.durable || flash.dir.has_retired();
-        let is_behind = is_behind || flash.changes.as_ref().is_some_and(|c| c.first().is_some());
-        let closes = match ring.closing {
+    pub(super) fn record(
+        &mut self,
+        cache: &mut Unrecorded<'_>,
+        grid_offset: u32,
+        now: Nanos,
+    ) -> Pages {
+        let count = cache.changes();
+        let mut flags = first_flags(cache);
+        let is_behind = count > self.progress.durable || cache.has_retired() || cache.has_changed();
+        let marks = &mut self.marking.marks;
+        let closes = match self.closing {
             Closing::Wanted(unmarked) if !is_behind => {
                 if unmarked {
-                    ring.marks.clear();
+                    marks.clear();
                     flags = flags.with(PageFlags::UNMARKED);
                 }
-                !ring.marks.has_changed()
+                !marks.has_changed()
             }
             Closing::Wanted(_) | Closing::No | Closing::Closed => false,
         };
-        if ring.marks.take_all() {
+        if marks.take_all() {
             flags = flags.with(PageFlags::MARKED);
         }
         if closes {
             flags = flags.with(PageFlags::CLOSED);
         }
-        let first = ring.next_page;
-        let place = (first - 1) % u64::from(ring.config.pages);
-        let room = (u64::from(ring.config.pages) - place).min(BATCH_PAGES.into()) as u32;
+        let first = self.place.next_page;
+        let at = (first - 1) % u64::from(self.config.pages);
+        let room = (u64::from(self.config.pages) - at).min(BATCH_PAGES.into()) as u32;
         let mut homeless: usize = 0;
         let mut pages = 0;
         let mut is_complete = false;
         while !is_complete && pages < room {
             let number = first + u64::from(pages);
-            let tail = ring.durable_tail;
-            assert!(number < tail + u64::from(ring.config.pages), "the ring bites its tail");
-            let mut writer = PageWriter::new(&mut ring.pages[pages as usize]);
+            let tail = self.place.durable_tail;
+            assert!(number < tail + u64::from(self.config.pages), "the ring bites its tail");
+            let mut writer = PageWriter::new(&mut self.memory.pages[pages as usize]);
+            let marks = &mut self.marking.marks;
             while writer.used() + MARKS_LEN <= CHANGES_MAX
-                && let Some((word, bits)) = ring.marks.take_changed()
+                && let Some((word, bits)) = marks.take_changed()
             {
                 writer.marks(word, bits);
             }
-            is_complete = !ring.marks.has_changed()
-                && record_frees(flash, &mut writer, &mut homeless)
-                && record_changed(flash, &mut writer);
-            let from = ring.walk.at();
-            let positions = ring.geometry.positions();
-            let claim_max = claim_len(flash.granules(), flash.granules());
+            is_complete = !marks.has_changed()
+                && record_frees(cache, &mut writer, &mut homeless)
+                && record_changed(cache, &mut writer);
+            let from = self.walk.at();
+            let positions = self.geometry.positions();
+            let claim_max = claim_len(cache.granules(), cache.granules());
             let mut walked = 0;
             while walked < WALK_MAX.min(positions) && writer.fits(claim_max.max(MARKS_LEN)) {
-                let at = ring.walk.at();
-                match at < ring.geometry.slots {
-                    true => record_slot(flash, SlotId(at), &mut writer),
+                let at = self.walk.at();
+                match at < self.geometry.slots {
+                    true => record_slot(cache, SlotId(at), &mut writer),
                     false => {
-                        let word = at - ring.geometry.slots;
-                        let bits = ring.marks.word(word);
+                        let word = at - self.geometry.slots;
+                        let bits = self.marking.marks.word(word);
                         if bits != 0 {
                             writer.marks(word, bits);
                         }
                     }
                 }
-                ring.walk.advance(number);
+                self.walk.advance(number);
                 walked += 1;
             }
             let header = PageHeader {
-                disk: ring.config.disk,
-                generation: ring.config.generation,
-                nonce: ring.config.nonce,
+                disk: self.config.disk,
+                generation: self.config.generation,
+                nonce: self.config.nonce,
                 number,
-                durable: ring.durable_page,
-                tail: ring.walk.tail(),
-                walk: (from, ring.walk.at()),
+                durable: self.place.durable_page,
+                tail: self.walk.tail(),
+                walk: (from, self.walk.at()),
                 grid_offset,
                 flags,
             };
@@ -90,29 +90,26 @@ impl Parts {
             flags = PageFlags::default();
             pages += 1;
         }
-        ring.next_page += u64::from(pages);
-        ring.changed_at = if is_complete { Nanos::NEVER } else { cx.now };
-        let changes = if is_complete { self.cache.stale.recordable(count) } else { ring.durable };
-        Pages { first, count: pages, changes, tail: ring.walk.tail(), closes }
+        self.place.next_page += u64::from(pages);
+        self.progress.changed_at = if is_complete { Nanos::NEVER } else { now };
+        let changes = if is_complete { cache.recordable() } else { self.progress.durable };
+        Pages { first, count: pages, changes, tail: self.walk.tail(), closes }
     }
 }
 
 /// What the first page says of all slots.
-fn first_flags(flash: &mut FlashTier) -> PageFlags {
-    let changes = flash.changes.as_mut().expect("it is recorded");
-    let was_emptied = std::mem::take(&mut changes.emptied);
-    let is_empty = was_emptied || flash.dir.is_empty() && flash.dir.has_retired();
-    if !is_empty {
-        return PageFlags::default();
-    }
-    flash.dir.record_all_retired();
-    PageFlags::EMPTY
+fn first_flags(cache: &mut Unrecorded<'_>) -> PageFlags {
+    if cache.take_emptied() { PageFlags::EMPTY } else { PageFlags::default() }
 }
 
 /// Slots that lost their block; true when all are said. `homeless`: how many of the busy ones are.
-fn record_frees(flash: &mut FlashTier, writer: &mut PageWriter<'_>, homeless: &mut usize) -> bool {
+fn record_frees(
+    cache: &mut Unrecorded<'_>,
+    writer: &mut PageWriter<'_>,
+    homeless: &mut usize,
+) -> bool {
     let fits = |writer: &PageWriter<'_>| writer.used() + FREE_LEN <= CHANGES_MAX;
-    for slot in flash.homeless().skip(*homeless) {
+    for slot in cache.homeless().skip(*homeless) {
         if !fits(writer) {
             return false;
         }
@@ -120,38 +117,34 @@ fn record_frees(flash: &mut FlashTier, writer: &mut PageWriter<'_>, homeless: &m
         *homeless += 1;
     }
     while fits(writer) {
-        let Some(slot) = flash.dir.record_retired() else { return true };
+        let Some(slot) = cache.next_retired() else { return true };
         writer.free(slot);
     }
-    !flash.dir.has_retired()
+    !cache.has_retired()
 }
 
 /// Slots that changed; true when all are said.
-fn record_changed(flash: &mut FlashTier, writer: &mut PageWriter<'_>) -> bool {
-    while let Some(slot) = flash.changes.as_ref().expect("it is recorded").first() {
-        let valid = flash.dir.valid(slot);
-        let len = match valid.is_empty() {
-            true => FREE_LEN,
-            false => claim_len(flash.granules(), valid.count()),
+fn record_changed(cache: &mut Unrecorded<'_>, writer: &mut PageWriter<'_>) -> bool {
+    while let Some((slot, granules)) = cache.first_changed() {
+        let len = match granules {
+            0 => FREE_LEN,
+            granules => claim_len(cache.granules(), granules),
         };
         if writer.used() + len > CHANGES_MAX {
             return false;
         }
-        flash.changes.as_mut().expect("it is recorded").next();
-        match valid.is_empty() {
-            true => writer.free(slot),
-            false => record_slot(flash, slot, writer),
+        cache.pass_changed();
+        match granules {
+            0 => writer.free(slot),
+            _ => record_slot(cache, slot, writer),
         }
     }
     true
 }
 
-/// What a slot holds, if anything: of a hollow block nothing.
-fn record_slot(flash: &FlashTier, slot: SlotId, writer: &mut PageWriter<'_>) {
-    let valid = flash.dir.valid(slot);
-    if let Some(block) = flash.dir.block_of(slot).filter(|_| !valid.is_empty()) {
-        let referenced = flash.dir.is_referenced(slot);
-        let checksums = flash.checksums(slot, 0, flash.granules());
-        writer.claim(slot, block, valid, referenced, checksums);
+/// What a slot holds, if anything.
+fn record_slot(cache: &Unrecorded<'_>, slot: SlotId, writer: &mut PageWriter<'_>) {
+    if let Some(held) = cache.held(slot) {
+        writer.claim(slot, held.block, held.valid, held.referenced, held.checksums);
     }
 }

@@ -1,20 +1,20 @@
 //! Taking over the cache that a former run left.
 
-use super::intent::Turn;
+use super::CacheIndex;
+use super::header::RingHeader;
+use super::page::Claim;
+use super::recover::{Claims, Cold, RecoverRing, RingReader};
+use super::turn::Turn;
+use crate::cache::Cache;
 use crate::config::{Config, GridOffset};
-use crate::engine::Parts;
 use crate::engine::cx::Shared;
-use crate::engine::flash::FlashTier;
 use crate::geometry::{ByteRange, Grid};
 use crate::ids::{BlockIndex, SlotId};
-use crate::warm::header::RingHeader;
-use crate::warm::page::Claim;
-use crate::warm::recover::{Claims, Cold, RecoverRing, RingReader};
 
 /// What came back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoredCache {
-    /// Blocks that the ring shows.
+    /// Blocks that the index shows.
     pub found: u64,
     /// Blocks that are in the cache.
     pub kept: u64,
@@ -24,60 +24,57 @@ pub struct RestoredCache {
     pub pages_read: u64,
 }
 
-impl Parts {
-    pub(in crate::engine) fn restore_cache(
+impl CacheIndex {
+    /// Takes over what the index with this header says is on flash. `logged`: what the write log has records of that
+    /// may not be on primary storage.
+    ///
+    /// # Errors
+    /// The cache must not be believed, and neither must this index nor `cache`.
+    pub(crate) fn restore(
         &mut self,
         header: &RingHeader,
         reader: &mut dyn RingReader,
         logged: impl Iterator<Item = ByteRange>,
+        cache: &mut Cache,
         shared: &mut Shared,
     ) -> Result<RestoredCache, Cold> {
-        let ring = self.cache_index.as_mut().expect("the disk has a ring");
-        let flash = self.cache.flash.as_mut().expect("a ring has a flash tier");
-        assert_eq!((header.nonce, header.pages), (ring.config.nonce, ring.config.pages));
-        let pending = ring.config.generation;
-        let ask = RecoverRing { header, geometry: ring.geometry, pending };
-        flash.dir.begin_restore();
+        assert_eq!((header.nonce, header.pages), (self.config.nonce, self.config.pages));
+        let pending = self.config.generation;
+        let ask = RecoverRing { header, geometry: self.geometry, pending };
+        cache.begin_restore();
         let Shared { config, grid, .. } = shared;
-        let mut claims = Restoring { config, grid, flash, end: 0, found: 0 };
+        let mut claims = Restoring { config, grid, cache, end: 0, found: 0 };
         let found = ask.recover(reader, &mut claims)?;
-        let mut restored = RestoredCache {
-            found: claims.found,
-            closed: found.closed,
-            pages_read: found.pages_read,
-            kept: 0,
-        };
-        flash.dir.end_restore();
+        let blocks_found = claims.found;
+        cache.end_restore();
         if shared.grid.offset() != 0 {
             // What it was moved for is known.
-            self.cache.alignment = None;
+            cache.stop_watching_alignment();
         }
-        ring.next_page = found.last + 1;
-        (ring.durable_page, ring.durable_tail) = (found.last, found.tail);
-        ring.walk.restore(found.walk, found.tail);
+        self.place.next_page = found.last + 1;
+        (self.place.durable_page, self.place.durable_tail) = (found.last, found.tail);
+        self.walk.restore(found.walk, found.tail);
         for (number, from, to) in found.walked {
-            ring.walk.restore_page(number, (from, to));
+            self.walk.restore_page(number, (from, to));
         }
-        ring.walk.end_restore();
-        ring.marks.restore(&found.marks);
-        ring.turn = Turn::first(ring.marks.any());
-        if ring.marks.any() {
-            for slot in (0..flash.dir.slots()).map(SlotId) {
-                let block = flash.dir.block_of(slot);
-                if block.is_some_and(|block| ring.marks.touches(shared.grid.range_of(block))) {
-                    flash.dir.remove(slot);
-                    flash.retire(slot);
-                }
-            }
+        self.walk.end_restore();
+        let marks = &mut self.marking.marks;
+        marks.restore(&found.marks);
+        self.marking.turn = Turn::first(marks.any());
+        if marks.any() {
+            cache.drop_from_flash(|block| marks.touches(shared.grid.range_of(block)));
         }
         for range in logged {
-            self.invalidate(range, shared);
-            self.drop_all_stale(shared);
+            cache.invalidate(range, shared);
+            cache.drop_all_stale(shared);
         }
-        let flash = self.cache.flash.as_ref().expect("a ring has a flash tier");
-        restored.kept = flash.dir.len().into();
-        let ring = self.cache_index.as_mut().expect("the disk has a ring");
-        ring.restored = Some(restored);
+        let restored = RestoredCache {
+            found: blocks_found,
+            kept: cache.blocks_on_flash(),
+            closed: found.closed,
+            pages_read: found.pages_read,
+        };
+        self.restored = Some(restored);
         Ok(restored)
     }
 }
@@ -85,7 +82,7 @@ impl Parts {
 struct Restoring<'a> {
     config: &'a Config,
     grid: &'a mut Grid,
-    flash: &'a mut FlashTier,
+    cache: &'a mut Cache,
     /// Blocks of the disk.
     end: u32,
     found: u64,
@@ -107,7 +104,7 @@ impl Claims for Restoring<'_> {
     }
 
     fn expect(&mut self, coming: &[(SlotId, BlockIndex)]) {
-        self.flash.expect(coming);
+        self.cache.expect(coming);
     }
 
     fn claim(&mut self, claim: &Claim<'_>) -> bool {
@@ -115,12 +112,8 @@ impl Claims for Restoring<'_> {
             return false;
         }
         self.found += 1;
-        // A block that is here already lies in the slot that was recorded later.
-        if self.flash.dir.restore(claim.slot, claim.block, claim.valid, claim.referenced) {
-            for (granule, checksum) in claim.checksums() {
-                self.flash.store_checksum(claim.slot, granule, checksum);
-            }
-        }
+        let what = (claim.block, claim.valid, claim.referenced);
+        self.cache.restore(claim.slot, what, claim.checksums());
         true
     }
 }

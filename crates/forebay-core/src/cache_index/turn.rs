@@ -6,18 +6,46 @@
 //!
 //!   Idle ─mark─► Gathering ─delay─► turn, writes under way kept ─► Flushing ─a flush that began later─► Recording ─► cleared
 //! ```
-//! A flush of the guest serves as well as an own one, for which the ring waits as long again; at the start of a run
+//! A flush of the guest serves as well as an own one, for which the index waits as long again; at the start of a run
 //! it does not wait. A region whose write
 //! is under way, also one whose time is over, is marked until the turn after it ended.
 
-use super::State;
-use crate::engine::Parts;
+use super::marks::Marks;
+use super::{CacheIndex, State};
+use crate::cache::Cache;
 use crate::engine::cx::Cx;
-use crate::engine::flush::FlushState;
 use crate::geometry::ByteRange;
 use crate::ids::Nanos;
-use crate::requests::in_flight::{Job, Stage};
+use crate::status::IoStatus;
 use crate::table::Key;
+
+/// What the index has to know of the flushes of primary storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PrimaryFlushes {
+    /// How many were started.
+    pub starts: u64,
+    /// The number of the last one that succeeded, from 1.
+    pub succeeded: u64,
+    pub is_in_flight: bool,
+    /// When one that nobody waits for may be tried again.
+    pub retry_at: Nanos,
+}
+
+/// What the index asks of the flow.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IndexWants {
+    Nothing,
+    /// A flush of primary storage.
+    Flush,
+}
+
+/// Marks, and how far they are on their way to be cleared.
+#[derive(Debug)]
+pub(super) struct Marking {
+    pub marks: Marks,
+    pub turn: Turn,
+}
 
 /// How far marks are on their way to be cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +54,7 @@ pub(super) enum Turn {
     Idle,
     /// Something is; `None`: the time was not asked yet.
     Gathering(Option<Nanos>),
-    /// A flush with this number, or a later one, has to succeed; after this time the ring asks for one.
+    /// A flush with this number, or a later one, has to succeed; after this time the index asks for one.
     Flushing(u64, Nanos),
     /// These changes of the cache have to be durable.
     Recording(u64),
@@ -42,93 +70,84 @@ impl Turn {
         if is_marked { Turn::Flushing(1, Nanos(0)) } else { Turn::Idle }
     }
 
-    pub(super) fn deadline(&self, now: Nanos, flush: &FlushState) -> Nanos {
+    pub(super) fn deadline(&self, now: Nanos, flushes: PrimaryFlushes) -> Nanos {
         let later = |time: Nanos| if time > now { time } else { Nanos::NEVER };
         match *self {
             Turn::Idle | Turn::Recording(_) => Nanos::NEVER,
             Turn::Gathering(until) => until.unwrap_or(Nanos::NEVER),
-            Turn::Flushing(_, until) if flush.is_in_flight() => later(until),
-            Turn::Flushing(_, until) => later(until.max(flush.retry_at())),
+            Turn::Flushing(_, until) if flushes.is_in_flight => later(until),
+            Turn::Flushing(_, until) => later(until.max(flushes.retry_at)),
         }
     }
 }
 
-impl Parts {
-    /// True when a write to `range` may go to primary storage; it waits otherwise, and asks again.
-    pub(in crate::engine) fn intend(
-        &mut self,
-        key: Key,
-        range: ByteRange,
-        cx: &mut Cx<'_>,
-    ) -> bool {
-        let Some(ring) = &mut self.cache_index else { return true };
-        match ring.state {
+impl CacheIndex {
+    /// True when a write to `range` may go to primary storage; the request waits otherwise, is woken, and asks again.
+    pub(crate) fn intends(&mut self, key: Key, range: ByteRange) -> bool {
+        match self.state {
             State::Off => return true,
             State::Active => {
-                if ring.turn == Turn::Idle {
-                    ring.turn = Turn::Gathering(None);
+                if self.marking.turn == Turn::Idle {
+                    self.marking.turn = Turn::Gathering(None);
                 }
-                if ring.marks.mark(range) {
+                if self.marking.marks.mark(range) {
                     return true;
                 }
             }
-            State::Voiding => {}
+            State::Voiding { .. } => {}
         }
-        ring.waiting.push(key);
-        self.requests.table[key].stage = Stage::Intent;
-        cx.counters.writes_waited_for_marks += 1;
+        self.waiting.push(key);
         false
     }
 
-    /// Clears marks whose time has come.
-    pub(super) fn advance_marks(&mut self, cx: &mut Cx<'_>) {
-        let changes = self.cache_changes();
-        let ring = self.cache_index.as_mut().expect("there is a ring");
-        let delay = ring.config.mark_delay;
-        match ring.turn {
-            Turn::Idle => {}
-            Turn::Gathering(None) => ring.turn = Turn::Gathering(Some(cx.now.plus(delay))),
-            Turn::Gathering(Some(until)) if cx.now >= until => {
-                ring.marks.turn();
-                ring.turn = Turn::Flushing(self.primary.flush.starts() + 1, cx.now.plus(delay));
-                self.keep_marks_of_writes(cx);
-            }
-            Turn::Gathering(Some(_)) => {}
-            Turn::Flushing(number, until) => {
-                if self.primary.flush.succeeded() >= number {
-                    ring.turn = Turn::Recording(changes);
-                    return self.advance_marks(cx);
-                }
-                if cx.now >= until {
-                    self.flush_unasked(cx);
-                }
-            }
-            Turn::Recording(changes) => {
-                if ring.durable >= changes {
-                    ring.marks.clear_old();
-                    ring.turn = Turn::new(ring.marks.any());
-                    if ring.turn != Turn::Idle {
-                        self.advance_marks(cx);
-                    }
-                }
-            }
-        }
+    /// A request gave up waiting.
+    pub(crate) fn leave(&mut self, key: Key) {
+        self.waiting.retain(|&waiting| waiting != key);
     }
 
-    /// What is being written stays marked.
-    fn keep_marks_of_writes(&mut self, cx: &mut Cx<'_>) {
-        let logical = u64::from(cx.config.backend.logical_block);
-        let ring = self.cache_index.as_mut().expect("there is a ring");
-        for (_, request) in self.requests.table.iter() {
-            let may_write = match request.stage {
-                Stage::Running | Stage::Flush | Stage::Intent | Stage::Buffer => true,
-                Stage::Overlap | Stage::Room => false,
-                Stage::Logged | Stage::Durable | Stage::Throttled => false,
-            };
-            let changes = matches!(request.job, Job::Write(_) | Job::Zero(_));
-            if changes && may_write {
-                ring.marks.keep(request.range.align_out(logical));
+    /// Clears marks whose time has come. `writes`: what is being written to primary storage, which stays marked.
+    pub(crate) fn advance_marks(
+        &mut self,
+        flushes: PrimaryFlushes,
+        writes: impl Iterator<Item = ByteRange>,
+        cache: &Cache,
+        cx: &mut Cx<'_>,
+    ) -> IndexWants {
+        if self.state != State::Active {
+            return IndexWants::Nothing;
+        }
+        if cache.is_misrecorded() {
+            self.void(IoStatus::NoSpace, cx);
+            return IndexWants::Nothing;
+        }
+        let delay = self.config.mark_delay;
+        let Marking { marks, turn } = &mut self.marking;
+        loop {
+            match *turn {
+                Turn::Idle => break,
+                Turn::Gathering(None) => {
+                    *turn = Turn::Gathering(Some(cx.now.plus(delay)));
+                    break;
+                }
+                Turn::Gathering(Some(until)) if cx.now >= until => {
+                    marks.turn();
+                    *turn = Turn::Flushing(flushes.starts + 1, cx.now.plus(delay));
+                    writes.for_each(|range| marks.keep(range));
+                    break;
+                }
+                Turn::Gathering(Some(_)) => break,
+                Turn::Flushing(number, _) if flushes.succeeded >= number => {
+                    *turn = Turn::Recording(cache.changes());
+                }
+                Turn::Flushing(_, until) if cx.now >= until => return IndexWants::Flush,
+                Turn::Flushing(..) => break,
+                Turn::Recording(changes) if self.progress.durable >= changes => {
+                    marks.clear_old();
+                    *turn = Turn::new(marks.any());
+                }
+                Turn::Recording(_) => break,
             }
         }
+        IndexWants::Nothing
     }
 }

@@ -28,55 +28,39 @@
 //!
 //! Not here: peers.
 
-#[path = "../cache/flash/admission.rs"]
-mod admission;
 pub(crate) mod buffers;
-#[path = "../cache/streams.rs"]
-mod bypass;
 mod compare;
 mod control;
 pub(crate) mod cx;
 mod destage;
 mod drop_cache;
 mod edges;
-#[path = "../cache/install.rs"]
-mod fill;
-#[path = "../cache/flash/tier.rs"]
-mod flash;
-#[path = "../cache/flash/fills.rs"]
-mod flash_fill;
 mod flush;
 mod grid;
 mod grow;
-#[path = "../cache/invalidate.rs"]
-mod invalidate;
+mod in_log;
+mod index;
 pub(crate) mod io;
 mod log;
 mod memory;
 mod mode;
 mod primary;
 mod query;
-#[path = "../cache/ram.rs"]
-mod ram;
 mod read;
 mod schedule;
 mod setup;
 mod shown;
-#[path = "../cache/stale.rs"]
-mod stale;
 mod statistics;
 mod timeout;
-#[path = "../cache_index/batch.rs"]
-mod warm;
 mod write;
 mod zero;
 
 use std::collections::VecDeque;
 
 use crate::action::{Actions, Buffer, DestageFault, Extent};
-use crate::cache::alignment::AlignmentDetector;
-use crate::cache::returns::Returns;
-use crate::cache::sequential::SequentialStreams;
+use crate::cache::Cache;
+use crate::cache_index::CacheIndex;
+pub use crate::cache_index::RestoredCache;
 use crate::config::{Config, Mode};
 use crate::geometry::Grid;
 use crate::ids::{IoId, Nanos};
@@ -85,22 +69,14 @@ use crate::requests::Requests;
 use crate::status::IoStatus;
 use crate::table::Key;
 
-use admission::Admission;
 use cx::{Cx, Shared};
 use destage::Destager;
-use drop_cache::Dropping;
-use flash::FlashTier;
-use flash_fill::FlashFills;
 use flush::FlushState;
 pub use grow::Growth;
 use io::IoKind;
 use log::WriteLog;
 use log::acknowledge::Acknowledgeable;
-use ram::RamTier;
 pub use setup::{ConfigError, metadata_bytes};
-use stale::Stale;
-pub use warm::RestoredCache;
-use warm::Ring;
 
 /// All places for requests are taken: the frontend keeps the request and stops reading from its
 /// client until something completes.
@@ -119,7 +95,7 @@ pub struct Engine {
 pub(crate) struct Parts {
     requests: Requests,
     cache: Cache,
-    cache_index: Option<Ring>,
+    cache_index: Option<CacheIndex>,
     log: Option<WriteLog>,
     destager: Option<Destager>,
     /// Writes in the log that could be acknowledged, in order.
@@ -131,23 +107,6 @@ pub(crate) struct Parts {
     was_told: bool,
     /// What every request is answered with: the disk ends, or its dirty bytes are lost.
     refuses: Option<IoStatus>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Cache {
-    ram: Option<RamTier>,
-    flash: Option<FlashTier>,
-    admission: Admission,
-    fills: FlashFills,
-    stale: Stale,
-    dropping: Dropping,
-    streams: SequentialStreams,
-    /// Whether blocks of streams come back in time; none without a cache.
-    streams_returned: Option<Returns>,
-    /// Whether edges of writes are read before they would have left the cache; none without a cache.
-    edges_returned: Option<Returns>,
-    /// Observes until the grid is settled.
-    alignment: Option<AlignmentDetector>,
 }
 
 #[derive(Debug)]
@@ -240,9 +199,7 @@ impl Engine {
     /// Every reply handed out so far has been sent or copied: slots are no longer read, and
     /// latencies are counted up to `now`.
     pub fn sent(&mut self, now: Nanos) {
-        if let Some(ram) = &mut self.parts.cache.ram {
-            ram.unpin_all();
-        }
+        self.parts.cache.unpin();
         self.parts.requests.ledger.sent(now);
     }
 
@@ -304,11 +261,9 @@ impl Parts {
         self.note_io(&entry, status, cx);
         match entry.kind {
             IoKind::BackendRead { request } => self.on_fetched(request, status, cx),
-            IoKind::FlashRead { request, block, slot, first, end, bytes } => {
+            IoKind::FlashRead { request, at, bytes } => {
                 cx.flash_deadlines.remove(key);
-                let granules = (block, slot, first, end);
-                let places = (entry.range, bytes);
-                self.on_flash_read(request, granules, places, status, checksums, cx);
+                self.on_flash_read(request, at, bytes, status, checksums, cx);
             }
             IoKind::EdgeRead { request } => self.on_edge_read(request, status, cx),
             IoKind::Write { request } => self.on_written(request, status, cx),
@@ -346,17 +301,16 @@ impl Parts {
                 self.on_destage_flushed(session, status, cx);
             }
             IoKind::DestageNote => self.on_destage_noted(status, cx),
-            IoKind::RingFlush => {
+            IoKind::RingFlush | IoKind::RingWrite => {
                 cx.flash_deadlines.remove(key);
-                self.on_ring_flushed(status, cx);
+                self.on_index_io(status, cx);
             }
-            IoKind::RingWrite => {
+            IoKind::FlashFill { fill, to } => {
                 cx.flash_deadlines.remove(key);
-                self.on_ring_written(status, cx);
-            }
-            IoKind::FlashFill { fill } => {
-                cx.flash_deadlines.remove(key);
-                self.on_flash_fill(fill, status, checksums, cx);
+                if let Some(index) = &mut self.cache_index {
+                    index.note_fill();
+                }
+                self.cache.on_fill(fill, to, status, checksums, cx);
             }
             IoKind::Orphan { orphan, flash_slot, log_place } => {
                 if flash_slot.is_some() {
@@ -370,24 +324,21 @@ impl Parts {
 
     fn is_idle(&self, shared: &Shared) -> bool {
         let settled = self.log.as_ref().is_none_or(WriteLog::is_settled);
-        let settled = settled && self.ring_is_settled();
+        let settled = settled && self.cache_index.as_ref().is_none_or(CacheIndex::is_settled);
         let settled = settled && !self.settles_at_end();
         self.requests.table.is_empty() && shared.ios.is_empty() && shared.lent == 0 && settled
     }
 
     fn check_invariants(&self, shared: &Shared) {
         self.requests.check_invariants();
-        if let Some(ram) = &self.cache.ram {
-            ram.check_invariants();
-        }
-        if let Some(flash) = &self.cache.flash {
-            flash.check_invariants();
+        self.cache.check_invariants();
+        if let Some(index) = &self.cache_index {
+            index.check_invariants();
         }
         let flushes = usize::from(self.primary.flush.is_in_flight());
         let log = shared.ios.iter().filter(|(_, io)| io.kind.is_of_log()).count();
         let index = shared.ios.iter().filter(|(_, io)| io.kind.is_of_index()).count();
-        self.cache.fills.check_invariants();
-        let fills = self.cache.fills.writes() as usize;
+        let fills = self.cache.fills_at_device() as usize;
         let outstanding = self.requests.outstanding() as usize;
         assert_eq!(shared.ios.len(), outstanding + fills + flushes + log + index);
         if let Some(log) = &self.log {

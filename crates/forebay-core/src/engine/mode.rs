@@ -138,7 +138,7 @@ impl Parts {
         self.mode = target;
         self.release_owners(cx);
         if !target.caches() {
-            self.begin_drop(false, cx);
+            self.leave_cache(cx);
         }
         if let Some(log) = &mut self.log {
             log.room_changed = true;

@@ -77,7 +77,7 @@ impl Parts {
             destager.flush_took = cx.now.since(began);
             (destager.flushed, destager.tail) = (done, mark);
             destager.fault = None;
-            self.destager().flushed_changes = self.cache_changes();
+            self.destager().flushed_changes = self.cache.changes();
             let log = self.log.as_mut().expect("there is a log");
             let last = log.last_sequence();
             log.ages.on_flushed(done, last);

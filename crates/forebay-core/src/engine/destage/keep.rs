@@ -19,7 +19,6 @@ use super::run::Run;
 use crate::action::{Buffer, Span};
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
-use crate::engine::fill::{BlockBytes, Offer};
 use crate::geometry::{ByteRange, GranuleMask, PAGE};
 use crate::ids::BlockIndex;
 use crate::log::index::{LayerSource, PageIndex};
@@ -28,7 +27,7 @@ impl Parts {
     /// Offers the pages of a run, which primary storage has, to flash.
     pub(super) fn keep_destaged(&mut self, run: &Run, cx: &mut Cx<'_>) {
         let destager = self.destager.as_ref().expect("a log has a destager");
-        let is_wanted = self.cache.flash.is_some() && self.mode.keeps_writes();
+        let is_wanted = self.cache.has_flash() && self.mode.keeps_writes();
         let Some(written) = run.row.filter(|_| is_wanted) else { return };
         if destager.redo || destager.batch.has_failed() {
             return;
@@ -43,11 +42,10 @@ impl Parts {
         let offset = destager.base + u64::from(run.memory.0) * PAGE;
         let buffer = Buffer { span: Span { offset, len: run.pages * PAGE as u32 }, window };
         for block in cx.grid.blocks(written) {
-            let in_ram = self.cache.ram.as_ref().is_some_and(|ram| ram.dir.find(block).is_some());
+            let in_ram = self.cache.is_in_ram(block);
             let mask = self.newest_granules(run, block, written, cx);
             if !in_ram && !mask.is_empty() {
-                let bytes = BlockBytes::Buffer(buffer);
-                self.offer_current(block, mask, Offer::Destaged, bytes, cx);
+                self.cache.offer_destaged(block, mask, buffer, cx);
             }
         }
     }
@@ -72,7 +70,7 @@ impl Parts {
         };
         let covered = shared.grid.covered(block, written);
         let mut newest = GranuleMask::NONE;
-        for (first, end) in crate::engine::fill::runs(covered) {
+        for (first, end) in covered.runs() {
             for granule in first..end {
                 let range = shared.grid.granule_range(block, granule, granule + 1);
                 if grid.pages(range).all(is_newest) {

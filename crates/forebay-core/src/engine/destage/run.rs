@@ -337,15 +337,12 @@ impl Parts {
         if let Some(memory) = log.in_memory(place) {
             return Some((memory, 0));
         }
-        let ram = self.cache.ram.as_ref()?;
         let range = log.index.grid().range_of(page).intersect(shared.config.disk());
         let all = log.index.grid().sectors(page, range);
         let piece = shared.grid.piece(range.start, range.end);
-        let slot = ram.dir.find(piece.block)?;
-        let is_there = ram.dir.valid(slot).contains(piece.touched);
+        let memory = self.cache.memory_of(&piece)?;
         let is_newest = || log.index.layers(page).single(all) == Some(LayerSource::Place(place));
-        (is_there && is_newest())
-            .then(|| (ram.memory(slot, piece.offset, piece.len), lead_of(log.index.grid(), range)))
+        is_newest().then(|| (memory, lead_of(log.index.grid(), range)))
     }
 
     /// The log, or what is below a page in parts, was read for a run; or not, which is the fault of `of`.

@@ -273,7 +273,7 @@ impl Parts {
         log.give_up_summary();
         log.keep_in_memory();
         cx.event(Event::LogFailed { status });
-        self.void_ring(status, cx);
+        self.void_index(status, cx);
         let log = self.log.as_mut().expect("its own I/O");
         let mut told = std::mem::take(&mut log.wait_durable);
         told.append(&mut log.wait_written);

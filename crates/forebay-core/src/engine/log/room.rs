@@ -76,14 +76,12 @@ impl Parts {
         let group = log.last_appended();
         if cursor < entry.range.end {
             // The log is ahead of the cache until the rest has come.
-            self.invalidate(ByteRange::new(job.cursor, cursor), cx);
+            self.cache.invalidate(ByteRange::new(job.cursor, cursor), cx);
             job.cursor = cursor;
             self.requests.table[key].job = Job::Write(job);
             return false;
         }
-        for block in cx.grid.blocks(entry.range) {
-            self.update_cache(block, entry.range, buffer, job, cx);
-        }
+        self.update_cache(entry.range, buffer, job, cx);
         if !job.bypass {
             self.fetch_edges(entry.range, cx);
         }
@@ -103,7 +101,7 @@ impl Parts {
             return false;
         }
         let group = log.last_appended();
-        self.invalidate(entry.range, cx);
+        self.cache.invalidate(entry.range, cx);
         self.on_appended(key, job.fua, group, cx);
         true
     }
