@@ -34,4 +34,3 @@ mod table;
 mod unflushed;
 
 pub use cache::{alignment, directory};
-pub use cache_index as warm;
