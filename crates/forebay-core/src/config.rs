@@ -208,7 +208,7 @@ impl WriteLogConfig {
     }
 }
 
-/// The ring that keeps the cache on flash alive over a restart (`warm/`).
+/// The ring that keeps the cache on flash alive over a restart (`cache_index/`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingConfig {
     /// The disk.
@@ -217,7 +217,7 @@ pub struct RingConfig {
     pub generation: Generation,
     /// Of the ring, as in its header.
     pub nonce: u64,
-    /// Pages of the ring; [`crate::warm::RingGeometry::pages`] at least.
+    /// Pages of the ring; [`crate::cache_index::RingGeometry::pages`] at least.
     pub pages: u32,
     /// Bytes of the disk when the ring was begun, which its marks are laid out for; it may have grown since.
     pub disk_size: u64,

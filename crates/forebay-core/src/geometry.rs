@@ -112,15 +112,6 @@ impl GranuleMask {
         self.0 == 0
     }
 
-    /// Its runs of neighbouring granules, lowest first.
-    pub fn runs(mut self) -> impl Iterator<Item = (u32, u32)> {
-        std::iter::from_fn(move || {
-            let (first, end) = self.first_run()?;
-            self = self.without(GranuleMask::span(first, end));
-            Some((first, end))
-        })
-    }
-
     /// True when it has every granule of `other`.
     pub const fn contains(self, other: GranuleMask) -> bool {
         self.0 & other.0 == other.0
@@ -159,6 +150,16 @@ impl GranuleMask {
         let first = self.0.trailing_zeros();
         let run = (!(self.0 >> first)).trailing_zeros().min(64 - first);
         Some((first, first + run))
+    }
+
+    /// The runs of neighbouring granules as `first..end`, lowest first.
+    pub fn runs(self) -> impl Iterator<Item = (u32, u32)> {
+        let mut rest = self;
+        std::iter::from_fn(move || {
+            let (first, end) = rest.first_run()?;
+            rest = rest.without(GranuleMask::span(first, end));
+            Some((first, end))
+        })
     }
 }
 

@@ -23,7 +23,7 @@
 //!   └──────────────────────────────free_recorded───────────────────────┘
 //! ```
 //! Retired and recorded slots are two more lists through `next`: slots that are free for new blocks when it is
-//! durable that they hold nothing (`warm/`).
+//! durable that they hold nothing (`cache_index/`).
 //!
 //! **Invariants:** a block is in one way or one chain; a bucket with a free way has no chain.
 //!

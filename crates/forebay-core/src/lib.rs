@@ -7,10 +7,10 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
-pub mod alignment;
+mod cache;
+pub mod cache_index;
 pub mod characteristics;
 pub mod config;
-pub mod directory;
 pub mod engine;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -26,12 +26,11 @@ pub mod policy;
 pub mod pool;
 pub mod request;
 mod requests;
-mod returns;
 pub mod sealed;
-pub mod sequential;
 pub mod stats;
 pub mod status;
 mod table;
 mod unflushed;
-pub mod warm;
 pub mod write_back;
+
+pub use cache::{alignment, directory};

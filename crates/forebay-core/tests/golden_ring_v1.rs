@@ -10,14 +10,14 @@ mod image;
 
 use std::collections::BTreeMap;
 
+use forebay_core::cache_index::RingGeometry;
+use forebay_core::cache_index::header::RingHeader;
+use forebay_core::cache_index::page::{Claim, PageFlags, PageHeader, PageWriter};
+use forebay_core::cache_index::recover::{Claims, RecoverRing, RingReader};
+use forebay_core::cache_index::survey::{Survey, survey};
 use forebay_core::geometry::{ByteRange, GranuleMask, Grid};
 use forebay_core::ids::{BlockIndex, Generation, SlotId, Uuid};
 use forebay_core::sealed::{PAGE_LEN, Page};
-use forebay_core::warm::RingGeometry;
-use forebay_core::warm::header::RingHeader;
-use forebay_core::warm::page::{Claim, PageFlags, PageHeader, PageWriter};
-use forebay_core::warm::recover::{Claims, RecoverRing, RingReader};
-use forebay_core::warm::survey::{Survey, survey};
 use image::Image;
 
 const GOLDEN: &str = include_str!("golden/ring-v1.hex");

@@ -9,6 +9,10 @@
 use std::collections::BTreeSet;
 
 use forebay_core::action::Target;
+use forebay_core::cache_index::RingGeometry;
+use forebay_core::cache_index::header::RingHeader;
+use forebay_core::cache_index::recover::RingReader;
+use forebay_core::cache_index::survey::survey;
 use forebay_core::config::{Config, RingConfig};
 use forebay_core::engine::{Engine, RestoredCache};
 use forebay_core::geometry::{Grid, PAGE};
@@ -16,10 +20,6 @@ use forebay_core::ids::{Generation, Nanos, Uuid};
 use forebay_core::log::recover::RecoveredLog;
 use forebay_core::log::reopen::Tail;
 use forebay_core::sealed::Page;
-use forebay_core::warm::RingGeometry;
-use forebay_core::warm::header::RingHeader;
-use forebay_core::warm::recover::RingReader;
-use forebay_core::warm::survey::survey;
 
 use crate::device::Device;
 use crate::memory::Memory;

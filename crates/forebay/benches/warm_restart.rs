@@ -15,6 +15,8 @@ use std::time::Instant;
 
 use forebay::daemon::pool::{CacheArea, DiskWish, Pool, Share};
 use forebay_core::action::{Action, Actions, Io, ReplyData, Target};
+use forebay_core::cache_index::RingGeometry;
+use forebay_core::cache_index::header::RingHeader;
 use forebay_core::config::{
     BackendTraits, Config, FlashAdmission, GridOffset, RingConfig, SequentialBypass,
 };
@@ -24,8 +26,6 @@ use forebay_core::ids::{Generation, Nanos, RequestTag};
 use forebay_core::request::{Op, Request};
 use forebay_core::sealed::PAGE_LEN;
 use forebay_core::status::IoStatus;
-use forebay_core::warm::RingGeometry;
-use forebay_core::warm::header::RingHeader;
 
 const KIB: u64 = 1 << 10;
 /// MiB of a GiB.

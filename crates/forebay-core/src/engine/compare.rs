@@ -64,8 +64,7 @@ impl Parts {
         let grown = cx.grid.align_to_granules(range);
         // The grid may have moved since the client got its buffer.
         let use_cache = self.mode.caches() && buffer.window.contains(grown);
-        let exact =
-            !use_cache || self.cache.ram.as_ref().is_some_and(|ram| ram.has(&cx.grid, range));
+        let exact = !use_cache || self.cache.has_in_ram(range, &cx.grid);
         let target = if exact { cx.align_to_backend(range) } else { grown };
         let job = ReadJob {
             purpose: ReadFor::Compare { fua },

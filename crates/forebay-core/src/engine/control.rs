@@ -3,14 +3,14 @@
 use super::cx::Cx;
 use super::{ConfigError, Engine, Growth, Parts, RestoredCache};
 use crate::action::Actions;
+use crate::cache_index::header::RingHeader;
+use crate::cache_index::recover::{Cold, RingReader};
 use crate::config::Mode;
 use crate::geometry::ByteRange;
 use crate::ids::{Nanos, SegmentId};
 use crate::log::recover::RecoveredLog;
 use crate::log::reopen::Tail;
 use crate::status::IoStatus;
-use crate::warm::header::RingHeader;
-use crate::warm::recover::{Cold, RingReader};
 use crate::write_back::WriteBack;
 
 impl Engine {
@@ -181,7 +181,7 @@ impl Engine {
 
     /// Says, when it knows, which grid would fit the guest better than the one that it was given.
     pub fn watch_alignment(&mut self) {
-        self.parts.cache.alignment = Some(Default::default());
+        self.parts.cache.watch_alignment();
     }
 
     /// That the ring must not be believed is durably known now, or cannot be.

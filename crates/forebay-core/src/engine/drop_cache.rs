@@ -1,72 +1,46 @@
-//! Dropping everything that is cached, because an administrator says so or the disk does not cache any more.
+//! Dropping everything that is cached (`cache/dropping.rs`).
 //!
-//! ```text
-//!   asked ─► sweeping: every block is stale (`stale.rs`) ─► swept ─► the ring knows durably ─► done
-//! ```
 //! Requests that arrive after it was asked for are not answered from what was there, nor is it kept by those under
 //! way. When it is done a restart does not find it either. What is dirty stays in the log.
 
-use super::stale::PartNumber;
 use crate::engine::Parts;
 use crate::engine::cx::Cx;
 use crate::requests::in_flight::Job;
 
-/// How far it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Dropping {
-    /// Nobody asked for it, or it is done.
-    #[default]
-    No,
-    /// This part has to end; so many blocks had been dropped before.
-    Sweeping(PartNumber, u64),
-    /// Everything is empty. The ring has to know of these changes; so many blocks were dropped.
-    Swept(u64, u64),
-}
-
 impl Parts {
-    /// Begins to drop everything that is cached; [`Engine::dropped`] tells when that is done.
-    pub(in crate::engine) fn drop_cache(&mut self, cx: &mut Cx<'_>) {
-        let part = self.begin_drop(false, cx);
-        self.cache.dropping = Dropping::Sweeping(part, self.cache.stale.dropped());
+    /// Begins to drop everything that is cached; [`Engine::dropped`](super::Engine::dropped) tells when that is done.
+    pub(super) fn drop_cache(&mut self, cx: &mut Cx<'_>) {
+        self.forbid_admission();
+        self.cache.begin_drop(cx);
         self.run(cx);
     }
 
-    /// The same for who is running, and waits for nothing.
-    pub(super) fn begin_drop(&mut self, at_risk: bool, cx: &mut Cx<'_>) -> PartNumber {
+    /// The disk does not cache any more.
+    pub(super) fn leave_cache(&mut self, cx: &mut Cx<'_>) {
+        self.forbid_admission();
+        self.cache.drop_all(cx);
+    }
+
+    /// Reads under way may hold bytes of before: they put nothing into the cache.
+    fn forbid_admission(&mut self) {
         for request in self.requests.table.iter_mut() {
             if let Job::Read(job) = &mut request.job {
-                // It may hold bytes of before.
                 job.admit = false;
             }
         }
-        let last = cx.grid.block_of(cx.config.disk().end - 1);
-        self.begin_stale((0, last.0 + 1), at_risk, cx)
     }
 
     /// How many blocks were dropped, once, when everything is.
-    pub(in crate::engine) fn dropped(&mut self) -> Option<u64> {
-        let Dropping::Swept(changes, blocks) = self.cache.dropping else { return None };
-        if !self.index_has_recorded(changes) {
-            return None;
-        }
-        self.cache.dropping = Dropping::No;
-        Some(blocks)
+    pub(super) fn dropped(&mut self) -> Option<u64> {
+        let changes = self.cache.swept()?;
+        self.is_recorded(changes).then(|| self.cache.end_drop())
     }
 
-    /// More was dropped.
-    pub(super) fn note_dropped(&mut self) {
-        if let Dropping::Sweeping(part, before) = self.cache.dropping
-            && self.cache.stale.has_ended(part)
-        {
-            let changes = self.cache.changes();
-            self.cache.dropping = Dropping::Swept(changes, self.cache.stale.dropped() - before);
-            // It is asked to record that.
-            self.index_has_recorded(changes);
+    /// Drops more of what is stale.
+    pub(super) fn drop_more(&mut self, cx: &mut Cx<'_>) {
+        if let Some(changes) = self.cache.drop_more(cx) {
+            // The index is asked to record that.
+            self.is_recorded(changes);
         }
-    }
-
-    /// True when the index knows of so many changes durably, or is not believed; it is asked to otherwise.
-    fn index_has_recorded(&mut self, changes: u64) -> bool {
-        self.cache_index.as_mut().is_none_or(|index| index.is_recorded(changes))
     }
 }

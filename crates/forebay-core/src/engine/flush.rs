@@ -17,6 +17,7 @@
 //! It flushes at the end, too: when that fails, the next run has to tell.
 
 use crate::action::{Event, IoOp, ReplyData, Target};
+use crate::cache_index::PrimaryFlushes;
 use crate::engine::Parts;
 use crate::engine::cx::Cx;
 use crate::engine::io::IoKind;
@@ -104,14 +105,14 @@ impl FlushState {
         self.retry_at
     }
 
-    /// How many flushes were started.
-    pub(super) fn starts(&self) -> u64 {
-        self.starts
-    }
-
-    /// The number of the last flush that succeeded, from 1.
-    pub(super) fn succeeded(&self) -> u64 {
-        self.succeeded
+    /// What the cache index has to know.
+    pub(super) fn seen(&self) -> PrimaryFlushes {
+        PrimaryFlushes {
+            starts: self.starts,
+            succeeded: self.succeeded,
+            is_in_flight: self.in_flight,
+            retry_at: self.retry_at,
+        }
     }
 
     /// True when primary storage can lose nothing that was written beside the log.
@@ -336,16 +337,16 @@ impl Parts {
                 Job::Zero(_) | Job::Write(_) | Job::Flush | Job::Allocation => {}
             }
         }
-        let mut visits = self.visits_max() * AT_RISK_CALLS;
+        let mut visits = self.cache.visits_max() * AT_RISK_CALLS;
         if self.primary.flush.unknown {
-            self.invalidate_within(cx.config.disk(), &mut visits, true, cx);
+            self.cache.invalidate_within(cx.config.disk(), &mut visits, true, cx);
         }
         let (before, since) = (
             std::mem::take(&mut self.primary.flush.before),
             std::mem::take(&mut self.primary.flush.since),
         );
         for &range in before.ranges().iter().chain(since.ranges()) {
-            self.invalidate_within(range, &mut visits, true, cx);
+            self.cache.invalidate_within(range, &mut visits, true, cx);
         }
         (self.primary.flush.before, self.primary.flush.since) = (before, since);
         if bytes > 0 {

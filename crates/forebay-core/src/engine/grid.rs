@@ -18,7 +18,7 @@ const MOVED_MAX: u32 = 4096;
 impl Parts {
     /// Looks at a request's alignment, and moves the grid while that is still cheap.
     pub(super) fn observe(&mut self, request: &Request, cx: &mut Cx<'_>) {
-        let Some(detector) = &mut self.cache.alignment else { return };
+        let Some(detector) = self.cache.alignment() else { return };
         match request.op {
             Op::Read { .. } | Op::Write { .. } => detector.observe(request.range),
             _ => return,
@@ -29,23 +29,12 @@ impl Parts {
         if !fits_backend || offset == cx.grid.offset() % PAGE {
             return;
         }
-        if self.write_back.is_none() && self.is_hardly_filled() {
+        if self.write_back.is_none() && self.cache.is_hardly_filled(MOVED_MAX) {
             self.move_grid(offset, cx);
         } else if seen_enough {
-            self.cache.alignment = None;
+            self.cache.stop_watching_alignment();
             cx.event(Event::GridAdvice { offset });
         }
-    }
-
-    /// True while less than 5 % of the cache is filled, and with no more than can be dropped at once.
-    fn is_hardly_filled(&self) -> bool {
-        let hardly = |used: u32, slots: u32| {
-            used <= MOVED_MAX && u64::from(used) * 20 < u64::from(slots).max(20)
-        };
-        let flash = self.cache.flash.as_ref().filter(|flash| flash.failed.is_none());
-        self.cache.stale.is_empty()
-            && self.cache.ram.as_ref().is_none_or(|r| hardly(r.dir.len(), r.dir.slots()))
-            && flash.is_none_or(|f| hardly(f.dir.len(), f.dir.slots()))
     }
 
     /// Starts the cache afresh on a grid that fits the guest.
@@ -57,19 +46,10 @@ impl Parts {
                 job.admit = false;
             }
         }
-        self.cache.fills.cancel_all(|_| true);
-        if let Some(flash) = self.cache.flash.as_mut().filter(|flash| flash.failed.is_none()) {
-            flash.clear();
-        }
-        if let Some(ram) = &mut self.cache.ram {
-            while let Some(victim) = ram.dir.evict() {
-                ram.retire(victim.slot);
-            }
-            ram.dir.clear();
-        }
+        self.cache.clear();
         cx.grid = Grid::new(cx.config.backend.size, cx.config.block_size, offset);
         self.requests.ledger.observer.move_grid(offset);
-        self.cache.alignment = None;
+        self.cache.stop_watching_alignment();
         cx.event(Event::GridMoved { offset });
     }
 }

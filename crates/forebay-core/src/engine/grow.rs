@@ -44,7 +44,7 @@ impl Parts {
             return Growth::Busy;
         }
         if end.len() < shared.grid.granule_size() {
-            self.invalidate(end, shared);
+            self.cache.invalidate(end, shared);
         }
         shared.config.backend.size = size;
         shared.grid = Grid::new(size, shared.grid.block_size(), shared.grid.offset());

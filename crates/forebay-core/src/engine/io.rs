@@ -1,7 +1,8 @@
 //! The I/Os under way, and whom each belongs to.
 
+use crate::cache::SlotRun;
 use crate::geometry::ByteRange;
-use crate::ids::{BlockIndex, Nanos, SlotId};
+use crate::ids::{Nanos, SlotId};
 use crate::log::index::Place;
 use crate::table::Key;
 
@@ -17,16 +18,8 @@ pub(crate) struct IoEntry {
 pub(crate) enum IoKind {
     /// Part of a read, from primary storage.
     BackendRead { request: Key },
-    /// Part of a read, from granules `first..end` of a flash slot.
-    FlashRead {
-        request: Key,
-        block: BlockIndex,
-        slot: SlotId,
-        first: u32,
-        end: u32,
-        /// The same bytes on the disk.
-        bytes: ByteRange,
-    },
+    /// Part of a read, from a flash slot; `bytes`: the same on the disk.
+    FlashRead { request: Key, at: SlotRun, bytes: ByteRange },
     /// A logical block around a small write.
     EdgeRead { request: Key },
     /// A write's bytes, or a piece of zeroes, to primary storage.
@@ -40,7 +33,7 @@ pub(crate) enum IoKind {
     /// A flush of primary storage.
     Flush,
     /// Granules on their way to flash.
-    FlashFill { fill: Key },
+    FlashFill { fill: Key, to: SlotRun },
     /// A flush of flash, of what the ring is about to claim.
     RingFlush,
     /// Pages of the ring.

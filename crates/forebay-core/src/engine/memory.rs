@@ -1,7 +1,7 @@
 //! The disk's memory: how it is laid out, and the request buffers in it.
 //!
 //! ```text
-//!   0                 buffers         RAM slots         ring              destager         summary   groups of the log
+//!   0                 buffers         RAM slots         index             destager         summary   groups of the log
 //!   +-----------------+---------------+-----------------+-----------------+----------------+--------------------+
 //!   | request buffers | cached blocks | pages to record | runs to destage | log's summary  | staged records     |
 //!   +-----------------+---------------+-----------------+-----------------+----------------+--------------------+
@@ -9,9 +9,10 @@
 //! ```
 
 use super::cx::{Cx, Shared};
-use super::warm::Ring;
 use super::{Parts, write};
 use crate::action::{Buffer, Span};
+use crate::cache::Cache;
+use crate::cache_index::CacheIndex;
 use crate::geometry::{ByteRange, PAGE, REQUEST_MAX};
 use crate::log::GROUPS_IN_MEMORY;
 use crate::requests::in_flight::{Job, Stage};
@@ -35,13 +36,13 @@ impl Parts {
     }
 
     fn cache_memory_size(&self, shared: &Shared) -> u64 {
-        let ring = Ring::memory_pages(&shared.config) * PAGE;
-        let slots = self.cache.ram.as_ref().map_or(0, |ram| u64::from(ram.dir.slots()));
-        u64::from(shared.buffers.pages()) * PAGE + slots * shared.config.block_size + ring
+        let index = CacheIndex::memory_pages(&shared.config) * PAGE;
+        let slots = Cache::memory_bytes_for(&shared.config);
+        u64::from(shared.buffers.pages()) * PAGE + slots + index
     }
 
     pub(in crate::engine) fn flash_size(&self, shared: &Shared) -> u64 {
-        self.cache.flash.as_ref().map_or(0, |f| u64::from(f.dir.slots()) * shared.config.block_size)
+        self.cache.flash_bytes(&shared.grid)
     }
 
     /// A buffer to write `range` from, with `extra` pages before those for its edges.

@@ -28,65 +28,50 @@
 //!
 //! Not here: peers.
 
-mod admission;
 pub(crate) mod buffers;
-mod bypass;
 mod compare;
 mod control;
 pub(crate) mod cx;
 mod drop_cache;
 mod edges;
-mod fill;
-mod flash;
-mod flash_fill;
 mod flow;
 mod flush;
 mod grid;
 mod grow;
-mod invalidate;
+mod in_log;
+mod index;
 pub(crate) mod io;
 mod memory;
 mod mode;
 mod primary;
 mod query;
-mod ram;
 mod read;
 mod schedule;
 mod setup;
 mod shown;
-mod stale;
 mod statistics;
 mod timeout;
-mod warm;
 mod write;
 mod zero;
 
 use crate::action::{Actions, Buffer, Extent};
-use crate::alignment::AlignmentDetector;
+use crate::cache::Cache;
+use crate::cache_index::CacheIndex;
+pub use crate::cache_index::RestoredCache;
 use crate::config::{Config, Mode};
 use crate::geometry::Grid;
 use crate::ids::{IoId, Nanos};
 use crate::request::Request;
 use crate::requests::Requests;
-use crate::returns::Returns;
-use crate::sequential::SequentialStreams;
 use crate::status::IoStatus;
 use crate::table::Key;
 use crate::write_back::WriteBack;
 
-use admission::Admission;
 use cx::{Cx, Shared};
-use drop_cache::Dropping;
-use flash::FlashTier;
-use flash_fill::FlashFills;
 use flush::FlushState;
 pub use grow::Growth;
 use io::IoKind;
-use ram::RamTier;
 pub use setup::{ConfigError, metadata_bytes};
-use stale::Stale;
-pub use warm::RestoredCache;
-pub(crate) use warm::Ring as CacheIndex;
 
 /// All places for requests are taken: the frontend keeps the request and stops reading from its
 /// client until something completes.
@@ -114,23 +99,6 @@ pub(crate) struct Parts {
     was_told: bool,
     /// What every request is answered with: the disk ends, or its dirty bytes are lost.
     refuses: Option<IoStatus>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Cache {
-    ram: Option<RamTier>,
-    flash: Option<FlashTier>,
-    admission: Admission,
-    fills: FlashFills,
-    stale: Stale,
-    dropping: Dropping,
-    streams: SequentialStreams,
-    /// Whether blocks of streams come back in time; none without a cache.
-    streams_returned: Option<Returns>,
-    /// Whether edges of writes are read before they would have left the cache; none without a cache.
-    edges_returned: Option<Returns>,
-    /// Observes until the grid is settled.
-    alignment: Option<AlignmentDetector>,
 }
 
 #[derive(Debug)]
@@ -223,9 +191,7 @@ impl Engine {
     /// Every reply handed out so far has been sent or copied: slots are no longer read, and
     /// latencies are counted up to `now`.
     pub fn sent(&mut self, now: Nanos) {
-        if let Some(ram) = &mut self.parts.cache.ram {
-            ram.unpin_all();
-        }
+        self.parts.cache.unpin();
         self.parts.requests.ledger.sent(now);
     }
 
@@ -287,11 +253,9 @@ impl Parts {
         self.note_io(&entry, status, cx);
         match entry.kind {
             IoKind::BackendRead { request } => self.on_fetched(request, status, cx),
-            IoKind::FlashRead { request, block, slot, first, end, bytes } => {
+            IoKind::FlashRead { request, at, bytes } => {
                 cx.flash_deadlines.remove(key);
-                let granules = (block, slot, first, end);
-                let places = (entry.range, bytes);
-                self.on_flash_read(request, granules, places, status, checksums, cx);
+                self.on_flash_read(request, at, bytes, status, checksums, cx);
             }
             IoKind::EdgeRead { request } => self.on_edge_read(request, status, cx),
             IoKind::Write { request } => self.on_written(request, status, cx),
@@ -315,20 +279,16 @@ impl Parts {
             | IoKind::DestageZeroEdge { .. }
             | IoKind::DestageFlush { .. } => self.on_destage_io(entry, status, checksums, cx),
             IoKind::DestageNote => self.on_destage_noted(status, cx),
-            IoKind::RingFlush => {
+            IoKind::RingFlush | IoKind::RingWrite => {
                 cx.flash_deadlines.remove(key);
-                self.on_ring_flushed(status, cx);
+                self.on_index_io(status, cx);
             }
-            IoKind::RingWrite => {
-                cx.flash_deadlines.remove(key);
-                self.on_ring_written(status, cx);
-            }
-            IoKind::FlashFill { fill } => {
+            IoKind::FlashFill { fill, to } => {
                 cx.flash_deadlines.remove(key);
                 if let Some(index) = &mut self.cache_index {
                     index.note_fill();
                 }
-                self.cache.on_flash_fill(fill, status, checksums, cx);
+                self.cache.on_fill(fill, to, status, checksums, cx);
             }
             IoKind::Orphan { orphan, flash_slot, log_place } => {
                 if flash_slot.is_some() {
@@ -342,24 +302,21 @@ impl Parts {
 
     fn is_idle(&self, shared: &Shared) -> bool {
         let settled = self.write_back.as_ref().is_none_or(WriteBack::is_settled);
-        let settled = settled && self.ring_is_settled();
+        let settled = settled && self.cache_index.as_ref().is_none_or(CacheIndex::is_settled);
         let settled = settled && !self.settles_at_end();
         self.requests.table.is_empty() && shared.ios.is_empty() && shared.lent == 0 && settled
     }
 
     fn check_invariants(&self, shared: &Shared) {
         self.requests.check_invariants();
-        if let Some(ram) = &self.cache.ram {
-            ram.check_invariants();
-        }
-        if let Some(flash) = &self.cache.flash {
-            flash.check_invariants();
+        self.cache.check_invariants();
+        if let Some(index) = &self.cache_index {
+            index.check_invariants();
         }
         let flushes = usize::from(self.primary.flush.is_in_flight());
         let log = shared.ios.iter().filter(|(_, io)| io.kind.is_of_log()).count();
         let index = shared.ios.iter().filter(|(_, io)| io.kind.is_of_index()).count();
-        self.cache.fills.check_invariants();
-        let fills = self.cache.fills.writes() as usize;
+        let fills = self.cache.fills_at_device() as usize;
         let outstanding = self.requests.outstanding() as usize;
         assert_eq!(shared.ios.len(), outstanding + fills + flushes + log + index);
         if let Some(write_back) = &self.write_back {

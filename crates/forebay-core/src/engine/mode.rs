@@ -122,7 +122,7 @@ impl Parts {
         self.mode = target;
         self.release_owners(cx);
         if !target.caches() {
-            self.begin_drop(false, cx);
+            self.leave_cache(cx);
         }
         if let Some(write_back) = &mut self.write_back {
             if target.logs() {

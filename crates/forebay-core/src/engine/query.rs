@@ -93,7 +93,7 @@ impl Parts {
         let blocks_max = if has_log { LOGGED_BLOCKS_MAX } else { BLOCKS_MAX };
         for block in cx.grid.blocks(range).take(blocks_max) {
             let dirty = self.logged_granules(block, cx);
-            let cached = self.cached(block).union(dirty);
+            let cached = self.cache.lookup(block).granules().union(dirty);
             let mut touched = cx.grid.touched(block, range);
             while let Some((start, _)) = touched.first_run() {
                 let is_cached = cached.has(start);
@@ -118,16 +118,6 @@ impl Parts {
             }
         }
         push_reply(cx.now, request, first, cx.actions);
-    }
-
-    /// Granules of a block that are in either tier.
-    fn cached(&self, block: crate::ids::BlockIndex) -> GranuleMask {
-        if self.cache.stale.has(block) {
-            return GranuleMask::NONE;
-        }
-        let ram = self.cache.ram.as_ref().and_then(|ram| Some(ram.dir.valid(ram.dir.find(block)?)));
-        let flash = self.cache.flash.as_ref().and_then(|flash| Some(flash.find(block)?.1));
-        ram.unwrap_or_default().union(flash.unwrap_or_default())
     }
 }
 

@@ -10,14 +10,16 @@
 //! [`FETCHES_MAX`] I/Os of one request are under way; the cursor goes on as they complete. A flash error, or bytes
 //! whose checksum is wrong, turn into a read of primary storage.
 
-use crate::action::{Action, Buffer, Event, IoOp, Reply, ReplyData, Source, Target};
+use super::in_log::undestaged;
+use crate::action::{Action, Buffer, IoOp, Reply, ReplyData, Source, Target};
+use crate::cache::{Found, SlotRun};
 use crate::characteristics::Kind;
 use crate::config::Mode;
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
 use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, GranuleMask, REQUEST_MAX};
-use crate::ids::{BlockIndex, SlotId};
+use crate::ids::BlockIndex;
 use crate::request::Request;
 use crate::requests::in_flight::{Job, ReadFor, ReadJob};
 use crate::requests::ledger::LatencyOf;
@@ -27,49 +29,18 @@ use crate::table::Key;
 
 /// I/Os of one read under way at once.
 pub(super) const FETCHES_MAX: u32 = 8;
-/// Slots that one reply refers to; a longer hit is copied together.
-const SLICES_MAX: usize = 64;
-
-/// A block's slot in one tier and its valid granules, if it is there.
-type InTier = Option<(SlotId, GranuleMask)>;
-
-/// Granules `first..end` of a block in a flash slot.
-pub(super) type FlashGranules = (BlockIndex, SlotId, u32, u32);
 
 impl Parts {
     /// Answers a read whose every byte is in RAM, straight from the slots.
     pub(super) fn read_from_ram(&mut self, request: &Request, cx: &mut Cx<'_>) -> bool {
         let range = request.range;
-        let caches = self.mode.caches() && !self.touches_stale(range, cx);
-        let Some(ram) = self.cache.ram.as_mut().filter(|_| caches) else {
+        if !self.mode.caches() || !self.cache.may_hit(range, &cx.grid) {
             return false;
-        };
+        }
         if self.requests.overlap.has_writer(range) {
             return false;
         }
-        let first = cx.actions.slices.len();
-        let pinned = ram.pinned_len();
-        let mut position = range.start;
-        while position < range.end {
-            let piece = cx.grid.piece(position, range.end);
-            let found = ram.dir.lookup(piece.block);
-            let hit = found.filter(|(_, valid)| valid.contains(piece.touched));
-            let Some((slot, _)) = hit.filter(|_| cx.actions.slices.len() - first < SLICES_MAX)
-            else {
-                // Not all of it: take back what was said of the blocks before.
-                cx.actions.slices.truncate(first);
-                ram.unpin_from(pinned);
-                return false;
-            };
-            ram.pin(slot);
-            cx.actions.slices.push(ram.memory(slot, piece.offset, piece.len));
-            position += piece.len;
-        }
-        ram.hit_from(pinned);
-        self.cache.streams.observe(range);
-        if let Some(detector) = &mut self.cache.alignment {
-            detector.observe(range);
-        }
+        let Some(data) = self.cache.hit(range, cx) else { return false };
         cx.counters.reads += 1;
         cx.counters.read_bytes += range.len();
         cx.counters.ram_read_bytes += range.len();
@@ -77,13 +48,8 @@ impl Parts {
         self.requests.ledger.note_answered(cx.now, LatencyOf::Read(Source::Ram));
         let ticket = self.requests.ledger.observer.taken_of(cx.now, Kind::Read, range);
         self.requests.ledger.observer.answered(ticket);
-        let count = (cx.actions.slices.len() - first) as u32;
-        cx.push(Action::Reply(Reply {
-            tag: request.tag,
-            status: IoStatus::Ok,
-            submitted: cx.now,
-            data: ReplyData::Slots { first: first as u32, count },
-        }));
+        let (tag, status, submitted) = (request.tag, IoStatus::Ok, cx.now);
+        cx.push(Action::Reply(Reply { tag, status, submitted, data }));
         true
     }
 
@@ -95,9 +61,9 @@ impl Parts {
         cx: &mut Cx<'_>,
     ) {
         let range = request.range;
-        let run = self.cache.streams.observe(range);
-        let is_stream = self.is_stream(run, cx);
-        let bypass = is_stream && purpose == ReadFor::Client && self.passes_streams_by(cx);
+        let is_stream = self.cache.observe_stream(range, &cx.config);
+        let bypass =
+            is_stream && purpose == ReadFor::Client && self.cache.passes_streams_by(&cx.config);
         let caches = self.mode.caches();
         let refused = no_admit || self.mode == Mode::WriteOnly || bypass;
         let admit = caches && !refused;
@@ -133,7 +99,7 @@ impl Parts {
     /// A prefetch is a read that nobody receives. It is advice: what is longer than a request may
     /// be is cut, and a disk that does not cache ignores it.
     pub(super) fn submit_prefetch(&mut self, mut request: Request, cx: &mut Cx<'_>) {
-        if !self.mode.caches() || (self.cache.ram.is_none() && self.cache.flash.is_none()) {
+        if !self.mode.caches() || (!self.cache.has_ram() && !self.cache.has_flash()) {
             cx.counters.prefetches += 1;
             return self.refuse(request, IoStatus::Ok, cx);
         }
@@ -224,24 +190,23 @@ impl Parts {
         let rest = ByteRange::new(job.cursor, job.target.end);
         let wanted = cx.grid.touched(block, rest);
         let (first, _) = wanted.first_run().expect("the cursor is in the block");
-        let (ram, flash) = self.lookup(block, job);
-        if let Some((slot, valid)) = ram
+        let found = self.usable(block, job);
+        if let Some((slot, valid)) = found.ram
             && valid.has(first)
         {
             let end = run_end(valid.intersect(wanted), first);
-            return self.copy_from_ram(key, job, (block, slot, first, end), cx);
+            return self.copy_from_ram(key, job, SlotRun { block, slot, first, end }, cx);
         }
         let granule = cx.grid.granule_range(block, first, first + 1);
         if self.read_log(key, job, granule, cx) {
             return;
         }
-        let in_ram = ram.map_or(GranuleMask::NONE, |(_, valid)| valid);
-        if let Some((slot, valid)) = flash
+        if let Some((slot, valid)) = found.flash
             && valid.has(first)
         {
-            let valid = valid.without(in_ram).without(self.logged_granules(block, cx));
+            let valid = valid.without(found.in_ram()).without(self.logged_granules(block, cx));
             let end = run_end(valid.intersect(wanted), first);
-            return self.read_flash(key, job, (block, slot, first, end), cx);
+            return self.read_flash(key, job, SlotRun { block, slot, first, end }, cx);
         }
         // An exact read may begin within a granule of which the log has other sectors.
         let end = match job.exact {
@@ -251,28 +216,18 @@ impl Parts {
         self.fetch(key, job, end, cx);
     }
 
-    /// The slot and the valid granules of `block` in RAM and on flash, as far as a read may use them.
-    fn lookup(&self, block: BlockIndex, job: &ReadJob) -> (InTier, InTier) {
-        if self.cache.stale.has(block) {
-            return (None, None);
-        }
-        let ram = self.cache.ram.as_ref().and_then(|ram| {
-            let slot = ram.dir.find(block)?;
-            Some((slot, ram.dir.valid(slot)))
-        });
-        let flash = self.cache.flash.as_ref().filter(|_| !job.exact);
-        let flash = flash.and_then(|flash| flash.find(block));
-        (ram, flash)
+    /// What the cache has of `block`, as far as a read may use it.
+    fn usable(&self, block: BlockIndex, job: &ReadJob) -> Found {
+        let found = self.cache.lookup(block);
+        Found { flash: found.flash.filter(|_| !job.exact), ..found }
     }
 
     /// How far from the cursor on nothing is cached: neighbouring blocks are fetched in one I/O.
     fn end_of_miss(&self, job: &ReadJob, shared: &Shared) -> u64 {
         let rest = ByteRange::new(job.cursor, job.target.end);
         for block in shared.grid.blocks(rest) {
-            let (ram, flash) = self.lookup(block, job);
-            let valid =
-                |tier: Option<(SlotId, GranuleMask)>| tier.map_or(GranuleMask::NONE, |t| t.1);
-            let cached = valid(ram).union(valid(flash)).union(self.logged_granules(block, shared));
+            let found = self.usable(block, job);
+            let cached = found.granules().union(self.logged_granules(block, shared));
             let cached = cached.intersect(shared.grid.touched(block, rest));
             if let Some((first, _)) = cached.first_run() {
                 return shared.grid.granule_range(block, first, first + 1).start;
@@ -281,45 +236,27 @@ impl Parts {
         job.target.end
     }
 
-    fn copy_from_ram(
-        &mut self,
-        key: Key,
-        job: &mut ReadJob,
-        (block, slot, first, end): FlashGranules,
-        cx: &mut Cx<'_>,
-    ) {
-        let range = cx.grid.granule_range(block, first, end);
+    fn copy_from_ram(&mut self, key: Key, job: &mut ReadJob, at: SlotRun, cx: &mut Cx<'_>) {
+        let range = cx.grid.granule_range(at.block, at.first, at.end);
         let buffer = self.requests.table[key].buffer.expect("a running read has a buffer");
-        let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
-        ram.dir.hit(slot);
-        let from = ram.memory(slot, cx.grid.offset_in_block(range.start), range.len());
+        let from = self.cache.use_ram(at, &cx.grid);
         cx.push(Action::Copy { from, to: buffer.at(range) });
         cx.counters.ram_read_bytes += range.len();
         job.any_cached = true;
         job.cursor = range.end;
     }
 
-    fn read_flash(
-        &mut self,
-        key: Key,
-        job: &mut ReadJob,
-        (block, slot, first, end): FlashGranules,
-        cx: &mut Cx<'_>,
-    ) {
-        let range = cx.grid.granule_range(block, first, end);
+    fn read_flash(&mut self, key: Key, job: &mut ReadJob, at: SlotRun, cx: &mut Cx<'_>) {
+        let bytes = cx.grid.granule_range(at.block, at.first, at.end);
         let buffer = self.requests.table[key].buffer.expect("a running read has a buffer");
-        let flash = self.cache.flash.as_mut().expect("there is a flash tier");
-        flash.dir.hit(slot);
-        flash.hold(slot);
-        let place = flash.range(slot, first, end, cx.grid.granule_size());
-        let op = IoOp::Read { memory: buffer.at(range) };
-        let bytes = range;
-        let kind = IoKind::FlashRead { request: key, block, slot, first, end, bytes };
+        let place = self.cache.begin_flash_read(at, &cx.grid);
+        let op = IoOp::Read { memory: buffer.at(bytes) };
+        let kind = IoKind::FlashRead { request: key, at, bytes };
         cx.counters.flash_read_bytes += place.len();
         self.requests.start_io(Target::Flash, place, op, kind, cx);
         job.any_cached = true;
         job.source = job.source.max(Source::Flash);
-        job.cursor = range.end;
+        job.cursor = bytes.end;
     }
 
     /// Reads from the cursor to `end` from primary storage. What will not be kept is cut to what the
@@ -331,7 +268,7 @@ impl Parts {
         let range = range.intersect(self.fetched(job, self.requests.table[key].range, cx));
         if !range.is_empty() {
             if job.use_cache && job.purpose != ReadFor::Edge {
-                self.note_fetched(range, job.is_stream, cx);
+                self.cache.note_fetched(range, job.is_stream, &cx.grid);
             }
             self.fetch_range(key, range, cx);
         }
@@ -356,28 +293,18 @@ impl Parts {
     }
 
     /// Flash delivered, or failed: then primary storage is asked.
-    #[expect(clippy::too_many_arguments, reason = "the facts of one completion")]
     pub(super) fn on_flash_read(
         &mut self,
         key: Key,
-        (block, slot, first, end): FlashGranules,
-        (place, bytes): (ByteRange, ByteRange),
+        at: SlotRun,
+        bytes: ByteRange,
         status: IoStatus,
         checksums: &[u32],
         cx: &mut Cx<'_>,
     ) {
         self.requests.end_io(key, IoStatus::Ok, cx);
-        let flash = self.cache.flash.as_mut().expect("there is a flash tier");
-        let right = status.is_ok() && flash.checksums(slot, first, end) == checksums;
-        if status.is_ok() && !right {
-            cx.counters.flash_checksum_errors += 1;
-            cx.event(Event::ChecksumMismatch { offset: place.start });
-        }
-        if !right && flash.dir.find(block) == Some(slot) {
-            flash.invalidate(block, GranuleMask::span(first, end));
-        }
-        flash.unhold(slot);
-        if !right && !self.requests.table[key].answered {
+        let is_right = self.cache.end_flash_read(at, status, checksums, cx);
+        if !is_right && !self.requests.table[key].answered {
             if let Job::Read(job) = &mut self.requests.table[key].job {
                 job.source = Source::Backend;
             }
@@ -397,7 +324,9 @@ impl Parts {
         }
         let buffer = entry.buffer.expect("a running read has a buffer");
         if job.admit {
-            self.install(job.target, buffer, cx);
+            let Parts { cache, write_back, .. } = self;
+            let undestaged = undestaged(write_back.as_ref());
+            cache.install(job.target, buffer, &undestaged, cx);
         }
         self.hand_over(key, job, buffer, cx);
         match job.purpose {
@@ -460,27 +389,12 @@ impl Parts {
         job.cursor = job.target.end;
         if job.use_cache {
             (job.source, job.any_cached) = (Source::Joined, true);
-            self.note_use(job.target, cx);
+            self.cache.note_use(job.target, &cx.grid);
         } else {
             job.source = Source::Backend;
         }
         (self.requests.table[key].job, self.requests.table[key].buffer) =
             (Job::Read(job), Some(own));
-    }
-
-    /// The blocks of `range` that are cached were used.
-    fn note_use(&mut self, range: ByteRange, cx: &mut Cx<'_>) {
-        for block in cx.grid.blocks(range) {
-            if let Some(ram) = &mut self.cache.ram
-                && let Some(slot) = ram.dir.find(block)
-            {
-                ram.dir.hit(slot);
-            } else if let Some(flash) = &mut self.cache.flash
-                && let Some((slot, _)) = flash.find(block)
-            {
-                flash.dir.hit(slot);
-            }
-        }
     }
 
     fn count_read(&mut self, job: &ReadJob, len: u64, cx: &mut Cx<'_>) {

@@ -124,7 +124,7 @@ impl Parts {
         self.was_told = false;
         loop {
             self.run_ready(cx);
-            self.advance_ring(cx);
+            self.advance_index(cx);
             if cx.ready.is_empty() {
                 break;
             }
@@ -146,7 +146,7 @@ impl Parts {
                 write_back.commit(cx);
             }
             let changed = self.advance_mode(cx);
-            self.advance_ring(cx);
+            self.advance_index(cx);
             let moved = self.append_waiting(cx) || changed || !cx.ready.is_empty();
             if !moved && !self.refuse_at_the_end(cx) {
                 return self.note_fullness(cx);

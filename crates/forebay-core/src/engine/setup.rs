@@ -2,19 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::admission::Admission;
 use super::buffers::BufferPool;
 use super::cx::Shared;
-use super::drop_cache::Dropping;
-use super::flash::FlashTier;
-use super::flash_fill::{self, FlashFills};
 use super::flush::FlushState;
-use super::ram::RamTier;
-use super::stale::Stale;
-use super::warm::Ring;
-use super::warm::changes::Changes;
-use super::{Cache, Engine, Parts, Primary, edges, read};
-use crate::alignment::AlignmentDetector;
+use super::{Engine, Parts, Primary, read};
+use crate::cache::{self, Cache};
+use crate::cache_index::CacheIndex;
 use crate::config::{Config, GridOffset, Mode, WriteLogConfig};
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::ids::Nanos;
@@ -22,8 +15,6 @@ use crate::log::index::PageGrid;
 use crate::observer::{Observer, Uses};
 use crate::requests::Requests;
 use crate::requests::deadlines::Deadlines;
-use crate::returns::Returns;
-use crate::sequential::SequentialStreams;
 use crate::stats::Counters;
 use crate::table::Table;
 use crate::write_back::WriteBack;
@@ -38,16 +29,8 @@ pub struct ConfigError(pub String);
 
 /// Bytes of cache metadata that a configuration needs, as they will be.
 pub fn metadata_bytes(config: &Config) -> u64 {
-    let granules = (config.block_size / (config.block_size / 64).max(PAGE)) as u32;
-    let slots = |bytes: u64| u32::try_from(bytes / config.block_size).unwrap_or(u32::MAX);
-    let mut bytes = 0;
-    if slots(config.ram_bytes) > 0 {
-        bytes += RamTier::metadata_bytes_for(slots(config.ram_bytes), granules, config.policy);
-    }
-    if slots(config.flash_bytes) > 0 {
-        bytes += FlashTier::metadata_bytes_for(slots(config.flash_bytes), granules, config.policy);
-    }
-    bytes + config.write_log.map_or(0, |log| WriteBack::metadata_bytes_for(&log))
+    let log = config.write_log.map_or(0, |log| WriteBack::metadata_bytes_for(&log));
+    Cache::metadata_bytes_for(config) + log
 }
 
 impl Engine {
@@ -57,34 +40,29 @@ impl Engine {
     /// A sentence that names the setting and what is allowed.
     pub fn new(config: Config) -> Result<Engine, ConfigError> {
         check(&config)?;
-        let (offset, alignment) = match config.grid_offset {
-            GridOffset::Fixed(offset) => (offset, None),
-            GridOffset::Auto => (0, Some(AlignmentDetector::default())),
+        let offset = match config.grid_offset {
+            GridOffset::Fixed(offset) => offset,
+            GridOffset::Auto => 0,
         };
         let grid = Grid::new(config.backend.size, config.block_size, offset);
         let buffers = BufferPool::new(config.buffer_bytes);
         let base = u64::from(buffers.pages()) * PAGE;
-        let slots = |bytes: u64| Some((bytes / config.block_size) as u32).filter(|&n| n > 0);
         // Twice: when flash hangs, its I/Os stay while their reads begin anew (`timeout.rs`).
         let log_ios = config.write_log.map_or(0, |_| WriteBack::ios_max(&config));
         let ios_max =
-            config.requests_max * read::FETCHES_MAX * 2 + flash_fill::WRITES_MAX + 3 + log_ios;
+            config.requests_max * read::FETCHES_MAX * 2 + cache::FILL_WRITES_MAX + 3 + log_ios;
         let requests = config.requests_max;
-        let ram_end =
-            base + slots(config.ram_bytes).map_or(0, |n| u64::from(n) * config.block_size);
-        let runs = ram_end + Ring::memory_pages(&config) * PAGE;
+        let ram_end = base + Cache::memory_bytes_for(&config);
+        let runs = ram_end + CacheIndex::memory_pages(&config) * PAGE;
         let pages = PageGrid::new(grid.offset());
         let write_back = config.write_log.map(|log| WriteBack::new(log, &config, runs, pages));
-        let mut flash = slots(config.flash_bytes)
-            .map(|n| FlashTier::new(n, &grid, config.policy, ios_max as usize));
-        let ring = match (&mut flash, config.ring) {
-            (Some(flash), Some(ring)) => {
-                flash.changes = Some(Changes::new());
-                Some(Ring::new(ring, &config, flash.dir.slots(), &grid, ram_end))
+        let cache = Cache::new(&config, &grid, base, ios_max);
+        let cache_index = match (cache.flash_slots(), config.ring) {
+            (Some(slots), Some(ring)) => {
+                Some(CacheIndex::new(ring, &config, slots, &grid, ram_end))
             }
             (None, _) | (_, None) => None,
         };
-        let cached = slots(config.flash_bytes).or(slots(config.ram_bytes));
         let uses = config.curve.then(|| Box::new(Uses::new(config.block_size, offset)));
         let observer = Observer::new(config.recorder_bytes, uses);
         let shared = Shared {
@@ -98,22 +76,10 @@ impl Engine {
             ready: VecDeque::with_capacity(requests as usize),
             config,
         };
-        let cache = Cache {
-            ram: slots(config.ram_bytes).map(|n| RamTier::new(n, &grid, config.policy, base)),
-            flash,
-            admission: Admission::new(&config),
-            fills: FlashFills::new(),
-            stale: Stale::new(),
-            dropping: Dropping::No,
-            streams: SequentialStreams::default(),
-            streams_returned: cached.map(|blocks| Returns::new(blocks, 1)),
-            edges_returned: cached.map(|blocks| Returns::new(blocks, edges::ONE_IN)),
-            alignment,
-        };
         let parts = Parts {
             requests: Requests::new(requests, observer),
             cache,
-            cache_index: ring,
+            cache_index,
             write_back,
             primary: Primary {
                 flush: FlushState::new(requests as usize),

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::action::{Buffer, Span};
+use crate::cache_index::CacheIndex;
 use crate::geometry::ByteRange;
 use crate::ids::{Nanos, Sequence};
 use crate::log::GROUPS_IN_MEMORY;
@@ -78,7 +79,7 @@ impl Engine {
 
     /// True when the ring is written no more: closed, or given up.
     pub fn is_ring_closed(&self) -> bool {
-        self.parts.is_ring_closed()
+        self.parts.cache_index.as_ref().is_none_or(CacheIndex::is_closed)
     }
 
     /// The pages that [`Action::Ring`](crate::action::Action::Ring) is about.

@@ -1,39 +1,24 @@
 //! What the engine tells about itself.
 
+use crate::cache_index::CacheIndex;
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
 use crate::engine::io::{IoEntry, IoKind};
 use crate::engine::mode::ModeChange;
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
-use crate::stats::{
-    LogState, LogStatistics, Statistics, TierState, TierStatistics, VfrcStatistics,
-};
+use crate::stats::{LogState, LogStatistics, Statistics, TierStatistics, VfrcStatistics};
 use crate::status::IoStatus;
 
 impl Parts {
     /// A snapshot of everything that is shown of the disk, as it is `now`: that may be long after the last call.
     pub(in crate::engine) fn statistics(&self, now: Nanos, shared: &Shared) -> Statistics {
-        let ram = self.cache.ram.as_ref().map(|ram| TierStatistics {
-            state: TierState::Active,
-            failure: None,
-            slots: ram.dir.slots().into(),
-            slots_used: ram.dir.filled().into(),
-            metadata_bytes: ram.metadata_bytes(),
-        });
-        let flash = self.cache.flash.as_ref().map(|flash| TierStatistics {
-            state: flash.failed.map_or(TierState::Active, |_| TierState::Failed),
-            failure: flash.failed,
-            slots: flash.dir.slots().into(),
-            slots_used: flash.failed.map_or(flash.dir.filled(), |_| 0).into(),
-            metadata_bytes: flash.metadata_bytes(),
-        });
-        let (ram, flash) = (ram.unwrap_or_default(), flash.unwrap_or_default());
+        let [ram, flash] = self.cache.statistics();
         Statistics {
             mode: shared.config.mode,
             mode_actual: self.mode,
             log: self.log_statistics(now, shared),
-            ring: self.ring_statistics(),
+            ring: self.cache_index.as_ref().map(CacheIndex::statistics),
             block_size: shared.config.block_size,
             granule_size: shared.grid.granule_size(),
             grid_offset: shared.grid.offset(),
@@ -109,8 +94,7 @@ impl Parts {
             | IoKind::Orphan { flash_slot: Some(_), .. } => {
                 self.requests.ledger.latencies.flash_io.record(latency, 1);
                 cx.counters.flash_errors += u64::from(!status.is_ok());
-                let give_up = self.cache.flash.as_mut().is_some_and(|flash| flash.note(status));
-                if give_up {
+                if self.cache.note_flash_io(status) {
                     self.fail_flash(status, cx);
                 }
             }

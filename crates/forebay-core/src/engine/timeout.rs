@@ -63,8 +63,8 @@ impl Parts {
             .min(shared.flash_deadlines.next())
             .min(log)
             .min(self.mode_deadline(shared))
-            .min(self.ring_deadline(shared))
-            .min(self.stale_deadline())
+            .min(self.index_deadline(shared.now))
+            .min(self.cache.stale_deadline())
             .min(self.primary.errors.deadline())
     }
 
@@ -95,7 +95,11 @@ impl Parts {
             Stage::Overlap => {}
             Stage::Buffer => self.requests.buffer_waiters.retain(|&waiter| waiter != key),
             Stage::Flush => self.primary.flush.leave(key),
-            Stage::Intent => self.cache_index.as_mut().expect("it waits for the ring").leave(key),
+            Stage::Intent => {
+                if let Some(index) = &mut self.cache_index {
+                    index.leave(key);
+                }
+            }
             Stage::Room | Stage::Logged | Stage::Durable | Stage::Throttled => {
                 if self.is_in_log(key) {
                     // Bytes that a crash could take back must not be seen, nor overwritten, before they
@@ -146,7 +150,7 @@ impl Parts {
         }
         for io in cx.ios.iter_mut() {
             let (flash_slot, log_place) = match io.kind {
-                IoKind::FlashRead { request: r, slot, .. } if r == request => (Some(slot), None),
+                IoKind::FlashRead { request: r, at, .. } if r == request => (Some(at.slot), None),
                 IoKind::LogRead { request: r, place, .. } if r == request => (None, Some(place)),
                 IoKind::BackendRead { request: r } if r == request => (None, None),
                 _ => continue,
@@ -178,8 +182,8 @@ impl Parts {
         if let (Some(place), Some(log)) = (log_place, &mut self.write_back) {
             log.give_up_read(place);
         }
-        if let (Some(slot), Some(flash)) = (flash_slot, &mut self.cache.flash) {
-            flash.unhold(slot);
+        if let Some(slot) = flash_slot {
+            self.cache.abandon_flash_read(slot);
         }
         let orphan = &mut self.requests.orphans[key];
         orphan.outstanding -= 1;
@@ -191,13 +195,7 @@ impl Parts {
 
     /// Gives the flash tier up: what it holds is forgotten, RAM or no cache goes on.
     pub(super) fn fail_flash(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
-        self.void_ring(status, cx);
-        let Some(flash) = self.cache.flash.as_mut().filter(|flash| flash.failed.is_none()) else {
-            return;
-        };
-        // What it holds is not looked at any more.
-        flash.failed = Some(status);
-        self.cache.end_waiting_fills(cx);
-        cx.event(Event::FlashFailed { status });
+        self.void_index(status, cx);
+        self.cache.fail_flash(status, cx);
     }
 }

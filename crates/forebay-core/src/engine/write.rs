@@ -9,13 +9,13 @@
 //! without a RAM tier). A write that failed may have changed a part of its range: what the cache
 //! holds of it is dropped.
 
-use super::fill::{BlockBytes, Offer};
+use super::in_log::undestaged;
 use crate::action::{Action, Buffer, IoOp, ReplyData, Span, Target};
+use crate::cache::Update;
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
 use crate::engine::io::IoKind;
-use crate::geometry::{ByteRange, GranuleMask, PAGE};
-use crate::ids::{BlockIndex, SlotId};
+use crate::geometry::{ByteRange, PAGE};
 use crate::request::Request;
 use crate::requests::in_flight::{Job, WriteJob};
 use crate::requests::overlap::Access;
@@ -35,9 +35,8 @@ impl Parts {
         cx: &mut Cx<'_>,
     ) {
         debug_assert!(buffer.window.contains(request.range));
-        let run = self.cache.streams.observe(request.range);
-        let is_stream = self.is_stream(run, cx);
-        let bypass = is_stream && self.passes_streams_by(cx);
+        let is_stream = self.cache.observe_stream(request.range, &cx.config);
+        let bypass = is_stream && self.cache.passes_streams_by(&cx.config);
         cx.counters.writes_bypassed += u64::from(bypass && self.mode.caches());
         let held = cx.align_to_backend(request.range);
         let job = WriteJob { fua, compared: false, is_stream, bypass, cursor: request.range.start };
@@ -142,16 +141,14 @@ impl Parts {
         let Job::Write(job) = entry.job else { unreachable!("a write") };
         self.primary.flush.note_write(entry.range);
         if entry.answered || entry.failed.is_some() {
-            self.invalidate(entry.range, cx);
+            self.cache.invalidate(entry.range, cx);
             if let Some(status) = entry.failed.filter(|_| !entry.answered) {
                 self.requests.answer(key, status, ReplyData::None, None, cx);
             }
             return self.requests.forget(key, cx);
         }
         let buffer = entry.buffer.expect("a write has a buffer");
-        for block in cx.grid.blocks(entry.range) {
-            self.update_cache(block, entry.range, buffer, job, cx);
-        }
+        self.update_cache(entry.range, buffer, job, cx);
         if !job.bypass {
             self.fetch_edges(entry.range, cx);
         }
@@ -166,133 +163,20 @@ impl Parts {
         }
     }
 
-    /// Brings what the cache holds of `block` up to a write to `range` that primary storage has.
+    /// Brings what the cache holds up to a write to `range` that primary storage, or the log, has.
     pub(super) fn update_cache(
         &mut self,
-        block: BlockIndex,
         range: ByteRange,
         buffer: Buffer,
         job: WriteJob,
         cx: &mut Cx<'_>,
     ) {
-        let touched = cx.grid.touched(block, range);
-        let keeps = self.mode.keeps_writes() && !self.cache.stale.has(block);
-        let covered = cx.grid.covered(block, range);
-        let in_ram = self.cache.ram.as_ref().and_then(|ram| ram.dir.find(block));
-        if in_ram.is_none() && keeps && !self.is_on_flash(block) {
-            self.note_new_block(block, job.is_stream, false);
+        let Parts { cache, write_back, mode, .. } = self;
+        let undestaged = undestaged(write_back.as_ref());
+        let WriteJob { is_stream, bypass, .. } = job;
+        let write = Update { range, buffer, keeps: mode.keeps_writes(), is_stream, bypass };
+        for block in cx.grid.blocks(range) {
+            cache.update(block, &write, &undestaged, cx);
         }
-        match in_ram {
-            Some(slot) if keeps => self.update_ram(block, slot, range, buffer, cx),
-            Some(slot) => {
-                let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
-                ram.invalidate(slot, touched);
-            }
-            None if !keeps || job.bypass || covered.is_empty() => {}
-            None if self.cache.ram.is_some() => self.insert_into_ram(block, covered, buffer, cx),
-            None => {}
-        }
-        // After RAM: making room there may just have sent this block's old bytes to flash.
-        self.cache.cancel_fills(block, touched);
-        match &mut self.cache.flash {
-            // What was worth a slot is so with other bytes in it.
-            Some(flash) if keeps && !job.bypass => flash.overwrite(block, touched),
-            Some(flash) => _ = flash.invalidate(block, touched),
-            None => {}
-        }
-        if self.cache.ram.is_none() && keeps && !job.bypass && !covered.is_empty() {
-            let bytes = BlockBytes::Buffer(buffer);
-            self.offer_to_flash(block, covered, Offer::Requested, bytes, cx);
-        }
-    }
-
-    fn is_on_flash(&self, block: BlockIndex) -> bool {
-        self.cache.flash.as_ref().is_some_and(|flash| flash.find(block).is_some())
-    }
-
-    fn insert_into_ram(
-        &mut self,
-        block: BlockIndex,
-        covered: GranuleMask,
-        buffer: Buffer,
-        cx: &mut Cx<'_>,
-    ) {
-        let Some(slot) = self.take_ram_slot(cx) else {
-            cx.counters.ram_fills_skipped += 1;
-            return;
-        };
-        self.copy_to_ram(block, slot, covered, buffer, cx);
-        cx.counters.ram_filled += 1;
-        let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
-        ram.dir.insert(slot, block, covered);
-    }
-
-    /// Overwrites the written bytes in the block's slot, in a copy of it when replies still refer to
-    /// the slot. Granules written in part stay valid if they were, and invalid if they were not.
-    fn update_ram(
-        &mut self,
-        block: BlockIndex,
-        slot: SlotId,
-        range: ByteRange,
-        buffer: Buffer,
-        cx: &mut Cx<'_>,
-    ) {
-        let touched = cx.grid.touched(block, range);
-        let covered = cx.grid.covered(block, range);
-        let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
-        let valid = ram.dir.valid(slot);
-        let rewritten = touched.intersect(valid);
-        let target = if ram.is_pinned(slot) && !rewritten.is_empty() {
-            let Some(copy) = self.move_block(block, slot, valid.without(covered), cx) else {
-                return;
-            };
-            copy
-        } else {
-            slot
-        };
-        for (first, end) in super::fill::runs(covered.union(rewritten)) {
-            let part = cx.grid.granule_range(block, first, end).intersect(range);
-            let ram = self.cache.ram.as_ref().expect("there is a RAM tier");
-            let to = ram.memory(target, cx.grid.offset_in_block(part.start), part.len());
-            cx.push(Action::Copy { from: buffer.at(part), to });
-        }
-        let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
-        ram.dir.validate(target, covered);
-        ram.dir.hit(target);
-    }
-
-    /// Moves a block whose slot must not change to another slot, with its granules `keep`. `None`:
-    /// there is no slot, and the block was dropped.
-    fn move_block(
-        &mut self,
-        block: BlockIndex,
-        from: SlotId,
-        keep: GranuleMask,
-        cx: &mut Cx<'_>,
-    ) -> Option<SlotId> {
-        let to = self.take_ram_slot(cx);
-        let ram = self.cache.ram.as_mut().expect("there is a RAM tier");
-        // Making room may have evicted this very block.
-        if ram.dir.find(block) != Some(from) {
-            if let Some(to) = to {
-                ram.dir.release(to);
-            }
-            return None;
-        }
-        let Some(to) = to else {
-            ram.dir.remove(from);
-            ram.retire(from);
-            return None;
-        };
-        for (first, end) in super::fill::runs(keep) {
-            let range = cx.grid.granule_range(block, first, end);
-            let offset = cx.grid.offset_in_block(range.start);
-            let (from, to) =
-                (ram.memory(from, offset, range.len()), ram.memory(to, offset, range.len()));
-            cx.push(Action::Copy { from, to });
-        }
-        ram.dir.replace(from, to);
-        ram.retire(from);
-        Some(to)
     }
 }

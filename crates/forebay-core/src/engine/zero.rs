@@ -190,7 +190,7 @@ impl Parts {
         let entry = self.requests.table[key];
         let Job::Zero(mut job) = entry.job else { unreachable!("zeroes") };
         self.primary.flush.note_write(job.piece);
-        self.invalidate(job.piece, cx);
+        self.cache.invalidate(job.piece, cx);
         if let Some(buffer) = self.requests.table[key].buffer.take() {
             cx.free_buffer(buffer);
         }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::cache_index::header::RingHeader;
+use crate::cache_index::page::{self, Claim, PageFlags, PageHeader, PageWriter, Record};
+use crate::cache_index::recover::{Claims, RecoverRing, RecoveredRing, RingReader};
+use crate::cache_index::survey;
 use crate::geometry::{GranuleMask, Grid};
 use crate::ids::{BlockIndex, Generation, SlotId, Uuid};
 use crate::sealed::{self, PAGE_LEN, Page};
-use crate::warm::header::RingHeader;
-use crate::warm::page::{self, Claim, PageFlags, PageHeader, PageWriter, Record};
-use crate::warm::recover::{Claims, RecoverRing, RecoveredRing, RingReader};
-use crate::warm::survey;
 
 const DISK: Uuid = Uuid([5; 16]);
 const NONCE: u64 = 7;
@@ -149,7 +149,7 @@ impl Claims for Told {
 
 fn header() -> RingHeader {
     let granules = 16;
-    let geometry = crate::warm::RingGeometry::new(SLOTS, granules, BLOCK.into(), DISK_SIZE);
+    let geometry = crate::cache_index::RingGeometry::new(SLOTS, granules, BLOCK.into(), DISK_SIZE);
     RingHeader {
         disk: DISK,
         generation: Generation(1),

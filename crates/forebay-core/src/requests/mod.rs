@@ -175,6 +175,19 @@ impl Requests {
         }
     }
 
+    /// The ranges that may be being written to primary storage.
+    pub(crate) fn writing(&self) -> impl Iterator<Item = ByteRange> {
+        let may_write = |request: &InFlight| match request.stage {
+            Stage::Running | Stage::Flush | Stage::Intent | Stage::Buffer => {
+                matches!(request.job, Job::Write(_) | Job::Zero(_))
+            }
+            Stage::Overlap | Stage::Room => false,
+            Stage::Logged | Stage::Durable | Stage::Throttled => false,
+        };
+        let writes = self.table.iter().filter(move |(_, request)| may_write(request));
+        writes.map(|(_, request)| request.range)
+    }
+
     /// A write, or a compare-and-write, did what it was to do.
     pub(crate) fn count_write(&self, key: Key, cx: &mut Cx<'_>) {
         if self.latency_of(key) == LatencyOf::CompareAndWrite {

@@ -1,8 +1,9 @@
 //! What destaging needs of the cache, and of what keeps it over a restart.
 
 use crate::action::{Buffer, Span};
+use crate::cache::Cache;
+use crate::cache_index::CacheIndex;
 use crate::engine::cx::Cx;
-use crate::engine::{Cache, CacheIndex};
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::BlockIndex;
 
@@ -17,7 +18,7 @@ pub(crate) struct Beside<'a> {
 impl Beside<'_> {
     /// The memory of `range`, when RAM has all of it.
     pub(super) fn in_ram(&self, range: ByteRange, cx: &Cx<'_>) -> Option<Span> {
-        self.cache.in_ram(range, cx)
+        self.cache.memory_of(&cx.grid.piece(range.start, range.end))
     }
 
     /// True when what was destaged may be worth a place on flash.

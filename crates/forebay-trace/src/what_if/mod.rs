@@ -21,10 +21,10 @@ mod run;
 mod slices;
 mod survey;
 
+use forebay_core::cache_index::RingGeometry;
 use forebay_core::config::{Config, OnTimeout, RingConfig};
 use forebay_core::geometry::{BLOCK_MAX, BLOCK_MIN, Grid};
 use forebay_core::ids::{Generation, Nanos, Uuid};
-use forebay_core::warm::RingGeometry;
 
 pub use models::{GivenLatencies, Models};
 pub use outcome::{Answers, Fills, Hits, Ios, Log, Outcome, Pacing, Slice, Warm, Wear};

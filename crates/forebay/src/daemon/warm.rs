@@ -8,14 +8,14 @@
 //! Before this returns, either the ring is the one that the engine goes on with, or it says nothing.
 
 use anyhow::{Context, Result};
+use forebay_core::cache_index::header::RingHeader;
+use forebay_core::cache_index::recover::Cold;
+use forebay_core::cache_index::{RingGeometry, survey};
 use forebay_core::config::{Config, GridOffset, RingConfig};
 use forebay_core::engine::{Engine, RestoredCache};
 use forebay_core::geometry::Grid;
 use forebay_core::ids::Generation;
 use forebay_core::pool::DiskNumber;
-use forebay_core::warm::header::RingHeader;
-use forebay_core::warm::recover::Cold;
-use forebay_core::warm::{RingGeometry, survey};
 
 use super::events::Severity;
 use super::pool::{Area, CacheArea, OpenedLog, Pool, host};

@@ -72,14 +72,12 @@ impl Parts {
         let cursor = write_back.append_write(rest, buffer, cx);
         if cursor < entry.range.end {
             // The log is ahead of the cache until the rest has come.
-            self.invalidate(ByteRange::new(job.cursor, cursor), cx);
+            self.cache.invalidate(ByteRange::new(job.cursor, cursor), cx);
             job.cursor = cursor;
             self.requests.table[key].job = Job::Write(job);
             return false;
         }
-        for block in cx.grid.blocks(entry.range) {
-            self.update_cache(block, entry.range, buffer, job, cx);
-        }
+        self.update_cache(entry.range, buffer, job, cx);
         if !job.bypass {
             self.fetch_edges(entry.range, cx);
         }
@@ -97,7 +95,7 @@ impl Parts {
         if !write_back.append_zero(range, may_unmap, cx) {
             return false;
         }
-        self.invalidate(range, cx);
+        self.cache.invalidate(range, cx);
         self.on_appended(key, job.fua, cx);
         true
     }

@@ -19,7 +19,7 @@ impl Parts {
     pub(in crate::engine) fn fail_log(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
         let Some(write_back) = &mut self.write_back else { return };
         let waited = write_back.fail(status, cx);
-        self.void_ring(status, cx);
+        self.void_index(status, cx);
         let Some(write_back) = &mut self.write_back else { return };
         for (key, _) in waited {
             if !self.requests.table[key].answered {

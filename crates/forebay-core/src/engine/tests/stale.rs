@@ -92,13 +92,13 @@ impl Rig {
     }
 
     fn ticks_once(&mut self) {
-        self.now = self.now.max(self.engine.parts.stale_deadline());
+        self.now = self.now.max(self.engine.parts.cache.stale_deadline());
         self.tick(0);
     }
 
     /// Until nothing is stale, without ending an I/O.
     fn sweep_stale(&mut self) {
-        while !self.engine.parts.cache.stale.is_empty() {
+        while !self.engine.parts.cache.stale().is_empty() {
             self.ticks_once();
         }
     }
@@ -159,11 +159,7 @@ fn flash_that_is_given_up_is_left_as_it_is() {
     rig.settle_ring();
     assert_eq!(rig.reply(1).1, IoStatus::Ok);
     assert_eq!(blocks_cached(&rig), 0, "nothing of it counts");
-    assert_eq!(
-        rig.engine.parts.cache.flash.as_ref().expect("a tier").dir.len(),
-        8,
-        "it was not gone through"
-    );
+    assert_eq!(rig.engine.parts.cache.flash_directory().len(), 8, "it was not gone through");
     rig.backend.fill(0xAB);
     rig.expect_bytes(0, 4096, 0xAB);
 }
@@ -174,7 +170,7 @@ fn a_zeroed_range_reads_as_zeroes_and_a_write_to_it_as_written_however_far_the_d
         let mut rig = Rig::filled(Config { mode, ..large(with_log()) });
         discarded(&mut rig, all());
         let mut parts = 0;
-        while !rig.engine.parts.cache.stale.is_empty() {
+        while !rig.engine.parts.cache.stale().is_empty() {
             for block in [0, 5, BLOCKS / 2 + parts, BLOCKS - 1] {
                 rig.expect_bytes(
                     block * 4096,
@@ -244,7 +240,7 @@ fn what_ram_evicts_of_a_zeroed_range_does_not_come_to_flash() {
     for block in 100..104 {
         rig.expect_bytes(block * 4096, 4096, block as u8);
     }
-    let flash = &rig.engine.parts.cache.flash.as_ref().expect("a tier").dir;
+    let flash = &rig.engine.parts.cache.flash_directory();
     assert!((1..5).all(|block| flash.find(BlockIndex(block)).is_none()));
     rig.settle_log();
     for block in 1..5 {
@@ -259,11 +255,11 @@ fn marks_stay_until_the_ring_knows_of_every_part() {
     rig.settle_ring();
     discarded(&mut rig, ByteRange::at(0, 1 << 20));
     // Primary storage is flushed, the time of the marks is over, and the ring is written: but parts are left.
-    let due = rig.engine.parts.cache.stale.due();
+    let due = rig.engine.parts.cache.stale().due();
     for step in 0..4 {
         rig.submit(10 + step, 0, 0, Op::Flush);
         rig.settle();
-        rig.engine.parts.cache.stale.postpone(Nanos::NEVER);
+        rig.engine.parts.cache.stale().postpone(Nanos::NEVER);
         for _ in 0..3 {
             rig.tick(1_000);
             rig.settle();
@@ -271,11 +267,11 @@ fn marks_stay_until_the_ring_knows_of_every_part() {
         let (mut next, restored) = rig.restarted().expect("warm");
         assert_eq!(restored.kept, 0, "after {step} parts");
         next.expect_bytes(0, 4096, 0);
-        rig.engine.parts.cache.stale.postpone(due);
+        rig.engine.parts.cache.stale().postpone(due);
         rig.ticks_once();
     }
     rig.settle_ring();
-    assert!(rig.engine.parts.cache.stale.is_empty());
+    assert!(rig.engine.parts.cache.stale().is_empty());
     let (mut next, restored) = rig.restarted().expect("warm");
     assert_eq!((restored.found, restored.kept), (0, 0));
     next.expect_bytes(0, 4096, 0);
@@ -300,8 +296,8 @@ fn the_log_keeps_its_zeroes_until_the_ring_knows_of_every_part() {
     };
     discarded(&mut rig, zeroed);
     rig.submit(2, 0, 0, Op::Flush);
-    let due = rig.engine.parts.cache.stale.due();
-    rig.engine.parts.cache.stale.postpone(Nanos::NEVER);
+    let due = rig.engine.parts.cache.stale().due();
+    rig.engine.parts.cache.stale().postpone(Nanos::NEVER);
     for _ in 0..100 {
         rig.grant();
         match rig.pending.is_empty() {
@@ -313,7 +309,7 @@ fn the_log_keeps_its_zeroes_until_the_ring_knows_of_every_part() {
     assert!(rig.backend.iter().all(|&byte| byte == 0), "it is destaged");
     let (_, restored) = rig.restarted_behind(&[zeroed]).expect("warm");
     assert_eq!((restored.found, restored.kept), (12, 0));
-    rig.engine.parts.cache.stale.postpone(due);
+    rig.engine.parts.cache.stale().postpone(due);
     while !forgets(&rig) {
         assert!(rig.step(), "it is never noted");
     }
@@ -327,7 +323,7 @@ fn a_disk_that_ends_while_blocks_are_stale_is_closed_behind_them() {
     rig.settle_ring();
     discarded(&mut rig, ByteRange::at(0, 32 * KIB));
     rig.ticks_once();
-    assert!(!rig.engine.parts.cache.stale.is_empty());
+    assert!(!rig.engine.parts.cache.stale().is_empty());
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.run_actions();
     rig.settle();
@@ -360,7 +356,7 @@ fn a_change_of_mode_and_a_drop_of_the_cache_meanwhile_lose_no_part() {
     assert!(dropped.is_some_and(|blocks| blocks >= BLOCKS / 2), "{dropped:?}");
     rig.settle_log();
     assert_eq!(rig.engine.mode(), Mode::WriteThrough);
-    assert!(rig.engine.parts.cache.stale.is_empty());
+    assert!(rig.engine.parts.cache.stale().is_empty());
     rig.expect_bytes(0, 4096, 0);
     rig.expect_bytes(DISK - 4096, 4096, 255);
 }
@@ -378,7 +374,7 @@ fn a_part_ends_although_more_keeps_coming() {
         assert!(ticks <= BLOCKS / PART + 1, "the drop never ends");
     }
     rig.settle_log();
-    assert!(rig.engine.parts.cache.stale.is_empty());
+    assert!(rig.engine.parts.cache.stale().is_empty());
 }
 
 #[test]
@@ -394,7 +390,7 @@ fn more_ranges_than_there_are_parts_are_dropped_with_what_is_between_them() {
     }
     assert_eq!(rig.counters().drops_in_parts, calls);
     rig.settle_ring();
-    assert!(rig.engine.parts.cache.stale.is_empty());
+    assert!(rig.engine.parts.cache.stale().is_empty());
     for n in 0..calls {
         rig.expect_bytes(n * 37 % 240 * 4096, 6 * 4096, 0);
     }

@@ -2,11 +2,11 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use forebay_core::cache_index::header::RingHeader;
+use forebay_core::cache_index::recover::{Cold, RingReader};
 use forebay_core::engine::{Engine, RestoredCache};
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::sealed::Page;
-use forebay_core::warm::header::RingHeader;
-use forebay_core::warm::recover::{Cold, RingReader};
 
 use super::file::{PoolFile, PoolPage};
 use super::{Area, Pool};

@@ -1,5 +1,8 @@
 //! The ring of a disk's cache, for an operator: what a start would find in it.
 
+use forebay_core::cache_index::header::RingHeader;
+use forebay_core::cache_index::recover::{Cold, RingReader};
+use forebay_core::cache_index::survey;
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::Generation;
 use forebay_core::log::recover::RecoveredLog;
@@ -8,9 +11,6 @@ use forebay_core::pool::disk::DiskRecord;
 use forebay_core::pool::lease::Role;
 use forebay_core::sealed::Page;
 use forebay_core::stats::{IndexState, Statistics};
-use forebay_core::warm::header::RingHeader;
-use forebay_core::warm::recover::{Cold, RingReader};
-use forebay_core::warm::survey;
 use serde::{Deserialize, Serialize};
 
 use super::file::{PoolFile, PoolPage};

@@ -342,7 +342,7 @@ fn a_cache_is_where_it_was_until_another_is_asked_for_or_its_ring_is_void() {
 
 #[test]
 fn a_ring_that_is_leased_anew_has_no_header_of_an_older_one() {
-    use forebay_core::warm::header::RingHeader;
+    use forebay_core::cache_index::header::RingHeader;
     let folder = tempfile::tempdir().unwrap();
     let mut pool =
         open(&folder.path().join("flash"), &[Share { cache: MIB, ring: MIB, log: 0 }]).unwrap();

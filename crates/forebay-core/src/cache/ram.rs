@@ -9,16 +9,20 @@
 //! Pins are a list, not a count per slot: a hit then touches no memory of its own for them, and who
 //! asks (a write, an eviction) scans one batch of replies.
 
-use crate::action::Span;
-use crate::directory::Directory;
+use super::directory::Directory;
+use crate::action::{Action, Buffer, Span};
+use crate::engine::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask, Grid};
-use crate::ids::SlotId;
+use crate::ids::{BlockIndex, SlotId};
 use crate::index::Density;
 use crate::policy::PolicyKind;
 
+/// Slots that one reply refers to; a longer hit is copied together.
+const SLICES_MAX: usize = 64;
+
 #[derive(Debug)]
 pub(super) struct RamTier {
-    pub dir: Directory,
+    pub(super) dir: Directory,
     /// Where slot 0 starts in the disk's memory.
     base: u64,
     block_size: u64,
@@ -61,29 +65,62 @@ impl RamTier {
         })
     }
 
+    /// The slot that holds `block`.
+    pub(super) fn find(&self, block: BlockIndex) -> Option<SlotId> {
+        self.dir.find(block)
+    }
+
     pub(super) fn is_pinned(&self, slot: SlotId) -> bool {
         self.pinned.contains(&slot)
     }
 
-    pub(super) fn pin(&mut self, slot: SlotId) {
-        self.pinned.push(slot);
-    }
-
-    /// How many pins there are: the place of the next one.
-    pub(super) fn pinned_len(&self) -> usize {
-        self.pinned.len()
-    }
-
-    /// Takes back the pins from place `first` on, of a reply that is not given after all.
-    pub(super) fn unpin_from(&mut self, first: usize) {
-        self.pinned.truncate(first);
-    }
-
-    /// The blocks pinned from place `first` on were used.
-    pub(super) fn hit_from(&mut self, first: usize) {
-        for &slot in &self.pinned[first..] {
+    /// Appends the slices that hold all of `range` to those of the call, and pins their slots; the place of the
+    /// first one, and how many there are. `None`: something is not here, or they are too many.
+    #[inline]
+    pub(super) fn hit(&mut self, range: ByteRange, cx: &mut Cx<'_>) -> Option<(usize, usize)> {
+        let first = cx.actions.slices.len();
+        let pinned = self.pinned.len();
+        let mut position = range.start;
+        while position < range.end {
+            let piece = cx.grid.piece(position, range.end);
+            let found = self.dir.lookup(piece.block);
+            let hit = found.filter(|(_, valid)| valid.contains(piece.touched));
+            let Some((slot, _)) = hit.filter(|_| cx.actions.slices.len() - first < SLICES_MAX)
+            else {
+                // Not all of it: take back what was said of the blocks before.
+                cx.actions.slices.truncate(first);
+                self.pinned.truncate(pinned);
+                return None;
+            };
+            self.pinned.push(slot);
+            cx.actions.slices.push(self.memory(slot, piece.offset, piece.len));
+            position += piece.len;
+        }
+        for &slot in &self.pinned[pinned..] {
             self.dir.hit(slot);
         }
+        Some((first, cx.actions.slices.len() - first))
+    }
+
+    /// Copies granules `mask` of `block` from a request's buffer to a slot.
+    pub(super) fn copy_in(
+        &self,
+        block: BlockIndex,
+        slot: SlotId,
+        mask: GranuleMask,
+        buffer: Buffer,
+        cx: &mut Cx<'_>,
+    ) {
+        for (first, end) in mask.runs() {
+            let range = cx.grid.granule_range(block, first, end);
+            let to = self.memory(slot, cx.grid.offset_in_block(range.start), range.len());
+            cx.push(Action::Copy { from: buffer.at(range), to });
+        }
+    }
+
+    /// All of a slot, laid out like its block.
+    pub(super) fn whole(&self, slot: SlotId) -> Span {
+        self.memory(slot, 0, self.block_size)
     }
 
     /// Every reply has left the slots.
@@ -112,6 +149,22 @@ impl RamTier {
         } else {
             self.dir.release(slot);
         }
+    }
+
+    /// Takes `block` out; true when it was here.
+    pub(super) fn remove(&mut self, block: BlockIndex) -> bool {
+        let Some(slot) = self.dir.find(block) else { return false };
+        self.dir.remove(slot);
+        self.retire(slot);
+        true
+    }
+
+    /// Drops every block, and what is remembered of others.
+    pub(super) fn clear(&mut self) {
+        while let Some(victim) = self.dir.evict() {
+            self.retire(victim.slot);
+        }
+        self.dir.clear();
     }
 
     pub(super) fn check_invariants(&self) {

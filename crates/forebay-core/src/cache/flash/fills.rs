@@ -11,17 +11,17 @@
 //!
 //! **Invariants:** a granule becomes valid after its write ended well and only if nothing newer was written meanwhile.
 //! Memory that the device reads from does not change. A fill has one write at the device, or stands in `waiting`.
-//! Its slot is taken when its first write begins; while none is free, fills wait for the ring to record that some are.
+//! Its slot is taken when its first write begins; while none is free, fills wait for the index to record that some are.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
-use super::bypass::note_left;
-use super::fill::{BlockBytes, runs};
+use super::{BlockBytes, Flash};
 use crate::action::{Action, Buffer, Event, IoOp, Target};
-use crate::engine::Cache;
-use crate::engine::cx::Cx;
+use crate::cache::lookup::SlotRun;
+use crate::cache::streams::Streams;
+use crate::engine::cx::{Cx, buffer_span};
 use crate::engine::io::IoKind;
 use crate::geometry::{GranuleMask, PAGE};
 use crate::ids::{BlockIndex, SlotId};
@@ -29,9 +29,9 @@ use crate::status::IoStatus;
 use crate::table::{Key, Table};
 
 /// Blocks under way at most.
-pub(super) const FILLS_MAX: u32 = 4096;
+const FILLS_MAX: u32 = 4096;
 /// Writes of fills at the device at most.
-pub(super) const WRITES_MAX: u32 = 32;
+pub(crate) const WRITES_MAX: u32 = 32;
 
 /// A block on its way to flash, from a copy of its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ struct FlashFill {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct FlashFills {
+pub(in crate::cache) struct FlashFills {
     table: Table<FlashFill>,
     of_block: HashMap<BlockIndex, Key, BuildHasherDefault<DefaultHasher>>,
     /// Fills whose next write has no place at the device yet, oldest first.
@@ -75,15 +75,42 @@ impl FlashFills {
     }
 
     /// Writes at the device.
-    pub(super) fn writes(&self) -> u32 {
+    pub(in crate::cache) fn writes(&self) -> u32 {
         self.writes
     }
 
     /// What is under way of the blocks that `is_old` names must not become valid.
-    pub(super) fn cancel_all(&mut self, is_old: impl Fn(BlockIndex) -> bool) {
+    pub(in crate::cache) fn cancel_all(&mut self, is_old: impl Fn(BlockIndex) -> bool) {
         for fill in self.table.iter_mut().filter(|fill| is_old(fill.block)) {
             fill.cancelled = GranuleMask::ALL;
         }
+    }
+
+    /// Granules `mask` of `block` are old: what is on its way to flash must not become valid.
+    pub(in crate::cache) fn cancel(&mut self, block: BlockIndex, mask: GranuleMask) {
+        if let Some(&key) = self.of_block.get(&block) {
+            let fill = &mut self.table[key];
+            fill.cancelled = fill.cancelled.union(mask);
+        }
+    }
+
+    /// Adds granules to a block that is under way.
+    fn join(&mut self, key: Key, wanted: GranuleMask, bytes: BlockBytes, cx: &mut Cx<'_>) {
+        let fill = &mut self.table[key];
+        let current = fill.todo.union(fill.writing).without(fill.cancelled);
+        let missing = wanted.without(current);
+        // The device still reads old bytes of these.
+        let busy = missing.intersect(fill.writing);
+        let joins = missing.without(busy);
+        if !busy.is_empty() || (fill.cancelled == GranuleMask::ALL && !missing.is_empty()) {
+            cx.counters.flash_fills_skipped_busy += 1;
+        }
+        if fill.cancelled == GranuleMask::ALL || joins.is_empty() {
+            return;
+        }
+        fill.todo = fill.todo.union(joins);
+        fill.cancelled = fill.cancelled.without(joins);
+        stage(fill.block, fill.staging, joins, bytes, cx);
     }
 
     fn insert(&mut self, fill: FlashFill) -> Key {
@@ -110,31 +137,32 @@ impl FlashFills {
     }
 }
 
-impl Cache {
-    /// Sends granules `wanted` of `block` to flash: into its slot `present`, or a new one.
-    pub(super) fn fill_flash(
+impl Flash {
+    /// Sends granules `wanted` of `block` here: into its slot `present`, or a new one.
+    pub(super) fn fill(
         &mut self,
         block: BlockIndex,
         present: Option<SlotId>,
         wanted: GranuleMask,
         bytes: BlockBytes,
+        streams: &mut Streams,
         cx: &mut Cx<'_>,
     ) {
         if let Some(&key) = self.fills.of_block.get(&block) {
-            return self.join_fill(key, wanted, bytes, cx);
+            return self.fills.join(key, wanted, bytes, cx);
         }
         if self.fills.table.is_full() {
             cx.counters.flash_fills_skipped_staging += 1;
             return;
         }
-        let Some(staging) = self.take_staging(block, cx) else {
+        let Some(staging) = take_staging(block, cx) else {
             cx.counters.flash_fills_skipped_staging += 1;
             return;
         };
         if let Some(slot) = present {
-            self.flash.as_mut().expect("there is a flash tier").hold(slot);
+            self.tier.hold(slot);
         }
-        self.stage(block, staging, wanted, bytes, cx);
+        stage(block, staging, wanted, bytes, cx);
         let key = self.fills.insert(FlashFill {
             block,
             slot: present,
@@ -145,86 +173,15 @@ impl Cache {
             is_new: present.is_none(),
         });
         self.fills.waiting.push_back(key);
-        self.write_waiting_fills(cx);
-    }
-
-    /// Adds granules to a block that is under way.
-    fn join_fill(&mut self, key: Key, wanted: GranuleMask, bytes: BlockBytes, cx: &mut Cx<'_>) {
-        let fill = &mut self.fills.table[key];
-        let current = fill.todo.union(fill.writing).without(fill.cancelled);
-        let missing = wanted.without(current);
-        // The device still reads old bytes of these.
-        let busy = missing.intersect(fill.writing);
-        let joins = missing.without(busy);
-        if !busy.is_empty() || (fill.cancelled == GranuleMask::ALL && !missing.is_empty()) {
-            cx.counters.flash_fills_skipped_busy += 1;
-        }
-        let fill = &mut self.fills.table[key];
-        if fill.cancelled == GranuleMask::ALL || joins.is_empty() {
-            return;
-        }
-        fill.todo = fill.todo.union(joins);
-        fill.cancelled = fill.cancelled.without(joins);
-        let (block, staging) = (fill.block, fill.staging);
-        self.stage(block, staging, joins, bytes, cx);
-    }
-
-    /// Copies granules of a block into staging memory.
-    fn stage(
-        &self,
-        block: BlockIndex,
-        staging: Buffer,
-        mask: GranuleMask,
-        bytes: BlockBytes,
-        cx: &mut Cx<'_>,
-    ) {
-        for (first, end) in runs(mask) {
-            let range = cx.grid.granule_range(block, first, end);
-            let offset = cx.grid.offset_in_block(range.start);
-            let from = match bytes {
-                BlockBytes::Buffer(buffer) => buffer.at(range),
-                BlockBytes::Slot(slot) => {
-                    let ram = self.ram.as_ref().expect("there is a RAM tier");
-                    ram.memory(slot, offset, range.len())
-                }
-            };
-            cx.push(Action::Copy { from, to: staging.span.part(offset, range.len()) });
-        }
-    }
-
-    /// The slot of a fill, a new one if it has none; `None`: none is free now.
-    fn slot_of_fill(&mut self, key: Key, cx: &mut Cx<'_>) -> Option<SlotId> {
-        let fill = &mut self.fills.table[key];
-        if fill.slot.is_none() {
-            let flash = self.flash.as_mut().expect("there is a flash tier");
-            let returns = &mut self.streams_returned;
-            let (slot, evicted) = flash.take_slot(|victim| note_left(returns, &victim));
-            cx.counters.flash_evicted += u64::from(evicted);
-            cx.counters.evict_ops += u64::from(evicted > 0);
-            cx.counters.flash_admitted += u64::from(slot.is_some());
-            fill.slot = slot;
-            flash.hold(slot?);
-        }
-        fill.slot
-    }
-
-    /// Memory laid out like `block`, within the share of the buffers that fills may use.
-    fn take_staging(&mut self, block: BlockIndex, cx: &mut Cx<'_>) -> Option<Buffer> {
-        let pages = (cx.grid.block_size() / PAGE) as u32;
-        if cx.buffers.pages_free() < cx.buffers.pages() / 2 + pages {
-            return None;
-        }
-        let first = cx.buffers.take(pages)?;
-        let span = super::cx::buffer_span(first, cx.grid.block_size());
-        Some(Buffer { span, window: cx.grid.range_of(block) })
+        self.write_waiting(streams, cx);
     }
 
     /// Starts writes of fills that wait: as many as the device is given at once, and as there are slots for.
-    pub(super) fn write_waiting_fills(&mut self, cx: &mut Cx<'_>) {
+    pub(in crate::cache) fn write_waiting(&mut self, streams: &mut Streams, cx: &mut Cx<'_>) {
         while self.fills.writes < WRITES_MAX
             && let Some(&key) = self.fills.waiting.front()
         {
-            if !self.write_next_run(key, cx) {
+            if !self.write_next_run(key, streams, cx) {
                 return;
             }
             self.fills.waiting.pop_front();
@@ -232,16 +189,16 @@ impl Cache {
     }
 
     /// Starts the write of the next run of granules, or ends the fill when none is left. False: it waits for a slot.
-    fn write_next_run(&mut self, key: Key, cx: &mut Cx<'_>) -> bool {
+    fn write_next_run(&mut self, key: Key, streams: &mut Streams, cx: &mut Cx<'_>) -> bool {
         let fill = &mut self.fills.table[key];
         fill.todo = fill.todo.without(fill.cancelled);
-        let has_failed = self.flash.as_ref().is_none_or(|flash| flash.failed.is_some());
-        let Some((first, end)) = fill.todo.first_run().filter(|_| !has_failed) else {
+        let next = fill.todo.first_run();
+        let Some((first, end)) = next.filter(|_| self.is_working()) else {
             self.end_fill(key, cx);
             return true;
         };
-        let Some(slot) = self.slot_of_fill(key, cx) else {
-            let awaits_record = self.flash.as_ref().is_some_and(|flash| flash.dir.spare().1 > 0);
+        let Some(slot) = self.slot_of_fill(key, streams, cx) else {
+            let awaits_record = self.tier.dir.spare().1 > 0;
             if !awaits_record {
                 // All slots are in use, or bad: who knows for how long.
                 cx.counters.flash_fills_skipped_slots += 1;
@@ -253,60 +210,73 @@ impl Cache {
         fill.writing = GranuleMask::span(first, end);
         fill.todo = fill.todo.without(fill.writing);
         let granule = cx.grid.granule_size();
-        let flash = self.flash.as_mut().expect("there is a flash tier");
-        let range = flash.range(slot, first, end, granule);
+        let range = self.tier.range(slot, first, end, granule);
         let memory = fill.staging.span.part(u64::from(first) * granule, range.len());
+        let to = SlotRun { block: fill.block, slot, first, end };
         self.fills.writes += 1;
         cx.counters.flash_writes += 1;
         cx.counters.flash_write_bytes += range.len();
         let op = IoOp::Write { memory, durable: false };
-        cx.start(Target::Flash, range, op, IoKind::FlashFill { fill: key });
+        cx.start(Target::Flash, range, op, IoKind::FlashFill { fill: key, to });
         true
+    }
+
+    /// The slot of a fill, a new one if it has none; `None`: none is free now.
+    fn slot_of_fill(&mut self, key: Key, streams: &mut Streams, cx: &mut Cx<'_>) -> Option<SlotId> {
+        let fill = &mut self.fills.table[key];
+        if fill.slot.is_none() {
+            let (slot, evicted) = self.tier.take_slot(|victim| streams.note_left(&victim));
+            cx.counters.flash_evicted += u64::from(evicted);
+            cx.counters.evict_ops += u64::from(evicted > 0);
+            cx.counters.flash_admitted += u64::from(slot.is_some());
+            fill.slot = slot;
+            self.tier.hold(slot?);
+        }
+        fill.slot
     }
 
     fn end_fill(&mut self, key: Key, cx: &mut Cx<'_>) {
         let fill = self.fills.remove(key);
-        if let (Some(slot), Some(flash)) = (fill.slot, &mut self.flash) {
-            flash.unhold(slot);
+        if let Some(slot) = fill.slot {
+            self.tier.unhold(slot);
         }
         cx.free_buffer(fill.staging);
     }
 
-    /// A run of granules is on flash, or not.
-    pub(super) fn on_flash_fill(
+    /// A run of granules was written, or not.
+    pub(in crate::cache) fn end_write(
         &mut self,
-        key: Key,
+        (key, to): (Key, SlotRun),
         status: IoStatus,
         checksums: &[u32],
+        streams: &mut Streams,
         cx: &mut Cx<'_>,
     ) {
+        let SlotRun { block, slot, first, end } = to;
         self.fills.writes -= 1;
         let fill = &mut self.fills.table[key];
-        let slot = fill.slot.expect("it was written to");
-        let flash = self.flash.as_mut().expect("there is a flash tier");
         if !status.is_ok() {
             (fill.todo, fill.cancelled) = (GranuleMask::NONE, GranuleMask::ALL);
-            flash.mark_bad(slot);
+            self.tier.mark_bad(slot);
             cx.counters.flash_slots_quarantined += 1;
             let offset = u64::from(slot.0) * cx.grid.block_size();
             cx.event(Event::SlotQuarantined { offset });
-        } else if flash.failed.is_none() {
-            let (first, end) = fill.writing.first_run().expect("a run was written");
+        } else if self.tier.failed.is_none() {
             assert_eq!(checksums.len() as u32, end - first, "one checksum per granule");
             for (granule, &checksum) in (first..end).zip(checksums) {
-                flash.store_checksum(slot, granule, checksum);
+                self.tier.store_checksum(slot, granule, checksum);
             }
             let valid = fill.writing.without(fill.cancelled);
             // Its slot may have been evicted, and its block may even be in another slot by now.
-            match flash.dir.find(fill.block) {
+            match self.tier.dir.find(block) {
                 _ if valid.is_empty() => {}
                 Some(found) if found == slot => {
-                    flash.dir.validate(slot, valid);
-                    flash.note_claim(slot);
+                    self.tier.dir.validate(slot, valid);
+                    self.tier.note_claim(slot);
                 }
                 None if fill.is_new => {
-                    flash.dir.insert(slot, fill.block, valid);
-                    flash.note_claim(slot);
+                    self.tier.dir.insert(slot, block, valid);
+                    self.tier.note_claim(slot);
                     fill.is_new = false;
                 }
                 Some(_) | None => fill.todo = GranuleMask::NONE,
@@ -314,21 +284,40 @@ impl Cache {
         }
         fill.writing = GranuleMask::NONE;
         self.fills.waiting.push_back(key);
-        self.write_waiting_fills(cx);
+        self.write_waiting(streams, cx);
     }
 
-    /// Granules `mask` of `block` are old: what is on its way to flash must not become valid.
-    pub(super) fn cancel_fills(&mut self, block: BlockIndex, mask: GranuleMask) {
-        if let Some(&key) = self.fills.of_block.get(&block) {
-            let fill = &mut self.fills.table[key];
-            fill.cancelled = fill.cancelled.union(mask);
-        }
-    }
-
-    /// Flash is given up, or its ring is closed: what has not begun does not.
-    pub(super) fn end_waiting_fills(&mut self, cx: &mut Cx<'_>) {
+    /// Ends the fills that wait: the tier is given up, or nothing is recorded any more.
+    pub(in crate::cache) fn end_waiting(&mut self, cx: &mut Cx<'_>) {
         while let Some(key) = self.fills.waiting.pop_front() {
             self.end_fill(key, cx);
         }
     }
+}
+
+/// Copies granules of a block into staging memory.
+fn stage(
+    block: BlockIndex,
+    staging: Buffer,
+    mask: GranuleMask,
+    bytes: BlockBytes,
+    cx: &mut Cx<'_>,
+) {
+    for (first, end) in mask.runs() {
+        let range = cx.grid.granule_range(block, first, end);
+        let offset = cx.grid.offset_in_block(range.start);
+        let from = bytes.at(range, offset);
+        cx.push(Action::Copy { from, to: staging.span.part(offset, range.len()) });
+    }
+}
+
+/// Memory laid out like `block`, within the share of the buffers that fills may use.
+fn take_staging(block: BlockIndex, cx: &mut Cx<'_>) -> Option<Buffer> {
+    let pages = (cx.grid.block_size() / PAGE) as u32;
+    if cx.buffers.pages_free() < cx.buffers.pages() / 2 + pages {
+        return None;
+    }
+    let first = cx.buffers.take(pages)?;
+    let span = buffer_span(first, cx.grid.block_size());
+    Some(Buffer { span, window: cx.grid.range_of(block) })
 }

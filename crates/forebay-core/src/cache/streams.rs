@@ -12,13 +12,13 @@
 //!
 //! Limits: what is learned is of all streams of the disk together.
 
-use crate::config::SequentialBypass;
-use crate::directory::Evicted;
-use crate::engine::Parts;
-use crate::engine::cx::{Cx, Shared};
-use crate::geometry::ByteRange;
+use super::Cache;
+use super::directory::Evicted;
+use super::returns::Returns;
+use super::sequential::SequentialStreams;
+use crate::config::{Config, SequentialBypass};
+use crate::geometry::{ByteRange, Grid};
 use crate::ids::BlockIndex;
-use crate::returns::Returns;
 
 /// Bytes after which a run is a stream, where its length was not set.
 const AUTO_MIN: u64 = 4 << 20;
@@ -26,10 +26,44 @@ const AUTO_MIN: u64 = 4 << 20;
 /// policy gives it up soon; one that passes by what comes back loses every hit of it.
 const RETURNS_PERCENT: u32 = 1;
 
-impl Parts {
-    /// Whether a request that ends a run of so many bytes belongs to a stream.
-    pub(super) fn is_stream(&self, run: u64, shared: &Shared) -> bool {
-        match shared.config.sequential_bypass {
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Streams {
+    under_way: SequentialStreams,
+    /// Whether their blocks come back in time; none without a cache.
+    returned: Option<Returns>,
+}
+
+impl Streams {
+    /// For a cache of so many blocks, if there is one.
+    pub(super) fn new(blocks: Option<u32>) -> Streams {
+        let returned = blocks.map(|blocks| Returns::new(blocks, 1));
+        Streams { under_way: SequentialStreams::default(), returned }
+    }
+
+    /// Takes note of a request; the length of the run that it ends.
+    #[inline]
+    pub(super) fn observe(&mut self, range: ByteRange) -> u64 {
+        self.under_way.observe(range)
+    }
+
+    /// A block left a tier. It has returned if it was used there.
+    pub(super) fn note_left(&mut self, victim: &Evicted) {
+        let key = u64::from(victim.block.0);
+        if let Some(returns) = &mut self.returned
+            && victim.referenced
+            && returns.is_sampled(key)
+        {
+            returns.settle(key, true);
+        }
+    }
+}
+
+impl Cache {
+    /// Takes note of a request; true when it belongs to a stream.
+    pub(crate) fn observe_stream(&mut self, range: ByteRange, config: &Config) -> bool {
+        let run = self.streams.observe(range);
+        match config.sequential_bypass {
             SequentialBypass::Off => false,
             SequentialBypass::Longer(limit) => run > limit,
             SequentialBypass::Auto => run > AUTO_MIN,
@@ -37,12 +71,12 @@ impl Parts {
     }
 
     /// Whether streams are passed by now.
-    pub(super) fn passes_streams_by(&mut self, cx: &mut Cx<'_>) -> bool {
-        match cx.config.sequential_bypass {
+    pub(crate) fn passes_streams_by(&self, config: &Config) -> bool {
+        match config.sequential_bypass {
             SequentialBypass::Off => false,
             SequentialBypass::Longer(_) => true,
             SequentialBypass::Auto => {
-                let Some(returns) = &self.cache.streams_returned else { return false };
+                let Some(returns) = &self.streams.returned else { return false };
                 !self.has_free_slot() && returns.is_at_least(RETURNS_PERCENT) == Some(false)
             }
         }
@@ -50,16 +84,16 @@ impl Parts {
 
     /// True when a new block pushes no other one out of the larger tier.
     fn has_free_slot(&self) -> bool {
-        match self.cache.flash.as_ref().filter(|flash| flash.failed.is_none()) {
-            Some(flash) => flash.has_free(),
-            None => self.cache.ram.as_ref().is_some_and(|ram| ram.dir.spare().0 > 0),
+        match self.flash.as_ref().filter(|flash| flash.is_working()) {
+            Some(flash) => flash.tier.has_free(),
+            None => self.ram.as_ref().is_some_and(|ram| ram.dir.spare().0 > 0),
         }
     }
 
     /// The blocks of `range` were fetched, because they were not cached.
-    pub(super) fn note_fetched(&mut self, range: ByteRange, is_stream: bool, cx: &mut Cx<'_>) {
-        self.note_edges_read(range, cx);
-        for block in cx.grid.blocks(range) {
+    pub(crate) fn note_fetched(&mut self, range: ByteRange, is_stream: bool, grid: &Grid) {
+        self.edges.note_read(range, grid);
+        for block in grid.blocks(range) {
             self.note_new_block(block, is_stream, true);
         }
     }
@@ -67,34 +101,21 @@ impl Parts {
     /// `block`, which was not cached, was read or written. A block that was written and is written again has not returned.
     pub(super) fn note_new_block(&mut self, block: BlockIndex, is_stream: bool, is_read: bool) {
         let key = u64::from(block.0);
-        if let Some(returns) = &mut self.cache.edges_returned {
-            returns.pass();
-        }
-        let Some(returns) = &mut self.cache.streams_returned else { return };
+        self.edges.pass();
+        let Cache { ram, flash, streams, .. } = self;
+        let Some(returns) = &mut streams.returned else { return };
         returns.pass();
         if !returns.is_sampled(key) {
             return;
         }
-        let (ram, flash) = (&self.cache.ram, &self.cache.flash);
         returns.settle(key, is_read);
         returns.expire(|key| {
             let block = BlockIndex(key as u32);
-            let in_ram = ram.as_ref().is_some_and(|tier| tier.dir.was_used(block));
-            in_ram || flash.as_ref().is_some_and(|tier| tier.dir.was_used(block))
+            let in_ram = ram.as_ref().is_some_and(|ram| ram.dir.was_used(block));
+            in_ram || flash.as_ref().is_some_and(|flash| flash.tier.dir.was_used(block))
         });
         if is_stream {
             returns.wait_for(key);
         }
-    }
-}
-
-/// A block left a tier. It has returned if it was used there.
-pub(super) fn note_left(returns: &mut Option<Returns>, victim: &Evicted) {
-    let key = u64::from(victim.block.0);
-    if let Some(returns) = returns
-        && victim.referenced
-        && returns.is_sampled(key)
-    {
-        returns.settle(key, true);
     }
 }

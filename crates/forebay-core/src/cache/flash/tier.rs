@@ -5,14 +5,16 @@
 //! [`ERRORS_MAX`] failed I/Os without a good one between them, or one that never answered, the tier
 //! is given up.
 //!
-//! With a ring (`warm/`) a slot that lost its block is *retired*, and free for another one when the ring says
+//! With a cache index a slot that lost its block is *retired*, and free for another one when the index says
 //! durably that it is empty. So that there are such slots blocks are evicted a little ahead, [`FlashTier::reserve`].
 //!
 //! Granules that lie partly outside the disk (at most two, at its ends) are not kept on flash, so
 //! that every flash I/O is a number of whole granules.
 
-use super::warm::changes::{Change, Changes};
-use crate::directory::{Directory, Evicted};
+use super::changes::{Change, Changes};
+use super::unrecorded::Unrecorded;
+use crate::cache::directory::{Directory, Evicted};
+use crate::cache::stale::Stale;
 use crate::geometry::{ByteRange, GranuleMask, Grid};
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::Density;
@@ -27,7 +29,7 @@ const RESERVE_MAX: u32 = 4096;
 const EVICTED_AHEAD_MAX: u32 = 2;
 
 #[derive(Debug)]
-pub(super) struct FlashTier {
+pub(in crate::cache) struct FlashTier {
     pub dir: Directory,
     /// CRC32C of each granule of each slot; meaningful where valid.
     checksums: Vec<u32>,
@@ -37,23 +39,29 @@ pub(super) struct FlashTier {
     /// Why the tier was given up.
     pub failed: Option<IoStatus>,
     errors_in_a_row: u32,
-    /// What is to be recorded, where there is a ring.
-    pub changes: Option<Changes>,
-    /// A quarantined slot could not be noted: the ring is wrong about it.
+    /// What is to be recorded, where there is an index.
+    changes: Option<Changes>,
+    /// A quarantined slot could not be noted: the index is wrong about it.
     pub is_misrecorded: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct BusySlot {
-    slot: SlotId,
+pub(in crate::cache) struct BusySlot {
+    pub slot: SlotId,
     ios: u32,
     /// Do not use it again.
     bad: bool,
 }
 
 impl FlashTier {
-    /// `ios_max`: I/Os in flight at most.
-    pub(super) fn new(slots: u32, grid: &Grid, policy: PolicyKind, ios_max: usize) -> FlashTier {
+    /// `ios_max`: I/Os in flight at most. `is_recorded`: what slots hold is recorded.
+    pub(in crate::cache) fn new(
+        slots: u32,
+        grid: &Grid,
+        policy: PolicyKind,
+        ios_max: usize,
+        is_recorded: bool,
+    ) -> FlashTier {
         let granules = grid.granules_per_block();
         FlashTier {
             dir: Directory::new(slots, granules, policy, Density::Compact),
@@ -63,22 +71,26 @@ impl FlashTier {
             busy: Vec::with_capacity(ios_max),
             failed: None,
             errors_in_a_row: 0,
-            changes: None,
+            changes: is_recorded.then(Changes::new),
             is_misrecorded: false,
         }
     }
 
-    pub(super) fn metadata_bytes_for(slots: u32, granules: u32, policy: PolicyKind) -> u64 {
+    pub(in crate::cache) fn metadata_bytes_for(
+        slots: u32,
+        granules: u32,
+        policy: PolicyKind,
+    ) -> u64 {
         Directory::memory_bytes_for(slots, granules, policy, Density::Compact)
             + u64::from(slots) * u64::from(granules) * size_of::<u32>() as u64
     }
 
-    pub(super) fn metadata_bytes(&self) -> u64 {
+    pub(in crate::cache) fn metadata_bytes(&self) -> u64 {
         self.dir.memory_bytes() + (self.checksums.len() * size_of::<u32>()) as u64
     }
 
     /// The valid granules of `block` and their slot.
-    pub(super) fn find(&self, block: BlockIndex) -> Option<(SlotId, GranuleMask)> {
+    pub(in crate::cache) fn find(&self, block: BlockIndex) -> Option<(SlotId, GranuleMask)> {
         if self.failed.is_some() {
             return None;
         }
@@ -87,18 +99,24 @@ impl FlashTier {
     }
 
     /// Where granules `first..end` of a slot lie on flash.
-    pub(super) fn range(&self, slot: SlotId, first: u32, end: u32, granule: u64) -> ByteRange {
+    pub(in crate::cache) fn range(
+        &self,
+        slot: SlotId,
+        first: u32,
+        end: u32,
+        granule: u64,
+    ) -> ByteRange {
         let start = u64::from(slot.0) * self.block_size;
         ByteRange::new(start + u64::from(first) * granule, start + u64::from(end) * granule)
     }
 
-    pub(super) fn checksums(&self, slot: SlotId, first: u32, end: u32) -> &[u32] {
+    pub(in crate::cache) fn checksums(&self, slot: SlotId, first: u32, end: u32) -> &[u32] {
         let base = slot.0 as usize * self.granules as usize;
         &self.checksums[base + first as usize..base + end as usize]
     }
 
     /// Fetches the memory that [`Directory::restore`] and [`FlashTier::store_checksum`] of these need.
-    pub(super) fn expect(&self, coming: &[(SlotId, BlockIndex)]) {
+    pub(in crate::cache) fn expect(&self, coming: &[(SlotId, BlockIndex)]) {
         let mut sum = 0;
         for (slot, _) in coming {
             sum ^= self.checksums[slot.0 as usize * self.granules as usize];
@@ -107,17 +125,12 @@ impl FlashTier {
         self.dir.expect(coming);
     }
 
-    /// Granules of a block.
-    pub(super) fn granules(&self) -> u32 {
-        self.granules
-    }
-
-    pub(super) fn store_checksum(&mut self, slot: SlotId, granule: u32, checksum: u32) {
+    pub(in crate::cache) fn store_checksum(&mut self, slot: SlotId, granule: u32, checksum: u32) {
         self.checksums[slot.0 as usize * self.granules as usize + granule as usize] = checksum;
     }
 
     /// An I/O on the slot starts.
-    pub(super) fn hold(&mut self, slot: SlotId) {
+    pub(in crate::cache) fn hold(&mut self, slot: SlotId) {
         match self.busy.iter_mut().find(|b| b.slot == slot) {
             Some(busy) => busy.ios += 1,
             None => self.busy.push(BusySlot { slot, ios: 1, bad: false }),
@@ -125,7 +138,7 @@ impl FlashTier {
     }
 
     /// An I/O on the slot ended.
-    pub(super) fn unhold(&mut self, slot: SlotId) {
+    pub(in crate::cache) fn unhold(&mut self, slot: SlotId) {
         let position = self.busy.iter().position(|b| b.slot == slot).expect("the slot is busy");
         self.busy[position].ios -= 1;
         if self.busy[position].ios > 0 {
@@ -143,7 +156,7 @@ impl FlashTier {
     }
 
     /// The busy slot failed a write: its block is dropped and it is not used again.
-    pub(super) fn mark_bad(&mut self, slot: SlotId) {
+    pub(in crate::cache) fn mark_bad(&mut self, slot: SlotId) {
         if self.dir.block_of(slot).is_some() {
             self.dir.remove(slot);
             self.note_change();
@@ -153,7 +166,7 @@ impl FlashTier {
     }
 
     /// Gives a slot that lost its block back, now or when it is not busy any more.
-    pub(super) fn retire(&mut self, slot: SlotId) {
+    pub(in crate::cache) fn retire(&mut self, slot: SlotId) {
         self.note_change();
         if !self.busy.iter().any(|b| b.slot == slot) {
             self.give_back(slot);
@@ -168,7 +181,7 @@ impl FlashTier {
     }
 
     /// The number of a change that is made bit by bit; 0 where none is recorded.
-    pub(super) fn begin_change(&mut self) -> u64 {
+    pub(in crate::cache) fn begin_change(&mut self) -> u64 {
         self.note_change();
         self.changes.as_ref().map_or(0, |changes| changes.count)
     }
@@ -180,32 +193,42 @@ impl FlashTier {
     }
 
     /// The slot holds more. Where there is no room to say so now the walk will.
-    pub(super) fn note_claim(&mut self, slot: SlotId) {
+    pub(in crate::cache) fn note_claim(&mut self, slot: SlotId) {
         if let Some(changes) = &mut self.changes {
             changes.note(slot, Change::Claim);
         }
     }
 
     /// True when no block has to leave for another one.
-    pub(super) fn has_free(&self) -> bool {
+    pub(in crate::cache) fn has_free(&self) -> bool {
         let ahead = if self.changes.is_some() { self.reserve() } else { 0 };
         self.dir.spare().0 > ahead
     }
 
-    /// Slots that are to be empty ahead, so that fills need not wait for the ring.
-    pub(super) fn reserve(&self) -> u32 {
+    /// Slots that are to be empty ahead, so that fills need not wait for the index.
+    fn reserve(&self) -> u32 {
         let slots = self.dir.slots();
         (slots / 64).clamp(1, RESERVE_MAX)
     }
 
-    /// Slots that lost their block and are read or written.
-    pub(super) fn homeless(&self) -> impl Iterator<Item = SlotId> + '_ {
-        let homeless = |busy: &BusySlot| self.dir.block_of(busy.slot).is_none();
-        self.busy.iter().filter(move |busy| homeless(busy)).map(|busy| busy.slot)
+    /// How many changes there were; 0 where none is recorded.
+    pub(in crate::cache) fn change_count(&self) -> u64 {
+        self.changes.as_ref().map_or(0, |changes| changes.count)
+    }
+
+    /// What is not recorded; `None` where nothing is.
+    pub(in crate::cache) fn unrecorded<'a>(
+        &'a mut self,
+        stale: &'a Stale,
+    ) -> Option<Unrecorded<'a>> {
+        let reserve = self.reserve();
+        let FlashTier { dir, checksums, granules, busy, changes, .. } = self;
+        let changes = changes.as_mut()?;
+        Some(Unrecorded { dir, checksums, granules: *granules, busy, changes, stale, reserve })
     }
 
     /// What slots hold is not recorded any more.
-    pub(super) fn stop_recording(&mut self) {
+    pub(in crate::cache) fn stop_recording(&mut self) {
         if self.changes.take().is_some() {
             self.dir.record_all_retired();
             self.dir.free_recorded();
@@ -231,7 +254,10 @@ impl FlashTier {
 
     /// A slot for a new block, evicting when none is free; `None` when all are busy. Tells how many
     /// blocks were evicted, and passes each to `leaves`.
-    pub(super) fn take_slot(&mut self, mut leaves: impl FnMut(Evicted)) -> (Option<SlotId>, u32) {
+    pub(in crate::cache) fn take_slot(
+        &mut self,
+        mut leaves: impl FnMut(Evicted),
+    ) -> (Option<SlotId>, u32) {
         if self.changes.is_some() {
             return self.take_recorded_slot(leaves);
         }
@@ -250,7 +276,7 @@ impl FlashTier {
     }
 
     /// Takes note of how an I/O ended; true when the tier has to be given up.
-    pub(super) fn note(&mut self, status: IoStatus) -> bool {
+    pub(in crate::cache) fn note(&mut self, status: IoStatus) -> bool {
         if status.is_ok() {
             self.errors_in_a_row = 0;
             return false;
@@ -260,7 +286,7 @@ impl FlashTier {
     }
 
     /// Granules `mask` of `block` are old from now on.
-    pub(super) fn invalidate(&mut self, block: BlockIndex, mask: GranuleMask) -> bool {
+    pub(in crate::cache) fn invalidate(&mut self, block: BlockIndex, mask: GranuleMask) -> bool {
         let Some(slot) = self.dir.find(block) else { return false };
         let had = !self.dir.valid(slot).intersect(mask).is_empty();
         if had && self.dir.invalidate(slot, mask) {
@@ -277,7 +303,7 @@ impl FlashTier {
     }
 
     /// Granules `mask` of `block` were overwritten: they are old, but the block keeps its place for its new bytes.
-    pub(super) fn overwrite(&mut self, block: BlockIndex, mask: GranuleMask) {
+    pub(in crate::cache) fn overwrite(&mut self, block: BlockIndex, mask: GranuleMask) {
         let Some(slot) = self.dir.find(block) else { return };
         if self.dir.valid(slot).intersect(mask).is_empty() {
             return;
@@ -292,8 +318,16 @@ impl FlashTier {
         }
     }
 
+    /// Takes `block` out; true when it was here.
+    pub(in crate::cache) fn remove(&mut self, block: BlockIndex) -> bool {
+        let Some(slot) = self.dir.find(block) else { return false };
+        self.dir.remove(slot);
+        self.retire(slot);
+        true
+    }
+
     /// Drops every block; busy slots are given back when their I/O ends.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::cache) fn clear(&mut self) {
         while let Some(victim) = self.dir.evict() {
             self.retire(victim.slot);
         }
@@ -304,7 +338,7 @@ impl FlashTier {
         }
     }
 
-    pub(super) fn check_invariants(&self) {
+    pub(in crate::cache) fn check_invariants(&self) {
         self.dir.check_invariants();
         assert!(self.busy.iter().all(|b| b.ios > 0));
         let homeless = self.busy.iter().filter(|b| self.dir.block_of(b.slot).is_none()).count();

@@ -7,7 +7,7 @@
 //! take_free ─► taken ─insert─► occupied ─evict, remove, invalidate (all)─► taken ─release─► free
 //! ```
 //! A slot that lost its block stays *taken* until [`Directory::release`], because its bytes may
-//! still be read. Where what slots hold is recorded (`warm/`) it is *retired* instead, and free when that is durable.
+//! still be read. Where what slots hold is recorded (`cache_index/`) it is *retired* instead, and free when that is durable.
 //!
 //! Hits are told to the policy some dozens at a time, but always before anything else is: each touches
 //! memory that nothing else of a hit needs, and in one loop the CPU waits for many of them at once.

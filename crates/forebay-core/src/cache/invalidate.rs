@@ -1,20 +1,20 @@
 //! Dropping what became wrong, or may have, from both tiers.
 
-use crate::engine::Parts;
+use super::Cache;
 use crate::engine::cx::Shared;
 use crate::geometry::ByteRange;
 use crate::ids::BlockIndex;
 
-impl Parts {
+impl Cache {
     /// Drops every granule that `range` touches from both tiers; what is too long for that is stale at once and dropped
     /// later (`stale.rs`).
-    pub(super) fn invalidate(&mut self, range: ByteRange, shared: &mut Shared) {
+    pub(crate) fn invalidate(&mut self, range: ByteRange, shared: &mut Shared) {
         let mut visits = self.visits_max();
         self.invalidate_within(range, &mut visits, false, shared);
     }
 
     /// The same with so many blocks left to look at. `at_risk`: because primary storage may have lost them.
-    pub(super) fn invalidate_within(
+    pub(crate) fn invalidate_within(
         &mut self,
         range: ByteRange,
         visits: &mut u32,
@@ -56,10 +56,9 @@ impl Parts {
         if mask.is_empty() {
             return 0;
         }
-        self.cache.cancel_fills(block, mask);
-        let mut had = self.cache.flash.as_mut().is_some_and(|flash| flash.invalidate(block, mask));
-        if let Some(ram) = &mut self.cache.ram
-            && let Some(slot) = ram.dir.find(block)
+        let mut had = self.flash.as_mut().is_some_and(|flash| flash.invalidate(block, mask));
+        if let Some(ram) = &mut self.ram
+            && let Some(slot) = ram.find(block)
         {
             had |= !ram.dir.valid(slot).intersect(mask).is_empty();
             ram.invalidate(slot, mask);

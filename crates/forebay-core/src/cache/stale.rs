@@ -1,12 +1,12 @@
 //! Blocks of the cache that became wrong, too many to be dropped at once: a large cache has millions.
 //!
 //! ```text
-//!   a long range is wrong ─► stale: not looked up, nothing kept ─┬─ dropped, some at each tick ─► ended ─► the ring knows
+//!   a long range is wrong ─► stale: not looked up, nothing kept ─┬─ dropped, some at each tick ─► ended ─► the index knows
 //!                                                                └─ whoever made it so goes on at once
 //! ```
 //! A stale block counts as not cached from the moment that it is one: nothing is read from its slots, and nothing is put
 //! there. So nobody waits for the sweep, and no bytes depend on how far it is. Only a restart could find what is not
-//! dropped yet, and what protects it from that (a mark, a record of the log) goes when the ring knows of the drop: a part
+//! dropped yet, and what protects it from that (a mark, a record of the log) goes when the index knows of the drop: a part
 //! is a change of the cache with a number, and no change from that number on counts as recorded before the part has ended
 //! ([`Stale::recordable`]).
 //!
@@ -15,16 +15,16 @@
 //! **Invariants:** parts end in the order in which they began. One that is under way takes no more blocks, so that it
 //! ends whatever comes.
 //!
-//! **Limits:** one call looks at no more than [`Engine::visits_max`] blocks or slots. There are at most [`PARTS_MAX`]
+//! **Limits:** one call looks at no more than [`Cache::visits_max`] blocks or slots. There are at most [`PARTS_MAX`]
 //! parts; a range that finds no place joins the last one, with all that is between them: more is dropped than need be,
 //! never less.
 
 use std::collections::VecDeque;
 
-use crate::directory::Directory;
-use crate::engine::Parts;
+use super::Cache;
+use super::directory::Directory;
 use crate::engine::cx::Shared;
-use crate::geometry::ByteRange;
+use crate::geometry::{ByteRange, Grid};
 use crate::ids::{BlockIndex, Nanos, SlotId};
 
 /// Blocks or slots that one call looks at, at most: some tenths of a millisecond.
@@ -38,7 +38,7 @@ const PARTS_MAX: usize = 64;
 
 /// The blocks that are stale.
 #[derive(Debug)]
-pub(super) struct Stale {
+pub(crate) struct Stale {
     /// The first one is being dropped.
     parts: VecDeque<Part>,
     /// When more is to be dropped.
@@ -58,7 +58,7 @@ pub(super) struct PartNumber(u64);
 #[derive(Debug)]
 struct Part {
     number: PartNumber,
-    /// Its number among the changes that the ring is to know of.
+    /// Its number among the changes that the index is to know of.
     change: u64,
     blocks: Blocks,
     /// Slots before this one hold none of them.
@@ -108,13 +108,24 @@ impl Stale {
     }
 
     /// True when no block is stale.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
     /// True when nothing is known of the block any more.
     pub(super) fn has(&self, block: BlockIndex) -> bool {
         self.parts.iter().any(|part| part.blocks.has(block))
+    }
+
+    /// True when a block that `range` touches is stale.
+    #[inline]
+    pub(super) fn touches(&self, range: ByteRange, grid: &Grid) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let (first, last) = (grid.block_of(range.start), grid.block_of(range.end - 1));
+        let blocks = Blocks(first.0, last.0 + 1);
+        self.parts.iter().any(|part| part.blocks.overlaps(blocks))
     }
 
     /// True when the part with this number has ended.
@@ -133,12 +144,12 @@ impl Stale {
     }
 
     #[cfg(test)]
-    pub(super) fn due(&self) -> Nanos {
+    pub(crate) fn due(&self) -> Nanos {
         self.due
     }
 
     #[cfg(test)]
-    pub(super) fn postpone(&mut self, due: Nanos) {
+    pub(crate) fn postpone(&mut self, due: Nanos) {
         self.due = due;
     }
 
@@ -168,30 +179,19 @@ impl Stale {
     }
 }
 
-impl Parts {
+impl Cache {
     /// Blocks or slots that one call looks at, at most.
-    pub(super) fn visits_max(&self) -> u32 {
+    pub(crate) fn visits_max(&self) -> u32 {
         (self.slots_in_all() / TICKS_MIN).clamp(1, VISITS_MAX)
     }
 
     /// Slots of both tiers, those of RAM first.
     fn slots_in_all(&self) -> u32 {
-        self.slots_in_ram() + slots_of(self.cache.flash.as_ref().map(|flash| &flash.dir))
+        self.slots_in_ram() + slots_of(self.flash.as_ref().map(|flash| &flash.tier.dir))
     }
 
     fn slots_in_ram(&self) -> u32 {
-        slots_of(self.cache.ram.as_ref().map(|ram| &ram.dir))
-    }
-
-    /// True when a block that `range` touches is stale.
-    pub(super) fn touches_stale(&self, range: ByteRange, shared: &Shared) -> bool {
-        if self.cache.stale.is_empty() {
-            return false;
-        }
-        let (first, last) =
-            (shared.grid.block_of(range.start), shared.grid.block_of(range.end - 1));
-        let blocks = Blocks(first.0, last.0 + 1);
-        self.cache.stale.parts.iter().any(|part| part.blocks.overlaps(blocks))
+        slots_of(self.ram.as_ref().map(|ram| &ram.dir))
     }
 
     /// Makes the blocks `first..end` stale; the part that they are in.
@@ -202,33 +202,35 @@ impl Parts {
         shared: &mut Shared,
     ) -> PartNumber {
         let blocks = Blocks(first, end);
-        self.cache.fills.cancel_all(|block| blocks.has(block));
-        if self.cache.stale.is_empty() {
-            self.cache.stale.due = shared.now;
+        let change = self.flash.as_mut().map_or(0, |flash| {
+            flash.fills.cancel_all(|block| blocks.has(block));
+            flash.tier.begin_change()
+        });
+        if self.stale.is_empty() {
+            self.stale.due = shared.now;
         }
-        let change = self.cache.flash.as_mut().map_or(0, |flash| flash.begin_change());
         shared.counters.drops_in_parts += 1;
-        self.cache.stale.add(blocks, change, at_risk)
+        self.stale.add(blocks, change, at_risk)
     }
 
     /// When more is to be dropped.
-    pub(super) fn stale_deadline(&self) -> Nanos {
-        if self.cache.stale.is_empty() { Nanos::NEVER } else { self.cache.stale.due }
+    pub(crate) fn stale_deadline(&self) -> Nanos {
+        if self.stale.is_empty() { Nanos::NEVER } else { self.stale.due }
     }
 
-    /// Drops some, if that is due.
-    pub(super) fn drop_more(&mut self, shared: &mut Shared) {
-        if shared.now < self.stale_deadline() || self.cache.stale.is_empty() {
-            return;
+    /// Drops some, if that is due; changes that the index is to know of now.
+    pub(crate) fn drop_more(&mut self, shared: &mut Shared) -> Option<u64> {
+        if shared.now < self.stale_deadline() || self.stale.is_empty() {
+            return None;
         }
         self.drop_some(shared);
-        self.cache.stale.due = shared.now.plus(PAUSE);
-        self.note_dropped();
+        self.stale.due = shared.now.plus(PAUSE);
+        self.note_dropped()
     }
 
     /// Drops everything that is stale: at the start of a disk, when nobody waits.
-    pub(super) fn drop_all_stale(&mut self, shared: &mut Shared) {
-        while !self.cache.stale.is_empty() {
+    pub(crate) fn drop_all_stale(&mut self, shared: &mut Shared) {
+        while !self.stale.is_empty() {
             self.drop_some(shared);
         }
     }
@@ -236,62 +238,48 @@ impl Parts {
     /// Goes on with the first part, through its blocks or through the slots.
     fn drop_some(&mut self, shared: &mut Shared) {
         let (visits, slots) = (self.visits_max(), self.slots_in_all());
-        let Some(part) = self.cache.stale.parts.front_mut() else { return };
+        let Some(mut part) = self.stale.parts.pop_front() else { return };
         part.is_under_way = true;
-        let (blocks, slot, at_risk) = (part.blocks, part.slot, part.at_risk);
         let mut dropped = 0;
-        let (blocks, slot) = if blocks.len() <= slots - slot {
-            let end = blocks.1.min(blocks.0.saturating_add(visits));
-            for block in blocks.0..end {
+        if part.blocks.len() <= slots - part.slot {
+            let Blocks(first, end) = part.blocks;
+            let next = end.min(first.saturating_add(visits));
+            for block in first..next {
                 dropped += u64::from(self.drop_block(BlockIndex(block)));
             }
-            (Blocks(end, blocks.1), slot)
+            part.blocks = Blocks(next, end);
         } else {
-            let end = slots.min(slot + visits);
-            for slot in slot..end {
-                let block = self.block_in(slot).filter(|&block| blocks.has(block));
+            let next = slots.min(part.slot + visits);
+            for slot in part.slot..next {
+                let block = self.block_in(slot).filter(|&block| part.blocks.has(block));
                 dropped += u64::from(block.is_some_and(|block| self.drop_block(block)));
             }
-            (blocks, end)
-        };
-        self.cache.stale.dropped += dropped;
-        if at_risk {
+            part.slot = next;
+        }
+        self.stale.dropped += dropped;
+        if part.at_risk {
             shared.counters.blocks_dropped_at_risk += dropped;
         }
-        let part = self.cache.stale.parts.front_mut().expect("it is under way");
-        (part.blocks, part.slot) = (blocks, slot);
-        if blocks.len() == 0 || slot == slots {
-            self.cache.stale.ended = part.number;
-            self.cache.stale.parts.pop_front();
+        if part.blocks.len() == 0 || part.slot == slots {
+            self.stale.ended = part.number;
+        } else {
+            self.stale.parts.push_front(part);
         }
     }
 
     /// The block in one of the slots of both tiers.
     fn block_in(&self, slot: u32) -> Option<BlockIndex> {
         match slot.checked_sub(self.slots_in_ram()) {
-            None => self.cache.ram.as_ref()?.dir.block_of(SlotId(slot)),
-            Some(slot) => self.cache.flash.as_ref()?.dir.block_of(SlotId(slot)),
+            None => self.ram.as_ref()?.dir.block_of(SlotId(slot)),
+            Some(slot) => self.flash.as_ref()?.tier.dir.block_of(SlotId(slot)),
         }
     }
 
     /// Takes a block out of both tiers; true when it was in one.
     fn drop_block(&mut self, block: BlockIndex) -> bool {
-        let mut was_there = false;
-        if let Some(ram) = &mut self.cache.ram
-            && let Some(slot) = ram.dir.find(block)
-        {
-            ram.dir.remove(slot);
-            ram.retire(slot);
-            was_there = true;
-        }
-        if let Some(flash) = &mut self.cache.flash
-            && let Some(slot) = flash.dir.find(block)
-        {
-            flash.dir.remove(slot);
-            flash.retire(slot);
-            was_there = true;
-        }
-        was_there
+        let was_in_ram = self.ram.as_mut().is_some_and(|ram| ram.remove(block));
+        let was_on_flash = self.flash.as_mut().is_some_and(|flash| flash.tier.remove(block));
+        was_in_ram || was_on_flash
     }
 }
 

@@ -19,7 +19,7 @@ const NONE: u32 = u32::MAX;
 
 /// What a slot is to be listed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum Change {
+pub(super) enum Change {
     /// It holds more than is recorded.
     Claim,
     /// It holds less, and still something.
@@ -30,7 +30,7 @@ pub(in crate::engine) enum Change {
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::engine) struct Changes {
+pub(super) struct Changes {
     /// Changes so far, of every kind.
     pub count: u64,
     /// Every slot was emptied at once.
@@ -41,7 +41,7 @@ pub(in crate::engine) struct Changes {
 }
 
 impl Changes {
-    pub(in crate::engine) fn new() -> Changes {
+    pub(super) fn new() -> Changes {
         Changes {
             count: 0,
             emptied: false,
@@ -51,7 +51,7 @@ impl Changes {
     }
 
     /// A slot is to be recorded; false when there is no room.
-    pub(in crate::engine) fn note(&mut self, slot: SlotId, change: Change) -> bool {
+    pub(super) fn note(&mut self, slot: SlotId, change: Change) -> bool {
         let recent = &mut self.recent[slot.0 as usize % LIST_MAX];
         let max = match change {
             Change::Claim => CLAIMS_MAX,
@@ -70,7 +70,7 @@ impl Changes {
     }
 
     /// The next slot to record.
-    pub(in crate::engine) fn next(&mut self) -> Option<SlotId> {
+    pub(super) fn next(&mut self) -> Option<SlotId> {
         let slot = self.list.pop_front()?;
         let recent = &mut self.recent[slot.0 as usize % LIST_MAX];
         if *recent == slot.0 {
@@ -80,16 +80,16 @@ impl Changes {
     }
 
     /// The next slot to record stays.
-    pub(in crate::engine) fn first(&self) -> Option<SlotId> {
+    pub(super) fn first(&self) -> Option<SlotId> {
         self.list.front().copied()
     }
 
     /// True when the list should not become longer.
-    pub(in crate::engine) fn are_many(&self) -> bool {
+    pub(super) fn are_many(&self) -> bool {
         self.list.len() >= LIST_MAX / 2
     }
 
-    pub(in crate::engine) fn memory_bytes() -> u64 {
+    pub(super) fn memory_bytes() -> u64 {
         2 * 4 * LIST_MAX as u64
     }
 }

@@ -1,37 +1,6 @@
-//! What keeps a read cache on flash alive over a restart: the *ring*, an index of the slots with the disk's
-//! write-intent marks. No I/O.
-//!
-//! ```text
-//!   claims, frees, marks ─┐
-//!                         ├─► pages of one batch ─► flash flushed ─► batch durable ─┬► slots free for new blocks
-//!   walk over all slots ──┘                                                         ├► writes may reach primary storage
-//!                                                                                   └► `flushed` may be noted
-//!   +--------+------+------+------+------+------+------+
-//!   | header | page | page | page | page | page | page |   page n lies at (n − 1) mod pages; the newest goes over
-//!   +--------+------+------+------+------+------+------+   the oldest
-//!              tail ─────────────► newest                  recovery: newest first, down to the tail
-//! ```
-//! Every record says all of one thing: what a slot holds, that it is free, which regions of a word are marked.
-//! The later record wins, so neither snapshot nor replay is needed. Each page gives at least half of its room
-//! to a *walk* that says again what every slot and every word of marks is; when the walk has come round,
-//! what is older is not needed, and [`RingGeometry::pages`] are enough for that.
-//!
-//! **Invariants** (the engine keeps them, `engine/warm/`; docs/format.md argues them failure by failure)
-//! - A page is durable only after the data that it claims.
-//! - A slot that lost its block gets other bytes only after that is durable here.
-//! - Bytes that go to primary storage beside the write log do so only after their regions are durably marked;
-//!   a mark goes after the write ended, a later flush of primary storage succeeded, and what it dropped from the
-//!   cache is durable here.
-//! - `flushed` of the write log is noted only after what its records dropped from the cache is durable here.
-//!
-//! **Limits:** 2²⁰ regions, 2³⁰ − 2 slots; see [`BATCH_PAGES`].
+//! How large an index is: its records, its pages, and the regions of the disk that it marks.
 
-pub mod header;
-pub mod marks;
-pub mod page;
-pub mod recover;
-pub mod survey;
-pub mod walk;
+use super::page;
 
 /// Pages that one write has at most. The next batch begins when the one before is durable.
 pub const BATCH_PAGES: u32 = 32;
@@ -89,6 +58,3 @@ pub fn region_shift(block_size: u64, disk_size: u64) -> u32 {
     let least = disk_size.div_ceil(REGIONS_MAX).next_power_of_two();
     least.max(block_size).max(REGION_MIN).trailing_zeros()
 }
-
-#[cfg(test)]
-mod tests;

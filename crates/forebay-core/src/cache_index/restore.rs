@@ -1,0 +1,119 @@
+//! Taking over the cache that a former run left.
+
+use super::CacheIndex;
+use super::header::RingHeader;
+use super::page::Claim;
+use super::recover::{Claims, Cold, RecoverRing, RingReader};
+use super::turn::Turn;
+use crate::cache::Cache;
+use crate::config::{Config, GridOffset};
+use crate::engine::cx::Shared;
+use crate::geometry::{ByteRange, Grid};
+use crate::ids::{BlockIndex, SlotId};
+
+/// What came back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestoredCache {
+    /// Blocks that the index shows.
+    pub found: u64,
+    /// Blocks that are in the cache.
+    pub kept: u64,
+    /// The former run ended in order.
+    pub closed: bool,
+    /// Pages that were read.
+    pub pages_read: u64,
+}
+
+impl CacheIndex {
+    /// Takes over what the index with this header says is on flash. `logged`: what the write log has records of that
+    /// may not be on primary storage.
+    ///
+    /// # Errors
+    /// The cache must not be believed, and neither must this index nor `cache`.
+    pub(crate) fn restore(
+        &mut self,
+        header: &RingHeader,
+        reader: &mut dyn RingReader,
+        logged: impl Iterator<Item = ByteRange>,
+        cache: &mut Cache,
+        shared: &mut Shared,
+    ) -> Result<RestoredCache, Cold> {
+        assert_eq!((header.nonce, header.pages), (self.config.nonce, self.config.pages));
+        let pending = self.config.generation;
+        let ask = RecoverRing { header, geometry: self.geometry, pending };
+        cache.begin_restore();
+        let Shared { config, grid, .. } = shared;
+        let mut claims = Restoring { config, grid, cache, end: 0, found: 0 };
+        let found = ask.recover(reader, &mut claims)?;
+        let blocks_found = claims.found;
+        cache.end_restore();
+        if shared.grid.offset() != 0 {
+            // What it was moved for is known.
+            cache.stop_watching_alignment();
+        }
+        self.place.next_page = found.last + 1;
+        (self.place.durable_page, self.place.durable_tail) = (found.last, found.tail);
+        self.walk.restore(found.walk, found.tail);
+        for (number, from, to) in found.walked {
+            self.walk.restore_page(number, (from, to));
+        }
+        self.walk.end_restore();
+        let marks = &mut self.marking.marks;
+        marks.restore(&found.marks);
+        self.marking.turn = Turn::first(marks.any());
+        if marks.any() {
+            cache.drop_from_flash(|block| marks.touches(shared.grid.range_of(block)));
+        }
+        for range in logged {
+            cache.invalidate(range, shared);
+            cache.drop_all_stale(shared);
+        }
+        let restored = RestoredCache {
+            found: blocks_found,
+            kept: cache.blocks_on_flash(),
+            closed: found.closed,
+            pages_read: found.pages_read,
+        };
+        self.restored = Some(restored);
+        Ok(restored)
+    }
+}
+
+struct Restoring<'a> {
+    config: &'a Config,
+    grid: &'a mut Grid,
+    cache: &'a mut Cache,
+    /// Blocks of the disk.
+    end: u32,
+    found: u64,
+}
+
+impl Claims for Restoring<'_> {
+    fn on_grid(&mut self, offset: u64) -> bool {
+        let (size, block) = (self.config.backend.size, self.config.block_size);
+        let logical = u64::from(self.config.backend.logical_block);
+        let fits = match self.config.grid_offset {
+            GridOffset::Fixed(fixed) => fixed == offset,
+            GridOffset::Auto => offset < block && offset.is_multiple_of(logical),
+        };
+        if fits {
+            *self.grid = Grid::new(size, block, offset);
+            self.end = self.grid.block_of(size - 1).0 + 1;
+        }
+        fits
+    }
+
+    fn expect(&mut self, coming: &[(SlotId, BlockIndex)]) {
+        self.cache.expect(coming);
+    }
+
+    fn claim(&mut self, claim: &Claim<'_>) -> bool {
+        if claim.block.0 >= self.end {
+            return false;
+        }
+        self.found += 1;
+        let what = (claim.block, claim.valid, claim.referenced);
+        self.cache.restore(claim.slot, what, claim.checksums());
+        true
+    }
+}
