@@ -16,7 +16,7 @@
 //! to a *walk* that says again what every slot and every word of marks is; when the walk has come round,
 //! what is older is not needed, and [`RingGeometry::pages`] are enough for that.
 //!
-//! **Invariants** (the engine keeps them, `engine/warm/`; docs/format.md argues them failure by failure)
+//! **Invariants** (the engine keeps them, `engine/warm/`; docs/format/ring.md argues them failure by failure)
 //! - A page is durable only after the data that it claims.
 //! - A slot that lost its block gets other bytes only after that is durable here.
 //! - Bytes that go to primary storage beside the write log do so only after their regions are durably marked;
