@@ -4,7 +4,7 @@
 //!  generation + 1 pending ─► flush ─► recover ─► give back what nothing depends on
 //!     ─► each fresh segment: lease, groups, flush, header, flush ─► staging empty ─► committed ─► leases given back
 //! ```
-//! Each arrow is a step that is durable before the next one, as in `docs/format.md`. A recovery that dies begins
+//! Each arrow is a step that is durable before the next one, as in `docs/format/protocol.md`. A recovery that dies begins
 //! anew: after the death of the process it finds what was staged, unless that was emptied; after the loss of power
 //! it does not, and what it had written and not flushed may be gone.
 

@@ -1,4 +1,4 @@
-//! What replays measured, as a file (docs/reports.md): one run or several, in JSON.
+//! What replays measured, as a file (docs/traces/reports.md): one run or several, in JSON.
 
 use std::path::Path;
 

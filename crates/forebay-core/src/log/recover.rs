@@ -5,7 +5,7 @@
 //!      later header claims that what is before was durable ──► highest claim "durable up to"
 //!      ──► chain: summaries, walked groups, cut at gaps and torn data ──► staged groups ──► result
 //! ```
-//! Rules, argued in `docs/format.md`:
+//! Rules, argued in `docs/format/protocol.md`:
 //! - A segment counts when its header says what its lease says. A header voids, in all segments before it, the groups and
 //!   records from its own first ones on.
 //! - A group counts when its header page is whole and has the disk, generation and nonce of its segment and the number that is
@@ -75,7 +75,7 @@ pub struct RecoveredRecord {
     pub first_checksum: u32,
 }
 
-// What docs/format.md says of memory.
+// What docs/format/protocol.md says of memory.
 const _: () = assert!(size_of::<RecoveredRecord>() == 56);
 
 /// A segment of the log that holds records, in order of the log.
