@@ -4,9 +4,9 @@
 //! alike. A policy orders the occupied slots of one tier; it knows neither bytes nor I/O. Its
 //! memory is allocated when it is made.
 //!
-//! Every one is allocated when it is made and takes nothing per request. ARC, LIRS and W-TinyLFU remember more of what
-//! left than the budget of 26 bytes a slot allows (their headers have the figures): they are for simulation, beside
-//! which the engine's own are judged.
+//! Every one is allocated when it is made, and takes nothing per request. ARC, LIRS and W-TinyLFU
+//! remember more of the blocks that left than the budget of 26 bytes a slot allows (their headers
+//! have the figures). They are for simulation: the engine's own are judged beside them.
 //!
 //! A new policy is a file with a type that implements [`Policy`], a variant of [`PolicyKind`], and
 //! a line in [`PolicyKind::ALL`] and in [`PolicyKind::build`].
@@ -46,9 +46,10 @@ fn block_in(index: &Index, slot: SlotId) -> BlockIndex {
     index.block_of(slot).expect("an occupied slot holds a block")
 }
 
-/// Orders the occupied slots of one tier. Slots are numbered from 0 to the capacity given when the
-/// policy was made. Most policies order slots whatever is in them; those that count uses of blocks, or
-/// have ghosts of their own, are told the block when it comes, and look it up in the tier's index later.
+/// Orders the occupied slots of one tier. Slots are numbered from 0 to the capacity given when
+/// the policy was made. Most policies order slots whatever is in them. Others count uses of
+/// blocks, or have ghosts of their own. They get the block when it comes, and look it up in the
+/// tier's index later.
 pub trait Policy: fmt::Debug + Send {
     /// `slot` was filled with `block`. `remembered` tells that the tier's ghost memory knows the
     /// block: it left, or was refused, not long ago.

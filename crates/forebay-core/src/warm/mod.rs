@@ -1,5 +1,5 @@
-//! What keeps a read cache on flash alive over a restart: the *ring*, an index of the slots with the disk's
-//! write-intent marks. No I/O.
+//! Keeps a read cache on flash alive over a restart: the *ring*, an index of the slots with the
+//! disk's write-intent marks. No I/O.
 //!
 //! ```text
 //!   claims, frees, marks ─┐
@@ -11,17 +11,18 @@
 //!   +--------+------+------+------+------+------+------+   the oldest
 //!              tail ─────────────► newest                  recovery: newest first, down to the tail
 //! ```
-//! Every record says all of one thing: what a slot holds, that it is free, which regions of a word are marked.
-//! The later record wins, so neither snapshot nor replay is needed. Each page gives at least half of its room
-//! to a *walk* that says again what every slot and every word of marks is; when the walk has come round,
-//! what is older is not needed, and [`RingGeometry::pages`] are enough for that.
+//! Every record says all of one thing: what a slot holds, that it is free, which regions of a
+//! word are marked. The later record wins, so neither snapshot nor replay is needed. Each page
+//! gives at least half of its room to a *walk* that says again what every slot and every word of
+//! marks is. When the walk has come round, older pages are not needed. [`RingGeometry::pages`]
+//! are enough for that.
 //!
 //! **Invariants** (the engine keeps them, `engine/warm/`; docs/format.md argues them failure by failure)
 //! - A page is durable only after the data that it claims.
 //! - A slot that lost its block gets other bytes only after that is durable here.
-//! - Bytes that go to primary storage beside the write log do so only after their regions are durably marked;
-//!   a mark goes after the write ended, a later flush of primary storage succeeded, and what it dropped from the
-//!   cache is durable here.
+//! - Bytes go to primary storage beside the write log only after their regions are durably
+//!   marked. A mark goes after three things: the write ended, a later flush of primary storage
+//!   succeeded, and the ring durably has the drops that the write made in the cache.
 //! - `flushed` of the write log is noted only after what its records dropped from the cache is durable here.
 //!
 //! **Limits:** 2²⁰ regions, 2³⁰ − 2 slots; see [`BATCH_PAGES`].
@@ -44,7 +45,7 @@ pub const REGIONS_MAX: u64 = 1 << 20;
 /// Smallest region.
 const REGION_MIN: u64 = 64 << 10;
 
-/// What a ring describes, by numbers.
+/// The numbers of slots, granules and regions that a ring describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingGeometry {
     /// Slots of the cache.
@@ -72,8 +73,9 @@ impl RingGeometry {
         self.slots + self.words()
     }
 
-    /// Pages that the ring needs: for one walk over everything at the least that a page gives it, for what is
-    /// under way, and for the coarseness with which the walk's past is known.
+    /// Pages that the ring needs. They are for one walk over everything (at the least that a page
+    /// gives it), and for the pages under way. Some more are for the coarseness with which the
+    /// walk's past is known.
     pub fn pages(&self) -> u32 {
         let claim = page::claim_len(self.granules, self.granules) as u64;
         let (slots, words) = (u64::from(self.slots), u64::from(self.words()));

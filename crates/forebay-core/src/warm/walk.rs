@@ -55,7 +55,8 @@ impl Walk {
         }
     }
 
-    /// All pages of the former run were told. What none of them entered was before the tail's page.
+    /// All pages of the former run were entered. Anything that none of them entered was before
+    /// the tail's page.
     pub fn end_restore(&mut self) {
         let tail = self.tail;
         self.entered.iter_mut().filter(|page| **page < tail).for_each(|page| *page = tail);

@@ -1,4 +1,4 @@
-//! What `docs/format.md` argues, case by case.
+//! The arguments of `docs/format.md`, case by case.
 
 use super::world::{World, more, write};
 use super::*;
