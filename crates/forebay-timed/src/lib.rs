@@ -65,7 +65,7 @@ pub struct Done {
     pub latency: Nanos,
 }
 
-/// Bytes that the devices were told to write.
+/// Bytes that the engine wrote to the devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Primary storage.
@@ -93,13 +93,13 @@ pub struct Timed {
     pub engine: Engine,
     /// The time.
     pub now: Nanos,
-    /// What was answered; the caller takes it out.
+    /// Answers; the caller takes them out.
     pub answers: Vec<Answer>,
-    /// What the devices have done; the caller takes it out.
+    /// I/Os that the devices have done; the caller takes them out.
     pub done: Vec<Done>,
-    /// What the engine said that an operator wants to know; the caller takes it out.
+    /// Events of the engine for an operator; the caller takes them out.
     pub noted: Vec<(Nanos, Event)>,
-    /// What was written since the start.
+    /// Bytes written since the start.
     pub written: Written,
     actions: Actions,
     /// Memory for the next actions.
@@ -206,7 +206,7 @@ impl Timed {
         taken
     }
 
-    /// Destages nothing until told to go on, or goes on.
+    /// Stops destaging, or lets it go on.
     pub fn pause_destaging(&mut self, pause: bool) {
         self.engine.pause_destaging(self.now, pause, &mut self.actions);
         self.carry_out();
@@ -337,8 +337,8 @@ impl Timed {
     }
 }
 
-/// A flash device in kind: a durable 4 KiB write in 90 µs on average, from half to one and a half times that; 32 of
-/// them together in 60 µs more.
+/// A modelled flash device. A durable 4 KiB write takes 90 µs on average, from half to one and a
+/// half times that. 32 of them together take 60 µs more.
 pub fn flash() -> ModelConfig {
     ModelConfig {
         latency: Some(Nanos::from_micros(88)),
