@@ -36,7 +36,7 @@ use mem::MemBackend;
 use model::backend::ModelBackend;
 use nbd::NbdBackend;
 
-/// What the caller wants of a backend besides what its URI says.
+/// The caller's wishes for a backend, besides its URI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     /// Refuse writes, whatever the URI says.
@@ -49,7 +49,7 @@ pub struct OpenOptions {
 /// takes.
 ///
 /// # Errors
-/// What is wrong with the backend, in words for a user; see [`ErrorKind`].
+/// The backend cannot be opened: why, in words for a user; see [`ErrorKind`].
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Box<dyn Backend>, Error> {
     let read_only = options.read_only;
     Ok(match uri {
