@@ -53,7 +53,7 @@ enum Phase {
     Open,
     /// Takes none; ends when what it took is answered.
     Draining,
-    /// Nobody is listened to any more.
+    /// No ring is listened to any more.
     Closed,
 }
 
@@ -105,7 +105,7 @@ pub struct Queue {
     is_armed: bool,
     broken: Option<Broken>,
     memories: Memories,
-    /// Who waits until only the memory of now is used.
+    /// The orders that wait until only the present memory is used.
     waits_for_memory: Vec<SyncSender<u16>>,
     /// Who waits for the end.
     waits_for_end: Vec<SyncSender<u16>>,
