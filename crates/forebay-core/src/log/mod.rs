@@ -7,12 +7,11 @@
 //!   +----------------+--------------+-----------+-----------+--------------+--------+---------+
 //!     page 0           page 1         page 2      page 3      page 4
 //! ```
-//! A *group* is what one write puts on flash: a header page with an entry per record, then the
-//! data. Groups follow each other without gaps, and none spans two segments. A full segment gets
-//! a *summary* of its groups. [`segment`], [`group`] and [`summary`] encode and decode the three.
-//! [`build`] makes them in memory. [`recover`] reads them after a restart. `docs/format.md` has
-//! every byte and argues the protocol failure by failure; what writers owe to it is repeated at
-//! the functions here.
+//! A *group* is what one write puts on flash: a header page with an entry per record, then the data. Groups
+//! follow each other without gaps, and none spans two segments. A full segment gets a *summary* of its groups. [`segment`], [`group`]
+//! and [`summary`] encode and decode the three; [`build`] makes them in
+//! memory, [`recover`] reads them after a restart. `docs/format.md` has every byte and
+//! argues the protocol failure by failure; what writers owe to it is repeated at the functions here.
 
 pub mod build;
 pub mod group;

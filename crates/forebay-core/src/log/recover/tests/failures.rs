@@ -1,4 +1,4 @@
-//! The arguments of `docs/format.md`, case by case.
+//! What `docs/format.md` argues, case by case.
 
 use super::world::{World, more, write};
 use super::*;
