@@ -20,7 +20,7 @@ use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
 use crate::witness::Witness;
 
 /// Properties and abilities of a backend. Only the size changes after the opening
-/// ([`Backend::measure`]).
+/// ([`Backend::lengthen`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Size in bytes, a multiple of `logical_block`.

@@ -1,5 +1,5 @@
 //! An administrator's actions on a disk, with one I/O in their way that fails: the first, the
-//! second, the third, ……
+//! second, the third, …
 //!
 //! ```text
 //!  short run, half of its requests ─► the action begins; the n-th I/O from now on meets its fate

@@ -1,13 +1,18 @@
-//! The real engine over modelled devices, in virtual time: for figures. No byte is moved, every checksum is the
-//! same, nothing fails; only time passes, and it passes the same way on every machine.
+//! The real engine over modelled devices, in virtual time: for figures.
 //!
 //! ```text
 //!   caller ──submit──► engine ──actions──► models of primary storage and of flash ──┐
 //!     ▲ answers, I/Os that ended     ▲                                              │ when
 //!     └──────── step ────────────────┴──────────────── queue ◄──────────────────────┘
 //! ```
-//! The flash cache, what keeps it over a restart and the write log share one modelled flash device. Leases of log
+//! It owns the queue of events and the clock. Simulated what-ifs, the advisor and the experiments
+//! of the simulator use it. It passes time the same way on every machine.
+//!
+//! The flash cache, its ring and the write log share one modelled flash device. Leases of log
 //! segments take as long as an I/O of it.
+//!
+//! **Limits.** It moves no byte, every checksum is the same, and nothing fails. The simulator
+//! (`forebay-sim`) has real bytes, faults and crashes.
 
 #![forbid(unsafe_code)]
 
