@@ -12,7 +12,7 @@
 //! never a panic.
 //!
 //! A new format is a file with a decoder, a variant of [`Format`], and lines in [`Format::ALL`],
-//! [`detect`] and [`Decoder::new`]. A written one also has an encoder in [`write`].
+//! `detect` and `Decoder::new`. A written one also has an encoder in `write`.
 
 mod arc;
 mod binary;

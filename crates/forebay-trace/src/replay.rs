@@ -4,21 +4,21 @@
 //! not earlier ones have ended. The delay of a request is reported as *lag*. So no figure is
 //! better only because requests were held back. Closed loop ([`Pace::Closed`]) ignores the
 //! trace's time, and keeps a number of requests outstanding. With [`Pace::Dependent`] a request
-//! waits for those that had ended before it in the trace ([`pacing`]).
+//! waits for those that had ended before it in the trace (`pacing`).
 //!
 //! ```text
 //! records ─► pacing ─► place (wrap, widen to logical blocks) ─► memory ─► Backend::submit ─► Done ─► histograms, slices
 //!                                     └─► verifier: what a read may find ◄──────────────────┘
 //! ```
 //! Several devices of a trace fall on the same addresses of the one target. Writes carry bytes
-//! that tell the seed, the request's number and the address ([`pattern`]). A replay overwrites
+//! that tell the seed, the request's number and the address (`pattern`). A replay overwrites
 //! the target where the trace writes. A target that is not known to be empty is refused without
 //! [`Settings::overwrite`].
 //!
 //! **Bounds:** at most [`Settings::in_flight_max`] requests and [`Settings::memory_bytes`] of their
 //! data are outstanding; a request that finds no room waits, and that is lag. Longer requests than
 //! [`REQUEST_MAX`] are left out and counted. A target that ends nothing for
-//! [`Settings::stall_ns_max`] is given up. Verifying takes memory for what is written ([`verify`]).
+//! [`Settings::stall_ns_max`] is given up. Verifying takes memory for what is written (`verify`).
 
 mod around;
 mod memory;

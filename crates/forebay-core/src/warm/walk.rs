@@ -1,6 +1,6 @@
 //! The walk over all slots and words that every page goes on with, and what its past says of the ring's tail.
 //!
-//! The positions are divided in up to [`STEPS`] steps of one size. Of each step it is known in which page the
+//! The positions are divided in up to `STEPS` steps of one size. Of each step it is known in which page the
 //! walk last entered it; nothing that is older than the last time round counts any more. Inside a step
 //! what is ahead may stand in the page of the time before.
 

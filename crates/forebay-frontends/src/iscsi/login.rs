@@ -5,7 +5,7 @@
 //!     └──────────────────────────┴────────────────► discovery: SendTargets, until it leaves
 //! ```
 //! A login may begin at either stage and skip the second. Where the target asks for CHAP nothing
-//! else leads out of the first. Limits: PDUs of [`SEGMENT_DEFAULT`] bytes of data, [`STEPS_MAX`]
+//! else leads out of the first. Limits: PDUs of [`SEGMENT_DEFAULT`] bytes of data, `STEPS_MAX`
 //! of them, texts as [`super::text`] has them; the caller limits the time. An error is answered
 //! with the protocol's status for it, and the connection ends.
 

@@ -13,7 +13,7 @@
 //! **Invariants.** A request's pieces belong to the memory that was the guest's when it was taken: that map is kept until it
 //! is answered. A request that a disk at its end refuses is not answered: it stays marked, and the next daemon does it.
 //!
-//! Limits: a ring's size of requests in flight; [`TURN_MAX`] requests are taken in a row, so that no ring gets more
+//! Limits: a ring's size of requests in flight; `TURN_MAX` requests are taken in a row, so that no ring gets more
 //! than its turn.
 
 use std::os::fd::OwnedFd;

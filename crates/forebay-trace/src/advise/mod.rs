@@ -179,7 +179,7 @@ pub struct Advice {
     /// The log destages in windows, since it would be full otherwise, or is too slow.
     pub in_windows: bool,
     /// The engine's run of the trace as advised; none: nothing is advised, or it was not run yet
-    /// ([`prove`]).
+    /// (`prove`).
     pub proof: Option<Proof>,
     /// What was reckoned with.
     pub latencies: Latencies,

@@ -39,7 +39,7 @@ pub(super) enum Flaw {
     Late,
 }
 
-/// The assumed primary storage and flash: as [`what_if`] has them by default.
+/// The assumed primary storage and flash: as [`what_if`](mod@what_if) has them by default.
 pub(super) fn models(settings: &Settings, survey: &Survey) -> Models {
     let known = &settings.known;
     let ns = |told: Option<super::Latency>| told.map(|latency| latency.mean_ns.round() as u64);
