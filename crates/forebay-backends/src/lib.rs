@@ -16,7 +16,8 @@
 //! | `model:` | [`model`] | another backend, as slow as a modelled device |
 //! | `fault:` | [`fault`] | another backend, with injected faults |
 //!
-//! A [`Witness`] looks at primary storage from outside: its size, its times, a place for a sidecar.
+//! A backend also gives a look at primary storage from outside: its size, its times, a place for a
+//! sidecar.
 //!
 //! # Example
 //!

@@ -1,8 +1,8 @@
 //! A view of primary storage beside its disk's I/O: its size, its times, a place for a sidecar.
 //!
-//! A witness looks at the same file as the backend that gave it, also when that one is on its
-//! shard or has ended. It keeps the lock on the file until it is dropped. A copy of a witness
-//! does not. It blocks: it is for start, end and threads of the control plane.
+//! A witness looks at the same file as the backend that gave it, also when that one is on its shard or has ended, and keeps
+//! the lock on it until it is dropped; a copy of a witness does not. It blocks: it is for start, end and threads of the
+//! control plane.
 
 use std::fs::File;
 use std::io;

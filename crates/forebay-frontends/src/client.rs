@@ -42,7 +42,7 @@ pub struct Port {
     pub arena: ArenaId,
     /// Where the engine appends; the shard carries out what is in it after the call.
     pub actions: Actions,
-    /// The access that a reservation leaves to clients that have no part in it.
+    /// What a reservation leaves to clients that have no part in it.
     pub access: Access,
 }
 

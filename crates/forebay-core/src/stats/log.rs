@@ -27,8 +27,7 @@ pub struct LogStatistics {
     pub used_bytes: u64,
     /// Bytes of the disk that primary storage does not have yet, about; those that were written twice count twice.
     pub dirty_bytes: u64,
-    /// Bytes that they take in the log, headers included. Against the capacity, these slow
-    /// writers.
+    /// What they take in the log, with what describes them: what slows writers, beside the capacity.
     pub occupied_bytes: u64,
     /// How long the oldest write that is not destaged has been waiting.
     pub primary_age_ns: u64,
@@ -63,8 +62,7 @@ pub struct LogStatistics {
     pub outstanding: u32,
     /// How many destage writes may be under way.
     pub outstanding_limit: u32,
-    /// The speed of destaging when it has work, in bytes per second; 0: not known, or nothing was
-    /// destaged lately.
+    /// What destaging achieves when it has work, in bytes per second; 0: not known, or nothing was destaged lately.
     pub destage_bytes_per_second: u64,
     /// Mean latency of the latest destage writes.
     pub destage_latency_ns: u64,
@@ -79,7 +77,7 @@ pub struct LogStatistics {
     pub without_order_is_at_least: bool,
     /// What limits destaging now.
     pub limited_by: DestageLimit,
-    /// The present delay of an acknowledgement.
+    /// What an acknowledgement is delayed by now.
     pub injected_latency_ns: u64,
     /// Writes that wait for room in the log.
     pub writes_waiting: u64,

@@ -1,4 +1,4 @@
-//! The figures that the engine shows of itself.
+//! What the engine shows of itself.
 //!
 //! [`Statistics`] is the snapshot that is shown and exported. The names in [`VfrcStatistics`] are those that vSphere
 //! administrators know, with their meaning there.
@@ -30,7 +30,7 @@ pub struct Statistics {
     /// The write log; `None`: it has none.
     #[serde(default)]
     pub log: Option<LogStatistics>,
-    /// The ring that keeps the cache on flash over a restart; `None`: nothing does.
+    /// What keeps the cache on flash over a restart; `None`: nothing does.
     #[serde(default)]
     pub ring: Option<RingStatistics>,
     /// Cache block in bytes.
@@ -45,7 +45,7 @@ pub struct Statistics {
     pub policy: String,
     /// Requests in flight, waiting ones included.
     pub requests_in_flight: u64,
-    /// The kinds of I/O that fail on primary storage now, of reads, writes and flushes.
+    /// What fails on primary storage now; of reads, writes and flushes those that do.
     #[serde(default)]
     pub primary_errors: Vec<PrimaryErrors>,
     /// The last request that was answered with an error.

@@ -45,7 +45,7 @@ impl LogState {
     }
 }
 
-/// The limit of destaging: the one reason that an administrator can do most about.
+/// What limits destaging: the one reason that an administrator can do most about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DestageLimit {
@@ -70,7 +70,7 @@ pub enum DestageLimit {
     PrimaryFlush,
     /// Primary storage takes no more at a time.
     PrimaryStorage,
-    /// The next record to destage is not durable in the log yet.
+    /// What is destaged next is not durable in the log yet.
     LogCommit,
     /// The epoch under way is left alone for a moment, as more may be written to the same places.
     OpenEpoch,
@@ -97,7 +97,7 @@ pub enum IndexState {
     Closed,
 }
 
-/// The kind of a request that failed.
+/// What a request asked for, as far as it is told of one that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestOp {

@@ -55,7 +55,7 @@ pub struct Device {
     held: usize,
     /// Sockets of sessions that were ended, to be closed.
     ended: Vec<SocketId>,
-    /// The access that other clients of each unit's disk have.
+    /// What other clients of each unit's disk were told that they may.
     told: Vec<Access>,
     /// Reservations may have changed since.
     is_told_late: bool,

@@ -3,7 +3,7 @@
 use forebay_core::status::IoStatus;
 use forebay_nbd::errno::Errno;
 
-/// The error number for `status`.
+/// What a client is told of `status`.
 pub(crate) fn result_of(status: IoStatus) -> Result<(), Errno> {
     match status {
         IoStatus::Ok => Ok(()),

@@ -196,7 +196,7 @@ impl LogicalUnit {
         self.nexuses.of_mut(nexus).tell(Code::LUNS_CHANGED);
     }
 
-    /// The access that reservations leave to clients of other protocols.
+    /// What reservations leave to whoever does not come through here.
     pub fn access_of_others(&self) -> Access {
         let writes = self.reserved.is_none() && !self.persistent.forbids_strangers(true);
         let reads = self.reserved.is_none() && !self.persistent.forbids_strangers(false);
