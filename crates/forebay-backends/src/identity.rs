@@ -1,4 +1,4 @@
-//! Who primary storage is, however it is spelt: what two URIs of the same bytes have in common.
+//! The identity of primary storage, however it is spelt: two URIs of the same bytes share it.
 //!
 //! | primary storage | its identity |
 //! |---|---|
@@ -107,7 +107,7 @@ fn backing_file(folder: &Path) -> Option<PathBuf> {
     PathBuf::from(file).canonicalize().ok().filter(|file| is_whole && file.is_file())
 }
 
-/// What a file of sysfs says, if anything.
+/// The content of a file of sysfs, if any.
 fn line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim().to_owned();

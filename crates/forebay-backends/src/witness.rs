@@ -1,4 +1,4 @@
-//! What can be known of primary storage beside its disk's I/O: its size, its times, a place for a sidecar.
+//! A view of primary storage beside its disk's I/O: its size, its times, a place for a sidecar.
 //!
 //! A witness looks at the same file as the backend that gave it, also when that one is on its shard or has ended, and keeps
 //! the lock on it until it is dropped; a copy of a witness does not. It blocks: it is for start, end and threads of the
@@ -126,13 +126,13 @@ impl Witness {
         Witness { of, sidecar: None, identity, is_read_only }
     }
 
-    /// Who it is, however it is spelt, where that is known.
+    /// Its identity, however it is spelt, where that is known.
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
     }
 
-    /// What all names of an image file have in common: the number of its inode, and when it was made where the file system
-    /// tells. `None` for what is no image file.
+    /// The common part of all names of an image file: the number of its inode, and its time of
+    /// birth where the file system has it. `None`: it is no image file.
     pub fn inode(&self) -> Option<(u64, Option<Timestamp>)> {
         match &self.of {
             Of::File { file, path: Some(_), .. } => {

@@ -182,7 +182,7 @@ impl FaultBackend {
         self.advance_session(cx);
     }
 
-    /// What was not answered when the session ended is started again on the next one; but a flush
+    /// I/Os without an answer when the session ended start again on the next one. But a flush
     /// must not succeed there for writes that were lost here.
     fn replay_later(&mut self, cx: &mut Context<'_>, io: BackendIo) {
         match io.op {

@@ -12,8 +12,9 @@
 //! | write zeroes, may unmap | `PUNCH_HOLE`, else `ZERO_RANGE` | the same |
 //! | write zeroes, keep space | `ZERO_RANGE` | the same, never with `fast_only`: it may write zeroes |
 //!
-//! What the kernel refuses as not supported is not tried again. A file system in user space (FUSE) may take a hole for advice,
-//! as nbdfuse does, and leave the old bytes there: on it zeroes are never a hole.
+//! An operation that the kernel refuses as not supported is not tried again. A file system in
+//! user space (FUSE) may take a hole for advice, as nbdfuse does, and leave the old bytes there.
+//! On it zeroes are never a hole.
 //!
 //! **Invariant:** a short read or write is continued; the end of the file inside the recorded size
 //! is an error, never zeroes.
@@ -66,9 +67,9 @@ pub struct FileBackend {
     attached: Option<Attached>,
     extents: Option<ExtentsThread>,
     running: Slab<Running>,
-    /// Who is told of writes.
+    /// The listener for writes.
     writes: Option<Arc<dyn Writes>>,
-    /// What the kernel has not refused yet.
+    /// Operations that the kernel has not refused yet.
     can_punch: bool,
     can_zero: bool,
     /// A hole reads as zeroes.

@@ -1,7 +1,7 @@
 //! A backend whose bytes are another backend's and whose time is a model's.
 //!
-//! An I/O goes to the inner backend at once; its end is held until the model says that it is over
-//! (or until the inner backend is done, when that is slower: the model cannot make it faster).
+//! An I/O goes to the inner backend at once. Its end is held until the model says that it is
+//! over. A slower inner backend ends it later: the model cannot make it faster.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

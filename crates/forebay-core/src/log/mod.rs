@@ -43,8 +43,8 @@ pub const DISK_SIZE_MAX: u64 = 1 << 62;
 /// No sequence, epoch, generation, ordinal or group number is above this, so that adding to one never overflows.
 pub const COUNT_MAX: u64 = 1 << 62;
 
-/// The page of the disk's grid that `position` lies in begins here, seen from a grid whose pages
-/// begin at `phase + k × 4096`; before the disk's start for the first page of a shifted grid, hence signed.
+/// The start of the page that `position` lies in, on a grid whose pages begin at `phase + k ×
+/// 4096`. The first page of a shifted grid starts before the disk, hence signed.
 pub fn page_start(position: u64, phase: u16) -> i64 {
     let shift = grid_shift(phase);
     ((position + shift) & !(PAGE - 1)) as i64 - shift as i64

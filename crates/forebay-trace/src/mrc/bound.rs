@@ -12,7 +12,7 @@
 
 /// Standard deviations of a bound.
 const DEVIATIONS: f64 = 3.0;
-/// What is always left, of a simulated policy and of reuse distances.
+/// The least bound, of a simulated policy and of reuse distances.
 const LEAST_SIMULATED: f64 = 0.004;
 const LEAST_DISTANCES: f64 = 0.001;
 

@@ -1,9 +1,10 @@
 //! How many flush epochs are destaged, how long each takes, and what destaging without their order would achieve.
 //!
-//! In `strict` order an epoch starts when the one before has completed, so primary storage gets no more at
-//! once than an epoch has. How fast it would be with more is known as far as it had more: the writes that were
-//! outstanding over the latency of one (Little's law). What the window would allow proves nothing, since storage that is
-//! limited by operations answers the later the more it has. So little is promised: where all epochs are small, nothing.
+//! In `strict` order an epoch starts when the one before has completed, so primary storage gets
+//! no more at once than an epoch has. How fast it would be with more is known as far as it had
+//! more: the writes that were outstanding over the latency of one (Little's law). The limit of
+//! the window proves nothing: storage that is limited by operations answers the later the more it
+//! has. So little is promised: where all epochs are small, nothing.
 
 use super::window::DestageWindow;
 use crate::ids::Nanos;

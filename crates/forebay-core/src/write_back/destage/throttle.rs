@@ -1,17 +1,17 @@
 //! Slows a disk's writers to the speed of its destager, before the log is full.
 //!
 //! # The law
-//! Acknowledgements are *spaced*: the next one is due a while after the one before, and that while
-//! is the time the destager takes for what the write brings, times a factor of how full the log is:
-//! 0 up to the threshold, then rising with the square of the excess, 1 half way between threshold
-//! and full, 4 when full. So
-//! - where the factor is 1, writers are exactly as fast as the destager: with the default threshold
-//!   the log settles at 75 %, whatever the demand. Below that it fills, above it empties: a
-//!   first-order system, which does not swing, as long as the destager's measured speed lags by
-//!   less than the log takes to fill;
+//! Acknowledgements are *spaced*: the next one is due a while after the one before. That while is
+//! the time that the destager takes for the bytes of the write, times a factor of how full the
+//! log is. The factor is 0 up to the threshold. Then it rises with the square of the excess: 1
+//! half way between threshold and full, 4 when full. So
+//! - where the factor is 1, writers are exactly as fast as the destager: with the default
+//!   threshold the log settles at 75 %, whatever the demand. Below that it fills, above it
+//!   empties. This is a first-order system: it does not swing, as long as the destager's measured
+//!   speed lags by less than the log takes to fill;
 //! - spacing holds for all writers together. One writer waits for its next turn, 128 writers for
 //!   128 turns: the delay is time per page × outstanding writes without anybody counting them;
-//! - the factor starts at 0 with slope 0, so nothing jumps at the threshold, and is convex, so a
+//! - the factor starts at 0 with slope 0, so nothing jumps at the threshold. It is convex, so a
 //!   measured speed that is wrong by up to four times still finds a place below full;
 //! - a write that came later than its turn is not delayed: a guest's own pauses count;
 //! - each write is delayed by the destager's own latency times that factor, at most once that: while the log
@@ -23,8 +23,8 @@
 //! does; scaling the time by distance from a set point is Linux's `balance_dirty_pages`. Unlike
 //! OpenZFS's hyperbola the factor stays finite at full, where writers wait for room anyway.
 //!
-//! Draining ([`Aim::Empty`]): writers get at most half of the destager's speed, and as the log
-//! empties one write per two destage latencies, so that it is empty some of the time.
+//! Draining ([`Aim::Empty`]): writers get at most half of the destager's speed. As the log
+//! empties they get one write per two destage latencies, so that it is empty some of the time.
 //!
 //! # Limits
 //! Where primary storage has stopped, the speed measured last goes on to count, and the log fills
@@ -45,7 +45,7 @@ pub const TOGETHER: Nanos = Nanos::from_millis(40);
 /// Bytes of a page, the unit of [`Destaging::ns_per_page`].
 pub const PAGE: u64 = 4096;
 
-/// What the destager achieves; [`super::window::DestageWindow::destaging`] measures it.
+/// The speed that the destager achieves; [`super::window::DestageWindow::destaging`] measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destaging {
     /// Time per destaged page of 4 KiB, over all that is outstanding, in nanoseconds.
@@ -89,10 +89,10 @@ impl Default for ThrottleConfig {
 }
 
 /// Paces the acknowledgements of one disk's writes. The engine keeps the writes that could be
-/// acknowledged in a queue, in order of arrival, and asks for its head only: whenever something
-/// changed (time, completions), `while due(head) <= now { acknowledge; on_acknowledged }`; the
-/// head's `due` is the engine's next deadline. So a lower occupancy takes effect at once, for all
-/// that wait.
+/// acknowledged in a queue, in order of arrival, and asks for its head only. Whenever something
+/// changed (time, completions) it runs `while due(head) <= now { acknowledge; on_acknowledged }`.
+/// The head's `due` is the engine's next deadline. So a lower occupancy takes effect at once, for
+/// all that wait.
 #[derive(Clone, Debug)]
 pub struct Throttle {
     config: ThrottleConfig,

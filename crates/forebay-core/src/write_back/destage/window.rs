@@ -10,11 +10,11 @@
 //! - `pace.rs`: `--max-destage-rate` (a token bucket), and that pace;
 //! - errors: half as many at a time after each, and a pause from 10 ms, doubling to 1 s.
 //!
-//! The knee is sought where doubling the limit no longer lowers the time per write: the latency
-//! gradient, as in TCP Vegas (Brakmo, Peterson 1995) and its descendants for limits on concurrent
-//! requests. They compare with the latency of an idle system; here limits are compared with one
-//! another, by experiment (as PCC does, Dong et al. 2015), because an elevator turns a longer queue
-//! into throughput long after latency has begun to rise. The latency of the idle system serves to
+//! The knee is where doubling the limit no longer lowers the time per write. That is the latency
+//! gradient of TCP Vegas (Brakmo, Peterson 1995) and its descendants for limits on concurrent
+//! requests. They compare with the latency of an idle system. Here limits are compared with one
+//! another, by experiment (as PCC does, Dong et al. 2015). An elevator turns a longer queue into
+//! throughput long after latency has begun to rise. The latency of the idle system serves to
 //! notice other tenants.
 //!
 //! No clock, no allocation, a few additions per I/O. One window belongs to one disk; windows of
@@ -40,7 +40,7 @@ use pace::Pace;
 const WRITE_WORTH: u64 = 128 << 10;
 /// An error's limit above this is none.
 const OUTSTANDING_LIMIT: u32 = 2048;
-/// What a maximal rate lets through at once after a pause.
+/// Work that a maximal rate lets through at once after a pause.
 const RATE_BURST: Nanos = Nanos::from_millis(50);
 const PAUSE_MIN: Nanos = Nanos::from_millis(10);
 const PAUSE_MAX: Nanos = Nanos::from_millis(1000);
@@ -69,7 +69,7 @@ impl Default for WindowConfig {
     }
 }
 
-/// What the destager could write if the window let it; only the destager knows.
+/// Bytes that the destager could write if the window let it; only the destager knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
     /// The log holds nothing that is not under way.
@@ -80,7 +80,7 @@ pub enum Supply {
     Writes,
 }
 
-/// What limits destaging, for display.
+/// The limit of destaging, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Nothing to destage.
@@ -213,7 +213,7 @@ impl DestageWindow {
         self.meter.writes_per_second
     }
 
-    /// What destaging achieves, for the throttle.
+    /// The speed of destaging, for the throttle.
     pub fn destaging(&self) -> Destaging {
         Destaging { ns_per_page: self.meter.ns_per_page, latency: self.latency() }
     }
@@ -243,8 +243,8 @@ impl DestageWindow {
     }
 }
 
-/// What a write costs the storage: its bytes, and as much as [`WRITE_WORTH`] for being one. Nearly
-/// right for devices that are limited by operations and for those limited by bandwidth.
+/// The cost of a write for the storage: its bytes, and as much as [`WRITE_WORTH`] for being one.
+/// Nearly right for devices that are limited by operations and for those limited by bandwidth.
 fn work(bytes: u64) -> u64 {
     bytes.saturating_add(WRITE_WORTH)
 }

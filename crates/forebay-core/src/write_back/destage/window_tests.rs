@@ -1,4 +1,4 @@
-//! What needs no modelled storage; how well the window does on one is tested in `forebay-sim`.
+//! Tests without modelled storage; `forebay-sim` tests how well the window does on one.
 
 use super::*;
 

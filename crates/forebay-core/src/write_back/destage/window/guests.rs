@@ -4,31 +4,36 @@
 //! A limit on outstanding writes cannot do this: an array with a write cache takes any number of
 //! writes at once, and reads queue behind them inside. So the *rate* of starts is paced, and the
 //! guest's own latency is the signal.
-//! - **Quiet.** What reads take without destaging is measured: for free while there is nothing to
-//!   destage, otherwise in a pause, at the first reads and every [`QUIET_EVERY`] again, until the
-//!   means of two batches of reads agree (queues inside the storage have to drain first).
-//! - **Paced.** For each batch of reads the mean is compared with that. Up to [`SLOWER_MAX`] times
-//!   it the pace rises by a tenth, above it falls with the square of the excess, never under a twentieth of what the
-//!   storage bears, or of less where reads are too slow even so: destaging gets slower, but does not stop. When the
-//!   guest's writers wait, because the log has filled beyond the throttle's threshold or the mode is to change, and at the
-//!   end of a disk that is destaged then, reads *yield*: nothing is paced.
+//! - **Quiet.** The pacer measures the latency of reads without destaging. That is free while
+//!   there is nothing to destage. Otherwise destaging pauses: at the first reads, and every
+//!   [`QUIET_EVERY`] again. The pause ends when the means of two batches of reads agree (queues
+//!   inside the storage have to drain first).
+//! - **Paced.** For each batch of reads the mean is compared with that. Up to [`SLOWER_MAX`]
+//!   times it the pace rises by a tenth. Above that it falls with the square of the excess. The
+//!   floor is a twentieth of what the storage bears, or of less where reads are too slow even so:
+//!   destaging gets slower, but does not stop. Reads *yield*, and nothing is paced, when the
+//!   guest's writers wait: the log has filled beyond the throttle's threshold, or the mode is to
+//!   change. They also yield at the end of a disk that is destaged then.
 //! - **Late reads.** The pace is never above what the slowest reads allow (`tail.rs`).
-//! - **Behind a read.** Where writes are fewer than reads, one that is due waits for the next read to start and
-//!   goes right behind it: the storage serves that read first, and most of the write before the next one comes.
-//!   At the same pace reads meet less of it, and shorter rests of it, than at any other time.
-//! - **Absent.** A storage with a write cache takes a burst at once, and who reads next waits until the disks have it. So
-//!   without reads, or with few, the pace goes on from where it was, and doubles every second (`rate.rs`): what a short
-//!   break lets through is little more than the pace was, a long one uses all that the storage has. A few
-//!   reads that are slow hold it, until what is known of reads is ten seconds old. There is none before a guest has read.
+//! - **Behind a read.** Where writes are fewer than reads, a write that is due waits for the next
+//!   read to start, and goes right behind it. The storage serves that read first, and most of the
+//!   write before the next one comes. At the same pace reads meet less of it, and shorter rests
+//!   of it, than at any other time.
+//! - **Absent.** A storage with a write cache takes a burst at once, and who reads next waits
+//!   until the disks have it. So without reads, or with few, the pace goes on from where it was,
+//!   and doubles every second (`rate.rs`). A short break lets through little more than the pace
+//!   did. A long one uses all that the storage has. A few reads that are slow hold it, until what
+//!   is known of reads is ten seconds old. There is none before a guest has read.
 //!
-//! A disk does one thing at a time, and where a small write keeps it busy for longer than a read (RAID 5), one read in a
-//! hundred meets one at almost any pace. For a guest with one read at a time what is left of destaging is then
-//! the floor; the log takes the rest until its threshold, and then reads yield.
+//! A disk does one thing at a time. Where a small write keeps it busy for longer than a read
+//! (RAID 5), one read in a hundred meets one at almost any pace. Destaging then goes at the
+//! floor, for a guest with one read at a time. The log takes the rest until its threshold, and
+//! then reads yield.
 //!
 //! # Limits
 //! Reads too rare to compare (a few per second) are not protected. A guest whose load changes is
-//! compared with its old self until the next quiet phase. What a write cache inside the storage
-//! holds when the first reads arrive has to drain first.
+//! compared with its old self until the next quiet phase. A write cache inside the storage has to
+//! drain first, when the first reads arrive.
 
 use super::pace::Pace;
 use super::rate::Rate;
@@ -79,7 +84,7 @@ pub(super) struct Guests {
     /// When a read started last, and the mean time between two.
     read_started: Nanos,
     reads_apart_ns: u64,
-    /// What the pace makes of a destage write, lately.
+    /// The distance that the pace puts between destage writes, lately.
     writes_apart_ns: u64,
 }
 

@@ -1,25 +1,28 @@
 //! The smallest number of outstanding writes that gets nearly all the throughput there is.
 //!
 //! # The law
-//! Time is cut into *rounds*: with the limit fixed, some completions are skipped (until what was
-//! started under the previous limit is gone), then throughput and mean latency of the next ones are
-//! measured. Limits are powers of two, the *levels*.
+//! Time is cut into *rounds*, each with a fixed limit. A round skips some completions, until
+//! everything that started under the previous limit is gone. Then it measures throughput and mean
+//! latency of the next ones. Limits are powers of two, the *levels*.
 //! - **Gain.** Two successive rounds at neighbouring levels give one sample of what doubling the
 //!   limit gains. Samples are averaged per pair of levels. While doubling gains more than
 //!   [`GAIN_UP`] the level rises; when the last doubling gained less than [`GAIN_DOWN`] it falls.
 //!   (In terms of latency: below the knee doubling leaves it alone, above it doubles.) Afterwards
-//!   one round in four looks a level higher and one a level lower, until it is clear that neither is
-//!   better. Rounds next to each other see the same storage, so slow changes cancel.
-//! - **Climb.** At first the level rises from [`CLIMB_FROM`] after every round, *quick* ones as long as
-//!   doubling nearly doubles; from the first that does not, a level back, by longer ones.
+//!   one round in four looks a level higher, and one a level lower. That ends when it is clear
+//!   that neither is better. Rounds next to each other see the same storage, so slow changes
+//!   cancel.
+//! - **Climb.** At first the level rises from [`CLIMB_FROM`] after every round, *quick* ones as
+//!   long as doubling nearly doubles. From the first that does not, it goes a level back, and on
+//!   by longer rounds.
 //! - **Others.** On loaded storage more outstanding writes always gain throughput, namely that of
-//!   others; so the gain says nothing then. But latency has risen at an unchanged limit: with a
-//!   mean more than [`LOADED`] above the least that this limit ever had, the limit is the level
-//!   times the ratio of the two, at least a quarter of the level, and gains are not sampled. The
-//!   least latency grows by a third of a percent per second, so storage that has become slower for
-//!   good (or a tenant who stays) is accepted within minutes.
-//! - A round in which less than three quarters of the limit were outstanding says nothing (the
-//!   order between epochs, a pace or an empty log limits): it changes nothing.
+//!   others; so the gain says nothing then. But latency has risen at an unchanged limit. The
+//!   storage is loaded when the mean is more than [`LOADED`] above the least that this limit ever
+//!   had. Then the limit is the level times the ratio of the two, at least a quarter of the
+//!   level, and gains are not sampled. The least latency grows by a third of a percent per
+//!   second. So storage that has become slower for good (or a tenant who stays) is accepted
+//!   within minutes.
+//! - A round changes nothing if less than three quarters of the limit were outstanding. Something
+//!   else limits then: the order between epochs, a pace, or an empty log.
 
 use crate::ids::Nanos;
 
@@ -85,7 +88,7 @@ struct Climb {
     below: Option<f64>,
 }
 
-/// What doubling a level gains, averaged.
+/// The averaged gain of doubling a level.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gain {
     mean: f64,

@@ -9,7 +9,7 @@ const SECOND: u128 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
     per_second: u64,
-    /// What may be started at once after a pause.
+    /// Work that may be started at once after a pause.
     burst: Nanos,
     /// When all that was started has been paid for.
     paid_at: Nanos,

@@ -1,8 +1,9 @@
 //! The pace of destaging after a batch of the guest's reads, or after a time without: how it rises, falls, and ends.
 //!
-//! Where reads are too few to tell, nothing says what a write cache inside the storage has taken and not yet written.
-//! As senders on a network do after a break, the pace begins where it was and doubles while it is used; what was used
-//! last beside reads is remembered for the time when they are back.
+//! Where reads are too few to tell, nothing says what a write cache inside the storage has taken
+//! and not yet written. As senders on a network do after a break, the pace begins where it was,
+//! and doubles while it is used. The last pace beside reads is remembered for the time when they
+//! are back.
 
 const RISE: f64 = 1.1;
 /// While it is not known what the storage bears.
@@ -15,14 +16,15 @@ const FLOOR_SHARE_MIN: f64 = 1e-3;
 /// Not slower than about ten writes a second, whatever is known of the storage: a log always empties.
 const FLOOR_MIN: u64 = 10 * (132 << 10);
 
-/// What is remembered for the next pace; all are work per second.
+/// The state for the next pace; all are work per second.
 #[derive(Clone, Debug)]
 pub(super) struct Rate {
     /// The pace began from nothing that is known, and no read has suffered from it yet.
     searches: bool,
     /// The pace when reads became too few to judge it; none: they are enough.
     before_absence: Option<u64>,
-    /// What the storage bears was measured too high, where a write cache took it: by this factor, as reads tell.
+    /// A write cache took writes, so the capacity of the storage was measured too high: by this
+    /// factor, as reads show.
     floor_share: f64,
 }
 

@@ -1,8 +1,8 @@
 //! The slowest reads of a guest: how slow they are without destaging, and what destaging they allow.
 //!
-//! Of every [`LATE_OF`] reads one may be *late*: take longer than [`LATE`] times the 99th percentile without
-//! destaging. When none was, the pace may rise; as soon as two were, it falls, and reads that started
-//! meanwhile do not count: what one event made late is late once.
+//! Of every [`LATE_OF`] reads one may be *late*: take longer than [`LATE`] times the 99th
+//! percentile without destaging. When none was, the pace may rise. As soon as two were, it falls.
+//! Reads that started meanwhile do not count, so one event makes reads late once.
 
 use crate::ids::Nanos;
 
@@ -43,12 +43,12 @@ impl Tail {
         self.alone_ns = alone * (1.0 + step * STEP);
     }
 
-    /// What was known without destaging is wrong: this was the longest of some dozens.
+    /// The latency known without destaging is wrong: this was the longest of some dozens.
     pub(super) fn learn_anew(&mut self, longest_ns: u64) {
         self.alone_ns = longest_ns as f64;
     }
 
-    /// What was known without destaging is wrong by this factor.
+    /// The latency known without destaging is wrong by this factor.
     pub(super) fn scale(&mut self, factor: f64) {
         self.alone_ns *= factor;
     }

@@ -261,7 +261,7 @@ impl Client {
         self.stream.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
-    /// Sends more than the socket has room for, while the shard turns; takes in what is answered
+    /// Sends more than the socket has room for, while the shard turns. Takes in the answers
     /// meanwhile, as a server may stop reading from a client that does not.
     pub(super) fn send_all(&mut self, shard: &mut Shard, mut bytes: &[u8]) {
         shard.run("all sent", |_| {
