@@ -10,8 +10,8 @@
 use forebay_backends::size::rounded;
 use forebay_core::status::IoStatus;
 
-use super::pool::EndOfSession;
-use crate::shard::{Drained, LogEnd};
+use forebay_host::pool::EndOfSession;
+use forebay_shard::{Drained, LogEnd};
 
 /// Where everything is that was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,20 +15,20 @@ use forebay_core::pool::DiskNumber;
 use forebay_core::warm::{REGIONS_MAX, RingGeometry};
 use forebay_frontends::nbd::Export;
 use forebay_frontends::scsi;
+use forebay_host::events::Severity;
+use forebay_host::fence::{self, Alone, Guard, Place, SidecarPlace, Trail, Untold, names};
+use forebay_host::pool::owner::PoolHandle;
+use forebay_host::pool::report::staging_lost;
+use forebay_host::pool::staging::Staging;
+use forebay_host::pool::{self, DiskWish, LOCK_WAIT, OpenedLog, SharedPool};
+use forebay_host::warm;
 use forebay_io::arena::Arena;
+use forebay_shard::{FlashShare, LogShare, NewDisk, RingShare};
 
 use super::api::DiskInfo;
-use super::events::Severity;
-use super::fence::{self, Alone, Guard, Place, SidecarPlace, Trail, Untold, names};
-use super::pool::owner::PoolHandle;
-use super::pool::report::staging_lost;
-use super::pool::staging::Staging;
-use super::pool::{self, DiskWish, LOCK_WAIT, OpenedLog, SharedPool};
 use super::raw;
 use super::reservations::{KEPT_MAX, Kept};
-use super::warm;
 use crate::config::{DiskSpec, WriteLogSpec};
-use crate::shard::{FlashShare, LogShare, NewDisk, RingShare};
 
 /// A disk that can be handed to a shard.
 pub(super) struct Opened {

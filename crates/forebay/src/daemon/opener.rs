@@ -6,24 +6,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result};
-use forebay_backends::{ErrorKind, Look, Witness};
+use forebay_backends::{Look, Witness};
 use forebay_core::pool::DiskNumber;
 use forebay_frontends::{nbd, scsi, vhost_user};
-use forebay_io::file::{FileError, FileErrorKind};
+use forebay_host::events::{EventSender, Severity};
+use forebay_host::fence::{Place, Refused, Trail, is_in_use};
+use forebay_host::folders;
+use forebay_host::pool::SharedPool;
+use forebay_host::pool::owner::PoolHandle;
+use forebay_shard::{DiskHandle, Drained, ShardSender};
 
 use super::advice::Keeper;
 use super::api::{DiskInfo, RefusedDisk};
 use super::ending;
-use super::events::{EventSender, Severity};
-use super::fence::{Place, Refused, Trail};
 use super::open::{self, Opened};
-use super::place;
-use super::pool::SharedPool;
-use super::pool::owner::PoolHandle;
 use super::reservations::Kept;
 use crate::config::values::Name;
 use crate::config::{DaemonSpec, DiskSpec, VhostUserSpec};
-use crate::shard::{DiskHandle, Drained, ShardSender};
 
 /// An open pool, and the way to its owner; or why another process has it.
 pub(super) type Pools = BTreeMap<PathBuf, Result<(SharedPool, PoolHandle), String>>;
@@ -163,7 +162,7 @@ impl Opener {
         let disk = &self.spec.disks[index];
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let pool = disk.flash.as_ref().map(|flash| absolute(&flash.path).display().to_string());
-        let control = self.spec.control.as_deref().map_or(String::new(), place::option_for);
+        let control = self.spec.control.as_deref().map_or(String::new(), folders::option_for);
         let reason = through_daemon(reason, disk, &control);
         RefusedDisk { name: disk.name.to_string(), backend: disk.backend.clone(), reason, pool }
     }
@@ -183,15 +182,6 @@ pub(super) fn refusal(error: &anyhow::Error) -> Option<String> {
         return Some(refused.to_string());
     }
     is_in_use(error).then(|| format!("{error:#}"))
-}
-
-/// Another process has something locked.
-pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
-    let file = |cause: &FileError| cause.kind() == FileErrorKind::InUse;
-    let backend = |cause: &forebay_backends::Error| cause.kind() == ErrorKind::InUse;
-    error.chain().any(|cause| {
-        cause.downcast_ref().is_some_and(file) || cause.downcast_ref().is_some_and(backend)
-    })
 }
 
 /// The shard of a disk: disks of one iSCSI target live on one.

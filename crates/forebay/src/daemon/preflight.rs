@@ -16,14 +16,16 @@ use forebay_core::config::BackendTraits;
 use forebay_core::engine::metadata_bytes;
 use rustix::fs::{Access, access};
 
-use super::{open, place, raw};
+use forebay_host::folders;
+
+use super::{open, raw};
 use crate::config::values::Address;
 use crate::config::{DaemonSpec, DiskSpec};
 
 /// What is wrong, a sentence each; may wait for storage.
 pub(crate) fn problems(spec: &DaemonSpec) -> Vec<String> {
     let mut found = Vec::new();
-    let state = spec.state_dir.clone().or_else(place::state_folder);
+    let state = spec.state_dir.clone().or_else(folders::state_folder);
     let is_running = UnixStream::connect(control(spec)).is_ok();
     for disk in &spec.disks {
         let wrong = [image(disk, state.as_deref(), is_running), metadata(disk)];
@@ -171,7 +173,7 @@ fn memory(spec: &DaemonSpec, is_running: bool) -> Option<String> {
 }
 
 fn control(spec: &DaemonSpec) -> PathBuf {
-    spec.control.clone().unwrap_or_else(|| place::socket_of(&place::folder(), &spec.name))
+    spec.control.clone().unwrap_or_else(|| folders::socket_of(&folders::folder(), &spec.name.0))
 }
 
 /// Unix sockets, each with what it is for.

@@ -11,10 +11,10 @@ use anyhow::{Context, Result};
 use forebay_backends::{ErrorKind, ImageFormat, Uri, Witness};
 use forebay_core::ids::Uuid;
 use forebay_core::pool::sidecar::Sidecar;
+use forebay_host::events::Severity;
+use forebay_host::fence::{self, Refused};
+use forebay_host::folders;
 
-use super::events::Severity;
-use super::fence::{self, Refused};
-use super::place;
 use crate::config::DiskSpec;
 
 /// Refuses what is not raw; a note where that it is raw cannot be kept for the next start.
@@ -98,7 +98,7 @@ fn has_sidecar(witness: &Witness) -> bool {
 
 /// What is there, and what serves it.
 fn refusal(spec: &DiskSpec, image: &Path, format: ImageFormat) -> String {
-    let socket = place::folder().with_file_name(format!("{}.qemu-nbd.sock", spec.name));
+    let socket = folders::folder().with_file_name(format!("{}.qemu-nbd.sock", spec.name));
     let (socket, in_qemu) = (socket.display(), format.in_qemu());
     let read_only = if spec.read_only { " --read-only" } else { "" };
     format!(

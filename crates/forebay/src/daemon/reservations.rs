@@ -13,11 +13,11 @@ use forebay_frontends::client::Access;
 use forebay_frontends::iscsi::device::Keeper;
 use forebay_frontends::scsi::{self, LogicalUnit};
 
-use super::events::Severity;
-use super::fence::Refused;
-use super::pool::Pool;
-use super::pool::owner::PoolHandle;
-use crate::shard::DiskHandle;
+use forebay_host::events::Severity;
+use forebay_host::fence::Refused;
+use forebay_host::pool::Pool;
+use forebay_host::pool::owner::PoolHandle;
+use forebay_shard::DiskHandle;
 
 /// Bytes of reservations that can be kept for a disk on flash.
 pub(super) const KEPT_MAX: usize = STATE_MAX;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use forebay_backends::size::rounded;
 use forebay_backends::{Standing, Witness};
+use forebay_host::events::{EventSender, Severity};
+use forebay_host::fence::Trail;
 
-use super::events::{EventSender, Severity};
-use super::fence::Trail;
 use super::opener::ServedDisk;
 
 /// Pause between two looks.

@@ -11,11 +11,11 @@ use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::Witness;
 use forebay_core::ids::Uuid;
 use forebay_core::stats::{Latency, LatencyBuckets};
+use forebay_host::fence;
 use forebay_trace::advise::{Prediction, Reads};
 use serde::{Deserialize, Serialize};
 
 use super::follow::Follower;
-use crate::daemon::fence;
 
 const SCHEMA: &str = "forebay-advice";
 /// Changes when a field changes its meaning or goes.

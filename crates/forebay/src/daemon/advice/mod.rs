@@ -15,6 +15,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use forebay_backends::Witness;
 use forebay_core::stats::{Statistics, TierStatistics};
+use forebay_host::date;
+use forebay_host::events::Severity;
+use forebay_shard::DiskHandle;
 use forebay_trace::advise::{Prediction, Reads};
 use forebay_trace::mrc;
 use tokio::task::JoinSet;
@@ -22,10 +25,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::api::KeptAdvice;
 use super::control::ControlState;
-use super::events::Severity;
 use super::opener::ServedDisk;
-use crate::date;
-use crate::shard::DiskHandle;
 use follow::{Follower, Seen};
 
 mod file;
