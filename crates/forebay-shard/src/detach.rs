@@ -30,7 +30,7 @@ impl Disk {
     ///
     /// # Errors
     /// One of `clients` is attached, or what is dirty cannot be destaged.
-    pub(crate) fn detach(&mut self, now: Nanos, clients: usize) -> Result<(), String> {
+    pub(super) fn begin_detach(&mut self, now: Nanos, clients: usize) -> Result<(), String> {
         if self.is_detaching() || self.is_ending() {
             return Ok(());
         }

@@ -34,12 +34,13 @@ use forebay_io::arena::Arena;
 use forebay_io::clock;
 use forebay_io::reactor::{ArenaId, Completion, Reactor};
 
+use super::answers::Waiting;
 use super::detach::Detaching;
 use super::device::Device;
 use super::log::Log;
 use super::registration::Registration;
 use super::ring::Ring;
-use super::status::{DiskStatus, Dropped, PrimaryState};
+use super::status::{DiskStatus, PrimaryState};
 use super::token::{Class, token};
 use super::{DiskHandle, Drained, LogEnd, NewDisk};
 
@@ -85,6 +86,7 @@ pub(crate) struct Disk {
     registered: Registration,
     /// Whether it ends when nothing is dirty any more.
     pub(super) detaching: Detaching,
+    pub(super) waiting: Waiting,
     /// Whether clients may come, for those who let them in.
     is_open: Arc<AtomicBool>,
     /// When draining gives up on clients that do not take their answers.
@@ -184,6 +186,7 @@ impl Disk {
             ending: Ending::Serving,
             registered: Registration::default(),
             detaching: Detaching::No("nobody asked for it"),
+            waiting: Waiting::default(),
             is_open,
             leave_by: Nanos::NEVER,
             has_waited: false,
@@ -226,17 +229,6 @@ impl Disk {
         self.port.engine.pause_destaging(now, pause, &mut self.port.actions);
     }
 
-    /// Begins to flush primary storage; the number to ask [`Disk::flushed`] for. `None`: what is acknowledged is the log's.
-    pub(crate) fn flush(&mut self, now: Nanos) -> Option<u64> {
-        self.port.engine.flush_primary_storage(now, &mut self.port.actions)
-    }
-
-    /// Whether that flush ended well; `None`: it has not ended.
-    pub(crate) fn flushed(&self, number: u64) -> Option<bool> {
-        self.port.engine.flushed_primary_storage(number)
-    }
-
-    /// Begins to drop what is cached.
     /// How long primary storage is, by itself or `looked` at; the disk can be, too.
     pub(crate) fn measure(&self, looked: Option<u64>) -> Result<Option<u64>, ConfigError> {
         let length = self.backend.length().or(looked);
@@ -251,16 +243,6 @@ impl Disk {
             self.backend.lengthen(size);
         }
         Ok(growth)
-    }
-
-    pub(crate) fn drop_cache(&mut self, now: Nanos) {
-        self.port.engine.drop_cache(now, &mut self.port.actions);
-    }
-
-    /// What was dropped, once, when all of it is.
-    pub(crate) fn dropped(&mut self) -> Option<Dropped> {
-        let blocks = self.port.engine.dropped()?;
-        Some(Dropped { blocks, block_size: self.port.engine.config().block_size })
     }
 
     /// A segment that was asked for came, or not.
@@ -490,7 +472,7 @@ impl Disk {
     }
 
     /// How the disk is, with so many clients, of which some wait.
-    pub(crate) fn stats(&self, now: Nanos, clients: usize, waiting: usize) -> DiskStatus {
+    pub(crate) fn status(&self, now: Nanos, clients: usize, waiting: usize) -> DiskStatus {
         let mut engine = self.port.engine.statistics(now);
         let primary_trouble = self.backend.trouble().map(str::to_owned);
         if let (Some(log), Some(_)) = (&mut engine.log, &primary_trouble) {

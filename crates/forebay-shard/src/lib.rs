@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use forebay_backends::Backend;
 use forebay_core::config::Mode;
-use forebay_core::engine::{ConfigError, Engine, Growth};
+use forebay_core::engine::{Engine, Growth};
 use forebay_core::observer::Observer;
 use forebay_core::pool::DiskNumber;
 use forebay_core::stats::Latency;
@@ -39,14 +39,17 @@ use forebay_host::events::EventSender;
 use forebay_host::fence::{Revoker, Trail, Untold};
 use forebay_host::pool::owner::{Leased, PoolHandle};
 pub use log::LogShare;
+use mailbox::{Command, Visit};
 pub use status::{DiskStatus, Drained, Dropped, LogEnd, PrimaryState};
 
+mod answers;
 mod client;
 mod detach;
 mod device;
 mod disk;
 mod event;
 mod log;
+mod mailbox;
 mod registration;
 mod ring;
 mod run;
@@ -64,45 +67,6 @@ const HAND_OVER_MAX: Duration = Duration::from_secs(10);
 const GROW_MAX: Duration = Duration::from_secs(10);
 /// How often both look.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-
-/// What the control plane asks of a shard.
-pub(crate) enum Command {
-    /// Take a disk.
-    Add(Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<DiskHandle, String>>),
-    /// Take a client; the second is dropped when it is gone.
-    Connect(Box<dyn Newcomer>, Box<dyn Send>),
-    /// Tell how a disk is.
-    Stats(u32, oneshot::Sender<DiskStatus>),
-    /// Tell what a disk's reads took, by slowest source.
-    ReadLatencies(u32, oneshot::Sender<Box<[Latency; 3]>>),
-    /// Look at what a disk observed of its requests; must not take long.
-    Observe(u32, Box<dyn FnOnce(&mut Observer) + Send>),
-    /// A disk's log got the segment that it asked for, or there is none.
-    Leased(u32, Leased),
-    /// A disk's ring is durably known not to be believed (true), or cannot be.
-    Voided(u32, bool),
-    Revoked(u32, bool),
-    /// Something that clients of a disk may have waited for has happened.
-    Wake(u32),
-    /// Change a disk's mode.
-    SetMode(u32, Mode, oneshot::Sender<Result<(), String>>),
-    /// Stop destaging a disk (true) or go on.
-    Pause(u32, bool, oneshot::Sender<Result<(), String>>),
-    /// Tell how long primary storage of a disk is by now, if that is known, or can be what is given; and whether the disk can.
-    Measure(u32, Option<u64>, oneshot::Sender<Result<Option<u64>, ConfigError>>),
-    /// Let a disk have so many bytes.
-    Grow(u32, u64, oneshot::Sender<Result<Growth, ConfigError>>),
-    /// Flush primary storage of a disk; answered when it has, or could not.
-    Flush(u32, oneshot::Sender<bool>),
-    /// Drop what a disk has cached.
-    DropCache(u32, oneshot::Sender<Dropped>),
-    /// Let a disk be destaged, and end it; answered when it has ended.
-    Detach(u32, oneshot::Sender<Result<Drained, String>>),
-    /// Finish what is in flight, flush primary storage of every disk, and end; answered at the end.
-    Drain(oneshot::Sender<Vec<Drained>>),
-    /// End at once.
-    Stop,
-}
 
 /// A disk that is ready to be served.
 pub struct NewDisk {
@@ -283,22 +247,22 @@ impl DiskHandle {
 
     /// The answer to a disk that asked for a segment.
     pub(crate) fn leased(&self, leased: Leased) {
-        self.sender.answer(Command::Leased(self.number, leased));
+        self.tell(move |on| on.disk.leased(on.now, leased));
     }
 
     /// The answer to a disk whose ring must not be believed.
     pub(crate) fn voided(&self, known: bool) {
-        self.sender.answer(Command::Voided(self.number, known));
+        self.tell(move |on| on.disk.voided(on.now, known));
     }
 
     /// The answer to a disk whose flash is dead.
     pub(crate) fn revoked(&self, known: bool) {
-        self.sender.answer(Command::Revoked(self.number, known));
+        self.tell(move |on| on.disk.revoked(on.now, known));
     }
 
     /// Something that the disk's clients have waited for has happened.
     pub fn wake(&self) {
-        self.sender.answer(Command::Wake(self.number));
+        self.sender.answer(Command::Wake(self.id()));
     }
 
     /// Asks for a mode; the disk is in it some time later.
@@ -306,9 +270,8 @@ impl DiskHandle {
     /// # Errors
     /// What it lacks, or the shard has ended.
     pub async fn set_mode(&self, mode: Mode) -> anyhow::Result<()> {
-        let (answer, receiver) = oneshot::channel();
-        self.send(Command::SetMode(self.number, mode, answer))?;
-        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
+        let changed = self.ask(move |on| on.disk.change_mode(on.now, mode)).await?;
+        changed.map_err(anyhow::Error::msg)
     }
 
     /// Stops destaging, or goes on.
@@ -316,9 +279,8 @@ impl DiskHandle {
     /// # Errors
     /// The disk is ending, or the shard has ended.
     pub async fn pause(&self, pause: bool) -> anyhow::Result<()> {
-        let (answer, receiver) = oneshot::channel();
-        self.send(Command::Pause(self.number, pause, answer))?;
-        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
+        let changed = self.ask(move |on| on.disk.change_pause(on.now, pause)).await?;
+        changed.map_err(anyhow::Error::msg)
     }
 
     /// How long primary storage is by now, in bytes, which the disk can be, too; `looked` is what was found by looking at
@@ -327,9 +289,7 @@ impl DiskHandle {
     /// # Errors
     /// The disk cannot have that size, or the shard has ended.
     pub async fn measure(&self, looked: Option<u64>) -> anyhow::Result<Option<u64>> {
-        let (answer, receiver) = oneshot::channel();
-        self.send(Command::Measure(self.number, looked, answer))?;
-        Ok(receiver.await.map_err(|_| Gone)??)
+        Ok(self.ask(move |on| on.disk.measure(looked)).await??)
     }
 
     /// Lets the disk have `size` bytes, which primary storage was measured to have. Waits until nothing is in flight at the
@@ -340,9 +300,7 @@ impl DiskHandle {
     pub async fn grow(&self, size: u64) -> anyhow::Result<()> {
         let give_up = tokio::time::Instant::now() + GROW_MAX;
         loop {
-            let (answer, receiver) = oneshot::channel();
-            self.send(Command::Grow(self.number, size, answer))?;
-            if receiver.await.map_err(|_| Gone)?? == Growth::Done {
+            if self.ask(move |on| on.disk.grow(size)).await?? == Growth::Done {
                 self.size.fetch_max(size, Ordering::Relaxed);
                 return Ok(());
             }
@@ -372,9 +330,7 @@ impl DiskHandle {
     /// # Errors
     /// The shard, or the disk, has ended.
     pub async fn flush(&self) -> Result<bool, Gone> {
-        let (answer, receiver) = oneshot::channel();
-        self.send(Command::Flush(self.number, answer))?;
-        receiver.await.map_err(|_| Gone)
+        self.answered(|on, answer| on.disk.flush(on.now, answer)).await
     }
 
     /// Drops what is cached of the disk.
@@ -382,9 +338,7 @@ impl DiskHandle {
     /// # Errors
     /// The shard has ended.
     pub async fn drop_cache(&self) -> Result<Dropped, Gone> {
-        let (answer, receiver) = oneshot::channel();
-        self.send(Command::DropCache(self.number, answer))?;
-        receiver.await.map_err(|_| Gone)
+        self.answered(|on, answer| on.disk.drop_cache(on.now, answer)).await
     }
 
     /// Destages everything and ends the disk; returns when it has ended.
@@ -392,9 +346,8 @@ impl DiskHandle {
     /// # Errors
     /// A client is attached, the write log is lost, the disk was told something else meanwhile, or the shard has ended.
     pub async fn detach(&self) -> anyhow::Result<Drained> {
-        let (answer, receiver) = oneshot::channel();
-        self.send(Command::Detach(self.number, answer))?;
-        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
+        let detached = self.answered(|on, answer| on.disk.detach(on.now, on.clients(), answer));
+        detached.await?.map_err(anyhow::Error::msg)
     }
 
     fn send(&self, command: Command) -> Result<(), Gone> {
@@ -409,10 +362,7 @@ impl DiskHandle {
         &self,
         look: impl FnOnce(&mut Observer) -> T + Send + 'static,
     ) -> Result<T, Gone> {
-        let (answer, receiver) = oneshot::channel();
-        let look = move |observer: &mut Observer| drop(answer.send(look(observer)));
-        self.send(Command::Observe(self.number, Box::new(look)))?;
-        receiver.await.map_err(|_| Gone)
+        self.ask(move |on| look(on.disk.port.engine.observer_mut())).await
     }
 
     /// How the disk is.
@@ -420,9 +370,7 @@ impl DiskHandle {
     /// # Errors
     /// The shard has ended.
     pub async fn stats(&self) -> Result<DiskStatus, Gone> {
-        let (answer, receiver) = oneshot::channel();
-        self.sender.send(Command::Stats(self.number, answer)).map_err(|_| Gone)?;
-        receiver.await.map_err(|_| Gone)
+        self.ask(|on| on.disk.status(on.now, on.clients(), on.clients_waiting())).await
     }
 
     /// What its reads took, by slowest source: RAM, flash, primary storage.
@@ -430,9 +378,31 @@ impl DiskHandle {
     /// # Errors
     /// The shard, or the disk, has ended.
     pub async fn read_latencies(&self) -> Result<Box<[Latency; 3]>, Gone> {
+        self.ask(|on| Box::new(on.disk.port.engine.read_latencies().clone())).await
+    }
+
+    /// Does something with the disk on its shard, between two turns; what comes of it.
+    async fn ask<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut Visit<'_>) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        self.answered(move |on, answer| drop(answer.send(operation(on)))).await
+    }
+
+    /// The same where the answer may come turns later; it never comes when the sender is dropped.
+    async fn answered<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut Visit<'_>, oneshot::Sender<T>) + Send + 'static,
+    ) -> Result<T, Gone> {
         let (answer, receiver) = oneshot::channel();
-        self.send(Command::ReadLatencies(self.number, answer))?;
+        let operation = move |on: &mut Visit<'_>| operation(on, answer);
+        self.send(Command::Disk(self.id(), Box::new(operation)))?;
         receiver.await.map_err(|_| Gone)
+    }
+
+    /// Does something with the disk that it has asked for itself: there is always room for that.
+    fn tell(&self, operation: impl FnOnce(&mut Visit<'_>) + Send + 'static) {
+        self.sender.answer(Command::Disk(self.id(), Box::new(operation)));
     }
 }
 
@@ -443,31 +413,6 @@ impl std::fmt::Display for Gone {
 }
 
 impl std::error::Error for Gone {}
-
-impl std::fmt::Debug for Command {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Command::Add(..) => "Add",
-            Command::Connect(..) => "Connect",
-            Command::Stats(..) => "Stats",
-            Command::ReadLatencies(..) => "ReadLatencies",
-            Command::Leased(..) => "Leased",
-            Command::Voided(..) => "Voided",
-            Command::Revoked(..) => "Revoked",
-            Command::Wake(..) => "Wake",
-            Command::SetMode(..) => "SetMode",
-            Command::Pause(..) => "Pause",
-            Command::Measure(..) => "Measure",
-            Command::Grow(..) => "Grow",
-            Command::Flush(..) => "Flush",
-            Command::DropCache(..) => "DropCache",
-            Command::Detach(..) => "Detach",
-            Command::Drain(..) => "Drain",
-            Command::Observe(..) => "Observe",
-            Command::Stop => "Stop",
-        })
-    }
-}
 
 #[cfg(test)]
 mod tests;

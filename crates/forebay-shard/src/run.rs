@@ -21,9 +21,9 @@ use tokio::sync::oneshot;
 
 use super::client::Clients;
 use super::disk::Disk;
+use super::mailbox::{Command, Visit};
 use super::token::Class;
-use super::{Command, DiskHandle, Drained, token};
-use crate::Dropped;
+use super::{DiskHandle, Drained, token};
 
 /// Rounds of a turn at most.
 const ROUNDS_MAX: u32 = 16;
@@ -36,10 +36,6 @@ pub(crate) struct Shard {
     clients: Clients,
     completions: Vec<Completion>,
     draining: Option<oneshot::Sender<Vec<Drained>>>,
-    detaching: Vec<(u32, oneshot::Sender<Result<Drained, String>>)>,
-    dropping: Vec<(u32, oneshot::Sender<Dropped>)>,
-    /// With the number of the flush that each waits for.
-    flushing: Vec<(u32, u64, oneshot::Sender<bool>)>,
     events: EventSender,
 }
 
@@ -75,9 +71,6 @@ impl Shard {
             clients: Clients::new(),
             completions: Vec::with_capacity(256),
             draining: None,
-            detaching: Vec::new(),
-            dropping: Vec::new(),
-            flushing: Vec::new(),
             events,
         }
     }
@@ -106,9 +99,7 @@ impl Shard {
                 }
             }
             self.turn(now);
-            self.answer_detached();
-            self.answer_dropped();
-            self.answer_flushed();
+            self.disks.0.iter_mut().for_each(Disk::answer);
             if self.draining.is_some() && self.answer_drained() {
                 return Ok(());
             }
@@ -251,80 +242,10 @@ impl Shard {
                 let _ = answer.send(added);
             }
             Command::Connect(client, guard) => self.connect(now, client, guard),
-            Command::Stats(disk, answer) => {
-                let clients = self.clients.count_of(DiskId(disk));
-                let waiting = self.clients.waiting_of(DiskId(disk));
-                if let Some(disk) = self.disks.0.get(disk as usize) {
-                    let _ = answer.send(disk.stats(now, clients, waiting));
-                }
-            }
-            Command::ReadLatencies(disk, answer) => {
-                if let Some(disk) = self.disks.0.get(disk as usize) {
-                    let _ = answer.send(Box::new(disk.port.engine.read_latencies().clone()));
-                }
-            }
-            Command::Observe(disk, look) => {
-                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    look(disk.port.engine.observer_mut());
-                }
-            }
-            Command::Leased(disk, leased) => {
-                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    disk.leased(now, leased);
-                }
-            }
-            Command::Voided(disk, known) => {
-                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    disk.voided(now, known);
-                }
-            }
-            Command::Revoked(disk, known) => {
-                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    disk.revoked(now, known);
-                }
-            }
-            Command::Wake(disk) => self.clients.wake(&mut context!(self, now), DiskId(disk)),
-            Command::SetMode(disk, mode, answer) => {
-                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    let _ = answer.send(disk.change_mode(now, mode));
-                }
-            }
-            Command::Pause(disk, pause, answer) => {
-                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    let _ = answer.send(disk.change_pause(now, pause));
-                }
-            }
-            Command::Measure(disk, looked, answer) => {
-                if let Some(disk) = self.disks.0.get(disk as usize) {
-                    let _ = answer.send(disk.measure(looked));
-                }
-            }
-            Command::Grow(disk, size, answer) => {
-                if let Some(disk) = self.disks.0.get_mut(disk as usize) {
-                    let _ = answer.send(disk.grow(size));
-                }
-            }
-            Command::Flush(number, answer) => {
-                if let Some(disk) = self.disks.0.get_mut(number as usize) {
-                    match disk.flush(now) {
-                        Some(flush) => self.flushing.push((number, flush, answer)),
-                        None => drop(answer.send(true)),
-                    }
-                }
-            }
-            Command::DropCache(number, answer) => {
-                if let Some(disk) = self.disks.0.get_mut(number as usize) {
-                    disk.drop_cache(now);
-                    self.dropping.push((number, answer));
-                }
-            }
-            Command::Detach(number, answer) => {
-                let clients = self.clients.count_of(DiskId(number));
-                if let Some(disk) = self.disks.0.get_mut(number as usize) {
-                    match disk.detach(now, clients) {
-                        Ok(()) => self.detaching.push((number, answer)),
-                        Err(why) => drop(answer.send(Err(why))),
-                    }
+            Command::Wake(disk) => self.clients.wake(&mut context!(self, now), disk),
+            Command::Disk(id, operation) => {
+                if let Some(disk) = self.disks.0.get_mut(id.0 as usize) {
+                    operation(&mut Visit { now, disk, id, all_clients: &self.clients });
                 }
             }
             Command::Drain(answer) => {
@@ -336,58 +257,6 @@ impl Shard {
             Command::Stop => return Next::End,
         }
         Next::Go
-    }
-
-    /// Answers those who wait for a disk's end, once it has ended or will not.
-    fn answer_detached(&mut self) {
-        let outcome = |disk: &Disk| match disk.drained() {
-            Some(drained) => Some(Ok(drained)),
-            None if disk.is_ending() => None,
-            None => disk.not_detached().map(Err),
-        };
-        let waiting = std::mem::take(&mut self.detaching);
-        for (number, answer) in waiting {
-            match outcome(&self.disks.0[number as usize]) {
-                Some(outcome) => drop(answer.send(outcome)),
-                None => self.detaching.push((number, answer)),
-            }
-        }
-    }
-
-    /// Answers those who wait for an empty cache.
-    fn answer_dropped(&mut self) {
-        if self.dropping.is_empty() {
-            return;
-        }
-        for (number, disk) in (0..).zip(&mut self.disks.0) {
-            let dropped = match disk.drained() {
-                // The disk has ended: nobody will know.
-                Some(_) => None,
-                None if self.dropping.iter().all(|(waits, _)| *waits != number) => continue,
-                None => match disk.dropped() {
-                    None => continue,
-                    dropped => dropped,
-                },
-            };
-            let answered = self.dropping.extract_if(.., |(waits, _)| *waits == number);
-            for (_, answer) in answered {
-                if let Some(dropped) = dropped {
-                    let _ = answer.send(dropped);
-                }
-            }
-        }
-    }
-
-    /// Answers those who wait for a flush of primary storage; who asked a disk that has ended hears that it has.
-    fn answer_flushed(&mut self) {
-        let disks = &self.disks.0;
-        self.flushing.retain(|(number, _, _)| !disks[*number as usize].is_done());
-        let ended = |number: u32, flush: u64| disks[number as usize].flushed(flush);
-        for (number, flush, answer) in
-            self.flushing.extract_if(.., |(number, flush, _)| ended(*number, *flush).is_some())
-        {
-            let _ = answer.send(ended(number, flush) == Some(true));
-        }
     }
 
     /// Answers the drain when every disk is done.

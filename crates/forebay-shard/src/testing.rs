@@ -9,7 +9,8 @@ use forebay_io::arena::Arena;
 use forebay_io::mailbox;
 use forebay_io::reactor::{Completion, Reactor};
 
-use super::{Command, DiskHandle, MAILBOX_MAX, ShardSender};
+use super::mailbox::Command;
+use super::{DiskHandle, MAILBOX_MAX, ShardSender};
 
 /// Stands between whoever hands disks over and a shard.
 pub struct FailingShard {
