@@ -10,12 +10,12 @@
 use anyhow::{Context, Result};
 use forebay_core::config::{Config, GridOffset, RingConfig};
 use forebay_core::engine::{Engine, RestoredCache};
-use forebay_core::geometry::Grid;
+use forebay_core::geometry::{Grid, PAGE};
 use forebay_core::ids::Generation;
 use forebay_core::pool::DiskNumber;
 use forebay_core::warm::header::RingHeader;
 use forebay_core::warm::recover::Cold;
-use forebay_core::warm::{RingGeometry, survey};
+use forebay_core::warm::{REGIONS_MAX, RingGeometry, survey};
 
 use super::events::Severity;
 use super::pool::{Area, CacheArea, OpenedLog, Pool, host};
@@ -49,7 +49,7 @@ impl Start {
         let slots = (config.flash_bytes / block) as u32;
         let granules = Grid::new(size, block, 0).granules_per_block();
         let pages = RingGeometry::new(slots.max(1), granules, block, size).pages();
-        let room = |ring: &Area| (u64::from(pages) + 1) * forebay_core::geometry::PAGE <= ring.len;
+        let room = |ring: &Area| (u64::from(pages) + 1) * PAGE <= ring.len;
         let Some(ring) = area.ring.filter(room).filter(|_| slots > 0) else { return Ok(None) };
         let header = RingHeader {
             disk: pool.disk_uuid(number),
@@ -123,6 +123,17 @@ impl Start {
         pool.begin_ring(self.area, &self.header).context("cannot begin the ring of the cache")?;
         make(config)
     }
+}
+
+/// Bytes that the ring of a cache needs, whatever the size of the disk.
+pub fn ring_bytes_max(cache: u64, block_size: u64) -> u64 {
+    let slots = u32::try_from(cache / block_size).unwrap_or(u32::MAX);
+    if slots == 0 {
+        return 0;
+    }
+    let granules = (block_size / (block_size / 64).max(PAGE)) as u32;
+    let geometry = RingGeometry { slots, granules, regions: REGIONS_MAX as u32 };
+    (u64::from(geometry.pages()) + 1) * PAGE
 }
 
 /// What came back, in words.

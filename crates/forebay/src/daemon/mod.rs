@@ -29,6 +29,7 @@ use forebay_host::fence::is_in_use;
 use forebay_host::folders;
 use forebay_host::pool::owner::PoolOwner;
 use forebay_host::pool::{Pool, Share, SharedPool};
+use forebay_host::warm::ring_bytes_max;
 use forebay_io::reactor::ReactorKind;
 use forebay_shard::{DiskHandle, Drained, ShardHandle};
 use tokio::sync::oneshot;
@@ -44,8 +45,8 @@ mod frontends;
 pub mod iscsi;
 pub mod listener;
 mod observed;
-mod open;
 mod opener;
+mod opening;
 mod pdu_log;
 mod places;
 mod pools;
@@ -380,7 +381,7 @@ fn open_pools(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, Result<Pool, String
         let Some(flash) = &disk.flash else { continue };
         let log = disk.write_log.as_ref().map_or(0, |log| log.bytes);
         let cache = disk.flash_cache_bytes();
-        let ring = open::ring_bytes_max(cache, disk.block_size);
+        let ring = ring_bytes_max(cache, disk.block_size);
         let share = Share { cache, ring, log };
         shares.entry(flash.path.clone()).or_default().push(share);
     }

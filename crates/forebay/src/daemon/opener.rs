@@ -19,7 +19,7 @@ use forebay_shard::{DiskHandle, Drained, ShardSender};
 use super::advice::Keeper;
 use super::api::{DiskInfo, RefusedDisk};
 use super::ending;
-use super::open::{self, Opened};
+use super::opening::{self, Opened};
 use super::reservations::Kept;
 use crate::config::values::Name;
 use crate::config::{DaemonSpec, DiskSpec, VhostUserSpec};
@@ -120,7 +120,7 @@ impl Opener {
     /// It cannot be served; [`refusal`] tells whether others can.
     pub(super) fn open(&self, index: usize) -> Result<Opened> {
         let disk = &self.spec.disks[index];
-        open::open(disk, self.pool(disk)?, self.state())
+        opening::open(disk, self.pool(disk)?, self.state())
     }
 
     /// Hands a disk that was opened to its shard.

@@ -18,7 +18,7 @@ use rustix::fs::{Access, access};
 
 use forebay_host::folders;
 
-use super::{open, raw};
+use super::{opening, raw};
 use crate::config::values::Address;
 use crate::config::{DaemonSpec, DiskSpec};
 
@@ -169,7 +169,7 @@ fn folder_of(path: &Path) -> &Path {
 fn memory(spec: &DaemonSpec, is_running: bool) -> Option<String> {
     let of = |disk: &DiskSpec| disk.ram_bytes + metadata_of(disk) + disk.recorder_bytes;
     let needed = spec.disks.iter().map(of).fold(0, u64::saturating_add);
-    open::check_memory(needed, is_running).err().map(|why| format!("all disks together: {why}"))
+    opening::check_memory(needed, is_running).err().map(|why| format!("all disks together: {why}"))
 }
 
 fn control(spec: &DaemonSpec) -> PathBuf {

@@ -1,0 +1,74 @@
+//! Primary storage of a disk that is opened: is it there, is it raw, does another disk have it, what did a former run lose?
+
+use anyhow::{Context, Result, ensure};
+use forebay_backends::{OpenOptions, Properties, Uri};
+use forebay_core::config::BackendTraits;
+use forebay_host::events::Severity;
+use forebay_host::fence::{self, SidecarPlace, Untold, names};
+use forebay_host::pool::LOCK_WAIT;
+
+use super::{Identified, Notes, Opening};
+use crate::config::DiskSpec;
+use crate::daemon::raw;
+
+impl<'a> Opening<'a> {
+    /// Opens and locks primary storage, and finds out who it is.
+    ///
+    /// # Errors
+    /// It cannot be opened, is not raw, is empty, or another process has it.
+    pub(super) fn primary_storage(
+        spec: &'a DiskSpec,
+        state: Option<&'a std::path::Path>,
+    ) -> Result<(Opening<'a>, Identified)> {
+        let unusable = || format!("its primary storage {} cannot be used", spec.backend);
+        let uri: Uri = spec.backend.parse().with_context(unusable)?;
+        let options = OpenOptions { read_only: spec.read_only, lock_wait: LOCK_WAIT };
+        let opened = forebay_backends::open(&uri, options);
+        let opened = opened.map_err(|why| raw::explain(spec, &uri, why));
+        let backend = opened.with_context(unusable)?;
+        let witness = backend.witness().map(|witness| names::known(witness, state));
+        let place = SidecarPlace::of(witness.as_ref(), state);
+        let mut notes = Vec::new();
+        notes.extend(raw::check(spec, &uri, witness.as_ref(), state)?);
+        let lock = fence::lock(&place, spec.read_only).with_context(unusable)?;
+        let properties = backend.properties();
+        let untold = untold(Untold::find(witness.as_ref()), spec, properties, &mut notes);
+        notes.extend(lock.missing().map(|why| (Severity::Warning, why.to_owned())));
+        ensure!(properties.size > 0, "its primary storage {} is empty", spec.backend);
+        let config = spec.engine_config(traits(spec, properties));
+        let opening = Opening { spec, state, config, notes, untold, lock, backend };
+        Ok((opening, Identified { witness, place }))
+    }
+
+    /// Lets changes of primary storage wait when it may still carry out what a former process sent.
+    pub(super) fn hold_changes(&mut self, is_unanswered: bool) {
+        if is_unanswered && let Some(time) = self.backend.hold_changes() {
+            self.notes.push((Severity::Warning, fence::held(time)));
+        }
+    }
+}
+
+/// The loss that a former run left for the first flush to tell.
+fn untold(found: Untold, spec: &DiskSpec, properties: &Properties, notes: &mut Notes) -> Untold {
+    let mut untold = found;
+    if spec.read_only || properties.read_only {
+        // Nobody who reads relies on what was lost: the next one who writes is told.
+        notes.extend(untold.is_noted().then(fence::untold_later));
+        untold = Untold::default();
+    }
+    notes.extend(untold.is_noted().then(fence::untold));
+    notes.extend(untold.obstacle().map(fence::not_noted));
+    untold
+}
+
+/// What the engine is told of primary storage.
+fn traits(spec: &DiskSpec, properties: &Properties) -> BackendTraits {
+    BackendTraits {
+        size: properties.size,
+        logical_block: properties.logical_block,
+        read_only: properties.read_only || spec.read_only,
+        discard: properties.discard,
+        write_zeroes: properties.write_zeroes,
+        extents: properties.extents,
+    }
+}
