@@ -1,12 +1,12 @@
 //! Operations on a disk that take several turns of its shard, and whoever waits for their end.
 //!
-//! After each turn the shard lets a disk answer ([`Disk::answer`]). Whoever waits for a disk that has ended hears that by
+//! After each turn the shard lets a disk answer ([`ShardDisk::answer`]). Whoever waits for a disk that has ended hears that by
 //! the answer that never comes: its sender is dropped.
 
 use forebay_core::ids::Nanos;
 use tokio::sync::oneshot;
 
-use super::disk::Disk;
+use super::disk::ShardDisk;
 use super::{Drained, Dropped};
 
 /// Those who wait.
@@ -18,7 +18,7 @@ pub(super) struct Waiting {
     flushed: Vec<(u64, oneshot::Sender<bool>)>,
 }
 
-impl Disk {
+impl ShardDisk {
     /// Flushes primary storage; at once where what is acknowledged is the log's. The answer: whether that ended well.
     pub(crate) fn flush(&mut self, now: Nanos, answer: oneshot::Sender<bool>) {
         match self.port.engine.flush_primary_storage(now, &mut self.port.actions) {

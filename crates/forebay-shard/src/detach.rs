@@ -12,7 +12,7 @@ use forebay_core::config::Mode;
 use forebay_core::ids::Nanos;
 use forebay_host::events::Severity;
 
-use super::disk::Disk;
+use super::disk::ShardDisk;
 
 /// How far a detach is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) enum Detaching {
 
 const ENDING: &str = "the disk is ending";
 
-impl Disk {
+impl ShardDisk {
     /// Lets everything be destaged and ends then. Who asks again waits for the same end.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ const FINAL_FLUSH: IoId = IoId(u32::MAX as u64);
 const FIRST_FLUSH: IoId = IoId(u32::MAX as u64 - 1);
 
 /// See the module.
-pub(crate) struct Disk {
+pub(crate) struct ShardDisk {
     pub(super) name: Arc<str>,
     /// What its clients use: engine, memory, and what the engine appends to.
     pub(super) port: Port,
@@ -111,7 +111,7 @@ enum Ending {
     Done(IoStatus),
 }
 
-impl Disk {
+impl ShardDisk {
     /// Registers everything with the shard's reactor; nothing stays there when it fails.
     ///
     /// # Errors
@@ -123,17 +123,17 @@ impl Disk {
         reactor: &mut Reactor,
         events: EventSender,
         handle: DiskHandle,
-    ) -> std::io::Result<Disk> {
+    ) -> std::io::Result<ShardDisk> {
         let mode = new.mode;
         let mut registered = Registration::default();
-        let disk = Disk::register(new, number, reactor, &mut registered, events, handle);
+        let disk = ShardDisk::register(new, number, reactor, &mut registered, events, handle);
         let attached = disk.and_then(|mut disk| {
             disk.set_mode(now, mode).map_err(std::io::Error::other)?;
             disk.begin(now, number, reactor)?;
             Ok(disk)
         });
         match attached {
-            Ok(disk) => Ok(Disk { registered, ..disk }),
+            Ok(disk) => Ok(ShardDisk { registered, ..disk }),
             Err(error) => {
                 registered.undo(reactor);
                 Err(error)
@@ -149,7 +149,7 @@ impl Disk {
         registered: &mut Registration,
         events: EventSender,
         handle: DiskHandle,
-    ) -> std::io::Result<Disk> {
+    ) -> std::io::Result<ShardDisk> {
         let NewDisk { name, mut engine, memory, mut backend, trail, untold, access, .. } = new;
         if let Some(trail) = trail {
             backend.tell_of_writes(trail);
@@ -168,7 +168,7 @@ impl Disk {
         let log = new.log.map(|share| Log::new(share, number, handle, reactor, registered));
         let log = log.transpose()?;
         memory.own();
-        Ok(Disk {
+        Ok(ShardDisk {
             name,
             port: Port { engine, memory, arena, actions: Actions::with_capacity(BATCH), access },
             backend,
@@ -367,7 +367,7 @@ impl Disk {
         self.untold.follow(is_untold, told, engine.flushes(), || engine.flushes_under_way());
     }
 
-    /// What [`Disk::proceed`] returned is carried out; its memory is used again.
+    /// What [`ShardDisk::proceed`] returned is carried out; its memory is used again.
     pub(crate) fn carried_out(&mut self, mut actions: Actions) {
         actions.clear();
         self.running = actions;
@@ -401,7 +401,7 @@ impl Disk {
         engine.min(self.backend.next_deadline()).min(self.leave_by).min(self.destage_by)
     }
 
-    /// Begins to end, as its clients are told to; [`Disk::drained`] tells when it has.
+    /// Begins to end, as its clients are told to; [`ShardDisk::drained`] tells when it has.
     pub(crate) fn drain(&mut self, now: Nanos) {
         if self.ending == Ending::Serving {
             self.ending = Ending::Draining;

@@ -14,7 +14,7 @@ use forebay_io::mailbox::Sender;
 use tokio::sync::oneshot;
 
 use super::client::Clients;
-use super::disk::Disk;
+use super::disk::ShardDisk;
 use super::{DiskHandle, Drained, NewDisk};
 
 /// What a shard is asked.
@@ -39,7 +39,7 @@ pub(crate) type Operation = Box<dyn FnOnce(&mut Visit<'_>) + Send>;
 /// A disk as an operation finds it.
 pub(crate) struct Visit<'a> {
     pub(crate) now: Nanos,
-    pub(crate) disk: &'a mut Disk,
+    pub(crate) disk: &'a mut ShardDisk,
     pub(super) id: DiskId,
     /// Of the whole shard.
     pub(super) all_clients: &'a Clients,

@@ -20,7 +20,7 @@ use forebay_io::reactor::{Completion, Lookout, Reactor};
 use tokio::sync::oneshot;
 
 use super::client::Clients;
-use super::disk::Disk;
+use super::disk::ShardDisk;
 use super::mailbox::{Command, Visit};
 use super::token::Class;
 use super::{DiskHandle, Drained, token};
@@ -40,7 +40,7 @@ pub(crate) struct Shard {
 }
 
 /// By number. A number is never used twice.
-struct Owned(Vec<Disk>);
+struct Owned(Vec<ShardDisk>);
 
 impl Disks for Owned {
     fn port(&mut self, disk: DiskId) -> &mut Port {
@@ -99,7 +99,7 @@ impl Shard {
                 }
             }
             self.turn(now);
-            self.disks.0.iter_mut().for_each(Disk::answer);
+            self.disks.0.iter_mut().for_each(ShardDisk::answer);
             if self.draining.is_some() && self.answer_drained() {
                 return Ok(());
             }
@@ -108,7 +108,8 @@ impl Shard {
 
     /// How long the reactor may sleep.
     fn timeout(&self) -> Option<Duration> {
-        let deadline = self.disks.0.iter().map(Disk::next_deadline).min().unwrap_or(Nanos::NEVER);
+        let deadline =
+            self.disks.0.iter().map(ShardDisk::next_deadline).min().unwrap_or(Nanos::NEVER);
         let deadline = match self.clients.is_flushed() {
             true => deadline.min(self.clients.next_deadline()),
             false => Nanos(0),
@@ -136,10 +137,10 @@ impl Shard {
             }
             if !self.clients.is_flushed() {
                 self.clients.flush(&mut context!(self, now));
-                self.disks.0.iter_mut().for_each(Disk::sent);
+                self.disks.0.iter_mut().for_each(ShardDisk::sent);
             }
             self.clients.resume(&mut context!(self, now));
-            if self.clients.is_flushed() && !self.disks.0.iter().any(Disk::goes_on) {
+            if self.clients.is_flushed() && !self.disks.0.iter().any(ShardDisk::goes_on) {
                 break;
             }
         }
@@ -190,7 +191,7 @@ impl Shard {
     /// Takes a client over, unless what it needs ends.
     fn connect(&mut self, now: Nanos, mut new: Box<dyn Newcomer>, guard: Box<dyn Send>) {
         let is_served =
-            |id: DiskId| self.disks.0.get(id.0 as usize).is_some_and(Disk::takes_clients);
+            |id: DiskId| self.disks.0.get(id.0 as usize).is_some_and(ShardDisk::takes_clients);
         if !new.meet(&is_served) {
             return;
         }
@@ -225,7 +226,7 @@ impl Shard {
                 let size = Arc::new(AtomicU64::new(new.engine.config().backend.size));
                 let is_open = Arc::new(AtomicBool::new(true));
                 let handle = DiskHandle { sender, number, size, is_open };
-                let added = match Disk::attach(
+                let added = match ShardDisk::attach(
                     *new,
                     number,
                     now,
@@ -261,7 +262,7 @@ impl Shard {
 
     /// Answers the drain when every disk is done.
     fn answer_drained(&mut self) -> bool {
-        let drained: Option<Vec<Drained>> = self.disks.0.iter().map(Disk::drained).collect();
+        let drained: Option<Vec<Drained>> = self.disks.0.iter().map(ShardDisk::drained).collect();
         let Some(drained) = drained else { return false };
         if let Some(answer) = self.draining.take() {
             let _ = answer.send(drained);
