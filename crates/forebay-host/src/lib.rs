@@ -19,7 +19,7 @@
 //!
 //! **Users.** The control plane opens, serves and closes disks with all of it. A shard uses four small things only: the
 //! way to a pool's owner ([`pool::owner::PoolHandle`]), the staging file, the fence's notes ([`fence::Trail`],
-//! [`fence::Untold`], [`fence::Revoker`]) and the event log. This crate knows neither shards nor the control plane.
+//! [`fence::UnreportedLoss`], [`fence::Revoker`]) and the event log. This crate knows neither shards nor the control plane.
 //!
 //! **Limits.** It may wait for flash and for primary storage, so that no shard thread calls it for that. A pool has
 //! [`DISKS_MAX`](forebay_core::pool::DISKS_MAX) disks; the event log keeps [`events::KEPT`] lines.

@@ -28,7 +28,7 @@ use forebay_core::ids::{IoId, Nanos};
 use forebay_core::status::IoStatus;
 use forebay_frontends::client::Port;
 use forebay_host::events::{EventSender, Severity};
-use forebay_host::fence::Untold;
+use forebay_host::fence::UnreportedLoss;
 use forebay_host::pool::owner::Leased;
 use forebay_io::arena::Arena;
 use forebay_io::clock;
@@ -68,7 +68,7 @@ pub(crate) struct ShardDisk {
     flash: Option<Device>,
     ring: Option<Ring>,
     log: Option<Log>,
-    untold: Untold,
+    unreported_loss: UnreportedLoss,
     /// I/Os of flash and log that ended as they were started.
     device_ended: Vec<(IoId, IoStatus)>,
     /// What is being carried out; swapped with the port's.
@@ -150,11 +150,13 @@ impl ShardDisk {
         events: EventSender,
         handle: DiskHandle,
     ) -> std::io::Result<ShardDisk> {
-        let NewDisk { name, mut engine, memory, mut backend, trail, untold, access, .. } = new;
+        let NewDisk {
+            name, mut engine, memory, mut backend, trail, unreported_loss, access, ..
+        } = new;
         if let Some(trail) = trail {
             backend.tell_of_writes(trail);
         }
-        if untold.is_noted() {
+        if unreported_loss.is_noted() {
             engine.remember_untold_loss();
         }
         let arena = registered.arena(reactor, memory.clone())?;
@@ -176,7 +178,7 @@ impl ShardDisk {
             flash,
             ring,
             log,
-            untold,
+            unreported_loss,
             device_ended: Vec::new(),
             running: Actions::with_capacity(BATCH),
             has_more: false,
@@ -205,7 +207,7 @@ impl ShardDisk {
         }
         if !self.backend.properties().read_only {
             self.backend.submit(&mut cx, flush(FIRST_FLUSH, self.port.arena));
-            self.untold.hold(true);
+            self.unreported_loss.hold(true);
         }
         // What a former run left is destaged, and the mode entered, without waiting for a client.
         let Port { engine, actions, .. } = &mut self.port;
@@ -363,8 +365,9 @@ impl ShardDisk {
     /// Before anybody hears of anything.
     fn follow_loss(&mut self) {
         let engine = &self.port.engine;
-        let (is_untold, told) = (engine.has_untold_loss(), engine.losses_told());
-        self.untold.follow(is_untold, told, engine.flushes(), || engine.flushes_under_way());
+        let (is_unreported, told) = (engine.has_untold_loss(), engine.losses_told());
+        self.unreported_loss
+            .follow(is_unreported, told, engine.flushes(), || engine.flushes_under_way());
     }
 
     /// What [`ShardDisk::proceed`] returned is carried out; its memory is used again.
@@ -455,7 +458,7 @@ impl ShardDisk {
                     name: self.name.to_string(),
                     status,
                     unflushed_bytes: statistics.unflushed_bytes,
-                    has_untold_loss: self.port.engine.has_untold_loss(),
+                    has_unreported_loss: self.port.engine.has_untold_loss(),
                     log_end: self.port.engine.log_end(),
                     log,
                     is_detaching: self.is_detaching(),
@@ -600,14 +603,14 @@ impl ShardDisk {
                     self.ending = Ending::Flushed(status);
                 }
                 BackendEvent::Done { id: FIRST_FLUSH, status } if !status.is_ok() => {
-                    self.untold.hold(false);
+                    self.unreported_loss.hold(false);
                     let Port { engine, actions, .. } = &mut self.port;
                     engine.on_first_flush_failed(now, status, actions);
                     let text = "primary storage failed the first flush: what a former run wrote may be lost; the next \
                                 flush fails";
                     self.report(Severity::Error, text.to_owned());
                 }
-                BackendEvent::Done { id: FIRST_FLUSH, .. } => self.untold.hold(false),
+                BackendEvent::Done { id: FIRST_FLUSH, .. } => self.unreported_loss.hold(false),
                 BackendEvent::Done { id, status } => {
                     self.port.engine.complete(now, id, status, &[], &mut self.port.actions);
                 }
@@ -638,7 +641,7 @@ impl ShardDisk {
             && (self.port.engine.is_idle() || self.has_waited && self.is_safe_in_log());
         let flushes = !self.backend.properties().read_only && !self.port.engine.mode().logs();
         // Primary storage may tell the first flush alone what it lost.
-        let is_heard = !flushes || !self.untold.is_held();
+        let is_heard = !flushes || !self.unreported_loss.is_held();
         if self.ending == Ending::Draining && is_quiet && is_heard {
             self.ending = Ending::Flushed(IoStatus::Ok);
             // What the log holds is durable there; primary storage is flushed before it is forgotten.
@@ -664,7 +667,7 @@ impl ShardDisk {
             self.backend.detach(&mut BackendContext { now, reactor, events });
             if self.is_detaching() && !self.port.engine.mode().logs() {
                 // The administrator is told, and no guest has the disk any more.
-                self.untold.forget();
+                self.unreported_loss.forget();
             }
             self.ending = Ending::Done(status);
             self.let_go(reactor);

@@ -36,7 +36,7 @@ use forebay_io::reactor::ReactorKind;
 use tokio::sync::oneshot;
 
 use forebay_host::events::EventSender;
-use forebay_host::fence::{Revoker, Trail, Untold};
+use forebay_host::fence::{Revoker, Trail, UnreportedLoss};
 use forebay_host::pool::owner::{Leased, PoolHandle};
 pub use log::LogShare;
 use mailbox::{Command, Visit};
@@ -85,7 +85,7 @@ pub struct NewDisk {
     /// Where it notes when it writes to primary storage.
     pub trail: Option<Arc<Trail>>,
     /// What outlives a kill of a loss that no guest was told of.
-    pub untold: Untold,
+    pub unreported_loss: UnreportedLoss,
     /// The mode that it is to be in; the engine may begin in another one.
     pub mode: Mode,
     /// What stored reservations leave to clients that have no part in them.

@@ -60,7 +60,7 @@ pub struct Drained {
     /// Bytes that were written to primary storage since the guest's last flush of it ended well, about.
     pub unflushed_bytes: u64,
     /// Primary storage may have lost acknowledged writes, and no flush has told a guest.
-    pub has_untold_loss: bool,
+    pub has_unreported_loss: bool,
     /// The last record of its log.
     pub log_end: Option<Sequence>,
     /// How its write log was left.

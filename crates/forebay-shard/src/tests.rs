@@ -71,7 +71,7 @@ fn disk(name: &str, mode: Mode) -> (NewDisk, UnixStream) {
         flash: None,
         log: None,
         trail: None,
-        untold: Untold::default(),
+        unreported_loss: UnreportedLoss::default(),
         mode,
         access: Access::All,
     };

@@ -38,7 +38,7 @@ mod revoke;
 mod sample;
 mod sidecar;
 mod trail;
-mod untold;
+mod unreported_loss;
 mod words;
 
 pub use alone::Alone;
@@ -47,9 +47,9 @@ pub use place::Place;
 pub use revoke::Revoker;
 pub use sample::Fact;
 pub use trail::Trail;
-pub use untold::Untold;
+pub use unreported_loss::UnreportedLoss;
 pub use words::Refused;
-pub use words::{held, not_noted, untold, untold_later};
+pub use words::{held, not_noted, unreported_loss, unreported_loss_later};
 
 use super::events::Severity;
 use super::pool::{DiskWish, EndOfSession, Pool, host};

@@ -310,14 +310,14 @@ fn date((seconds, nanos): Timestamp) -> String {
 }
 
 /// A former run knew of a loss that no guest was told of.
-pub fn untold() -> (Severity, String) {
+pub fn unreported_loss() -> (Severity, String) {
     let text = "a former run ended before it could tell that primary storage may have lost writes that were acknowledged and \
                 not flushed: the next flush fails, so that whoever relies on them is told";
     (Severity::Error, text.to_owned())
 }
 
 /// The same, and this run only reads.
-pub fn untold_later() -> (Severity, String) {
+pub fn unreported_loss_later() -> (Severity, String) {
     let text = "a former run ended before it could tell that primary storage may have lost writes that were acknowledged and \
                 not flushed: this run is read-only, and the first flush of the next one that writes fails for it";
     (Severity::Warning, text.to_owned())

@@ -23,7 +23,7 @@ use anyhow::Result;
 use forebay_backends::{Backend, Witness};
 use forebay_core::config::Config;
 use forebay_host::events::Severity;
-use forebay_host::fence::{Alone, Guard, Place, SidecarPlace, Untold};
+use forebay_host::fence::{Alone, Guard, Place, SidecarPlace, UnreportedLoss};
 use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
 
@@ -53,7 +53,7 @@ struct Opening<'a> {
     config: Config,
     notes: Notes,
     /// A loss that a former run has told nobody of.
-    untold: Untold,
+    unreported_loss: UnreportedLoss,
     /// What keeps other disks of this host from primary storage.
     lock: Guard,
     backend: Box<dyn Backend>,
@@ -95,7 +95,7 @@ impl Opening<'_> {
             backend: self.backend,
             on_flash: None,
             unguarded: self.lock.missing().map(str::to_owned),
-            untold: self.untold,
+            unreported_loss: self.unreported_loss,
             place: Some(Place::new(None, alone.fence, self.lock)),
             uuid: None,
             reservations: None,
@@ -122,7 +122,7 @@ impl Opening<'_> {
             backend: self.backend,
             on_flash: Some(OnFlash { cache: cache.share, is_direct, log, trail, evidence }),
             unguarded: self.lock.missing().map(str::to_owned),
-            untold: self.untold,
+            unreported_loss: self.unreported_loss,
             place: Some(Place::new(in_pool, Some(fence), self.lock)),
             uuid: Some(begun.disk_uuid(disk.number)),
             reservations: Some(disk.reservations),

@@ -10,7 +10,7 @@ use forebay_core::ids::{Nanos, Uuid};
 use forebay_frontends::nbd::Export;
 use forebay_frontends::scsi;
 use forebay_host::events::Severity;
-use forebay_host::fence::{Place, Trail, Untold};
+use forebay_host::fence::{Place, Trail, UnreportedLoss};
 use forebay_io::arena::Arena;
 use forebay_shard::{FlashShare, LogShare, NewDisk};
 
@@ -27,7 +27,7 @@ pub(in crate::daemon) struct Opened {
     /// Why nothing keeps other disks of this host from its primary storage.
     pub(super) unguarded: Option<String>,
     /// A loss that a former run has told nobody of.
-    pub(super) untold: Untold,
+    pub(super) unreported_loss: UnreportedLoss,
     pub(super) place: Option<Place>,
     /// Its name for good, where it has flash to keep it.
     pub(super) uuid: Option<Uuid>,
@@ -160,7 +160,7 @@ impl Opened {
             flash,
             log,
             trail,
-            untold: self.untold,
+            unreported_loss: self.unreported_loss,
             mode: spec.mode.0,
             access,
         }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use forebay_backends::{OpenOptions, Properties, Uri};
 use forebay_core::config::BackendTraits;
 use forebay_host::events::Severity;
-use forebay_host::fence::{self, SidecarPlace, Untold, names};
+use forebay_host::fence::{self, SidecarPlace, UnreportedLoss, names};
 use forebay_host::pool::LOCK_WAIT;
 
 use super::{Identified, Notes, Opening};
@@ -32,11 +32,12 @@ impl<'a> Opening<'a> {
         notes.extend(raw::check(spec, &uri, witness.as_ref(), state)?);
         let lock = fence::lock(&place, spec.read_only).with_context(unusable)?;
         let properties = backend.properties();
-        let untold = untold(Untold::find(witness.as_ref()), spec, properties, &mut notes);
+        let found = UnreportedLoss::find(witness.as_ref());
+        let unreported_loss = for_first_flush(found, spec, properties, &mut notes);
         notes.extend(lock.missing().map(|why| (Severity::Warning, why.to_owned())));
         ensure!(properties.size > 0, "its primary storage {} is empty", spec.backend);
         let config = spec.engine_config(traits(spec, properties));
-        let opening = Opening { spec, state, config, notes, untold, lock, backend };
+        let opening = Opening { spec, state, config, notes, unreported_loss, lock, backend };
         Ok((opening, Identified { witness, place }))
     }
 
@@ -48,17 +49,21 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// The loss that a former run left for the first flush to tell.
-fn untold(found: Untold, spec: &DiskSpec, properties: &Properties, notes: &mut Notes) -> Untold {
-    let mut untold = found;
+/// The loss that the first flush is to report.
+fn for_first_flush(
+    mut loss: UnreportedLoss,
+    spec: &DiskSpec,
+    properties: &Properties,
+    notes: &mut Notes,
+) -> UnreportedLoss {
     if spec.read_only || properties.read_only {
         // Nobody who reads relies on what was lost: the next one who writes is told.
-        notes.extend(untold.is_noted().then(fence::untold_later));
-        untold = Untold::default();
+        notes.extend(loss.is_noted().then(fence::unreported_loss_later));
+        loss = UnreportedLoss::default();
     }
-    notes.extend(untold.is_noted().then(fence::untold));
-    notes.extend(untold.obstacle().map(fence::not_noted));
-    untold
+    notes.extend(loss.is_noted().then(fence::unreported_loss));
+    notes.extend(loss.obstacle().map(fence::not_noted));
+    loss
 }
 
 /// What the engine is told of primary storage.

@@ -3,7 +3,7 @@
 //! for it, and a later one has ended well.
 //!
 //! ```text
-//!   engine: nobody waits: untold ──► file ──kill──► next start: the first flush fails
+//!   engine: nobody waits: unreported ──► file ──kill──► next start: the first flush fails
 //!              ▼                      ▲ │
 //!           a flush fails: told ──────┘ └─ a later one ends well ──► no file
 //! ```
@@ -33,7 +33,7 @@ use crate::tmpfs;
 
 /// See the module. The shard's; it writes when something changed, which is rare.
 #[derive(Debug, Default)]
-pub struct Untold {
+pub struct UnreportedLoss {
     /// Where the file is; `None`: nobody knows who primary storage is, or there is no folder on tmpfs.
     path: Option<PathBuf>,
     /// What is in the file; `None`: it could not be looked at.
@@ -63,20 +63,21 @@ struct Storage {
     born: Option<Timestamp>,
 }
 
-impl Untold {
+impl UnreportedLoss {
     /// What a former run left for primary storage that `witness` looks at.
-    pub fn find(witness: Option<&Witness>) -> Untold {
+    pub fn find(witness: Option<&Witness>) -> UnreportedLoss {
         let identity = identity(witness);
         let folder = tmpfs::folder().filter(|_| identity != Uuid::NIL);
-        Untold::find_in(folder.as_deref(), identity, witness.and_then(Storage::of))
+        UnreportedLoss::find_in(folder.as_deref(), identity, witness.and_then(Storage::of))
     }
 
-    fn find_in(folder: Option<&Path>, identity: Uuid, storage: Option<Storage>) -> Untold {
-        let Some(folder) = folder else { return Untold::default() };
+    fn find_in(folder: Option<&Path>, identity: Uuid, storage: Option<Storage>) -> UnreportedLoss {
+        let Some(folder) = folder else { return UnreportedLoss::default() };
         let path = tmpfs::place(folder, &format!("forebay-{identity}.untold"));
         let is_there = tmpfs::is_ours(&path) == Some(true);
         let state = if is_there { State::Noted } else { State::Nothing };
-        let mut found = Untold { path: Some(path), storage, state, is_held: false, told: 0 };
+        let mut found =
+            UnreportedLoss { path: Some(path), storage, state, is_held: false, told: 0 };
         if is_there && found.is_of_other_storage() {
             found.forget();
         }
@@ -107,14 +108,14 @@ impl Untold {
     /// ended well so far, and how many are under way. Those prove nothing of an answer that was sent behind their requests.
     pub fn follow(
         &mut self,
-        is_untold: bool,
+        is_unreported: bool,
         told: u64,
         flushes: u64,
         under_way: impl FnOnce() -> u64,
     ) {
         let was_told = std::mem::replace(&mut self.told, told) != told;
         let state = match self.state {
-            _ if is_untold => State::Noted,
+            _ if is_unreported => State::Noted,
             _ if was_told => State::Told(flushes + under_way()),
             State::Told(at) if flushes > at && !self.is_held => State::Nothing,
             state => state,
@@ -131,7 +132,7 @@ impl Untold {
         self.is_held = is_held;
     }
 
-    /// See [`Untold::hold`].
+    /// See [`UnreportedLoss::hold`].
     pub fn is_held(&self) -> bool {
         self.is_held
     }
@@ -203,7 +204,7 @@ mod tests {
     #[test]
     fn a_loss_is_known_to_the_next_run_until_a_flush_after_the_one_that_told_ends_well() {
         let folder = tempfile::tempdir().unwrap();
-        let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
+        let found = || UnreportedLoss::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
         let mut run = found();
         run.follow(false, 0, 5, || 0);
         assert!(!found().is_noted());
@@ -222,13 +223,13 @@ mod tests {
         assert!(found().is_noted());
         run.follow(false, 1, 1, || 0);
         assert!(!found().is_noted());
-        assert!(!Untold::find_in(Some(folder.path()), Uuid([8; 16]), STORAGE).is_noted());
+        assert!(!UnreportedLoss::find_in(Some(folder.path()), Uuid([8; 16]), STORAGE).is_noted());
     }
 
     #[test]
     fn a_flush_that_was_under_way_when_another_one_told_proves_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
+        let found = || UnreportedLoss::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
         let mut run = found();
         run.follow(true, 0, 5, || unreachable!("nobody was told"));
         run.follow(false, 1, 5, || 2);
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn a_loss_that_a_waiting_flush_heard_of_at_once_is_known_until_a_later_one_ends_well() {
         let folder = tempfile::tempdir().unwrap();
-        let found = || Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
+        let found = || UnreportedLoss::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
         let mut run = found();
         run.follow(false, 1, 5, || 0);
         assert!(found().is_noted(), "the answer that told may not have arrived");
@@ -265,7 +266,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let found = |size, born| {
             let storage = Some(Storage { size, born });
-            Untold::find_in(Some(folder.path()), Uuid([7; 16]), storage)
+            UnreportedLoss::find_in(Some(folder.path()), Uuid([7; 16]), storage)
         };
         let (born, later) = (Some((1_700_000_000, 5)), Some((1_700_000_000, 6)));
         for (noted_born, size, is_born, is_noted) in [
@@ -298,7 +299,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(format!("forebay-{}.untold", Uuid([7; 16])));
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
-        let mut found = Untold::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
+        let mut found = UnreportedLoss::find_in(Some(folder.path()), Uuid([7; 16]), STORAGE);
         assert!(!found.is_noted());
         found.follow(true, 0, 0, || 0);
         assert!(fs::symlink_metadata(&path).unwrap().is_file(), "nothing that is there is opened");
@@ -310,7 +311,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         assert_eq!(found.obstacle(), Some(&*path));
         found.follow(true, 1, 1, || 0);
-        let mut nowhere = Untold::find_in(None, Uuid([7; 16]), STORAGE);
+        let mut nowhere = UnreportedLoss::find_in(None, Uuid([7; 16]), STORAGE);
         nowhere.follow(true, 0, 0, || 0);
         nowhere.follow(false, 1, 0, || 0);
         nowhere.follow(false, 1, 1, || 0);
