@@ -4,7 +4,7 @@
 //!   control plane ─► pool ── begin_session, take_cache, commit_session ─► flash
 //!        │            ▲
 //!        │            └── owner (its thread) ◄── lease, free, void, reserve ── shards
-//!        ├─► fence ── sidecar, lock, trail ─► beside primary storage, state folder, tmpfs
+//!        ├─► fence ── sidecar, lock, last write ─► beside primary storage, state folder, tmpfs
 //!        └─► events ◄── report ── everybody
 //! ```
 //!
@@ -18,7 +18,7 @@
 //! | [`date`] | dates as people read them |
 //!
 //! **Users.** The control plane opens, serves and closes disks with all of it. A shard uses four small things only: the
-//! way to a pool's owner ([`pool::owner::PoolHandle`]), the staging file, the fence's notes ([`fence::Trail`],
+//! way to a pool's owner ([`pool::owner::PoolHandle`]), the staging file, the fence's notes ([`fence::LastWrite`],
 //! [`fence::UnreportedLoss`], [`fence::Revoker`]) and the event log. This crate knows neither shards nor the control plane.
 //!
 //! **Limits.** It may wait for flash and for primary storage, so that no shard thread calls it for that. A pool has

@@ -151,10 +151,17 @@ impl ShardDisk {
         handle: DiskHandle,
     ) -> std::io::Result<ShardDisk> {
         let NewDisk {
-            name, mut engine, memory, mut backend, trail, unreported_loss, access, ..
+            name,
+            mut engine,
+            memory,
+            mut backend,
+            last_write,
+            unreported_loss,
+            access,
+            ..
         } = new;
-        if let Some(trail) = trail {
-            backend.tell_of_writes(trail);
+        if let Some(last_write) = last_write {
+            backend.tell_of_writes(last_write);
         }
         if unreported_loss.is_noted() {
             engine.remember_untold_loss();

@@ -36,7 +36,7 @@ use forebay_io::reactor::ReactorKind;
 use tokio::sync::oneshot;
 
 use forebay_host::events::EventSender;
-use forebay_host::fence::{Revoker, Trail, UnreportedLoss};
+use forebay_host::fence::{LastWrite, Revoker, UnreportedLoss};
 use forebay_host::pool::owner::{Leased, PoolHandle};
 pub use log::LogShare;
 use mailbox::{Command, Visit};
@@ -83,7 +83,7 @@ pub struct NewDisk {
     /// Its part in the pool, for its write log.
     pub log: Option<LogShare>,
     /// Where it notes when it writes to primary storage.
-    pub trail: Option<Arc<Trail>>,
+    pub last_write: Option<Arc<LastWrite>>,
     /// What outlives a kill of a loss that no guest was told of.
     pub unreported_loss: UnreportedLoss,
     /// The mode that it is to be in; the engine may begin in another one.

@@ -70,7 +70,7 @@ fn disk(name: &str, mode: Mode) -> (NewDisk, UnixStream) {
         backend: Box::new(Listening { inner, socket: Some(socket.into()) }),
         flash: None,
         log: None,
-        trail: None,
+        last_write: None,
         unreported_loss: UnreportedLoss::default(),
         mode,
         access: Access::All,

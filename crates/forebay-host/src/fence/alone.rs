@@ -54,7 +54,7 @@ impl Alone {
             sidecar: None,
             ahead_ns: 0,
             is_weak: false,
-            trail: None,
+            last_write: None,
             revoker: None,
         };
         fence.set_writer(Uuid::NIL);

@@ -1,4 +1,4 @@
-//! The trail of a disk: when it wrote to primary storage last, in a small file on tmpfs that outlives the process.
+//! When a disk wrote to primary storage last: in a small file on tmpfs that outlives the process.
 //!
 //! After a kill the modification time of primary storage has to lie between the last one that was seen and the
 //! moment after the last write ([`forebay_core::pool::fence`]). The backend notes a write before it hands it to the kernel
@@ -44,7 +44,7 @@ const NOTE_EVERY: Duration = Duration::from_millis(50);
 
 /// See the module. Shared by the disk's shard and the control plane.
 #[derive(Debug)]
-pub struct Trail {
+pub struct LastWrite {
     path: PathBuf,
     file: File,
     /// How far the clock of primary storage is ahead of ours, in nanoseconds.
@@ -79,14 +79,14 @@ impl Left {
     }
 }
 
-impl Trail {
-    /// Begins the trail of a session, over the one before; `None` where no file outlives the process.
+impl LastWrite {
+    /// Begins the note of a session, over the one before; `None` where no file outlives the process.
     pub(super) fn begin(
         disk: Uuid,
         generation: Generation,
         seen: Timestamp,
         ahead_ns: i64,
-    ) -> io::Result<Option<Trail>> {
+    ) -> io::Result<Option<LastWrite>> {
         let Some(folder) = tmpfs::folder() else { return Ok(None) };
         let path = path_in(&folder, disk);
         let file = tmpfs::open(&path, OFlags::RDWR | OFlags::CREATE)?;
@@ -96,7 +96,7 @@ impl Trail {
         bytes[16..48].copy_from_slice(&seen_bytes(seen, ahead_ns));
         // One call: a process that dies has left all of it or nothing.
         file.write_all_at(&bytes, 0)?;
-        Ok(Some(Trail {
+        Ok(Some(LastWrite {
             path,
             file,
             ahead_ns,
@@ -159,7 +159,7 @@ impl Trail {
     }
 }
 
-impl Writes for Trail {
+impl Writes for LastWrite {
     fn begins(&self, now: Nanos) {
         self.under_way.fetch_add(1, Ordering::SeqCst);
         self.note_write(now);
@@ -234,39 +234,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trail_bounds_the_time_of_the_last_write() {
+    fn the_note_bounds_the_time_of_the_last_write() {
         let disk = crate::pool::host::new_uuid().unwrap();
         let seen = (1_000, 7);
-        let Some(trail) = Trail::begin(disk, Generation(3), seen, 0).unwrap() else { return };
+        let Some(last_write) = LastWrite::begin(disk, Generation(3), seen, 0).unwrap() else {
+            return;
+        };
         let expected = Left { generation: Generation(3), seen, from: seen, to: seen };
         assert_eq!(left(disk), Some(expected));
-        assert!(!trail.note_seen((1_000, 8)), "nothing of ours was written");
-        trail.note_write(Nanos(1));
+        assert!(!last_write.note_seen((1_000, 8)), "nothing of ours was written");
+        last_write.note_write(Nanos(1));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
         let to = left(disk).unwrap().to;
         assert!((now..now + 3).contains(&to.0), "{to:?}");
-        assert!(trail.note_seen((1_000, 8)));
+        assert!(last_write.note_seen((1_000, 8)));
         assert_eq!(left(disk).unwrap().from, (1_000, 8));
-        assert!(!trail.note_seen((to.0, to.1 + 1)), "later than any write of ours");
+        assert!(!last_write.note_seen((to.0, to.1 + 1)), "later than any write of ours");
         assert_eq!(left(disk).unwrap().from, (1_000, 8));
         // Within the same 50 ms nothing is stored.
-        trail.note_write(Nanos(50_000_000));
+        last_write.note_write(Nanos(50_000_000));
         assert_eq!(left(disk).unwrap().to, to);
-        trail.remove();
+        last_write.remove();
         assert_eq!(left(disk), None);
     }
 
     #[test]
     fn a_write_that_takes_long_explains_any_time_until_it_has_ended() {
         let disk = crate::pool::host::new_uuid().unwrap();
-        let Some(trail) = Trail::begin(disk, Generation(1), (1_000, 0), 0).unwrap() else { return };
-        trail.begins(Nanos(1));
+        let Some(last_write) = LastWrite::begin(disk, Generation(1), (1_000, 0), 0).unwrap() else {
+            return;
+        };
+        last_write.begins(Nanos(1));
         let to = left(disk).unwrap().to;
         let late = (to.0 + 60, 0);
-        assert!(trail.note_seen(late), "it may have waited for a thread");
-        trail.ended(Nanos(2));
-        assert!(!trail.note_seen((late.0 + 60, 0)), "nothing of ours is under way");
-        trail.remove();
+        assert!(last_write.note_seen(late), "it may have waited for a thread");
+        last_write.ended(Nanos(2));
+        assert!(!last_write.note_seen((late.0 + 60, 0)), "nothing of ours is under way");
+        last_write.remove();
     }
 
     #[test]
@@ -274,29 +278,33 @@ mod tests {
         let disk = crate::pool::host::new_uuid().unwrap();
         let before = timestamp(now_there(0));
         let seen = (before.0 + 3_600, 0);
-        let Some(trail) = Trail::begin(disk, Generation(1), seen, 0).unwrap() else { return };
-        assert!(trail.note_seen(seen));
+        let Some(last_write) = LastWrite::begin(disk, Generation(1), seen, 0).unwrap() else {
+            return;
+        };
+        assert!(last_write.note_seen(seen));
         let untouched = Times::Between { from: seen, to: seen };
         assert_eq!(left(disk).unwrap().times(Some(seen)), untouched);
-        trail.note_write(Nanos(1));
+        last_write.note_write(Nanos(1));
         let now = timestamp(now_there(0));
         let Times::Between { from, to } = left(disk).unwrap().times(Some(now)) else { panic!() };
         assert!(from <= before && before.0 - from.0 <= 1, "{from:?} {before:?}");
         assert!(now <= to && to < seen, "{to:?}");
         assert_eq!(left(disk).unwrap().times(Some(seen)), untouched, "the write did not get there");
-        assert!(trail.note_seen(now), "the write took it back");
+        assert!(last_write.note_seen(now), "the write took it back");
         assert_eq!(left(disk).unwrap().seen, now);
-        trail.remove();
+        last_write.remove();
     }
 
     #[test]
     fn the_clock_of_primary_storage_counts() {
         let disk = crate::pool::host::new_uuid().unwrap();
         let hour = 3_600_000_000_000;
-        let Some(trail) = Trail::begin(disk, Generation(1), (0, 0), hour).unwrap() else { return };
-        trail.note_write(Nanos(5));
+        let Some(last_write) = LastWrite::begin(disk, Generation(1), (0, 0), hour).unwrap() else {
+            return;
+        };
+        last_write.note_write(Nanos(5));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
         assert!((3600..3603).contains(&(left(disk).unwrap().to.0 - now)));
-        trail.remove();
+        last_write.remove();
     }
 }

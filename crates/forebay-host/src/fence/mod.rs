@@ -3,16 +3,16 @@
 //! ```text
 //!   start   examine ─► note ── refused: needs `disk resolve` (durably)
 //!              │
-//!           generation + 1 pending (durable) ─► begin: sidecar ─► … recovery … ─► committed ─► follow: trail
-//!   served     shard notes writes, a thread looks at primary storage                  (trail.rs, daemon/watch.rs)
-//!   end     last look and samples ─► record closed (durable) ─► sidecar closed ─► trail removed
+//!           generation + 1 pending (durable) ─► begin: sidecar ─► … recovery … ─► committed ─► follow: last write
+//!   served     shard notes writes, a thread looks at primary storage                  (last_write.rs, daemon/watch.rs)
+//!   end     last look and samples ─► record closed (durable) ─► sidecar closed ─► its note removed
 //! ```
 //! [`forebay_core::pool::fence`] judges without I/O; this gathers what it judges, and keeps the sidecar.
 //!
 //! **Invariants**
 //! - A sidecar never says less than the pool: that the log may be dirty stands there before the first request and
 //!   until the pool says durably that it is not.
-//! - What a session found and judged is given up (the old trail, the old evidence) only when the session is
+//! - What a session found and judged is given up (the old note of the last write, the old evidence) only when the session is
 //!   committed, so that a start that dies in between is judged from the same facts.
 
 use std::path::Path;
@@ -30,6 +30,7 @@ use forebay_core::pool::fence::{
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 
 mod alone;
+mod last_write;
 mod lock;
 pub mod names;
 mod place;
@@ -37,16 +38,15 @@ pub mod resolve;
 mod revoke;
 mod sample;
 mod sidecar;
-mod trail;
 mod unreported_loss;
 mod words;
 
 pub use alone::Alone;
+pub use last_write::LastWrite;
 pub use lock::{Guard, is_in_use, lock};
 pub use place::Place;
 pub use revoke::Revoker;
 pub use sample::Fact;
-pub use trail::Trail;
 pub use unreported_loss::UnreportedLoss;
 pub use words::Refused;
 pub use words::{held, not_noted, unreported_loss, unreported_loss_later};
@@ -88,7 +88,7 @@ pub struct Fence {
     sidecar: Option<SidecarState>,
     ahead_ns: i64,
     is_weak: bool,
-    trail: Option<Arc<Trail>>,
+    last_write: Option<Arc<LastWrite>>,
     /// For whoever finds that flash is dead.
     revoker: Option<Arc<Revoker>>,
 }
@@ -209,7 +209,7 @@ fn known(pool: &Pool, record: &DiskRecord, modified: Option<Timestamp>) -> Known
 fn times(record: &DiskRecord, modified: Option<Timestamp>) -> Times {
     let noted = fence::times_of(&record.evidence);
     let is_same_boot = record.boot == host::boot();
-    match (noted, trail::left(record.uuid)) {
+    match (noted, last_write::left(record.uuid)) {
         (Times::NotBefore(_), Some(left))
             if is_same_boot && left.generation == record.committed =>
         {
@@ -274,7 +274,7 @@ impl Examined {
             sidecar: None,
             ahead_ns: 0,
             is_weak,
-            trail: None,
+            last_write: None,
             revoker: None,
         };
         fence.set_writer(pool.uuid());
@@ -300,7 +300,7 @@ impl Fence {
         Evidence {
             size: Some(self.look.size),
             // After a loss of the host nothing says whether a write of ours took a time in the future back.
-            modified: self.look.modified.map(|seen| trail::not_ahead(seen, self.ahead_ns)),
+            modified: self.look.modified.map(|seen| last_write::not_ahead(seen, self.ahead_ns)),
             changed: self.look.changed,
             sample: None,
             is_final: false,
@@ -308,8 +308,8 @@ impl Fence {
         }
     }
 
-    /// The session is committed and requests are to come: `has_log` when the log may become dirty. The trail, which the
-    /// shard is to be given.
+    /// The session is committed and requests are to come: `has_log` when the log may become dirty. Returns the note of the
+    /// last write, for the shard.
     ///
     /// # Errors
     /// The sidecar cannot say what it has to.
@@ -317,7 +317,7 @@ impl Fence {
         &mut self,
         has_log: bool,
         notes: &mut Vec<(Severity, String)>,
-    ) -> Result<Option<Arc<Trail>>> {
+    ) -> Result<Option<Arc<LastWrite>>> {
         if has_log && self.sidecar == Some(SidecarState::Open) {
             let written = self.write_sidecar(SidecarState::OpenWithLog);
             match written {
@@ -328,11 +328,12 @@ impl Fence {
             }
         }
         if let Some(modified) = self.look.modified
-            && let Ok(trail) = Trail::begin(self.disk, self.generation, modified, self.ahead_ns)
+            && let Ok(last_write) =
+                LastWrite::begin(self.disk, self.generation, modified, self.ahead_ns)
         {
-            self.trail = trail.map(Arc::new);
+            self.last_write = last_write.map(Arc::new);
         }
-        Ok(self.trail.clone())
+        Ok(self.last_write.clone())
     }
 
     /// For whoever finds that flash is dead, where the sidecar can say so.
@@ -343,8 +344,8 @@ impl Fence {
     /// An administrator made primary storage longer, which changed what it looks like: what is to be noted of that.
     fn grow(&mut self, look: Look) -> Evidence {
         self.look = look;
-        if let (Some(trail), Some(modified)) = (&self.trail, look.modified) {
-            trail.accept(modified);
+        if let (Some(last_write), Some(modified)) = (&self.last_write, look.modified) {
+            last_write.accept(modified);
         }
         self.seen(self.generation)
     }
@@ -357,8 +358,8 @@ impl Fence {
 
     /// The pool says durably how the disk was left; now the sidecar does.
     fn leave(&mut self, end: EndOfSession, is_quiet: bool, looked: bool) -> std::io::Result<()> {
-        if looked && let Some(trail) = self.trail.take() {
-            trail.remove();
+        if looked && let Some(last_write) = self.last_write.take() {
+            last_write.remove();
         }
         // What may still be carried out is not over.
         if self.place.is_apart() && (!is_quiet || self.sidecar.is_none()) {
@@ -369,8 +370,8 @@ impl Fence {
             EndOfSession::Dirty => self.write_sidecar(SidecarState::Dirty),
             EndOfSession::Failed => Ok(()),
             EndOfSession::Detached => {
-                if let Some(trail) = self.trail.take() {
-                    trail.remove();
+                if let Some(last_write) = self.last_write.take() {
+                    last_write.remove();
                 }
                 match self.written_at() {
                     Some(path) => sidecar::remove(path),

@@ -7,7 +7,7 @@ use forebay_backends::Look;
 use forebay_core::ids::Sequence;
 use forebay_core::pool::DiskNumber;
 
-use super::{Fence, Guard, Trail};
+use super::{Fence, Guard, LastWrite};
 use crate::pool::EndOfSession;
 use crate::pool::owner::{Close, PoolHandle};
 
@@ -31,10 +31,10 @@ impl Place {
         Place { pool, stay: Mutex::new(Stay::Served(fence.map(Box::new), lock)) }
     }
 
-    /// The trail of the disk, where it has one.
-    pub fn trail(&self) -> Option<Arc<Trail>> {
+    /// The note of the last write of the disk, where it has one.
+    pub fn last_write(&self) -> Option<Arc<LastWrite>> {
         match &*self.stay.lock().unwrap_or_else(PoisonError::into_inner) {
-            Stay::Served(fence, _) => fence.as_ref()?.trail.clone(),
+            Stay::Served(fence, _) => fence.as_ref()?.last_write.clone(),
             Stay::Left(_) => None,
         }
     }

@@ -99,7 +99,7 @@ impl Bed {
         self.examine(&mut self.pool(), &[]).unwrap().1.verdict
     }
 
-    /// Opens the disk; `steps` of: pending, sidecar, log, committed, trail.
+    /// Opens the disk; `steps` of: pending, sidecar, log, committed, last write.
     fn open(&self, steps: usize) -> Option<Served> {
         let mut pool = self.pool();
         let (number, examined) = self.examine(&mut pool, &[]).unwrap();
@@ -152,7 +152,7 @@ impl Served {
     /// As the shard when it writes to primary storage.
     fn write(&self, bed: &Bed, at: u64) {
         bed.image().write_all_at(&[9; 512], at).unwrap();
-        self.fence.trail.as_ref().unwrap().note_write(forebay_core::ids::Nanos(7));
+        self.fence.last_write.as_ref().unwrap().note_write(forebay_core::ids::Nanos(7));
     }
 }
 
@@ -271,7 +271,7 @@ fn a_start_that_dies_between_the_steps_is_judged_from_the_same_facts() {
         for _ in 0..2 {
             assert!(bed.open(steps).is_none());
         }
-        // Between the commit and its trail nobody knows what was written: that is the one weak moment.
+        // Between the commit and the note of the last write nobody knows what was written: that is the one weak moment.
         let expect = match steps {
             4 => Verdict::Weak(fence::Doubt::Unseen),
             _ => Verdict::Strong,
@@ -320,7 +320,7 @@ fn after_a_loss_of_the_host_evidence_is_weak() {
     let bed = Bed::new();
     let served = bed.serve();
     served.write(&bed, 0);
-    served.fence.trail.as_ref().unwrap().remove();
+    served.fence.last_write.as_ref().unwrap().remove();
     drop(served);
     assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Unseen));
 }

@@ -10,7 +10,7 @@ use forebay_backends::{Look, Witness};
 use forebay_core::pool::DiskNumber;
 use forebay_frontends::{nbd, scsi, vhost_user};
 use forebay_host::events::{EventSender, Severity};
-use forebay_host::fence::{Place, Refused, Trail, is_in_use};
+use forebay_host::fence::{LastWrite, Place, Refused, is_in_use};
 use forebay_host::folders;
 use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
@@ -241,9 +241,9 @@ impl ServedDisk {
         self.witness.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// The trail that it leaves, where it has one.
-    pub(super) fn trail(&self) -> Option<Arc<Trail>> {
-        self.place.as_ref()?.trail()
+    /// The note of its last write, where it has one.
+    pub(super) fn last_write(&self) -> Option<Arc<LastWrite>> {
+        self.place.as_ref()?.last_write()
     }
 
     /// Notes what has become of its primary storage.

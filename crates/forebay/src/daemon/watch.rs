@@ -1,5 +1,5 @@
 //! A thread that looks at the primary storage of a disk several times a second: notes its modification time in the
-//! disk's trail, and tells when somebody else has changed it, cut it short or taken it away.
+//! disk's note of its last write, and tells when somebody else has changed it, cut it short or taken it away.
 //!
 //! It may be held up by primary storage that hangs. Nobody waits for it.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use forebay_backends::size::rounded;
 use forebay_backends::{Standing, Witness};
 use forebay_host::events::{EventSender, Severity};
-use forebay_host::fence::Trail;
+use forebay_host::fence::LastWrite;
 
 use super::opener::ServedDisk;
 
@@ -23,7 +23,7 @@ pub(super) struct Watched {
     disk: Weak<ServedDisk>,
     witness: Witness,
     /// Where it has flash.
-    trail: Option<Weak<Trail>>,
+    last_write: Option<Weak<LastWrite>>,
     was_told: bool,
     standing: Standing,
 }
@@ -70,7 +70,7 @@ impl Watched {
         Some(Watched {
             disk: Arc::downgrade(disk),
             witness: disk.witness().ok()?,
-            trail: disk.trail().map(|trail| Arc::downgrade(&trail)),
+            last_write: disk.last_write().map(|last_write| Arc::downgrade(&last_write)),
             was_told: false,
             standing: Standing::Same,
         })
@@ -99,10 +99,10 @@ impl Watched {
     }
 
     fn look_at_times(&mut self, name: &str, events: &EventSender) {
-        let Some(trail) = self.trail.as_ref().and_then(Weak::upgrade) else { return };
+        let Some(last_write) = self.last_write.as_ref().and_then(Weak::upgrade) else { return };
         let Ok(look) = self.witness.look() else { return };
         let Some(modified) = look.modified else { return };
-        let is_explained = trail.note_seen(modified);
+        let is_explained = last_write.note_seen(modified);
         let is_news = !is_explained && !self.was_told;
         self.was_told = !is_explained;
         if is_news {

@@ -9,7 +9,7 @@
 //! | [`Opening::take_cache`] | the disk's part of flash | leaves it to the disk |
 //! | [`Opening::make_engine`] | the engine, with the log and what the cache kept | frees its memory |
 //! | [`memory`](memory::memory) | the memory for data | frees it |
-//! | [`Opening::commit`] | the trail, for the shard | leaves it, as a crash does |
+//! | [`Opening::commit`] | the note of the last write, for the shard | leaves it, as a crash does |
 //!
 //! A disk without flash needs the first step, the engine and its memory ([`Opening::without_flash`]). When a step fails, what
 //! the steps before it have yielded is dropped, the last first.
@@ -111,7 +111,7 @@ impl Opening<'_> {
         let engine = self.make_engine(&session, log.as_ref(), cache.ring)?;
         let staging = log.as_mut().and_then(|log| log.staging.take());
         let memory = memory::memory(&engine, staging.as_ref())?;
-        let trail = self.commit(&mut session, log.as_ref())?;
+        let last_write = self.commit(&mut session, log.as_ref())?;
         let log = log.map(|log| session.log_share(log, staging)).transpose()?;
         let session::Session { fence, begun, evidence, disk, .. } = session;
         let is_direct = begun.is_direct();
@@ -120,7 +120,7 @@ impl Opening<'_> {
             engine,
             memory,
             backend: self.backend,
-            on_flash: Some(OnFlash { cache: cache.share, is_direct, log, trail, evidence }),
+            on_flash: Some(OnFlash { cache: cache.share, is_direct, log, last_write, evidence }),
             unguarded: self.lock.missing().map(str::to_owned),
             unreported_loss: self.unreported_loss,
             place: Some(Place::new(in_pool, Some(fence), self.lock)),

@@ -10,7 +10,7 @@ use forebay_core::ids::{Nanos, Uuid};
 use forebay_frontends::nbd::Export;
 use forebay_frontends::scsi;
 use forebay_host::events::Severity;
-use forebay_host::fence::{Place, Trail, UnreportedLoss};
+use forebay_host::fence::{LastWrite, Place, UnreportedLoss};
 use forebay_io::arena::Arena;
 use forebay_shard::{FlashShare, LogShare, NewDisk};
 
@@ -42,7 +42,7 @@ pub(super) struct OnFlash {
     pub(super) cache: Option<FlashShare>,
     pub(super) is_direct: bool,
     pub(super) log: Option<LogShare>,
-    pub(super) trail: Option<Arc<Trail>>,
+    pub(super) last_write: Option<Arc<LastWrite>>,
     pub(super) evidence: Option<String>,
 }
 
@@ -148,8 +148,9 @@ impl Opened {
 
     /// The disk for its shard.
     pub(in crate::daemon) fn into_new_disk(self, spec: &DiskSpec) -> NewDisk {
-        let on_flash = self.on_flash.map(|on_flash| (on_flash.cache, on_flash.log, on_flash.trail));
-        let (flash, log, trail) = on_flash.unwrap_or_default();
+        let on_flash =
+            self.on_flash.map(|on_flash| (on_flash.cache, on_flash.log, on_flash.last_write));
+        let (flash, log, last_write) = on_flash.unwrap_or_default();
         let kept = self.reservations.as_ref().map(Kept::access);
         let access = kept.transpose().expect("it was asked before").unwrap_or_default();
         NewDisk {
@@ -159,7 +160,7 @@ impl Opened {
             backend: self.backend,
             flash,
             log,
-            trail,
+            last_write,
             unreported_loss: self.unreported_loss,
             mode: spec.mode.0,
             access,

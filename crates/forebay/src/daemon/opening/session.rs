@@ -9,7 +9,7 @@ use forebay_backends::Properties;
 use forebay_core::config::GridOffset;
 use forebay_core::ids::{Generation, SegmentId, Uuid};
 use forebay_core::pool::DiskNumber;
-use forebay_host::fence::{self, Fence, Trail, names};
+use forebay_host::fence::{self, Fence, LastWrite, names};
 use forebay_host::pool::owner::PoolHandle;
 use forebay_host::pool::staging::Staging;
 use forebay_host::pool::{self, DiskWish, OpenedLog, Pool, SharedPool, Snapshot};
@@ -95,8 +95,8 @@ impl Opening<'_> {
         Ok(Session { fence, begun, generation, keeps_cache, evidence, disk })
     }
 
-    /// The disk is served from now on: what a former run left, and nobody needs any more, is given up. The trail, for its
-    /// shard.
+    /// The disk is served from now on: what a former run left, and nobody needs any more, is given up.
+    /// Returns the note of the last write, for its shard.
     ///
     /// # Errors
     /// The medium's.
@@ -104,7 +104,7 @@ impl Opening<'_> {
         &mut self,
         session: &mut Session,
         log: Option<&OpenedLog>,
-    ) -> Result<Option<Arc<Trail>>> {
+    ) -> Result<Option<Arc<LastWrite>>> {
         let Session { fence, begun, disk, .. } = session;
         let needed: Vec<SegmentId> = log.map_or_else(Vec::new, OpenedLog::segments);
         let found = fence.found(&begun.record(disk.number));
