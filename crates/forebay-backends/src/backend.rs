@@ -17,7 +17,7 @@ use forebay_core::status::IoStatus;
 use forebay_io::arena::Region;
 use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
 
-use crate::witness::Witness;
+use crate::probe::Probe;
 
 /// What a backend is and can do, fixed when it is opened, but for the size ([`Backend::measure`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub trait Backend: Send {
     /// What the kernel said; no operation was begun on the reactor then.
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()>;
 
-    /// How long it is by now, in bytes, as far as that is known here; `None`: its [witness](Backend::witness) has to look,
+    /// How long it is by now, in bytes, as far as that is known here; `None`: its [probe](Backend::probe) has to look,
     /// which may take long.
     fn length(&self) -> Option<u64> {
         None
@@ -133,7 +133,7 @@ pub trait Backend: Send {
     }
 
     /// A look at it from outside, where there is one; to be asked for before it is attached.
-    fn witness(&self) -> Option<Witness> {
+    fn probe(&self) -> Option<Probe> {
         None
     }
 
@@ -149,7 +149,7 @@ pub trait Backend: Send {
         false
     }
 
-    /// Whom to tell of changes of what [`Backend::witness`] looks at. To be given before it is attached.
+    /// Whom to tell of changes of what [`Backend::probe`] looks at. To be given before it is attached.
     fn tell_of_writes(&mut self, to: Arc<dyn Writes>) {
         let _ = to;
     }

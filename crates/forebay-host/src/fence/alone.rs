@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use forebay_backends::Witness;
+use forebay_backends::Probe;
 use forebay_core::ids::{Generation, Uuid};
 use forebay_core::pool::sidecar::SidecarState;
 
@@ -32,7 +32,7 @@ impl Alone {
     /// # Errors
     /// Primary storage belongs to another disk, whose log may hold newer data.
     pub fn begin(
-        witness: Option<Witness>,
+        probe: Option<Probe>,
         place: SidecarPlace,
         name: &str,
         takes_over: Option<Uuid>,
@@ -40,13 +40,13 @@ impl Alone {
         notes: &mut Vec<(Severity, String)>,
     ) -> Result<Alone> {
         let found = check_claim(&place, takes_over, state)?;
-        let witness = witness.filter(|witness| place.is_apart() && !witness.is_read_only());
-        let Some(witness) = witness else {
+        let probe = probe.filter(|probe| place.is_apart() && !probe.is_read_only());
+        let Some(probe) = probe else {
             return Ok(Alone { fence: None, is_unanswered: false });
         };
         let mut fence = Fence {
-            look: witness.look().context("cannot look at its primary storage")?,
-            witness: Some(witness),
+            look: probe.look().context("cannot look at its primary storage")?,
+            probe: Some(probe),
             place,
             disk: host::new_uuid().context("cannot name a disk")?,
             name: name.to_owned(),

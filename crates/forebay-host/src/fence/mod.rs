@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use forebay_backends::{Look, Witness};
+use forebay_backends::{Look, Probe};
 use forebay_core::ids::{Generation, Uuid};
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
@@ -63,7 +63,7 @@ const LEAVE_MAX: Duration = Duration::from_secs(3);
 
 /// What was found before a disk's session begins.
 pub struct Examined {
-    witness: Option<Witness>,
+    probe: Option<Probe>,
     place: SidecarPlace,
     look: Look,
     verdict: Verdict,
@@ -78,7 +78,7 @@ pub struct Examined {
 /// A disk's fence while it is served.
 #[derive(Debug)]
 pub struct Fence {
-    witness: Option<Witness>,
+    probe: Option<Probe>,
     place: SidecarPlace,
     look: Look,
     disk: Uuid,
@@ -124,14 +124,14 @@ pub fn examine(
     pool: &Pool,
     number: DiskNumber,
     wish: &DiskWish,
-    (witness, place): (Option<Witness>, SidecarPlace),
+    (probe, place): (Option<Probe>, SidecarPlace),
     facts: &[Fact],
     state: Option<&Path>,
 ) -> Result<Examined> {
     let record = pool.record(number);
-    let look = match &witness {
-        Some(witness) => {
-            let found = witness.look_durably().context("cannot look at its primary storage")?;
+    let look = match &probe {
+        Some(probe) => {
+            let found = probe.look_durably().context("cannot look at its primary storage")?;
             Look { size: wish.size, ..found }
         }
         None => Look { size: wish.size, modified: None, changed: None },
@@ -145,7 +145,7 @@ pub fn examine(
         }
     }
     let known = known(pool, &record, look.modified);
-    let samples = sample::compare(witness.as_ref(), &record, look.size, facts, EXAMINE_MAX);
+    let samples = sample::compare(probe.as_ref(), &record, look.size, facts, EXAMINE_MAX);
     let (modified, changed) = (look.modified, look.changed);
     let sidecar = judged(&found, &place, &known);
     let verdict =
@@ -165,17 +165,7 @@ pub fn examine(
     };
     let is_unanswered =
         record.flags.has(DiskFlags::UNANSWERED) || place.is_apart() && found.is_open();
-    Ok(Examined {
-        witness,
-        place,
-        look,
-        verdict,
-        follows,
-        is_dirty,
-        is_unanswered,
-        former,
-        refused,
-    })
+    Ok(Examined { probe, place, look, verdict, follows, is_dirty, is_unanswered, former, refused })
 }
 
 /// The sidecar as the fence judges it. An old one in the state folder tells that the folder was put back, not primary
@@ -265,7 +255,7 @@ impl Examined {
         let record = pool.record(number);
         let is_weak = matches!(self.follows, Follows::Serve { is_weak: true, .. });
         let mut fence = Fence {
-            witness: self.witness,
+            probe: self.probe,
             place: self.place,
             look: self.look,
             disk: record.uuid,
@@ -353,7 +343,7 @@ impl Fence {
     /// The disk is served no more, nothing of it is under way: a last look, for the next start.
     fn last_look(&self) -> Option<Evidence> {
         let session = (self.disk, self.generation);
-        sample::last_look(self.witness.as_ref()?, session, self.look.size, LEAVE_MAX)
+        sample::last_look(self.probe.as_ref()?, session, self.look.size, LEAVE_MAX)
     }
 
     /// The pool says durably how the disk was left; now the sidecar does.
@@ -397,7 +387,7 @@ impl Fence {
 
     /// Where the sidecar is to be written.
     fn written_at(&self) -> Option<&Path> {
-        self.witness.as_ref().filter(|witness| !witness.is_read_only())?;
+        self.probe.as_ref().filter(|probe| !probe.is_read_only())?;
         self.place.path()
     }
 

@@ -20,25 +20,25 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use forebay_backends::Witness;
+use forebay_backends::Probe;
 use forebay_core::ids::Uuid;
 
 use super::sidecar;
 use crate::pool::Pool;
 
-/// `witness` under the name that its image is known by, as far as this host's `state` folder tells.
-pub fn known(witness: Witness, state: Option<&Path>) -> Witness {
-    match known_path(&witness, state) {
-        Some(path) => witness.known_as(&path),
-        None => witness,
+/// `probe` under the name that its image is known by, as far as this host's `state` folder tells.
+pub fn known(probe: Probe, state: Option<&Path>) -> Probe {
+    match known_path(&probe, state) {
+        Some(path) => probe.known_as(&path),
+        None => probe,
     }
 }
 
-fn known_path(witness: &Witness, state: Option<&Path>) -> Option<PathBuf> {
-    if is_there(witness.sidecar()?) {
+fn known_path(probe: &Probe, state: Option<&Path>) -> Option<PathBuf> {
+    if is_there(probe.sidecar()?) {
         return None;
     }
-    let path = fs::read_link(link(witness, state?)?).ok()?;
+    let path = fs::read_link(link(probe, state?)?).ok()?;
     let mut sidecar = path.clone().into_os_string();
     sidecar.push(".forebay");
     is_there(Path::new(&sidecar)).then_some(path)
@@ -48,9 +48,9 @@ fn known_path(witness: &Witness, state: Option<&Path>) -> Option<PathBuf> {
 ///
 /// # Errors
 /// The kernel's: its other names do not lead to its sidecar then.
-pub fn remember(witness: &Witness, state: Option<&Path>) -> io::Result<()> {
-    let Some((state, sidecar)) = state.zip(witness.sidecar()) else { return Ok(()) };
-    let Some(link) = link(witness, state) else { return Ok(()) };
+pub fn remember(probe: &Probe, state: Option<&Path>) -> io::Result<()> {
+    let Some((state, sidecar)) = state.zip(probe.sidecar()) else { return Ok(()) };
+    let Some(link) = link(probe, state) else { return Ok(()) };
     put(state, &link, &sidecar.with_extension(""))
 }
 
@@ -84,8 +84,8 @@ fn put(state: &Path, link: &Path, target: &Path) -> io::Result<()> {
     sidecar::sync_folder(link)
 }
 
-fn link(witness: &Witness, state: &Path) -> Option<PathBuf> {
-    let (inode, born) = witness.inode()?;
+fn link(probe: &Probe, state: &Path) -> Option<PathBuf> {
+    let (inode, born) = probe.inode()?;
     let (seconds, nanos) = born.unwrap_or_default();
     Some(state.join(format!("{inode:x}-{seconds:x}.{nanos:x}.image")))
 }
@@ -113,21 +113,21 @@ mod tests {
             self.0.path().join(name)
         }
 
-        fn witness(&self, name: &str) -> Witness {
+        fn probe(&self, name: &str) -> Probe {
             let uri: Uri = format!("file:{}", self.at(name).display()).parse().unwrap();
             let backend = forebay_backends::open(&uri, OpenOptions::default()).unwrap();
-            known(backend.witness().unwrap(), Some(&self.at("state")))
+            known(backend.probe().unwrap(), Some(&self.at("state")))
         }
 
         fn remember(&self, name: &str) {
-            remember(&self.witness(name), Some(&self.at("state"))).unwrap();
+            remember(&self.probe(name), Some(&self.at("state"))).unwrap();
         }
 
         /// Which image the one called so is known as.
         fn known_as(&self, name: &str) -> String {
-            let witness = self.witness(name);
-            let image = witness.sidecar().unwrap().with_extension("");
-            let identity = witness.identity().unwrap().text().to_owned();
+            let probe = self.probe(name);
+            let image = probe.sidecar().unwrap().with_extension("");
+            let identity = probe.identity().unwrap().text().to_owned();
             assert!(identity.ends_with(image.to_str().unwrap()), "{identity}");
             image.file_name().unwrap().to_str().unwrap().to_owned()
         }

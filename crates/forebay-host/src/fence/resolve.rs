@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::{exact, parse, rounded};
-use forebay_backends::{Look, OpenOptions, Uri, Witness};
+use forebay_backends::{Look, OpenOptions, Probe, Uri};
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
@@ -28,7 +28,7 @@ pub struct Sides {
     number: DiskNumber,
     record: DiskRecord,
     undecided: Undecided,
-    witness: Option<Witness>,
+    probe: Option<Probe>,
     place: SidecarPlace,
     look: Look,
     found: Found,
@@ -154,20 +154,20 @@ impl Sides {
         let options = OpenOptions { read_only, lock_wait: LOCK_WAIT };
         let backend = forebay_backends::open(&uri, options)
             .with_context(|| format!("its primary storage {} cannot be used", record.uri))?;
-        let witness = backend.witness().map(|witness| names::known(witness, state));
-        let place = SidecarPlace::of(witness.as_ref(), state);
+        let probe = backend.probe().map(|probe| names::known(probe, state));
+        let place = SidecarPlace::of(probe.as_ref(), state);
         let lock = super::lock(&place, read_only)
             .with_context(|| format!("its primary storage {} cannot be used", record.uri))?;
         let notes = lock.missing().map(str::to_owned).into_iter().collect();
-        let look = match &witness {
-            Some(witness) => witness.look().context("cannot look at its primary storage")?,
+        let look = match &probe {
+            Some(probe) => probe.look().context("cannot look at its primary storage")?,
             None => Look { size: backend.properties().size, modified: None, changed: None },
         };
         let look = Look { size: backend.properties().size, ..look };
         let found = sidecar::read(place.path());
         let undecided = pool.undecided(number);
         let (pool, _lock) = (shared, lock);
-        Ok(Sides { pool, number, record, undecided, witness, place, look, found, notes, _lock })
+        Ok(Sides { pool, number, record, undecided, probe, place, look, found, notes, _lock })
     }
 
     fn pool(&self) -> MutexGuard<'_, Pool> {
@@ -310,21 +310,19 @@ impl Sides {
         self.write_sidecar(state)?;
         let session = (self.record.uuid, self.record.committed);
         let size = self.look.size;
-        let last = self
-            .witness
-            .as_ref()
-            .and_then(|witness| sample::last_look(witness, session, size, LOOK_MAX));
+        let last =
+            self.probe.as_ref().and_then(|probe| sample::last_look(probe, session, size, LOOK_MAX));
         let looked = last.unwrap_or(Evidence {
             size: Some(size),
-            is_final: self.witness.is_none(),
+            is_final: self.probe.is_none(),
             ..Evidence::default()
         });
         let evidence = Evidence { sidecar: self.record.pending, ..looked };
-        Ok(Settled { size, evidence, identity: identity(self.witness.as_ref()) })
+        Ok(Settled { size, evidence, identity: identity(self.probe.as_ref()) })
     }
 
     fn write_sidecar(&self, state: SidecarState) -> Result<()> {
-        let is_written = self.witness.as_ref().is_some_and(|witness| !witness.is_read_only());
+        let is_written = self.probe.as_ref().is_some_and(|probe| !probe.is_read_only());
         let Some(path) = self.place.path().filter(|_| is_written) else { return Ok(()) };
         let sidecar = Sidecar {
             disk: self.record.uuid,

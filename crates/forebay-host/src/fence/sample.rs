@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use forebay_backends::Witness;
+use forebay_backends::Probe;
 use forebay_core::ids::{Generation, Uuid};
 use forebay_core::pool::disk::{DiskRecord, Evidence};
 use forebay_core::pool::fence::Samples;
@@ -23,23 +23,23 @@ pub struct Fact {
 
 /// Compares primary storage with the sample of the last session's end, and with what a cache holds.
 pub(super) fn compare(
-    witness: Option<&Witness>,
+    probe: Option<&Probe>,
     record: &DiskRecord,
     size: u64,
     facts: &[Fact],
     limit: Duration,
 ) -> Samples {
     let sample = record.evidence.sample.filter(|_| record.evidence.is_final && size == record.size);
-    let witness = witness.filter(|_| sample.is_some() || !facts.is_empty());
-    let Some(Ok(witness)) = witness.map(Witness::copy) else { return Samples::Unknown };
+    let probe = probe.filter(|_| sample.is_some() || !facts.is_empty());
+    let Some(Ok(probe)) = probe.map(Probe::copy) else { return Samples::Unknown };
     let (disk, generation, facts) = (record.uuid, record.committed, facts.to_vec());
     let work = move || {
         if let Some(sample) = sample
-            && hash(&witness, disk, generation, size)? != sample
+            && hash(&probe, disk, generation, size)? != sample
         {
             return Ok(Samples::Differ);
         }
-        let mut reader = witness.reader()?;
+        let mut reader = probe.reader()?;
         let mut bytes = Vec::new();
         for Fact { offset, len, checksum } in facts {
             bytes.resize(len as usize, 0);
@@ -56,16 +56,16 @@ pub(super) fn compare(
 /// Looks at primary storage when the disk is served no more, and takes a sample; `None` when that takes too long, or
 /// somebody else writes there now.
 pub(super) fn last_look(
-    witness: &Witness,
+    probe: &Probe,
     (disk, generation): (Uuid, Generation),
     size: u64,
     limit: Duration,
 ) -> Option<Evidence> {
-    let witness = witness.copy().ok()?;
+    let probe = probe.copy().ok()?;
     let evidence = in_time(limit, move || {
-        let look = witness.look_finally()?;
-        let sample = hash(&witness, disk, generation, size)?;
-        let is_same = witness.look()? == look;
+        let look = probe.look_finally()?;
+        let sample = hash(&probe, disk, generation, size)?;
+        let is_same = probe.look()? == look;
         Ok(is_same.then_some(Evidence {
             size: Some(look.size),
             modified: look.modified,
@@ -78,14 +78,9 @@ pub(super) fn last_look(
     evidence.flatten()
 }
 
-fn hash(
-    witness: &Witness,
-    disk: Uuid,
-    generation: Generation,
-    size: u64,
-) -> std::io::Result<[u8; 32]> {
+fn hash(probe: &Probe, disk: Uuid, generation: Generation, size: u64) -> std::io::Result<[u8; 32]> {
     let mut bytes = vec![0; PIECE_MAX as usize];
-    let mut reader = witness.reader()?;
+    let mut reader = probe.reader()?;
     let mut sampler = Sampler::default();
     for piece in sample::pieces(disk, generation, size) {
         let bytes = &mut bytes[..piece.len() as usize];

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forebay_backends::Witness;
+use forebay_backends::Probe;
 use forebay_core::ids::Uuid;
 use forebay_core::pool::fence::SidecarFound;
 use forebay_core::pool::sidecar::{SIDECAR_MAX, Sidecar, SidecarState};
@@ -31,12 +31,12 @@ pub enum SidecarPlace {
 }
 
 impl SidecarPlace {
-    /// The place for what `witness` looks at.
-    pub fn of(witness: Option<&Witness>, state: Option<&Path>) -> SidecarPlace {
-        if let Some(path) = witness.and_then(Witness::sidecar) {
+    /// The place for what `probe` looks at.
+    pub fn of(probe: Option<&Probe>, state: Option<&Path>) -> SidecarPlace {
+        if let Some(path) = probe.and_then(Probe::sidecar) {
             return SidecarPlace::Beside(path.to_owned());
         }
-        match (identity(witness), state) {
+        match (identity(probe), state) {
             (Uuid::NIL, _) => SidecarPlace::Nowhere,
             (_, None) => SidecarPlace::NoFolder,
             (identity, Some(folder)) => {
@@ -81,8 +81,8 @@ impl SidecarPlace {
 }
 
 /// Who primary storage is, as pools and names of files have it; [`Uuid::NIL`]: nobody knows.
-pub fn identity(witness: Option<&Witness>) -> Uuid {
-    let Some(identity) = witness.and_then(Witness::identity) else { return Uuid::NIL };
+pub fn identity(probe: Option<&Probe>) -> Uuid {
+    let Some(identity) = probe.and_then(Probe::identity) else { return Uuid::NIL };
     let hash = Sha256::digest(identity.text());
     let mut bytes: [u8; 16] = hash[..16].try_into().expect("sixteen of thirty-two");
     bytes[0] &= !GOES_WITH_DEVICE;

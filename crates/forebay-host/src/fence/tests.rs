@@ -69,22 +69,22 @@ impl Bed {
         Pool::open(&self.path("pool"), &[Share { cache: MIB, ring: 0, log: 4 * MIB }]).unwrap()
     }
 
-    fn witness(&self) -> Witness {
+    fn probe(&self) -> Probe {
         let uri: Uri = self.wish.uri.parse().unwrap();
-        forebay_backends::open(&uri, OpenOptions::default()).unwrap().witness().unwrap()
+        forebay_backends::open(&uri, OpenOptions::default()).unwrap().probe().unwrap()
     }
 
     fn place(&self) -> SidecarPlace {
         self.sides().1
     }
 
-    fn sides(&self) -> (Option<Witness>, SidecarPlace) {
-        let witness = Some(self.witness());
+    fn sides(&self) -> (Option<Probe>, SidecarPlace) {
+        let probe = Some(self.probe());
         let place = match self.is_apart {
             true => SidecarPlace::Apart(self.path("state/db.forebay")),
-            false => SidecarPlace::of(witness.as_ref(), None),
+            false => SidecarPlace::of(probe.as_ref(), None),
         };
-        (witness, place)
+        (probe, place)
     }
 
     fn examine(&self, pool: &mut Pool, facts: &[Fact]) -> Result<(DiskNumber, Examined)> {
@@ -213,9 +213,9 @@ fn a_start_knows_when_the_one_before_did_not_see_the_end_of_what_it_sent() {
 fn a_disk_without_flash_leaves_a_sidecar_in_the_state_folder_alone() {
     let mut bed = Bed::new();
     let begin = |bed: &Bed| {
-        let (witness, place) = bed.sides();
+        let (probe, place) = bed.sides();
         let mut notes = Vec::new();
-        let alone = Alone::begin(witness, place, "db", None, None, &mut notes).unwrap();
+        let alone = Alone::begin(probe, place, "db", None, None, &mut notes).unwrap();
         assert_eq!(notes, []);
         alone
     };
@@ -345,7 +345,7 @@ fn a_write_within_the_tick_of_the_last_look_is_caught_by_samples() {
     let last = served.fence.last_look().unwrap();
     // As if the clock had not ticked since: same times, other bytes.
     bed.image().write_all_at(&[3; 512], 512).unwrap();
-    let look = served.fence.witness.as_ref().unwrap().look().unwrap();
+    let look = served.fence.probe.as_ref().unwrap().look().unwrap();
     let last = Evidence { modified: look.modified, changed: look.changed, ..last };
     let mut served = served;
     served.pool.close(served.number, EndOfSession::Clean, true, Some(last)).unwrap();

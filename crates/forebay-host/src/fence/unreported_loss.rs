@@ -24,7 +24,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use forebay_backends::Witness;
+use forebay_backends::Probe;
 use forebay_core::ids::Uuid;
 use forebay_core::pool::fence::Timestamp;
 
@@ -64,11 +64,11 @@ struct Storage {
 }
 
 impl UnreportedLoss {
-    /// What a former run left for primary storage that `witness` looks at.
-    pub fn find(witness: Option<&Witness>) -> UnreportedLoss {
-        let identity = identity(witness);
+    /// What a former run left for primary storage that `probe` looks at.
+    pub fn find(probe: Option<&Probe>) -> UnreportedLoss {
+        let identity = identity(probe);
         let folder = tmpfs::folder().filter(|_| identity != Uuid::NIL);
-        UnreportedLoss::find_in(folder.as_deref(), identity, witness.and_then(Storage::of))
+        UnreportedLoss::find_in(folder.as_deref(), identity, probe.and_then(Storage::of))
     }
 
     fn find_in(folder: Option<&Path>, identity: Uuid, storage: Option<Storage>) -> UnreportedLoss {
@@ -165,8 +165,8 @@ impl UnreportedLoss {
 }
 
 impl Storage {
-    fn of(witness: &Witness) -> Option<Storage> {
-        Some(Storage { size: witness.look().ok()?.size, born: witness.born() })
+    fn of(probe: &Probe) -> Option<Storage> {
+        Some(Storage { size: probe.look().ok()?.size, born: probe.born() })
     }
 
     /// True when it cannot be what was there `before`: a file keeps the time at which it was made, and nothing shrinks that

@@ -222,8 +222,8 @@ impl ControlState {
     /// # Errors
     /// The kernel's, or it takes longer than [`LOOK_MAX`].
     pub(super) async fn look(&self, disk: &ServedDisk) -> Result<Look> {
-        let witness = disk.witness()?;
-        let looking = tokio::task::spawn_blocking(move || witness.look_durably());
+        let probe = disk.probe()?;
+        let looking = tokio::task::spawn_blocking(move || probe.look_durably());
         let looked = tokio::time::timeout(LOOK_MAX, looking).await;
         Ok(looked.context("it does not answer")???)
     }

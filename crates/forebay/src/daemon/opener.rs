@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result};
-use forebay_backends::{Look, Witness};
+use forebay_backends::{Look, Probe};
 use forebay_core::pool::DiskNumber;
 use forebay_frontends::{nbd, scsi, vhost_user};
 use forebay_host::events::{EventSender, Severity};
@@ -61,7 +61,7 @@ pub(super) struct ServedDisk {
     /// As it is configured.
     flash: Option<PathBuf>,
     /// Looks at primary storage as long as it is served.
-    witness: Mutex<Option<Witness>>,
+    probe: Mutex<Option<Probe>>,
     /// What has become of primary storage, where that is not what was opened.
     standing: Mutex<Option<String>>,
     /// Set when it has ended: detached, or why it was not as it should be.
@@ -138,21 +138,21 @@ impl Opener {
         let unit = (opened.unit(disk), opened.reservations());
         let device = disk.vhost_user.clone();
         let device = device.map(|spec| (spec.clone(), opened.device(disk, spec.queues)));
-        let (place, witness) = (opened.take_place(), opened.witness());
+        let (place, probe) = (opened.take_place(), opened.probe());
         let state = self.state.clone();
-        let keep = move || (Keeper::open(witness.as_ref(), state.as_deref()), witness);
-        let (advice, witness) = tokio::task::spawn_blocking(keep).await?;
+        let keep = move || (Keeper::open(probe.as_ref(), state.as_deref()), probe);
+        let (advice, probe) = tokio::task::spawn_blocking(keep).await?;
         if let Some(trouble) = advice.trouble() {
             self.events.report(Some(&disk.name.0), Severity::Warning, trouble);
         }
         let added = self.shards[shard].add(opened.into_new_disk(disk)).await;
         let handle = added.context("its shard cannot take it")?;
-        let (witness, ended) = (Mutex::new(witness), OnceLock::new());
+        let (probe, ended) = (Mutex::new(probe), OnceLock::new());
         let (advice, on_shard) = (Arc::new(advice), handle.clone());
         let standing = Mutex::default();
         let flash = disk.flash.as_ref().map(|flash| flash.path.clone());
         let served =
-            ServedDisk { info, handle: on_shard, advice, place, flash, witness, standing, ended };
+            ServedDisk { info, handle: on_shard, advice, place, flash, probe, standing, ended };
         let (name, disk) = (disk.name.clone(), Arc::new(served));
         Ok(Ready { name, disk, handle, export, unit, device })
     }
@@ -210,7 +210,7 @@ impl ServedDisk {
     /// # Errors
     /// The medium's.
     pub(super) fn leave(&self, disk: &Drained) -> Result<()> {
-        *self.witness.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = None;
         match &self.place {
             Some(place) => place.leave(ending::end_of_session(disk), disk.is_quiet, disk.log_end),
             None => Ok(()),
@@ -229,16 +229,15 @@ impl ServedDisk {
     ///
     /// # Errors
     /// It cannot be looked at.
-    pub(super) fn witness(&self) -> Result<Witness> {
-        let witness = self.witness.lock().unwrap_or_else(PoisonError::into_inner);
-        let witness =
-            witness.as_ref().context("it cannot be looked at while the disk is served")?;
-        Ok(witness.copy()?)
+    pub(super) fn probe(&self) -> Result<Probe> {
+        let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
+        let probe = probe.as_ref().context("it cannot be looked at while the disk is served")?;
+        Ok(probe.copy()?)
     }
 
     /// True as long as it may look at its primary storage.
     pub(super) fn is_looked_at(&self) -> bool {
-        self.witness.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.probe.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// The note of its last write, where it has one.

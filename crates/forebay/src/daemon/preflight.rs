@@ -51,7 +51,7 @@ fn image(disk: &DiskSpec, state: Option<&Path>, is_running: bool) -> Result<()> 
         Err(error) if error.kind() == ErrorKind::InUse && is_running => return Ok(()),
         opened => opened.map_err(|error| raw::explain(disk, &uri, error))?,
     };
-    raw::check(disk, &uri, backend.witness().as_ref(), state)?;
+    raw::check(disk, &uri, backend.probe().as_ref(), state)?;
     anyhow::ensure!(
         !is_written(disk, &uri) || access(path, Access::WRITE_OK).is_ok(),
         "this user may not write to its primary storage {}: give it the right, or set read-only = true",

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_backends::size::rounded;
-use forebay_backends::{Standing, Witness};
+use forebay_backends::{Probe, Standing};
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::fence::LastWrite;
 
@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Watched {
     disk: Weak<ServedDisk>,
-    witness: Witness,
+    probe: Probe,
     /// Where it has flash.
     last_write: Option<Weak<LastWrite>>,
     was_told: bool,
@@ -69,7 +69,7 @@ impl Watched {
     pub(super) fn of(disk: &Arc<ServedDisk>) -> Option<Watched> {
         Some(Watched {
             disk: Arc::downgrade(disk),
-            witness: disk.witness().ok()?,
+            probe: disk.probe().ok()?,
             last_write: disk.last_write().map(|last_write| Arc::downgrade(&last_write)),
             was_told: false,
             standing: Standing::Same,
@@ -82,7 +82,7 @@ impl Watched {
             return false;
         };
         self.look_at_times(disk.name(), events);
-        let Ok(standing) = self.witness.standing(disk.handle.size()) else { return true };
+        let Ok(standing) = self.probe.standing(disk.handle.size()) else { return true };
         if standing != self.standing {
             let words = self.describe(&standing, disk.handle.size());
             match &words {
@@ -100,7 +100,7 @@ impl Watched {
 
     fn look_at_times(&mut self, name: &str, events: &EventSender) {
         let Some(last_write) = self.last_write.as_ref().and_then(Weak::upgrade) else { return };
-        let Ok(look) = self.witness.look() else { return };
+        let Ok(look) = self.probe.look() else { return };
         let Some(modified) = look.modified else { return };
         let is_explained = last_write.note_seen(modified);
         let is_news = !is_explained && !self.was_told;
@@ -114,7 +114,7 @@ impl Watched {
 
     /// What has become of primary storage, and what to do.
     fn describe(&self, standing: &Standing, size: u64) -> Option<String> {
-        let copy = self.witness.open_at().unwrap_or_default();
+        let copy = self.probe.open_at().unwrap_or_default();
         let rescue = format!(
             "this disk goes on with the file that it has open, which is gone when it ends, with all that is written: let it be \
              destaged ('forebay disk flush') and copy {} before that",

@@ -109,7 +109,7 @@ async fn a_state_folder_that_hangs_as_a_disk_is_opened_holds_up_nothing_else() {
     let shard = ShardHandle::start(0, 1, spec.reactor.0, events.clone()).unwrap();
     let opener = Opener::new(spec, Pools::new(), Some(state), vec![shard.sender()], events);
     let opened = opener.open(0).unwrap();
-    let path = file::path(opened.witness().as_ref(), opener.state()).unwrap();
+    let path = file::path(opened.probe().as_ref(), opener.state()).unwrap();
     // Who opens a pipe waits for the one at its other end.
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     let (goes_on, waits) = mpsc::channel();

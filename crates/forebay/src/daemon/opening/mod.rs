@@ -20,7 +20,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use forebay_backends::{Backend, Witness};
+use forebay_backends::{Backend, Probe};
 use forebay_core::config::Config;
 use forebay_host::events::Severity;
 use forebay_host::fence::{Alone, Guard, Place, SidecarPlace, UnreportedLoss};
@@ -61,7 +61,7 @@ struct Opening<'a> {
 
 /// Who primary storage is, and where its sidecar is.
 struct Identified {
-    witness: Option<Witness>,
+    probe: Option<Probe>,
     place: SidecarPlace,
 }
 
@@ -84,8 +84,8 @@ pub(super) fn open(
 impl Opening<'_> {
     fn without_flash(mut self, who: Identified) -> Result<Opened> {
         let takes_over = self.spec.take_over.map(|disk| disk.0);
-        let (name, Identified { witness, place }) = (&self.spec.name.0, who);
-        let alone = Alone::begin(witness, place, name, takes_over, self.state, &mut self.notes)?;
+        let (name, Identified { probe, place }) = (&self.spec.name.0, who);
+        let alone = Alone::begin(probe, place, name, takes_over, self.state, &mut self.notes)?;
         self.hold_changes(alone.is_unanswered);
         let engine = memory::engine(self.config)?;
         let memory = memory::memory(&engine, None)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_backends::{Backend, Witness};
+use forebay_backends::{Backend, Probe};
 use forebay_core::config::Mode;
 use forebay_core::engine::Engine;
 use forebay_core::geometry::SECTOR;
@@ -137,8 +137,8 @@ impl Opened {
     }
 
     /// Looks at primary storage, without its lock.
-    pub(in crate::daemon) fn witness(&self) -> Option<Witness> {
-        self.backend.witness()?.copy().ok()
+    pub(in crate::daemon) fn probe(&self) -> Option<Probe> {
+        self.backend.probe()?.copy().ok()
     }
 
     /// Its reservations, where they are kept over a restart.

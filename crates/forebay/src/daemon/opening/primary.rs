@@ -26,19 +26,19 @@ impl<'a> Opening<'a> {
         let opened = forebay_backends::open(&uri, options);
         let opened = opened.map_err(|why| raw::explain(spec, &uri, why));
         let backend = opened.with_context(unusable)?;
-        let witness = backend.witness().map(|witness| names::known(witness, state));
-        let place = SidecarPlace::of(witness.as_ref(), state);
+        let probe = backend.probe().map(|probe| names::known(probe, state));
+        let place = SidecarPlace::of(probe.as_ref(), state);
         let mut notes = Vec::new();
-        notes.extend(raw::check(spec, &uri, witness.as_ref(), state)?);
+        notes.extend(raw::check(spec, &uri, probe.as_ref(), state)?);
         let lock = fence::lock(&place, spec.read_only).with_context(unusable)?;
         let properties = backend.properties();
-        let found = UnreportedLoss::find(witness.as_ref());
+        let found = UnreportedLoss::find(probe.as_ref());
         let unreported_loss = for_first_flush(found, spec, properties, &mut notes);
         notes.extend(lock.missing().map(|why| (Severity::Warning, why.to_owned())));
         ensure!(properties.size > 0, "its primary storage {} is empty", spec.backend);
         let config = spec.engine_config(traits(spec, properties));
         let opening = Opening { spec, state, config, notes, unreported_loss, lock, backend };
-        Ok((opening, Identified { witness, place }))
+        Ok((opening, Identified { probe, place }))
     }
 
     /// Lets changes of primary storage wait when it may still carry out what a former process sent.

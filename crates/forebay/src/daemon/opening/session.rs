@@ -62,13 +62,13 @@ impl Opening<'_> {
     /// # Errors
     /// Another disk has left what must not get lost, its reservations cannot be read, or the medium's.
     pub(super) fn admit(&self, who: &Identified, pool: PoolDoor) -> Result<Admitted> {
-        if let Some(witness) = &who.witness {
+        if let Some(probe) = &who.probe {
             // Without it another name of the image does not lead here, and nothing else depends on it.
-            let _ = names::remember(witness, self.state);
+            let _ = names::remember(probe, self.state);
         }
         // Without it a start with another pool says which this one is, and not where.
         let _ = names::remember_pool(&pool.lock(), self.state);
-        let identity = fence::identity(who.witness.as_ref());
+        let identity = fence::identity(who.probe.as_ref());
         let wish = wish(self.spec, self.backend.properties(), identity);
         let number = pool.lock().admit(&wish)?;
         let found = pool.lock().snapshot();
@@ -82,7 +82,7 @@ impl Opening<'_> {
     /// It is not, and an administrator has to decide. Or it cannot be looked at, or the medium's.
     pub(super) fn begin_session(&mut self, disk: Admitted, who: Identified) -> Result<Session> {
         let Admitted { pool, number, wish, reservations, found } = &disk;
-        let (number, who) = (*number, (who.witness, who.place));
+        let (number, who) = (*number, (who.probe, who.place));
         let examined = fence::examine(found, number, wish, who, &[], self.state)?;
         let examined = examined.note(&mut pool.lock(), number)?;
         self.hold_changes(examined.is_unanswered());

@@ -1,7 +1,7 @@
 //! What can be known of primary storage beside its disk's I/O: its size, its times, a place for a sidecar.
 //!
-//! A witness looks at the same file as the backend that gave it, also when that one is on its shard or has ended, and keeps
-//! the lock on it until it is dropped; a copy of a witness does not. It blocks: it is for start, end and threads of the
+//! A probe looks at the same file as the backend that gave it, also when that one is on its shard or has ended, and keeps
+//! the lock on it until it is dropped; a copy of a probe does not. It blocks: it is for start, end and threads of the
 //! control plane.
 
 use std::fs::File;
@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Witness {
+pub struct Probe {
     of: Of,
     sidecar: Option<PathBuf>,
     identity: Option<Identity>,
@@ -64,7 +64,7 @@ pub enum Standing {
     Short(u64),
 }
 
-/// Reads what a witness looks at.
+/// Reads what a probe looks at.
 pub struct Reader(ReaderOf);
 
 enum ReaderOf {
@@ -83,21 +83,21 @@ pub struct Look {
     pub changed: Option<Timestamp>,
 }
 
-impl Witness {
+impl Probe {
     /// Of an open file; a sidecar has its place beside `path`, which leads there.
     pub(crate) fn of_file(
         locked: &OwnedFd,
         file: OwnedFd,
         path: &Path,
         is_read_only: bool,
-    ) -> io::Result<Witness> {
+    ) -> io::Result<Probe> {
         // Whatever links lead there, the image has one sidecar.
         let mut sidecar = path.canonicalize()?.into_os_string();
         sidecar.push(".forebay");
         let sidecar = Some(PathBuf::from(sidecar));
         let identity = Identity::of_file(path);
         let of = Of::file(locked, file, Some(std::path::absolute(path)?))?;
-        Ok(Witness { of, sidecar, identity, is_read_only })
+        Ok(Probe { of, sidecar, identity, is_read_only })
     }
 
     /// Of an open block device. The sidecar of a loop device is its file's.
@@ -105,14 +105,14 @@ impl Witness {
         locked: &OwnedFd,
         file: OwnedFd,
         is_read_only: bool,
-    ) -> io::Result<Witness> {
+    ) -> io::Result<Probe> {
         let sidecar = identity::file_of_loop(file.as_fd()).map(|file| {
             let mut sidecar = file.into_os_string();
             sidecar.push(".forebay");
             PathBuf::from(sidecar)
         });
         let identity = Identity::of_device(file.as_fd());
-        Ok(Witness { of: Of::file(locked, file, None)?, sidecar, identity, is_read_only })
+        Ok(Probe { of: Of::file(locked, file, None)?, sidecar, identity, is_read_only })
     }
 
     /// Of an NBD export.
@@ -121,9 +121,9 @@ impl Witness {
         size: u64,
         is_read_only: bool,
         identity: Option<Identity>,
-    ) -> Witness {
+    ) -> Probe {
         let of = Of::Export { uri: uri.clone(), size };
-        Witness { of, sidecar: None, identity, is_read_only }
+        Probe { of, sidecar: None, identity, is_read_only }
     }
 
     /// Who it is, however it is spelt, where that is known.
@@ -143,7 +143,7 @@ impl Witness {
     }
 
     /// The same under another name, with the sidecar and the identity that it has there, if `path` is a name of the same file.
-    pub fn known_as(mut self, path: &Path) -> Witness {
+    pub fn known_as(mut self, path: &Path) -> Probe {
         let Of::File { file, path: Some(_), .. } = &self.of else { return self };
         if matches!(stands_at(file, path), Ok(Standing::Same)) {
             let mut sidecar = path.as_os_str().to_owned();
@@ -276,7 +276,7 @@ impl Witness {
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn copy(&self) -> io::Result<Witness> {
+    pub fn copy(&self) -> io::Result<Probe> {
         let of = match &self.of {
             Of::File { file, has_times, path, .. } => Of::File {
                 has_times: *has_times,
@@ -286,9 +286,9 @@ impl Witness {
             },
             Of::Export { uri, size } => Of::Export { uri: uri.clone(), size: *size },
         };
-        let Witness { sidecar, identity, is_read_only, .. } = self;
+        let Probe { sidecar, identity, is_read_only, .. } = self;
         let (sidecar, identity) = (sidecar.clone(), identity.clone());
-        Ok(Witness { of, sidecar, identity, is_read_only: *is_read_only })
+        Ok(Probe { of, sidecar, identity, is_read_only: *is_read_only })
     }
 }
 
@@ -361,13 +361,13 @@ mod tests {
         let check = |expect: Standing, change: &dyn Fn()| {
             std::fs::write(&path, vec![7; 65536]).unwrap();
             let backend = open(&format!("file:{}", path.display()));
-            let witness = backend.witness().unwrap();
-            let standing = || witness.standing(65536).unwrap();
+            let probe = backend.probe().unwrap();
+            let standing = || probe.standing(65536).unwrap();
             assert_eq!(standing(), Standing::Same);
             change();
             assert_eq!(standing(), expect);
-            assert_eq!(witness.copy().unwrap().standing(65536).unwrap(), expect);
-            assert!(witness.open_at().unwrap().exists());
+            assert_eq!(probe.copy().unwrap().standing(65536).unwrap(), expect);
+            assert!(probe.open_at().unwrap().exists());
             let _ = std::fs::remove_file(&path);
         };
         check(Standing::Same, &|| std::fs::write(&path, vec![8; 65537]).unwrap());
@@ -397,26 +397,26 @@ mod tests {
             format!("fault:rule=error,op=read&inner=file:{}", path.display()),
         ] {
             let backend = open(&uri);
-            let witness = backend.witness().expect("a file has one");
-            let look = witness.look_finally().unwrap();
+            let probe = backend.probe().expect("a file has one");
+            let look = probe.look_finally().unwrap();
             let expect = path.metadata().unwrap();
             assert_eq!(look.size, 65536);
             assert_eq!(look.modified, Some((expect.mtime(), expect.mtime_nsec() as u32)));
             assert_eq!(look.changed, Some((expect.ctime(), expect.ctime_nsec() as u32)));
             let place = folder.path().canonicalize().unwrap().join("db.raw.forebay");
-            assert_eq!(witness.sidecar(), Some(place.as_path()));
+            assert_eq!(probe.sidecar(), Some(place.as_path()));
             let mut bytes = [0; 100];
-            witness.reader().unwrap().read(4000, &mut bytes).unwrap();
+            probe.reader().unwrap().read(4000, &mut bytes).unwrap();
             assert_eq!(bytes, [7; 100]);
             // It keeps the lock for itself, its copy does not.
-            let copy = witness.copy().unwrap();
+            let copy = probe.copy().unwrap();
             drop(backend);
             let reopened = || crate::open(&uri.parse().unwrap(), OpenOptions::default());
             reopened().err().expect("it is in use");
-            drop(witness);
+            drop(probe);
             reopened().unwrap();
             copy.look().unwrap();
         }
-        assert!(open("mem:1MiB").witness().is_none());
+        assert!(open("mem:1MiB").probe().is_none());
     }
 }
