@@ -29,7 +29,7 @@ use forebay_core::engine::{Engine, Growth};
 use forebay_core::observer::Observer;
 use forebay_core::pool::DiskNumber;
 use forebay_core::stats::Latency;
-use forebay_frontends::client::{Access, DiskId, Newcomer};
+use forebay_frontends::client::{DiskId, Newcomer, Permission};
 use forebay_io::arena::Arena;
 use forebay_io::mailbox::{SendError, Sender};
 use forebay_io::reactor::ReactorKind;
@@ -89,7 +89,7 @@ pub struct NewDisk {
     /// The mode that it is to be in; the engine may begin in another one.
     pub mode: Mode,
     /// What stored reservations leave to clients that have no part in them.
-    pub access: Access,
+    pub access: Permission,
 }
 
 /// One disk's share of a pool, for cached data.

@@ -73,7 +73,7 @@ fn disk(name: &str, mode: Mode) -> (NewDisk, UnixStream) {
         last_write: None,
         unreported_loss: UnreportedLoss::default(),
         mode,
-        access: Access::All,
+        access: Permission::All,
     };
     (disk, peer)
 }

@@ -30,10 +30,10 @@ use forebay_core::pool::fence::{
 use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 
 mod alone;
+mod disk_place;
 mod last_write;
 mod lock;
 pub mod names;
-mod place;
 pub mod resolve;
 mod revoke;
 mod sample;
@@ -42,9 +42,9 @@ mod unreported_loss;
 mod words;
 
 pub use alone::Alone;
+pub use disk_place::DiskPlace;
 pub use last_write::LastWrite;
 pub use lock::{Guard, is_in_use, lock};
-pub use place::Place;
 pub use revoke::Revoker;
 pub use sample::Fact;
 pub use unreported_loss::UnreportedLoss;

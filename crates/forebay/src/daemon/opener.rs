@@ -10,7 +10,7 @@ use forebay_backends::{Look, Probe};
 use forebay_core::pool::DiskNumber;
 use forebay_frontends::{nbd, scsi, vhost_user};
 use forebay_host::events::{EventSender, Severity};
-use forebay_host::fence::{LastWrite, Place, Refused, is_in_use};
+use forebay_host::fence::{DiskPlace, LastWrite, Refused, is_in_use};
 use forebay_host::folders;
 use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
@@ -57,7 +57,7 @@ pub(super) struct ServedDisk {
     pub(super) handle: DiskHandle,
     /// The advice that was kept for it.
     pub(super) advice: Arc<Keeper>,
-    place: Option<Place>,
+    place: Option<DiskPlace>,
     /// As it is configured.
     flash: Option<PathBuf>,
     /// Looks at primary storage as long as it is served.

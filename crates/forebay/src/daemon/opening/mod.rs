@@ -23,7 +23,7 @@ use anyhow::Result;
 use forebay_backends::{Backend, Probe};
 use forebay_core::config::Config;
 use forebay_host::events::Severity;
-use forebay_host::fence::{Alone, Guard, Place, SidecarPlace, UnreportedLoss};
+use forebay_host::fence::{Alone, DiskPlace, Guard, SidecarPlace, UnreportedLoss};
 use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
 
@@ -96,7 +96,7 @@ impl Opening<'_> {
             on_flash: None,
             unguarded: self.lock.missing().map(str::to_owned),
             unreported_loss: self.unreported_loss,
-            place: Some(Place::new(None, alone.fence, self.lock)),
+            place: Some(DiskPlace::new(None, alone.fence, self.lock)),
             uuid: None,
             reservations: None,
             notes: self.notes,
@@ -123,7 +123,7 @@ impl Opening<'_> {
             on_flash: Some(OnFlash { cache: cache.share, is_direct, log, last_write, evidence }),
             unguarded: self.lock.missing().map(str::to_owned),
             unreported_loss: self.unreported_loss,
-            place: Some(Place::new(in_pool, Some(fence), self.lock)),
+            place: Some(DiskPlace::new(in_pool, Some(fence), self.lock)),
             uuid: Some(begun.disk_uuid(disk.number)),
             reservations: Some(disk.reservations),
             notes: self.notes,

@@ -10,7 +10,7 @@ use forebay_core::ids::{Nanos, Uuid};
 use forebay_frontends::nbd::Export;
 use forebay_frontends::scsi;
 use forebay_host::events::Severity;
-use forebay_host::fence::{LastWrite, Place, UnreportedLoss};
+use forebay_host::fence::{DiskPlace, LastWrite, UnreportedLoss};
 use forebay_io::arena::Arena;
 use forebay_shard::{FlashShare, LogShare, NewDisk};
 
@@ -28,7 +28,7 @@ pub(in crate::daemon) struct Opened {
     pub(super) unguarded: Option<String>,
     /// A loss that a former run has told nobody of.
     pub(super) unreported_loss: UnreportedLoss,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<DiskPlace>,
     /// Its name for good, where it has flash to keep it.
     pub(super) uuid: Option<Uuid>,
     /// Its reservations, where it has flash to keep them.
@@ -48,7 +48,7 @@ pub(super) struct OnFlash {
 
 impl Opened {
     /// Its place on flash, which is to be left when it has ended.
-    pub(in crate::daemon) fn take_place(&mut self) -> Option<Place> {
+    pub(in crate::daemon) fn take_place(&mut self) -> Option<DiskPlace> {
         self.place.take()
     }
 

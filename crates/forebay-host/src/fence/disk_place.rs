@@ -13,7 +13,7 @@ use crate::pool::owner::{Close, PoolHandle};
 
 /// See the module.
 #[derive(Debug)]
-pub struct Place {
+pub struct DiskPlace {
     pool: Option<(PoolHandle, DiskNumber)>,
     stay: Mutex<Stay>,
 }
@@ -25,10 +25,14 @@ enum Stay {
     Left(Option<String>),
 }
 
-impl Place {
+impl DiskPlace {
     /// What a disk has while it is served: its number in a pool, its fence, the lock of its primary storage.
-    pub fn new(pool: Option<(PoolHandle, DiskNumber)>, fence: Option<Fence>, lock: Guard) -> Place {
-        Place { pool, stay: Mutex::new(Stay::Served(fence.map(Box::new), lock)) }
+    pub fn new(
+        pool: Option<(PoolHandle, DiskNumber)>,
+        fence: Option<Fence>,
+        lock: Guard,
+    ) -> DiskPlace {
+        DiskPlace { pool, stay: Mutex::new(Stay::Served(fence.map(Box::new), lock)) }
     }
 
     /// The note of the last write of the disk, where it has one.
