@@ -17,7 +17,7 @@ use forebay_core::status::IoStatus;
 use forebay_io::arena::Region;
 use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
 
-use crate::witness::Witness;
+use crate::probe::Probe;
 
 /// Properties and abilities of a backend. Only the size changes after the opening
 /// ([`Backend::lengthen`]).
@@ -107,7 +107,7 @@ pub trait Backend: Send {
     /// The kernel's error; no operation was begun on the reactor then.
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()>;
 
-    /// How long it is by now, in bytes, as far as that is known here; `None`: its [witness](Backend::witness) has to look,
+    /// How long it is by now, in bytes, as far as that is known here; `None`: its [probe](Backend::probe) has to look,
     /// which may take long.
     fn length(&self) -> Option<u64> {
         None
@@ -134,7 +134,7 @@ pub trait Backend: Send {
     }
 
     /// A look at it from outside, where there is one; to be asked for before it is attached.
-    fn witness(&self) -> Option<Witness> {
+    fn probe(&self) -> Option<Probe> {
         None
     }
 
@@ -150,7 +150,7 @@ pub trait Backend: Send {
         false
     }
 
-    /// Whom to tell of changes of what [`Backend::witness`] looks at. To be given before it is attached.
+    /// Whom to tell of changes of what [`Backend::probe`] looks at. To be given before it is attached.
     fn tell_of_writes(&mut self, to: Arc<dyn Writes>) {
         let _ = to;
     }

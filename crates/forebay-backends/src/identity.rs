@@ -13,7 +13,7 @@
 //! Options are no part of it, wrappers (`model:`, `fault:`) have that of what they wrap.
 //!
 //! A file with several names (hard links) is known by the one that its sidecar lies beside; that is the daemon's to find
-//! ([`Witness::known_as`](crate::Witness::known_as)).
+//! ([`Probe::known_as`](crate::Probe::known_as)).
 //!
 //! **Limits.** Two servers, or two names on one server, may have the same bytes, and a device several paths that do not
 //! tell. Then nothing here notices it.

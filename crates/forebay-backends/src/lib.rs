@@ -76,12 +76,12 @@ mod identity;
 pub mod mem;
 pub mod model;
 pub mod nbd;
+mod probe;
 pub mod rng;
 pub mod size;
 #[cfg(test)]
 mod testing;
 pub mod uri;
-mod witness;
 
 use std::time::Duration;
 
@@ -89,8 +89,8 @@ pub use backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRa
 pub use error::{Error, ErrorKind};
 pub use format::ImageFormat;
 pub use identity::Identity;
+pub use probe::{Look, Probe, Standing};
 pub use uri::Uri;
-pub use witness::{Look, Standing, Witness};
 
 use fault::FaultBackend;
 use file::FileBackend;

@@ -43,13 +43,13 @@ pub struct Port {
     /// Where the engine appends; the shard carries out what is in it after the call.
     pub actions: Actions,
     /// What a reservation leaves to clients that have no part in it.
-    pub access: Access,
+    pub access: Permission,
 }
 
 /// The access that a SCSI reservation leaves to clients of other protocols: that of an
 /// unregistered initiator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum Permission {
     /// Everything.
     #[default]
     All,
@@ -59,18 +59,18 @@ pub enum Access {
     Nothing,
 }
 
-impl Access {
+impl Permission {
     /// True when a request may be submitted. A flush always may: what it makes durable was acknowledged before.
     pub fn allows(self, op: &Op) -> bool {
         match op {
             Op::Flush => true,
             Op::Read { .. } | Op::Prefetch | Op::Allocation | Op::CacheState => {
-                self != Access::Nothing
+                self != Permission::Nothing
             }
             Op::Write { .. }
             | Op::CompareAndWrite { .. }
             | Op::Discard { .. }
-            | Op::WriteZeroes { .. } => self == Access::All,
+            | Op::WriteZeroes { .. } => self == Permission::All,
         }
     }
 }

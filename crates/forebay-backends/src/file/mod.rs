@@ -43,8 +43,8 @@ use crate::backend::{
     Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes, status_of,
 };
 use crate::error::Error;
+use crate::probe::Probe;
 use crate::uri::FileUri;
-use crate::witness::Witness;
 use extents::ExtentsThread;
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
@@ -345,13 +345,13 @@ impl Backend for FileBackend {
         Nanos::NEVER
     }
 
-    fn witness(&self) -> Option<Witness> {
+    fn probe(&self) -> Option<Probe> {
         let file = self.file.as_ref()?;
         let reads = open::reopen(file.as_fd())?;
         let read_only = self.properties.read_only;
         match self.is_block {
-            true => Witness::of_device(file, reads, read_only).ok(),
-            false => Witness::of_file(file, reads, &self.path, read_only).ok(),
+            true => Probe::of_device(file, reads, read_only).ok(),
+            false => Probe::of_file(file, reads, &self.path, read_only).ok(),
         }
     }
 

@@ -14,7 +14,7 @@ use forebay_io::reactor::Completion;
 
 use super::{Model, ModelConfig, ModelOp};
 use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
-use crate::witness::Witness;
+use crate::probe::Probe;
 
 /// See the module.
 pub struct ModelBackend {
@@ -144,8 +144,8 @@ impl Backend for ModelBackend {
         self.inner.trouble()
     }
 
-    fn witness(&self) -> Option<Witness> {
-        self.inner.witness()
+    fn probe(&self) -> Option<Probe> {
+        self.inner.probe()
     }
 
     fn hold_changes(&mut self) -> Option<Nanos> {

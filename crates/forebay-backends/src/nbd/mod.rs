@@ -69,8 +69,8 @@ use forebay_nbd::flags::TransmissionFlags;
 use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
 use crate::error::Error;
 use crate::identity::Identity;
+use crate::probe::Probe;
 use crate::uri::NbdUri;
-use crate::witness::Witness;
 use connect::{Connector, Export, NewSession};
 use hold::Hold;
 use requests::Requests;
@@ -408,9 +408,9 @@ impl Backend for NbdBackend {
         self.trouble.as_deref()
     }
 
-    fn witness(&self) -> Option<Witness> {
+    fn probe(&self) -> Option<Probe> {
         let Properties { size, read_only, .. } = self.properties;
-        Some(Witness::of_export(&self.uri, size, read_only, self.identity.clone()))
+        Some(Probe::of_export(&self.uri, size, read_only, self.identity.clone()))
     }
 
     fn hold_changes(&mut self) -> Option<Nanos> {

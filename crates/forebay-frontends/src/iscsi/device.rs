@@ -30,7 +30,7 @@ use forebay_io::reactor::SocketId;
 use slab::Slab;
 
 use super::order::{Order, Stage};
-use crate::client::{Access, DiskId};
+use crate::client::{DiskId, Permission};
 use crate::scsi::{
     self, Cdb, Command, Done, Initiator, LogicalUnit, Lun, Medium, Nexus, NexusId, Outcome,
     Response, Status,
@@ -56,7 +56,7 @@ pub struct Device {
     /// Sockets of sessions that were ended, to be closed.
     ended: Vec<SocketId>,
     /// What other clients of each unit's disk were told that they may.
-    told: Vec<Access>,
+    told: Vec<Permission>,
     /// Reservations may have changed since.
     is_told_late: bool,
     /// Answers of keepers.
@@ -300,7 +300,7 @@ impl Device {
 
     /// A disk whose other clients may from now on what they might not before, or the other way round; `None` when
     /// nothing is left to be told.
-    pub fn next_access(&mut self) -> Option<(DiskId, Access)> {
+    pub fn next_access(&mut self) -> Option<(DiskId, Permission)> {
         if !self.is_told_late {
             return None;
         }

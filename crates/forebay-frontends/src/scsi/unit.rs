@@ -9,7 +9,7 @@
 
 use forebay_core::geometry::SECTOR;
 
-use crate::client::Access;
+use crate::client::Permission;
 
 use super::export::Export;
 use super::identity::Identity;
@@ -197,13 +197,13 @@ impl LogicalUnit {
     }
 
     /// What reservations leave to whoever does not come through here.
-    pub fn access_of_others(&self) -> Access {
+    pub fn access_of_others(&self) -> Permission {
         let writes = self.reserved.is_none() && !self.persistent.forbids_strangers(true);
         let reads = self.reserved.is_none() && !self.persistent.forbids_strangers(false);
         match (reads, writes) {
-            (true, true) => Access::All,
-            (true, false) => Access::Reads,
-            (false, _) => Access::Nothing,
+            (true, true) => Permission::All,
+            (true, false) => Permission::Reads,
+            (false, _) => Permission::Nothing,
         }
     }
 

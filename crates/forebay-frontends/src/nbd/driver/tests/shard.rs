@@ -18,7 +18,7 @@ use forebay_nbd::reply::{ChunkKind, ErrorChunk, OffsetData, ReplyHeader};
 use forebay_nbd::request::{Command, RequestHeader};
 
 use crate::client::{
-    Access, Answer as EngineAnswer, Client as _, Context, DiskId, Disks, Port, Tokens,
+    Answer as EngineAnswer, Client as _, Context, DiskId, Disks, Permission, Port, Tokens,
 };
 use crate::nbd::session::Session;
 use crate::nbd::{Connection, Export, Negotiated};
@@ -135,7 +135,13 @@ impl Shard {
         let arena = reactor.add_arena(memory.clone()).unwrap();
         let backend = (0..SIZE).map(|at| (at / 512 + at % 251) as u8).collect();
         let disk = Disk {
-            port: Port { engine, memory, arena, actions: Actions::default(), access: Access::All },
+            port: Port {
+                engine,
+                memory,
+                arena,
+                actions: Actions::default(),
+                access: Permission::All,
+            },
             reactor,
             running: Actions::default(),
             now: Nanos::from_millis(1000),
