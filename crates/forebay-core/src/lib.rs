@@ -24,13 +24,13 @@ pub mod mrc;
 pub mod observer;
 pub mod policy;
 pub mod pool;
+mod primary;
 pub mod request;
 mod requests;
 pub mod sealed;
 pub mod stats;
 pub mod status;
 mod table;
-mod unflushed;
 pub mod write_back;
 
 pub use cache::{alignment, directory};

@@ -97,7 +97,7 @@ impl CacheIndex {
         self.batch = Batch::Flushing(pages);
         cx.counters.ring_flushes += 1;
         let nothing = ByteRange::default();
-        cx.start(Target::Flash, nothing, IoOp::Flush, IoKind::RingFlush);
+        cx.start(Target::Flash, nothing, IoOp::Flush, IoKind::Index);
     }
 
     fn write_batch(&mut self, pages: Pages, cx: &mut Cx<'_>) {
@@ -109,7 +109,7 @@ impl CacheIndex {
         cx.counters.ring_writes += 1;
         cx.counters.ring_write_bytes += range.len();
         let op = IoOp::Write { memory, durable: true };
-        cx.start(Target::Ring, range, op, IoKind::RingWrite);
+        cx.start(Target::Ring, range, op, IoKind::Index);
     }
 
     /// An I/O of the index ended: the flush of what the batch claims, or its write.

@@ -31,7 +31,7 @@ use crate::action::{Action, Buffer, ReplyData, Source};
 use crate::config::Mode;
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
-use crate::engine::io::{IoEntry, IoKind};
+use crate::engine::io::{IoEntry, IoKind, RequestIo};
 use crate::geometry::{ByteRange, COMPARE_MAX, PAGE};
 use crate::ids::IoId;
 use crate::request::Request;
@@ -90,7 +90,7 @@ impl Parts {
         let range = entry.range;
         let found = entry.buffer.expect("what was fetched").at(range);
         let expected = entry.brought.expect("what the client sent").expected(range);
-        let kind = IoKind::Compare { request: key };
+        let kind = IoKind::Request(key, RequestIo::Compare);
         let issued = cx.now;
         let id = IoId(cx.ios.insert(IoEntry { issued, range, kind }).0);
         cx.push(Action::Compare { id, found, expected });
@@ -106,7 +106,7 @@ impl Parts {
         cx: &mut Cx<'_>,
     ) {
         let entry = cx.ios.remove(Key(id.0)).expect("a comparison that the engine asked for");
-        let IoKind::Compare { request: key } = entry.kind else {
+        let IoKind::Request(key, RequestIo::Compare) = entry.kind else {
             panic!("an I/O that is no comparison");
         };
         self.requests.end_io(key, IoStatus::Ok, cx);

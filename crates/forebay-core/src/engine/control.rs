@@ -122,7 +122,7 @@ impl Engine {
 
     /// Whether the flush of that number ended well; `None`: it has not ended.
     pub fn flushed_primary_storage(&self, number: u64) -> Option<bool> {
-        self.parts.primary.flush.has_ended(number)
+        self.parts.primary.has_flushed(number)
     }
 
     /// The session of primary storage ended: writes since the last flush may be lost. Whoever waits
@@ -143,12 +143,12 @@ impl Engine {
     /// has flushed may be lost, and no flush of this life can tell. What the cache holds of it is
     /// [`Engine::close_ring`]'s matter.
     pub fn on_last_flush_failed(&mut self) {
-        self.parts.primary.flush.on_last_failed();
+        self.parts.primary.on_last_flush_failed();
     }
 
     /// A former run knew of such a loss and could tell nobody: the next flush fails.
     pub fn remember_untold_loss(&mut self) {
-        self.parts.primary.flush.remember_untold();
+        self.parts.primary.remember_unreported_loss();
     }
 
     /// Begins to drop everything that is cached; [`Engine::dropped`] tells when that is done.

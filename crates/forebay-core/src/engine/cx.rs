@@ -22,6 +22,7 @@ use crate::ids::{IoId, Nanos};
 use crate::requests::deadlines::Deadlines;
 use crate::stats::Counters;
 use crate::table::{Key, Table};
+use crate::write_back::LogIo;
 
 /// What belongs to no part.
 #[derive(Debug)]
@@ -104,14 +105,24 @@ impl Cx<'_> {
             Target::Flash | Target::Ring => {
                 let due = issued.plus(self.config.flash_timeout);
                 self.flash_deadlines.push(key, due);
-                if kind.is_of_index() { 0 } else { self.grid.granule_size() as u32 }
+                if matches!(kind, IoKind::Index) { 0 } else { self.grid.granule_size() as u32 }
             }
             Target::Backend => 0,
-            Target::Log if matches!(kind, IoKind::LogSummary) => 0,
+            Target::Log if matches!(kind, IoKind::Log(LogIo::Summary)) => 0,
             Target::Log if matches!(op, IoOp::Read { .. } | IoOp::Write { .. }) => PAGE as u32,
             Target::Log => 0,
         };
         self.push(Action::Io(Io { id: IoId(key.0), target, range, op, checksum_piece }));
+    }
+
+    /// An I/O ended: whose it was.
+    ///
+    /// Panics when the engine did not ask for it or was told of its end before.
+    pub(crate) fn end(&mut self, io: IoId) -> IoEntry {
+        let key = Key(io.0);
+        let entry = self.ios.remove(key).expect("an I/O that the engine asked for, ending once");
+        self.flash_deadlines.remove(key);
+        entry
     }
 
     pub(crate) fn push(&mut self, action: Action) {

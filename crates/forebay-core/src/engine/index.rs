@@ -46,9 +46,9 @@ impl Parts {
         let Some(index) = cache_index else { return };
         let logical = u64::from(cx.config.backend.logical_block);
         let writes = requests.writing().map(|range| range.align_out(logical));
-        match index.advance_marks(primary.flush.seen(), writes, cache, cx) {
+        match index.advance_marks(primary.flushes(), writes, cache, cx) {
             IndexWants::Nothing => {}
-            IndexWants::Flush => self.flush_unasked(cx),
+            IndexWants::Flush => self.primary.flush_unasked(cx),
         }
         if let Some(index) = &mut self.cache_index {
             index.record_if_due(&mut self.cache, cx);
@@ -87,7 +87,7 @@ impl Parts {
     /// Records everything and ends the index, so that the next run finds all of it. `flushed`: primary storage was
     /// flushed after the last write to it.
     pub(super) fn close_ring(&mut self, flushed: bool, cx: &mut Cx<'_>) {
-        let is_safe = self.is_idle(cx) && (flushed || self.primary.flush.is_flushed());
+        let is_safe = self.is_idle(cx) && (flushed || self.primary.is_flushed());
         if self.cache_index.as_mut().is_some_and(|index| index.close(is_safe)) {
             self.run(cx);
         }
@@ -102,6 +102,6 @@ impl Parts {
     /// When time alone asks something of the index.
     pub(super) fn index_deadline(&self, now: Nanos) -> Nanos {
         let index = self.cache_index.as_ref();
-        index.map_or(Nanos::NEVER, |index| index.deadline(now, self.primary.flush.seen()))
+        index.map_or(Nanos::NEVER, |index| index.deadline(now, self.primary.flushes()))
     }
 }

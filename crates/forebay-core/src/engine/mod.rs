@@ -35,7 +35,6 @@ pub(crate) mod cx;
 mod drop_cache;
 mod edges;
 mod flow;
-mod flush;
 mod grid;
 mod grow;
 mod in_log;
@@ -43,7 +42,6 @@ mod index;
 pub(crate) mod io;
 mod memory;
 mod mode;
-mod primary;
 mod query;
 mod read;
 mod schedule;
@@ -55,12 +53,13 @@ mod write;
 mod zero;
 
 use crate::action::{Actions, Buffer, Extent};
-use crate::cache::Cache;
+use crate::cache::{Cache, SlotRun};
 use crate::cache_index::CacheIndex;
 pub use crate::cache_index::RestoredCache;
 use crate::config::{Config, Mode};
 use crate::geometry::Grid;
 use crate::ids::{IoId, Nanos};
+use crate::primary::Primary;
 use crate::request::Request;
 use crate::requests::Requests;
 use crate::status::IoStatus;
@@ -68,9 +67,8 @@ use crate::table::Key;
 use crate::write_back::WriteBack;
 
 use cx::{Cx, Shared};
-use flush::FlushState;
 pub use grow::Growth;
-use io::IoKind;
+use io::{IoKind, RequestIo};
 pub use setup::{ConfigError, metadata_bytes};
 
 /// All places for requests are taken: the frontend keeps the request and stops reading from its
@@ -99,13 +97,6 @@ pub(crate) struct Parts {
     was_told: bool,
     /// What every request is answered with: the disk ends, or its dirty bytes are lost.
     refuses: Option<IoStatus>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Primary {
-    flush: FlushState,
-    /// What fails.
-    errors: primary::Primary,
 }
 
 impl Engine {
@@ -165,9 +156,7 @@ impl Engine {
         actions: &mut Actions,
     ) {
         let (parts, mut cx) = self.at(now, actions);
-        let entry =
-            cx.ios.remove(Key(io.0)).expect("an I/O that the engine asked for, ending once");
-        let IoKind::Extents { request } = entry.kind else {
+        let IoKind::Request(request, RequestIo::Extents) = cx.end(io).kind else {
             panic!("extents for an I/O that did not ask for them");
         };
         parts.on_extents(request, extents, &mut cx);
@@ -248,56 +237,61 @@ impl Engine {
 
 impl Parts {
     fn complete(&mut self, io: IoId, status: IoStatus, checksums: &[u32], cx: &mut Cx<'_>) {
-        let key = Key(io.0);
-        let entry = cx.ios.remove(key).expect("an I/O that the engine asked for, ending once");
+        let entry = cx.end(io);
         self.note_io(&entry, status, cx);
         match entry.kind {
-            IoKind::BackendRead { request } => self.on_fetched(request, status, cx),
-            IoKind::FlashRead { request, at, bytes } => {
-                cx.flash_deadlines.remove(key);
-                self.on_flash_read(request, at, bytes, status, checksums, cx);
-            }
-            IoKind::EdgeRead { request } => self.on_edge_read(request, status, cx),
-            IoKind::Write { request } => self.on_written(request, status, cx),
-            IoKind::Zero { request } => self.on_zeroed(request, status, cx),
-            IoKind::Extents { request } => self.on_no_extents(request, status, cx),
-            IoKind::Compare { .. } => panic!("a comparison ends with `compared`"),
-            IoKind::Flush => self.on_flushed(status, cx),
-            IoKind::LogWrite { .. } | IoKind::LogSummary | IoKind::LogFlush => {
-                self.on_log_io(entry.kind, status, checksums, cx);
-            }
-            IoKind::LogRead { request, place, pages } => {
-                self.on_log_read(request, (place, pages), status, checksums, cx);
-            }
-            IoKind::LogOverlay { request, place } => {
-                self.on_log_overlay(request, place, status, checksums, cx);
-            }
-            IoKind::DestageRead { .. }
-            | IoKind::DestageBelow { .. }
-            | IoKind::DestageWrite { .. }
-            | IoKind::DestageZero { .. }
-            | IoKind::DestageZeroEdge { .. }
-            | IoKind::DestageFlush { .. } => self.on_destage_io(entry, status, checksums, cx),
-            IoKind::DestageNote => self.on_destage_noted(status, cx),
-            IoKind::RingFlush | IoKind::RingWrite => {
-                cx.flash_deadlines.remove(key);
-                self.on_index_io(status, cx);
-            }
-            IoKind::FlashFill { fill, to } => {
-                cx.flash_deadlines.remove(key);
-                if let Some(index) = &mut self.cache_index {
-                    index.note_fill();
-                }
-                self.cache.on_fill(fill, to, status, checksums, cx);
-            }
+            IoKind::Request(request, io) => self.on_request_io(request, io, status, checksums, cx),
             IoKind::Orphan { orphan, flash_slot, log_place } => {
-                if flash_slot.is_some() {
-                    cx.flash_deadlines.remove(key);
-                }
                 self.on_orphan(orphan, flash_slot, log_place, cx);
             }
+            IoKind::Fill { fill, to } => self.on_fill(fill, to, status, checksums, cx),
+            IoKind::Index => self.on_index_io(status, cx),
+            IoKind::Log(io) => self.on_log_io(io, status, checksums, cx),
+            IoKind::Destager(io) => self.on_destage_io(io, entry.range, status, checksums, cx),
+            IoKind::PrimaryFlush => self.on_flushed(status, cx),
         }
         self.run(cx);
+    }
+
+    fn on_request_io(
+        &mut self,
+        request: Key,
+        io: RequestIo,
+        status: IoStatus,
+        checksums: &[u32],
+        cx: &mut Cx<'_>,
+    ) {
+        match io {
+            RequestIo::Fetch => self.on_fetched(request, status, cx),
+            RequestIo::Flash { at, bytes } => {
+                self.on_flash_read(request, at, bytes, status, checksums, cx);
+            }
+            RequestIo::Log { place, pages } => {
+                self.on_log_read(request, (place, pages), status, checksums, cx);
+            }
+            RequestIo::Overlay { place } => {
+                self.on_log_overlay(request, place, status, checksums, cx);
+            }
+            RequestIo::Edge => self.on_edge_read(request, status, cx),
+            RequestIo::Write => self.on_written(request, status, cx),
+            RequestIo::Zero => self.on_zeroed(request, status, cx),
+            RequestIo::Extents => self.on_no_extents(request, status, cx),
+            RequestIo::Compare => panic!("a comparison ends with `compared`"),
+        }
+    }
+
+    fn on_fill(
+        &mut self,
+        fill: Key,
+        to: SlotRun,
+        status: IoStatus,
+        checksums: &[u32],
+        cx: &mut Cx<'_>,
+    ) {
+        if let Some(index) = &mut self.cache_index {
+            index.note_fill();
+        }
+        self.cache.on_fill(fill, to, status, checksums, cx);
     }
 
     fn is_idle(&self, shared: &Shared) -> bool {
@@ -309,16 +303,20 @@ impl Parts {
 
     fn check_invariants(&self, shared: &Shared) {
         self.requests.check_invariants();
+        self.primary.check_invariants();
         self.cache.check_invariants();
         if let Some(index) = &self.cache_index {
             index.check_invariants();
         }
-        let flushes = usize::from(self.primary.flush.is_in_flight());
-        let log = shared.ios.iter().filter(|(_, io)| io.kind.is_of_log()).count();
-        let index = shared.ios.iter().filter(|(_, io)| io.kind.is_of_index()).count();
+        let flushes = usize::from(self.primary.is_flush_in_flight());
+        let others = shared.ios.iter().filter(|(_, io)| match io.kind {
+            IoKind::Log(_) | IoKind::Destager(_) | IoKind::Index => true,
+            IoKind::Request(..) | IoKind::Orphan { .. } => false,
+            IoKind::Fill { .. } | IoKind::PrimaryFlush => false,
+        });
         let fills = self.cache.fills_at_device() as usize;
         let outstanding = self.requests.outstanding() as usize;
-        assert_eq!(shared.ios.len(), outstanding + fills + flushes + log + index);
+        assert_eq!(shared.ios.len(), outstanding + fills + flushes + others.count());
         if let Some(write_back) = &self.write_back {
             write_back.check_invariants();
         }

@@ -66,7 +66,7 @@ impl Parts {
 
     /// How far the change of mode is, if there is one.
     pub(super) fn mode_change(&self, shared: &Shared) -> ModeChange {
-        let until = self.primary.flush.retry_at();
+        let until = self.primary.retry_at();
         match (self.mode.logs(), self.target_mode(shared).logs()) {
             (false, true) if shared.now < until => ModeChange::Blocked { until },
             (false, true) => ModeChange::Entering { again: until > Nanos(0) },
@@ -132,6 +132,15 @@ impl Parts {
         }
         cx.event(Event::ModeChanged { mode: target });
         true
+    }
+
+    /// True when nothing that was written beside the log is at risk; flushes otherwise.
+    fn is_flushed_for_log(&mut self, cx: &mut Cx<'_>) -> bool {
+        let is_safe = !self.primary.is_at_risk();
+        if !is_safe {
+            self.primary.flush_unasked(cx);
+        }
+        is_safe
     }
 
     /// True while a write is under way that did not go into the log, or one that did without a mode for it.

@@ -7,7 +7,7 @@
 use crate::action::{Action, Actions, Extent, ExtentState, IoOp, Reply, ReplyData, Target};
 use crate::engine::Parts;
 use crate::engine::cx::Cx;
-use crate::engine::io::IoKind;
+use crate::engine::io::RequestIo;
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::Nanos;
 use crate::request::Request;
@@ -36,8 +36,8 @@ impl Parts {
 
     pub(super) fn run_allocation(&mut self, key: Key, cx: &mut Cx<'_>) {
         let range = cx.align_to_backend(self.requests.table[key].range);
-        let kind = IoKind::Extents { request: key };
-        self.requests.start_io(Target::Backend, range, IoOp::Extents, kind, cx);
+        let io = RequestIo::Extents;
+        self.requests.start_io(key, io, Target::Backend, range, IoOp::Extents, cx);
     }
 
     pub(super) fn on_extents(&mut self, key: Key, extents: &[Extent], cx: &mut Cx<'_>) {

@@ -17,7 +17,7 @@ use crate::characteristics::Kind;
 use crate::config::Mode;
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
-use crate::engine::io::IoKind;
+use crate::engine::io::RequestIo;
 use crate::geometry::{ByteRange, GranuleMask, REQUEST_MAX};
 use crate::ids::BlockIndex;
 use crate::request::Request;
@@ -251,9 +251,9 @@ impl Parts {
         let buffer = self.requests.table[key].buffer.expect("a running read has a buffer");
         let place = self.cache.begin_flash_read(at, &cx.grid);
         let op = IoOp::Read { memory: buffer.at(bytes) };
-        let kind = IoKind::FlashRead { request: key, at, bytes };
+        let io = RequestIo::Flash { at, bytes };
         cx.counters.flash_read_bytes += place.len();
-        self.requests.start_io(Target::Flash, place, op, kind, cx);
+        self.requests.start_io(key, io, Target::Flash, place, op, cx);
         job.any_cached = true;
         job.source = job.source.max(Source::Flash);
         job.cursor = bytes.end;
@@ -277,13 +277,13 @@ impl Parts {
     pub(super) fn fetch_range(&mut self, key: Key, range: ByteRange, cx: &mut Cx<'_>) {
         let buffer = self.requests.table[key].buffer.expect("a running read has a buffer");
         let op = IoOp::Read { memory: buffer.at(range) };
-        let kind = IoKind::BackendRead { request: key };
+        let io = RequestIo::Fetch;
         cx.counters.backend_reads += 1;
         cx.counters.backend_read_bytes += range.len();
         if let Some(write_back) = &mut self.write_back {
             write_back.note_guest_read_start(cx.now);
         }
-        self.requests.start_io(Target::Backend, range, op, kind, cx);
+        self.requests.start_io(key, io, Target::Backend, range, op, cx);
     }
 
     /// Primary storage delivered, or failed.

@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 
 use super::buffers::BufferPool;
 use super::cx::Shared;
-use super::flush::FlushState;
-use super::{Engine, Parts, Primary, read};
+use super::{Engine, Parts, read};
 use crate::cache::{self, Cache};
 use crate::cache_index::CacheIndex;
 use crate::config::{Config, GridOffset, Mode, WriteLogConfig};
@@ -13,6 +12,7 @@ use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::ids::Nanos;
 use crate::log::index::PageGrid;
 use crate::observer::{Observer, Uses};
+use crate::primary::Primary;
 use crate::requests::Requests;
 use crate::requests::deadlines::Deadlines;
 use crate::stats::Counters;
@@ -81,10 +81,7 @@ impl Engine {
             cache,
             cache_index,
             write_back,
-            primary: Primary {
-                flush: FlushState::new(requests as usize),
-                errors: super::primary::Primary::default(),
-            },
+            primary: Primary::new(requests),
             // What an earlier run wrote beside the log is flushed before the log answers for it.
             mode: if config.mode.logs() { Mode::WriteThrough } else { config.mode },
             was_told: false,

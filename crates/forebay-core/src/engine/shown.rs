@@ -59,12 +59,12 @@ impl Engine {
 
     /// True when acknowledged writes may be lost and no flush has told so yet: the next one fails.
     pub fn has_untold_loss(&self) -> bool {
-        self.parts.primary.flush.is_untold()
+        self.parts.primary.has_unreported_loss()
     }
 
     /// Losses that flushes have told of by failing; whether the answer has arrived nobody knows.
     pub fn losses_told(&self) -> u64 {
-        self.parts.primary.flush.losses_told()
+        self.parts.primary.losses_reported()
     }
 
     /// Flushes of clients that ended well.

@@ -3,12 +3,13 @@
 use crate::cache_index::CacheIndex;
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
-use crate::engine::io::{IoEntry, IoKind};
+use crate::engine::io::{IoEntry, IoKind, RequestIo};
 use crate::engine::mode::ModeChange;
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
 use crate::stats::{LogState, LogStatistics, Statistics, TierStatistics, VfrcStatistics};
 use crate::status::IoStatus;
+use crate::write_back::DestageIo;
 
 impl Parts {
     /// A snapshot of everything that is shown of the disk, as it is `now`: that may be long after the last call.
@@ -25,9 +26,9 @@ impl Parts {
             disk_size: shared.config.backend.size,
             policy: shared.config.policy.name().into(),
             requests_in_flight: self.requests.table.len() as u64,
-            primary_errors: self.primary.errors.errors(),
+            primary_errors: self.primary.errors.now(),
             last_failed_request: self.requests.ledger.last_failed(),
-            unflushed_bytes: self.primary.flush.unflushed_bytes(),
+            unflushed_bytes: self.primary.unflushed_bytes(),
             metadata_bytes: ram.metadata_bytes + flash.metadata_bytes,
             buffer_bytes: u64::from(shared.buffers.pages()) * PAGE,
             buffer_bytes_free: u64::from(shared.buffers.pages_free()) * PAGE,
@@ -85,12 +86,10 @@ impl Parts {
     /// Counts how an I/O ended, and gives flash up when it fails too often.
     pub(super) fn note_io(&mut self, entry: &IoEntry, status: IoStatus, cx: &mut Cx<'_>) {
         let latency = cx.now.since(entry.issued);
-        if let (IoKind::BackendRead { .. }, Some(log)) = (entry.kind, &mut self.write_back) {
-            log.note_guest_read(cx.now, latency);
-        }
         match entry.kind {
-            IoKind::FlashRead { .. }
-            | IoKind::FlashFill { .. }
+            IoKind::Request(_, RequestIo::Compare) => {}
+            IoKind::Request(_, RequestIo::Flash { .. })
+            | IoKind::Fill { .. }
             | IoKind::Orphan { flash_slot: Some(_), .. } => {
                 self.requests.ledger.latencies.flash_io.record(latency, 1);
                 cx.counters.flash_errors += u64::from(!status.is_ok());
@@ -98,38 +97,42 @@ impl Parts {
                     self.fail_flash(status, cx);
                 }
             }
-            IoKind::BackendRead { .. }
-            | IoKind::EdgeRead { .. }
-            | IoKind::Write { .. }
-            | IoKind::Zero { .. }
-            | IoKind::Extents { .. }
-            | IoKind::Flush
-            | IoKind::DestageBelow { .. }
-            | IoKind::DestageWrite { .. }
-            | IoKind::DestageZero { .. }
-            | IoKind::DestageZeroEdge { .. }
-            | IoKind::DestageFlush { .. }
-            | IoKind::Orphan { flash_slot: None, .. } => {
-                self.requests.ledger.latencies.backend_io.record(latency, 1);
-                let failed = !status.is_ok() && status != IoStatus::Unsupported;
-                cx.counters.backend_errors += u64::from(failed);
-                self.note_primary(entry, status, cx);
-            }
-            IoKind::Compare { .. } => {}
-            IoKind::RingFlush | IoKind::RingWrite => {
+            IoKind::Index => {
                 self.requests.ledger.latencies.flash_io.record(latency, 1);
                 cx.counters.flash_errors += u64::from(!status.is_ok());
             }
-            IoKind::LogWrite { .. }
-            | IoKind::LogSummary
-            | IoKind::LogFlush
-            | IoKind::LogRead { .. }
-            | IoKind::LogOverlay { .. }
-            | IoKind::DestageRead { .. }
-            | IoKind::DestageNote => {
+            IoKind::Request(_, RequestIo::Log { .. } | RequestIo::Overlay { .. })
+            | IoKind::Log(_)
+            | IoKind::Destager(DestageIo::Read { .. } | DestageIo::Note) => {
                 self.requests.ledger.latencies.log_io.record(latency, 1);
                 cx.counters.log_errors += u64::from(!status.is_ok());
             }
+            IoKind::Request(_, RequestIo::Fetch) => {
+                if let Some(log) = &mut self.write_back {
+                    log.note_guest_read(cx.now, latency);
+                }
+                self.note_primary_io(entry, latency, status, cx);
+            }
+            IoKind::Request(..)
+            | IoKind::Destager(_)
+            | IoKind::PrimaryFlush
+            | IoKind::Orphan { flash_slot: None, .. } => {
+                self.note_primary_io(entry, latency, status, cx);
+            }
         }
+    }
+
+    /// Counts how an I/O on primary storage ended.
+    fn note_primary_io(
+        &mut self,
+        entry: &IoEntry,
+        latency: Nanos,
+        status: IoStatus,
+        cx: &mut Cx<'_>,
+    ) {
+        self.requests.ledger.latencies.backend_io.record(latency, 1);
+        let failed = !status.is_ok() && status != IoStatus::Unsupported;
+        cx.counters.backend_errors += u64::from(failed);
+        self.primary.errors.note_io(entry, status, cx);
     }
 }

@@ -13,7 +13,7 @@ use crate::action::{Event, ReplyData};
 use crate::config::OnTimeout;
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
-use crate::engine::io::IoKind;
+use crate::engine::io::{IoKind, RequestIo};
 use crate::ids::{Nanos, SlotId};
 use crate::log::index::Place;
 use crate::requests::in_flight::{Job, Orphan, Stage};
@@ -26,12 +26,13 @@ impl Parts {
         if cx.flash_deadlines.next() <= now {
             self.fail_flash(IoStatus::TimedOut, cx);
             while let Some(io) = cx.flash_deadlines.pop_due(now) {
-                if let Some(IoKind::FlashRead { request, .. }) = cx.ios.find(io).map(|e| e.kind) {
+                let kind = cx.ios.find(io).map(|entry| entry.kind);
+                if let Some(IoKind::Request(request, RequestIo::Flash { .. })) = kind {
                     self.give_up_buffer(request, cx);
                 }
             }
         }
-        self.note_calm(cx);
+        self.primary.errors.note_calm(cx);
         self.drop_more(cx);
         self.time_out_log(cx);
         self.time_out_void(cx);
@@ -94,7 +95,7 @@ impl Parts {
         match entry.stage {
             Stage::Overlap => {}
             Stage::Buffer => self.requests.buffer_waiters.retain(|&waiter| waiter != key),
-            Stage::Flush => self.primary.flush.leave(key),
+            Stage::Flush => self.primary.leave(key),
             Stage::Intent => {
                 if let Some(index) = &mut self.cache_index {
                     index.leave(key);
@@ -149,11 +150,15 @@ impl Parts {
             (job.cursor, job.partial) = (job.target.start, None);
         }
         for io in cx.ios.iter_mut() {
-            let (flash_slot, log_place) = match io.kind {
-                IoKind::FlashRead { request: r, at, .. } if r == request => (Some(at.slot), None),
-                IoKind::LogRead { request: r, place, .. } if r == request => (None, Some(place)),
-                IoKind::BackendRead { request: r } if r == request => (None, None),
-                _ => continue,
+            let IoKind::Request(owner, of) = io.kind else { continue };
+            let (flash_slot, log_place) = match of {
+                _ if owner != request => continue,
+                RequestIo::Flash { at, .. } => (Some(at.slot), None),
+                RequestIo::Log { place, .. } => (None, Some(place)),
+                RequestIo::Fetch => (None, None),
+                // What goes through other memory than its buffer.
+                RequestIo::Overlay { .. } | RequestIo::Edge | RequestIo::Write => continue,
+                RequestIo::Zero | RequestIo::Extents | RequestIo::Compare => continue,
             };
             io.kind = IoKind::Orphan { orphan, flash_slot, log_place };
         }

@@ -14,7 +14,7 @@ use crate::action::{Action, Buffer, IoOp, ReplyData, Span, Target};
 use crate::cache::Update;
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
-use crate::engine::io::IoKind;
+use crate::engine::io::RequestIo;
 use crate::geometry::{ByteRange, PAGE};
 use crate::request::Request;
 use crate::requests::in_flight::{Job, WriteJob};
@@ -65,15 +65,15 @@ impl Parts {
         let (head, tail) =
             (ByteRange::at(whole.start, logical), ByteRange::at(whole.end - logical, logical));
         let [head_memory, tail_memory] = self.edges_of(key, cx);
-        let kind = IoKind::EdgeRead { request: key };
+        let io = RequestIo::Edge;
         let one_block = head == tail;
         if range.start > head.start || one_block {
             let op = IoOp::Read { memory: head_memory };
-            self.requests.start_io(Target::Backend, head, op, kind, cx);
+            self.requests.start_io(key, io, Target::Backend, head, op, cx);
         }
         if range.end < tail.end && !one_block {
             let op = IoOp::Read { memory: tail_memory };
-            self.requests.start_io(Target::Backend, tail, op, kind, cx);
+            self.requests.start_io(key, io, Target::Backend, tail, op, cx);
         }
     }
 
@@ -120,11 +120,11 @@ impl Parts {
         let entry = &self.requests.table[key];
         let range = cx.align_to_backend(entry.range);
         let memory = entry.buffer.expect("a write has a buffer").at(range);
-        let kind = IoKind::Write { request: key };
+        let io = RequestIo::Write;
         cx.counters.backend_writes += 1;
         cx.counters.backend_write_bytes += range.len();
         let op = IoOp::Write { memory, durable: false };
-        self.requests.start_io(Target::Backend, range, op, kind, cx);
+        self.requests.start_io(key, io, Target::Backend, range, op, cx);
     }
 
     /// Primary storage has the bytes, or not.
@@ -139,7 +139,7 @@ impl Parts {
     fn finish_write(&mut self, key: Key, cx: &mut Cx<'_>) {
         let entry = self.requests.table[key];
         let Job::Write(job) = entry.job else { unreachable!("a write") };
-        self.primary.flush.note_write(entry.range);
+        self.primary.note_write(entry.range);
         if entry.answered || entry.failed.is_some() {
             self.cache.invalidate(entry.range, cx);
             if let Some(status) = entry.failed.filter(|_| !entry.answered) {
@@ -156,7 +156,7 @@ impl Parts {
         if job.fua {
             self.join_flush(key, cx);
         } else {
-            self.primary.flush.note_acknowledged();
+            self.primary.note_acknowledged();
             let of = Some(self.requests.latency_of(key));
             self.requests.answer(key, IoStatus::Ok, ReplyData::None, of, cx);
             self.requests.forget(key, cx);

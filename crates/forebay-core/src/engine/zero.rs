@@ -12,7 +12,7 @@
 use crate::action::{Action, IoOp, ReplyData, Target};
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
-use crate::engine::io::IoKind;
+use crate::engine::io::RequestIo;
 use crate::geometry::ByteRange;
 use crate::request::Request;
 use crate::requests::in_flight::{Job, ZeroJob, ZeroKind};
@@ -104,8 +104,8 @@ impl Parts {
                     IoOp::WriteZeroes { may_unmap, fast_only }
                 }
             };
-            let kind = IoKind::Zero { request: key };
-            return self.requests.start_io(Target::Backend, job.piece, op, kind, cx);
+            let io = RequestIo::Zero;
+            return self.requests.start_io(key, io, Target::Backend, job.piece, op, cx);
         }
         job.piece = self.written_piece(rest, cx);
         self.requests.table[key].job = Job::Zero(job);
@@ -133,8 +133,8 @@ impl Parts {
         if whole != job.piece {
             // A part of one logical block: read it, then zero and write.
             let op = IoOp::Read { memory: buffer.at(whole) };
-            let kind = IoKind::EdgeRead { request: key };
-            return self.requests.start_io(Target::Backend, whole, op, kind, cx);
+            let io = RequestIo::Edge;
+            return self.requests.start_io(key, io, Target::Backend, whole, op, cx);
         }
         self.write_zeroed_buffer(key, job, cx);
     }
@@ -156,8 +156,8 @@ impl Parts {
         cx.counters.backend_writes += 1;
         cx.counters.backend_write_bytes += whole.len();
         let op = IoOp::Write { memory: buffer.at(whole), durable: false };
-        let kind = IoKind::Write { request: key };
-        self.requests.start_io(Target::Backend, whole, op, kind, cx);
+        let io = RequestIo::Write;
+        self.requests.start_io(key, io, Target::Backend, whole, op, cx);
     }
 
     /// The backend zeroed or discarded a piece, or could not.
@@ -189,7 +189,7 @@ impl Parts {
     pub(super) fn on_zero_piece(&mut self, key: Key, cx: &mut Cx<'_>) {
         let entry = self.requests.table[key];
         let Job::Zero(mut job) = entry.job else { unreachable!("zeroes") };
-        self.primary.flush.note_write(job.piece);
+        self.primary.note_write(job.piece);
         self.cache.invalidate(job.piece, cx);
         if let Some(buffer) = self.requests.table[key].buffer.take() {
             cx.free_buffer(buffer);
@@ -217,7 +217,7 @@ impl Parts {
         if job.fua {
             return self.join_flush(key, cx);
         }
-        self.primary.flush.note_acknowledged();
+        self.primary.note_acknowledged();
         self.requests.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Write), cx);
         self.requests.forget(key, cx);
     }

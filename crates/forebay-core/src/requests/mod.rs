@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 
 use crate::action::{Action, IoOp, Reply, ReplyData, Target};
 use crate::engine::cx::Cx;
-use crate::engine::io::IoKind;
+use crate::engine::io::{IoKind, RequestIo};
 use crate::geometry::ByteRange;
 use crate::observer::Observer;
 use crate::request::{Op, Request};
@@ -94,15 +94,15 @@ impl Requests {
     /// Asks the executor for an I/O of a request, which owns it until it ends.
     pub(crate) fn start_io(
         &mut self,
+        request: Key,
+        io: RequestIo,
         target: Target,
         range: ByteRange,
         op: IoOp,
-        kind: IoKind,
         cx: &mut Cx<'_>,
     ) {
-        let request = kind.request().expect("an I/O of a request");
         self.table[request].outstanding += 1;
-        cx.start(target, range, op, kind);
+        cx.start(target, range, op, IoKind::Request(request, io));
     }
 
     /// Takes note that an I/O of a request ended; the request's time starts anew.

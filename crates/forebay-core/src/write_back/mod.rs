@@ -21,6 +21,7 @@ mod acknowledgements;
 mod beside;
 pub mod destage;
 mod door;
+mod io;
 pub(crate) mod log;
 mod restore;
 mod statistics;
@@ -35,6 +36,7 @@ pub(crate) use beside::Beside;
 use destage::Destager;
 pub(crate) use destage::{Drive, LateNote};
 pub(crate) use door::{GuestFlush, Waiter};
+pub(crate) use io::{DestageIo, LogIo};
 use log::WriteLog;
 
 /// See the module.

@@ -217,7 +217,7 @@ impl Flash {
         cx.counters.flash_writes += 1;
         cx.counters.flash_write_bytes += range.len();
         let op = IoOp::Write { memory, durable: false };
-        cx.start(Target::Flash, range, op, IoKind::FlashFill { fill: key, to });
+        cx.start(Target::Flash, range, op, IoKind::Fill { fill: key, to });
         true
     }
 

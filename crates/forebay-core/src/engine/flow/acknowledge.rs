@@ -10,14 +10,13 @@
 use crate::action::ReplyData;
 use crate::engine::Parts;
 use crate::engine::cx::Cx;
-use crate::engine::io::IoKind;
 use crate::geometry::PAGE;
 use crate::request::Request;
 use crate::requests::in_flight::{Job, Stage};
 use crate::requests::ledger::LatencyOf;
 use crate::status::IoStatus;
 use crate::table::Key;
-use crate::write_back::{Acknowledgeable, GuestFlush, LogEvent, Waiter};
+use crate::write_back::{Acknowledgeable, GuestFlush, LogEvent, LogIo, Waiter};
 
 impl Parts {
     /// Something happened in the log.
@@ -33,17 +32,16 @@ impl Parts {
     /// An I/O of the log ended.
     pub(in crate::engine) fn on_log_io(
         &mut self,
-        kind: IoKind,
+        io: LogIo,
         status: IoStatus,
         checksums: &[u32],
         cx: &mut Cx<'_>,
     ) {
         let Some(write_back) = &mut self.write_back else { return };
-        let event = match kind {
-            IoKind::LogWrite { group } => write_back.on_log_written(group, status, checksums),
-            IoKind::LogSummary => write_back.on_log_summarized(status),
-            IoKind::LogFlush => write_back.on_log_flushed(status),
-            _ => unreachable!("an I/O of the log"),
+        let event = match io {
+            LogIo::Write { group } => write_back.on_log_written(group, status, checksums),
+            LogIo::Summary => write_back.on_log_summarized(status),
+            LogIo::Flush => write_back.on_log_flushed(status),
         };
         self.on_log_event(event, cx);
     }
@@ -64,7 +62,7 @@ impl Parts {
 
     /// A flush of the guest: answered when everything acknowledged before is durable in the log.
     pub(in crate::engine) fn submit_log_flush(&mut self, request: Request, cx: &mut Cx<'_>) {
-        if self.primary.flush.take_untold() {
+        if self.primary.report_loss() {
             // From before the mode changed.
             return self.refuse(request, IoStatus::IoError, cx);
         }

@@ -3,11 +3,11 @@
 use crate::action::DestageFault;
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
-use crate::engine::io::{IoEntry, IoKind};
+use crate::geometry::ByteRange;
 use crate::status::IoStatus;
 use crate::table::Key;
 use crate::write_back::destage::throttle::Aim;
-use crate::write_back::{Beside, Drive, LateNote, WriteBack};
+use crate::write_back::{Beside, DestageIo, Drive, LateNote, WriteBack};
 
 impl Parts {
     /// Does what can be done now; called whenever something has changed.
@@ -32,38 +32,39 @@ impl Parts {
     /// An I/O of the destager ended.
     pub(in crate::engine) fn on_destage_io(
         &mut self,
-        entry: IoEntry,
+        io: DestageIo,
+        range: ByteRange,
         status: IoStatus,
         checksums: &[u32],
         cx: &mut Cx<'_>,
     ) {
         let Some((write_back, mut beside)) = self.beside() else { return };
-        match entry.kind {
-            IoKind::DestageRead { run, place, pages } => {
+        match io {
+            DestageIo::Read { run, place, pages } => {
                 let (status, event) =
                     write_back.check_destage_read((place, pages), status, checksums, cx);
                 self.on_log_event(event, cx);
                 self.on_destage_read(run, (DestageFault::LogRead, status), cx);
             }
-            IoKind::DestageBelow { run } => {
+            DestageIo::Below { run } => {
                 self.on_destage_read(run, (DestageFault::PrimaryStorage, status), cx);
             }
-            IoKind::DestageWrite { run } => {
+            DestageIo::Write { run } => {
                 write_back.on_destage_write(run, status, &mut beside, cx);
             }
-            IoKind::DestageZero { end, memory } => {
+            DestageIo::Zero { end, memory } => {
                 write_back.on_destage_zero(end, memory, status, cx);
             }
-            IoKind::DestageZeroEdge { end, memory } => {
-                write_back.on_destage_zero_edge((entry.range, end), memory, status, cx);
+            DestageIo::ZeroEdge { end, memory } => {
+                write_back.on_destage_zero_edge((range, end), memory, status, cx);
             }
-            IoKind::DestageFlush { session } => {
+            DestageIo::Flush { session } => {
                 let changes = beside.cache.changes();
                 if write_back.on_destage_flushed(session, status, changes, cx) {
-                    self.primary.flush.note_destage_flushed();
+                    self.primary.note_destage_flushed();
                 }
             }
-            _ => unreachable!("an I/O of the destager"),
+            DestageIo::Note => self.on_destage_noted(status, cx),
         }
     }
 
@@ -73,15 +74,8 @@ impl Parts {
         }
     }
 
-    /// The session of primary storage ended: what was not flushed is destaged again.
-    pub(in crate::engine) fn on_destage_session_lost(&mut self) {
-        if let Some(write_back) = &mut self.write_back {
-            write_back.on_session_lost();
-        }
-    }
-
     /// Progress is noted, or not.
-    pub(in crate::engine) fn on_destage_noted(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
+    fn on_destage_noted(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
         let Some(write_back) = &mut self.write_back else { return };
         let event = write_back.on_destage_noted(status, cx);
         self.on_log_event(event, cx);

@@ -3,5 +3,6 @@
 mod acknowledge;
 mod append;
 mod destage;
+mod flush;
 mod read_log;
 mod refuse;

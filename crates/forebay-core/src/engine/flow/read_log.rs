@@ -12,7 +12,7 @@
 use crate::action::{Action, Buffer, IoOp, Source, Span, Target};
 use crate::engine::Parts;
 use crate::engine::cx::Cx;
-use crate::engine::io::IoKind;
+use crate::engine::io::RequestIo;
 use crate::engine::read::FETCHES_MAX;
 use crate::geometry::{ByteRange, PAGE};
 use crate::log::index::{Layer, LayerSource, PageGrid, PageIndex, Place, SectorMask};
@@ -144,8 +144,8 @@ impl Parts {
         let start = log.pages().range_of(page);
         let range = log.begin_read(place, pages, cx);
         let memory = whole_pages(self.buffer_of(key), start, pages);
-        let kind = IoKind::LogRead { request: key, place, pages };
-        self.requests.start_io(Target::Log, range, IoOp::Read { memory }, kind, cx);
+        let io = RequestIo::Log { place, pages };
+        self.requests.start_io(key, io, Target::Log, range, IoOp::Read { memory }, cx);
     }
 
     fn fetch_below(&mut self, key: Key, range: Option<ByteRange>, cx: &mut Cx<'_>) {
@@ -237,8 +237,8 @@ impl Parts {
         }
         let Some(memory) = log.overlay().take(key) else { return false };
         let range = log.begin_read(place, 1, cx);
-        let kind = IoKind::LogOverlay { request: key, place };
-        self.requests.start_io(Target::Log, range, IoOp::Read { memory }, kind, cx);
+        let io = RequestIo::Overlay { place };
+        self.requests.start_io(key, io, Target::Log, range, IoOp::Read { memory }, cx);
         false
     }
 

@@ -8,7 +8,7 @@ use crate::engine::io::IoKind;
 use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::status::IoStatus;
-use crate::write_back::{LogEvent, WriteBack};
+use crate::write_back::{DestageIo, LogEvent, WriteBack};
 
 /// Notes that fail in a row before the log counts as failed; the dirty bytes of one that did count as lost.
 const NOTE_FAILURES_MAX: u32 = 8;
@@ -29,7 +29,7 @@ impl Destager {
         let Progress { flushed, through } = progress;
         (self.noting, self.noting_until) = (Some(progress), cx.now.plus(cx.config.flash_timeout));
         let op = IoOp::Progress { flushed, through };
-        cx.start(Target::Log, ByteRange::default(), op, IoKind::DestageNote);
+        cx.start(Target::Log, ByteRange::default(), op, IoKind::Destager(DestageIo::Note));
     }
 }
 
@@ -55,7 +55,7 @@ impl WriteBack {
         destager.flushing = Some(Flushing { done, mark, began: cx.now });
         destager.unflushed_since = Nanos::NEVER;
         cx.counters.backend_flushes += 1;
-        let kind = IoKind::DestageFlush { session: destager.session };
+        let kind = IoKind::Destager(DestageIo::Flush { session: destager.session });
         cx.start(Target::Backend, ByteRange::default(), IoOp::Flush, kind);
     }
 

@@ -19,7 +19,7 @@ use crate::ids::Nanos;
 use crate::log::index::{LayerSource, PageIndex, Place, SectorMask};
 use crate::status::IoStatus;
 use crate::table::Key;
-use crate::write_back::{LogEvent, WriteBack};
+use crate::write_back::{DestageIo, LogEvent, WriteBack};
 
 /// Pages of a run at most.
 pub(super) const RUN_PAGES_MAX: u32 = 64;
@@ -118,7 +118,7 @@ impl WriteBack {
         if backend.write_zeroes && has_blocks && !self.destager.zeroes_by_writing {
             let piece = ByteRange::new(cursor, whole_end.min(cursor + ZEROES_PIECE_MAX));
             let op = IoOp::WriteZeroes { may_unmap: zero.may_unmap, fast_only: false };
-            let kind = IoKind::DestageZero { end: piece.end, memory: (0, 0) };
+            let kind = IoKind::Destager(DestageIo::Zero { end: piece.end, memory: (0, 0) });
             return cx.start(Target::Backend, piece, op, kind);
         }
         self.write_zeroes(ByteRange::new(cursor, zero.range.end), cx);
@@ -139,7 +139,7 @@ impl WriteBack {
         if whole != range.start || tail_is_part {
             let block = ByteRange::new(block_end - logical, block_end);
             let end = range.end.min(block_end);
-            let kind = IoKind::DestageZeroEdge { end, memory: (first, pages) };
+            let kind = IoKind::Destager(DestageIo::ZeroEdge { end, memory: (first, pages) });
             let op = IoOp::Read { memory: memory.part(0, logical) };
             return cx.start(Target::Backend, block, op, kind);
         }
@@ -147,7 +147,7 @@ impl WriteBack {
         let piece = ByteRange::new(range.start, end);
         let memory = memory.part(0, piece.len());
         cx.push(Action::Zero { memory });
-        let kind = IoKind::DestageZero { end, memory: (first, pages) };
+        let kind = IoKind::Destager(DestageIo::Zero { end, memory: (first, pages) });
         let op = IoOp::Write { memory, durable: false };
         cx.start(Target::Backend, piece, op, kind);
     }
@@ -174,7 +174,7 @@ impl WriteBack {
         let memory = Span { offset: base, len: block.len() as u32 };
         let zeroes = memory.part(cursor - block.start, end - cursor);
         cx.push(Action::Zero { memory: zeroes });
-        let kind = IoKind::DestageZero { end, memory: (first, pages) };
+        let kind = IoKind::Destager(DestageIo::Zero { end, memory: (first, pages) });
         let op = IoOp::Write { memory, durable: false };
         cx.start(Target::Backend, block, op, kind);
     }
@@ -304,7 +304,7 @@ impl WriteBack {
             let memory =
                 self.destager.run_memory(run, items, 1).part(lead_of(grid, below), below.len());
             let op = IoOp::Read { memory };
-            let kind = IoKind::DestageBelow { run };
+            let kind = IoKind::Destager(DestageIo::Below { run });
             self.destager.runs[run].outstanding += 1;
             cx.start(Target::Backend, below, op, kind);
         }
@@ -318,7 +318,7 @@ impl WriteBack {
         let range = log.segments.bytes(place, pages);
         cx.counters.log_read_bytes += range.len();
         self.destager.runs[run].outstanding += 1;
-        let kind = IoKind::DestageRead { run, place, pages };
+        let kind = IoKind::Destager(DestageIo::Read { run, place, pages });
         cx.start(Target::Log, range, IoOp::Read { memory }, kind);
     }
 
@@ -418,7 +418,7 @@ impl WriteBack {
         destager.outstanding += 1;
         destager.runs[run].outstanding += 1;
         let op = IoOp::Write { memory, durable: false };
-        let kind = IoKind::DestageWrite { run };
+        let kind = IoKind::Destager(DestageIo::Write { run });
         cx.start(Target::Backend, range, op, kind);
     }
 

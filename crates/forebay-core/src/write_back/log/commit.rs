@@ -27,7 +27,7 @@ use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{GroupNumber, Nanos};
 use crate::log::index::Place;
 use crate::status::IoStatus;
-use crate::write_back::{LogEvent, WriteBack};
+use crate::write_back::{LogEvent, LogIo, WriteBack};
 
 /// How long a group that nobody waits for stays open. Not longer, because nothing of it is destaged meanwhile.
 const GATHER_MAX: Nanos = Nanos::from_millis(1);
@@ -174,7 +174,7 @@ impl WriteBack {
             log.under_way.start_flush(until, log.written);
             cx.counters.log_flushes += 1;
             let nothing = ByteRange::default();
-            cx.start(Target::Log, nothing, IoOp::Flush, IoKind::LogFlush);
+            cx.start(Target::Log, nothing, IoOp::Flush, IoKind::Log(LogIo::Flush));
         } else if log.under_way.is_none() && log.summary_is_due() {
             self.write_summary(until, cx);
         } else if has_records && log.may_write(cx.now, two_at_a_time) {
@@ -211,7 +211,7 @@ impl WriteBack {
         cx.counters.log_writes += 1;
         cx.counters.log_write_bytes += range.len();
         let op = IoOp::Write { memory, durable };
-        let kind = IoKind::LogWrite { group: number };
+        let kind = IoKind::Log(LogIo::Write { group: number });
         cx.start(Target::Log, range, op, kind);
     }
 

@@ -20,7 +20,7 @@ use crate::log::group::GroupLayout;
 use crate::log::index::Place;
 use crate::log::summary::{self, GROUP_BYTES_MIN, GROUPS};
 use crate::status::IoStatus;
-use crate::write_back::{LogEvent, WriteBack};
+use crate::write_back::{LogEvent, LogIo, WriteBack};
 
 /// See the module.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl WriteBack {
         let range = log.segments.bytes(place, pages as u32);
         cx.counters.log_write_bytes += range.len();
         let op = IoOp::Write { memory, durable: false };
-        cx.start(Target::Log, range, op, IoKind::LogSummary);
+        cx.start(Target::Log, range, op, IoKind::Log(LogIo::Summary));
     }
 
     /// A summary is on flash, or not.

@@ -8,19 +8,19 @@
 //! Reads, writes and flushes have a state each: storage that is full still answers reads.
 
 use crate::action::{Event, PrimaryOp};
-use crate::engine::Parts;
 use crate::engine::cx::Cx;
-use crate::engine::io::{IoEntry, IoKind};
+use crate::engine::io::{IoEntry, IoKind, RequestIo};
 use crate::ids::Nanos;
 use crate::stats::PrimaryErrors;
 use crate::status::IoStatus;
+use crate::write_back::DestageIo;
 
 /// Time without a failure after which primary storage works again. The destager tries again sooner.
 const CALM: Nanos = Nanos::from_millis(15_000);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Primary {
+pub(crate) struct Errors {
     failing: [Option<Failing>; 3],
 }
 
@@ -43,14 +43,14 @@ impl Failing {
     }
 }
 
-impl Primary {
-    /// When [`Engine::note_calm`] is due.
-    pub(super) fn deadline(&self) -> Nanos {
+impl Errors {
+    /// When [`Errors::note_calm`] is due.
+    pub(crate) fn deadline(&self) -> Nanos {
         self.failing.iter().flatten().map(Failing::over_at).min().unwrap_or(Nanos::NEVER)
     }
 
     /// What fails now.
-    pub(super) fn errors(&self) -> Vec<PrimaryErrors> {
+    pub(crate) fn now(&self) -> Vec<PrimaryErrors> {
         let shown = |op: PrimaryOp| {
             let Failing { status, offset, count, .. } = self.failing[op as usize]?;
             Some(PrimaryErrors { operation: op, status, last_offset: offset, failed: count })
@@ -59,11 +59,11 @@ impl Primary {
     }
 }
 
-impl Parts {
+impl Errors {
     /// An I/O on primary storage has ended.
-    pub(super) fn note_primary(&mut self, entry: &IoEntry, status: IoStatus, cx: &mut Cx<'_>) {
+    pub(crate) fn note_io(&mut self, entry: &IoEntry, status: IoStatus, cx: &mut Cx<'_>) {
         let Some((op, is_destaging)) = operation(&entry.kind) else { return };
-        let failing = &mut self.primary.errors.failing[op as usize];
+        let failing = &mut self.failing[op as usize];
         let offset = entry.range.start;
         match failing {
             Some(failing) if status.is_ok() => failing.has_succeeded = true,
@@ -85,9 +85,9 @@ impl Parts {
     }
 
     /// Tells what works again.
-    pub(super) fn note_calm(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn note_calm(&mut self, cx: &mut Cx<'_>) {
         for op in PrimaryOp::ALL {
-            let failing = &mut self.primary.errors.failing[op as usize];
+            let failing = &mut self.failing[op as usize];
             if let Some(was) = failing.take_if(|failing| failing.over_at() <= cx.now) {
                 let event = Event::PrimaryWorks { op, failed: was.count };
                 cx.event(event);
@@ -99,23 +99,19 @@ impl Parts {
 /// What an I/O asks of primary storage, and whether the destager does; `None`: nothing, or a hint.
 fn operation(kind: &IoKind) -> Option<(PrimaryOp, bool)> {
     match kind {
-        IoKind::BackendRead { .. } | IoKind::EdgeRead { .. } => Some((PrimaryOp::Read, false)),
-        IoKind::Write { .. } | IoKind::Zero { .. } => Some((PrimaryOp::Write, false)),
-        IoKind::Flush => Some((PrimaryOp::Flush, false)),
-        IoKind::DestageBelow { .. } | IoKind::DestageZeroEdge { .. } => {
-            Some((PrimaryOp::Read, true))
-        }
-        IoKind::DestageWrite { .. } | IoKind::DestageZero { .. } => Some((PrimaryOp::Write, true)),
-        IoKind::DestageFlush { .. } => Some((PrimaryOp::Flush, true)),
-        IoKind::Extents { .. } | IoKind::Orphan { .. } | IoKind::Compare { .. } => None,
-        IoKind::FlashRead { .. } | IoKind::FlashFill { .. } => None,
-        IoKind::RingFlush | IoKind::RingWrite => None,
-        IoKind::LogWrite { .. }
-        | IoKind::LogSummary
-        | IoKind::LogFlush
-        | IoKind::LogRead { .. }
-        | IoKind::LogOverlay { .. }
-        | IoKind::DestageRead { .. }
-        | IoKind::DestageNote => None,
+        IoKind::Request(_, io) => match io {
+            RequestIo::Fetch | RequestIo::Edge => Some((PrimaryOp::Read, false)),
+            RequestIo::Write | RequestIo::Zero => Some((PrimaryOp::Write, false)),
+            RequestIo::Flash { .. } | RequestIo::Log { .. } | RequestIo::Overlay { .. } => None,
+            RequestIo::Extents | RequestIo::Compare => None,
+        },
+        IoKind::PrimaryFlush => Some((PrimaryOp::Flush, false)),
+        IoKind::Destager(io) => match io {
+            DestageIo::Below { .. } | DestageIo::ZeroEdge { .. } => Some((PrimaryOp::Read, true)),
+            DestageIo::Write { .. } | DestageIo::Zero { .. } => Some((PrimaryOp::Write, true)),
+            DestageIo::Flush { .. } => Some((PrimaryOp::Flush, true)),
+            DestageIo::Read { .. } | DestageIo::Note => None,
+        },
+        IoKind::Orphan { .. } | IoKind::Fill { .. } | IoKind::Index | IoKind::Log(_) => None,
     }
 }

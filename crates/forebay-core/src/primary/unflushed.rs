@@ -10,7 +10,7 @@ const RANGES_MAX: usize = 1024;
 
 /// Ranges written since a flush.
 #[derive(Debug)]
-pub struct Unflushed {
+pub(super) struct Unflushed {
     ranges: Vec<ByteRange>,
 }
 
@@ -22,7 +22,7 @@ impl Default for Unflushed {
 
 impl Unflushed {
     /// Takes note of a write.
-    pub fn add(&mut self, range: ByteRange) {
+    pub(super) fn add(&mut self, range: ByteRange) {
         if let Some(last) = self.ranges.last_mut()
             && range.start <= last.end
             && last.start <= range.end
@@ -41,24 +41,24 @@ impl Unflushed {
     }
 
     /// Moves everything of `other` in here.
-    pub fn absorb(&mut self, other: &mut Unflushed) {
+    pub(super) fn absorb(&mut self, other: &mut Unflushed) {
         for range in other.ranges.drain(..) {
             self.add(range);
         }
     }
 
     /// The ranges; they may overlap.
-    pub fn ranges(&self) -> &[ByteRange] {
+    pub(super) fn ranges(&self) -> &[ByteRange] {
         &self.ranges
     }
 
     /// Upper bound of the bytes in it.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.ranges.iter().map(|r| r.len()).sum()
     }
 
     /// Forgets everything: it was flushed.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.ranges.clear();
     }
 }

@@ -1,0 +1,230 @@
+//! Primary storage, as far as the engine has to remember it: flushes, what they have not covered, what fails.
+//!
+//! ```text
+//!  write ends ─► Unflushed ──flush──► safe
+//!                   │ a flush fails, or the session is lost
+//!                   └─► at risk: dropped from the cache (by a flow), and reported once (Losses)
+//!  I/O fails ─► Errors ─► events
+//! ```
+//! What was written since the last good flush is remembered. If a flush fails, or the session ends, those bytes may be
+//! lost. They may also still be there, and be lost later: only a good flush ends that.
+//!
+//! A new engine does not know what was written before its time. Until the first good flush everything counts as not
+//! flushed, as far as the cache is concerned.
+//!
+//! This part knows requests by their keys alone, and answers none of them.
+
+mod errors;
+mod flush;
+mod losses;
+mod unflushed;
+
+use crate::cache_index::PrimaryFlushes;
+use crate::engine::cx::Cx;
+use crate::geometry::ByteRange;
+use crate::ids::Nanos;
+use crate::table::Key;
+
+pub(crate) use errors::Errors;
+use flush::Flushes;
+use losses::Losses;
+use unflushed::Unflushed;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Primary {
+    flushes: Flushes,
+    losses: Losses,
+    /// No flush has ended well in the life of this engine.
+    is_unknown: bool,
+    /// Written since the flush in flight started.
+    since: Unflushed,
+    /// Written before it, and not flushed by an earlier one.
+    before: Unflushed,
+    pub errors: Errors,
+}
+
+impl Primary {
+    pub(crate) fn new(requests_max: u32) -> Primary {
+        Primary {
+            flushes: Flushes::new(requests_max),
+            losses: Losses::default(),
+            is_unknown: true,
+            since: Unflushed::default(),
+            before: Unflushed::default(),
+            errors: Errors::default(),
+        }
+    }
+
+    /// Bytes were written beside the log.
+    pub(crate) fn note_write(&mut self, range: ByteRange) {
+        self.since.add(range);
+    }
+
+    /// A write was acknowledged without having been flushed.
+    pub(crate) fn note_acknowledged(&mut self) {
+        self.losses.note_acknowledged();
+    }
+
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        self.since.bytes() + self.before.bytes()
+    }
+
+    /// What primary storage may lose: ranges that were written and not flushed.
+    pub(crate) fn at_risk(&self) -> impl Iterator<Item = ByteRange> {
+        self.before.ranges().iter().chain(self.since.ranges()).copied()
+    }
+
+    /// True until the first good flush: a former run may have written anything.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.is_unknown
+    }
+
+    /// True when primary storage may hold bytes that it could still lose.
+    pub(crate) fn is_at_risk(&self) -> bool {
+        self.is_unknown || self.unflushed_bytes() > 0
+    }
+
+    /// True when it can lose nothing that was written beside the log.
+    pub(crate) fn is_flushed(&self) -> bool {
+        !self.is_at_risk() && !self.flushes.is_in_flight()
+    }
+
+    /// The destager flushed it; without writes beside the log that covers everything.
+    pub(crate) fn note_destage_flushed(&mut self) {
+        if self.unflushed_bytes() == 0 && !self.flushes.is_in_flight() {
+            self.note_flushed();
+        }
+    }
+
+    fn note_flushed(&mut self) {
+        self.is_unknown = false;
+        self.before.clear();
+        self.losses.note_flushed(self.since.bytes() == 0);
+    }
+}
+
+/// Flushes.
+impl Primary {
+    /// A flush of a guest begins; false: it fails, because of a loss that no flush has reported.
+    pub(crate) fn begin_guest_flush(&mut self) -> bool {
+        self.losses.note_asked();
+        !self.losses.report()
+    }
+
+    /// A loss is unreported: a flush fails because of it now.
+    pub(crate) fn report_loss(&mut self) -> bool {
+        self.losses.report()
+    }
+
+    /// The request waits for a flush that starts from now on.
+    pub(crate) fn join_flush(&mut self, key: Key, cx: &mut Cx<'_>) {
+        self.flushes.join(key);
+        self.start_flush(cx);
+    }
+
+    /// A request gave up waiting.
+    pub(crate) fn leave(&mut self, key: Key) {
+        self.flushes.leave(key);
+    }
+
+    /// Starts a flush, whoever waits: its number.
+    pub(crate) fn flush(&mut self, cx: &mut Cx<'_>) -> u64 {
+        let number = self.flushes.want();
+        self.start_flush(cx);
+        number
+    }
+
+    /// Starts a flush that nobody waits for, unless one is under way or failed a moment ago.
+    pub(crate) fn flush_unasked(&mut self, cx: &mut Cx<'_>) {
+        if self.flushes.want_unasked(cx.now) {
+            self.start_flush(cx);
+        }
+    }
+
+    /// Starts the flush that somebody waits for, when none is in flight.
+    pub(crate) fn start_flush(&mut self, cx: &mut Cx<'_>) {
+        if self.flushes.start(cx) {
+            self.before.absorb(&mut self.since);
+        }
+    }
+
+    /// The flush in flight ended well: those whom it covers, to be given back to [`Primary::recycle`].
+    pub(crate) fn on_flushed(&mut self) -> Vec<Key> {
+        let covered = self.flushes.succeed();
+        self.note_flushed();
+        covered
+    }
+
+    /// The flush in flight failed.
+    pub(crate) fn on_flush_failed(&mut self, now: Nanos) {
+        self.flushes.fail(now);
+    }
+
+    /// The session is lost, with what was not flushed: flushes that were asked for have failed.
+    pub(crate) fn on_session_lost(&mut self) {
+        self.flushes.fail_wanted();
+    }
+
+    /// A former run acknowledged writes that may be lost.
+    pub(crate) fn on_former_loss(&mut self) {
+        self.losses.note_former();
+    }
+
+    /// The flush that the disk ends with has failed: no flush of this life can report it.
+    pub(crate) fn on_last_flush_failed(&mut self) {
+        self.losses.lose_at_end();
+    }
+
+    /// What was not flushed may be lost: everybody who waits for a flush, to be given back. `is_guest`: whether a request
+    /// is a flush of a guest.
+    pub(crate) fn lose_unflushed(&mut self, is_guest: impl Fn(Key) -> bool) -> Vec<Key> {
+        let waited = self.flushes.take_all();
+        self.losses.lose(waited.iter().any(|&key| is_guest(key)));
+        waited
+    }
+
+    /// A list that was taken, whose requests were answered: its memory is used again.
+    pub(crate) fn recycle(&mut self, keys: Vec<Key>) {
+        self.flushes.recycle(keys);
+    }
+
+    pub(crate) fn is_flush_in_flight(&self) -> bool {
+        self.flushes.is_in_flight()
+    }
+
+    /// When a flush that nobody waits for may be tried again; 0 unless the last one failed.
+    pub(crate) fn retry_at(&self) -> Nanos {
+        self.flushes.retry_at()
+    }
+
+    /// What the cache index has to know of flushes.
+    pub(crate) fn flushes(&self) -> PrimaryFlushes {
+        self.flushes.seen()
+    }
+
+    /// Whether the flush of that number ended well; `None`: it has not ended.
+    pub(crate) fn has_flushed(&self, number: u64) -> Option<bool> {
+        self.flushes.has_ended(number)
+    }
+
+    /// Acknowledged writes may be lost and no flush has reported it: the next one fails.
+    pub(crate) fn has_unreported_loss(&self) -> bool {
+        self.losses.is_unreported()
+    }
+
+    /// Losses that flushes have reported by failing.
+    pub(crate) fn losses_reported(&self) -> u64 {
+        self.losses.reported()
+    }
+
+    /// A former run knew of a loss and could report it to nobody.
+    pub(crate) fn remember_unreported_loss(&mut self) {
+        self.losses.remember();
+    }
+
+    /// Panics when the part contradicts itself. For tests; slow.
+    pub(crate) fn check_invariants(&self) {
+        self.flushes.check_invariants();
+    }
+}
