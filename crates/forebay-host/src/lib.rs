@@ -15,7 +15,7 @@
 //! | [`fence`] | who owns primary storage, how it was left, whether it changed since |
 //! | [`warm`] | the start of a cache that flash kept over a restart |
 //! | [`events`] | what an operator wants to know |
-//! | [`folders`], [`tmpfs`] | where this host keeps sockets, state, and what a kill must not lose |
+//! | [`folders`], `tmpfs` | where this host keeps sockets, state, and what a kill must not lose |
 //! | [`date`] | dates as people read them |
 //!
 //! **Users.** The control plane opens, serves and closes disks with all of it. A shard uses four
@@ -32,5 +32,5 @@ pub mod events;
 pub mod fence;
 pub mod folders;
 pub mod pool;
-pub mod tmpfs;
+mod tmpfs;
 pub mod warm;
