@@ -3,12 +3,18 @@
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_backends::{BackendIo, Context, OpenOptions, Properties, TokenRange};
-use forebay_core::config::{BackendTraits, Config};
+use forebay_backends::{Backend, BackendIo, Context, OpenOptions, Properties, TokenRange};
+use forebay_core::config::{BackendTraits, Config, Mode};
+use forebay_core::engine::Engine;
 use forebay_core::ids::Nanos;
+use forebay_frontends::client::Permission;
 use forebay_host::events::EventLog;
-use forebay_io::reactor::{Completion, Token};
+use forebay_host::fence::UnreportedLoss;
+use forebay_io::arena::Arena;
+use forebay_io::reactor::{Completion, ReactorKind, Token};
 
 use super::*;
 

@@ -14,8 +14,8 @@
 //! | [`daemon`] | the control plane: opens disks, lets clients in, answers at the control socket, ends in order |
 //! | `messages` | states in words, for people |
 //!
-//! **Users.** The binary, its tests, and nobody else: no other crate depends on this one. The control plane reaches a disk
-//! on its shard through [`forebay_shard::DiskHandle`] alone.
+//! **Users.** The binary, its tests, and nobody else: no other crate depends on this one. The
+//! control plane reaches a disk on its shard through [`forebay_shard::DiskHandle`] alone.
 
 pub mod cli;
 pub mod command;

@@ -98,7 +98,7 @@ pub struct Fence {
 ///
 /// # Errors
 /// It does, and the administrator has not said that this disk takes it over.
-pub fn check_claim(
+fn check_claim(
     place: &SidecarPlace,
     takes_over: Option<Uuid>,
     state: Option<&Path>,

@@ -34,14 +34,14 @@ use forebay_core::pool::{DiskNumber, PoolGeometry};
 
 mod cache;
 pub mod check;
-pub mod contents;
-pub mod file;
+mod contents;
+mod file;
 pub mod host;
 pub mod owner;
 mod record;
 mod recover;
 pub mod report;
-pub mod resolve;
+pub(crate) mod resolve;
 mod ring;
 pub mod staging;
 pub mod survey;

@@ -4,6 +4,7 @@ use forebay_core::pool::disk::SessionEnd;
 use super::*;
 
 mod faults;
+mod file;
 mod looked;
 mod owner;
 mod staged;
@@ -363,124 +364,6 @@ fn a_ring_that_is_leased_anew_has_no_header_of_an_older_one() {
     pool.drop_cache(number).unwrap();
     let ring = pool.take_cache(number, MIB, MIB).unwrap().ring.unwrap();
     assert_eq!(pool.ring_header(ring).unwrap(), None);
-}
-
-#[test]
-fn foreign_data_is_refused_by_its_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let check = |at: usize, magic: &[u8], expect: &str| {
-        let path = folder.path().join("x");
-        let mut bytes = vec![0; 1 << 17];
-        bytes[at..at + magic.len()].copy_from_slice(magic);
-        std::fs::write(&path, &bytes).unwrap();
-        let error = open(&path, &[share(5, 0)]).unwrap_err();
-        assert!(error.contains(expect), "{error}");
-        assert_eq!(std::fs::read(&path).unwrap(), bytes, "untouched");
-    };
-    check(0x438, &[0x53, 0xef], "ext2/3/4");
-    check(512, b"EFI PART", "GPT");
-    check(510, &[0x55, 0xaa], "MBR");
-    check(77, b"x", "not Forebay's");
-    check(0, b"FOREBAY\0\x09", "damaged");
-}
-
-#[test]
-fn a_folder_that_is_not_there_is_named_and_a_folder_is_no_flash() {
-    let folder = tempfile::tempdir().unwrap();
-    let error = open(&folder.path().join("deep/flash"), &[share(5, 0)]).unwrap_err();
-    let missing = folder.path().join("deep");
-    assert!(error.contains(&format!("the folder {} of", missing.display())), "{error}");
-    assert!(error.contains("create it"), "{error}");
-    assert!(open(folder.path(), &[share(5, 0)]).unwrap_err().contains("it is a directory"));
-}
-
-#[test]
-fn a_file_that_a_start_made_goes_with_it_until_a_disk_is_on_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("flash");
-    let shares = [share(5, 4)];
-    let pool = Pool::open(&path, &shares).unwrap();
-    pool.go_if_unused();
-    assert!(path.exists());
-    drop(pool);
-    assert!(!path.exists(), "nobody came to use it");
-    let mut pool = Pool::open(&path, &shares).unwrap();
-    pool.go_if_unused();
-    pool.admit(&wish("db", "file:/db")).unwrap();
-    drop(pool);
-    assert!(path.exists(), "a disk is on it");
-    // It was there before this start.
-    let pool = Pool::open(&path, &shares).unwrap();
-    pool.go_if_unused();
-    drop(pool);
-    assert!(path.exists());
-    // Nor does one stay that there is no room for.
-    let huge = [share(1 << 40, 0)];
-    let other = folder.path().join("other");
-    assert!(Pool::open(&other, &huge).is_err());
-    assert!(!other.exists());
-}
-
-#[test]
-fn who_waits_for_a_file_that_a_failed_start_removes_has_one_with_a_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("flash");
-    let shares = [share(5, 4)];
-    for _ in 0..20 {
-        let failing = Pool::open(&path, &shares).unwrap();
-        failing.go_if_unused();
-        let next = std::thread::scope(|scope| {
-            let next = scope.spawn(|| Pool::open(&path, &shares).unwrap());
-            drop(failing);
-            next.join().unwrap()
-        });
-        assert!(path.exists());
-        drop(next);
-        std::fs::remove_file(&path).unwrap();
-    }
-}
-
-#[test]
-fn a_pool_of_a_newer_version_is_refused_and_an_unfinished_one_is_made_again() {
-    use forebay_core::pool::SUPERBLOCKS;
-    use std::os::unix::fs::FileExt;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("flash");
-    drop(open(&path, &[share(5, 0)]).unwrap());
-    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-    let mut page = [0; 4096];
-    file.read_exact_at(&mut page, 0).unwrap();
-    let mut newer = page;
-    newer[12] = 2;
-    forebay_core::sealed::seal(&mut newer);
-    for offset in SUPERBLOCKS {
-        file.write_all_at(&newer, offset).unwrap();
-    }
-    let error = open(&path, &[share(5, 0)]).unwrap_err();
-    assert!(error.contains("format 2"), "{error}");
-    file.write_all_at(&page, SUPERBLOCKS[1]).unwrap();
-    file.write_all_at(&[0; 4096], SUPERBLOCKS[0]).unwrap();
-    open(&path, &[share(5, 0)]).unwrap();
-}
-
-#[test]
-fn a_pool_that_has_lost_its_first_superblock_is_not_made_anew() {
-    use forebay_core::pool::SUPERBLOCKS;
-    use std::os::unix::fs::FileExt;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("flash");
-    let shares = [share(5, 4)];
-    let mut pool = open(&path, &shares).unwrap();
-    let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
-    let uuid = (pool.uuid(), pool.disk_uuid(number));
-    drop(pool);
-    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-    file.write_all_at(&[0x5a; 4096], SUPERBLOCKS[0]).unwrap();
-    let error = open(&path, &shares).unwrap_err();
-    assert!(error.contains("second superblock") && error.contains("pool show"), "{error}");
-    file.write_all_at(&[0; 4096], SUPERBLOCKS[0]).unwrap();
-    let pool = open(&path, &shares).unwrap();
-    assert_eq!((pool.uuid(), pool.disk_uuid(number)), uuid);
 }
 
 #[test]

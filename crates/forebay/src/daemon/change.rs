@@ -17,7 +17,7 @@ use super::advice;
 use super::api::Resized;
 use super::control::{ControlState, refuse};
 use super::ending::{self, Left};
-use super::opener::ServedDisk;
+use super::served::ServedDisk;
 use crate::config::values::Mode;
 
 #[derive(Debug, serde::Deserialize)]

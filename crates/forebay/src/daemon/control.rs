@@ -18,7 +18,8 @@ use forebay_backends::Look;
 use super::advice;
 use super::api::{ApiError, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
 use super::frontends::Frontends;
-use super::opener::{Opener, Ready, ServedDisk};
+use super::opener::{Opener, Ready};
+use super::served::ServedDisk;
 use super::watch::{Watch, Watched};
 use super::{change, observed, pools, refused};
 

@@ -55,6 +55,7 @@ mod raw;
 mod refused;
 mod reload;
 mod reservations;
+mod served;
 mod starting;
 pub mod unix;
 pub mod vhost_user;

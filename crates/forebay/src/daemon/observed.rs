@@ -20,7 +20,7 @@ use forebay_trace::mrc;
 
 use super::api::{CACHE_SIZES_MAX, Curves, Histograms, RECORDS_MAX, RecordLine, Records};
 use super::control::{ControlState, refuse};
-use super::opener::ServedDisk;
+use super::served::ServedDisk;
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]

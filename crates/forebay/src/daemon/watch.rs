@@ -12,7 +12,7 @@ use forebay_backends::{Probe, Standing};
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::fence::LastWrite;
 
-use super::opener::ServedDisk;
+use super::served::ServedDisk;
 
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::api::KeptAdvice;
 use super::control::ControlState;
-use super::opener::ServedDisk;
+use super::served::ServedDisk;
 use follow::{Follower, Seen};
 
 mod file;

@@ -12,7 +12,7 @@ use forebay_trace::advise::Prediction;
 
 use crate::daemon::api::AdviceInfo;
 use crate::daemon::control::{ControlState, refuse};
-use crate::daemon::opener::ServedDisk;
+use crate::daemon::served::ServedDisk;
 
 /// What is kept, and what came of it.
 pub(in crate::daemon) async fn advice(

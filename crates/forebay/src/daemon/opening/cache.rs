@@ -74,7 +74,7 @@ impl Opening<'_> {
             }
             Ok(engine)
         };
-        let (begun, keep, config) = (&session.begun, session.keeps_cache, self.config.clone());
+        let (begun, keep, config) = (&session.begun, session.keeps_cache, self.config);
         let mut engine = match ring {
             None => make(config)?,
             Some(ring) => ring.engine(begun, keep, config, log, make, &mut self.notes)?,

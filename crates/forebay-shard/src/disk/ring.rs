@@ -12,8 +12,8 @@ use forebay_io::arena::Arena;
 use forebay_io::reactor::{ArenaId, FileId, Reactor};
 
 use super::device::Device;
-use super::token::Class;
-use super::{DiskHandle, RingShare};
+use crate::token::Class;
+use crate::{DiskHandle, RingShare};
 
 /// See the module.
 pub(super) struct Ring {

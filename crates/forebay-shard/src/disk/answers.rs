@@ -6,8 +6,8 @@
 use forebay_core::ids::Nanos;
 use tokio::sync::oneshot;
 
-use super::disk::ShardDisk;
-use super::{Drained, Dropped};
+use super::ShardDisk;
+use crate::{Drained, Dropped};
 
 /// Those who wait.
 #[derive(Default)]

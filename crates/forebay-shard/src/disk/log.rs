@@ -24,10 +24,10 @@ use forebay_host::pool::Held;
 use forebay_host::pool::owner::{Leased, PoolHandle};
 use forebay_host::pool::staging::Staging;
 
-use super::DiskHandle;
 use super::device::{self, Device};
 use super::registration::Registration;
-use super::token::{Class, token};
+use crate::DiskHandle;
+use crate::token::{Class, token};
 
 /// A disk's part in a pool, for its log.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use forebay_core::config::Mode;
 use forebay_core::ids::Nanos;
 use forebay_host::events::Severity;
 
-use super::disk::ShardDisk;
+use super::ShardDisk;
 
 /// How far a detach is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use forebay_core::status::IoStatus;
 use forebay_io::arena::{Arena, Region};
 use forebay_io::reactor::{ArenaId, Completion, FileId, Reactor};
 
-use super::token::{Class, token};
+use crate::token::{Class, token};
 
 /// What a disk uses of a file or device.
 #[derive(Debug)]

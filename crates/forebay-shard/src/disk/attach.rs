@@ -1,0 +1,134 @@
+//! A disk comes to its shard: everything that it uses is registered with the reactor, or nothing is.
+
+use forebay_backends::{Context as BackendContext, TokenRange};
+use forebay_core::action::Actions;
+use forebay_core::ids::Nanos;
+use forebay_frontends::client::Port;
+use forebay_host::events::EventSender;
+use forebay_io::reactor::Reactor;
+
+use super::ShardDisk;
+use super::answers::Waiting;
+use super::detach::Detaching;
+use super::device::Device;
+use super::ending::{Ending, FIRST_FLUSH, flush};
+use super::log::Log;
+use super::registration::Registration;
+use super::ring::Ring;
+use crate::token::{Class, token};
+use crate::{DiskHandle, NewDisk};
+
+/// Actions that a batch has room for before its lists grow.
+const BATCH: usize = 256;
+
+impl ShardDisk {
+    /// Registers everything with the shard's reactor; nothing stays there when it fails.
+    ///
+    /// # Errors
+    /// The kernel's or the backend's, or what the mode lacks.
+    pub(crate) fn attach(
+        new: NewDisk,
+        number: u32,
+        now: Nanos,
+        reactor: &mut Reactor,
+        events: EventSender,
+        handle: DiskHandle,
+    ) -> std::io::Result<ShardDisk> {
+        let mode = new.mode;
+        let mut registered = Registration::default();
+        let disk = ShardDisk::register(new, number, reactor, &mut registered, events, handle);
+        let attached = disk.and_then(|mut disk| {
+            disk.set_mode(now, mode).map_err(std::io::Error::other)?;
+            disk.begin(now, number, reactor)?;
+            Ok(disk)
+        });
+        match attached {
+            Ok(disk) => Ok(ShardDisk { registered, ..disk }),
+            Err(error) => {
+                registered.undo(reactor);
+                Err(error)
+            }
+        }
+    }
+
+    /// Registers everything but primary storage.
+    fn register(
+        new: NewDisk,
+        number: u32,
+        reactor: &mut Reactor,
+        registered: &mut Registration,
+        events: EventSender,
+        handle: DiskHandle,
+    ) -> std::io::Result<ShardDisk> {
+        let NewDisk {
+            name,
+            mut engine,
+            memory,
+            mut backend,
+            last_write,
+            unreported_loss,
+            access,
+            ..
+        } = new;
+        if let Some(last_write) = last_write {
+            backend.tell_of_writes(last_write);
+        }
+        if unreported_loss.is_noted() {
+            engine.remember_untold_loss();
+        }
+        let arena = registered.arena(reactor, memory.clone())?;
+        let is_open = handle.is_open.clone();
+        let (mut flash, mut ring) = (None, None);
+        if let Some(share) = new.flash {
+            let file = registered.file(reactor, share.file)?;
+            flash = Some(Device::new(file, share.offset, Class::Flash, number));
+            ring = share.ring.map(|share| Ring::new(share, file, number, handle.clone()));
+        }
+        let log = new.log.map(|share| Log::new(share, number, handle, reactor, registered));
+        let log = log.transpose()?;
+        memory.own();
+        Ok(ShardDisk {
+            name,
+            port: Port { engine, memory, arena, actions: Actions::with_capacity(BATCH), access },
+            backend,
+            backend_events: Vec::with_capacity(BATCH),
+            flash,
+            ring,
+            log,
+            unreported_loss,
+            device_ended: Vec::new(),
+            running: Actions::with_capacity(BATCH),
+            has_more: false,
+            has_replied: false,
+            wrote_log: false,
+            sessions_lost: 0,
+            ending: Ending::Serving,
+            registered: Registration::default(),
+            detaching: Detaching::No("nobody asked for it"),
+            waiting: Waiting::default(),
+            is_open,
+            leave_by: Nanos::NEVER,
+            has_waited: false,
+            destage_by: Nanos::NEVER,
+            events,
+        })
+    }
+
+    /// Attaches primary storage, after all else that can fail: what is sent to it completes for this number.
+    fn begin(&mut self, now: Nanos, number: u32, reactor: &mut Reactor) -> std::io::Result<()> {
+        let tokens = TokenRange { base: token(Class::Backend, number, 0).0 };
+        let mut cx = BackendContext { now, reactor, events: &mut self.backend_events };
+        if let Err(error) = self.backend.attach(&mut cx, tokens) {
+            self.backend.detach(&mut cx);
+            return Err(error);
+        }
+        if !self.backend.properties().read_only {
+            self.backend.submit(&mut cx, flush(FIRST_FLUSH, self.port.arena));
+            self.unreported_loss.hold(true);
+        }
+        // What a former run left is destaged, and the mode entered, without waiting for a client.
+        let Port { engine, actions, .. } = &mut self.port;
+        engine.tick(now, actions);
+        Ok(())
+    }
+}

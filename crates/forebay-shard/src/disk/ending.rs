@@ -1,0 +1,201 @@
+//! A disk ends.
+//!
+//! ```text
+//!   serving ─► draining ─┬─► flushing ──┬─► flushed ─► recording ─► done
+//!                        └─ log, or ────┘
+//!                           read only
+//! ```
+//! Draining: clients get what is in flight answered and are closed, the engine becomes idle, primary
+//! storage is flushed, what the cache holds is recorded, the disk is done. With a write log it is enough that the log is durable: what it holds stays
+//! there, and primary storage, which may be dead, is not waited for longer than [`LEAVE_MAX`]; only what is destaged is flushed and noted, for up to
+//! [`DESTAGE_MAX`], because the cache and the next start believe in nothing that was under way at the end. A client that
+//! does not take its answers is not waited for longer than [`LEAVE_MAX`].
+
+use std::sync::Arc;
+
+use forebay_backends::{BackendIo, Context as BackendContext};
+use forebay_core::action::IoOp;
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::{IoId, Nanos};
+use forebay_core::status::IoStatus;
+use forebay_host::events::Severity;
+use forebay_io::arena::Arena;
+use forebay_io::reactor::{ArenaId, Reactor};
+
+use super::ShardDisk;
+use crate::{Drained, LogEnd};
+
+/// Time that clients have to take their last answers; less than all of draining may take.
+const LEAVE_MAX: Nanos = Nanos::from_millis(3_000);
+/// Time that a disk has at the end to flush and note what it has destaged, and with deferred flushes to destage; less than all
+/// of draining may take.
+const DESTAGE_MAX: Nanos = Nanos::from_millis(20_000);
+/// The I/O that flushes primary storage at the end. The engine never uses this number: its lower half is a
+/// place in a table far smaller; nor do wrapping backends, who count down from the highest.
+pub(super) const FINAL_FLUSH: IoId = IoId(u32::MAX as u64);
+/// The I/O that flushes primary storage at the start: a predecessor that was killed may have acknowledged
+/// writes that nobody has flushed.
+pub(super) const FIRST_FLUSH: IoId = IoId(u32::MAX as u64 - 1);
+
+/// How far draining is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Serving,
+    Draining,
+    Flushing,
+    Flushed(IoStatus),
+    /// What the cache holds is recorded for the next run.
+    Recording(IoStatus),
+    /// Primary storage is let go of; nothing happens any more.
+    Done(IoStatus),
+}
+
+impl ShardDisk {
+    /// True once it drains.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending != Ending::Serving
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.ending, Ending::Done(_))
+    }
+
+    /// Begins to end, as its clients are told to; [`ShardDisk::drained`] tells when it has.
+    pub(crate) fn drain(&mut self, now: Nanos) {
+        if self.ending == Ending::Serving {
+            self.ending = Ending::Draining;
+            self.tell_clients();
+            self.leave_by = now.plus(LEAVE_MAX);
+            self.port.engine.shut_down(now, &mut self.port.actions);
+            self.destage_by = now.plus(DESTAGE_MAX);
+            self.has_more = true;
+        }
+    }
+
+    /// True when its clients are not to be waited for any longer, each time that one has waited for long.
+    pub(crate) fn gives_clients_up(&mut self, now: Nanos) -> bool {
+        let gives_up = self.leave_by <= now;
+        if gives_up {
+            self.leave_by = now.plus(LEAVE_MAX);
+            self.has_waited = true;
+        }
+        gives_up
+    }
+
+    /// What is destaged is flushed and noted before a disk ends, and one whose flushes are deferred destages, as long as primary
+    /// storage is there and time is left.
+    pub(super) fn limit_destaging(&mut self, now: Nanos) {
+        let is_late = self.destage_by <= now;
+        if is_late {
+            self.destage_by = Nanos::NEVER;
+        }
+        let engine = &self.port.engine;
+        let destages = engine.destages_at_end();
+        if self.ending != Ending::Draining || !(destages || engine.settles_at_end()) {
+            return;
+        }
+        let why = match self.backend.trouble() {
+            Some(why) => why.to_string(),
+            None if is_late => "it takes too long".to_owned(),
+            None => return,
+        };
+        if destages {
+            let text = format!(
+                "not all is destaged before the end: {why}; the rest stays in the write log, and the next start goes on"
+            );
+            self.report(Severity::Warning, text);
+        }
+        self.port.engine.stop_destaging(now, &mut self.port.actions);
+    }
+
+    /// Goes on with draining, when there is nothing in flight any more.
+    pub(super) fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) {
+        let is_quiet = !self.has_more
+            && clients == 0
+            && !self.port.engine.destages_at_end()
+            && !self.port.engine.settles_at_end()
+            && (self.port.engine.is_idle() || self.has_waited && self.is_safe_in_log());
+        let flushes = !self.backend.properties().read_only && !self.port.engine.mode().logs();
+        // Primary storage may tell the first flush alone what it lost.
+        let is_heard = !flushes || !self.unreported_loss.is_held();
+        if self.ending == Ending::Draining && is_quiet && is_heard {
+            self.ending = Ending::Flushed(IoStatus::Ok);
+            // What the log holds is durable there; primary storage is flushed before it is forgotten.
+            if flushes {
+                self.ending = Ending::Flushing;
+                let events = &mut self.backend_events;
+                let mut cx = BackendContext { now, reactor: &mut *reactor, events };
+                self.backend.submit(&mut cx, flush(FINAL_FLUSH, self.port.arena));
+                self.absorb_ended(now);
+            }
+        }
+        if let Ending::Flushed(status) = self.ending {
+            self.ending = Ending::Recording(status);
+            let flushed = status.is_ok() && !self.port.engine.mode().logs();
+            self.port.engine.close_ring(now, flushed, &mut self.port.actions);
+            self.has_more |= self.has_something_to_do();
+        }
+        // The log may be given up after this, so that the ring has to know what it dropped, or to be void.
+        if let Ending::Recording(status) = self.ending
+            && self.port.engine.is_ring_closed()
+        {
+            let events = &mut self.backend_events;
+            self.backend.detach(&mut BackendContext { now, reactor, events });
+            if self.is_detaching() && !self.port.engine.mode().logs() {
+                // The administrator is told, and no guest has the disk any more.
+                self.unreported_loss.forget();
+            }
+            self.ending = Ending::Done(status);
+            self.let_go(reactor);
+        }
+    }
+
+    /// It has ended, and starts nothing any more: its memory is free as soon as nothing under way uses it.
+    fn let_go(&mut self, reactor: &mut Reactor) {
+        (self.flash, self.ring, self.log) = (None, None, None);
+        std::mem::take(&mut self.registered).let_memory_go(reactor);
+        if let Ok(nothing) = Arena::new(1) {
+            self.port.memory = Arc::new(nothing);
+        }
+    }
+
+    /// True when all that is missing is primary storage's, and the log will write it there again.
+    fn is_safe_in_log(&self) -> bool {
+        let statistics = self.port.engine.statistics(Nanos(0));
+        let is_durable = statistics.log.is_some_and(|log| log.is_durable);
+        self.port.engine.mode().logs() && is_durable && statistics.requests_in_flight == 0
+    }
+
+    /// How it ended, once it has.
+    pub(crate) fn drained(&self) -> Option<Drained> {
+        match self.ending {
+            Ending::Done(status) => {
+                let statistics = self.port.engine.statistics(Nanos(0));
+                let log = statistics.log.map(|log| LogEnd {
+                    is_durable: log.is_durable,
+                    is_clean: log.is_clean,
+                    is_lost: log.is_lost,
+                    reads_failed: log.reads_failed,
+                    dirty_bytes: log.dirty_bytes,
+                });
+                Some(Drained {
+                    name: self.name.to_string(),
+                    status,
+                    unflushed_bytes: statistics.unflushed_bytes,
+                    has_unreported_loss: self.port.engine.has_untold_loss(),
+                    log_end: self.port.engine.log_end(),
+                    log,
+                    is_detaching: self.is_detaching(),
+                    is_quiet: self.port.engine.is_idle(),
+                })
+            }
+            Ending::Serving | Ending::Draining | Ending::Flushing => None,
+            Ending::Flushed(_) | Ending::Recording(_) => None,
+        }
+    }
+}
+
+/// A flush of primary storage.
+pub(super) fn flush(id: IoId, arena: ArenaId) -> BackendIo {
+    BackendIo { id, range: ByteRange::at(0, 0), op: IoOp::Flush, arena }
+}

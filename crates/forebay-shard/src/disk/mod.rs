@@ -1,0 +1,244 @@
+//! One disk on its shard: its engine, what that does I/O on, and how far it is.
+//!
+//! ```text
+//!   client ───────submit, release──►┌────────┐──Io──► flash, backend
+//!   completion ─► flash ──complete─►│ engine │──Copy, Zero, Log──► memory
+//!   memory ───────────────compared─►│        │──Compare──► memory
+//!   completion ─► log ────complete─►│        │──Lease, Unlease──► owner of the pool
+//!   completion ─► backend ─events──►└────────┘──Reply──► client
+//! ```
+//! The shard's loop lets it begin a turn, carry out what the engine asks for until nothing is left, and end the turn
+//! (`run.rs`).
+//!
+//! | file | the disk |
+//! |---|---|
+//! | `attach.rs`, `registration.rs` | comes to its shard, or leaves nothing behind |
+//! | `execute.rs` | carries out what its engine asks for |
+//! | `complete.rs` | tells its engine what has ended |
+//! | `device.rs`, `log.rs`, `ring.rs` | does I/O on flash: cached data, the write log, the index of the cache |
+//! | `answers.rs`, `detach.rs` | is asked by an administrator |
+//! | `ending.rs` | ends |
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use forebay_backends::{Backend, BackendEvent, Context as BackendContext};
+use forebay_core::action::Actions;
+use forebay_core::config::Mode;
+use forebay_core::engine::{ConfigError, Growth};
+use forebay_core::ids::{IoId, Nanos};
+use forebay_core::status::IoStatus;
+use forebay_frontends::client::Port;
+use forebay_host::events::{EventSender, Severity};
+use forebay_host::fence::UnreportedLoss;
+use forebay_io::clock;
+use forebay_io::reactor::Reactor;
+
+use crate::status::{DiskStatus, PrimaryState};
+use answers::Waiting;
+use detach::Detaching;
+use device::Device;
+use ending::Ending;
+use log::Log;
+use registration::Registration;
+use ring::Ring;
+
+mod answers;
+mod attach;
+mod complete;
+mod detach;
+mod device;
+mod ending;
+mod execute;
+mod log;
+mod registration;
+mod ring;
+
+pub use log::LogShare;
+
+/// See the module.
+pub(crate) struct ShardDisk {
+    name: Arc<str>,
+    /// What its clients use: engine, memory, and what the engine appends to.
+    pub(crate) port: Port,
+    backend: Box<dyn Backend>,
+    backend_events: Vec<BackendEvent>,
+    flash: Option<Device>,
+    ring: Option<Ring>,
+    log: Option<Log>,
+    unreported_loss: UnreportedLoss,
+    /// I/Os of flash and log that ended as they were started.
+    device_ended: Vec<(IoId, IoStatus)>,
+    /// What is being carried out; swapped with the port's.
+    running: Actions,
+    /// The last turn ended before everything was done.
+    has_more: bool,
+    /// The engine answered, and was not told that what its answers refer to is sent.
+    has_replied: bool,
+    /// This turn wrote to the log.
+    wrote_log: bool,
+    /// Sessions with primary storage that were lost.
+    sessions_lost: u64,
+    ending: Ending,
+    /// What the reactor has of it, until it has ended.
+    registered: Registration,
+    /// Whether it ends when nothing is dirty any more.
+    detaching: Detaching,
+    waiting: Waiting,
+    /// Whether clients may come, for those who let them in.
+    is_open: Arc<AtomicBool>,
+    /// When draining gives up on clients that do not take their answers.
+    leave_by: Nanos,
+    /// It was waited for once that long.
+    has_waited: bool,
+    /// When draining leaves the rest in the log.
+    destage_by: Nanos,
+    events: EventSender,
+}
+
+impl ShardDisk {
+    /// Asks for a mode.
+    ///
+    /// # Errors
+    /// What it lacks.
+    fn set_mode(&mut self, now: Nanos, mode: Mode) -> Result<(), String> {
+        self.port
+            .engine
+            .set_mode(now, mode, &mut self.port.actions)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Stops destaging, or goes on.
+    fn pause(&mut self, now: Nanos, pause: bool) {
+        self.port.engine.pause_destaging(now, pause, &mut self.port.actions);
+    }
+
+    /// How long primary storage is, by itself or `looked` at; the disk can be, too.
+    pub(crate) fn measure(&self, looked: Option<u64>) -> Result<Option<u64>, ConfigError> {
+        let length = self.backend.length().or(looked);
+        length.map_or(Ok(()), |length| self.port.engine.check_growth(length))?;
+        Ok(length)
+    }
+
+    /// The disk is to have so many bytes.
+    pub(crate) fn grow(&mut self, size: u64) -> Result<Growth, ConfigError> {
+        let growth = self.port.engine.grow(size)?;
+        if growth == Growth::Done && size > self.backend.properties().size {
+            self.backend.lengthen(size);
+        }
+        Ok(growth)
+    }
+
+    /// True when clients may come.
+    pub(crate) fn takes_clients(&self) -> bool {
+        !self.is_ending() && !self.is_detaching()
+    }
+
+    /// Tells those who let clients in whether they may come.
+    fn tell_clients(&self) {
+        self.is_open.store(self.takes_clients(), Ordering::Relaxed);
+    }
+
+    /// A turn begins: what the passing of time brings.
+    pub(crate) fn begin_turn(&mut self, now: Nanos, reactor: &mut Reactor) {
+        let events = &mut self.backend_events;
+        self.backend.on_wake(&mut BackendContext { now, reactor, events });
+        let Port { engine, actions, .. } = &mut self.port;
+        if engine.next_deadline() <= now {
+            engine.tick(now, actions);
+        }
+        self.wrote_log = false;
+    }
+
+    /// True when there is something to carry out in this turn.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.is_done() && !self.wrote_log && self.has_something_to_do()
+    }
+
+    /// Lets the engine proceed: what it asks for, to be carried out and given back.
+    pub(crate) fn proceed(&mut self, now: Nanos) -> Actions {
+        self.absorb_ended(now);
+        let Port { engine, actions, .. } = &mut self.port;
+        engine.proceed(now, actions);
+        self.follow_loss();
+        std::mem::replace(&mut self.port.actions, std::mem::take(&mut self.running))
+    }
+
+    /// Before anybody hears of anything.
+    fn follow_loss(&mut self) {
+        let engine = &self.port.engine;
+        let (is_unreported, told) = (engine.has_untold_loss(), engine.losses_told());
+        self.unreported_loss
+            .follow(is_unreported, told, engine.flushes(), || engine.flushes_under_way());
+    }
+
+    /// What [`ShardDisk::proceed`] returned is carried out; its memory is used again.
+    pub(crate) fn carried_out(&mut self, mut actions: Actions) {
+        actions.clear();
+        self.running = actions;
+    }
+
+    /// What the engine's answers refer to is sent.
+    pub(crate) fn sent(&mut self) {
+        if std::mem::take(&mut self.has_replied) {
+            // Read again: what was sent, was sent after the turn began.
+            self.port.engine.sent(Nanos(clock::now_nanos()));
+        }
+    }
+
+    /// A turn ends, with so many clients; true when the disk is to drain.
+    pub(crate) fn end_turn(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) -> bool {
+        self.limit_destaging(now);
+        self.has_more = self.has_something_to_do();
+        self.advance_ending(now, reactor, clients);
+        self.advance_detach(now)
+    }
+
+    /// When the next turn is due at the latest.
+    pub(crate) fn next_deadline(&self) -> Nanos {
+        if self.is_done() {
+            return Nanos::NEVER;
+        }
+        if self.has_more {
+            return Nanos(0);
+        }
+        let engine = self.port.engine.next_deadline();
+        engine.min(self.backend.next_deadline()).min(self.leave_by).min(self.destage_by)
+    }
+
+    /// How the disk is, with so many clients, of which some wait.
+    pub(crate) fn status(&self, now: Nanos, clients: usize, waiting: usize) -> DiskStatus {
+        let mut engine = self.port.engine.statistics(now);
+        let primary_trouble = self.backend.trouble().map(str::to_owned);
+        if let (Some(log), Some(_)) = (&mut engine.log, &primary_trouble) {
+            log.note_primary_storage_lost();
+        }
+        let primary_storage = match primary_trouble {
+            Some(_) => PrimaryState::Lost,
+            None if self.backend.holds_changes() => PrimaryState::HoldsWrites,
+            None if !engine.primary_errors.is_empty() => PrimaryState::Fails,
+            None => PrimaryState::Connected,
+        };
+        DiskStatus {
+            name: self.name.to_string(),
+            connections: clients as u32,
+            connections_waiting: waiting as u32,
+            primary_storage,
+            primary_trouble,
+            sessions_lost: self.sessions_lost,
+            is_detaching: self.is_detaching(),
+            engine,
+        }
+    }
+
+    fn has_something_to_do(&self) -> bool {
+        !self.port.actions.list.is_empty()
+            || !self.backend_events.is_empty()
+            || !self.device_ended.is_empty()
+            || self.port.engine.wants_to_proceed()
+    }
+
+    fn report(&self, severity: Severity, text: String) {
+        self.events.report(Some(&self.name), severity, text);
+    }
+}

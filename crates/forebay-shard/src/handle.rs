@@ -1,0 +1,91 @@
+//! A shard as the control plane has it: started, handed disks, drained, ended.
+
+use std::thread::JoinHandle;
+
+use forebay_host::events::EventSender;
+use forebay_io::mailbox::Sender;
+use forebay_io::reactor::ReactorKind;
+use tokio::sync::oneshot;
+
+use crate::mailbox::Command;
+use crate::{DiskHandle, Drained, Gone, NewDisk, thread};
+
+/// A running shard thread. Dropping it ends the thread at once.
+#[derive(Debug)]
+pub struct ShardHandle {
+    pub(super) sender: Sender<Command>,
+    pub(super) thread: Option<JoinHandle<()>>,
+    pub(super) ended: Option<oneshot::Receiver<String>>,
+    /// What its reactor runs on.
+    pub kind: ReactorKind,
+    /// Why that is not io_uring.
+    pub fallback_reason: Option<String>,
+}
+
+/// Hands disks to a shard.
+#[derive(Clone, Debug)]
+pub struct ShardSender(pub(super) Sender<Command>);
+
+impl ShardHandle {
+    /// Starts shard `index` of `count`.
+    ///
+    /// # Errors
+    /// The kernel gives no thread or no reactor.
+    pub fn start(
+        index: usize,
+        count: usize,
+        kind: Option<ReactorKind>,
+        events: EventSender,
+    ) -> anyhow::Result<ShardHandle> {
+        thread::start(index, count, kind, events)
+    }
+
+    /// The way to hand disks to it.
+    pub fn sender(&self) -> ShardSender {
+        ShardSender(self.sender.clone())
+    }
+
+    /// Tells it to finish what is in flight and to flush; the thread ends, and its answer comes then.
+    ///
+    /// # Errors
+    /// It ended before.
+    pub fn drain(&self) -> Result<oneshot::Receiver<Vec<Drained>>, Gone> {
+        let (answer, receiver) = oneshot::channel();
+        self.send(Command::Drain(answer))?;
+        Ok(receiver)
+    }
+
+    /// Waits for the thread to end by itself, which it only does when it fails: why.
+    pub async fn failed(&mut self) -> String {
+        match &mut self.ended {
+            Some(ended) => (&mut *ended).await.unwrap_or_else(|_| "it panicked".to_owned()),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn send(&self, command: Command) -> Result<(), Gone> {
+        self.sender.send(command).map_err(|_| Gone)
+    }
+}
+
+impl ShardSender {
+    /// Hands a disk over.
+    ///
+    /// # Errors
+    /// What the kernel or the backend said.
+    pub async fn add(&self, disk: NewDisk) -> anyhow::Result<DiskHandle> {
+        let (answer, receiver) = oneshot::channel();
+        let add = Command::Add(Box::new(disk), self.0.clone(), answer);
+        self.0.send(add).map_err(|_| Gone)?;
+        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
+    }
+}
+
+impl Drop for ShardHandle {
+    fn drop(&mut self) {
+        let _ = self.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A disk that is served, or was: its handle on its shard, its place on this host, how it has ended.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use anyhow::{Context, Result};
+use forebay_backends::{Look, Probe};
+use forebay_core::pool::DiskNumber;
+use forebay_host::fence::{DiskPlace, LastWrite};
+use forebay_shard::{DiskHandle, Drained};
+
+use super::advice::Keeper;
+use super::api::DiskInfo;
+use super::ending;
+
+/// A disk that is served, or was.
+#[derive(Debug)]
+pub(super) struct ServedDisk {
+    /// As it was opened.
+    pub(super) info: DiskInfo,
+    /// On its shard.
+    pub(super) handle: DiskHandle,
+    /// The advice that was kept for it.
+    pub(super) advice: Arc<Keeper>,
+    place: Option<DiskPlace>,
+    /// As it is configured.
+    flash: Option<PathBuf>,
+    /// Looks at primary storage as long as it is served.
+    probe: Mutex<Option<Probe>>,
+    /// What has become of primary storage, where that is not what was opened.
+    standing: Mutex<Option<String>>,
+    /// Set when it has ended: detached, or why it was not as it should be.
+    ended: OnceLock<Option<String>>,
+}
+
+impl ServedDisk {
+    /// A disk that its shard has taken; its place on this host, and the path of its flash; what looks at its primary storage.
+    pub(super) fn new(
+        info: DiskInfo,
+        handle: DiskHandle,
+        advice: Arc<Keeper>,
+        (place, flash): (Option<DiskPlace>, Option<PathBuf>),
+        probe: Option<Probe>,
+    ) -> ServedDisk {
+        let (probe, standing, ended) = (Mutex::new(probe), Mutex::default(), OnceLock::new());
+        ServedDisk { info, handle, advice, place, flash, probe, standing, ended }
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// The flash that has its record, and its number there.
+    pub(super) fn in_pool(&self) -> Option<(PathBuf, DiskNumber)> {
+        Some((self.flash.clone()?, self.place.as_ref()?.number()?))
+    }
+
+    /// Notes in its pool how it was left; once, whoever asks.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(super) fn leave(&self, disk: &Drained) -> Result<()> {
+        *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        match &self.place {
+            Some(place) => place.leave(ending::end_of_session(disk), disk.is_quiet, disk.log_end),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that it has become longer, where that is noted.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(super) fn grow_place(&self, look: Look) -> Result<()> {
+        self.place.as_ref().map_or(Ok(()), |place| place.grow(look))
+    }
+
+    /// Looks at its primary storage.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub(super) fn probe(&self) -> Result<Probe> {
+        let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
+        let probe = probe.as_ref().context("it cannot be looked at while the disk is served")?;
+        Ok(probe.copy()?)
+    }
+
+    /// True as long as it may look at its primary storage.
+    pub(super) fn is_looked_at(&self) -> bool {
+        self.probe.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// The note of its last write, where it has one.
+    pub(super) fn last_write(&self) -> Option<Arc<LastWrite>> {
+        self.place.as_ref()?.last_write()
+    }
+
+    /// Notes what has become of its primary storage.
+    pub(super) fn note_standing(&self, words: Option<String>) {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+
+    /// What has become of its primary storage, where that is not what was opened.
+    pub(super) fn standing(&self) -> Option<String> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// It has ended: was detached, or why it was not as it should be.
+    pub(super) fn end(&self, trouble: Option<String>) {
+        let _ = self.ended.set(trouble);
+    }
+
+    /// How it has ended.
+    pub(super) fn ended(&self) -> Option<&Option<String>> {
+        self.ended.get()
+    }
+}
