@@ -20,7 +20,7 @@ enum Step {
 
 fn range() -> impl Strategy<Value = ByteRange> {
     // Most of them near each other, and some long ones.
-    let start = prop_oneof![3 => 0..16 * BLOCK / SECTOR, 1 => 0..DISK / SECTOR];
+    let start = prop_oneof![3 => 0..8 * BLOCK / SECTOR, 1 => 0..DISK / SECTOR];
     let len = prop_oneof![8 => 1u64..40, 1 => 1..DISK / SECTOR];
     (start, len).prop_map(|(start, len)| {
         let end = (start + len).min(DISK / SECTOR);
@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => range().prop_map(Step::Read),
         4 => (range(), any::<bool>()).prop_map(|(range, bypass)| Step::Write(range, bypass)),
-        1 => range().prop_map(Step::Lose),
+        3 => range().prop_map(Step::Lose),
         5 => (0usize..8, prop::bool::weighted(0.95)).prop_map(|(n, ok)| Step::EndFill(n, ok)),
         2 => Just(Step::Send),
         2 => Just(Step::Tick),
