@@ -1,6 +1,6 @@
 """The advisor, the default policy and sampled curves on real traces: figures that repeat exactly, as tables.
 
-    FOREBAY_TRACES=FOLDER bench/run.py advisor     measures, keeps the figures, prints the tables of docs/benchmarks.md
+    FOREBAY_TRACES=FOLDER bench/run.py advisor     measures, keeps the figures, prints the tables of docs/benchmarks/policy.md
     bench/advice.py FILE                           prints the tables of figures that were kept
 """
 import json

@@ -6,7 +6,7 @@
 Each round measures every contestant of a scenario once, one after the other, all with the same load
 generator (crates/forebay-bench). Printed and kept are medians over the rounds, their spread, and
 ratios within the same round. Results go to bench/runs/<date>-<what>.json with machine and command.
-docs/benchmarks.md says what each scenario asks and what came out.
+docs/benchmarks.md says what came out. --list says what each scenario asks.
 """
 import argparse
 import contextlib

@@ -7,7 +7,7 @@ from bed import MIB, eventually, pattern, test
 from iscsi import Initiator
 
 SIZE = 16 * MIB
-# What a session may have in flight (docs/iscsi.md), and what its buffers take beside.
+# What a session may have in flight (docs/operating/hypervisors/iscsi-features.md), and what its buffers take beside.
 SESSION_MAX = 16 * MIB + 3 * MIB
 
 

@@ -1,12 +1,12 @@
 //! The trait of every backend, and what goes in and out of it.
 //!
-//! A backend lives on the thread of one shard and never blocks it: [`Backend::submit`] starts an
-//! I/O on the shard's reactor, completions come in by [`Backend::on_completion`], time by
-//! [`Backend::on_wake`], and what there is to tell goes to [`Context::events`].
+//! A backend lives on the thread of one shard, and never blocks it. [`Backend::submit`] starts an
+//! I/O on the shard's reactor. [`Backend::on_completion`] takes completions, [`Backend::on_wake`]
+//! the time. Its news go to [`Context::events`].
 //!
-//! **Invariant:** each I/O that was submitted ends with exactly one event, [`BackendEvent::Done`]
-//! or [`BackendEvent::Extents`] (unless a fault was asked to hang it), and the backend touches its
-//! memory no more after that.
+//! **Invariant:** each submitted I/O ends with exactly one event, [`BackendEvent::Done`] or
+//! [`BackendEvent::Extents`], unless a fault hangs it on request. After that the backend touches
+//! its memory no more.
 
 use std::sync::Arc;
 
@@ -17,9 +17,10 @@ use forebay_core::status::IoStatus;
 use forebay_io::arena::Region;
 use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
 
-use crate::witness::Witness;
+use crate::probe::Probe;
 
-/// What a backend is and can do, fixed when it is opened, but for the size ([`Backend::measure`]).
+/// Properties and abilities of a backend. Only the size changes after the opening
+/// ([`Backend::lengthen`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Size in bytes, a multiple of `logical_block`.
@@ -83,7 +84,7 @@ pub trait Writes: std::fmt::Debug + Send + Sync {
     fn ended(&self, now: Nanos);
 }
 
-/// What a backend may use while it is called.
+/// The surroundings of a backend during a call.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// Now.
@@ -103,10 +104,10 @@ pub trait Backend: Send {
     /// the range of reactor tokens that belong to this backend.
     ///
     /// # Errors
-    /// What the kernel said; no operation was begun on the reactor then.
+    /// The kernel's error; no operation was begun on the reactor then.
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()>;
 
-    /// How long it is by now, in bytes, as far as that is known here; `None`: its [witness](Backend::witness) has to look,
+    /// How long it is by now, in bytes, as far as that is known here; `None`: its [probe](Backend::probe) has to look,
     /// which may take long.
     fn length(&self) -> Option<u64> {
         None
@@ -133,13 +134,13 @@ pub trait Backend: Send {
     }
 
     /// A look at it from outside, where there is one; to be asked for before it is attached.
-    fn witness(&self) -> Option<Witness> {
+    fn probe(&self) -> Option<Probe> {
         None
     }
 
-    /// What a former process sent and got no answer for may still be carried out: changes of data that are submitted wait
-    /// until it can land no more. To be asked for before it is attached; how long they wait from then on, `None` where
-    /// nothing of a former process can be under way.
+    /// Unanswered requests of a former process may still be carried out. So changes of data wait
+    /// until those can land no more. Call it before the backend is attached. It returns how long
+    /// they wait from then on, `None` where nothing of a former process can be under way.
     fn hold_changes(&mut self) -> Option<Nanos> {
         None
     }
@@ -149,14 +150,14 @@ pub trait Backend: Send {
         false
     }
 
-    /// Whom to tell of changes of what [`Backend::witness`] looks at. To be given before it is attached.
+    /// Whom to tell of changes of what [`Backend::probe`] looks at. To be given before it is attached.
     fn tell_of_writes(&mut self, to: Arc<dyn Writes>) {
         let _ = to;
     }
 
-    /// Lets go of its files and sockets in an orderly way. Called at most once, with no I/O in
-    /// flight but perhaps a flush that nobody waits for, or after an [attach](Backend::attach) that failed; nothing may be
-    /// called after it.
+    /// Lets go of its files and sockets in an orderly way. It is called at most once. Then no I/O
+    /// is in flight, except perhaps a flush that nobody waits for. Or an
+    /// [attach](Backend::attach) has failed. Nothing may be called after it.
     fn detach(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
@@ -236,7 +237,7 @@ impl BackendIo {
     }
 }
 
-/// What an error of the kernel means on the data path.
+/// The meaning of a kernel's error on the data path.
 pub(crate) fn status_of(error: &std::io::Error) -> IoStatus {
     use rustix::io::Errno;
     match Errno::from_io_error(error) {

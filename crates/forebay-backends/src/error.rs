@@ -1,4 +1,4 @@
-//! What goes wrong when a backend is named or opened. I/O on an open one ends with an
+//! Errors of naming and opening a backend. I/O on an open one ends with an
 //! [`IoStatus`](forebay_core::status::IoStatus) instead.
 
 use std::error::Error as StdError;
@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::format::ImageFormat;
 
-/// What kind of thing went wrong, to match on.
+/// The kind of an error, to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The URI is malformed, or an option in it is.

@@ -1,4 +1,4 @@
-//! Who primary storage is, however it is spelt: what two URIs of the same bytes have in common.
+//! The identity of primary storage, however it is spelt: two URIs of the same bytes share it.
 //!
 //! | primary storage | its identity |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! Options are no part of it, wrappers (`model:`, `fault:`) have that of what they wrap.
 //!
 //! A file with several names (hard links) is known by the one that its sidecar lies beside; that is the daemon's to find
-//! ([`Witness::known_as`](crate::Witness::known_as)).
+//! ([`Probe::known_as`](crate::Probe::known_as)).
 //!
 //! **Limits.** Two servers, or two names on one server, may have the same bytes, and a device several paths that do not
 //! tell. Then nothing here notices it.
@@ -107,7 +107,7 @@ fn backing_file(folder: &Path) -> Option<PathBuf> {
     PathBuf::from(file).canonicalize().ok().filter(|file| is_whole && file.is_file())
 }
 
-/// What a file of sysfs says, if anything.
+/// The content of a file of sysfs, if any.
 fn line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim().to_owned();

@@ -1,7 +1,7 @@
 //! A backend in memory: a sparse map of pages, gone with the process. Every I/O completes at once.
 //!
-//! It allocates as it is written to; it is for tests and demonstrations, not for the data path.
-//! A flush has nothing to do. What was discarded or never written reads as zeroes and is a hole.
+//! It allocates as it is written to; it is for tests and demonstrations, not for the data path. A
+//! flush has nothing to do. A discarded or never written range reads as zeroes, and is a hole.
 
 use std::collections::BTreeMap;
 

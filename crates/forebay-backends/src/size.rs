@@ -1,9 +1,9 @@
 //! Sizes in bytes as people write them: IEC units, powers of 1024.
 //!
-//! Parsing takes plain bytes and the suffixes `B`, `K`, `M`, `G`, `T`, `P` with or without `iB`, in
-//! either case, and a fraction where it gives whole bytes (`1.5GiB`). Decimal units (`MB`) are
-//! refused rather than guessed at. [`exact`] prints what parses back to the same number;
-//! [`rounded`] prints what fits into a table.
+//! Parsing takes plain bytes and the suffixes `B`, `K`, `M`, `G`, `T`, `P`, with or without `iB`,
+//! in either case. It takes a fraction that gives whole bytes (`1.5GiB`). Decimal units (`MB`)
+//! are refused: they would be a guess. [`exact`] prints a text that parses back to the same
+//! number. [`rounded`] prints one that fits into a table.
 
 use std::fmt;
 

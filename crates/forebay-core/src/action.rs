@@ -1,8 +1,8 @@
-//! What the engine asks its executor to do, as data.
+//! The engine's requests to its executor, as data.
 //!
-//! The executor (a shard on io_uring, or the simulator) carries out the actions **in order**:
-//! copies and zeroing at once, I/O by starting it, replies by sending them or copying them out. It
-//! tells the engine of each finished I/O with `Engine::complete`, and calls `Engine::sent` when all
+//! The executor (a shard on io_uring, or the simulator) carries out the actions **in order**. It
+//! copies and zeroes at once. It starts each I/O. It sends a reply, or copies it out. It tells
+//! the engine of each finished I/O with `Engine::complete`, and calls `Engine::sent` when all
 //! replies handed out so far have left cache memory.
 //!
 //! All memory of a disk is one flat area of `Engine::memory_size` bytes, page-aligned: request
@@ -97,10 +97,10 @@ pub struct Io {
     pub range: ByteRange,
     /// What to do.
     pub op: IoOp,
-    /// Bytes per checksum: the executor reports the CRC32C of each piece of this length of `memory`
-    /// (taken before a write starts, or after a read ended) with the completion. 0: none wanted. For a
-    /// group of the log it reports those of its data pages as they were when their records were staged; others
-    /// may come before them.
+    /// Bytes per checksum; 0: none wanted. With the completion the executor reports the CRC32C of
+    /// each piece of this length of `memory`. It takes them before a write starts, or after a
+    /// read ended. For a group of the log it reports those of its data pages as they were when
+    /// their records were staged; others may come before them.
     pub checksum_piece: u32,
 }
 
@@ -131,7 +131,7 @@ pub enum ReplyData {
         /// Number of extents.
         count: u32,
     },
-    /// What a compare-and-write found differs from what was expected.
+    /// The bytes that a compare-and-write found differ from the expected ones.
     Difference {
         /// The first byte that does, from the start of the range.
         offset: u64,
@@ -140,10 +140,10 @@ pub enum ReplyData {
 
 /// A request buffer: memory that mirrors `window` of the disk, byte for byte.
 ///
-/// The window is the request grown outwards to granules (and to the backend's logical blocks), so
-/// that the byte at disk position `p` lies at `p - window.start` in the buffer, page-aligned memory
-/// meets aligned I/O, and every kind of I/O of a request uses the same buffer. (A window that the start
-/// of the disk cuts off within a granule starts within a page.)
+/// The window is the request grown outwards to granules (and to the backend's logical blocks). So
+/// the byte at disk position `p` lies at `p - window.start` in the buffer, and page-aligned
+/// memory meets aligned I/O. Every kind of I/O of a request uses the same buffer. (A window that
+/// the start of the disk cuts off within a granule starts within a page.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buffer {
     /// Its memory, at least as long as the window. Granule boundaries of the window are page-aligned.
@@ -243,11 +243,12 @@ pub enum Action {
     Event(Event),
 }
 
-/// What is built of the write log in the disk's memory (`log/` has the bytes).
+/// The parts of the write log that are built in the disk's memory (`log/` has the bytes).
 ///
-/// A group lies in memory as it will lie on flash: a page for the header of its segment, which is written only when
-/// the group opens the segment, a page for the group's header, its data pages. From the moment that a
-/// record is staged it survives the process, if that memory does.
+/// A group lies in memory as it will lie on flash: a page for the header of its segment, a page
+/// for the group's header, its data pages. The first page is written only when the group opens
+/// the segment. From the moment that a record is staged it survives the process, if that memory
+/// does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogAction {
     /// Make the header of a segment.
@@ -323,7 +324,7 @@ pub enum LogAction {
     },
 }
 
-/// What destaging needed and could not do.
+/// The step that destaging needed and could not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DestageFault {
     /// Write or flush primary storage, or read it around a write.
@@ -334,7 +335,7 @@ pub enum DestageFault {
     Note,
 }
 
-/// What is asked of primary storage.
+/// A kind of I/O on primary storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrimaryOp {

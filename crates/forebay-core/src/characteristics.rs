@@ -1,4 +1,5 @@
-//! What a disk is asked, counted as vscsiStats counts it: sixteen histograms, bucket for bucket.
+//! The requests of a disk, counted as vscsiStats counts them: sixteen histograms, bucket for
+//! bucket.
 //!
 //! | | all | reads | writes |
 //! |---|---|---|---|
@@ -131,7 +132,7 @@ impl Split {
     }
 }
 
-/// What is told apart.
+/// The kinds of requests that have histograms of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// A read.

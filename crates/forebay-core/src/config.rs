@@ -1,4 +1,4 @@
-//! What a disk's engine is told when it is made.
+//! The configuration of a disk's engine, fixed when it is made.
 
 use serde::{Deserialize, Serialize};
 
@@ -135,7 +135,7 @@ impl std::fmt::Display for DestageOrder {
     }
 }
 
-/// What a flush of the guest means in a mode with a log.
+/// The meaning of a guest's flush in a mode with a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushSemantics {
     /// Everything acknowledged before is durable in the log when it is acknowledged.
@@ -164,7 +164,7 @@ pub struct WriteLogConfig {
     pub order: DestageOrder,
     /// Flush primary storage after each epoch (or window).
     pub barrier: bool,
-    /// What a flush of the guest means.
+    /// The meaning of a guest's flush.
     pub flush: FlushSemantics,
     /// How long the epoch under way is left alone, so that its overwrites coalesce.
     pub destage_delay: Nanos,
@@ -248,7 +248,7 @@ impl RingConfig {
     }
 }
 
-/// What a client is told when primary storage exceeds its time.
+/// The answer to a client when primary storage exceeds its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnTimeout {
     /// EIO; the I/O stays owned until it completes.
@@ -257,7 +257,7 @@ pub enum OnTimeout {
     Wait,
 }
 
-/// What primary storage is and can do.
+/// The properties and abilities of primary storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendTraits {
     /// Size of the disk in bytes, a multiple of `logical_block`.
@@ -309,11 +309,11 @@ pub struct Config {
     pub backend_timeout: Nanos,
     /// Time for an I/O on flash.
     pub flash_timeout: Nanos,
-    /// What a client hears after `backend_timeout`.
+    /// The answer to a client after `backend_timeout`.
     pub on_timeout: OnTimeout,
     /// The write log; `None`: the disk cannot be in a mode that needs one.
     pub write_log: Option<WriteLogConfig>,
-    /// What keeps the flash tier alive over a restart; `None`: it starts empty the next time.
+    /// Keeps the flash tier alive over a restart; `None`: it starts empty the next time.
     pub ring: Option<RingConfig>,
     /// Bytes for the flight recorder, the ring of the last requests; 0: none.
     pub recorder_bytes: u64,

@@ -24,8 +24,8 @@ use crate::pool::superblock::Superblock;
 use crate::pool::{DiskNumber, PoolGeometry};
 use crate::sealed::{self, PAGE_LEN, Page};
 
-/// A file of changes to a valid log and pool: each is a page (its lowest bit says whether the page is sealed again),
-/// an offset and a byte.
+/// A file of changes to a valid log and pool. Each is a page, an offset and a byte. The page's
+/// lowest bit says whether the page is sealed again.
 pub fn flash_format(data: &[u8]) {
     let mut log = Log([[0; PAGE_LEN]; PAGES]);
     for page in 0..PAGES {
@@ -145,7 +145,7 @@ fn template(number: usize, page: &mut Page) {
     }
 }
 
-/// What holds of every log that recovery gives out.
+/// Checks that hold for every log that recovery gives out.
 fn check(log: &RecoveredLog) {
     let mut next = log.flushed.plus(1);
     for record in &log.records {

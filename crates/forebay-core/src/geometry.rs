@@ -1,10 +1,10 @@
 //! Geometry: byte ranges of a disk, the grid of cache blocks laid over it, and granule masks.
 //!
-//! A disk of `size` bytes is covered by cache blocks of one power-of-two size. The grid may be moved
-//! by a *grid offset* (0 ≤ offset < block size), so that a guest whose partition starts at sector 63
-//! does not straddle: block boundaries lie at `offset + k × block`. With an offset other than 0 the
-//! first block is short at its low end; the last block may be short at its high end. Positions on
-//! the grid are disk positions plus a constant *shift* = (block − offset) mod block.
+//! A disk of `size` bytes is covered by cache blocks of one power-of-two size. A *grid offset* (0
+//! ≤ offset < block size) may move the grid, so that a guest whose partition starts at sector 63
+//! does not straddle. Block boundaries lie at `offset + k × block`. With an offset other than 0
+//! the first block is short at its low end; the last block may be short at its high end.
+//! Positions on the grid are disk positions plus a constant *shift* = (block − offset) mod block.
 //!
 //! A block is divided into at most 64 granules of `max(4 KiB, block / 64)`; bit *i* of a
 //! [`GranuleMask`] stands for granule *i*. A granule that lies partly outside the disk counts as

@@ -2,9 +2,9 @@
 //!
 //! It keeps 16-bit fingerprints in buckets of sixteen, newest first; a full bucket forgets its
 //! oldest. So it takes 2 bytes per remembered block, needs no list, and answers with one cache
-//! line. The newest eight of a bucket are *recent*, the others *old*: who has use for a long memory asks for both.
-//! The price: a block that was never here is taken for a recent one about once in 8000
-//! times, and how long a block is remembered varies with the luck of its bucket.
+//! line. The newest eight of a bucket are *recent*, the others *old*: who has use for a long
+//! memory asks for both. The price: a block that was never here is taken for a recent one about
+//! once in 8000 times. The luck of its bucket decides for how long a block is remembered.
 
 use crate::ids::BlockIndex;
 

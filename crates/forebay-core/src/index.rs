@@ -46,7 +46,7 @@ const SLOTS: usize = 8;
 /// Where the chain of a fast bucket starts.
 const CHAIN: usize = 15;
 
-/// What an index spends memory for; see the module.
+/// How an index spends memory; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Density {
     /// One cache line a lookup, for a tier whose hits cost nothing else.
@@ -97,7 +97,7 @@ pub struct Bucket {
     chain: usize,
 }
 
-/// What the index knows of one slot.
+/// The index's entry for one slot.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// The block, [`NONE`] when there is none.
@@ -303,8 +303,9 @@ impl Index {
         (self.free, self.free_len) = (NONE, 0);
     }
 
-    /// Reads what a lookup of these blocks, and putting them into these slots, will read: in loops without a
-    /// branch that depends on it, so that the CPU waits for many cache lines at once. The sum is for nothing.
+    /// Reads the memory that a lookup of these blocks, and putting them into these slots, will
+    /// read. The loops have no branch that depends on it, so the CPU waits for many cache lines
+    /// at once. The sum is for nothing.
     pub fn expect(&self, coming: &[(SlotId, BlockIndex)]) -> u32 {
         let last = self.entries.len() - 1;
         let next = |slot: u32| self.entries[last.min(slot as usize)].next;

@@ -1,6 +1,6 @@
 //! Forebay's caching engine: a deterministic state machine that does no I/O.
 //!
-//! The engine is told of requests, of finished I/O and of the time, and answers with
+//! The caller hands the engine requests, finished I/O and the time. The engine answers with
 //! [`action::Actions`] as data. It has no clock, thread, socket, file or source of randomness:
 //! the same calls give the same actions. See [`engine::Engine`].
 
@@ -11,7 +11,6 @@ mod cache;
 pub mod cache_index;
 pub mod characteristics;
 pub mod config;
-pub mod destage;
 pub mod engine;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -32,5 +31,6 @@ pub mod stats;
 pub mod status;
 mod table;
 mod unflushed;
+pub mod write_back;
 
 pub use cache::{alignment, directory};

@@ -1,7 +1,7 @@
-//! What was written to primary storage and not flushed there: lost if its session ends.
+//! Writes to primary storage that no flush covers yet: lost if its session ends.
 //!
-//! A bounded list of ranges. It only answers "may these bytes be at risk", so when it is full the
-//! ranges collapse into one that spans them all: more is dropped from the cache than need be, never
+//! A bounded list of ranges. It only answers "may these bytes be at risk". When it is full, the
+//! ranges collapse into one that spans them all. The cache then drops more than need be, never
 //! less.
 
 use crate::geometry::ByteRange;

@@ -8,10 +8,11 @@
 //! A client may use several disks of its shard (an iSCSI session has many logical units), and a disk has any number
 //! of clients, of whatever protocol.
 //!
-//! **Invariant:** what a reservation forbids to others reaches no engine by another protocol: clients that have no part
-//! in reservations submit with [`Context::submit_unreserved`], which looks at [`Port::access`] in the moment of the
-//! submission. All clients of a disk are on its shard, so that nothing comes between. A request that the engine has by
-//! then is done before whatever overlaps it and comes later, as if it had ended before the reservation.
+//! **Invariant:** I/O that a reservation forbids reaches no engine by another protocol. Clients
+//! that have no part in reservations submit with [`Context::submit_unreserved`], which looks at
+//! [`Port::access`] in the moment of the submission. All clients of a disk are on its shard, so
+//! that nothing comes between. A request that the engine has by then comes before all later ones
+//! that overlap it, as if it had ended before the reservation.
 
 use std::fmt;
 use std::io;
@@ -42,12 +43,13 @@ pub struct Port {
     /// Where the engine appends; the shard carries out what is in it after the call.
     pub actions: Actions,
     /// What a reservation leaves to clients that have no part in it.
-    pub access: Access,
+    pub access: Permission,
 }
 
-/// What a SCSI reservation leaves to clients of other protocols: what it leaves to an initiator that is not registered.
+/// The access that a SCSI reservation leaves to clients of other protocols: that of an
+/// unregistered initiator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum Permission {
     /// Everything.
     #[default]
     All,
@@ -57,18 +59,18 @@ pub enum Access {
     Nothing,
 }
 
-impl Access {
+impl Permission {
     /// True when a request may be submitted. A flush always may: what it makes durable was acknowledged before.
     pub fn allows(self, op: &Op) -> bool {
         match op {
             Op::Flush => true,
             Op::Read { .. } | Op::Prefetch | Op::Allocation | Op::CacheState => {
-                self != Access::Nothing
+                self != Permission::Nothing
             }
             Op::Write { .. }
             | Op::CompareAndWrite { .. }
             | Op::Discard { .. }
-            | Op::WriteZeroes { .. } => self == Access::All,
+            | Op::WriteZeroes { .. } => self == Permission::All,
         }
     }
 }
@@ -79,7 +81,7 @@ pub trait Disks {
     fn port(&mut self, disk: DiskId) -> &mut Port;
 }
 
-/// What a client works with during one call.
+/// The surroundings of a client during one call.
 pub struct Context<'a> {
     /// The shard's clock.
     pub now: Nanos,
@@ -105,9 +107,9 @@ pub struct Answer<'a> {
     pub disk: DiskId,
     /// Its reply.
     pub reply: &'a Reply,
-    /// What a reply with slots refers to.
+    /// The slots of a reply.
     pub slices: &'a [Span],
-    /// What a reply with extents refers to.
+    /// The extents of a reply.
     pub extents: &'a [Extent],
 }
 
@@ -217,7 +219,7 @@ impl Context<'_> {
         port.engine.submit(self.now, request, &mut port.actions)
     }
 
-    /// The same for a client that has no part in reservations. What one forbids is answered with
+    /// The same for a client that has no part in reservations. Forbidden I/O is answered with
     /// [`IoStatus::Reserved`], as the engine answers.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What a client has to send on its socket, in order, and what became of it.
+//! The bytes that a client has to send on its socket, in order, and their fate.
 //!
 //! ```text
 //! append, slot, buffer ──► parts ──flush: send_now──► socket
@@ -49,7 +49,7 @@ impl Part {
         }
     }
 
-    /// What is left of it without its first `count` bytes.
+    /// The rest of it without its first `count` bytes.
     fn without_first(self, count: usize) -> Part {
         let rest = |region: Region| Region {
             offset: region.offset + count as u64,

@@ -1,13 +1,14 @@
 //! Memory for I/O: one large, page-aligned, pre-faulted area per disk.
 //!
-//! The kernel writes to an arena while an I/O is in flight, so nothing ever holds a Rust reference to
-//! its bytes: they are copied in and out, or handed to the kernel by address.
+//! The kernel writes to an arena while an I/O is in flight, so nothing ever holds a Rust
+//! reference to its bytes. They are copied in and out, or go to the kernel by address.
 //!
-//! **Invariants.** The mapping lives as long as the [`Arena`]; whoever hands its address to the kernel
-//! keeps the `Arc` until the kernel is done. Every access is bounds-checked, also in release builds.
-//! One copy at a time: a lock makes sharing the arena between threads sound, until one owns it
-//! (`arena/lock.rs`). What the kernel writes *while* a piece is copied arrives or does not; that no
-//! one copies a piece which is being read into is the engine's rule, not checked here.
+//! **Invariants.** The mapping lives as long as the [`Arena`]. Code that hands its address to the
+//! kernel keeps the `Arc` until the kernel is done. Every access is bounds-checked, also in
+//! release builds. One copy at a time: a lock makes sharing the arena between threads sound,
+//! until one owns it (`arena/lock.rs`). Bytes that the kernel writes *while* a piece is copied
+//! arrive or do not. It is the engine's rule to copy no piece that a read fills. It is not
+//! checked here.
 
 use std::fmt;
 use std::io;
@@ -25,8 +26,8 @@ mod tests;
 /// Size and alignment of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Flat memory that lives outside of Rust's aliasing rules: the kernel may write to it while an I/O
-/// is in flight, so it is only reached through copies, never through references.
+/// Flat memory outside of Rust's aliasing rules. The kernel may write to it while an I/O is in
+/// flight, so it is only reached through copies, never through references.
 pub struct Arena {
     base: *mut u8,
     len: usize,
@@ -63,9 +64,9 @@ impl Arena {
         Arena::map(len, None)
     }
 
-    /// As [`Arena::new`], but from `tail` on (a multiple of the page size) the memory is `file`, from its
-    /// start: what is there outlives the process, and is what the file held. The file, on tmpfs, must have space
-    /// allocated for all of it, and nobody else may shorten it.
+    /// As [`Arena::new`], but from `tail` on (a multiple of the page size) the memory is `file`,
+    /// from its start. It begins with the bytes of the file, and outlives the process. The file,
+    /// on tmpfs, must have space allocated for all of it, and nobody else may shorten it.
     ///
     /// # Errors
     /// As [`Arena::new`]; `InvalidInput` when the file is too short or the tail does not begin at a page.
@@ -106,7 +107,8 @@ impl Arena {
         self.tail as u64
     }
 
-    /// Makes this thread its owner for good, which makes copies cheaper. Whoever else copies from then on panics.
+    /// Makes this thread its owner for good, which makes copies cheaper. A copy by another thread
+    /// panics from then on.
     pub fn own(&self) {
         self.copying.own();
     }

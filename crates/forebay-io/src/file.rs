@@ -1,12 +1,13 @@
 //! Regular files and block devices, opened for direct I/O and locked.
 //!
-//! The lock (`flock`, and `O_EXCL` on a block device that is written) belongs to the descriptor that does the
-//! I/O, on purpose: after a kill the kernel keeps it until what was in flight has ended, so that a successor
-//! cannot be overtaken by its predecessor's writes. Give [`Options::lock_wait`] for that moment: it is spent
-//! only when the holder is not a living process (`holder.rs`), who would not let go.
+//! The lock (`flock`, and `O_EXCL` on a block device that is written) belongs to the descriptor
+//! that does the I/O, on purpose. After a kill the kernel keeps it until the I/O in flight has
+//! ended. So the writes of a process cannot overtake its successor. Give [`Options::lock_wait`]
+//! for that moment. It is spent only when the holder is no living process (`holder.rs`): a living
+//! one would not let go.
 //!
-//! **Limits.** The lock is advisory: it keeps out other users of this crate and of `flock`. What is here
-//! blocks; the data path goes through the reactor.
+//! **Limits.** The lock is advisory: it keeps out other users of this crate and of `flock`. The
+//! calls here block; the data path goes through the reactor.
 
 use std::fs::{self, File};
 use std::io;
@@ -28,7 +29,7 @@ mod holder;
 #[cfg(test)]
 mod tests;
 
-/// What is assumed of direct I/O where the kernel does not tell.
+/// The assumed alignment of direct I/O, where the kernel does not give it.
 const DIRECT_ALIGN_UNKNOWN: u32 = 4096;
 /// How long to wait at most for someone of whom it is not known whether he is ending.
 const UNKNOWN_HOLDER_WAIT_MAX: Duration = Duration::from_secs(3);
@@ -67,8 +68,8 @@ impl OpenFile {
     /// Opens and locks what is at `path`.
     ///
     /// # Errors
-    /// In words for an operator, with a kind to match on: not there, in use, no permission, no space, neither
-    /// file nor block device.
+    /// In words for an operator, with a kind to match on: absent, in use, forbidden, no space,
+    /// another type of file.
     pub fn open(path: &Path, options: &Options) -> Result<OpenFile, FileError> {
         let is_there = check_type(path, options)?;
         let is_block_device = is_there && is_block_device(path);

@@ -1,7 +1,8 @@
 //! A bounded mailbox of a shard: many threads put commands in, the shard takes them out between waits.
 //!
-//! A sender wakes the shard's reactor after each command, so that a shard which sleeps in `wait` sees it.
-//! Nobody ever blocks: a full mailbox gives the command back, which is the sender's backpressure.
+//! A sender wakes the shard's reactor after each command, so a shard that sleeps in `wait` sees
+//! it. Sending never blocks: a full mailbox gives the command back. That is the sender's
+//! backpressure.
 //!
 //! Answers to what the shard has asked for always find room: it bounds them by how much it asks for. They come before
 //! commands that wait.

@@ -1,5 +1,5 @@
-//! Listeners and connections, made with calls that block: for the control plane and for clients of other servers.
-//! What is connected then goes to a reactor.
+//! Listeners and connections, made with calls that block. They are for the control plane, and for
+//! clients of other servers. A connected socket then goes to a reactor.
 
 use std::fs;
 use std::io;

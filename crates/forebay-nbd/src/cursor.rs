@@ -2,7 +2,7 @@
 
 use crate::{Invalid, STRING_MAX};
 
-/// What is left to decode of a body.
+/// The rest of a body, to be decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
@@ -80,8 +80,8 @@ pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
 }
 
-/// Checks the magic at the start of `bytes` as far as it has arrived, so that a peer that speaks
-/// something else is found out before a whole header is there.
+/// Checks the magic at the start of `bytes`, as far as it has arrived. So a peer that speaks
+/// something else is noticed before a whole header is there.
 pub(crate) fn expect_magic(what: &'static str, magic: &[u8], bytes: &[u8]) -> Result<(), Invalid> {
     let seen = magic.len().min(bytes.len());
     if bytes[..seen] == magic[..seen] {

@@ -52,7 +52,7 @@ impl Errno {
     /// [`Errno::Inval`], as it asks for.
     ///
     /// # Errors
-    /// What every number but 0 stands for.
+    /// The error of every number but 0.
     pub fn from_wire(number: u32) -> Result<(), Errno> {
         if number == 0 {
             return Ok(());

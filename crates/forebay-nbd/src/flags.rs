@@ -35,7 +35,7 @@ macro_rules! flags {
 }
 
 flags! {
-    /// What the server says of itself in the greeting.
+    /// The server's flags in the greeting.
     HandshakeFlags: u16 {
         /// Options it does not know are answered, not a reason to close.
         FIXED_NEWSTYLE = 0;
@@ -45,7 +45,7 @@ flags! {
 }
 
 flags! {
-    /// What the client answers to the greeting.
+    /// The client's answer to the greeting.
     ClientFlags: u32 {
         /// It knows that options it sends may be refused.
         FIXED_NEWSTYLE = 0;
@@ -101,7 +101,7 @@ flags! {
 }
 
 flags! {
-    /// What is said of a chunk of a structured reply.
+    /// Flags of a chunk of a structured reply.
     ChunkFlags: u16 {
         /// The last chunk of its reply.
         DONE = 0;

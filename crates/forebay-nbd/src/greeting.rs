@@ -7,7 +7,7 @@ use crate::flags::{ClientFlags, HandshakeFlags};
 const NBD_MAGIC: [u8; 8] = *b"NBDMAGIC";
 pub(crate) const OPTION_MAGIC: [u8; 8] = *b"IHAVEOPT";
 
-/// What a server sends first: `NBDMAGIC`, `IHAVEOPT`, its flags.
+/// The first bytes of a server: `NBDMAGIC`, `IHAVEOPT`, its flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// What the server can do.

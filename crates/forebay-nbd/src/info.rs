@@ -1,4 +1,4 @@
-//! What a server says of an export, in answer to `INFO` and `GO`.
+//! A server's information on an export, in answer to `INFO` and `GO`.
 
 use crate::Invalid;
 use crate::cursor::Cursor;

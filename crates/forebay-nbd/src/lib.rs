@@ -10,16 +10,17 @@
 //!   SimpleReply, chunks ◄─────────────►    RequestHeader   request, reply
 //! ```
 //!
-//! Fixed-size headers are structs with `SIZE`, `to_bytes` (an array, no allocation) and `decode`,
-//! which takes what has arrived so far and answers `Ok(None)` while that is less than `SIZE` bytes
-//! (a wrong magic is reported as soon as it can be seen). Bodies of variable length are decoded from
-//! exactly their bytes, borrowed, and encoded by appending to the caller's `Vec`.
+//! Fixed-size headers are structs with `SIZE`, `to_bytes` (an array, no allocation) and `decode`.
+//! `decode` takes the bytes that have arrived so far. It answers `Ok(None)` while they are fewer
+//! than `SIZE`. It reports a wrong magic as soon as it can be seen. Bodies of variable length are
+//! decoded from exactly their bytes, borrowed, and encoded by appending to the caller's `Vec`.
 //!
-//! **Invariant:** no decoder panics or allocates, whatever the bytes; lengths on the wire are never
-//! trusted before they were compared with what is there.
+//! **Invariant:** no decoder panics or allocates, whatever the bytes. A length on the wire is
+//! compared with the bytes at hand before it is trusted.
 //!
-//! Not here: TLS, extended headers (64-bit lengths), the old-style handshake. Source: the NBD protocol
-//! document (`doc/proto.md` of the NBD project).
+//! **Limits.** TLS, extended headers (64-bit lengths) and the old-style handshake are not here.
+//! Strings, options and payloads have the limits below. Source: the NBD protocol document
+//! (`doc/proto.md` of the NBD project).
 
 #![forbid(unsafe_code)]
 

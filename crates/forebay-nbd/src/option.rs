@@ -146,7 +146,7 @@ impl<'a> InfoRequest<'a> {
         Ok(InfoRequest { name, wanted })
     }
 
-    /// What the client asked for by number, kinds that are not known included.
+    /// The client's requests by number, unknown kinds included.
     pub fn wanted(&self) -> impl Iterator<Item = u16> + use<'a> {
         self.wanted.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
     }

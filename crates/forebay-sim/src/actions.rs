@@ -1,12 +1,14 @@
-//! What an administrator does to a disk, with one I/O in its way that fails: the first, the second, the third, …
+//! An administrator's actions on a disk, with one I/O in their way that fails: the first, the
+//! second, the third, …
 //!
 //! ```text
 //!  short run, half of its requests ─► the action begins; the n-th I/O from now on meets its fate
 //!     ─► the action ends ─► (crash, or none) ─► the other half ─► compare
 //!  n = 1, 2, 3, … until the action ends without reaching its I/O
 //! ```
-//! Whatever the fate, the action comes to its end, or the disk is as it was; nothing acknowledged is lost; the disk
-//! goes on, and starts again. The starts behind an orderly end may die, too, after any of their steps.
+//! After any fate the action comes to its end, or the disk is as it was. Nothing acknowledged is
+//! lost. The disk goes on, and starts again. The starts behind an orderly end may also die, after
+//! any of their steps.
 
 use forebay_core::action::Target;
 use forebay_core::config::{FlashAdmission, Mode, SequentialBypass};
@@ -80,7 +82,7 @@ pub struct Trial {
     pub nth: u64,
     /// meets this fate.
     pub fate: Fate,
-    /// What follows: a crash (with its host?), or none.
+    /// The end: a crash (with its host?), or none.
     pub crash: Option<bool>,
     /// The first two starts after the action die so.
     pub starts_die: Option<Death>,

@@ -1,9 +1,10 @@
 //! Bursts of writes over a write log, in virtual time: the two experiments that reference R4 (a host-side
 //! accelerator of 2013) published, in kind.
 //!
-//! A guest writes 250 times per second, 4 KiB each, durably (FUA: a host that acknowledges what survives a loss of power),
-//! and for 20 seconds tries 15,000 per second, with at most 32 under way. Primary storage takes 3 ms per write; in
-//! experiment I it keeps up with the burst, in II it takes 11,000 per second. The real engine runs over modelled devices ([`forebay_timed`]).
+//! A guest writes 250 times per second, 4 KiB each, durably (with FUA, so an acknowledged write
+//! survives a loss of power). For 20 seconds it tries 15,000 per second, with at most 32 under
+//! way. Primary storage takes 3 ms per write. In experiment I it keeps up with the burst, in II
+//! it takes 11,000 per second. The real engine runs over modelled devices ([`forebay_timed`]).
 //!
 //! Each tenth of a second is a [`Slice`]: three rates (guest, flash, destage) and three latencies (effective,
 //! flash, primary storage), as the published figures have them.
@@ -91,7 +92,7 @@ pub struct Outcome {
     pub recovery_ms: Option<f64>,
     /// Writes that were never answered.
     pub lost: u64,
-    /// What limited destaging in the middle of the burst.
+    /// The limit of destaging in the middle of the burst.
     pub limited_by: Option<DestageLimit>,
 }
 
@@ -153,7 +154,7 @@ impl Experiment {
     }
 }
 
-/// What ended in the slice under way.
+/// Requests that ended in the slice under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     ios: u64,

@@ -27,7 +27,7 @@ pub(crate) struct Asked {
     op: Op,
     /// What a flush has to cover.
     mark: u64,
-    /// What a compare-and-write expects.
+    /// The bytes that a compare-and-write expects.
     expected: Vec<u8>,
     /// A discard that is done, and not only advice that nobody follows, in the mode that it came in.
     is_followed: bool,
@@ -165,7 +165,7 @@ impl World<'_> {
         self.submit(Asked { kind, range, op, mark, expected, is_followed }, version)
     }
 
-    /// What a client thinks that `range` reads as: rightly, from before somebody else's write, or with a byte
+    /// A client's idea of the bytes in `range`: right, from before another write, or with a byte
     /// that was never there.
     fn expect(&mut self, range: ByteRange) -> Vec<u8> {
         let mut bytes = vec![0; range.len() as usize];

@@ -1,4 +1,5 @@
-//! What a run, or many, has exercised: a simulation that never reaches a state proves nothing of it.
+//! The states that a run, or many, has reached: a simulation proves nothing of a state that it
+//! never reaches.
 
 use forebay_core::action::{Event, Io, IoOp, Target};
 use forebay_core::engine::Engine;

@@ -1,28 +1,31 @@
 //! Simulated primary storage and flash: real bytes in memory, latency and faults by chance.
 //!
 //! # Fault model
-//! An I/O is *issued*, takes effect at one instant later (*executed*), and *completes* after that; I/Os
-//! in flight are executed and complete in any order. What is written is captured when it is issued.
+//! An I/O is *issued*, takes effect at one instant later (*executed*), and *completes* after
+//! that. I/Os in flight are executed and complete in any order. The bytes of a write are captured
+//! when it is issued.
 //!
 //! Primary storage:
-//! - has a volatile write cache: a flush makes durable what completed before it was issued, and perhaps
-//!   more. The loss of its session, or of its power, may bring any sector that was written and not flushed back to
-//!   what is durable, each sector by itself; never a part of a sector;
+//! - has a volatile write cache: a flush makes durable the writes that completed before it was
+//!   issued, and perhaps more. The loss of its session, or of its power, may bring any unflushed
+//!   sector back to its durable content. Each sector goes by itself, and never a part of it;
 //! - fails any I/O. A failed write, zeroing or discard took effect in a prefix of whole sectors, all or none;
 //!   a failed read leaves rubbish in memory. A failed flush may lose what is volatile and had completed;
 //! - delays I/Os, and hangs: it completes, well or not, long after every time-out. It takes effect at any
 //!   time until then;
-//! - may say that it cannot write zeroes, or not fast, although it claims so; a discard zeroes each sector,
-//!   or not; extents are cut short anywhere and never call data a hole;
-//! - when its session is lost, ends every I/O in flight: with an error, or by doing it once more. What is
-//!   acknowledged from then on is on the new session.
+//! - may refuse to write zeroes, or to do so fast, although it claims that it can. A discard
+//!   zeroes each sector, or not. Extents are cut short anywhere, and never call data a hole;
+//! - when its session is lost, ends every I/O in flight: with an error, or by doing it once more.
+//!   Acknowledgements from then on are of the new session.
 //!
-//! When the engine's process dies and its host lives, I/Os in flight are executed, wholly, in part or not,
-//! *before* the next engine starts (the kernel finishes or cancels what a process had under way); nothing
-//! of an earlier engine lands later. When the host dies, primary storage loses what is volatile, too.
+//! When the engine's process dies and its host lives, I/Os in flight are executed, wholly, in
+//! part or not, *before* the next engine starts: the kernel finishes or cancels the I/O of a
+//! process. Nothing of an earlier engine lands later. When the host dies, primary storage also
+//! loses its volatile data.
 //!
-//! Flash: fails reads, and writes after a prefix; rots bits, on the medium or on the way; drops a write that it
-//! acknowledged; hangs; dies for good. It has no volatile cache in the model: nothing survives a restart.
+//! Flash fails reads, and writes after a prefix. It rots bits, on the medium or on the way. It
+//! drops a write that it acknowledged, hangs, or dies for good. It has no volatile cache in the
+//! model: nothing survives a restart.
 //!
 //! Not modelled: misdirected writes, primary storage that returns wrong bytes by itself, bytes torn within a
 //! sector.
@@ -138,15 +141,15 @@ struct Volatile {
 #[derive(Debug)]
 pub struct Device {
     bytes: Vec<u8>,
-    /// What a loss of power leaves; empty: nothing is volatile.
+    /// The contents after a loss of power; empty: nothing is volatile.
     durable: Vec<u8>,
     volatile: BTreeMap<u64, Volatile>,
     completions: u64,
-    /// What goes wrong; [`Faults::default`]: nothing.
+    /// Its faults; [`Faults::default`]: none.
     pub faults: Faults,
     /// Usual latency at most.
     pub latency_max: Nanos,
-    /// What the engine calls too long.
+    /// The engine's time-out.
     pub timeout: Nanos,
     /// Every I/O fails.
     pub dead: bool,
@@ -446,7 +449,7 @@ impl Device {
         reverted
     }
 
-    /// What the loss of everything volatile could leave, each sector by chance.
+    /// The contents after a loss of everything volatile, each sector by chance.
     pub fn after_loss(&self, rng: &mut Rng) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         let permille = rng.pick(&[1000, 500, 100]);
@@ -457,7 +460,7 @@ impl Device {
         bytes
     }
 
-    /// What primary storage holds in `sector`.
+    /// The content of `sector` on primary storage.
     pub fn version(&self, sector: u64) -> Option<Version> {
         let place = (sector * SECTOR) as usize..((sector + 1) * SECTOR) as usize;
         stamp::read(&self.bytes[place], sector)

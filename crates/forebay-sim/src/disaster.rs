@@ -1,4 +1,5 @@
-//! What hits everything at once: a lost session, a dead process, a dead host, dead or rotten flash.
+//! Disasters, which hit everything at once: a lost session, a dead process, a dead host, dead or
+//! rotten flash.
 
 use forebay_core::action::{IoOp, Target};
 use forebay_core::ids::Nanos;
@@ -192,7 +193,8 @@ impl World<'_> {
         self.begin_anew(staged, host, in_order);
     }
 
-    /// The process has ended in order: what it staged is needed no more, unless the log could not be made durable.
+    /// The process has ended in order: its staged groups are needed no more, unless the log could
+    /// not be made durable.
     pub(crate) fn start_again(&mut self, is_durable: bool) {
         self.log.line(self.now, || format!("start, everything is durable: {is_durable}"));
         self.coverage.note_engine(&self.engine);

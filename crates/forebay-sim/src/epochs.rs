@@ -1,4 +1,5 @@
-//! Is primary storage alone a crash-consistent image? What strict destaging promises, checked by epochs.
+//! Is primary storage alone a crash-consistent image? Checks the promise of strict destaging, by
+//! epochs.
 //!
 //! Every write has an epoch, known up to an interval: the one current when it was asked for, to the one current
 //! when it was acknowledged. An image is legal if there is an epoch *k* with all of the epochs

@@ -23,7 +23,7 @@ impl World<'_> {
         }
     }
 
-    /// Carries out what the engine asked for, and does not let it proceed with what it was told since.
+    /// Carries out the engine's actions, and does not let it proceed with later input.
     pub(crate) fn carry_out_once(&mut self) {
         let mut actions = std::mem::take(&mut self.actions);
         self.log.actions(self.now, &actions);
@@ -168,7 +168,7 @@ impl World<'_> {
         !is_over && self.chance.chance(permille)
     }
 
-    /// What every I/O has to keep to.
+    /// The rules for every I/O.
     fn check_io(&self, io: &Io) {
         let config = &self.setup.config;
         let (size, unit) = match io.target {
@@ -310,7 +310,7 @@ impl World<'_> {
         checksums_of(data, io.checksum_piece)
     }
 
-    /// What primary storage says of its holes.
+    /// Primary storage's answer about its holes.
     fn extents(&mut self, range: ByteRange) -> Vec<Extent> {
         let mut extents: Vec<Extent> = Vec::new();
         for sector in sectors(range) {

@@ -33,7 +33,7 @@ pub enum Kind {
     Short,
     /// Short runs that crash once, and once more while they recover.
     Crash,
-    /// What an administrator does, with an I/O that fails.
+    /// An administrator's actions, with an I/O that fails.
     Administrator,
 }
 

@@ -1,21 +1,48 @@
-//! Breaks Forebay's engine, or fails to: simulated devices, clients and disasters on the real engine
+//! Tries to break Forebay's engine: simulated devices, clients and disasters around the real engine
 //! of `forebay-core`, in virtual time, from one seed.
 //!
 //! ```text
 //!  seed ─► setup ─► world: clients ─► engine ─► executor ─► devices ─► engine ─► replies ─► oracle
 //! ```
-//! [`run_seed`] runs one seed to its end: configuration, requests, faults and disasters all follow from
-//! it. It checks
-//! - every read against the [`oracle`]: never stale, never torn within a sector, never going back;
-//! - flushes: what was acknowledged before survives any loss, and a loss is told, once;
-//! - the rules between engine and executor: memory in flight, slots of replies, alignment ([`memory`]);
+//! The seed decides everything: configuration, requests, faults and disasters. [`run_seed`] runs one
+//! seed to its end, and checks
+//! - every read against the [`oracle`]: no stale bytes, no torn sector, no step back;
+//! - flushes: acknowledged data survive any loss. The engine reports a loss once;
+//! - the rules between engine and executor: memory in flight, slots of replies, alignment
+//!   ([`memory`]);
 //! - the engine's own invariants, after every event (less often with large caches);
-//! - progress: each request is answered once, and when the devices have answered the engine is idle,
+//! - progress: each request is answered once. When the devices have answered, the engine is idle,
 //!   with every buffer free;
 //! - at the end, every byte, read through the engine and behind its back.
 //!
-//! The same seed gives the same run: [`Outcome::trace_hash`] covers all actions. What can go wrong with
-//! devices is said in [`device`]. [`sweep`] and [`burst`] are something else: figures in virtual time ([`forebay_timed`]).
+//! # Example
+//!
+//! The same seed gives the same run. A bug planted in the executor is found.
+//!
+//! ```
+//! use forebay_sim::{Planted, run_seed};
+//!
+//! let outcome = run_seed(7, Planted::Nothing).expect("no rule is broken");
+//! let again = run_seed(7, Planted::Nothing).expect("no rule is broken");
+//! assert_eq!(outcome.trace_hash, again.trace_hash); // covers all actions of the engine
+//!
+//! let found = (0..100).find_map(|seed| run_seed(seed, Planted::SecondReply).err());
+//! let failure = found.expect("a second answer to a request breaks a rule");
+//! println!("seed {}: {}", failure.seed, failure.message);
+//! ```
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`setup`] | the kinds of runs, each from a number of seeds on |
+//! | [`device`] | simulated devices; the fault model stands at its top |
+//! | [`short`] | short runs, crashed at every point |
+//! | [`actions`] | what an administrator does, with each of its I/Os failing |
+//! | [`planted`] | bugs that the oracle must find |
+//! | [`kind`], [`trace`] | runs by name, and the trace of actions that survives renames |
+//! | [`sweep`], [`burst`] | something else: figures in virtual time ([`forebay_timed`]) |
+//!
+//! **Limits.** Misdirected writes, and an I/O of a killed process that lands after its successor
+//! started, are not modelled. `docs/internals/simulation.md` has the whole list.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What happened in a run: a hash of its trace always, its lines when asked for.
+//! The record of a run: a hash of its trace always, its lines on request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use crate::trace::{self, TraceHash};
 
 const LINES_MAX: usize = 400;
 
-/// What is done with the lines of a run.
+/// The use of a run's lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lines {
     /// Nothing: they are not made.

@@ -15,7 +15,7 @@ use forebay_core::action::Span;
 use forebay_core::geometry::PAGE;
 use forebay_core::log::build::LogMemory;
 
-/// What memory holds that nobody wrote.
+/// The content of memory that nobody wrote.
 pub const RUBBISH: u8 = 0xdb;
 
 thread_local! {
@@ -124,7 +124,7 @@ impl Memory {
         assert!(self.claims.len() < before, "{claim:?} was never made");
     }
 
-    /// Nobody needs these bytes any more: makes them rubbish, to catch who does.
+    /// These bytes are needed no more: makes them rubbish, to catch late readers.
     pub fn spoil(&mut self, span: Span) {
         self.change(span).fill(RUBBISH);
     }

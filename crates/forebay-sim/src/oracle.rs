@@ -1,4 +1,4 @@
-//! What every sector may read as: the client's side of the contract, without any cache.
+//! The allowed contents of every sector: the client's side of the contract, without any cache.
 //!
 //! The engine serialises overlapping writes in the order of their arrival, so the oracle can be stricter
 //! than a register with concurrent operations. (Zeroes may have to wait for a buffer, and are then
@@ -14,8 +14,9 @@
 //! acknowledged becomes `base`, and what arrived before it is gone. A flush that is acknowledged clears what was
 //! old when it was submitted; the loss of volatile bytes may bring back only what is left.
 //!
-//! After a loss of acknowledged bytes the oracle keeps a *debt*: a flush that covers them has to fail
-//! before one may succeed. What a flush failed to make durable before the loss is no debt: it was told.
+//! After a loss of acknowledged bytes the oracle keeps a *debt*: a flush that covers them has to
+//! fail before one may succeed. A flush that failed before the loss leaves no debt: it has
+//! reported its bytes.
 
 use std::collections::BTreeSet;
 
@@ -158,8 +159,8 @@ impl Oracle {
         }
     }
 
-    /// A compare-and-write found `expected` up to its end, or up to `difference`, or was told so. What comes
-    /// before a difference reads as expected, and the sector with it differs there.
+    /// A compare-and-write found `expected` up to its end, or up to `difference`, by its answer.
+    /// The bytes before a difference read as expected, and the sector with it differs there.
     ///
     /// # Errors
     /// That cannot be what it found.
@@ -208,14 +209,15 @@ impl Oracle {
         Ok(())
     }
 
-    /// What a sector may be for a request that is not answered.
+    /// The allowed contents of a sector for a request that is not answered.
     fn candidates(&self, arrival: u64, index: u64) -> Vec<Version> {
         let sector = &self.sectors[index as usize];
         let others = sector.open.iter().filter(|open| open.arrival != arrival);
         [sector.base].into_iter().chain(others.map(|open| open.version)).collect()
     }
 
-    /// What a client may think that a sector is: what it is known to be, or is about to become.
+    /// The content of a sector that a client may expect: the known one, or one that is about to
+    /// come.
     pub fn guess(&self, index: u64, about_to: bool) -> Version {
         let sector = &self.sectors[index as usize];
         let newest = sector.open.last().filter(|_| about_to).map(|open| open.version);

@@ -50,9 +50,9 @@ pub enum Planted {
     AlwaysEqual,
     /// A difference is reported one byte behind where it is.
     MisplacedDifference,
-    /// What was compared is reported again when the next comparison is asked for.
+    /// The last result is reported again at the next comparison.
     StaleComparison,
-    /// The administrator is told at once that the cache is dropped.
+    /// The administrator hears at once that the cache is dropped.
     EarlyDrop,
     /// Zeroes that may become holes are given to primary storage as a discard.
     DiscardedZeroes,

@@ -1,11 +1,11 @@
 //! The flash pool behind a write log: segments, leases, notes of progress, staged groups.
 //!
 //! # Fault model
-//! The pool's device has a volatile cache: the loss of power may bring any sector back that was written
-//! and not flushed, each by itself, unless it was written durably. Leases and notes of progress are durable when
-//! they are made (a page pair is never torn). When only the process dies, I/Os in flight take effect
-//! wholly, in part or not before the next one starts, and the memory of the groups is as it was, if the
-//! configuration says that staging survives.
+//! The pool's device has a volatile cache. The loss of power may take back any unflushed sector,
+//! each by itself, unless it was written durably. Leases and notes of progress are durable when
+//! they are made (a page pair is never torn). When only the process dies, I/Os in flight take
+//! effect wholly, in part or not before the next one starts. The memory of the groups is as it
+//! was, if the configuration says that staging survives.
 
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@
 //!  generation + 1 pending ─► flush ─► recover ─► give back what nothing depends on
 //!     ─► each fresh segment: lease, groups, flush, header, flush ─► staging empty ─► committed ─► leases given back
 //! ```
-//! Each arrow is a step that is durable before the next one, as in `docs/format.md`. A recovery that dies begins
+//! Each arrow is a step that is durable before the next one, as in `docs/format/protocol.md`. A recovery that dies begins
 //! anew: after the death of the process it finds what was staged, unless that was emptied; after the loss of power
 //! it does not, and what it had written and not flushed may be gone.
 
@@ -69,7 +69,8 @@ impl Pool {
         Ok(())
     }
 
-    /// What recovery finds; where nothing has rotted the summaries of segments say what their groups do.
+    /// The result of recovery. Where nothing has rotted the summaries of segments say the same as
+    /// their groups.
     fn recover(&self, staged: &[StagedGroup]) -> RecoveredLog {
         let found = self.read_back(staged, false);
         let walked = self.read_back(staged, true);
@@ -213,7 +214,7 @@ impl Pool {
         Ok((found, tail, compacted))
     }
 
-    /// What the engine is told is what is on flash now.
+    /// The engine's input is the present state of flash.
     fn check_reopened(&self, opened: &RecoveredLog) {
         let found = self.recover(&[]);
         let checksums = |log: &RecoveredLog| -> Vec<u32> {
@@ -253,7 +254,7 @@ impl LogReader for Reader<'_> {
 }
 
 impl Reader<'_> {
-    /// What the device has from this page on.
+    /// The device's content from this page on.
     fn bytes(&self, segment: SegmentId, page: u32) -> &[u8] {
         let start = (u64::from(segment.0 * self.pool.segment_pages) + u64::from(page)) * PAGE;
         &self.pool.device.bytes()[start as usize..]

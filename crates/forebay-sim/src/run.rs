@@ -86,7 +86,7 @@ fn attempt(seed: u64, planted: Planted, log: &Log) -> Result<Coverage, String> {
     caught(|| world::run(seed, planted, log))
 }
 
-/// What `work` returns, or what it said when it panicked.
+/// The result of `work`, or its message when it panicked.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(message)
 }

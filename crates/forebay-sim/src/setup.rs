@@ -43,11 +43,11 @@ pub struct Setup {
     pub mode_changes: u32,
     /// That flash does not die but returns wrong bytes.
     pub log_rots: bool,
-    /// What primary storage makes of discards.
+    /// The effect of discards on primary storage.
     pub discards: Discards,
     /// Power fails while several pages of the ring are on their way, and again soon after.
     pub ring_tears: bool,
-    /// What is due may be noticed so late.
+    /// Deadlines may be noticed so late.
     pub late_max: Nanos,
     /// The clients.
     pub load: Load,

@@ -1,5 +1,6 @@
-//! Short runs, crashed everywhere: at each instant at which something of the log or of primary storage changes or
-//! completes, and again at each step of the recovery that follows.
+//! Short runs, crashed everywhere. A crash comes at each instant at which something of the log or
+//! of primary storage changes or completes. Another comes at each step of the recovery that
+//! follows.
 //!
 //! ```text
 //!  run whole ─► points 1..n        look at primary storage alone at each (loss of all flash)
@@ -7,8 +8,8 @@
 //!      run, crash there, recover, go on to the end, compare
 //!      now and then: crash the recovery, too, after each of its steps
 //! ```
-//! A run is the same up to its crash, because nothing before it depends on the crash. What a crash takes
-//! back is by chance, another one at each point.
+//! A run is the same up to its crash, because nothing before it depends on the crash. A crash
+//! takes back a random set of writes, another one at each point.
 
 use forebay_core::action::{Io, IoOp, Target};
 use forebay_core::config::{DestageOrder, FlushSemantics, GridOffset, Mode, WriteLogConfig};

@@ -1,4 +1,4 @@
-//! What a simulated client writes: every sector tells which write it is from and where it belongs.
+//! The bytes of a simulated client: every sector names its write and its place.
 
 use forebay_core::geometry::SECTOR;
 
@@ -9,7 +9,7 @@ pub type Version = u32;
 
 /// All bytes are 0.
 pub const ZEROES: Version = 0;
-/// What primary storage holds at the start, when that is not zeroes.
+/// The first content of primary storage, when that is not zeroes.
 pub const INITIAL: Version = 1;
 
 const SECTOR_BYTES: usize = SECTOR as usize;

@@ -1,14 +1,15 @@
 //! How the cache block size changes mean latency, in virtual time: the figure that reference R1 (a host
 //! flash read cache of 2013) published, in kind.
 //!
-//! A deterministic workload of 4 KiB requests drives the real engine over the modelled SAN and a modelled
-//! flash device; no byte is moved, only time passes. Four clients each wait for their answer and ask again. 95 % of
-//! the requests read. 85 % go to a hot set of 60,000 pages strewn over 16 GiB, some hotter than others (page
-//! number `60,000 × u^1.5`), the others anywhere. The cache is 256 MiB of flash, no RAM; what is read
-//! or written is admitted.
+//! A deterministic workload of 4 KiB requests drives the real engine over the modelled SAN and a
+//! modelled flash device. No byte is moved, only time passes. Four clients each wait for their
+//! answer and ask again. 95 % of the requests read. 85 % go to a hot set of 60,000 pages strewn
+//! over 16 GiB, some hotter than others (page number `60,000 × u^1.5`), the others anywhere. The
+//! cache is 256 MiB of flash, no RAM. Every read and write is admitted.
 //!
-//! With 4 KiB blocks the hot set fits. Each doubling of the block size halves the number of blocks, and a block
-//! still holds one hot page, because its neighbours are cold: the hit ratio falls, mean latency rises.
+//! With 4 KiB blocks the hot set fits. Each doubling of the block size halves the number of
+//! blocks. A block still holds one hot page, because its neighbours are cold. So the hit ratio
+//! falls, and mean latency rises.
 
 pub mod plot;
 

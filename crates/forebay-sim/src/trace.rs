@@ -1,8 +1,9 @@
 //! The trace of a run: what the engine asked for, in a form that survives renames.
 //!
-//! Each action becomes a [`Step`]: a code, which is written here by hand and never changes, and its figures. Names of types
-//! and of I/Os (an [`IoId`](forebay_core::ids::IoId) says how the engine keeps its tables) are left out, so two trees whose
-//! engines do the same have the same traces. `scripts/same-traces` compares them.
+//! Each action becomes a [`Step`]: a code, which is written here by hand and never changes, and
+//! its figures. Names of types and of I/Os are left out (an [`IoId`](forebay_core::ids::IoId)
+//! says how the engine keeps its tables). So two trees whose engines do the same have the same
+//! traces. `scripts/same-traces` compares them.
 //!
 //! ```text
 //!  time     code        figures

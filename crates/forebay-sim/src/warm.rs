@@ -1,10 +1,11 @@
 //! The ring of the cache on flash, and what a restart makes of it.
 //!
 //! # Fault model
-//! Ring and flash tier have a volatile cache: the loss of power brings back any sector that was written and
-//! not flushed, each by itself, unless it was written durably. The ring does not rot and drops no write that it
-//! acknowledged (flash does both: its granules have checksums). That the ring is void is noted elsewhere, at one
-//! instant, and lost by no crash. Flash that died has what it had when it comes back.
+//! Ring and flash tier have a volatile cache. The loss of power takes back any unflushed sector,
+//! each by itself, unless it was written durably. The ring does not rot, and drops no write that
+//! it acknowledged. (Flash does both: its granules have checksums.) A void ring is noted
+//! elsewhere, at one instant, and no crash loses that note. Flash that died has its old content
+//! when it comes back.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +34,7 @@ const DISK: Uuid = Uuid(*b"a disk with ring");
 #[derive(Debug)]
 pub(crate) struct Ring {
     pub device: Device,
-    /// What is on flash, and may be believed.
+    /// The blocks on flash that may be believed.
     header: Option<RingHeader>,
     nonce: u64,
     generation: Generation,
@@ -59,7 +60,7 @@ impl Ring {
 pub(crate) struct Dropped {
     /// He waits.
     is_awaited: bool,
-    /// He was told that it is done.
+    /// The administrator has heard that it is done.
     is_done: bool,
     /// Slots of flash that were written since he asked.
     written: BTreeSet<u64>,

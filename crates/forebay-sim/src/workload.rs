@@ -1,4 +1,4 @@
-//! What the clients ask for: ranges and operations by chance, shaped by [`Load`].
+//! The requests of the clients: ranges and operations by chance, shaped by [`Load`].
 
 use forebay_core::geometry::{ByteRange, COMPARE_MAX, PAGE, REQUEST_MAX, SECTOR};
 

@@ -46,7 +46,7 @@ pub(crate) enum Event {
     Execute(u64, u32),
     /// The I/O completes.
     Complete(u64, u32),
-    /// The engine is told what a comparison found.
+    /// The engine gets the result of a comparison.
     Compared(IoId, Option<u64>),
     /// Clients make requests.
     Clients,
@@ -99,7 +99,7 @@ pub(crate) struct World<'a> {
     pub log: &'a Log,
     pub coverage: Coverage,
     pub planted: Planted,
-    /// What the last comparison found, for an executor that mixes them up (planted bug).
+    /// The result of the last comparison, for an executor that mixes them up (planted bug).
     pub compared_last: Option<u64>,
     /// Checksums of what was written to flash, for an executor that does not look (planted bug).
     pub trusted: BTreeMap<u64, u32>,

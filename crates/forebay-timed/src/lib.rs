@@ -1,13 +1,18 @@
-//! The real engine over modelled devices, in virtual time: for figures. No byte is moved, every checksum is the
-//! same, nothing fails; only time passes, and it passes the same way on every machine.
+//! The real engine over modelled devices, in virtual time: for figures.
 //!
 //! ```text
 //!   caller ──submit──► engine ──actions──► models of primary storage and of flash ──┐
 //!     ▲ answers, I/Os that ended     ▲                                              │ when
 //!     └──────── step ────────────────┴──────────────── queue ◄──────────────────────┘
 //! ```
-//! The flash cache, what keeps it over a restart and the write log share one modelled flash device. Leases of log
+//! It owns the queue of events and the clock. Simulated what-ifs, the advisor and the experiments
+//! of the simulator use it. It passes time the same way on every machine.
+//!
+//! The flash cache, its ring and the write log share one modelled flash device. Leases of log
 //! segments take as long as an I/O of it.
+//!
+//! **Limits.** It moves no byte, every checksum is the same, and nothing fails. The simulator
+//! (`forebay-sim`) has real bytes, faults and crashes.
 
 #![forbid(unsafe_code)]
 
@@ -65,7 +70,7 @@ pub struct Done {
     pub latency: Nanos,
 }
 
-/// Bytes that the devices were told to write.
+/// Bytes that the engine wrote to the devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Primary storage.
@@ -93,13 +98,13 @@ pub struct Timed {
     pub engine: Engine,
     /// The time.
     pub now: Nanos,
-    /// What was answered; the caller takes it out.
+    /// Answers; the caller takes them out.
     pub answers: Vec<Answer>,
-    /// What the devices have done; the caller takes it out.
+    /// I/Os that the devices have done; the caller takes them out.
     pub done: Vec<Done>,
-    /// What the engine said that an operator wants to know; the caller takes it out.
+    /// Events of the engine for an operator; the caller takes them out.
     pub noted: Vec<(Nanos, Event)>,
-    /// What was written since the start.
+    /// Bytes written since the start.
     pub written: Written,
     actions: Actions,
     /// Memory for the next actions.
@@ -206,7 +211,7 @@ impl Timed {
         taken
     }
 
-    /// Destages nothing until told to go on, or goes on.
+    /// Stops destaging, or lets it go on.
     pub fn pause_destaging(&mut self, pause: bool) {
         self.engine.pause_destaging(self.now, pause, &mut self.actions);
         self.carry_out();
@@ -337,8 +342,8 @@ impl Timed {
     }
 }
 
-/// A flash device in kind: a durable 4 KiB write in 90 µs on average, from half to one and a half times that; 32 of
-/// them together in 60 µs more.
+/// A modelled flash device. A durable 4 KiB write takes 90 µs on average, from half to one and a
+/// half times that. 32 of them together take 60 µs more.
 pub fn flash() -> ModelConfig {
     ModelConfig {
         latency: Some(Nanos::from_micros(88)),

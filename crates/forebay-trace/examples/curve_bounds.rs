@@ -1,4 +1,4 @@
-//! How often the bound of a sampled miss-ratio curve has the exact miss ratio in it: the trials behind docs/traces.md.
+//! How often the bound of a sampled miss-ratio curve has the exact miss ratio in it: the trials behind docs/traces/analyse.md.
 //!
 //! `cargo run --release -p forebay-trace --example curve_bounds -- TRACE…`
 

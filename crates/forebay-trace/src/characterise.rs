@@ -1,10 +1,11 @@
-//! What the disks of a trace are asked, as vscsiStats counts it.
+//! The requests to the disks of a trace, as vscsiStats counts them.
 //!
 //! ```text
 //! record ─► its disk: answers due by now, then the request ─► Characteristics (forebay-core)
 //! ```
-//! Each device is counted by itself. A request is outstanding from its time until its latency has passed; where the trace does not
-//! say how long requests took, the histograms of latency and of outstanding requests stay empty.
+//! Each device is counted by itself. A request is outstanding from its time until its latency has
+//! passed. If the trace has no latencies, the histograms of latency and of outstanding requests
+//! stay empty.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -22,7 +23,7 @@ use crate::record::{Op, Record};
 /// A histogram under the name that vscsiStats prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
-    /// What is counted, and of which requests.
+    /// The counted property, and of which requests.
     pub name: Cow<'static, str>,
     /// The smallest number, if there is any.
     pub min: Option<i64>,

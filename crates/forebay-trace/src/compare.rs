@@ -1,15 +1,17 @@
 //! How one replay differs from another, and whether that may be chance.
 //!
-//! Latencies of requests that follow each other are alike, so that the usual interval around a mean of so many requests would be far
-//! too narrow. What is taken for independent here is not the request but a stretch of time: **circular block bootstrap** over the
-//! slices of a replay (Politis, Romano 1992). [`RESAMPLES`] times as many slices as there are, in runs of √n in a
-//! row, are drawn with replacement; an interval holds the middle 95 % of what these resamples say, widened as Student's distribution is
-//! wider than the normal one with so few runs in a replay. Where both replays issued the same
-//! requests at the same times (the trace's clock, the same speed) the same slices are drawn of both, so that what the trace
-//! asks for at a time does not count as chance.
+//! Latencies of requests that follow each other are alike. So the usual interval around a mean of
+//! so many requests would be far too narrow. Here stretches of time are taken as independent, not
+//! requests: **circular block bootstrap** over the slices of a replay (Politis, Romano 1992).
+//! [`RESAMPLES`] times as many slices as there are, in runs of √n in a row, are drawn with
+//! replacement. An interval holds the middle 95 % of these resamples. It is widened as Student's
+//! distribution is wider than the normal one, with so few runs in a replay. Both replays may have
+//! issued the same requests at the same times (the trace's clock, the same speed). Then the same
+//! slices are drawn of both, so the trace's own demand does not count as chance.
 //!
-//! On made-up series of 100 slices without a difference, 4 to 8 % of the intervals say that there is one (5 % are meant to) where a
-//! slice is like the next (correlation 0.5), 16 % where it is very much like it (0.8).
+//! On made-up series of 100 slices without a difference, 5 % of the intervals should show one.
+//! Where a slice is like the next (correlation 0.5), 4 to 8 % do. Where it is very much like it
+//! (0.8), 16 % do.
 //!
 //! **Limits.** Where latencies drift all the time, intervals are too narrow. Slices know latencies to 6 %: intervals of percentiles come from these, placed around the exact figures. It says
 //! nothing of what would be different on another day. With fewer than [`SLICES_MIN`] slices nothing is said.
@@ -29,7 +31,7 @@ pub const RESAMPLES: usize = 1000;
 pub const SLICES_MIN: usize = 10;
 /// Draws the resamples: the same files give the same intervals.
 const SEED: u64 = 1;
-/// What an interval leaves out at each end.
+/// The part that an interval leaves out at each end.
 const TAIL: f64 = 0.025;
 /// Steps of the latencies of a slice for each doubling.
 const STEPS: f64 = 16.0;
@@ -193,7 +195,7 @@ impl Difference {
     }
 }
 
-/// From here on a ratio is told in times, below in per cent.
+/// From here on a ratio is shown in times, below in per cent.
 const MANIFOLD: f64 = 1.5;
 
 /// Resamples of two runs.
@@ -259,8 +261,9 @@ fn run_of(len: usize) -> usize {
     (len as f64).sqrt().round() as usize
 }
 
-/// How much wider an interval is because there are few runs in `len` slices: Student's 97.5 % over the normal one (Cornish and Fisher),
-/// and what drawing from the same few takes from the spread.
+/// How much wider an interval is because there are few runs in `len` slices. It is Student's 97.5
+/// % over the normal one (Cornish and Fisher), and makes up for the spread lost by drawing from
+/// the same few.
 fn widening(len: usize) -> f64 {
     let runs = len as f64 / run_of(len) as f64;
     let freedom = (runs - 1.0).max(1.0);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// What kind of thing went wrong.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The file cannot be read.

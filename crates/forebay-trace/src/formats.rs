@@ -5,13 +5,14 @@
 //! Record … ─► Writer ─► plain or compressed, by the file's name
 //! ```
 //! A reader streams: it holds one line or one binary record at a time, whatever the file's size.
-//! A record that makes no sense is an error that names its line (or number) and what is wrong; with
-//! [`Options::skip_bad`] it is counted and passed over, up to a number of them. Requests that are neither read nor write,
-//! and empty ones, are passed over and counted as ignored. A trace that has no request is an error. What is doubtful, but no
-//! error, is in [`Reader::warnings`]. Hostile input gives errors, never a panic.
+//! A record that makes no sense is an error that names its line (or number) and the fault.
+//! [`Options::skip_bad`] counts and passes over a number of them. Requests that are neither read
+//! nor write, and empty ones, are passed over and counted as ignored. A trace that has no request
+//! is an error. [`Reader::warnings`] has doubts that are no error. Hostile input gives errors,
+//! never a panic.
 //!
 //! A new format is a file with a decoder, a variant of [`Format`], and lines in [`Format::ALL`],
-//! [`detect`] and [`Decoder::new`]; one that is written has an encoder in [`write`] besides.
+//! `detect` and `Decoder::new`. A written one also has an encoder in `write`.
 
 mod arc;
 mod binary;
@@ -122,7 +123,7 @@ impl FromStr for Format {
     }
 }
 
-/// What a number in a time column counts.
+/// The unit of a time column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimeUnit {
     /// Nanoseconds.
@@ -177,7 +178,7 @@ impl fmt::Display for TimeUnit {
     }
 }
 
-/// What a reader takes a trace's numbers for, because neither the file nor [`Options`] say it.
+/// The units that a reader assumes, because neither the file nor [`Options`] name them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guess {
     /// Unit of the time column.
@@ -211,7 +212,7 @@ pub struct Counts {
     pub ignored: u64,
     /// Bad records passed over.
     pub bad: u64,
-    /// What was wrong with the first of them.
+    /// The fault of the first of them.
     pub first_bad: Option<String>,
 }
 
@@ -243,7 +244,7 @@ enum Item {
 enum Failure {
     /// The input ended, or cannot be read.
     Io(std::io::Error),
-    /// What is wrong with this record.
+    /// The fault of this record.
     Bad(String),
 }
 
@@ -363,7 +364,7 @@ impl Reader {
         self.format
     }
 
-    /// What is not certain of the numbers that it reads.
+    /// The assumed units of the numbers that it reads.
     pub fn guess(&self) -> Guess {
         match &self.decoder {
             Decoder::Lines(lines) => lines.guess(),
@@ -376,7 +377,7 @@ impl Reader {
         &self.counts
     }
 
-    /// What was read so far and may be otherwise than it reads, in words.
+    /// Doubts about the records so far, in words.
     pub fn warnings(&self) -> Vec<String> {
         let order = self.order.backwards().map(|back| {
             let Backwards { requests, most_ns, place } = back;
@@ -420,7 +421,7 @@ impl Reader {
         self.options.device.is_none_or(|wanted| wanted == device)
     }
 
-    /// What ends the reading, with what was passed over before it.
+    /// The error that ends the reading, with the records passed over before it.
     fn too_bad(&self, message: String) -> String {
         let Some(first) = &self.counts.first_bad else { return message };
         let bad = self.counts.bad;

@@ -1,23 +1,24 @@
 //! Replay: sends the requests of a trace to a backend and measures it.
 //!
-//! Open loop ([`Pace::Clock`]) issues every request at its own time, whether or not earlier ones have
-//! ended, as the guest did; how late it was is reported as *lag*, so that a figure is never better
-//! only because requests were held back. Closed loop ([`Pace::Closed`]) ignores the trace's time and
-//! keeps a number of requests outstanding; or ([`Pace::Dependent`]) a request waits for those that had ended
-//! before it in the trace ([`pacing`]).
+//! Open loop ([`Pace::Clock`]) issues every request at its own time, as the guest did, whether or
+//! not earlier ones have ended. The delay of a request is reported as *lag*. So no figure is
+//! better only because requests were held back. Closed loop ([`Pace::Closed`]) ignores the
+//! trace's time, and keeps a number of requests outstanding. With [`Pace::Dependent`] a request
+//! waits for those that had ended before it in the trace (`pacing`).
 //!
 //! ```text
 //! records ─► pacing ─► place (wrap, widen to logical blocks) ─► memory ─► Backend::submit ─► Done ─► histograms, slices
 //!                                     └─► verifier: what a read may find ◄──────────────────┘
 //! ```
-//! Several devices of a trace fall on the same addresses of the one target. Writes carry bytes that
-//! tell the seed, the request's number and the address ([`pattern`]). What the target held where the
-//! trace writes is lost: a target that is not known to be empty is refused without [`Settings::overwrite`].
+//! Several devices of a trace fall on the same addresses of the one target. Writes carry bytes
+//! that tell the seed, the request's number and the address (`pattern`). A replay overwrites
+//! the target where the trace writes. A target that is not known to be empty is refused without
+//! [`Settings::overwrite`].
 //!
 //! **Bounds:** at most [`Settings::in_flight_max`] requests and [`Settings::memory_bytes`] of their
 //! data are outstanding; a request that finds no room waits, and that is lag. Longer requests than
 //! [`REQUEST_MAX`] are left out and counted. A target that ends nothing for
-//! [`Settings::stall_ns_max`] is given up. Verifying takes memory for what is written ([`verify`]).
+//! [`Settings::stall_ns_max`] is given up. Verifying takes memory for what is written (`verify`).
 
 mod around;
 mod memory;
@@ -99,12 +100,12 @@ pub struct Settings {
     pub prefill: bool,
 }
 
-/// What is known of the records beforehand.
+/// Facts about the records, known beforehand.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// Their sums.
     pub summary: &'a Summary,
-    /// What they touch; `None`: nobody prefills the target, or looks for holes in it.
+    /// The places that they touch; `None`: nobody prefills the target, or looks for holes in it.
     pub touched: Option<&'a Touched>,
 }
 
@@ -150,8 +151,9 @@ pub struct Progress {
 
 /// Replays `records` on `target`, which it attaches to `reactor` and detaches at the end.
 ///
-/// `asked` tells of the same records beforehand (see [`Summary::of`], [`Touched`]); `clock` is a monotonic clock;
-/// `progress` is called about ten times per second, and may ask for an end: then nothing more is issued.
+/// `asked` describes the same records beforehand (see [`Summary::of`], [`Touched`]). `clock` is a
+/// monotonic clock. `progress` is called about ten times per second, and may ask for an end: then
+/// nothing more is issued.
 ///
 /// # Errors
 /// The settings cannot work, the target is too small, read-only, or gave up; the trace's own. A request

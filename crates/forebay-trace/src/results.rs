@@ -1,4 +1,4 @@
-//! What replays measured, as a file (docs/reports.md): one run or several, in JSON.
+//! What replays measured, as a file (docs/traces/reports.md): one run or several, in JSON.
 
 use std::path::Path;
 
@@ -37,32 +37,33 @@ pub struct Run {
     pub pace: Pace,
     /// How often the trace was replayed in a row.
     pub passes: u32,
-    /// What the trace asks for, once.
+    /// The demand of the trace, once.
     pub asked: Summary,
     /// Records of the trace that made no sense and were passed over.
     #[serde(default)]
     pub bad: u64,
-    /// What was wrong with the first.
+    /// The fault of the first.
     #[serde(default)]
     pub first_bad: Option<String>,
-    /// What is doubtful of the trace, or of the target.
+    /// Doubts about the trace, or the target.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// What a cache did, where that is known.
+    /// The effect of a cache, where that is known.
     pub cache: Option<CacheUse>,
     /// What was measured.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What a run on a target is called unless it is told: the last part of the URI, `disk.raw` of `file:/san/disk.raw`.
+/// The default name of a run on a target: the last part of the URI, `disk.raw` of
+/// `file:/san/disk.raw`.
 pub fn name_of_target(target: &str) -> String {
     let whole = target.trim_end_matches('/');
     let last = whole.rsplit(['/', '=']).next().filter(|last| !last.is_empty()).unwrap_or(whole);
     last.to_owned()
 }
 
-/// What is doubtful of runs, each once.
+/// Doubts about runs, each once.
 pub fn warnings(runs: &[Run]) -> Vec<&str> {
     let mut all: Vec<&str> = Vec::new();
     for warning in runs.iter().flat_map(|run| &run.warnings) {
@@ -73,8 +74,8 @@ pub fn warnings(runs: &[Run]) -> Vec<&str> {
     all
 }
 
-/// Names that fit into a table: of runs that are called as their whole target, its last part; of those with the same
-/// name the second and further ones with their number.
+/// Names that fit into a table. A run that is called as its whole target gets the last part of
+/// it. Of runs with the same name, the second and further ones get their number.
 pub fn short_names(runs: &mut [Run]) {
     for at in 0..runs.len() {
         if runs[at].name == runs[at].target {
@@ -90,7 +91,7 @@ pub fn short_names(runs: &mut [Run]) {
     }
 }
 
-/// What a cache did for a replay.
+/// The effect of a cache on a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheUse {
     /// Reads that it was asked for.

@@ -1,4 +1,4 @@
-//! What a cache would have done to a trace: hits and misses, no data and no time.
+//! The effect of a cache on a trace: hits and misses, no data and no time.
 //!
 //! It runs on the engine's own [`Directory`] and policies, one per trace; several disks of a trace
 //! share the cache. What is counted:
@@ -186,7 +186,7 @@ impl Settings {
     /// Number of blocks that the cache holds.
     ///
     /// # Errors
-    /// What cannot work, and what is allowed.
+    /// The setting that cannot work, and the allowed values.
     pub(crate) fn check(&self) -> Result<u32, Error> {
         let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
         let Settings { cache_size, block_size, .. } = *self;

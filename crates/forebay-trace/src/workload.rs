@@ -10,9 +10,9 @@
 //! | scan | 8 % | the cold area once, from a random start, round | 256 KiB | none |
 //! | random | 12 % | anywhere in the cold area | 8 KiB | 30 % |
 //!
-//! So about a fifth of the requests are writes, and a cache gains on the hot and the loop part, if it
-//! does not let the scan drive them out. Requests arrive at random: the time between two is
-//! evenly spread between zero and twice the mean.
+//! So about a fifth of the requests are writes. A cache gains on the hot and the loop part, if
+//! the scan does not drive them out. Requests arrive at random: the time between two is evenly
+//! spread between zero and twice the mean.
 
 pub mod compaction;
 pub mod loops;
@@ -146,8 +146,8 @@ fn nth(nth: usize, op: Op, block: u64, len: u64) -> Record {
 struct Random(u64);
 
 impl Random {
-    /// A number below `bound`, some often: the cube of an even number below one is below 1/8 half of the time, and
-    /// an odd factor scatters the numbers that come most.
+    /// A number below `bound`, some often. The cube of an even number below one is below 1/8 half
+    /// of the time. An odd factor scatters the most frequent numbers.
     fn skewed(&mut self, bound: u64) -> u64 {
         let even = self.below(1 << 16);
         let skewed = (((even * even * even) >> 24) * bound) >> 24;

@@ -27,8 +27,8 @@ use super::FaultConfig;
 use super::rule::{Action, ActiveRule};
 use super::volatile::UndoLog;
 use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
+use crate::probe::Probe;
 use crate::rng::Rng;
-use crate::witness::Witness;
 
 /// Memory for what is read before a volatile write and written back after a power cut.
 const BOUNCE: u64 = 1 << 20;
@@ -182,7 +182,7 @@ impl FaultBackend {
         self.advance_session(cx);
     }
 
-    /// What was not answered when the session ended is started again on the next one; but a flush
+    /// I/Os without an answer when the session ended start again on the next one. But a flush
     /// must not succeed there for writes that were lost here.
     fn replay_later(&mut self, cx: &mut Context<'_>, io: BackendIo) {
         match io.op {
@@ -419,8 +419,8 @@ impl Backend for FaultBackend {
         self.inner.trouble()
     }
 
-    fn witness(&self) -> Option<Witness> {
-        self.inner.witness()
+    fn probe(&self) -> Option<Probe> {
+        self.inner.probe()
     }
 
     fn hold_changes(&mut self) -> Option<Nanos> {

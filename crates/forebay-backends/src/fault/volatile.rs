@@ -1,8 +1,9 @@
 //! A disk's volatile write cache, as far as a power cut shows it.
 //!
-//! Writes go to the inner backend at once, but what each logical block held before is kept until a
-//! flush covers it. A power cut puts back, for each block by the seed, the newest content, the
-//! flushed one, or one in between: any mixture of unflushed writes, but no torn block.
+//! Writes go to the inner backend at once. The old content of each logical block is kept until a
+//! flush covers it. For each block, the seed decides what a power cut puts back: the newest
+//! content, the flushed one, or one in between. So it leaves any mixture of unflushed writes, but
+//! no torn block.
 //!
 //! Each block is remembered at most once per *interval* between two flushes: with its content
 //! before its first write in that interval. When a flush succeeds, what belongs to the intervals
@@ -77,7 +78,7 @@ impl UndoLog {
 mod tests {
     use super::*;
 
-    /// What a cut puts back at block 0, over many seeds.
+    /// The contents that a cut puts back at block 0, over many seeds.
     fn outcomes(log: impl Fn() -> UndoLog) -> Vec<Option<u8>> {
         let mut seen: Vec<Option<u8>> = (0..64)
             .map(|seed| log().cut(&mut Rng::new(seed)).first().map(|(_, old)| old[0]))

@@ -1,7 +1,8 @@
-//! Holes of a file, asked for on a thread of its own: the file system may have to read metadata (or
+//! Holes of a file, found on a thread of their own. The file system may have to read metadata (or
 //! ask a server), and the shard must not wait for it.
 //!
-//! What cannot be found out is allocated. The thread ends when its backend lets go of it.
+//! A range that cannot be found out counts as allocated. The thread ends when its backend lets go
+//! of it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -12,8 +12,9 @@
 //! | write zeroes, may unmap | `PUNCH_HOLE`, else `ZERO_RANGE` | the same |
 //! | write zeroes, keep space | `ZERO_RANGE` | the same, never with `fast_only`: it may write zeroes |
 //!
-//! What the kernel refuses as not supported is not tried again. A file system in user space (FUSE) may take a hole for advice,
-//! as nbdfuse does, and leave the old bytes there: on it zeroes are never a hole.
+//! An operation that the kernel refuses as not supported is not tried again. A file system in
+//! user space (FUSE) may take a hole for advice, as nbdfuse does, and leave the old bytes there.
+//! On it zeroes are never a hole.
 //!
 //! **Invariant:** a short read or write is continued; the end of the file inside the recorded size
 //! is an error, never zeroes.
@@ -42,8 +43,8 @@ use crate::backend::{
     Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes, status_of,
 };
 use crate::error::Error;
+use crate::probe::Probe;
 use crate::uri::FileUri;
-use crate::witness::Witness;
 use extents::ExtentsThread;
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
@@ -66,9 +67,9 @@ pub struct FileBackend {
     attached: Option<Attached>,
     extents: Option<ExtentsThread>,
     running: Slab<Running>,
-    /// Who is told of writes.
+    /// The listener for writes.
     writes: Option<Arc<dyn Writes>>,
-    /// What the kernel has not refused yet.
+    /// Operations that the kernel has not refused yet.
     can_punch: bool,
     can_zero: bool,
     /// A hole reads as zeroes.
@@ -344,13 +345,13 @@ impl Backend for FileBackend {
         Nanos::NEVER
     }
 
-    fn witness(&self) -> Option<Witness> {
+    fn probe(&self) -> Option<Probe> {
         let file = self.file.as_ref()?;
         let reads = open::reopen(file.as_fd())?;
         let read_only = self.properties.read_only;
         match self.is_block {
-            true => Witness::of_device(file, reads, read_only).ok(),
-            false => Witness::of_file(file, reads, &self.path, read_only).ok(),
+            true => Probe::of_device(file, reads, read_only).ok(),
+            false => Probe::of_file(file, reads, &self.path, read_only).ok(),
         }
     }
 

@@ -66,8 +66,8 @@ pub(super) fn lock_file_of_loop(
     }
 }
 
-/// Another descriptor of a file, only to look at it: with its own position, through the page cache, and without
-/// the lock, so that it does not outlive the one that has the lock.
+/// Another descriptor of a file, only to look at it. It has its own position, and reads through
+/// the page cache. It has no lock, so the lock does not outlive its own descriptor.
 pub(super) fn reopen(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()

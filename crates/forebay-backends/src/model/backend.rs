@@ -1,7 +1,7 @@
 //! A backend whose bytes are another backend's and whose time is a model's.
 //!
-//! An I/O goes to the inner backend at once; its end is held until the model says that it is over
-//! (or until the inner backend is done, when that is slower: the model cannot make it faster).
+//! An I/O goes to the inner backend at once. Its end is held until the model says that it is
+//! over. A slower inner backend ends it later: the model cannot make it faster.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,7 +14,7 @@ use forebay_io::reactor::Completion;
 
 use super::{Model, ModelConfig, ModelOp};
 use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
-use crate::witness::Witness;
+use crate::probe::Probe;
 
 /// See the module.
 pub struct ModelBackend {
@@ -144,8 +144,8 @@ impl Backend for ModelBackend {
         self.inner.trouble()
     }
 
-    fn witness(&self) -> Option<Witness> {
-        self.inner.witness()
+    fn probe(&self) -> Option<Probe> {
+        self.inner.probe()
     }
 
     fn hold_changes(&mut self) -> Option<Nanos> {

@@ -1,10 +1,13 @@
 //! Models of slow devices, in virtual time: told of an I/O and the time, they say when it
 //! completes.
 //!
-//! Two models, both pure (no clock, no thread, the same seed gives the same times on every
-//! machine): [`san::San`], five 15,000 rpm disks in RAID 5 behind a controller, and
-//! [`simple::Simple`], a latency, a rate and a bandwidth. [`backend::ModelBackend`] puts one in
-//! front of another backend: the bytes are the inner backend's, the time is the model's.
+//! There are two models. Both are pure: no clock, no thread, and the same seed gives the same
+//! times on every machine.
+//! - [`san::San`] is five 15,000 rpm disks in RAID 5 behind a controller.
+//! - [`simple::Simple`] is a latency, a rate and a bandwidth.
+//!
+//! [`backend::ModelBackend`] puts one in front of another backend. The bytes are the inner
+//! backend's, the time is the model's.
 //!
 //! Options of `model:san?...&inner=URI`:
 //!
@@ -33,7 +36,7 @@ use crate::{duration, size};
 use san::San;
 use simple::Simple;
 
-/// What a model is told of an I/O.
+/// A model's view of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelOp {
     /// A read.
@@ -105,10 +108,10 @@ impl Default for ModelConfig {
 impl ModelConfig {
     /// The controller's write-back cache, unless the URI says otherwise.
     pub const WRITE_CACHE: u64 = 16 << 20;
-    /// No latency is told that is longer.
+    /// The longest latency that a model gives.
     pub const LATENCY_MAX: Nanos = Nanos::from_millis(3_600_000);
 
-    /// What comes behind `model:` in `uri`, without its inner backend.
+    /// The part behind `model:` in `uri`, without its inner backend.
     pub(crate) fn parse(uri: &str, text: &str) -> Result<ModelConfig, Error> {
         let (kind, query) = text.split_once('?').unwrap_or((text, ""));
         if kind != "san" {

@@ -1,20 +1,20 @@
 //! A model of a small SAN array of the 2010s: five 15,000 rpm disks in RAID 5 behind a controller.
 //!
 //! # What it models
-//! - **Disks**: a seek curve over the distance (0.4 ms to the next track, 2.9 ms on average, square
-//!   root in between), a platter that turns once in 4 ms and whose angle decides the rotational
-//!   wait, 512 KiB per track (131 MB/s). A drive recognises a sequential stream at its second read,
-//!   reads ahead from then on and answers from its buffer (eight streams).
-//! - **Queueing**: each disk does one thing at a time, in order of arrival. Reordering by the drive
-//!   is approximated: positioning gets shorter with the queue (2 % per waiting I/O, up to 16),
-//!   which is how far an elevator helps small random reads, without its unfairness.
+//! - **Disks**: a seek curve over the distance (0.4 ms to the next track, 2.9 ms on average,
+//!   square root in between), and 512 KiB per track (131 MB/s). A platter turns once in 4 ms, and
+//!   its angle decides the rotational wait. A drive recognises a sequential stream at its second
+//!   read. From then on it reads ahead, and answers from its buffer (eight streams).
+//! - **Queueing**: each disk does one thing at a time, in order of arrival. Reordering by the
+//!   drive is approximated: positioning gets shorter with the queue (2 % per waiting I/O, up to
+//!   16). An elevator helps small random reads as much, but is unfair.
 //! - **RAID 5**: chunks of 64 KiB, rotating parity, left-symmetric. A write of a whole stripe
 //!   writes five chunks; any smaller one reads old data and old parity and writes both a turn
 //!   later: four disk I/Os.
-//! - **Controller**: 100 µs per command, one 400 MB/s link, and a small durable write-back cache: a
-//!   write is acknowledged at once while the cache has room, and its disk I/Os compete with reads;
-//!   when it is full a write waits for what drains. Sequential writes are gathered into whole
-//!   stripes. Because the cache is durable a flush costs one command.
+//! - **Controller**: 100 µs per command, one 400 MB/s link, and a small durable write-back cache.
+//!   While the cache has room a write is acknowledged at once, and its disk I/Os compete with
+//!   reads. When it is full a write waits until it drains. Sequential writes are gathered into
+//!   whole stripes. Because the cache is durable a flush costs one command.
 //!
 //! # What it does not model
 //! A read cache in the controller, other tenants, failures and rebuilds, different zones of a
@@ -22,8 +22,8 @@
 //! however small it is, so that a test image of 1 GiB behaves like a full array. The last stripe of
 //! a sequential write stream is not charged.
 //!
-//! In numbers: a random 8 KiB read takes about 5 ms at queue depth 1; 32 of them at a time make
-//! about 1,000 IOPS; without write cache a small random write takes about 10 ms.
+//! In numbers: a random 8 KiB read takes about 5 ms at queue depth 1. 32 of them at a time make
+//! about 1,000 IOPS. Without write cache a small random write takes about 10 ms.
 
 use std::collections::VecDeque;
 
@@ -254,7 +254,7 @@ struct Disk {
     streams: VecDeque<Stream>,
 }
 
-/// What the drive's buffer holds of one sequential stream.
+/// The part of one sequential stream in the drive's buffer.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     buffered: ByteRange,
@@ -308,9 +308,9 @@ impl Disk {
         self.access(at, piece)
     }
 
-    /// Reads `piece`, and writes it when it comes round again. When `inputs_at` (the old data, for
-    /// parity) is later than that, the disk does other things meanwhile: the write ends a turn
-    /// after it, but keeps the disk no longer busy.
+    /// Reads `piece`, and writes it when it comes round again. When `inputs_at` (the old data,
+    /// for parity) is later than that, the disk does other things meanwhile. The write ends a
+    /// turn after it, but keeps the disk no longer busy.
     fn modify(&mut self, at: u64, piece: ByteRange, inputs_at: u64) -> Modified {
         let old_at = self.access(at, piece);
         let turns = transfer_ns(piece.len()).div_ceil(TURN_NS).max(1);

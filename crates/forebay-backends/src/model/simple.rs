@@ -1,5 +1,5 @@
-//! A device without mechanics: every I/O takes a latency, and the device starts so many I/Os per
-//! second and moves so many bytes per second, one after the other.
+//! A device without mechanics: every I/O takes a latency. The device starts so many I/Os per
+//! second, and moves so many bytes per second, one after the other.
 
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;

@@ -36,7 +36,7 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 const REPLIES_MAX: usize = 64;
 const ALLOCATION: &str = "base:allocation";
 
-/// What the server said of the export.
+/// The server's information on the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Export {
     pub(super) size: u64,
@@ -191,7 +191,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     Ok(left)
 }
 
-/// What cannot be used is refused before any I/O.
+/// An export that cannot be used is refused before any I/O.
 fn check_export(at: &str, export: &Export) -> Result<(), Error> {
     let Export { size, block_min, block_max, .. } = *export;
     let fail = |why: String| Err(Error::new(ErrorKind::Unsuitable, format!("{at}: {why}")));

@@ -39,7 +39,7 @@ impl Hold {
         }
     }
 
-    /// What has waited long enough, in order.
+    /// The I/Os that have waited long enough, in order.
     pub(super) fn end(&mut self, now: Nanos) -> Vec<BackendIo> {
         match self {
             Hold::On(until, waiting) if *until <= now => {

@@ -11,14 +11,15 @@
 //!                    SessionRestored, ◄── helper thread connects ◄── back-off ◄──────┘
 //!                    unanswered I/O again       └── fails: longer back-off ──►──┘
 //! ```
-//! - Several connections where the server promises that a flush on one covers all; the loss of any
-//!   of them is the loss of the session, since nobody knows what the server still holds.
-//! - **Fence**: NBD cannot tell a server to forget a request. A write that the server received may
-//!   land late, and must not overtake a newer one. So a session that cannot go on is settled first:
-//!   no new request is sent, and until each change of data is settled nothing is sent again. Settled
-//!   is what was answered (connections that work are listened to, and not shut down: QEMU would
-//!   answer that by closing them before its requests have ended), and what was sent on a connection
-//!   that the server closed:
+//! - There are several connections where the server promises that a flush on one covers all. The
+//!   loss of any of them is the loss of the session, since nobody knows what the server still
+//!   holds.
+//! - **Fence**: NBD cannot tell a server to forget a request. A write that the server received
+//!   may land late, and must not overtake a newer one. So a session that cannot go on is settled
+//!   first: no new request is sent, and until each change of data is settled nothing is sent
+//!   again. An answered change is settled. (Working connections are listened to, and not shut
+//!   down: QEMU would answer that by closing them before its requests have ended.) A change is
+//!   also settled when the end of its connection proves that the server let go of it:
 //!
 //!   | the connection ended by | proves | |
 //!   |---|---|---|
@@ -27,14 +28,16 @@
 //!   | garbage | nothing | it is shut down for sending (between two requests), and read until its end, which proves what it does above |
 //!   | silence | nothing | the network is cut, or the server hangs |
 //!
-//!   What proves nothing is waited for until [`fence`](NbdUri::fence) after the loss; then the server
-//!   counts as dead, and what our kernel has not delivered is dropped with the socket.
+//!   Where nothing is proven, the wait lasts until [`fence`](NbdUri::fence) after the loss. Then
+//!   the server counts as dead, and the socket goes with the bytes that our kernel has not
+//!   delivered.
 //! - **Limits** of the fence: whoever forwards a unix socket to another host (`socat`, `ssh -L`) ends it when he dies,
 //!   as the server would. QEMU closes a connection when it cannot send an answer, and as nbdkit
 //!   does when its client broke the protocol, while other requests of it still run. A server that hangs for longer than `timeout` and
 //!   `fence` together and then goes on carries out what it has in its socket.
-//! - **A start** after a process that did not get all its answers has no connection to judge by: changes of data wait for
-//!   [`fence`](NbdUri::fence) (`hold.rs`), where somebody remembers how the process before ended.
+//! - **A start** after a process that did not get all its answers has no connection to judge by.
+//!   Changes of data wait for [`fence`](NbdUri::fence) (`hold.rs`), where somebody remembers how
+//!   the process before ended.
 //! - **Replay**: an I/O that was answered is never sent again; one that was not is sent on the next
 //!   session, after [`BackendEvent::SessionLost`]. A flush that would have covered writes answered
 //!   on the lost session fails instead of succeeding without them.
@@ -66,8 +69,8 @@ use forebay_nbd::flags::TransmissionFlags;
 use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
 use crate::error::Error;
 use crate::identity::Identity;
+use crate::probe::Probe;
 use crate::uri::NbdUri;
-use crate::witness::Witness;
 use connect::{Connector, Export, NewSession};
 use hold::Hold;
 use requests::Requests;
@@ -86,7 +89,7 @@ pub struct NbdBackend {
     uri: NbdUri,
     properties: Properties,
     identity: Option<Identity>,
-    /// What the first session offered; later ones must offer the same.
+    /// The offer of the first session; later ones must offer the same.
     export: Export,
     tokens: Option<TokenRange>,
     requests: Requests,
@@ -161,7 +164,7 @@ impl NbdBackend {
         })
     }
 
-    /// What can be answered without the server.
+    /// I/Os that can be answered without the server.
     fn answer_here(&self, io: &mut BackendIo) -> Option<IoStatus> {
         if let Some(status) = io.refusal(&self.properties) {
             return Some(status);
@@ -325,7 +328,7 @@ impl Backend for NbdBackend {
         &self.properties
     }
 
-    /// What the server said when the last connection was made.
+    /// The server's error when the last connection was made.
     fn length(&self) -> Option<u64> {
         Some(self.export.size)
     }
@@ -405,9 +408,9 @@ impl Backend for NbdBackend {
         self.trouble.as_deref()
     }
 
-    fn witness(&self) -> Option<Witness> {
+    fn probe(&self) -> Option<Probe> {
         let Properties { size, read_only, .. } = self.properties;
-        Some(Witness::of_export(&self.uri, size, read_only, self.identity.clone()))
+        Some(Probe::of_export(&self.uri, size, read_only, self.identity.clone()))
     }
 
     fn hold_changes(&mut self) -> Option<Nanos> {

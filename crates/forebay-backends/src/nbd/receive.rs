@@ -1,4 +1,4 @@
-//! What comes in on one connection: replies, simple and structured.
+//! The input of one connection: replies, simple and structured.
 //!
 //! Read data goes straight to the memory of its request: what has already come with other bytes is
 //! copied, the rest is received into its place. A server that breaks the protocol ends the session.
@@ -34,7 +34,7 @@ const EXTENTS_MAX: usize = 4096;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    /// What has come and is not understood yet; lent to the reactor while it receives.
+    /// Bytes that came and are not parsed yet; lent to the reactor while it receives.
     buffer: Vec<u8>,
     data: Option<Data>,
 }
@@ -49,7 +49,7 @@ struct Data {
     is_last: bool,
 }
 
-/// What parsing works on besides the bytes.
+/// Parsing works on this besides the bytes.
 pub(super) struct Sink<'a> {
     pub(super) connection: usize,
     pub(super) export: &'a Export,
@@ -327,8 +327,8 @@ impl Sink<'_> {
     }
 }
 
-/// What a server's error means; a server that shuts down ends the session, and what it did not do
-/// is asked of the next one.
+/// The meaning of a server's error. A server that shuts down ends the session. The next one gets
+/// the requests that it did not do.
 fn status(errno: Errno) -> Result<IoStatus, String> {
     match errno {
         Errno::Perm => Ok(IoStatus::ReadOnly),

@@ -14,8 +14,8 @@ const ARENA: usize = 64 << 10;
 /// Two reads of this length lie in the middle of the arena; all else must stay as it is.
 const READ: u32 = 4096;
 
-/// What a server sends: replies to what was asked for and to what was not, in any number of pieces,
-/// with some bytes changed.
+/// The bytes of a server: replies to real and made-up requests, in any number of pieces, with
+/// some bytes changed.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let cookie = prop_oneof![Just(1u64 << 32), Just((2u64 << 32) | 1), any::<u64>()];
     let kind = prop_oneof![Just(0u16), Just(1), Just(2), Just(5), Just(0x8001), any::<u16>()];

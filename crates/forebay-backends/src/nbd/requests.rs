@@ -1,9 +1,9 @@
 //! The I/Os that this backend owns, and the parts in which they travel.
 //!
-//! A request is cut into parts no longer than the server takes, a few at a time; each part is one
-//! NBD request with its own cookie. Parts outlive a session: what was not answered is queued again,
-//! under another cookie. A write of which some parts were answered is queued again as a whole,
-//! because those may be lost with the session, and nobody knows yet that it had begun.
+//! A request is cut into parts no longer than the server takes, a few at a time. Each part is one
+//! NBD request with its own cookie. Parts outlive a session: an unanswered one is queued again,
+//! under another cookie. A write with some answered parts is queued again as a whole. Those parts
+//! may be lost with the session, and nobody knows yet that it had begun.
 //!
 //! ```text
 //! request: submit ─► queued ─► (parts) ─► all parts ended ─► finished
@@ -31,7 +31,7 @@ const REPLAYS_MAX: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) io: BackendIo,
-    /// What is not cut into parts yet; a flush has one part of no length.
+    /// The rest that is not cut into parts yet; a flush has one part of no length.
     uncut: Option<ByteRange>,
     parts: u32,
     /// Parts that were answered in the session of today.

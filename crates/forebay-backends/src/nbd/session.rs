@@ -1,8 +1,8 @@
 //! The connections of one session: sending in batches, receiving, and letting go.
 //!
 //! A batch of requests goes out with one non-blocking vectored send, write data straight from the
-//! arena. What the socket does not take of a message is sent in pieces through a bounce buffer, and
-//! the connection takes no other message until that is done.
+//! arena. The rest of a message that the socket does not take goes in pieces through a bounce
+//! buffer. The connection takes no other message until that is done.
 //!
 //! A session that cannot go on is first *settled*, then closed, then drained:
 //! - [`Session::is_settled`]: nothing that the server was sent can still change the export;
@@ -41,12 +41,12 @@ pub(super) struct Session {
     is_closed: bool,
 }
 
-/// What is known of the server's side of a connection.
+/// The known state of the server's side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
     /// It answers, or may.
     There,
-    /// What comes from it has no meaning; its end is waited for.
+    /// Its bytes have no meaning; the session waits for its end.
     Garbled,
     /// It closed the connection, on this host.
     LetGo,
@@ -55,7 +55,8 @@ enum Peer {
 }
 
 impl Peer {
-    /// What the end of a connection tells: something in between may have ended it, unless there is nothing.
+    /// The meaning of a connection's end: something in between may have ended it, unless there is
+    /// nothing.
     fn at_end(is_local: bool) -> Peer {
         if is_local { Peer::LetGo } else { Peer::Unknown }
     }
@@ -92,7 +93,7 @@ impl Message {
         RequestHeader::SIZE + self.payload.map_or(0, |payload| payload.len as usize)
     }
 
-    /// What is left of header and payload.
+    /// The rest of header and payload.
     fn rest(&self) -> (&[u8], Option<Region>) {
         let header = &self.header[self.sent.min(RequestHeader::SIZE)..];
         let skip = self.sent.saturating_sub(RequestHeader::SIZE);

@@ -1,5 +1,5 @@
-//! The `key=value&...` part of a URI: each option is taken by the one that knows it, and what
-//! nobody took is an error that names the options there are.
+//! The `key=value&...` part of a URI. Each option is taken by the code that knows it. An option
+//! that nobody took is an error that names the known ones.
 
 use std::fmt::Display;
 

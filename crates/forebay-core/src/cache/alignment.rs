@@ -1,7 +1,7 @@
 //! Finds out where the guest's data are aligned, from its requests.
 //!
 //! A guest whose partition starts at sector 63 sends pages that start 3584 bytes behind a page
-//! boundary of the disk: on a grid from byte 0 every such request straddles two granules. The
+//! boundary of the disk. On a grid from byte 0 every such request straddles two granules. The
 //! detector counts at which multiple of 512 within a page whole-page requests start.
 
 use crate::geometry::{ByteRange, PAGE, SECTOR};

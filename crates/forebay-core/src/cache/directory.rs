@@ -9,20 +9,21 @@
 //! A slot that lost its block stays *taken* until [`Directory::release`], because its bytes may
 //! still be read. Where what slots hold is recorded (`cache_index/`) it is *retired* instead, and free when that is durable.
 //!
-//! Hits are told to the policy some dozens at a time, but always before anything else is: each touches
-//! memory that nothing else of a hit needs, and in one loop the CPU waits for many of them at once.
+//! The policy hears of hits some dozens at a time, but always before anything else. Each touches
+//! memory that nothing else of a hit needs. In one loop the CPU waits for many of them at once.
 //!
-//! A block whose bytes were all overwritten may stay *hollow*: without a valid granule, at its place in the policy's order,
-//! until its new bytes come or it is evicted. So a block that is written again and again is not a new one each time.
+//! A block whose bytes were all overwritten may stay *hollow*: without a valid granule, at its
+//! place in the policy's order. That ends when its new bytes come, or it is evicted. So a block
+//! that is written again and again is not a new one each time.
 //!
-//! **Invariants:** index, policy and masks know the same occupied slots; a free or taken slot has no valid granule; a block is
-//! in at most one slot.
+//! **Invariants:** Index, policy and masks know the same occupied slots. A free or taken slot has
+//! no valid granule. A block is in at most one slot.
 //!
 //! **Memory:** all of it is allocated by `new`; [`Directory::memory_bytes_for`] tells before. Per
-//! slot: index 10 bytes when compact, 20.8 when fast, policy 8, ghost 3.6, referenced 1/8, and a valid
-//! mask of 1, 2, 4 or 8 bytes, or a bit when a block is one granule. With
-//! 4 KiB blocks and a compact index that is 21.86 bytes, and 25.86 with a 4-byte checksum: within the
-//! budget of 26.
+//! slot the index takes 10 bytes when compact, 20.8 when fast, the policy 8, the ghost 3.6,
+//! referenced 1/8. A valid mask takes 1, 2, 4 or 8 bytes, or a bit when a block is one granule.
+//! With 4 KiB blocks and a compact index that is 21.86 bytes, and 25.86 with a 4-byte checksum:
+//! within the budget of 26.
 
 mod masks;
 
@@ -130,7 +131,7 @@ impl Directory {
         self.index.quarantined()
     }
 
-    /// The slot that holds `block`. No side effect: a use is told by [`Directory::hit`].
+    /// The slot that holds `block`. No side effect: [`Directory::hit`] notes a use.
     pub fn find(&self, block: BlockIndex) -> Option<SlotId> {
         self.index.find(block)
     }
@@ -231,7 +232,7 @@ impl Directory {
         self.index.has_retired()
     }
 
-    /// What was recorded of retired slots is durable: they are free.
+    /// The records of retired slots are durable: they are free.
     pub fn free_recorded(&mut self) {
         self.index.free_recorded();
     }
@@ -341,8 +342,8 @@ impl Directory {
         self.forget(slot).block
     }
 
-    /// Moves the block of the occupied slot `old` to the taken slot `new`, with its granules, its
-    /// place in the policy's order and its referenced bit; `old` stays taken.
+    /// Moves the block of the occupied slot `old` to the taken slot `new`. Its granules, its
+    /// place in the policy's order and its referenced bit move too. `old` stays taken.
     pub fn replace(&mut self, old: SlotId, new: SlotId) {
         self.tell_hits();
         let (valid, referenced) = (self.valid(old), self.is_referenced(old));

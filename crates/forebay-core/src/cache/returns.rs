@@ -4,9 +4,9 @@
 //!   seen ──in the sample?──► pending ──used again──► returned
 //!                               └──── as many blocks later as the cache has ──► gone
 //! ```
-//! It looks at a sample of the keys (numbers of blocks or granules), at most [`PENDING_MAX`] at a time, and measures time
-//! in blocks that came into the cache or would have. Old outcomes count the less the more new ones there are, so that a
-//! change is followed.
+//! It looks at a sample of the keys (numbers of blocks or granules), at most [`PENDING_MAX`] at a
+//! time. It measures time in blocks that came into the cache, or would have. Old outcomes count
+//! the less the more new ones there are, so that a change is followed.
 //!
 //! Memory: 16 bytes for each pending key, 8 KiB in all.
 

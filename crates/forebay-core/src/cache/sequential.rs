@@ -1,11 +1,11 @@
 //! Sequential streams: a scan of megabytes should not push out what is used again and again.
 //!
 //! A handful of places each remember where a stream would go on and how long it has become. A
-//! request that starts at such a place continues the stream; any other starts a new one in a place
-//! whose stream did not go on lately (the clock algorithm: a hand passes over the places, and one
-//! that went on since the last pass is spared once). Every request passes here, hits too, so places
-//! are compared by the low 32 bits of their sector: 16 of them are a few vector instructions, and a
-//! false match, 2 TiB away, does no harm.
+//! request that starts at such a place continues the stream; any other starts a new one in a
+//! place whose stream did not go on lately. The clock algorithm finds that place: a hand passes
+//! over the places, and spares once a stream that went on since the last pass. Every request
+//! passes here, also hits, so places are compared by the low 32 bits of their sector. 16 of them
+//! are a few vector instructions. A false match, 2 TiB away, does no harm.
 
 use crate::geometry::{ByteRange, SECTOR};
 

@@ -232,6 +232,17 @@ fn a_slot_of_a_reply_does_not_change_until_it_is_sent() {
 }
 
 #[test]
+fn a_slot_of_a_reply_gets_no_other_bytes_when_it_loses_some() {
+    let mut rig = Rig::new(config(4, 0));
+    rig.install(block(0), |_| 1);
+    let sent = rig.hit(block(0)).expect("a hit")[0];
+    let first = ByteRange::at(0, 4096);
+    rig.call(|cache, _, cx| cache.invalidate(first, cx));
+    rig.install(first, |_| 2);
+    assert!(rig.cells(sent).iter().all(|&cell| cell == 1));
+}
+
+#[test]
 fn a_slot_that_cannot_be_written_is_not_used_again() {
     let mut rig = Rig::new(config(0, 1));
     rig.install(block(0), |_| 1);

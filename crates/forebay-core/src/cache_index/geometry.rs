@@ -13,7 +13,7 @@ pub const REGIONS_MAX: u64 = 1 << 20;
 /// Smallest region.
 const REGION_MIN: u64 = 64 << 10;
 
-/// What a ring describes, by numbers.
+/// The numbers of slots, granules and regions that a ring describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingGeometry {
     /// Slots of the cache.
@@ -41,8 +41,9 @@ impl RingGeometry {
         self.slots + self.words()
     }
 
-    /// Pages that the ring needs: for one walk over everything at the least that a page gives it, for what is
-    /// under way, and for the coarseness with which the walk's past is known.
+    /// Pages that the ring needs. They are for one walk over everything (at the least that a page
+    /// gives it), and for the pages under way. Some more are for the coarseness with which the
+    /// walk's past is known.
     pub fn pages(&self) -> u32 {
         let claim = page::claim_len(self.granules, self.granules) as u64;
         let (slots, words) = (u64::from(self.slots), u64::from(self.words()));

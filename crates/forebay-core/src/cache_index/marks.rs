@@ -5,8 +5,8 @@
 //!   write ─► fresh ─► (page durable: durable) ─► on its way to primary storage
 //!   turn:    fresh ─► old, fresh := writes under way ─► a later flush succeeded, drops recorded ─► old := none
 //! ```
-//! A region is marked while it is `fresh` or `old`. `durable` says which marks the newest durable page shows,
-//! and is the only thing that a write asks; it holds no mark that is not also in the other two.
+//! A region is marked while it is `fresh` or `old`. `durable` says which marks the newest durable
+//! page shows. A write asks nothing else. Each of its marks is also in one of the other two.
 //!
 //! There are as many words of marks as the disk needed when its ring was begun. The regions of a disk that has grown share
 //! them: word *n* of its regions is word *n* mod *words* here. So a mark may say too much, never too little.
@@ -126,7 +126,7 @@ impl Marks {
         }
     }
 
-    /// What is old and not fresh is marked no more.
+    /// Regions that are old and not fresh are marked no more.
     pub fn clear_old(&mut self) {
         for word in 0..self.len() {
             let at = word as usize;
@@ -169,8 +169,8 @@ impl Marks {
         Some((word, bits))
     }
 
-    /// The batch under way is durable. What was cleared since it was made is not marked by it: a later
-    /// record says so.
+    /// The batch under way is durable. It does not mark regions that were cleared since it was
+    /// made: a later record says so.
     pub fn on_durable(&mut self) {
         if std::mem::take(&mut self.recorded_all) {
             for (at, durable) in self.durable.iter_mut().enumerate() {

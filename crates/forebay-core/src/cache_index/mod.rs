@@ -34,7 +34,7 @@
 //! The index may use the cache; the cache knows nothing of it. What primary storage does a flow passes in as data
 //! ([`PrimaryFlushes`]), and what the index wants of it comes back as data ([`IndexWants`]).
 //!
-//! **Invariants** (docs/format.md argues them failure by failure)
+//! **Invariants** (docs/format/ring.md argues them failure by failure)
 //! - A page is durable only after the data that it claims.
 //! - A slot that lost its block gets other bytes only after that is durable here.
 //! - Bytes that go to primary storage beside the write log do so only after their regions are durably marked;

@@ -93,7 +93,7 @@ pub struct PageHeader {
     pub walk: (u32, u32),
     /// Byte offset of the block grid.
     pub grid_offset: u32,
-    /// What holds before the records.
+    /// Flags that hold before the records.
     pub flags: PageFlags,
 }
 

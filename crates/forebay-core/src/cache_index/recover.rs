@@ -4,9 +4,10 @@
 //!   every 256th page ─► about the newest ─► pages around it ─► D, the highest number claimed durable ─► N ≥ D, the last
 //!   N ─► N − 1 ─► … ─► tail: the first word about a slot, or a word of marks, is the last that was written
 //! ```
-//! A page at or below *D* that is not there, or anything that contradicts itself, makes the whole cache cold: it
-//! is never believed in part. Pages after *D* count as long as they follow each other and generations do not fall,
-//! so that pages beyond a gap, of a run that crashed, never count again.
+//! A page at or below *D* that is not there, or anything that contradicts itself, makes the whole
+//! cache cold: it is never believed in part. Pages after *D* count as long as they follow each
+//! other, and generations do not fall. So pages beyond a gap, of a run that crashed, never count
+//! again.
 //!
 //! Memory: a bit per slot, the words of marks, what the reader reads at once ([`READ_PAGES`]).
 
@@ -46,7 +47,8 @@ pub trait Claims {
     /// The grid that claims are of, said once, before them.
     fn on_grid(&mut self, offset: u64) -> bool;
 
-    /// What the next claims are about: memory that they need can be fetched for all of them at once.
+    /// Slots and blocks of the next claims: the memory that they need can be fetched for all at
+    /// once.
     fn expect(&mut self, coming: &[(SlotId, BlockIndex)]);
 
     /// A slot holds a block; false when that cannot be.
@@ -76,7 +78,7 @@ pub enum Cold {
     Unreadable(String),
 }
 
-/// What a former run left, claims aside.
+/// The rest of a former run, without its claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredRing {
     /// The run that wrote the last page.
@@ -112,7 +114,7 @@ impl RecoverRing<'_> {
     /// Reads the ring; hands what slots hold to `claims`.
     ///
     /// # Errors
-    /// It must not be believed; what `claims` was told neither.
+    /// It must not be believed, nor must anything that `claims` received.
     pub fn recover(
         &self,
         reader: &mut dyn RingReader,
@@ -241,7 +243,7 @@ impl RecoverRing<'_> {
     }
 }
 
-/// What is known so far, going back.
+/// The findings so far, going back.
 struct State {
     /// Slots that something was said of.
     seen: Vec<u64>,

@@ -1,4 +1,5 @@
-//! What a restart would find in a ring, for an operator: read and judged as by a restart, without its engine.
+//! Shows an operator what a restart would find in a ring. The ring is read and judged as by a
+//! restart, without its engine.
 //!
 //! ```text
 //!   ring ─► claims, newest first ─► one per block ─► less blocks in marked regions ─► less granules that the log has ─► kept

@@ -1,6 +1,6 @@
 //! The walk over all slots and words that every page goes on with, and what its past says of the ring's tail.
 //!
-//! The positions are divided in up to [`STEPS`] steps of one size. Of each step it is known in which page the
+//! The positions are divided in up to `STEPS` steps of one size. Of each step it is known in which page the
 //! walk last entered it; nothing that is older than the last time round counts any more. Inside a step
 //! what is ahead may stand in the page of the time before.
 
@@ -55,7 +55,8 @@ impl Walk {
         }
     }
 
-    /// All pages of the former run were told. What none of them entered was before the tail's page.
+    /// All pages of the former run were entered. Anything that none of them entered was before
+    /// the tail's page.
     pub fn end_restore(&mut self) {
         let tail = self.tail;
         self.entered.iter_mut().filter(|page| **page < tail).for_each(|page| *page = tail);

@@ -82,7 +82,8 @@ impl BufferPool {
         self.pages_spent += count;
     }
 
-    /// What had been asked for at the last [`BufferPool::asked`] is carried out: pages spent before it are free.
+    /// The executor has carried out everything up to the last [`BufferPool::asked`]: pages spent
+    /// before it are free.
     pub(crate) fn carried_out(&mut self) {
         for n in 0..self.spent_before.len() {
             let (first, count) = self.spent_before[n];

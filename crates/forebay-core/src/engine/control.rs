@@ -5,12 +5,13 @@ use super::{ConfigError, Engine, Growth, Parts, RestoredCache};
 use crate::action::Actions;
 use crate::cache_index::header::RingHeader;
 use crate::cache_index::recover::{Cold, RingReader};
-use crate::config::{FlushSemantics, Mode};
+use crate::config::Mode;
 use crate::geometry::ByteRange;
 use crate::ids::{Nanos, SegmentId};
 use crate::log::recover::RecoveredLog;
 use crate::log::reopen::Tail;
 use crate::status::IoStatus;
+use crate::write_back::WriteBack;
 
 impl Engine {
     /// Takes over what recovery found, after it was opened again (`log/reopen.rs`): everything is on flash, durable,
@@ -80,8 +81,8 @@ impl Engine {
     /// What is not destaged stays in the log.
     pub fn stop_destaging(&mut self, now: Nanos, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
-        if let Some(destager) = &mut parts.destager {
-            destager.stop();
+        if let Some(write_back) = &mut parts.write_back {
+            write_back.stop_destaging();
             parts.run(&mut cx);
         }
     }
@@ -89,8 +90,8 @@ impl Engine {
     /// Destages nothing until told to go on, or goes on.
     pub fn pause_destaging(&mut self, now: Nanos, pause: bool, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
-        if let Some(destager) = &mut parts.destager {
-            destager.paused = pause;
+        if let Some(write_back) = &mut parts.write_back {
+            write_back.pause_destaging(pause);
             parts.run(&mut cx);
         }
     }
@@ -99,9 +100,9 @@ impl Engine {
     /// again after a moment.
     pub fn leased(&mut self, now: Nanos, segment: Option<(SegmentId, u64)>, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
-        let log = parts.log.as_mut().expect("it asked for a lease");
-        log.segments.on_leased(now, segment);
-        log.room_changed = true;
+        if let Some(write_back) = &mut parts.write_back {
+            write_back.on_leased(now, segment);
+        }
         parts.run(&mut cx);
     }
 
@@ -200,21 +201,32 @@ impl Engine {
 impl Parts {
     /// True while a disk that is shut down carries its log to primary storage.
     pub(super) fn destages_at_end(&self) -> bool {
-        let goes_on = self.destager.as_ref().is_some_and(|destager| destager.goes_on());
-        self.refuses == Some(IoStatus::ShuttingDown) && goes_on && !self.log_is_clean()
+        let is_ending = self.refuses == Some(IoStatus::ShuttingDown);
+        is_ending && self.write_back.as_ref().is_some_and(|log| log.goes_on() && !log.is_clean())
+    }
+
+    /// True while a disk that is shut down flushes and notes what it has destaged.
+    pub(super) fn settles_at_end(&self) -> bool {
+        let is_ending = self.refuses == Some(IoStatus::ShuttingDown);
+        is_ending && self.write_back.as_ref().is_some_and(WriteBack::has_to_settle)
     }
 
     fn shut_down(&mut self, cx: &mut Cx<'_>) {
         self.refuses = Some(IoStatus::ShuttingDown);
-        if let (Some(log), Some(destager)) = (&mut self.log, &mut self.destager) {
-            log.close();
-            if log.is_lost {
-                destager.stop();
-            } else if log.config.flush == FlushSemantics::Honest {
-                destager.finish();
-            }
+        if let Some(write_back) = &mut self.write_back {
+            write_back.close();
             self.refuse_waiting(IoStatus::ShuttingDown, cx);
         }
         self.run(cx);
+    }
+
+    fn restore(&mut self, found: &RecoveredLog, tail: Tail) -> Result<(), ConfigError> {
+        let write_back = self.write_back.as_mut().expect("the disk has a log");
+        write_back.restore(found, tail)?;
+        if !write_back.is_clean() && !self.mode.logs() {
+            // What is dirty is destaged before the disk is in a mode without a log.
+            self.mode = Mode::WriteBack;
+        }
+        Ok(())
     }
 }

@@ -264,12 +264,12 @@ impl Parts {
         } else {
             self.primary.flush.retry_at = cx.now.plus(RETRY);
             self.primary.flush.failed = self.primary.flush.starts;
-            if let Some(log) = &mut self.log {
+            if let Some(write_back) = &mut self.write_back {
                 // Writes that were held for a change of mode go on meanwhile.
-                log.room_changed = true;
+                write_back.note_room();
             }
             // It may have taken what the destager wrote along, and the next flush would not say so.
-            self.destage_session_lost();
+            self.on_destage_session_lost();
             self.lose_unflushed(status, cx);
         }
         self.start_flush(cx);
@@ -277,7 +277,7 @@ impl Parts {
 
     fn end_flush(&mut self, keys: &mut Vec<Key>, status: IoStatus, cx: &mut Cx<'_>) {
         // A disk may have become write-back while they waited.
-        if let Some(log) = self.log.as_mut().filter(|_| status.is_ok()) {
+        if let Some(log) = self.write_back.as_mut().filter(|_| status.is_ok()) {
             log.raise_epoch();
         }
         for key in keys.drain(..) {
@@ -289,7 +289,7 @@ impl Parts {
     }
 
     pub(in crate::engine) fn on_session_lost(&mut self, cx: &mut Cx<'_>) {
-        self.destage_session_lost();
+        self.on_destage_session_lost();
         if self.primary.flush.is_at_risk() {
             // Whoever asked for a flush asked for those writes, too, and it may end well without them.
             self.primary.flush.failed =
@@ -301,7 +301,7 @@ impl Parts {
 
     pub(in crate::engine) fn on_first_flush_failed(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
         assert!(!status.is_ok());
-        self.destage_session_lost();
+        self.on_destage_session_lost();
         self.primary.flush.pending = true;
         self.lose_unflushed(status, cx);
         self.run(cx);
@@ -328,7 +328,7 @@ impl Parts {
         let bytes = self.primary.flush.unflushed_bytes();
         for request in self.requests.table.iter_mut() {
             match &mut request.job {
-                // A read under way may already hold bytes that are gone by cx.now.
+                // A read under way may already hold bytes that are gone by now.
                 Job::Read(job) => (job.admit, job.is_doubtful) = (false, true),
                 // Some of its zeroes may be gone.
                 Job::Zero(job) if job.cursor > request.range.start => {

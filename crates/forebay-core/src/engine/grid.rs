@@ -29,7 +29,7 @@ impl Parts {
         if !fits_backend || offset == cx.grid.offset() % PAGE {
             return;
         }
-        if self.log.is_none() && self.cache.is_hardly_filled(MOVED_MAX) {
+        if self.write_back.is_none() && self.cache.is_hardly_filled(MOVED_MAX) {
             self.move_grid(offset, cx);
         } else if seen_enough {
             self.cache.stop_watching_alignment();

@@ -38,7 +38,9 @@ impl Parts {
             return Growth::Done;
         }
         let end = last_granule(shared);
-        if self.is_destaging(end) || self.requests.overlap.touches(end) {
+        if self.write_back.as_ref().is_some_and(|log| log.is_destaging(end))
+            || self.requests.overlap.touches(end)
+        {
             return Growth::Busy;
         }
         if end.len() < shared.grid.granule_size() {

@@ -99,11 +99,6 @@ impl Parts {
         self.cache_index.as_mut().is_none_or(|index| index.is_recorded(changes))
     }
 
-    /// True while the index on flash might be believed, although nothing is recorded in it any more.
-    pub(super) fn is_voiding(&self) -> bool {
-        self.cache_index.as_ref().is_some_and(CacheIndex::is_voiding)
-    }
-
     /// When time alone asks something of the index.
     pub(super) fn index_deadline(&self, now: Nanos) -> Nanos {
         let index = self.cache_index.as_ref();

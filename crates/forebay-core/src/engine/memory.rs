@@ -9,8 +9,6 @@
 //! ```
 
 use super::cx::{Cx, Shared};
-use super::destage::Destager;
-use super::log::WriteLog;
 use super::{Parts, write};
 use crate::action::{Buffer, Span};
 use crate::cache::Cache;
@@ -19,21 +17,22 @@ use crate::geometry::{ByteRange, PAGE, REQUEST_MAX};
 use crate::log::GROUPS_IN_MEMORY;
 use crate::requests::in_flight::{Job, Stage};
 use crate::table::Key;
+use crate::write_back::WriteBack;
 
 impl Parts {
     pub(in crate::engine) fn memory_size(&self, shared: &Shared) -> u64 {
-        let groups = shared.config.write_log.as_ref().map_or(0, WriteLog::memory_pages);
+        let groups = shared.config.write_log.as_ref().map_or(0, WriteBack::group_pages);
         self.staging_start(shared) + groups * PAGE
     }
 
     pub(in crate::engine) fn staging_start(&self, shared: &Shared) -> u64 {
         let log = shared.config.write_log.as_ref();
-        let before = log.map_or(0, |log| Destager::memory_pages() + WriteLog::summary_pages(log));
+        let before = log.map_or(0, WriteBack::pages_before_groups);
         self.cache_memory_size(shared) + before * PAGE
     }
 
     pub(in crate::engine) fn staged_groups(&self) -> Option<[Span; GROUPS_IN_MEMORY]> {
-        self.log.as_ref().map(WriteLog::group_memory)
+        self.write_back.as_ref().map(WriteBack::groups)
     }
 
     fn cache_memory_size(&self, shared: &Shared) -> u64 {

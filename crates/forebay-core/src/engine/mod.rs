@@ -32,16 +32,15 @@ pub(crate) mod buffers;
 mod compare;
 mod control;
 pub(crate) mod cx;
-mod destage;
 mod drop_cache;
 mod edges;
+mod flow;
 mod flush;
 mod grid;
 mod grow;
 mod in_log;
 mod index;
 pub(crate) mod io;
-mod log;
 mod memory;
 mod mode;
 mod primary;
@@ -55,9 +54,7 @@ mod timeout;
 mod write;
 mod zero;
 
-use std::collections::VecDeque;
-
-use crate::action::{Actions, Buffer, DestageFault, Extent};
+use crate::action::{Actions, Buffer, Extent};
 use crate::cache::Cache;
 use crate::cache_index::CacheIndex;
 pub use crate::cache_index::RestoredCache;
@@ -68,14 +65,12 @@ use crate::request::Request;
 use crate::requests::Requests;
 use crate::status::IoStatus;
 use crate::table::Key;
+use crate::write_back::WriteBack;
 
 use cx::{Cx, Shared};
-use destage::Destager;
 use flush::FlushState;
 pub use grow::Growth;
 use io::IoKind;
-use log::WriteLog;
-use log::acknowledge::Acknowledgeable;
 pub use setup::{ConfigError, metadata_bytes};
 
 /// All places for requests are taken: the frontend keeps the request and stops reading from its
@@ -96,10 +91,7 @@ pub(crate) struct Parts {
     requests: Requests,
     cache: Cache,
     cache_index: Option<CacheIndex>,
-    log: Option<WriteLog>,
-    destager: Option<Destager>,
-    /// Writes in the log that could be acknowledged, in order.
-    acknowledgeable: VecDeque<Acknowledgeable>,
+    write_back: Option<WriteBack>,
     primary: Primary,
     /// The mode that the disk is in; what it is to be in is in `config`.
     mode: Mode,
@@ -271,35 +263,21 @@ impl Parts {
             IoKind::Extents { request } => self.on_no_extents(request, status, cx),
             IoKind::Compare { .. } => panic!("a comparison ends with `compared`"),
             IoKind::Flush => self.on_flushed(status, cx),
-            IoKind::LogWrite { group } => {
-                self.on_log_written(group, status, checksums, cx);
+            IoKind::LogWrite { .. } | IoKind::LogSummary | IoKind::LogFlush => {
+                self.on_log_io(entry.kind, status, checksums, cx);
             }
-            IoKind::LogSummary => self.on_log_summarized(status, cx),
-            IoKind::LogFlush => self.on_log_flushed(status, cx),
             IoKind::LogRead { request, place, pages } => {
                 self.on_log_read(request, (place, pages), status, checksums, cx);
             }
             IoKind::LogOverlay { request, place } => {
                 self.on_log_overlay(request, place, status, checksums, cx);
             }
-            IoKind::DestageRead { run, place, pages } => {
-                let status = self.check_log_pages(place, pages, status, checksums, cx);
-                self.note_destage_read(status, cx);
-                self.on_destage_read(run, (DestageFault::LogRead, status), cx);
-            }
-            IoKind::DestageBelow { run } => {
-                self.on_destage_read(run, (DestageFault::PrimaryStorage, status), cx);
-            }
-            IoKind::DestageWrite { run } => self.on_destage_write(run, status, cx),
-            IoKind::DestageZero { end, memory } => {
-                self.on_destage_zero(end, memory, status, cx);
-            }
-            IoKind::DestageZeroEdge { end, memory } => {
-                self.on_destage_zero_edge((entry.range, end), memory, status, cx);
-            }
-            IoKind::DestageFlush { session } => {
-                self.on_destage_flushed(session, status, cx);
-            }
+            IoKind::DestageRead { .. }
+            | IoKind::DestageBelow { .. }
+            | IoKind::DestageWrite { .. }
+            | IoKind::DestageZero { .. }
+            | IoKind::DestageZeroEdge { .. }
+            | IoKind::DestageFlush { .. } => self.on_destage_io(entry, status, checksums, cx),
             IoKind::DestageNote => self.on_destage_noted(status, cx),
             IoKind::RingFlush | IoKind::RingWrite => {
                 cx.flash_deadlines.remove(key);
@@ -323,7 +301,7 @@ impl Parts {
     }
 
     fn is_idle(&self, shared: &Shared) -> bool {
-        let settled = self.log.as_ref().is_none_or(WriteLog::is_settled);
+        let settled = self.write_back.as_ref().is_none_or(WriteBack::is_settled);
         let settled = settled && self.cache_index.as_ref().is_none_or(CacheIndex::is_settled);
         let settled = settled && !self.settles_at_end();
         self.requests.table.is_empty() && shared.ios.is_empty() && shared.lent == 0 && settled
@@ -341,8 +319,8 @@ impl Parts {
         let fills = self.cache.fills_at_device() as usize;
         let outstanding = self.requests.outstanding() as usize;
         assert_eq!(shared.ios.len(), outstanding + fills + flushes + log + index);
-        if let Some(log) = &self.log {
-            log.index.check_invariants();
+        if let Some(write_back) = &self.write_back {
+            write_back.check_invariants();
         }
         for (key, request) in self.requests.table.iter() {
             let is_owner = request.outstanding > 0 || self.is_in_log(key);

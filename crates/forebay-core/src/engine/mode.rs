@@ -12,43 +12,47 @@
 
 use crate::action::Event;
 use crate::config::Mode;
-use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
+use crate::engine::{ConfigError, Parts};
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
 use crate::requests::in_flight::{Job, Stage};
+use crate::write_back::WriteBack;
 
 /// A drain holds writers to come to its end when what is dirty will take so long, whatever the size of the log.
 const HOLD_TIME: Nanos = Nanos::from_millis(200);
 /// The same in pages, where nothing was destaged so far.
 const HOLD_PAGES: u64 = 256;
 
+/// How far a change of mode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ModeChange {
+    /// The disk is in the mode that it is to be in, as far as the log is concerned.
+    Settled,
+    /// A mode with a log is wanted: new writes are held until primary storage is flushed. `again`: that failed before.
+    Entering { again: bool },
+    /// The same, but primary storage failed the flush a moment ago: until then writes go on without the log.
+    Blocked { until: Nanos },
+    /// The log is emptied for good.
+    Draining,
+}
+
 impl Parts {
-    /// Asks for a mode; [`Engine::mode`] is it some time later. One without log needs everything destaged: if that
-    /// was paused, it goes on.
-    ///
-    /// # Errors
-    /// The mode needs a write log and the disk has none.
-    pub(in crate::engine) fn set_mode(
-        &mut self,
-        mode: Mode,
-        cx: &mut Cx<'_>,
-    ) -> Result<(), super::ConfigError> {
-        if mode.logs() && self.log.is_none() {
+    /// See [`Engine::set_mode`](super::Engine::set_mode).
+    pub(super) fn set_mode(&mut self, mode: Mode, cx: &mut Cx<'_>) -> Result<(), ConfigError> {
+        if mode.logs() && self.write_back.is_none() {
             let text = "this mode needs a write log, and the disk was started without one: start it with \
                         --write-log SIZE (which needs --flash)";
-            return Err(super::ConfigError(text.to_owned()));
+            return Err(ConfigError(text.to_owned()));
         }
         cx.config.mode = mode;
-        if self.is_draining(cx)
-            && let Some(destager) = self.destager.as_mut().filter(|destager| destager.paused)
-        {
-            destager.paused = false;
-            cx.event(Event::DestagingResumed);
-        }
-        if let Some(log) = &mut self.log {
+        let drains = self.is_draining(cx);
+        if let Some(write_back) = &mut self.write_back {
+            if drains && write_back.pause_destaging(false) {
+                cx.event(Event::DestagingResumed);
+            }
             // What was held for a change that is not wanted any more goes on.
-            log.room_changed = true;
+            write_back.note_room();
         }
         self.run(cx);
         Ok(())
@@ -56,49 +60,42 @@ impl Parts {
 
     /// The mode that the disk is to be in: write-through when the log failed.
     fn target_mode(&self, shared: &Shared) -> Mode {
-        let failed = self.log.as_ref().is_some_and(|log| log.failed.is_some());
+        let failed = self.write_back.as_ref().is_some_and(|log| log.failed().is_some());
         if failed && shared.config.mode.logs() { Mode::WriteThrough } else { shared.config.mode }
+    }
+
+    /// How far the change of mode is, if there is one.
+    pub(super) fn mode_change(&self, shared: &Shared) -> ModeChange {
+        let until = self.primary.flush.retry_at();
+        match (self.mode.logs(), self.target_mode(shared).logs()) {
+            (false, true) if shared.now < until => ModeChange::Blocked { until },
+            (false, true) => ModeChange::Entering { again: until > Nanos(0) },
+            (true, false) => ModeChange::Draining,
+            (true, true) | (false, false) => ModeChange::Settled,
+        }
     }
 
     /// When a change of mode that waits for a flush goes on.
     pub(super) fn mode_deadline(&self, shared: &Shared) -> Nanos {
-        let waits = !self.mode.logs() && self.target_mode(shared).logs();
-        let retry_at = self.primary.flush.retry_at();
-        if waits && retry_at > shared.now { retry_at } else { Nanos::NEVER }
-    }
-
-    /// True while a mode with a log is wanted, and primary storage fails the flush that has to be first.
-    pub(super) fn is_kept_from_log(&self, shared: &Shared) -> bool {
-        !self.mode.logs()
-            && self.target_mode(shared).logs()
-            && self.primary.flush.retry_at() > Nanos(0)
+        match self.mode_change(shared) {
+            ModeChange::Blocked { until } => until,
+            ModeChange::Settled | ModeChange::Entering { .. } | ModeChange::Draining => {
+                Nanos::NEVER
+            }
+        }
     }
 
     /// True while the log is emptied for good.
     pub(super) fn is_draining(&self, shared: &Shared) -> bool {
-        self.mode.logs() && !self.target_mode(shared).logs()
+        self.mode_change(shared) == ModeChange::Draining
     }
 
     /// True when new writes wait for the mode to change.
     pub(super) fn holds_writes(&self, shared: &Shared) -> bool {
-        let target = self.target_mode(shared);
-        match (self.mode.logs(), target.logs()) {
-            (false, true) => shared.now >= self.primary.flush.retry_at(),
-            (true, false) => {
-                let log = self.log.as_ref().expect("the mode has a log");
-                log.failed.is_some() || self.is_nearly_drained()
-            }
-            (true, true) | (false, false) => false,
-        }
-    }
-
-    /// What is dirty will be destaged in a moment, as fast as it went lately.
-    fn is_nearly_drained(&self) -> bool {
-        let pages = self.dirty_bytes() / PAGE;
-        let destager = self.destager.as_ref().expect("a log has a destager");
-        match destager.window.destaging().ns_per_page {
-            0 => pages <= HOLD_PAGES,
-            ns_per_page => pages.saturating_mul(ns_per_page) <= HOLD_TIME.0,
+        match self.mode_change(shared) {
+            ModeChange::Settled | ModeChange::Blocked { .. } => false,
+            ModeChange::Entering { .. } => true,
+            ModeChange::Draining => self.write_back.as_ref().is_some_and(is_nearly_drained),
         }
     }
 
@@ -108,42 +105,53 @@ impl Parts {
         if self.mode == target {
             return false;
         }
-        match (self.mode.logs(), target.logs()) {
-            (true, false) => {
-                let log = self.log.as_mut().expect("the mode has a log");
-                log.forgets_when_clean = true;
-                self.free_log(cx);
-                let log = self.log.as_mut().expect("the mode has a log");
-                let is_quiet = log.is_quiet() && log.index.is_empty();
-                if !self.log_is_clean() || !is_quiet || !self.acknowledgeable.is_empty() {
-                    return false;
-                }
+        let is_ready = match self.mode_change(cx) {
+            ModeChange::Settled => true,
+            ModeChange::Draining => self.write_back.as_mut().is_none_or(|write_back| {
+                write_back.forget_when_clean(true);
+                write_back.free_log(cx);
+                write_back.is_left()
+            }),
+            ModeChange::Entering { .. } | ModeChange::Blocked { .. } => {
+                !self.has_writes_beside_log() && self.is_flushed_for_log(cx)
             }
-            (false, true) => {
-                let writes = self.requests.table.iter().any(|(_, request)| match request.stage {
-                    Stage::Overlap | Stage::Room | Stage::Intent => false,
-                    Stage::Running | Stage::Flush | Stage::Buffer => {
-                        matches!(request.job, Job::Write(_) | Job::Zero(_))
-                    }
-                    Stage::Logged | Stage::Durable | Stage::Throttled => true,
-                });
-                if writes || !self.is_flushed_for_log(cx) {
-                    return false;
-                }
-                let log = self.log.as_mut().expect("checked when it was asked for");
-                log.forgets_when_clean = false;
-            }
-            (true, true) | (false, false) => {}
+        };
+        if !is_ready {
+            return false;
         }
         self.mode = target;
         self.release_owners(cx);
         if !target.caches() {
             self.leave_cache(cx);
         }
-        if let Some(log) = &mut self.log {
-            log.room_changed = true;
+        if let Some(write_back) = &mut self.write_back {
+            if target.logs() {
+                write_back.forget_when_clean(false);
+            }
+            write_back.note_room();
         }
         cx.event(Event::ModeChanged { mode: target });
         true
     }
+
+    /// True while a write is under way that did not go into the log, or one that did without a mode for it.
+    fn has_writes_beside_log(&self) -> bool {
+        self.requests.table.iter().any(|(_, request)| match request.stage {
+            Stage::Overlap | Stage::Room | Stage::Intent => false,
+            Stage::Running | Stage::Flush | Stage::Buffer => {
+                matches!(request.job, Job::Write(_) | Job::Zero(_))
+            }
+            Stage::Logged | Stage::Durable | Stage::Throttled => true,
+        })
+    }
+}
+
+/// What is dirty will be destaged in a moment, as fast as it went lately; or the log has failed.
+fn is_nearly_drained(log: &WriteBack) -> bool {
+    let pages = log.dirty_bytes() / PAGE;
+    log.failed().is_some()
+        || match log.ns_per_page() {
+            0 => pages <= HOLD_PAGES,
+            ns_per_page => pages.saturating_mul(ns_per_page) <= HOLD_TIME.0,
+        }
 }

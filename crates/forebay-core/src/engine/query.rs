@@ -55,14 +55,14 @@ impl Parts {
             let part = ByteRange { start: position, end: end.max(position) }.intersect(entry.range);
             if !part.is_empty() && cx.actions.extents.len() - first < EXTENTS_MAX {
                 // What the log holds is newer than what primary storage says of it.
-                let Some(log) = self.log.as_ref().filter(|log| !log.index.is_empty()) else {
+                let Some(log) = self.write_back.as_ref().filter(|log| !log.is_empty()) else {
                     cx.actions.extents.push(Extent { len: part.len(), state: extent.state });
                     position = end;
                     continue;
                 };
                 let part = ByteRange::at(part.start, part.len().min(compared_max));
                 compared_max -= part.len();
-                let logged = log.index.touches(part);
+                let logged = log.touches(part);
                 let state = if logged { ExtentState::Allocated } else { extent.state };
                 cx.actions.extents.push(Extent { len: part.len(), state });
                 if compared_max == 0 {
@@ -89,7 +89,7 @@ impl Parts {
     pub(super) fn reply_cache_state(&mut self, request: Request, cx: &mut Cx<'_>) {
         let range = request.range;
         let first = cx.actions.extents.len();
-        let has_log = self.log.as_ref().is_some_and(|log| !log.index.is_empty());
+        let has_log = self.write_back.as_ref().is_some_and(|log| !log.is_empty());
         let blocks_max = if has_log { LOGGED_BLOCKS_MAX } else { BLOCKS_MAX };
         for block in cx.grid.blocks(range).take(blocks_max) {
             let dirty = self.logged_granules(block, cx);

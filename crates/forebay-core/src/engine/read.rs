@@ -134,7 +134,8 @@ impl Parts {
     /// Lays a read out that waited, if what it was laid out on may have changed.
     fn lay_out_again(&mut self, key: Key, cx: &mut Cx<'_>) {
         // With a log the grid does not move, and what waited with a buffer may still be in another mode.
-        if self.requests.table[key].buffer.is_none() || (self.log.is_some() && !self.has_begun(key))
+        if self.requests.table[key].buffer.is_none()
+            || (self.write_back.is_some() && !self.has_begun(key))
         {
             self.lay_out(key, cx);
         }
@@ -279,8 +280,8 @@ impl Parts {
         let kind = IoKind::BackendRead { request: key };
         cx.counters.backend_reads += 1;
         cx.counters.backend_read_bytes += range.len();
-        if let Some(destager) = &mut self.destager {
-            destager.window.on_guest_read_start(cx.now);
+        if let Some(write_back) = &mut self.write_back {
+            write_back.note_guest_read_start(cx.now);
         }
         self.requests.start_io(Target::Backend, range, op, kind, cx);
     }
@@ -323,8 +324,8 @@ impl Parts {
         }
         let buffer = entry.buffer.expect("a running read has a buffer");
         if job.admit {
-            let Parts { cache, log, destager, .. } = self;
-            let undestaged = undestaged(log.as_ref(), destager.as_ref());
+            let Parts { cache, write_back, .. } = self;
+            let undestaged = undestaged(write_back.as_ref());
             cache.install(job.target, buffer, &undestaged, cx);
         }
         self.hand_over(key, job, buffer, cx);

@@ -129,7 +129,7 @@ impl Parts {
                 break;
             }
         }
-        if self.log.is_some() {
+        if self.write_back.is_some() {
             self.proceed_with_log(cx);
         } else if self.advance_mode(cx) {
             self.run_ready(cx);
@@ -142,7 +142,9 @@ impl Parts {
             // An acknowledgement may end an epoch, which may then be destaged.
             self.acknowledge(cx);
             self.destage(cx);
-            self.commit(cx);
+            if let Some(write_back) = &mut self.write_back {
+                write_back.commit(cx);
+            }
             let changed = self.advance_mode(cx);
             self.advance_index(cx);
             let moved = self.append_waiting(cx) || changed || !cx.ready.is_empty();

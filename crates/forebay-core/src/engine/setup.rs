@@ -1,11 +1,7 @@
 //! Making an engine: checks of the configuration, sizes of everything.
 
-use std::collections::VecDeque;
-
 use super::cx::Shared;
-use super::destage::Destager;
 use super::flush::FlushState;
-use super::log::WriteLog;
 use super::{Engine, Parts, Primary, read};
 use crate::cache::{self, Cache};
 use crate::cache_index::CacheIndex;
@@ -14,6 +10,7 @@ use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::log::index::PageGrid;
 use crate::observer::{Observer, Uses};
 use crate::requests::Requests;
+use crate::write_back::WriteBack;
 
 /// Smallest segment of a log, in pages.
 const LOG_SEGMENT_PAGES_MIN: u32 = 16;
@@ -25,7 +22,7 @@ pub struct ConfigError(pub String);
 
 /// Bytes of cache metadata that a configuration needs, as they will be.
 pub fn metadata_bytes(config: &Config) -> u64 {
-    let log = config.write_log.map_or(0, |log| WriteLog::metadata_bytes_for(&log));
+    let log = config.write_log.map_or(0, |log| WriteBack::metadata_bytes_for(&log));
     Cache::metadata_bytes_for(config) + log
 }
 
@@ -43,17 +40,14 @@ impl Engine {
         let grid = Grid::new(config.backend.size, config.block_size, offset);
         let base = config.buffer_bytes / PAGE * PAGE;
         // Twice: when flash hangs, its I/Os stay while their reads begin anew (`timeout.rs`).
-        let log_ios = config.write_log.map_or(0, |_| Destager::ios_max() + config.requests_max * 8);
+        let log_ios = config.write_log.map_or(0, |_| WriteBack::ios_max(&config));
         let ios_max =
             config.requests_max * read::FETCHES_MAX * 2 + cache::FILL_WRITES_MAX + 3 + log_ios;
         let requests = config.requests_max;
         let ram_end = base + Cache::memory_bytes_for(&config);
         let runs = ram_end + CacheIndex::memory_pages(&config) * PAGE;
-        let log_base = runs + Destager::memory_pages() * PAGE;
         let pages = PageGrid::new(grid.offset());
-        let log = config.write_log.map(|log| WriteLog::new(log, log_base, pages, requests));
-        let destager =
-            config.write_log.map(|log| Destager::new(&log, runs, config.backend_timeout));
+        let write_back = config.write_log.map(|log| WriteBack::new(log, &config, runs, pages));
         let cache = Cache::new(&config, &grid, base, ios_max);
         let cache_index = match (cache.flash_slots(), config.ring) {
             (Some(slots), Some(ring)) => {
@@ -67,9 +61,7 @@ impl Engine {
             requests: Requests::new(requests, observer),
             cache,
             cache_index,
-            log,
-            destager,
-            acknowledgeable: VecDeque::with_capacity(requests as usize),
+            write_back,
             primary: Primary {
                 flush: FlushState::new(requests as usize),
                 errors: super::primary::Primary::default(),

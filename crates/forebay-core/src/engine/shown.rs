@@ -9,6 +9,7 @@ use crate::log::GROUPS_IN_MEMORY;
 use crate::observer::Observer;
 use crate::sealed::Page;
 use crate::stats::{Latency, LogStatistics, Statistics};
+use crate::write_back::WriteBack;
 
 impl Engine {
     /// A snapshot of everything that is shown of the disk, as it is `now`: that may be long after the last call.
@@ -38,22 +39,22 @@ impl Engine {
 
     /// Bytes of the disk in the log that primary storage does not have yet; those that were written twice count twice.
     pub fn dirty_bytes(&self) -> u64 {
-        self.parts.dirty_bytes()
+        self.parts.write_back.as_ref().map_or(0, WriteBack::dirty_bytes)
     }
 
     /// True when primary storage has, durably, everything that the log holds.
     pub fn log_is_clean(&self) -> bool {
-        self.parts.log_is_clean()
+        self.parts.write_back.as_ref().is_none_or(WriteBack::is_clean)
     }
 
     /// True when dirty data of the log cannot be read any more.
     pub fn log_is_lost(&self) -> bool {
-        self.parts.log.as_ref().is_some_and(|log| log.is_lost)
+        self.parts.write_back.as_ref().is_some_and(WriteBack::is_lost)
     }
 
     /// The last record of the log, where there is one.
     pub fn log_end(&self) -> Option<Sequence> {
-        self.parts.log.as_ref().map(|log| log.last_sequence())
+        self.parts.write_back.as_ref().map(WriteBack::last_sequence)
     }
 
     /// True when acknowledged writes may be lost and no flush has told so yet: the next one fails.

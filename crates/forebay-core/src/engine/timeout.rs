@@ -54,14 +54,14 @@ impl Parts {
 
     /// When `tick` is due, [`Nanos::NEVER`] when nothing is timed.
     pub(in crate::engine) fn next_deadline(&self, shared: &Shared) -> Nanos {
-        let log = self.log.as_ref().map_or(Nanos::NEVER, |log| log.next_deadline(shared.now));
+        let log = self.write_back.as_ref().map_or(Nanos::NEVER, |log| {
+            log.log_deadline(shared.now, self.aim(shared)).min(log.destage_deadline(shared.now))
+        });
         self.requests
             .deadlines
             .next()
             .min(shared.flash_deadlines.next())
             .min(log)
-            .min(self.acknowledgement_due(shared))
-            .min(self.destage_deadline(shared))
             .min(self.mode_deadline(shared))
             .min(self.index_deadline(shared.now))
             .min(self.cache.stale_deadline())
@@ -72,10 +72,8 @@ impl Parts {
     /// that do, or did so until a moment ago: backpressure, however long it takes, for nothing was asked of primary storage for it.
     /// Only what is at fault while there was room all the time is out of time.
     pub(super) fn is_held_up_by_log(&self, key: Key, shared: &Shared) -> bool {
-        let log = self.log.as_ref().filter(|log| log.failed.is_none());
-        let waited_until = log.and_then(|log| log.waited_until);
-        let waited =
-            waited_until.is_some_and(|at| shared.now < at.plus(shared.config.backend_timeout));
+        let within = shared.config.backend_timeout;
+        let waited = self.write_back.as_ref().is_some_and(|log| log.has_waited(shared.now, within));
         match self.requests.table[key].stage {
             Stage::Room => self.mode.logs(),
             Stage::Overlap | Stage::Buffer | Stage::Logged | Stage::Durable | Stage::Throttled => {
@@ -108,7 +106,9 @@ impl Parts {
                     // are safe: it stays, with its range.
                     return;
                 }
-                self.log.as_mut().expect("it waits for the log").leave(key);
+                if let Some(write_back) = &mut self.write_back {
+                    write_back.leave(key);
+                }
             }
             Stage::Running => match entry.job {
                 Job::Read(_) | Job::Allocation => {
@@ -179,8 +179,8 @@ impl Parts {
         log_place: Option<Place>,
         cx: &mut Cx<'_>,
     ) {
-        if let (Some(place), Some(log)) = (log_place, &mut self.log) {
-            log.segments.unhold(place);
+        if let (Some(place), Some(log)) = (log_place, &mut self.write_back) {
+            log.give_up_read(place);
         }
         if let Some(slot) = flash_slot {
             self.cache.abandon_flash_read(slot);

@@ -18,7 +18,6 @@ use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, PAGE};
 use crate::request::Request;
 use crate::requests::in_flight::{Job, WriteJob};
-use crate::requests::ledger::LatencyOf;
 use crate::requests::overlap::Access;
 use crate::status::IoStatus;
 use crate::table::Key;
@@ -153,7 +152,7 @@ impl Parts {
         if !job.bypass {
             self.fetch_edges(entry.range, cx);
         }
-        self.count_write(key, cx);
+        self.requests.count_write(key, cx);
         if job.fua {
             self.join_flush(key, cx);
         } else {
@@ -161,17 +160,6 @@ impl Parts {
             let of = Some(self.requests.latency_of(key));
             self.requests.answer(key, IoStatus::Ok, ReplyData::None, of, cx);
             self.requests.forget(key, cx);
-        }
-    }
-
-    /// A write, or a compare-and-write, did what it was to do.
-    pub(super) fn count_write(&mut self, key: Key, cx: &mut Cx<'_>) {
-        let entry = &self.requests.table[key];
-        if self.requests.latency_of(key) == LatencyOf::CompareAndWrite {
-            cx.counters.compare_and_writes += 1;
-        } else {
-            cx.counters.writes += 1;
-            cx.counters.write_bytes += entry.range.len();
         }
     }
 
@@ -183,8 +171,8 @@ impl Parts {
         job: WriteJob,
         cx: &mut Cx<'_>,
     ) {
-        let Parts { cache, log, destager, mode, .. } = self;
-        let undestaged = undestaged(log.as_ref(), destager.as_ref());
+        let Parts { cache, write_back, mode, .. } = self;
+        let undestaged = undestaged(write_back.as_ref());
         let WriteJob { is_stream, bypass, .. } = job;
         let write = Update { range, buffer, keeps: mode.keeps_writes(), is_stream, bypass };
         for block in cx.grid.blocks(range) {

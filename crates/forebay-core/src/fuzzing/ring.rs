@@ -81,7 +81,8 @@ impl Ring {
         Reader { ring: self, loaded: (0, 0) }
     }
 
-    /// What slots hold, and which regions are marked, after the pages that count, from the oldest on.
+    /// The blocks in slots and the marked regions, after the pages that count, from the oldest
+    /// on.
     fn forwards(&self, ring: &RecoveredRing) -> BTreeMap<u32, (u32, u64)> {
         let geometry = survey::geometry(&header()).expect("it is ours");
         let mut slots = BTreeMap::new();

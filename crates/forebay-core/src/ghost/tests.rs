@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// One bucket is a queue of its sixteen newest, and what is forgotten among the newest eight leaves a gap there; 64 blocks do not collide in 16 bits here.
+    /// One bucket is a queue of its sixteen newest. A block forgotten among the newest eight
+    /// leaves a gap there. 64 blocks do not collide in 16 bits here.
     #[test]
     fn a_bucket_remembers_its_eight_newest_and_eight_older_ones(steps in prop::collection::vec((0..3u8, 0..64u32), 0..200)) {
         let mut ghost = Ghost::new(8);

@@ -1,7 +1,7 @@
 //! Builds the log in a disk's memory, as the engine asks for it ([`LogAction`]).
 //!
-//! Whoever carries out the engine's actions has one [`LogBuilder`] for each log. There is no other code that does it, so a
-//! simulated crash tears what a shard writes.
+//! An executor of the engine's actions has one [`LogBuilder`] for each log. There is no other
+//! code that does it, so a simulated crash tears what a shard writes.
 
 use super::group::{self, GroupHeader};
 use super::segment::SegmentHeader;

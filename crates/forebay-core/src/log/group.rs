@@ -30,11 +30,12 @@
 //! | 27 | 1 | flags: bit 0, the next record belongs to the same request |
 //! | 28 | 4 | zero |
 //!
-//! Entries grow upwards and checksums downwards, so that neither moves while a group fills. The same page
-//! stands in the staging file before it reaches flash: [`append`] writes an entry and its checksums first
-//! and the count last, so that a process that dies at any instant leaves whole entries. The count is below 256, thus
-//! changes by a single byte. On flash a header counts when its checksum is right ([`GroupView::sealed`]), in
-//! the staging file when its count does ([`GroupView::staged`]).
+//! Entries grow upwards and checksums downwards, so that neither moves while a group fills. The
+//! same page stands in the staging file before it reaches flash: [`append`] writes an entry and
+//! its checksums first, and the count last. So a process that dies at any instant leaves whole
+//! entries. The count is below 256, thus changes by a single byte. On flash a header counts when
+//! its checksum is right ([`GroupView::sealed`]), in the staging file when its count does
+//! ([`GroupView::staged`]).
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -91,13 +92,13 @@ impl GroupLayout {
     }
 }
 
-/// What a record with `data_pages` takes of a header page.
+/// The bytes of a header page for a record with `data_pages`.
 pub(super) fn record_bytes(data_pages: u32) -> u64 {
     ENTRY as u64 + 4 * u64::from(data_pages)
 }
 
-/// Groups that records which take `bytes` of header pages fill at most, one after the other: two neighbours are
-/// more than one page together, or they would be one group.
+/// The most groups that records fill one after the other, if they take `bytes` of header pages.
+/// Two neighbours are more than one page together, or they would be one group.
 pub(super) fn headers_max(bytes: u64) -> u32 {
     (2 * bytes / (PAGE_LEN - ENTRIES) as u64 + 1) as u32
 }
@@ -207,7 +208,7 @@ pub fn begin(page: &mut Page, header: &GroupHeader) {
 /// data page, from 0; on flash it lies that many pages after the header page plus one.
 ///
 /// # Panics
-/// When the record does not fit or is not whole sectors, or `checksums` are not one for each of its pages.
+/// The record does not fit or is not whole sectors, or `checksums` lacks one for a page.
 pub fn append(page: &mut Page, entry: &Entry, checksums: &[u32]) -> u32 {
     let (header, _) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
     let count = usize::from(header.entries.get());
@@ -247,7 +248,8 @@ pub fn checksums(page: &Page, out: &mut Vec<u32>) {
     out.extend((0..usize::from(header.data_pages.get())).map(|index| checksum_of(page, index)));
 }
 
-/// What the group in `page` has for a summary: its entries, the number of its data pages, its phase.
+/// The part of the group in `page` that a summary has: its entries, the number of its data pages,
+/// its phase.
 pub(super) fn parts(page: &Page) -> (&[RawEntry], U16, U16) {
     let (header, rest) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
     let count = usize::from(header.entries.get());
@@ -294,7 +296,7 @@ pub struct GroupView<'a> {
 }
 
 impl<'a> GroupView<'a> {
-    /// Reads a group header from flash. Who it belongs to and its number are for the caller to compare.
+    /// Reads a group header from flash. The caller compares its owner and its number.
     ///
     /// # Errors
     /// There is none, or its fields contradict each other.
@@ -367,7 +369,7 @@ impl<'a> GroupView<'a> {
         Ok(GroupView { page, header, layout })
     }
 
-    /// What the group says of itself.
+    /// The group's description of itself.
     pub fn header(&self) -> &GroupHeader {
         &self.header
     }

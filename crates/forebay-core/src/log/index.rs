@@ -4,12 +4,13 @@
 //!   page of the disk ──hash──► newest entry ─► older entry ─► …      (only entries that show a sector)
 //!   zero records, oldest first ─────────────────────────────────     (few, looked through)
 //! ```
-//! A *page* is 4 KiB of the disk on the grid of the log (`phase`: see [`PageGrid`]). Every data page in
-//! the log has an entry at its *place*; the memory for all places is allocated once. An entry says
-//! which sectors of its page were written, and which of those no later record has overwritten
-//! (*visible*): only visible entries are linked, at most eight per page, so neither a lookup nor an insert
-//! depends on how often a page was rewritten. The destager takes entries by place, in log order, so
-//! it finds hidden ones too: they belong to earlier flush epochs.
+//! A *page* is 4 KiB of the disk on the grid of the log (`phase`: see [`PageGrid`]). Every data
+//! page in the log has an entry at its *place*; the memory for all places is allocated once. An
+//! entry says which sectors of its page were written, and which of those are *visible*: no later
+//! record has overwritten them. Only visible entries are linked, at most eight per page. So a
+//! lookup or an insert takes the same time however often a page was rewritten. The destager takes
+//! entries by place, in log order, so it finds hidden ones too: they belong to earlier flush
+//! epochs.
 //!
 //! Zero records have no data and may cover the whole disk. They are kept in a bounded list and are
 //! compared by sequence with what the page's entries show.
@@ -219,7 +220,7 @@ pub struct Layer {
     pub sectors: SectorMask,
 }
 
-/// What the log holds of one page: disjoint layers. Sectors in none of them are older than the log.
+/// The log's bytes of one page: disjoint layers. Sectors in none of them are older than the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Layers {
     layers: [Option<Layer>; 9],

@@ -10,7 +10,7 @@
 //! A *group* is what one write puts on flash: a header page with an entry per record, then the data. Groups
 //! follow each other without gaps, and none spans two segments. A full segment gets a *summary* of its groups. [`segment`], [`group`]
 //! and [`summary`] encode and decode the three; [`build`] makes them in
-//! memory, [`recover`] reads them after a restart. `docs/format.md` has every byte and
+//! memory, [`recover`] reads them after a restart. `docs/format/log.md` has every byte, `docs/format/protocol.md`
 //! argues the protocol failure by failure; what writers owe to it is repeated at the functions here.
 
 pub mod build;
@@ -43,8 +43,8 @@ pub const DISK_SIZE_MAX: u64 = 1 << 62;
 /// No sequence, epoch, generation, ordinal or group number is above this, so that adding to one never overflows.
 pub const COUNT_MAX: u64 = 1 << 62;
 
-/// The page of the disk's grid that `position` lies in begins here, seen from a grid whose pages
-/// begin at `phase + k × 4096`; before the disk's start for the first page of a shifted grid, hence signed.
+/// The start of the page that `position` lies in, on a grid whose pages begin at `phase + k ×
+/// 4096`. The first page of a shifted grid starts before the disk, hence signed.
 pub fn page_start(position: u64, phase: u16) -> i64 {
     let shift = grid_shift(phase);
     ((position + shift) & !(PAGE - 1)) as i64 - shift as i64

@@ -5,16 +5,17 @@
 //!      later header claims that what is before was durable ──► highest claim "durable up to"
 //!      ──► chain: summaries, walked groups, cut at gaps and torn data ──► staged groups ──► result
 //! ```
-//! Rules, argued in `docs/format.md`:
+//! Rules, argued in `docs/format/protocol.md`:
 //! - A segment counts when its header says what its lease says. A header voids, in all segments before it, the groups and
 //!   records from its own first ones on.
 //! - A group counts when its header page is whole and has the disk, generation and nonce of its segment and the number that is
 //!   next. Groups after the highest claim of durability have their data verified too.
-//! - The log ends at the first group that does not count. When a claim says that records beyond were durable,
-//!   that is an error instead ([`RecoverError::Missing`]); so that the claims of groups behind a broken one are heard, the rest of
-//!   the segment is searched for them.
-//! - A segment's summary stands for its groups only where a header behind it claims that all of them, up to the first one of the
-//!   next segment, were durable. A walk would find the same; it is done where the summary is missing or damaged.
+//! - The log ends at the first group that does not count. When a claim says that records beyond
+//!   were durable, that is an error instead ([`RecoverError::Missing`]). Groups behind a broken
+//!   one may have such claims, so recovery searches the rest of the segment.
+//! - A segment's summary stands for its groups only where a header behind it claims them. The
+//!   claim says that all of them, up to the first one of the next segment, were durable. A walk
+//!   would find the same; it is done where the summary is missing or damaged.
 //! - A request of which a part is missing at the end is left out.
 //!
 //! A summary is a hundredth of its segment; a walk reads all of it, in pieces of 256 KiB. The time grows with the records that are
@@ -75,7 +76,7 @@ pub struct RecoveredRecord {
     pub first_checksum: u32,
 }
 
-// What docs/format.md says of memory.
+// What docs/format/protocol.md says of memory.
 const _: () = assert!(size_of::<RecoveredRecord>() == 56);
 
 /// A segment of the log that holds records, in order of the log.
@@ -105,9 +106,9 @@ pub struct RecoveredLog {
     pub records: Vec<RecoveredRecord>,
     /// CRC32C of their data pages.
     pub checksums: Vec<u32>,
-    /// What the header of the next segment says as first group.
+    /// The first group, in the header of the next segment.
     pub next_group: GroupNumber,
-    /// What the header of the next segment says as first sequence: after the last record on flash.
+    /// The first sequence, in the header of the next segment: after the last record on flash.
     /// Staged records begin here.
     pub next_sequence: Sequence,
     /// Of the next segment: above the ordinal of every leased one.

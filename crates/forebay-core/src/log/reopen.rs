@@ -1,21 +1,22 @@
-//! What a log goes on in after a restart: fresh segments, into which staged records and a short end of the log are
-//! written again.
+//! The fresh segments in which a log goes on after a restart. Staged records and a short end of
+//! the log are written into them again.
 //!
 //! ```text
 //!  found:    | long segment | short | short | + staged records
 //!  fresh:                   | the records of both, packed, and the staged ones | the log goes on here ...
 //!  order:     groups ─► flush ─► header ─► flush (the next fresh segment only then)
 //! ```
-//! The header is what makes a fresh segment count, and what voids the segments that it replaces: before it is durable
-//! recovery finds what it found before, afterwards the same records here. Groups get new numbers, records keep their
-//! sequences and epochs.
+//! The header makes a fresh segment count, and voids the segments that it replaces. Before it is
+//! durable, recovery finds what it found before. Afterwards it finds the same records here.
+//! Groups get new numbers, records keep their sequences and epochs.
 //!
 //! **Invariants**
-//! - A restart adds one segment, or three where the staging file holds more than fits into one, and takes none when the
-//!   end of the log fits into half of one: of what restarts leave behind, two neighbours hold more than a
-//!   quarter of a segment together, so that the log is bounded by what is in it, however often it is opened.
-//! - What nothing depends on ([`RecoveredLog::unused`]) is given back before a segment is leased, so that restarts that
-//!   do not come to their end take no more than one that does.
+//! - A restart adds one segment, or three where the staging file holds more than fits into one.
+//!   It takes none when the end of the log fits into half of one. Of the segments that restarts
+//!   leave behind, two neighbours hold more than a quarter of a segment together. So the log is
+//!   bounded by its records, however often it is opened.
+//! - Unused segments ([`RecoveredLog::unused`]) go back before a segment is leased. So restarts
+//!   that are cut off take no more than one that ends.
 
 use std::ops::Range;
 
@@ -96,8 +97,8 @@ impl RecoveredRecord {
     }
 }
 
-/// What to write so that the log can go on: nothing of the staging file is needed any more, and the end of the log,
-/// as far as it fits into half a segment, is in one piece.
+/// The writes after which the log can go on. Nothing of the staging file is needed any more. The
+/// end of the log, as far as it fits into half a segment, is in one piece.
 pub fn reopen(found: &RecoveredLog, segment_pages: u32) -> Reopening {
     let groups_end = summary::first_page(segment_pages);
     let flash = found.records.partition_point(|record| !record.is_staged());

@@ -17,9 +17,10 @@
 //! | 88 | 4 | number of the segment itself |
 //! | 92 | … | zero |
 //!
-//! The header also ends what came before it: in all segments of lower ordinal, groups from `first_group` and
-//! records from `first_sequence` on are void. The nonce never leaves the flash: guests cannot forge a group for another
-//! guest's log by writing what looks like one, and hoping that it is found behind the end of a log.
+//! The header also ends what came before it: in all segments of lower ordinal, groups from
+//! `first_group` and records from `first_sequence` on are void. The nonce never leaves the flash.
+//! So a guest cannot forge a group for another guest's log. (It could write bytes that look like
+//! one, and hope that they lie behind the end of that log.)
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -34,7 +35,7 @@ pub const MAGIC: &[u8; 8] = b"FBLOGSEG";
 /// The version that this code reads and writes, of segments and of the groups in them.
 pub const VERSION: u16 = 1;
 
-/// What a segment says of itself.
+/// A segment's description of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// Whose log it is.

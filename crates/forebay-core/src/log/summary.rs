@@ -312,7 +312,7 @@ const _: () = assert!(size_of::<RawSummary>() == GROUPS as usize);
 const _: () = assert!(size_of::<RawGroup>() == FRAME as usize);
 
 impl RawSummary {
-    /// What a summary has of its segment's header.
+    /// The part of its segment's header that a summary has.
     fn of(header: &Summarized) -> RawSummary {
         RawSummary {
             magic: *MAGIC,

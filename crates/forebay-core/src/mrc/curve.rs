@@ -1,9 +1,10 @@
 //! How many uses need a cache of which size: counts by need, in steps that grow with it.
 //!
-//! Needs below 64 slots are counted one by one, larger ones in 32 steps to a doubling; within a step uses are taken
-//! to be spread evenly. Uses are weighted, because they may stand for others that were not looked at. What is known
-//! exactly is how many uses there were: where the weights of those looked at add up to something else, the difference
-//! is in blocks that are used all the time, and so hits in every cache (SHARDS-adj: Waldspurger et al., FAST '15).
+//! Needs below 64 slots are counted one by one, larger ones in 32 steps to a doubling; within a
+//! step uses are taken to be spread evenly. Uses are weighted, because they may stand for others
+//! that were not looked at. Only the number of all uses is known exactly. The weights of the
+//! sampled uses may add up to something else. That difference is in blocks that are used all the
+//! time, so it hits in every cache (SHARDS-adj: Waldspurger et al., FAST '15).
 
 /// Needs that are counted one by one.
 const SINGLE: u64 = 64;

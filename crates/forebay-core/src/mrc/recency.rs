@@ -1,8 +1,8 @@
 //! The order of last uses: how many blocks were used since some time.
 //!
-//! Time is the number of the use. A bit is set at the time of each block's *last* use, and a Fenwick tree counts the
-//! bits by words of 64, so that the number of bits behind a time is one word and a dozen steps through a table that
-//! stays in the CPU's cache.
+//! Time is the number of the use. A bit is set at the time of each block's *last* use, and a
+//! Fenwick tree counts the bits by words of 64. So the number of bits behind a time takes one
+//! word and a dozen steps through a table that stays in the CPU's cache.
 //! ```text
 //! time    0  1  2  3  4  5 │      owner 7 used at 2, owner 1 at 4, owner 3 at 5:
 //! bits    .  .  1  .  1  1 │      since time 2: two others
@@ -10,9 +10,9 @@
 //! When time has come to the end of the bits, [`Recency::compact`] gives what is live the times 0, 1, … in the same
 //! order.
 //!
-//! Blocks that are used one after the other mostly were so before. What lies behind the next one is as much as lay
-//! behind this one, and the tree is told of what leaves a word when the next word's turn comes: such a use costs no
-//! walk through the tree.
+//! Blocks that are used one after the other mostly were so before. As much lies behind the next
+//! one as lay behind this one. The tree takes the bits that leave a word when the next word's
+//! turn comes. Such a use costs no walk through the tree.
 //!
 //! **Invariant:** the tree knows the words before the one of `now`, but for what has left `leaving.0`.
 

@@ -8,10 +8,11 @@
 //!                   │                                 and whoever is at or above it goes
 //!   distance among the sampled / share that is sampled = distance among all
 //! ```
-//! A block is always sampled or never, so distances among the sampled are those among all, scaled down. It begins
-//! with every block and ends with as many as there are slots, whatever the disk's size; until there are more blocks
-//! than slots it is exact but for the curve's steps. Beside a live disk it begins with one in eight. On real traces 8192 samples are within 0.01 of the exact curve
-//! on average.
+//! A block is always sampled or never, so distances among the sampled are those among all, scaled
+//! down. It begins with every block, and ends with as many as there are slots, whatever the
+//! disk's size. Until there are more blocks than slots it is exact, apart from the curve's steps.
+//! Beside a live disk it begins with one in eight. On real traces 8192 samples are within 0.01 of
+//! the exact curve on average.
 //!
 //! **Limits:** positions are 32 bits of the hash and names are 31 others: two sampled blocks are taken for one once
 //! in 250,000 new ones. How many *requests* hit wholly it cannot say: it sees some of their blocks.
@@ -35,8 +36,8 @@ pub const SAMPLES: u32 = 8192;
 const LIVE_BYTES: u64 = 1 << 20;
 /// Need of a granule that was not used yet, above every step.
 const NEVER: u16 = u16::MAX;
-/// A live disk's curve begins with one block in so many: a use that is sampled costs as much as half a RAM hit, and most
-/// disks have so many blocks that the share is soon below this in any case.
+/// A live disk's curve begins with one block in so many. A sampled use costs as much as half a
+/// RAM hit. Most disks have so many blocks that the share is soon below this in any case.
 const LIVE_ONE_IN: u64 = 8;
 /// Neighbours are evenly sampled among two to the power of this many blocks.
 const REGION_SHIFT: u32 = 10;
@@ -68,10 +69,11 @@ pub struct Shards {
 
 /// The order of sampling: hashes of blocks, some of which are below a threshold.
 ///
-/// Every block is as likely to be sampled as any other. Neighbours are evenly so: of 1024 in a row a sample of one in
-/// a hundred has ten or eleven. Much is used in runs, and with a hash of each block by itself luck would decide how
-/// much of a run is seen; the errors on real traces are about a third of what they would be then. (The mixing is
-/// SplitMix64's: Steele, Lea, Flood, OOPSLA '14.)
+/// Every block is as likely to be sampled as any other. Neighbours are evenly so: of 1024 in a
+/// row a sample of one in a hundred has ten or eleven. Many blocks are used in runs. With a hash
+/// of each block by itself, luck would decide how much of a run is seen. The errors on real
+/// traces are about a third of what they would be then. (The mixing is SplitMix64's: Steele, Lea,
+/// Flood, OOPSLA '14.)
 #[derive(Clone, Debug)]
 pub struct Sampler {
     region: u64,
@@ -122,7 +124,7 @@ fn within(key: u64) -> u32 {
     key as u32 & ((1 << REGION_SHIFT) - 1)
 }
 
-/// What a sample knows at one moment.
+/// A sample's knowledge at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// The reads.

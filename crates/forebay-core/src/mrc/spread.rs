@@ -41,7 +41,7 @@ impl Part {
     }
 }
 
-/// What the halves of each group differ by.
+/// The difference between the halves of each group.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Differences([f64; GROUPS]);
 

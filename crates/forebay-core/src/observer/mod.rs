@@ -1,4 +1,4 @@
-//! What a disk is asked, observed request by request, in every mode, for whoever wants to know later.
+//! The requests of a disk, observed one by one, in every mode.
 //!
 //! ```text
 //! a read or write is taken ─► taken ─► Ticket, which the request carries ─► answered ─► sent: its latency
@@ -6,11 +6,12 @@
 //!                               ├──────────► counting.rs: histograms, while they are wanted ◄──┘
 //!                               └──────────► uses.rs: the miss-ratio curve
 //! ```
-//! Time goes on from call to call: what is taken in a turn after answers were sent counts as taken at that time, although
-//! the turn has one time for all that it takes. So a trace of the requests says of which was outstanding when another came what was so.
+//! Time goes on from call to call. A turn has one time for all requests that it takes. A request
+//! that it takes after answers were sent counts as taken at the time of those answers. So a trace
+//! of the requests says of which was outstanding when another came what was so.
 //!
-//! **Invariant:** each request that was taken has its latency once its answer is sent. What is not taken (refused at
-//! once, or busy) is not observed.
+//! **Invariant:** each request that was taken has its latency once its answer is sent. A request
+//! that is not taken (refused at once, or busy) is not observed.
 //!
 //! No clock, no I/O, and nothing is allocated per request once as many answers were between two `sent` as ever will be.
 //! Never looks at data.
@@ -38,7 +39,7 @@ pub struct Observer {
     pub recorder: Recorder,
     /// The histograms, while they are counted.
     counting: Option<Box<Counting>>,
-    /// What the miss-ratio curve is made of.
+    /// The uses that make the miss-ratio curve.
     uses: Option<Box<Uses>>,
     /// There is one of the two.
     looks_closer: bool,
@@ -48,11 +49,11 @@ pub struct Observer {
     unanswered: u64,
     /// Requests of other kinds, as far as they were not answered at once: flushes, discards, compare-and-writes and the like.
     others: u64,
-    /// The latest time that was told.
+    /// The latest time that a caller gave.
     latest: Nanos,
 }
 
-/// What a request that was taken carries until it is answered.
+/// The observer's part of a taken request, until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     sequence: u64,
@@ -156,7 +157,7 @@ impl Observer {
         self.counting.as_deref()
     }
 
-    /// What the miss-ratio curve is made of.
+    /// The uses that make the miss-ratio curve.
     pub fn uses(&self) -> Option<&Uses> {
         self.uses.as_deref()
     }

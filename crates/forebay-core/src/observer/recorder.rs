@@ -6,8 +6,9 @@
 //!                 │                                 └ read: up to the first without an answer, here
 //!                 └ who reads from before it is told where it begins, and so what was dropped
 //! ```
-//! Requests are numbered from 0, for good: the number says whether a request is still there. Whoever records
-//! continuously reads on from the number where it stopped; the ring knows nothing of readers and waits for none.
+//! Requests are numbered from 0, for good: the number says whether a request is still there. A
+//! reader that records continuously reads on from the number where it stopped. The ring knows
+//! nothing of readers, and waits for none.
 //!
 //! Memory is taken, and touched, when it is made: an entry is [`ENTRY_BYTES`].
 
@@ -109,7 +110,7 @@ impl Recorder {
         self.ring.len() as u64
     }
 
-    /// What is shown of it, `now`; `None`: it holds nothing.
+    /// Its state at `now`, for display; `None`: it holds nothing.
     pub(crate) fn statistics(&self, now: Nanos) -> Option<RecorderStatistics> {
         let oldest = self.ring.get(self.place(self.oldest()))?;
         let newest = self.next.checked_sub(1).and_then(|last| self.ring.get(self.place(last)));

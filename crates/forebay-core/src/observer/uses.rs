@@ -1,9 +1,10 @@
 //! Which blocks a disk's requests use, for a miss-ratio curve beside the disk.
 //!
-//! Blocks are cut as by `forebay trace mrc`, in pieces of 4 KiB whatever the granule of the cache is, and all that is read or
-//! written is a use, also what bypasses the cache: so the curve is that of a recording of the same requests. It is kept in
-//! every mode, and needs no cache. A cache's blocks are on a grid that moves once at most; the curve then forgets its blocks,
-//! as the cache does, and keeps its counts.
+//! Blocks are cut as by `forebay trace mrc`, in pieces of 4 KiB whatever the granule of the cache
+//! is. Every read and write is a use, also one that bypasses the cache. So the curve is that of a
+//! recording of the same requests. It is kept in every mode, and needs no cache. A cache's blocks
+//! are on a grid that moves once at most; the curve then forgets its blocks, as the cache does,
+//! and keeps its counts.
 
 use crate::characteristics::Kind;
 use crate::geometry::ByteRange;

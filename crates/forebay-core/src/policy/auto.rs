@@ -10,44 +10,55 @@
 //!                         └► shadow, small queue 80 %                     ─┘      │
 //!  all uses ────────────────────────────────► the cache ◄── the best one's rules ─┘
 //! ```
-//! No division of the queues is good for all. A loop that is longer than the cache wants a small queue that lets go at
-//! once, and a main queue that a remembered block cannot enter while its blocks are used (*guarded*). Where one loop follows another,
-//! these rules have to be *quick*: what was used often has no longer notice than what was used once, and a block is remembered for
-//! longer, as LIRS remembers it. A working set that
-//! moves on wants nearly all slots in the small queue. Between them lies what S3-FIFO does. Where most of what is used has room,
-//! a block that was used once should stay as long as there is an older one that was not used again: SIEVE's hand does
-//! that, on the same queues. All of these have
-//! two rules that the paper has not ([`Rules::lets_unused_in`]): the main queue takes what the small one has too many of,
-//! so that a change of the division is no loss of blocks, and now and then a block that was used once, so that what
-//! nobody uses any more leaves a main queue into which nothing else comes, and a loop of any length gets hold of it. That is rare
-//! (one block of 128 that leave): each such block takes the place of one that a long loop would have come back to.
+//! No division of the queues is good for all. A loop that is longer than the cache wants a small
+//! queue that lets go at once. It also wants a *guarded* main queue: a remembered block cannot
+//! enter while its blocks are used. Where one loop follows another, these rules have to be
+//! *quick*. A block that was used often then has no longer notice than one that was used once.
+//! Blocks are remembered for longer, as LIRS remembers them. A working set that moves on wants
+//! nearly all slots in the small queue. Between them lies what S3-FIFO does. Where most of the
+//! used blocks have room, a block that was used once should stay as long as an older one was not
+//! used again. SIEVE's hand does that, on the same queues.
 //!
-//! A *shadow* is a cache of at most [`SHADOW_SLOTS`] slots without bytes that sees the blocks whose hash says so, as many
-//! as its part of the slots (Waldspurger et al., "Cache modeling and optimization using miniature simulations",
-//! ATC '17). All shadows see the same blocks, so that what the sample gets wrong it gets wrong for all of them.
+//! All of these have two rules that the paper has not ([`Rules::lets_unused_in`]):
+//! - The main queue takes the blocks that the small one has too many of. So a change of the
+//!   division loses no blocks.
+//! - Now and then the main queue takes a block that was used once. So unused blocks leave a main
+//!   queue into which nothing else comes, and a loop of any length gets hold of it. That is rare
+//!   (one block of 128 that leave): each such block takes the place of one that a long loop would
+//!   have come back to.
 //!
-//! Other rules are taken over when their shadow *leads* by enough misses. What a change costs is at most the share of
-//! the cache that it concerns; a fifth of that has to be saved first, and with rules in between so many times as
-//! much, because those would win before. As far as others are concerned a hand divides the cache as a small queue of 8 %
-//! does, and quick rules as slow ones, so that they are no cheaper way to them; between the two a lead of about a hundredth of the cache, or of a
-//! fiftieth, is enough. Then all begin to count anew, so that one lead is not used twice. No block
-//! moves at a change: the queues follow with the evictions.
+//! A *shadow* is a cache of at most [`SHADOW_SLOTS`] slots without bytes. The hash of a block
+//! decides whether the shadow sees it. Its share of the blocks is its share of the slots
+//! (Waldspurger et al., "Cache modeling and optimization using miniature simulations", ATC '17).
+//! All shadows see the same blocks, so that what the sample gets wrong it gets wrong for all of
+//! them.
+//!
+//! Other rules are taken over when their shadow *leads* by enough misses. A change costs at most
+//! the share of the cache that it concerns. A fifth of that has to be saved first. With rules in
+//! between it is so many times as much, because those would win before. To all other rules a hand
+//! counts as a small queue of 8 %, and quick rules count as slow ones. So they are no cheaper way
+//! to them. Between the two a lead of about a hundredth of the cache, or of a fiftieth, is
+//! enough. Then all begin to count anew, so that one lead is not used twice. No block moves at a
+//! change: the queues follow with the evictions.
 //!
 //! Until they have followed, the cache misses what the shadow of its new rules, which has always had them, does not. A workload
 //! without a steady form brings one small lead after the other, and the changes would cost more than all of them save. So each
 //! change makes those after it dearer by a fifth, the longer ago the less.
 //!
-//! What a cache holds depends on its past, too: rules that do well in their shadow, which has always had them, may have taken over
-//! queues that they make nothing of. So the cache's own misses of the sampled blocks are counted beside, and what
-//! they have above a whole cache (that much a change may cost) counts as if the shadow of its rules had missed it.
+//! The contents of a cache also depend on its past. Rules that do well in their shadow, which has
+//! always had them, may make nothing of the queues that they took over. So the cache counts its
+//! own misses of the sampled blocks beside. The excess over a whole cache (a change may cost that
+//! much) counts as if the shadow of its rules had missed it.
 //!
-//! What it cannot do is to know before: a workload that changes has to be seen first, for about as many uses as the
-//! cache has slots, and a loop that nearly fills the cache is missed for two or three rounds where LRU misses it for one.
+//! It cannot know a change before. It has to see the new workload first, for about as many uses
+//! as the cache has slots. A loop that nearly fills the cache is missed for two or three rounds,
+//! where LRU misses it for one.
 //!
 //! **Invariants:** those of its parts. Deterministic: what it does follows from the uses alone.
 //!
-//! Memory: 8 bytes a slot; and for the shadows 21.6 bytes for each of their slots, 303 KiB together at most: 1.2 bytes a
-//! slot of a tier of 1 GiB in 4 KiB blocks, 0.02 of one of 64 GiB.
+//! Memory: 8 bytes a slot. The shadows take 21.6 bytes for each of their slots, 303 KiB together
+//! at most. That is 1.2 bytes a slot of a tier of 1 GiB in 4 KiB blocks, and 0.02 of one of 64
+//! GiB.
 
 mod shadow;
 
@@ -65,8 +76,8 @@ const SHADOW_SLOTS: u32 = 2048;
 #[derive(Debug)]
 struct Plan {
     rules: Rules,
-    /// Where it lies between what holds on to blocks and what lets go, in percent of the cache: how far two plans are
-    /// apart is how much of the cache a change concerns.
+    /// Its place between rules that hold on to blocks and rules that let go, in percent of the
+    /// cache. The distance of two plans is the share of the cache that a change concerns.
     place: i64,
     /// Which place that is, counted.
     step: i64,
@@ -105,7 +116,7 @@ const FIRST: usize = 3;
 pub struct Auto {
     queues: S3Fifo,
     shadows: [Shadow; PLANS.len()],
-    /// What the cache itself missed of the blocks that the shadows see, since the last change.
+    /// The cache's own misses of the blocks that the shadows see, since the last change.
     misses: Fading,
     /// Its changes.
     changes: Fading,

@@ -9,11 +9,12 @@
 //! A cold block that is used while it is still in the stack was used again sooner than the oldest hot one: they
 //! change roles. So a loop that is longer than the cache keeps a part of itself.
 //!
-//! Parameters as in libCacheSim: cold blocks have a hundredth of the slots, one at least; the stack is at most
-//! twice as long as the cache, beyond that the ghosts that left first are forgotten.
+//! Parameters as in libCacheSim: cold blocks have a hundredth of the slots, one at least. The
+//! stack is at most twice as long as the cache. Beyond that the ghosts that left first are
+//! forgotten.
 //!
-//! **Invariants:** a hot block is in the stack and not in the queue; a cold one is in the queue; the oldest of
-//! the stack is hot.
+//! **Invariants:** A hot block is in the stack and not in the queue. A cold one is in the queue.
+//! The oldest of the stack is hot.
 //!
 //! Memory: 42 bytes a slot: stack and queue 8 each; for each of as many ghosts stack 8, order 8, index 10. It is
 //! above the budget of 26 bytes. A use of the oldest hot block takes all younger cold ones off the stack, which

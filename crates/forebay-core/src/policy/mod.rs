@@ -1,15 +1,83 @@
 //! Eviction policies: which cache block leaves when room is needed.
 //!
-//! One policy is one file, on one small trait, used by the engine's tiers and by `trace simulate`
-//! alike. A policy orders the occupied slots of one tier; it knows neither bytes nor I/O. Its
-//! memory is allocated when it is made.
+//! ```text
+//!            on_insert, on_hit, on_remove, on_move
+//!  directory ──────────────────────────────────────► Policy: an order of occupied slots
+//!      ▲                                                │
+//!      └────────────── Victim ◄────── evict ────────────┘
+//! ```
+//! One policy is one file, on one small trait. The engine's tiers and `trace simulate` use the same
+//! code. A policy orders the occupied slots of one tier. It knows neither bytes nor I/O. Its memory
+//! is allocated when it is made, and it takes nothing per request.
 //!
-//! Every one is allocated when it is made and takes nothing per request. ARC, LIRS and W-TinyLFU remember more of what
-//! left than the budget of 26 bytes a slot allows (their headers have the figures): they are for simulation, beside
-//! which the engine's own are judged.
+//! ARC, LIRS and W-TinyLFU remember more of the blocks that left than the budget of 26 bytes a slot
+//! allows (their headers have the figures). They are for simulation: the engine's own are judged
+//! beside them.
 //!
-//! A new policy is a file with a type that implements [`Policy`], a variant of [`PolicyKind`], and
-//! a line in [`PolicyKind::ALL`] and in [`PolicyKind::build`].
+//! # Example
+//!
+//! A policy that drops the block that was used last, which suits a loop longer than the cache.
+//!
+//! ```
+//! use forebay_core::ids::{BlockIndex, SlotId};
+//! use forebay_core::index::{Density, Index};
+//! use forebay_core::policy::{Policy, Victim};
+//!
+//! #[derive(Debug)]
+//! struct Mru {
+//!     /// The block that was used last is at the end.
+//!     order: Vec<SlotId>,
+//! }
+//!
+//! impl Policy for Mru {
+//!     fn on_insert(&mut self, slot: SlotId, _block: BlockIndex, _remembered: bool) {
+//!         self.order.push(slot);
+//!     }
+//!     fn on_hit(&mut self, slot: SlotId, _index: &Index) {
+//!         self.on_remove(slot);
+//!         self.order.push(slot);
+//!     }
+//!     fn on_remove(&mut self, slot: SlotId) {
+//!         self.order.retain(|&other| other != slot);
+//!     }
+//!     fn on_move(&mut self, from: SlotId, to: SlotId) {
+//!         let moved = self.order.iter_mut().find(|slot| **slot == from);
+//!         *moved.expect("the slot is occupied") = to;
+//!     }
+//!     fn evict(&mut self, _index: &Index) -> Option<Victim> {
+//!         self.order.pop().map(|slot| Victim { slot, remember: true })
+//!     }
+//!     fn len(&self) -> u32 {
+//!         self.order.len() as u32
+//!     }
+//!     fn check_invariants(&self) {
+//!         let mut slots = self.order.clone();
+//!         slots.sort();
+//!         slots.dedup();
+//!         assert_eq!(slots.len(), self.order.len(), "each slot is there once");
+//!     }
+//!     fn memory_bytes(&self) -> usize {
+//!         self.order.capacity() * size_of::<SlotId>()
+//!     }
+//! }
+//!
+//! let mut index = Index::new(3, Density::Compact);
+//! let mut policy = Mru { order: Vec::with_capacity(3) };
+//! for block in [10, 11, 12].map(BlockIndex) {
+//!     let slot = index.take_free().expect("a slot is free");
+//!     index.insert(slot, block);
+//!     policy.on_insert(slot, block, false);
+//! }
+//! policy.on_hit(index.find(BlockIndex(10)).expect("it is cached"), &index);
+//!
+//! let victim = policy.evict(&index).expect("three slots are occupied");
+//! assert_eq!(index.block_of(victim.slot), Some(BlockIndex(10)));
+//! policy.check_invariants();
+//! ```
+//!
+//! A policy with a name is a file here, with a type that implements [`Policy`]. It has a variant of
+//! [`PolicyKind`], a line in [`PolicyKind::ALL`], and an arm in each `match` of `PolicyKind`. It keeps
+//! its order in [`crate::list`], where a `Vec` would search every slot.
 
 mod arc;
 mod auto;
@@ -46,9 +114,10 @@ fn block_in(index: &Index, slot: SlotId) -> BlockIndex {
     index.block_of(slot).expect("an occupied slot holds a block")
 }
 
-/// Orders the occupied slots of one tier. Slots are numbered from 0 to the capacity given when the
-/// policy was made. Most policies order slots whatever is in them; those that count uses of blocks, or
-/// have ghosts of their own, are told the block when it comes, and look it up in the tier's index later.
+/// Orders the occupied slots of one tier. Slots are numbered from 0 to the capacity given when
+/// the policy was made. Most policies order slots whatever is in them. Others count uses of
+/// blocks, or have ghosts of their own. They get the block when it comes, and look it up in the
+/// tier's index later.
 pub trait Policy: fmt::Debug + Send {
     /// `slot` was filled with `block`. `remembered` tells that the tier's ghost memory knows the
     /// block: it left, or was refused, not long ago.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::index::Density;
 
-/// What a test believes a policy to be.
+/// A test's idea of a policy.
 pub trait Model {
     fn on_hit(&mut self, block: u32);
     fn on_insert(&mut self, block: u32);

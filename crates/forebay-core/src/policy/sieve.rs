@@ -3,9 +3,10 @@
 //! ```text
 //!   new ─► newest ◄──── hand ──── oldest
 //! ```
-//! A hit sets a bit and moves nothing. The hand goes from the oldest block towards the newest and on from
-//! the oldest again; it clears bits that are set and takes the first block without one. What it spares stays at
-//! its place, so that new blocks, which come before the hand, are judged soon.
+//! A hit sets a bit and moves nothing. The hand goes from the oldest block towards the newest,
+//! and on from the oldest again. It clears bits that are set, and takes the first block without
+//! one. What it spares stays at its place, so that new blocks, which come before the hand, are
+//! judged soon.
 //!
 //! An eviction spares at most [`LOOKS_MAX`] blocks, then takes the one at hand.
 //!

@@ -7,13 +7,14 @@
 //!                                                                             ▼       │
 //!                                                                     protected (80 %) ┘
 //! ```
-//! All three queues are in LRU order. How often a block was used is estimated by a *sketch*: a table of
-//! counters, ten of them for a block, of which the smallest is nearest the truth.
+//! All three queues are in LRU order. A *sketch* estimates how often a block was used. It is a
+//! table of counters, ten of them for a block. The smallest is nearest the truth.
 //!
-//! Parameters near libCacheSim's: a window of 1 % (of one slot at least, where libCacheSim's has none and misses
-//! always), a fifth of the rest for probation; 14.4 counters a slot; counted are insertions, hits outside the
-//! window, and blocks that leave the window. After 32 insertions and such hits a slot all counters are halved (there: hits
-//! only), some at a time beside the uses that follow, so that nobody waits.
+//! Parameters near libCacheSim's: a window of 1 %, a fifth of the rest for probation, 14.4
+//! counters a slot. The window has one slot at least, where libCacheSim's has none and misses
+//! always. It counts insertions, hits outside the window, and blocks that leave the window. After
+//! 32 insertions and such hits a slot all counters are halved (there: hits only), some at a time
+//! beside the uses that follow, so that nobody waits.
 //!
 //! Memory: 37 bytes a slot: links 8, counters 28.8. It is above the budget of 26 bytes.
 

@@ -62,14 +62,14 @@ pub enum SessionEnd {
     Running,
 }
 
-/// What is set of a disk, one bit each.
+/// Flags of a disk, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskFlags(pub u32);
 
 impl DiskFlags {
     /// Primary storage and its sidecar are never written.
     pub const READ_ONLY: DiskFlags = DiskFlags(1);
-    /// Nobody else writes to primary storage: said by the administrator.
+    /// The administrator says that primary storage has no other writer.
     pub const EXCLUSIVE: DiskFlags = DiskFlags(2);
     /// The dirty log must not be used until an administrator has resolved it.
     pub const UNRESOLVED: DiskFlags = DiskFlags(4);
@@ -91,7 +91,7 @@ impl DiskFlags {
     }
 }
 
-/// What primary storage looked like, to see whether somebody changed it.
+/// The last look at primary storage, to see whether somebody changed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Its size in bytes.
@@ -137,7 +137,7 @@ pub struct DiskRecord {
     pub flags: DiskFlags,
     /// How the last session ended.
     pub session: SessionEnd,
-    /// What primary storage looked like.
+    /// A look at primary storage.
     pub evidence: Evidence,
     /// The mode that was asked for, by its name.
     pub mode: String,
@@ -145,7 +145,7 @@ pub struct DiskRecord {
     pub name: String,
     /// Where primary storage is.
     pub uri: String,
-    /// Who primary storage is, however `uri` is spelt; [`Uuid::NIL`]: not known.
+    /// The identity of primary storage, however `uri` is spelt; [`Uuid::NIL`]: not known.
     pub identity: Uuid,
     /// The last record of the log that an orderly end left: up to it they were durable; 0: none.
     pub log_end: Sequence,

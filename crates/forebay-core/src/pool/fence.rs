@@ -11,14 +11,15 @@
 //! | **Weak**: nothing speaks against it, but nothing proves it | kept only if the backend is declared exclusive | goes on, and is shown as weak |
 //! | **Mismatch**: somebody did | dropped | refused, and kept until an administrator resolves it |
 //!
-//! What proves it is the modification time. A disk that was stopped noted it when nothing of its own was under way
-//! any more: it must be the same. A process that was killed could not, so the time may lie between the last
-//! one seen and the moment after its last write, which tmpfs remembers. After a loss of the host only a time from
-//! before the session tells something.
+//! The modification time proves it. A disk that was stopped noted it when nothing of its own was
+//! under way any more: it must be the same. A process that was killed could not, so the time may
+//! lie between the last one seen and the moment after its last write, which tmpfs remembers.
+//! After a loss of the host only a time from before the session tells something.
 //!
-//! **Limits.** A change within a tick of the file system's clock (up to 10 ms) of our own last write, or within
-//! [`GRACE_NS`] of it before a kill, leaves a time that fits; samples may tell. Whoever sets the time back
-//! (`touch -d`) is seen by the time of the last change of metadata, and makes the evidence weak, not a mismatch.
+//! **Limits.** A change leaves a time that fits if it comes within a tick of the file system's
+//! clock (up to 10 ms) of our own last write. Before a kill, [`GRACE_NS`] takes the place of the
+//! tick. Samples may find it. The time of the last change of metadata betrays a time that was set
+//! back (`touch -d`). It makes the evidence weak, not a mismatch.
 
 use super::disk::Evidence;
 use super::sidecar::Sidecar;
@@ -30,7 +31,7 @@ pub type Timestamp = (i64, u32);
 /// How much later than the last write that was noted primary storage may have got its time from a write of ours.
 pub const GRACE_NS: u64 = 1_000_000_000;
 
-/// What the pool knows of the disk.
+/// The pool's knowledge of the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     /// The disk.
@@ -45,11 +46,11 @@ pub struct Known {
     pub pending: Generation,
     /// Bytes of primary storage.
     pub size: u64,
-    /// What is remembered of its times.
+    /// Its times, as remembered.
     pub times: Times,
 }
 
-/// What is remembered of the times of primary storage.
+/// Times of primary storage, as remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
     /// As they were when nothing of the disk was under way any more.
@@ -122,7 +123,7 @@ pub enum Verdict {
     Mismatch(Change),
 }
 
-/// What is missing for strong evidence.
+/// Why evidence is not strong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
     /// There can be no sidecar, or it cannot be read, or it is gone.
@@ -221,7 +222,7 @@ fn change(known: &Known, found: &Found<'_>) -> Option<Change> {
     by_time.or((found.samples == Samples::Differ).then_some(Change::Content))
 }
 
-/// What is missing although nothing speaks against it.
+/// Why evidence is not strong, although nothing speaks against it.
 fn doubt(known: &Known, found: &Found<'_>) -> Option<Doubt> {
     let changed = found.changed;
     match known.times {
@@ -270,7 +271,7 @@ pub enum Follows {
 }
 
 impl Verdict {
-    /// What follows for a disk that has this on flash.
+    /// The consequence for a disk that has this on flash.
     pub fn follows(self, holdings: Holdings) -> Follows {
         let Holdings { is_dirty, is_unresolved, is_exclusive } = holdings;
         if is_dirty && is_unresolved {
@@ -286,7 +287,8 @@ impl Verdict {
     }
 }
 
-/// What is remembered of times in the evidence of a record: for a disk whose last session left nothing else.
+/// Times as the evidence of a record remembers them, for a disk whose last session left nothing
+/// else.
 pub fn times_of(evidence: &Evidence) -> Times {
     let Evidence { modified, changed, is_final, .. } = *evidence;
     match is_final {
@@ -295,8 +297,9 @@ pub fn times_of(evidence: &Evidence) -> Times {
     }
 }
 
-/// True when primary storage with this sidecar belongs to a disk whose log may hold newer data, and that is neither
-/// `own` nor known to be gone: `knows` tells which disks the pool `own_pool` has.
+/// True when primary storage with this sidecar belongs to a disk whose log may hold newer data.
+/// That disk is neither `own` nor known to be gone. `knows` tells which disks the pool `own_pool`
+/// has.
 pub fn is_claimed(
     sidecar: &Sidecar,
     own: Option<Uuid>,

@@ -1,7 +1,7 @@
 //! Leases: who has each segment of the pool.
 //!
-//! A page of the lease table holds 168 entries of 24 bytes after the header of a page pair; entry *i* of page
-//! *n* is segment 168 *n* + *i*, entries past the last segment are zero.
+//! A page of the lease table holds 168 entries of 24 bytes after the header of a page pair. Entry
+//! *i* of page *n* is segment 168 *n* + *i*. Entries past the last segment are zero.
 //!
 //! | offset | bytes | field |
 //! |---:|---:|---|

@@ -13,8 +13,9 @@
 //! leaves what was there before. The table of pairs holds a [`disk`] record, a [`progress`] page and a page of
 //! [`reservations`] per disk and the [`lease`] of every segment; [`PoolGeometry`] says where.
 //!
-//! What segments of the roles *cache* and *index* hold inside (the index snapshot, its journal, the
-//! write-intent map) is no part of this format yet: whoever does not know it gives them back.
+//! The contents of segments of the roles *cache* and *index* (the index snapshot, its journal,
+//! the write-intent map) are no part of this format yet. A reader that does not know them gives
+//! the segments back.
 
 pub mod disk;
 pub mod fence;

@@ -8,8 +8,8 @@
 //! | 84 | 4 | zero |
 //! | 88 | … | the state; zero behind it |
 //!
-//! What the state says is the frontend's, which has a magic, a version and a checksum of its own in it. A change is
-//! durable before who asked for it is answered.
+//! The state is the frontend's. It has a magic, a version and a checksum of its own. A change is
+//! durable before its answer.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -27,7 +27,7 @@ pub const STATE_MAX: usize = PAGE_LEN - CONTENTS - size_of::<Raw>();
 pub struct Reservations {
     /// The disk. Another one's reservations in this place must not be believed.
     pub disk: Uuid,
-    /// What its frontend wrote; empty: there are none.
+    /// The bytes of its frontend; empty: there are none.
     pub state: Vec<u8>,
 }
 

@@ -1,9 +1,9 @@
 //! Sampled ranges of primary storage: which, and a hash over what they hold.
 //!
-//! The first and the last MiB, where partition tables, superblocks and their copies are, and [`RANDOM`] pages
-//! that follow from the disk's UUID and the session's generation, so that each session looks at other ones. The
-//! hash is eight CRC32C, piece *n* in number *n* mod 8: it tells that something differs, not that somebody
-//! who wants to deceive did not.
+//! The first and the last MiB, where partition tables, superblocks and their copies are, and
+//! `RANDOM` pages. Those follow from the disk's UUID and the session's generation, so that each
+//! session looks at other ones. The hash is eight CRC32C, piece *n* in number *n* mod 8: it tells
+//! that something differs, not that somebody who wants to deceive did not.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

@@ -103,7 +103,7 @@ impl SidecarState {
 }
 
 impl Sidecar {
-    /// The bytes of the file. What cannot stand in a line of the names is left out.
+    /// The bytes of the file. Characters that cannot stand in a line are left out of the names.
     pub fn encode(&self) -> Vec<u8> {
         let mut text = format!(
             "{FIRST_LINE}\ndisk {}\npool {}\ngeneration {}\nstate {}\ndate {}\nhost {}\nname {}\n",

@@ -129,7 +129,7 @@ impl Superblock {
         Ok(Superblock { pool: Uuid(raw.pool), geometry, created: raw.created.get() })
     }
 
-    /// What the two copies say together: one of them is enough.
+    /// The superblock of the two copies together: one of them is enough.
     ///
     /// Copy 0 decides when both fail; a pool that was not finished has none there, so that it counts as
     /// foreign or blank. Copy 1 alone speaks for a pool whose first page is damaged.

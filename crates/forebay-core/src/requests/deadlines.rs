@@ -1,4 +1,4 @@
-//! What is due when: entries that all get the same time allowance, so arrival order is due order.
+//! Deadlines: entries that all get the same time allowance, so arrival order is due order.
 
 use crate::ids::Nanos;
 use crate::table::Key;

@@ -188,6 +188,16 @@ impl Requests {
         writes.map(|(_, request)| request.range)
     }
 
+    /// A write, or a compare-and-write, did what it was to do.
+    pub(crate) fn count_write(&self, key: Key, cx: &mut Cx<'_>) {
+        if self.latency_of(key) == LatencyOf::CompareAndWrite {
+            cx.counters.compare_and_writes += 1;
+        } else {
+            cx.counters.writes += 1;
+            cx.counters.write_bytes += self.table[key].range.len();
+        }
+    }
+
     /// Flushes of clients that have not ended.
     pub(crate) fn flushes(&self) -> u64 {
         self.table.iter().filter(|(_, entry)| matches!(entry.job, Job::Flush)).count() as u64

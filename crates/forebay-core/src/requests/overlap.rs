@@ -2,15 +2,15 @@
 //!
 //! Every request that is not answered at once is registered with its range and its [`Access`]. It
 //! may run when no earlier registered one conflicts with it; until then it waits. So overlapping
-//! writes run one after the other in the order of arrival, a read that overlaps a write in flight
-//! (or an earlier waiting one) waits for it, and a read of bytes that an earlier one *brings* takes them from it. A read
-//! that wants more than that waits for none: neighbours of a guest whose partition is
-//! off the grid share a granule, and one after the other they would be slower than without a cache.
-//! What both fetch is the same, since no write runs meanwhile.
+//! writes run one after the other, in the order of arrival. A read that overlaps a write in
+//! flight (or an earlier waiting one) waits for it. A read of bytes that an earlier one *brings*
+//! takes them from it. A read that wants more than that does not wait. Neighbours of a guest
+//! whose partition is off the grid share a granule: one after the other they would be slower than
+//! without a cache. Both fetch the same bytes, since no write runs meanwhile.
 //!
-//! The table is small (the requests in flight of one disk), so it is a plain list that is scanned:
-//! a comparison costs less than any tree's pointer. [`Overlap::has_writer`] keeps the usual read off
-//! even that: it is one test when no write is in flight.
+//! The table is small (the requests in flight of one disk), so it is a plain list that is
+//! scanned. A comparison costs less than any tree's pointer. [`Overlap::has_writer`] spares the
+//! usual read even that: it is one test when no write is in flight.
 
 use crate::geometry::ByteRange;
 use crate::table::Key;

@@ -1,4 +1,4 @@
-//! What an engine counts since it was made.
+//! The counters of an engine, since it was made.
 
 use serde::{Deserialize, Serialize};
 

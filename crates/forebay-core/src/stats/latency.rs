@@ -50,7 +50,8 @@ impl Latency {
         (self.count() > 0).then(|| self.sum_ns as f64 / self.count() as f64)
     }
 
-    /// What was counted since it was as `earlier`; `None`: it never was so. The longest is that of its bucket.
+    /// The counts since it was as `earlier`; `None`: it never was so. The longest is that of its
+    /// bucket.
     pub fn since(&self, earlier: &Latency) -> Option<Latency> {
         let mut since = self.clone();
         since.histogram.subtract(&earlier.histogram).ok()?;
@@ -68,7 +69,7 @@ impl Latency {
         }
     }
 
-    /// What was kept of one; `None`: it was never kept so.
+    /// Makes one from kept buckets; `None`: no latency keeps such ones.
     pub fn of_buckets(kept: &LatencyBuckets) -> Option<Latency> {
         let mut found = Latency::default();
         let mut counted = 0u64;
@@ -107,7 +108,7 @@ impl Latency {
     }
 }
 
-/// What a [`Latency`] counted, to be kept in a file.
+/// The counts of a [`Latency`], to be kept in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyBuckets {
     /// All of them together, in nanoseconds.

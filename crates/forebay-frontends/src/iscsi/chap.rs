@@ -58,7 +58,7 @@ pub struct Challenge {
     challenge: Vec<u8>,
 }
 
-/// What an initiator answers a challenge with, and asks in return.
+/// An initiator's answer to a challenge, and its own challenge.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Proof<'a> {
     /// CHAP_N.

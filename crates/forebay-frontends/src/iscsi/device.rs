@@ -4,9 +4,9 @@
 //! Session A ──LUN RESET──► Device: units[n].reset, a note for every other session
 //! Session B ──next call──► takes its notes: its tasks are gone
 //! ```
-//! What one session does to the tasks of another is noted here, and the other carries it out before it
-//! does anything else. That is soon enough: what the engine has already is serialised before whatever comes
-//! later, so that an aborted write is there before the next command looks, or never.
+//! A session notes here its effects on the tasks of another. The other carries them out before it
+//! does anything else. That is soon enough: the engine puts its requests before all later ones.
+//! So an aborted write is there before the next command looks, or never.
 //!
 //! ```text
 //! Session ──Outcome::Store──► Device ──► Keeper … ──answer──► Device, at the next call of any session ──note──► Session
@@ -14,8 +14,8 @@
 //! Reservations that are to outlive a restart are stored by a [`Keeper`], who may take his time. A session that waits for
 //! its answer is woken by whoever the keeper tells.
 //!
-//! What a reservation leaves to the disk's clients of other protocols is told by [`Device::next_access`], which its
-//! sessions ask after everything that they do, before anything is sent.
+//! [`Device::next_access`] says what a reservation leaves to the disk's clients of other
+//! protocols. The sessions ask it after everything that they do, before anything is sent.
 //!
 //! A unit whose disk is being detached, or was, is hidden: who logs in finds the others, and this one again when the detach is
 //! cancelled. No session uses such a disk, or it could not be detached.
@@ -30,7 +30,7 @@ use forebay_io::reactor::SocketId;
 use slab::Slab;
 
 use super::order::{Order, Stage};
-use crate::client::{Access, DiskId};
+use crate::client::{DiskId, Permission};
 use crate::scsi::{
     self, Cdb, Command, Done, Initiator, LogicalUnit, Lun, Medium, Nexus, NexusId, Outcome,
     Response, Status,
@@ -56,7 +56,7 @@ pub struct Device {
     /// Sockets of sessions that were ended, to be closed.
     ended: Vec<SocketId>,
     /// What other clients of each unit's disk were told that they may.
-    told: Vec<Access>,
+    told: Vec<Permission>,
     /// Reservations may have changed since.
     is_told_late: bool,
     /// Answers of keepers.
@@ -88,7 +88,7 @@ pub struct Unit {
     pub logical: LogicalUnit,
     /// The disk behind it.
     pub disk: DiskId,
-    /// Who stores its reservations; one whose export has `store_max` needs one.
+    /// The store of its reservations; one whose export has `store_max` needs one.
     pub keeper: Option<Box<dyn Keeper>>,
 }
 
@@ -104,25 +104,25 @@ struct Member {
     notes: Vec<Note>,
 }
 
-/// What became of a session's tasks from outside.
+/// Effects from outside on a session's tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     /// Those of a logical unit are aborted, and why.
     Aborted(usize, Cause),
     /// The session is over.
     Ended,
-    /// What one of them on a logical unit wanted stored is, or not: its answer.
+    /// The store answered to one of them on a logical unit: stored, or not.
     Stored(usize, Response),
 }
 
 /// Why tasks are aborted from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Another session cleared the task set: whose tasks were hit is told.
+    /// Another session cleared the task set: the owners of the tasks hear of it.
     Cleared,
-    /// Another session preempted the registration: that is told.
+    /// Another session preempted the registration: a unit attention says so.
     Preempted,
-    /// A reset, which is told.
+    /// A reset, reported by a unit attention.
     Reset,
 }
 
@@ -148,7 +148,7 @@ impl Device {
         device
     }
 
-    /// Another logical unit: sessions have it at once, and are told that there are others than before.
+    /// Another logical unit. Sessions have it at once, and hear that the set of units changed.
     pub fn add(&mut self, mut unit: Unit) {
         assert!(self.units.iter().all(|known| known.lun != unit.lun), "each unit has its number");
         for (_, member) in self.members.iter_mut().filter(|(_, it)| !it.nexuses.is_empty()) {
@@ -173,7 +173,7 @@ impl Device {
         }
     }
 
-    /// A unit came or went: sessions are told by all others that there are others than before.
+    /// A unit came or went: all other units tell sessions that the set changed.
     fn tell_changed(&mut self, changed: usize) {
         self.changes += 1;
         self.luns = self.shown().map(|unit| unit.lun).collect();
@@ -200,7 +200,7 @@ impl Device {
         self.shown().map(|unit| unit.disk).collect()
     }
 
-    /// A disk has another size: initiators are told.
+    /// A disk has another size: initiators hear of it.
     pub fn resize(&mut self, disk: DiskId, size: u64) {
         for unit in self.units.iter_mut().filter(|unit| unit.disk == disk) {
             unit.logical.resize(size - size % SECTOR);
@@ -232,7 +232,7 @@ impl Device {
         self.members[session].nexuses.get(unit).copied()
     }
 
-    /// What happened to the session since it was asked last.
+    /// Events of the session since the last call.
     pub fn notes(&mut self, session: usize) -> Vec<Note> {
         if self.owed > 0 {
             self.take_stored();
@@ -240,7 +240,8 @@ impl Device {
         std::mem::take(&mut self.members[session].notes)
     }
 
-    /// What a logical unit says to a command of a session, or to the parameters that it asked for.
+    /// The answer of a logical unit to a command of a session, or to the parameters that it asked
+    /// for.
     pub fn ask(
         &mut self,
         session: usize,
@@ -299,7 +300,7 @@ impl Device {
 
     /// A disk whose other clients may from now on what they might not before, or the other way round; `None` when
     /// nothing is left to be told.
-    pub fn next_access(&mut self) -> Option<(DiskId, Access)> {
+    pub fn next_access(&mut self) -> Option<(DiskId, Permission)> {
         if !self.is_told_late {
             return None;
         }
@@ -320,7 +321,7 @@ impl Device {
         self.is_told_late = true;
     }
 
-    /// What a logical unit says after work on the medium.
+    /// The answer of a logical unit after work on the medium.
     pub fn medium_done(
         &mut self,
         session: usize,
@@ -347,8 +348,8 @@ impl Device {
         others.for_each(|(_, member)| member.note(Note::Aborted(unit, cause)));
     }
 
-    /// Tasks of a session were cleared by another one; true when each of them is to be answered so (TAS), otherwise
-    /// the nexus is told of it.
+    /// Tasks of a session were cleared by another one; true when each of them is to be answered
+    /// so (TAS), otherwise the nexus gets a unit attention.
     pub fn tell_cleared(&mut self, session: usize, unit: usize, cause: Cause) -> bool {
         let logical = &mut self.units[unit].logical;
         let answers = logical.answers_aborted() && cause != Cause::Reset;
@@ -404,7 +405,7 @@ impl Device {
         self.ended.pop()
     }
 
-    /// A session is over: it is told, its nexuses are gone at once.
+    /// A session is over: it hears of it, and its nexuses are gone at once.
     fn end(&mut self, session: usize) {
         let member = &mut self.members[session];
         if member.notes.contains(&Note::Ended) || member.nexuses.is_empty() {

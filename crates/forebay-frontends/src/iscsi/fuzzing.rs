@@ -1,6 +1,6 @@
-//! Bodies of the fuzz targets: hostile bytes in, promises checked. As those of NBD: the targets in `fuzz/`
-//! feed them what libFuzzer finds, the tests here random bytes on the stable toolchain, and with the
-//! feature `planted-bugs` every body must fail soon.
+//! Bodies of the fuzz targets: hostile bytes in, promises checked. As with NBD, the targets in
+//! `fuzz/` feed them inputs of libFuzzer. The tests here feed random bytes on the stable
+//! toolchain. With the feature `planted-bugs` every body must fail soon.
 
 use std::sync::Arc;
 

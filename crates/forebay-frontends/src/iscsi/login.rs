@@ -4,10 +4,10 @@
 //! Security ──CHAP or none──► Operational ──keys──► full feature: Outcome::Session
 //!     └──────────────────────────┴────────────────► discovery: SendTargets, until it leaves
 //! ```
-//! A login may begin at either stage and skip the second. Where the target asks for CHAP nothing else
-//! leads out of the first. Limits: PDUs of [`SEGMENT_DEFAULT`] bytes of data, [`STEPS_MAX`] of them, texts
-//! as [`super::text`] has them; the caller limits the time. What is wrong is answered with the status
-//! that the protocol has for it, and the connection ends.
+//! A login may begin at either stage and skip the second. Where the target asks for CHAP nothing
+//! else leads out of the first. Limits: PDUs of [`SEGMENT_DEFAULT`] bytes of data, `STEPS_MAX`
+//! of them, texts as [`super::text`] has them; the caller limits the time. An error is answered
+//! with the protocol's status for it, and the connection ends.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ pub struct Login {
     is_full: bool,
 }
 
-/// What the first PDU said, and the others must repeat.
+/// Values of the first PDU that the others must repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct First {
     isid: [u8; 6],
@@ -298,7 +298,7 @@ impl Login {
         }
     }
 
-    /// Who it is and what it wants, which the first whole text has to say.
+    /// Its name and its wish, which the first whole text has to say.
     fn take_names(&mut self, keys: &[(&str, &str)], reply: &mut Reply) -> Result<(), Refusal> {
         let find = |name| keys.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         if self.initiator.is_empty() {

@@ -1,4 +1,4 @@
-//! What initiator and target agree on for a session (RFC 7143, section 13).
+//! The agreement of initiator and target for a session (RFC 7143, section 13).
 //!
 //! | key | how | this target |
 //! |---|---|---|
@@ -52,7 +52,7 @@ pub struct Rules {
 }
 
 impl Default for Rules {
-    /// What the protocol says when nothing is said.
+    /// The protocol's defaults.
     fn default() -> Rules {
         Rules {
             header_digest: false,

@@ -10,8 +10,8 @@
 //! is outside of the window is ignored, as the protocol wants. Every answer with a status has the next
 //! StatSN.
 //!
-//! What an initiator does wrong costs the command while the stream can be followed, otherwise the
-//! connection: a header that cannot be, a wrong digest, a PDU longer than was agreed on.
+//! An initiator's error costs the command while the stream can be followed. Otherwise it costs
+//! the connection: an impossible header, a wrong digest, a PDU longer than was agreed on.
 //!
 //! Limits: [`WINDOW`] commands and [`IMMEDIATE_MAX`] immediate ones, [`BYTES_MAX`] of memory, PDUs of
 //! [`SEGMENT_MAX`] bytes of data.
@@ -76,11 +76,11 @@ pub enum Step {
 /// What a session is made of.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// What the login led to; its leftover is not looked at.
+    /// The result of the login; its leftover is not looked at.
     pub established: Established,
     /// The session's number at its [`Device`].
     pub member: usize,
-    /// What SendTargets is answered with.
+    /// The answer to SendTargets.
     pub targets: Vec<u8>,
     /// Where its PDUs are logged.
     pub log: Option<PduLog>,
@@ -116,7 +116,7 @@ pub struct Session {
     /// When a ping was sent, if nothing was heard since.
     pinged: Option<Nanos>,
     is_over: bool,
-    /// What is to be said of what happened from outside.
+    /// The messages about events from outside.
     late: Vec<Late>,
     /// Bytes of the disks' memory that tasks have.
     bytes: u64,

@@ -1,4 +1,4 @@
-//! What a portal offers: targets, who may use them, and how they prove it.
+//! The offer of a portal: targets, who may use them, and how they prove it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -26,9 +26,9 @@ pub struct Target {
     pub alias: String,
     /// Initiators that may log in, by name; empty: all.
     pub initiators: Vec<String>,
-    /// What an initiator proves itself with; `None`: it need not.
+    /// The credentials of an initiator; `None`: it needs none.
     pub chap: Option<Credentials>,
-    /// What the target proves itself with, to initiators that ask.
+    /// The credentials of the target, for initiators that ask.
     pub mutual_chap: Option<Credentials>,
 }
 

@@ -5,9 +5,9 @@
 //!     ├────── aborted ───────┴──► gone      └─ aborted ──► Aborted ──engine──► gone
 //!     └──all parameters──► Storing ──stored──► answered, or aborted: gone
 //! ```
-//! Data come in order (DataPDUInOrder, DataSequenceInOrder): with the command, then unsolicited until a
-//! PDU says that it was the last, then as R2Ts ask for them. What does not fit that order fails the
-//! command.
+//! Data come in order (DataPDUInOrder, DataSequenceInOrder): with the command, then unsolicited
+//! until a PDU says that it was the last, then as R2Ts ask for them. Data out of that order fail
+//! the command.
 //!
 //! **Invariant:** no byte is taken beyond what the command asked for, what the initiator announced, and
 //! what the R2T said.
@@ -124,7 +124,7 @@ pub struct DataOut {
     pub is_open: bool,
     /// Number of the next unsolicited PDU.
     data_sn: u32,
-    /// What was asked for and has not come, oldest first.
+    /// Requested data that have not come, oldest first.
     asked_for: VecDeque<Asked>,
     /// R2Ts so far.
     pub r2t_sn: u32,
@@ -153,7 +153,7 @@ pub struct Sequence {
     pub is_final: bool,
 }
 
-/// What is to become of a Data-Out PDU.
+/// The fate of a Data-Out PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is taken.
@@ -269,7 +269,7 @@ impl Task {
         }
     }
 
-    /// What was not transferred when the command has `actual` bytes of data.
+    /// The bytes not transferred when the command has `actual` bytes of data.
     pub fn residual(&self, actual: u64) -> Residual {
         match self.reads || self.writes {
             true => Residual::of(self.expected_len.into(), actual),

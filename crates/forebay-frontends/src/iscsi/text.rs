@@ -1,7 +1,7 @@
 //! Keys and values as login and text PDUs carry them: `Key=value`, each ended by a zero byte
 //! (RFC 7143, section 6).
 //!
-//! What an initiator sends is bounded before it is looked at: [`TEXT_MAX`] bytes over all PDUs of one
+//! An initiator's text is bounded before it is looked at: [`TEXT_MAX`] bytes over all PDUs of one
 //! exchange, [`KEYS_MAX`] keys, names and values as long as the RFC allows.
 
 /// Bytes of keys in one exchange.

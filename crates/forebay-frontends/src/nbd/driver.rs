@@ -11,11 +11,14 @@
 //!   └────── broken protocol, broken socket, stalled client ─────────────────►┘
 //! ```
 //!
-//! Limits: one receive of [`INPUT_BYTES`] at a time and nothing is received while something waits, so
-//! that no client gets more than its turn; requests and bytes in flight as the session has them; no
-//! request is taken while the client does not read its answers. A client that stalls in the middle
-//! of a request, or does not read an answer, is closed after [`STALL_MAX`]; a payload has to be there
-//! as a whole by then, because it holds a request buffer (1.1 MiB/s for the longest write).
+//! Limits:
+//! - One receive of [`INPUT_BYTES`] at a time, and none while something waits. So no client gets
+//!   more than its turn.
+//! - Requests and bytes in flight as the session has them.
+//! - No request is taken while the client does not read its answers.
+//! - A client that stalls in the middle of a request, or does not read an answer, is closed after
+//!   [`STALL_MAX`]. A payload has to be there as a whole by then, because it holds a request
+//!   buffer (1.1 MiB/s for the longest write).
 //!
 //! **Invariant:** a buffer that a receive may still write to is not given back: a closed connection
 //! keeps it until the receive has ended.

@@ -1,4 +1,4 @@
-//! What a listener offers under one name.
+//! The offer of a listener under one name.
 
 use forebay_core::geometry::SECTOR;
 use forebay_nbd::PAYLOAD_MAX;
@@ -8,7 +8,8 @@ use forebay_nbd::info::BlockSizes;
 /// One disk as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// What clients ask for; the first export of a listener is also the default one, named "".
+    /// The name that clients ask for; the first export of a listener is also the default one,
+    /// named "".
     pub name: String,
     /// For people; empty: none is sent.
     pub description: String,

@@ -7,8 +7,9 @@
 //!                       └──────── broken protocol, ABORT, limits ────────► Close
 //! ```
 //!
-//! Limits: [`OPTIONS_MAX`] options per connection, [`OPTION_DATA_MAX`] bytes of data each; a client
-//! that exceeds them is told where the protocol allows it, and closed. Time limits are the caller's.
+//! Limits: [`OPTIONS_MAX`] options per connection, [`OPTION_DATA_MAX`] bytes of data each. A
+//! client that exceeds them gets an error where the protocol allows it, and is closed. Time
+//! limits are the caller's.
 //!
 //! Meta contexts belong to the export that they were selected for: they are forgotten when the client
 //! then goes to another one.
@@ -137,7 +138,7 @@ impl Handshake {
         }
     }
 
-    /// What was agreed on, for a client that goes to `export`.
+    /// The agreement with a client that goes to `export`.
     fn negotiated(&self, export: usize) -> Negotiated {
         let contexts = self.selected.filter(|(index, _)| *index == export).map(|(_, set)| set);
         Negotiated {
@@ -307,7 +308,7 @@ impl Handshake {
     }
 }
 
-/// What came of one look at the input; the number is how much of it was used.
+/// The result of one look at the input; the number is how much of it was used.
 enum Step {
     NeedMore,
     Done(usize),

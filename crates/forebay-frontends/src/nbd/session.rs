@@ -6,19 +6,19 @@
 //! client ◄── out, data ◄──reply── engine's answer
 //! ```
 //!
-//! A request has a *place* in a bounded table from [`Session::next`] until its last answer. Its key,
-//! the lower half of the engine's request tag, is twice its place; `BLOCK_STATUS` with both contexts
-//! asks the engine twice, and the second question has the next key.
+//! A request has a *place* in a bounded table from [`Session::next`] until its last answer. Its
+//! key, the lower half of the engine's request tag, is twice its place. `BLOCK_STATUS` with both
+//! contexts asks the engine twice, and the second question has the next key.
 //!
 //! Limits: [`REQUESTS_MAX`] requests, and reads, writes and prefetches of [`BYTES_MAX`] bytes (or one
 //! request) in flight.
 //!
-//! What a client does wrong costs the request (EINVAL; ENOSPC for writes beyond the end; EPERM for
-//! writes to a read-only export) while the stream can be followed, otherwise the connection: a wrong
-//! magic, or a write that announces more payload than [`PAYLOAD_MAX`].
+//! A client's error costs the request while the stream can be followed: EINVAL, ENOSPC for writes
+//! beyond the end, EPERM for writes to a read-only export. Otherwise it costs the connection: a
+//! wrong magic, or a write that announces more payload than [`PAYLOAD_MAX`].
 //!
-//! **Invariant:** every request handed out lies on the disk, is a multiple of 512 bytes, and is at
-//! most `PAYLOAD_MAX` long when it is a read or a write.
+//! **Invariant:** every request handed out lies on the disk, and is a multiple of 512 bytes. A
+//! read or a write is at most `PAYLOAD_MAX` long.
 
 use forebay_core::action::{Extent, Reply, ReplyData, Span};
 use forebay_core::geometry::{ByteRange, REQUEST_MAX, SECTOR};
@@ -342,7 +342,7 @@ impl Session {
         }
     }
 
-    /// What the engine is asked for a `BLOCK_STATUS`.
+    /// The engine's request for a `BLOCK_STATUS`.
     fn questions(&self) -> (Op, Option<Op>) {
         let mut wanted =
             MetaContext::ALL.into_iter().filter(|context| self.negotiated.contexts.has(*context));

@@ -1,4 +1,4 @@
-//! What initiators are shown: the disk, and the ports through which they reach it.
+//! An initiator's view: the disk, and the ports through which it reaches it.
 
 use super::unit::BLOCK;
 

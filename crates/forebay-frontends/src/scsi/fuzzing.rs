@@ -3,8 +3,8 @@
 //! ```text
 //! input: set-up (1), then steps: what (1), length of Data-Out (2), CDB (16), that much Data-Out
 //! ```
-//! Whatever comes, the unit answers, what it wants done lies on the disk and within its limits, and its
-//! answers are well-formed. With the feature `planted-bugs` this must fail soon.
+//! The unit answers every input. Its I/O lies on the disk and within its limits, and its answers
+//! are well-formed. With the feature `planted-bugs` this must fail soon.
 
 use forebay_core::action::{Extent, ExtentState};
 use forebay_core::geometry::{ByteRange, REQUEST_MAX};
@@ -155,7 +155,8 @@ fn check_medium(unit: &LogicalUnit, medium: &Medium, data_out: u32) {
     }
 }
 
-/// What a unit wants stored is what another one understands; damaged it is refused, or makes sense.
+/// Another unit understands the state that a unit stores. A damaged one is refused, or makes
+/// sense.
 fn restart(unit: &LogicalUnit, state: &[u8]) {
     let mut again = LogicalUnit::new(unit.export().clone());
     again.restore(state).expect("what it said itself");
@@ -167,8 +168,8 @@ fn restart(unit: &LogicalUnit, state: &[u8]) {
     }
 }
 
-/// What may be found where reservations were stored, behind its checksum. With the feature `planted-bugs` this must
-/// fail soon.
+/// Possible bytes where reservations were stored, behind their checksum. With the feature
+/// `planted-bugs` this must fail soon.
 pub fn scsi_stored(data: &[u8]) {
     let checksum = forebay_core::sealed::crc32c(data).to_le_bytes();
     let state = [b"FBSCSIPR", &checksum[..], data].concat();

@@ -1,11 +1,11 @@
-//! What makes a disk recognizable: its world-wide name and serial number.
+//! The identity of a disk: its world-wide name and serial number.
 //!
 //! ```text
 //! NAA-6, 16 bytes:   6 | 24 bits: 02 46 42 | 100 bits: of SHA-256(what the disk is made of)
 //! ```
-//! The name is the same on every host and over every port, since it is made of the disk's UUID (or, for
-//! a disk without one, of its name) and of nothing else. 02-46-42 has the bit of locally administered
-//! identifiers set, so that no vendor's registered identifier is the same.
+//! The name is the same on every host and over every port. It is made of the disk's UUID alone
+//! (or, for a disk without one, of its name). The bit of locally administered identifiers is set
+//! in 02-46-42, so it differs from every vendor's registered identifier.
 
 use sha2::{Digest, Sha256};
 
@@ -20,7 +20,7 @@ pub(super) const REVISION: &[u8; 4] = b"1   ";
 
 const COMPANY: [u8; 3] = [0x02, 0x46, 0x42];
 
-/// What makes a disk recognizable.
+/// The identity of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     /// NAA-6 identifier.

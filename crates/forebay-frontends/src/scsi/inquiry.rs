@@ -41,7 +41,8 @@ fn standard(peripheral: u8, many_ports: bool) -> Vec<u8> {
     bytes
 }
 
-/// What a target answers where there is no logical unit: INQUIRY, REPORT LUNS and REQUEST SENSE work.
+/// A target's answers where there is no logical unit: INQUIRY, REPORT LUNS and REQUEST SENSE
+/// work.
 pub fn absent(command: &Command) -> Response {
     let missing = Sense::illegal(Code::LOGICAL_UNIT_NOT_SUPPORTED);
     let cdb = &command.cdb;

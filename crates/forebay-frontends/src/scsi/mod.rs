@@ -10,10 +10,11 @@
 //!                                       Store(reservations) ── stored ──► answer
 //! ```
 //!
-//! It does no I/O: the transport moves data between the initiator and the disk's engine as
-//! [`Medium`] says, and tells how that went. [`LogicalUnit::command`] goes through one table
-//! (`opcodes.rs`), which REPORT SUPPORTED OPERATION CODES shows: CDB length, the bits of the CDB
-//! that mean something, what a reservation does to the command, and the function that answers it.
+//! It does no I/O. The transport moves data between the initiator and the disk's engine as
+//! [`Medium`] says, and reports the result. One table (`opcodes.rs`) leads
+//! [`LogicalUnit::command`]. REPORT SUPPORTED OPERATION CODES shows it. The table has the length
+//! of the CDB and the bits of it that mean something. It has the effect of a reservation on the
+//! command, and the function that answers it.
 //!
 //! Every CDB and every parameter list is hostile. **Invariant:** what a [`Medium`] names lies on
 //! the disk, in whole logical blocks, and within the limits that VPD page B0 tells.

@@ -5,8 +5,8 @@
 //! 0A Control                   D_SENSE, SWP, TAS, changeable
 //! 1C Informational Exceptions  none are reported
 //! ```
-//! All nexuses share them; nothing is saved. Who turns the write cache off is answered after a flush,
-//! and from then on every write is durable before it is acknowledged.
+//! All nexuses share them; nothing is saved. Turning the write cache off is answered after a
+//! flush. From then on every write is durable before it is acknowledged.
 
 use super::export::Export;
 use super::report::data;

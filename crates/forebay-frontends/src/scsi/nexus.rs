@@ -35,7 +35,7 @@ pub struct NexusId {
     serial: u32,
 }
 
-/// What a nexus is to the persistent reservation, and would be to one.
+/// The role of a nexus in the persistent reservation, or in a future one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Not registered.
@@ -63,7 +63,7 @@ pub(super) struct Nexuses {
 }
 
 impl Nexuses {
-    /// A session begins. Its first command is told of the power on.
+    /// A session begins. Its first command gets the unit attention of the power on.
     pub fn attach(&mut self, nexus: Nexus, standing: Standing) -> NexusId {
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
@@ -105,7 +105,7 @@ impl Nexuses {
         self.slots.iter_mut().map(|(slot, attached)| (attached.id(slot), attached))
     }
 
-    /// Every nexus but `except` is told `code`.
+    /// Every nexus but `except` gets the unit attention `code`.
     pub fn tell_others(&mut self, except: Option<NexusId>, code: Code) {
         for (id, nexus) in self.iter_mut() {
             if Some(id) != except {
@@ -132,7 +132,7 @@ impl Attached {
         self.attentions.push_back(code);
     }
 
-    /// The next unit attention, which is told with this.
+    /// The next unit attention, which this call reports.
     pub fn attention(&mut self) -> Option<Code> {
         self.attentions.pop_front()
     }

@@ -39,7 +39,7 @@ pub(super) struct Entry {
     /// The bits of the CDB that mean something, from the second byte to the one before CONTROL.
     usage: &'static [u8],
     pub run: Run,
-    /// What takes the parameter list.
+    /// The function that takes the parameter list.
     pub list: Option<Take>,
 }
 

@@ -1,4 +1,5 @@
-//! Persistent reservations: who is registered, who holds the disk, and what changes that.
+//! Persistent reservations: registrations, the holder of the disk, and the operations that change
+//! them.
 //!
 //! ```text
 //!                    RESERVE (a registered nexus)
@@ -8,14 +9,14 @@
 //!       └────────────────────────────────────────────────┘   │ REGISTER AND MOVE
 //!         (All Registrants: the last one unregisters)        └─ another holder
 //! ```
-//! This file is the state and its rules, without commands: an operation changes the state, and says in
-//! [`Effects`] who is to be told what and whose tasks are to be aborted. `output.rs` reads PERSISTENT
-//! RESERVE OUT, `settle.rs` lets what it changes come into force, `input.rs` answers PERSISTENT RESERVE IN, `stored.rs` is
-//! the form that outlives a restart.
+//! This file is the state and its rules, without commands. An operation changes the state. Its
+//! [`Effects`] name the unit attentions, and the nexuses whose tasks are to be aborted.
+//! `output.rs` reads PERSISTENT RESERVE OUT. `settle.rs` lets its changes come into force.
+//! `input.rs` answers PERSISTENT RESERVE IN. `stored.rs` is the form that outlives a restart.
 //!
-//! A registration belongs to a nexus: initiator port and target port. With ALL_TG_PT one is made for
-//! each port of the disk. **Invariants:** a holder is registered; a nexus is registered once; at most
-//! [`REGISTRATIONS_MAX`] are.
+//! A registration belongs to a nexus: initiator port and target port. With ALL_TG_PT one is made
+//! for each port of the disk. **Invariants:** a holder is registered. A nexus is registered once.
+//! At most [`REGISTRATIONS_MAX`] are.
 
 use super::nexus::{Nexus, Standing};
 use super::sense::{Code, Sense};
@@ -70,7 +71,7 @@ impl Kind {
         matches!(self, ExclusiveAccess | ExclusiveAccessRegistrants | ExclusiveAccessAll)
     }
 
-    /// Whoever is registered is exempt.
+    /// A registered nexus is exempt.
     fn exempts_registrants(self) -> bool {
         !matches!(self, Kind::WriteExclusive | Kind::ExclusiveAccess)
     }
@@ -108,14 +109,14 @@ pub(super) struct Persistent {
     pub outlives_restart: bool,
 }
 
-/// What an operation has done beside changing the state.
+/// Effects of an operation beside the change of state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Effects {
     /// Unit attentions.
     pub told: Vec<(Nexus, Code)>,
     /// Whose tasks are to be aborted.
     pub aborted: Vec<Nexus>,
-    /// What is stored is out of date.
+    /// The stored state is out of date.
     pub store: bool,
 }
 
@@ -172,7 +173,8 @@ impl Persistent {
         self.standing(nexus) == Standing::Holder
     }
 
-    /// The reservation ends; with types that let registrants in, those are told, but not `by`.
+    /// The reservation ends. With types that let registrants in, those get a unit attention, but
+    /// not `by`.
     fn end_reservation(&mut self, by: &Nexus, effects: &mut Effects) {
         let Some(ended) = self.reservation.take() else { return };
         if ended.kind.exempts_registrants() {
@@ -180,7 +182,7 @@ impl Persistent {
         }
     }
 
-    /// Everybody registered but `by` is told.
+    /// Everybody registered but `by` gets a unit attention.
     fn tell_others(&self, by: &Nexus, code: Code, effects: &mut Effects) {
         let others = self.registrations.iter().filter(|it| it.nexus != *by);
         effects.told.extend(others.map(|it| (it.nexus.clone(), code)));

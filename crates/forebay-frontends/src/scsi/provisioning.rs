@@ -1,4 +1,4 @@
-//! UNMAP and WRITE SAME. What was unmapped reads as zeroes.
+//! UNMAP and WRITE SAME. Unmapped blocks read as zeroes.
 //!
 //! ```text
 //! parameter list of UNMAP

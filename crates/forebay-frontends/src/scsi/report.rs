@@ -1,4 +1,4 @@
-//! What there is: logical units, commands, task management functions, target port groups.
+//! Lists of logical units, commands, task management functions, target port groups.
 
 use super::lun::Lun;
 use super::opcodes::{self, Entry};

@@ -1,4 +1,5 @@
-//! What the unit answers, in tables: a command in bytes on one side, its outcome in words on the other.
+//! The unit's answers, in tables: a command in bytes on one side, its outcome in words on the
+//! other.
 
 use forebay_core::action::{Buffer, Span};
 use forebay_core::geometry::ByteRange;

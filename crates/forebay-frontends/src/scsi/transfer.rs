@@ -1,10 +1,11 @@
 //! Commands that move blocks, or look at them: READ, WRITE, VERIFY, ORWRITE, COMPARE AND WRITE,
 //! WRITE ATOMIC, PRE-FETCH, SYNCHRONIZE CACHE.
 //!
-//! A WRITE for which the initiator announced less data than the CDB asks for writes the whole blocks of
-//! what it announced; the transport reports the rest as residual. FUA on a read is taken, and means
-//! nothing: what is read is what was last acknowledged. WRITE AND VERIFY is a write with FUA: the
-//! bytes are on the medium before the answer, and reading them back through a cache would prove nothing.
+//! An initiator may announce less data than the CDB of a WRITE asks for. Then the WRITE writes
+//! the whole blocks of those data, and the transport reports the rest as residual. FUA on a read
+//! is taken, and means nothing: a read returns the last acknowledged bytes. WRITE AND VERIFY is a
+//! write with FUA. The bytes are on the medium before the answer. Reading them back through a
+//! cache would prove nothing.
 
 use forebay_core::geometry::{ByteRange, REQUEST_MAX};
 

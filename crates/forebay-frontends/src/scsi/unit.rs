@@ -9,7 +9,7 @@
 
 use forebay_core::geometry::SECTOR;
 
-use crate::client::Access;
+use crate::client::Permission;
 
 use super::export::Export;
 use super::identity::Identity;
@@ -35,7 +35,7 @@ pub struct LogicalUnit {
     /// Who holds RESERVE.
     pub(super) reserved: Option<NexusId>,
     pub(super) persistent: Persistent,
-    /// What becomes of that when it is stored.
+    /// The follow-up when it is stored.
     pub(super) pending: Option<Pending>,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Refusal {
     Busy,
 }
 
-/// What the functions of the table answer.
+/// The answer of the table's functions.
 pub(super) type Answer = Result<Outcome, Refusal>;
 
 impl From<Sense> for Refusal {
@@ -90,7 +90,7 @@ impl LogicalUnit {
         &self.export
     }
 
-    /// A session begins. Its first command is told of the power on.
+    /// A session begins. Its first command gets the unit attention of the power on.
     pub fn attach(&mut self, nexus: Nexus) -> NexusId {
         let standing = self.persistent.standing(&nexus);
         self.nexuses.attach(nexus, standing)
@@ -162,7 +162,7 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// The disk has another size; initiators are told.
+    /// The disk has another size; initiators get a unit attention.
     pub fn resize(&mut self, size: u64) {
         if self.export.size != size {
             self.export.size = size;
@@ -197,13 +197,13 @@ impl LogicalUnit {
     }
 
     /// What reservations leave to whoever does not come through here.
-    pub fn access_of_others(&self) -> Access {
+    pub fn access_of_others(&self) -> Permission {
         let writes = self.reserved.is_none() && !self.persistent.forbids_strangers(true);
         let reads = self.reserved.is_none() && !self.persistent.forbids_strangers(false);
         match (reads, writes) {
-            (true, true) => Access::All,
-            (true, false) => Access::Reads,
-            (false, _) => Access::Nothing,
+            (true, true) => Permission::All,
+            (true, false) => Permission::Reads,
+            (false, _) => Permission::Nothing,
         }
     }
 

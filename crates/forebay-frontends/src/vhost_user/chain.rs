@@ -4,11 +4,12 @@
 //!   head ─► descriptor ─next─► descriptor ─next─► …           readable pieces, then writable ones
 //!     └─ indirect ─► table of descriptors, walked the same way; it ends the chain
 //! ```
-//! Every descriptor is read once. What comes out is plain numbers that were checked against the guest's
-//! memory: later changes of the guest to its tables change nothing.
+//! Every descriptor is read once. The result is plain numbers, checked against the guest's
+//! memory. Later changes of the guest to its tables change nothing.
 //!
-//! The walk is our own and not the library's, as a chain that was in flight when Forebay was killed is
-//! walked again from its head, and as a chain that is cut short must be told from one that ends.
+//! The walk is our own and not the library's, for two reasons. A chain that was in flight when
+//! Forebay was killed is walked again from its head. A chain that is cut short must be
+//! distinguished from one that ends.
 //!
 //! **Limits:** [`DESCRIPTORS_MAX`] descriptors, so a loop ends; 2³² bytes.
 
@@ -87,7 +88,7 @@ pub struct Pieces {
 /// Walks the chain at `head` of the table of `size` descriptors at `table`.
 ///
 /// # Errors
-/// What is wrong with it; `pieces` has some of it then.
+/// The chain is broken: how. `pieces` has some of it then.
 pub fn walk(
     memory: &GuestMemoryMmap,
     table: GuestAddress,

@@ -63,7 +63,7 @@ pub fn read(space: &[u8; BYTES], offset: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a write of `bytes` at `offset` makes of the write cache; `None` when anything else would change.
+/// The write cache after a write of `bytes` at `offset`; `None` when anything else would change.
 pub fn written(space: &[u8; BYTES], offset: usize, bytes: &[u8]) -> Option<bool> {
     let mut write_cache = space[WRITE_CACHE_AT] != 0;
     for (index, &byte) in bytes.iter().enumerate() {

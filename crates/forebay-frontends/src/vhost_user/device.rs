@@ -5,8 +5,9 @@
 //!                                                        ▲                             │ GET_VRING_BASE, disable
 //!                                                        └────── position ◄── Stop ◄───┘
 //! ```
-//! A ring runs while it has a kick and is enabled. Each message that touches a running ring is an [`Order`], and is
-//! answered when the shard has obeyed; whoever is not obeyed within the time of one I/O waits.
+//! A ring runs while it has a kick and is enabled. Each message that touches a running ring is an
+//! [`Order`]. It is answered when the shard has obeyed. If that takes longer than the time of one
+//! I/O, the message waits for it.
 //!
 //! The end of a session stops every ring, before another session begins: a request is never with two of them.
 //!

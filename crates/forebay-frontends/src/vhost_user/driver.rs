@@ -13,7 +13,7 @@
 //! **Invariants.** A request's pieces belong to the memory that was the guest's when it was taken: that map is kept until it
 //! is answered. A request that a disk at its end refuses is not answered: it stays marked, and the next daemon does it.
 //!
-//! Limits: a ring's size of requests in flight; [`TURN_MAX`] requests are taken in a row, so that no ring gets more
+//! Limits: a ring's size of requests in flight; `TURN_MAX` requests are taken in a row, so that no ring gets more
 //! than its turn.
 
 use std::os::fd::OwnedFd;
@@ -53,7 +53,7 @@ enum Phase {
     Open,
     /// Takes none; ends when what it took is answered.
     Draining,
-    /// Nobody is listened to any more.
+    /// No ring is listened to any more.
     Closed,
 }
 
@@ -105,7 +105,7 @@ pub struct Queue {
     is_armed: bool,
     broken: Option<Broken>,
     memories: Memories,
-    /// Who waits until only the memory of now is used.
+    /// The orders that wait until only the present memory is used.
     waits_for_memory: Vec<SyncSender<u16>>,
     /// Who waits for the end.
     waits_for_end: Vec<SyncSender<u16>>,

@@ -1,4 +1,4 @@
-//! What a device is, and which features say so.
+//! The properties of a device, and the features for them.
 
 use forebay_core::geometry::SECTOR;
 use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
@@ -81,7 +81,7 @@ impl Export {
     }
 }
 
-/// What a driver agreed to, as far as requests are concerned.
+/// The driver's features, as far as requests are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed(u64);
 
@@ -94,7 +94,7 @@ impl Agreed {
         (features & !offered == 0).then_some(Agreed(features))
     }
 
-    /// Notifications are told by positions in the ring.
+    /// Positions in the ring ask for notifications.
     pub fn event_index(self) -> bool {
         self.has(ring::VIRTIO_RING_F_EVENT_IDX)
     }

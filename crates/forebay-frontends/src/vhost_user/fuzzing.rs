@@ -85,7 +85,7 @@ fn reference(memory: &GuestMemoryMmap, head: u16) -> Option<(u64, u64)> {
     }
 }
 
-/// What is asked for fits to the bytes that there are.
+/// The request fits to the bytes that there are.
 fn check_request(memory: &GuestMemoryMmap, pieces: &mut Pieces, readable: u64, writable: u64) {
     let all = Discards { discard: true, write_zeroes: true };
     match request::parse(memory, all, pieces) {

@@ -21,8 +21,9 @@
 //! **Invariant:** after a kill at any point, every request is either answered in the used ring or marked. Between the
 //! used ring and the mark it is both: then `used_idx` is one behind, and the mark of `last_batch_head` is taken off.
 //!
-//! The specification gives `features` no meaning. A hypervisor tells a new daemon what was in flight, but not
-//! what the guest wrote to the configuration space; so that is kept where it lives exactly as long as the device.
+//! The specification gives `features` no meaning. A hypervisor tells a new daemon what was in
+//! flight, but not what the guest wrote to the configuration space. So that is kept here, where
+//! it lives exactly as long as the device.
 
 use std::fs::File;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! A guest's memory: the regions that its hypervisor shares, mapped, and what addresses mean.
 //!
-//! Regions come all at once or one by one. Each change makes a new map; queues go on with the old one until they are
-//! given the new one, so that a request in flight keeps the memory that its pieces were checked against.
+//! Regions come all at once or one by one. Each change makes a new map. Queues go on with the old
+//! one until they are given the new one. So a request in flight keeps the memory that its pieces
+//! were checked against.
 //!
 //! **Limit:** whoever owns the control socket can cut a shared file short under our mapping; the access that
 //! follows ends the process (SIGBUS). Guests cannot do that, their hypervisor can.
@@ -17,7 +18,7 @@ use vm_memory::{
     GuestMemoryRegion, GuestRegionCollection, GuestRegionMmap, MmapRegion, VolatileSlice,
 };
 
-/// Regions at most, as it is told to hypervisors; QEMU has 509 slots of hot-plugged memory at most.
+/// Regions at most, as hypervisors hear it; QEMU has 509 slots of hot-plugged memory at most.
 pub const REGIONS_MAX: u64 = 509;
 
 /// A map of a guest's memory that does not change.

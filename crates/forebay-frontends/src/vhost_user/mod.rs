@@ -6,12 +6,13 @@
 //!     ▼
 //! shard            Queue     Ring ◄──► guest memory ◄──► engine    one per ring, a client of the disk
 //! ```
-//! [`export`], [`config`], [`chain`], [`request`] and [`inflight`] do no I/O but on memory that they are given.
-//! A request's bytes are copied once: from a cache slot (or the request's buffer) to the guest's memory, or from there
-//! to the buffer that the engine writes from.
+//! [`export`], [`config`], [`chain`], [`request`] and [`inflight`] only touch memory that they
+//! are given. A request's bytes are copied once: from a cache slot (or the request's buffer) to
+//! the guest's memory, or from there to the buffer that the engine writes from.
 //!
-//! Everything in the guest's memory is hostile: it is read once, checked, and then believed. The worst that a guest can do
-//! is to stop its own queue. Whoever owns the control socket is the guest's hypervisor, and trusted with its memory.
+//! Everything in the guest's memory is hostile: it is read once, checked, and then believed. The
+//! worst that a guest can do is to stop its own queue. The owner of the control socket is the
+//! guest's hypervisor, and trusted with its memory.
 //!
 //! Not here: packed rings, live migration (LOG_ALL), the STATUS messages (`vhost` 0.18 does not know them).
 

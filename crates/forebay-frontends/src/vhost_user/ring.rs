@@ -5,9 +5,9 @@
 //!        ▲                                                                              (once a batch)
 //!   replayed first: what was in flight when a daemon before us was killed
 //! ```
-//! Requests are taken in the order in which they were made available, and marked as they are taken. So what is
-//! answered and what is marked are together the start of the available ring, and a new daemon goes on at
-//! `used index + marked`, whatever base it is told.
+//! Requests are taken in the order in which they were made available, and marked as they are
+//! taken. So answered and marked requests together are the start of the available ring. A new
+//! daemon goes on at `used index + marked`, whatever base the hypervisor gives it.
 //!
 //! **Invariant:** a request is marked before it is submitted, and unmarked after its answer is in the used ring.
 
@@ -44,7 +44,7 @@ pub struct RingSetup {
     pub used: GuestAddress,
     /// The next available entry, where nothing is known of requests in flight.
     pub base: u16,
-    /// Notifications are told by positions in the ring.
+    /// Positions in the ring ask for notifications.
     pub event_index: bool,
     /// The guest's memory.
     pub memory: Map,
@@ -162,7 +162,7 @@ impl Ring {
         self.queue.next_avail()
     }
 
-    /// Whether a daemon after this one is told what was in flight.
+    /// Whether a daemon after this one learns what was in flight.
     pub fn survives(&self) -> bool {
         self.inflight.is_some()
     }
@@ -261,7 +261,8 @@ impl Ring {
         self.queue.enable_notification(&*self.memory).map_err(|_| Broken::Used)
     }
 
-    /// Spares the guest the kicks, as far as it can be told so: where positions are told, only the next one comes.
+    /// Spares the guest the kicks, as far as the ring can say so. Where positions ask for
+    /// notifications, only the next one comes.
     pub fn disarm(&mut self) {
         // A ring that cannot be written is found broken elsewhere.
         let _ = self.queue.disable_notification(&*self.memory);

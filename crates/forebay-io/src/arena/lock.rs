@@ -1,4 +1,4 @@
-//! Who may touch the bytes of an arena now.
+//! The thread that may touch the bytes of an arena now.
 //!
 //! ```text
 //!  shared: whoever takes the lock ──[`CopyLock::own`]──► owned: one thread, for good
@@ -16,8 +16,8 @@ const NOBODY: u64 = 0;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct CopyLock {
-    /// Held by whoever copies while the lock is shared; by its owner from then on, for good, so that no other thread
-    /// gets it that looked for an owner just before.
+    /// While the lock is shared, the copying thread holds it. Later its owner holds it for good,
+    /// so that no other thread gets it that looked for an owner just before.
     shared: AtomicBool,
     /// Changes once.
     owner: AtomicU64,

@@ -1,4 +1,4 @@
-//! What the kernel tells about memory in `/proc`: how much is available, how much is on huge pages.
+//! The kernel's figures of memory in `/proc`: how much is available, how much is on huge pages.
 
 use std::fs;
 use std::io;

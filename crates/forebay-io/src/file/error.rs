@@ -1,9 +1,9 @@
-//! What can go wrong with a file, in words for an operator.
+//! Errors of a file, in words for an operator.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What was tried, on which path, why it failed, and what to do about it.
+/// An attempt, its path, why it failed, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {why}; {advice}", path.display())]
 pub struct FileError {

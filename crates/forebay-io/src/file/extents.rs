@@ -17,9 +17,9 @@ pub struct FileExtent {
     pub is_data: bool,
 }
 
-/// The extents of `offset..offset + len`, in order, at most `count_max` of them: they cover the start of the
-/// range. What the file system does not tell is data; beyond the end is hole. Blocks, and moves the
-/// descriptor's position.
+/// The extents of `offset..offset + len`, in order, at most `count_max` of them: they cover the
+/// start of the range. A range of which the file system says nothing is data; beyond the end is
+/// hole. Blocks, and moves the descriptor's position.
 ///
 /// # Errors
 /// The kernel's.

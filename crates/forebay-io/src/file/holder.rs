@@ -1,5 +1,5 @@
-//! Who holds the lock of a file: a living process, or one that has ended and whose I/O the kernel is still
-//! finishing.
+//! The holder of a file's lock: a living process, or one that has ended and whose I/O the kernel
+//! is still finishing.
 
 use std::fs;
 use std::os::fd::BorrowedFd;

@@ -1,8 +1,8 @@
 //! The reactor where io_uring is forbidden: epoll for sockets, a pool of threads for each file.
 //!
-//! Sockets are watched edge-triggered from the start. An operation on one is tried in the next `wait`, and
-//! again at each edge; between "it would block" and the edge nothing can get lost, as every try goes on until
-//! the kernel says that it would block.
+//! Sockets are watched edge-triggered from the start. An operation on one is tried in the next
+//! `wait`, and again at each edge. Every try goes on until the kernel says that it would block.
+//! So nothing gets lost before the next edge.
 //!
 //! **Invariants.** An operation is in exactly one place: to be tried (`untried`), pending on its socket, or
 //! with its file's pool (waiting, running, ended). `Shared::ops` owns its memory in all of them.
@@ -24,7 +24,7 @@ use pool::{Job, Outcome, Pool};
 
 mod pool;
 
-/// What epoll calls the two eventfds; sockets go by their keys.
+/// The numbers of the two eventfds in epoll; sockets go by their keys.
 const WAKER: u64 = u64::MAX;
 const POOL: u64 = u64::MAX - 1;
 /// With the key of an event.

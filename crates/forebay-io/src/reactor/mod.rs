@@ -13,10 +13,11 @@
 //! Short reads and writes of files in memory (tmpfs) are done as they are started: a copy takes less time than
 //! handing it over.
 //!
-//! **Invariants.** Every operation started ends with exactly one completion, also one that could not be
-//! started (unknown file, second receive on a socket): those come back from the next `wait` with an error.
-//! What is removed is let go of when the last operation on it ends. Dropping a reactor ends what is in
-//! flight first; what does not end within seconds keeps its memory and files for ever (they leak).
+//! **Invariants.** Every operation ends with exactly one completion. One that could not be
+//! started (unknown file, second receive on a socket) comes back from the next `wait` with an
+//! error. A removed file or socket is let go of when the last operation on it ends. Dropping a
+//! reactor first ends the operations in flight. One that does not end within seconds keeps its
+//! memory and files for ever (they leak).
 //!
 //! **Limits.** It may be made on one thread and moved to another, but belongs to the thread that starts
 //! its first operation or calls `wait` first. More operations than `entries` work, more slowly.
@@ -47,7 +48,7 @@ pub use lookout::Lookout;
 pub use spin::{SpinStats, WINDOW_NS as SPIN_WINDOW_NS};
 pub use waker::Waker;
 
-/// What the caller calls an operation; comes back with its completion.
+/// The caller's name for an operation; it comes back with the completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 
@@ -73,8 +74,8 @@ pub struct Completion {
     /// The caller's name of it.
     pub token: Token,
     /// Bytes transferred (for operations that transfer), or the kernel's error. May be short.
-    /// `EBADF`: no such file or socket; `EFAULT`: no such arena; `EALREADY`: one too many on its socket;
-    /// `EINVAL`: no room to receive into; `ECANCELED`: its socket was removed.
+    /// `EBADF`: no such file or socket. `EFAULT`: no such arena. `EALREADY`: one too many on its
+    /// socket. `EINVAL`: no room to receive into. `ECANCELED`: its socket was removed.
     pub result: io::Result<usize>,
     /// The buffer that was moved in, for `recv` and `send`.
     pub buffer: Option<Vec<u8>>,
@@ -98,7 +99,7 @@ pub enum ReactorKind {
     Epoll,
 }
 
-/// What a kind of reactor does; the rest is in [`Shared`].
+/// The part of a kind of reactor; the rest is in [`Shared`].
 trait Driver: Send + Sync + std::fmt::Debug {
     fn kind(&self) -> ReactorKind;
     fn waker(&self) -> &Waker;
@@ -183,7 +184,7 @@ impl Reactor {
         }
     }
 
-    /// What spinning has done so far.
+    /// The effect of spinning so far.
     pub fn spin_stats(&mut self) -> SpinStats {
         self.driver_mut().spin().map_or_else(SpinStats::default, |spin| spin.stats())
     }
@@ -277,9 +278,9 @@ impl Reactor {
         }
     }
 
-    /// Watches an eventfd of somebody else, whose blocking mode does not matter: from now on there is a completion
-    /// under `token` after it was signalled, one or several times; also for signals from before. It is not
-    /// read. When it cannot be watched any more a last completion has an error.
+    /// Watches an eventfd of somebody else, whose blocking mode does not matter. After one or
+    /// several signals, also from before, there is a completion under `token`. The eventfd is not
+    /// read. When it cannot be watched any more, a last completion has an error.
     ///
     /// # Errors
     /// The kernel's, when it is nothing that can be watched.
@@ -346,10 +347,11 @@ impl Reactor {
         self.start(Op { token, target, work, memory: None, buffer: None });
     }
 
-    /// Receives what has arrived: first into `first` (when given: the rest of a payload, straight to
-    /// its place), then into the spare capacity of `buffer` (which must have some, unless `first` is given).
-    /// One completion, as soon as at least one byte is there; `result` is the sum, 0 = end of stream.
-    /// At most one per socket at a time.
+    /// Receives the bytes that have arrived. They go first into `first`, when given: the rest of
+    /// a payload, straight to its place. Then they go into the spare capacity of `buffer`, which
+    /// must have some, unless `first` is given. There is one completion, as soon as at least one
+    /// byte is there. Its `result` is the sum, 0 = end of stream. At most one per socket at a
+    /// time.
     pub fn recv(&mut self, socket: SocketId, first: Option<Region>, buffer: Vec<u8>, token: Token) {
         let target = Target::Socket(socket);
         self.start(Op { token, target, work: Work::Recv, memory: first, buffer: Some(buffer) });
@@ -370,9 +372,10 @@ impl Reactor {
     /// Parts beyond which [`Reactor::send_now`] takes more than one call to the kernel.
     pub const SEND_PARTS_PER_CALL: usize = send_now::PARTS_PER_CALL_MAX;
 
-    /// Sends all of `bytes` from `sent` on, waiting as long as it takes; the buffer comes back with
-    /// the completion, whose `result` is the number of bytes sent by this operation (`bytes.len() - sent`),
-    /// less only on error or shutdown of the socket. At most one per socket at a time.
+    /// Sends all of `bytes` from `sent` on, waiting as long as it takes. The buffer comes back
+    /// with the completion. Its `result` is the number of bytes sent by this operation:
+    /// `bytes.len() - sent`, less only on error or shutdown of the socket. At most one per socket
+    /// at a time.
     pub fn send(&mut self, socket: SocketId, bytes: Vec<u8>, sent: usize, token: Token) {
         let target = Target::Socket(socket);
         let work = Work::Send { from: sent, done: 0 };

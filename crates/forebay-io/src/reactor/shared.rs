@@ -1,7 +1,9 @@
-//! What both kinds of reactor have in common: the tables of arenas, files and sockets, and the operations.
+//! The common part of both kinds of reactor: the tables of arenas, files and sockets, and the
+//! operations.
 //!
-//! **Invariant:** an operation in `ops` holds its file or socket and its arena, and owns its buffer; they
-//! are let go of in [`Shared::finish`] only, after the kernel (or a thread of the pool) is done with them.
+//! **Invariant:** an operation in `ops` holds its file or socket and its arena, and owns its
+//! buffer. Only [`Shared::finish`] lets go of them, after the kernel (or a thread of the pool) is
+//! done with them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -15,9 +17,9 @@ use super::table::Table;
 use super::{Completion, FileId, SocketId, Token, send_now};
 use crate::arena::{Arena, Region};
 
-/// File systems whose files are in memory (swap aside): tmpfs and ramfs, by their numbers in the
-/// kernel's `magic.h`. tmpfs refuses to be read without waiting, so that io_uring would hand each read to a
-/// thread of the kernel.
+/// File systems whose files are in memory (apart from swap): tmpfs and ramfs, by their numbers in
+/// the kernel's `magic.h`. Reads of tmpfs cannot go without waiting, so io_uring would hand each
+/// read to a thread of the kernel.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// Bytes that a read or write of such a file moves at most before someone else should do it.
 const RUN_HERE_MAX: u32 = 128 << 10;
@@ -188,7 +190,7 @@ impl Shared {
         }
     }
 
-    /// What is reported of a signal; nothing, once it was removed.
+    /// The report of a signal; none, once it was removed.
     pub(super) fn signalled(&self, key: usize, result: io::Result<usize>) -> Option<Completion> {
         let event = self.events.live(key)?;
         Some(Completion { token: event.token, result, buffer: None })

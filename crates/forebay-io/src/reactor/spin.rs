@@ -1,11 +1,12 @@
 //! When to spin for completions before going to sleep.
 //!
-//! A sleep and a wake-up cost several microseconds; completions that come within a few microseconds are
-//! cheaper waited for awake. But a spinning shard takes its CPU from the clients that it waits for, so it
-//! spins only while that has lately paid: a running share of the waits that ended within the window must
-//! be high. Where spins are in vain all the same, since the client cannot run meanwhile, pauses between them
-//! grow. An idle reactor has only long waits and does not spin at all. With few CPUs it is off, as the clients are likely
-//! on the same ones; but not where there is a place to be looked at: a guest that is looked at is spared the signal too.
+//! A sleep and a wake-up cost several microseconds. For completions that come within a few
+//! microseconds it is cheaper to wait awake. But a spinning shard takes its CPU from the clients
+//! that it waits for. So it spins only while that has lately paid: a running share of the waits
+//! that ended within the window must be high. If spins are still in vain, because the client
+//! cannot run meanwhile, the pauses between them grow. An idle reactor has only long waits, and
+//! does not spin at all. With few CPUs spinning is off, as the clients are likely on the same
+//! ones. It stays on where the reactor has a place to look at: that spares a guest the signal.
 
 /// Nanoseconds that a spin lasts at most, and within which a wait must end to count as short.
 pub const WINDOW_NS: u64 = 20_000;
@@ -20,7 +21,7 @@ const PAUSE_MAX: u32 = 4096;
 /// CPUs below which it does not pay to spin.
 const CPUS_MIN: usize = 4;
 
-/// What spinning has done so far.
+/// The effect of spinning so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpinStats {
     /// Waits that began with a spin.
@@ -31,7 +32,7 @@ pub struct SpinStats {
     pub spent_ns: u64,
 }
 
-/// See the module. Pure: it is told how waits went, and answers whether to spin in the next.
+/// See the module. Pure: its input is how waits went, its output whether to spin in the next.
 #[derive(Clone, Debug)]
 pub(super) struct Spin {
     is_enabled: bool,

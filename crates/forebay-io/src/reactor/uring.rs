@@ -5,9 +5,10 @@
 //! backlog. A full completion queue is the kernel's matter (`IORING_FEAT_NODROP`): it keeps the
 //! rest and hands it out as entries are reaped.
 //!
-//! **Invariants.** The `user_data` of an operation is its key in `Shared::ops`, which owns all memory that
-//! the entry points to until [`Shared::finish`]; the vectors of a receive live in a box per socket.
-//! `expected` counts the entries given to the ring whose (last) completion was not reaped.
+//! **Invariants.** The `user_data` of an operation is its key in `Shared::ops`, which owns all
+//! memory that the entry points to until [`Shared::finish`]. The vectors of a receive live in a
+//! box per socket. `expected` counts the entries given to the ring whose (last) completion was
+//! not reaped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -254,8 +255,8 @@ impl Uring {
         }
     }
 
-    /// Submits and waits for a completion. An idle shard has receives in flight all the time; where the kernel
-    /// can, it is told not to show that as a CPU waiting for I/O.
+    /// Submits and waits for a completion. An idle shard has receives in flight all the time. A
+    /// flag asks the kernel not to show that as a CPU waiting for I/O, where it can.
     fn submit_and_wait(&mut self, args: &types::SubmitArgs<'_, '_>) -> io::Result<usize> {
         if !self.ring.params().is_feature_no_iowait() {
             return self.ring.submitter().submit_with_args(1, args);

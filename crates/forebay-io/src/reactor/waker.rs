@@ -1,9 +1,10 @@
 //! Wakes a reactor from another thread: an eventfd, and a flag that saves the system call when it was
 //! signalled already.
 //!
-//! Whoever wakes publishes its news first, then swaps the flag to true, and writes to the eventfd only if
-//! the flag was false. The reactor, once it has read the eventfd, swaps the flag to false, and only then
-//! looks for news. So a wake-up that found the flag true happened before that swap, and its news are seen.
+//! The waking thread first publishes its news, then swaps the flag to true. It writes to the
+//! eventfd only if the flag was false. The reactor, once it has read the eventfd, swaps the flag
+//! to false, and only then looks for news. So a wake-up that found the flag true happened before
+//! that swap, and its news are seen.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -1,7 +1,11 @@
-//! Runs seeds: `soak` without end, `soak --seeds A..B` these (from 2⁴⁰ on: of caches that restart often, from 2⁴¹ on: of
-//! clients that compare and write, from 2⁴² on: of logs whose flash dies), `soak --seed N --verbose` one in full;
-//! `soak --short --seeds A..B` short runs, each crashed at every point, `--short --seed N` one of them;
-//! `soak --actions --seeds A..B` what an administrator does, with each I/O failing.
+//! Runs seeds:
+//! - `soak` runs without end.
+//! - `soak --seeds A..B` runs these. From 2⁴⁰ on they are of caches that restart often, from 2⁴¹
+//!   on of clients that compare and write, from 2⁴² on of logs whose flash dies.
+//! - `soak --seed N --verbose` runs one, and shows it in full.
+//! - `soak --short --seeds A..B` does short runs, each crashed at every point. `--short --seed N`
+//!   is one of them.
+//! - `soak --actions --seeds A..B` does what an administrator does, with each I/O failing.
 
 use std::ops::Range;
 use std::process::ExitCode;

@@ -7,7 +7,7 @@
 //! Of the project's own recordings always, and of the traces in FOLDER, which the project does not keep (`FOREBAY_TRACES` names it, too). WORDS: only
 //! traces with one of these in their names. Everything repeats exactly. How far it is goes to standard error.
 //!
-//! `bench/run.py advisor` runs it, keeps the figures and makes the tables of docs/benchmarks.md.
+//! `bench/run.py advisor` runs it, keeps the figures and makes the tables of docs/benchmarks/policy.md.
 
 mod policies;
 mod sampled;

@@ -1,9 +1,10 @@
-//! The cache for the reads of one disk: every policy, block size and pair of tiers within what it may have, and of those
-//! that are nearly as fast as the fastest the one that costs least.
+//! The cache for the reads of one disk. It looks at every policy, block size and pair of tiers
+//! within the limits. Of those nearly as fast as the fastest it takes the one that costs least.
 //!
-//! What goes anywhere in more than fits (`random.rs`) is hit as far as it is cached, and is not to be cached by halves: who waits for
-//! several such reads waits for one that misses, and the slowest of a hundred are as slow as before until nearly all fits. There the
-//! mean alone does not decide.
+//! Reads that go anywhere in more than fits (`random.rs`) hit as far as they are cached. They
+//! should not be cached by halves. A guest that waits for several such reads waits for one that
+//! misses. The slowest of a hundred are as slow as before, until nearly all fits. There the mean
+//! alone does not decide.
 
 use forebay_core::config::{BackendTraits, Config, GridOffset};
 use forebay_core::engine::metadata_bytes;
@@ -38,7 +39,7 @@ pub enum Verdict {
     Cache,
     /// Nothing is asked for.
     Empty,
-    /// Nobody knows: it is too little to tell from.
+    /// Unknown: the trace is too short to tell.
     TooLittle {
         /// Reads, or writes where there are only such, that it takes.
         wanted: u64,
@@ -172,7 +173,7 @@ pub(super) struct Chosen {
     pub forgone: Option<Plan>,
 }
 
-/// What a disk should have that may have this much.
+/// The cache that a disk with these limits should have.
 pub(super) fn choose(disk: &Disk, ram: u64, flash: u64) -> Chosen {
     let without = |verdict| Chosen { verdict, plan: None, forgone: None };
     let summary = &disk.info.summary;
@@ -250,7 +251,7 @@ pub(super) fn alternatives(disk: &Disk, plan: &Plan) -> Vec<Plan> {
     found
 }
 
-/// What caches of one block size would do, by their larger tier.
+/// The effect of caches of one block size, by their larger tier.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BySize<'a> {
     /// Its name.
@@ -364,8 +365,8 @@ fn hit_ratio_range(disk: &Disk, curve: &Curve, cold: f64, size: u64) -> [f64; 2]
     certainty::range(curve, disk.info.summary.reads, cold, warm)
 }
 
-/// What a cache of `size` may hit besides when it is warm at the beginning: at most what missed for being the first use of
-/// its block, of the blocks that it can have kept.
+/// Further hits of a cache of `size` that is warm at the beginning: at most the first uses that
+/// missed, of the blocks that it can have kept.
 pub(super) fn warmth(curve: &Curve, size: u64) -> f64 {
     first_uses(curve) * (size as f64 / curve.footprint.max(1) as f64).min(1.0)
 }

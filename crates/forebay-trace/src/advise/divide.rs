@@ -1,9 +1,10 @@
 //! One pool for several disks: the division with the least total latency.
 //!
-//! Each disk has choices, bytes and the latency that all of its requests then take together. Disks are added one after the
-//! other; of the divisions so far those are kept that no other beats with as few bytes. What a byte is worth where differs
-//! in steps (a random working set gains nothing until it fits), so that a byte is not simply given to whoever gains most from the next one. What a disk reserved
-//! is its own, whether it chooses as much or not.
+//! Each disk has choices, bytes and the latency that all of its requests then take together.
+//! Disks are added one after the other. Of the divisions so far those are kept that no other
+//! beats with as few bytes. The worth of a byte differs in steps (a random working set gains
+//! nothing until it fits). So a byte does not simply go to the disk that gains most from the next
+//! one. A reservation belongs to its disk, whether the disk chooses as much or not.
 
 /// Divisions that are kept; with more, of neighbours in size the better one.
 const KEPT_MAX: usize = 4096;

@@ -1,11 +1,13 @@
-//! What primary storage takes for reads that nobody could have cached, and for those that somebody could.
+//! The time of primary storage for reads that no cache could have, and for those that one could.
 //!
-//! The first use of a place misses in any cache. Where such reads are dearer than others (an array reads ahead of streams, and what is
-//! read often lies close together), a cache gains less than its hit ratio and the mean say: it takes the cheap reads
-//! away, and the dear ones stay.
+//! The first use of a place misses in any cache. Such reads may be dearer than others: an array
+//! reads ahead of streams, and blocks that are read often lie close together. Then a cache gains
+//! less than its hit ratio and the mean say. It takes the cheap reads away, and the dear ones
+//! stay.
 //!
-//! And reads that are far from those before them: where an array reads ahead of streams, it does not recognise one of which most reads
-//! hit, so that what misses may take as long as these, however cheap it was without a cache.
+//! It also measures reads that are far from those before them. An array that reads ahead of
+//! streams does not recognise one of which most reads hit. So a miss may take as long as these,
+//! however cheap it was without a cache.
 //!
 //! Pieces of 4 KiB are sampled by a hash, of more places fewer, so that memory is bounded.
 

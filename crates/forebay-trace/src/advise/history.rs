@@ -1,8 +1,9 @@
 //! A recording of a disk's last requests, held against what the disk knows of all that it was asked.
 //!
-//! The disk has one curve of all (LRU, its own blocks, a sample); the recording gives the same curve of its requests. A
-//! recording that is too short, or of an unusual hour, has another one: then what was expected of the cache is widened to where it would be
-//! if all policies and block sizes differed by as much.
+//! The disk has one curve of all (LRU, its own blocks, a sample); the recording gives the same
+//! curve of its requests. A recording that is too short, or of an unusual hour, has another one.
+//! Then the expectation of the cache is widened, as if all policies and block sizes differed by
+//! as much.
 
 use serde::Serialize;
 

@@ -9,9 +9,9 @@
 //! writes.rs: whether a write log may help     certainty.rs: is it enough to tell    random.rs: what has no pattern
 //! prove.rs:  what the engine does with it, and with what lies around it ──► the Advice that is given     words.rs: a sentence
 //! ```
-//! Curves propose, the engine decides. Small traces are simulated wholly for a curve, so that it is known how many requests hit; of others a
-//! sample stands for all, and hit ratios of 4 KiB pieces for those of requests. A file is one disk; with several devices, all of them
-//! together.
+//! Curves propose, the engine decides. Small traces are simulated wholly for a curve, so the
+//! number of hits is known. Of others a sample stands for all, and hit ratios of 4 KiB pieces
+//! stand for those of requests. A file is one disk; with several devices, all of them together.
 
 mod certainty;
 mod choose;
@@ -68,18 +68,18 @@ const DIVISIONS_MAX: usize = 4;
 /// Longer latencies count as this one.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
-/// What there is for all disks together, and what is known of its latencies.
+/// The memory and flash for all disks together, and the known latencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Settings {
     /// Bytes of RAM for cached data.
     pub ram: u64,
     /// Bytes of flash.
     pub flash: u64,
-    /// Latencies that are told.
+    /// Latencies from the caller.
     pub known: Known,
 }
 
-/// Latencies that are told; of the others: the trace's own, or what is measured.
+/// Latencies from the caller; for the others, those of the trace or a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Known {
     /// Of a hit in RAM.
@@ -108,7 +108,7 @@ impl Known {
     }
 }
 
-/// What an advice for a disk is made of.
+/// The input of an advice for a disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disk {
     /// What it is called.
@@ -178,7 +178,8 @@ pub struct Advice {
     pub drive_writes_per_day: Option<f64>,
     /// The log destages in windows, since it would be full otherwise, or is too slow.
     pub in_windows: bool,
-    /// What the engine did with the trace as advised; none: nothing is advised, or it was not run yet ([`prove`]).
+    /// The engine's run of the trace as advised; none: nothing is advised, or it was not run yet
+    /// (`prove`).
     pub proof: Option<Proof>,
     /// What was reckoned with.
     pub latencies: Latencies,
@@ -310,7 +311,7 @@ pub fn advise(disks: &[Disk], settings: &Settings) -> Result<Vec<Advice>, Error>
     Ok(advices)
 }
 
-/// What `plan`, and a log of so many bytes, mean for the engine.
+/// The engine's setup for `plan`, and a log of so many bytes.
 fn setup(disk: &Disk, plan: Option<&Plan>, log: u64) -> Setup {
     let policy = |plan: &Plan| plan.policy.parse().unwrap_or(POLICIES[0]);
     Setup {
@@ -380,7 +381,7 @@ fn advice(disk: &Disk, writes: Writes, share: Share) -> Advice {
     advice
 }
 
-/// What the trace says of latencies.
+/// The latencies of the trace.
 #[derive(Debug, Default)]
 struct OwnLatencies {
     reads: LatencyHistogram,

@@ -1,14 +1,15 @@
-//! What requests take, from where they are served: a mixture of tiers.
+//! Latencies of requests, by the tier that serves them: a mixture of tiers.
 //!
 //! ```text
 //! mean of reads = RAM's share × RAM + flash's share × flash + the rest × primary storage
 //! p99           = that of the slowest tier that has more than 1 % of the requests, slower ones counted with it
 //! ```
-//! Reads that miss are first uses, as far as there are any, and others: a trace with latencies tells what each takes (`first.rs`).
-//! A read that hits in part waits for primary storage, so shares are of whole requests where they are known. The RAM
-//! tier lies over the flash tier: what a cache of RAM's size would hit comes from RAM, what one of the larger
-//! size would hit besides from flash. There is no queueing: primary storage answers as fast with the cache as without, so that
-//! what a cache takes off a busy array is gain beyond what is told here.
+//! Reads that miss are first uses, as far as there are any, and others. A trace with latencies
+//! has the time of each (`first.rs`). A read that hits in part waits for primary storage, so
+//! shares are of whole requests where they are known. The RAM tier lies over the flash tier. Hits
+//! of a cache of RAM's size come from RAM. Further hits of one of the larger size come from
+//! flash. There is no queueing: primary storage answers as fast with the cache as without. Load
+//! that a cache takes off a busy array is a further gain.
 
 use serde::{Deserialize, Serialize};
 

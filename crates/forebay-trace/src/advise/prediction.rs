@@ -1,11 +1,11 @@
-//! What an advice expects of a disk, kept, and held against what then happened.
+//! An advice's expectation of a disk, kept, and compared with the outcome.
 //!
 //! ```text
 //! Advice ─► Prediction: a configuration and what it should do ─┐
 //! reads that the disk answered in that configuration, warm ────┴─► Judgement: as predicted, better, worse, and why
 //! ```
-//! Judged are the hit ratio and the mean of reads. p99 is shown beside what was expected, and not judged: the model knows
-//! it only as that of the slowest tier that matters.
+//! The hit ratio and the mean of reads are judged. p99 is shown beside its expectation, and not
+//! judged: the model knows it only as that of the slowest tier that matters.
 
 use forebay_backends::size::rounded;
 use forebay_core::config::Mode;
@@ -22,7 +22,7 @@ const SIZE_ERROR: f64 = 1.0 / 16.0;
 /// A share of reads, or of their latency, that explains something.
 const MATTERS: f64 = 0.02;
 
-/// What a disk was advised to be.
+/// The advised configuration of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
     /// Mode.
@@ -56,7 +56,7 @@ pub struct Prediction {
     pub read_mean_range_ns: [f64; 2],
     /// Nanoseconds that 99 % of the reads do not exceed.
     pub read_p99_range_ns: [f64; 2],
-    /// What was reckoned with; that of primary storage is of the reads that miss.
+    /// The assumed latencies; that of primary storage is of the reads that miss.
     pub latencies: Latencies,
 }
 
@@ -107,7 +107,7 @@ pub struct Judgement {
 }
 
 impl Prediction {
-    /// What an advice that was given at `made_ms` expects; `None`: it has no cache.
+    /// The expectation of an advice that was given at `made_ms`; `None`: it has no cache.
     pub fn of(advice: &Advice, made_ms: u64) -> Option<Prediction> {
         let plan: &Plan = advice.plan.as_ref()?;
         Some(Prediction {
@@ -174,8 +174,8 @@ impl Prediction {
         format!("{:.0}–{:.0} % of reads hit, {mean} on average, p99 {p99}", percent[0], percent[1])
     }
 
-    /// Judges it by the reads that came in its configuration; `lru`: the hit ratio of 4 KiB pieces that LRU would have
-    /// had lately with as large a cache, where that is known.
+    /// Judges it by the reads that came in its configuration. `lru` is the recent hit ratio of 4
+    /// KiB pieces of LRU with as large a cache, where that is known.
     pub fn judge(&self, reads: &Reads, lru: Option<f64>) -> Judgement {
         let mut judgement = Judgement {
             outcome: Outcome::TooEarly,
@@ -342,7 +342,7 @@ impl Reads {
         self.bypassed += other.bypassed;
     }
 
-    /// What came since `earlier`; `None`: these are not a continuation of it.
+    /// The reads since `earlier`; `None`: these are not a continuation of it.
     pub fn since(&self, earlier: &Reads) -> Option<Reads> {
         Some(Reads {
             ram: self.ram.since(&earlier.ram)?,
@@ -355,7 +355,7 @@ impl Reads {
 }
 
 impl Judgement {
-    /// What was counted, in a few words; `None`: nothing.
+    /// The counts, in a few words; `None`: nothing.
     pub fn words(&self) -> Option<String> {
         let (hits, mean, p99) = (self.hit_ratio?, self.read_mean_ns?, self.read_p99_ns?);
         let mut text = format!(

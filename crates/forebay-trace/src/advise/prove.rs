@@ -25,13 +25,14 @@ use crate::what_if::{Answers, Hits, Log, Survey, Warm, Wear};
 const STRETCH: usize = 1 << 20;
 /// A log has to do for a load that comes this many times as fast: another hour may be busier.
 const STRESS: u64 = 4;
-/// One in strict order has to do for this many times: primary storage takes about so many writes at once without a log, and one
-/// after the other from such a log, where each write is an epoch of its own.
+/// A log in strict order has to do for this many times. Without a log primary storage takes
+/// about so many writes at once. From such a log it takes one after the other, where each write
+/// is an epoch of its own.
 const STRESS_IN_ORDER: u64 = 16;
 /// Setups of which it is seen whether they do, at most.
 const WHOLE_MAX: usize = 8;
 
-/// What the engine did with the trace, as it is advised.
+/// The engine's run of the trace, as advised.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Proof {
     /// Setups that were run.
@@ -225,7 +226,7 @@ fn proven(
     advice
 }
 
-/// What comes of the log that was proposed, where the best setup has one of `log` bytes.
+/// The fate of the proposed log, where the best setup has one of `log` bytes.
 fn writes(proposed: Writes, search: &Search<'_>, log: u64, had_weak_log: bool) -> Writes {
     match proposed {
         _ if log > 0 => Writes::Log { bytes: log },
@@ -273,7 +274,7 @@ fn withdrawn(disk: &Disk, advice: Advice, search: &Search<'_>, had_weak_log: boo
     advice
 }
 
-/// What the engine did with a cache.
+/// The engine's run with a cache.
 fn plan(disk: &Disk, trial: &Trial) -> Plan {
     let (setup, outcome) = (&trial.setup, &trial.outcome);
     let reads = outcome.hits.reads().max(1) as f64;

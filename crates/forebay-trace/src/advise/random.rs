@@ -1,4 +1,5 @@
-//! What a cache hits where there is no pattern: of `uses` that go anywhere in a set of blocks, each as likely as any other.
+//! Hits of a cache without a pattern, of `uses` that go anywhere in a set of blocks, each as
+//! likely as any other.
 //!
 //! ```text
 //! distinct = blocks × (1 − e^(−uses / blocks))        how large the set is, of which so many were seen

@@ -5,8 +5,8 @@
 //!     low  = the lower mean  − so many times that − what is never known better − chance
 //!     high = the higher mean + so many times that + what is never known better + chance + a share of the misses
 //! ```
-//! The first half only fills the cache. What another hour brings is not in the trace; how much its hours differ from each other is. Some of
-//! the misses are first uses, which a warm cache has the next time.
+//! The first half only fills the cache. Another hour is not in the trace; the difference between
+//! its own hours is. Some of the misses are first uses, which a warm cache has the next time.
 //!
 //! The constants were chosen with some traces and are judged by others: docs/traces/advice-results.md.
 

@@ -5,9 +5,9 @@
 //!        ┌───────────────────────────────────────────────────────────────────────────────────────────────┘
 //!        └► larger and smaller tiers, logs and blocks, the other policy, no bypass ─► the best ─► … ─► the cheapest of the best
 //! ```
-//! Curves know nothing of time, of writes, of what the engine lets in and of what it fetches (`choose.rs`). What they propose is
-//! near the best as a rule; how near, and what it is worth, only a run tells. A long trace is tried on its last
-//! requests, and what is chosen is run with all of it (`prove.rs`).
+//! Curves know nothing of time, of writes, of admission and of fetches (`choose.rs`). Their
+//! proposal is near the best as a rule. Only a run shows how near, and what it is worth. A long
+//! trace is tried on its last requests. The choice then runs with all of it (`prove.rs`).
 
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -27,7 +27,7 @@ use crate::what_if::{Models, Survey};
 /// Requests that all trials together run, and trials, at least and at most.
 const REQUESTS_MAX: u64 = 16 << 20;
 const TRIALS: std::ops::RangeInclusive<u64> = 8..=32;
-/// What is better by less is as good.
+/// A gain below this counts as none.
 const KNEE: f64 = 0.02;
 /// A setup that keeps the order of writes and spares the flash may be slower by so much.
 const SPARING: f64 = 0.1;
@@ -98,7 +98,8 @@ impl<'a> Search<'a> {
         self.best_of(|trial| trial.flaw().is_none())
     }
 
-    /// The same among those of which `may` is true. What gives up an order, or wears out the flash, has to be faster by more.
+    /// The same among those of which `may` is true. A setup that gives up an order, or wears out
+    /// the flash, has to be faster by more.
     pub fn best_of(&self, may: impl Fn(&Trial) -> bool) -> Option<&Trial> {
         let cheapest = |is_one: &dyn Fn(&Trial) -> bool| {
             let all = || self.tried.iter().filter(|trial| may(trial) && is_one(trial));
@@ -117,8 +118,8 @@ impl<'a> Search<'a> {
         sparing.or(Some(any))
     }
 
-    /// The setup of `trial` with room for what the trace would bring if it went on: first uses go on as in its second half, and what has come
-    /// stays of use.
+    /// The setup of `trial` with room for more of the same trace. First uses go on as in its
+    /// second half, and old blocks stay of use.
     pub fn with_room(&self, trial: &Trial) -> Setup {
         let setup = trial.setup;
         let grown = 1.0 + GROWTH * growth(self.records);

@@ -1,4 +1,5 @@
-//! What a disk is advised to be: the options of `forebay run`, and the engine's configuration that they make.
+//! The advised setup of a disk: the options of `forebay run`, and the engine's configuration that
+//! they make.
 //!
 //! **Invariant:** what is not named in the options is `forebay run`'s default in the configuration, too. A test of the command line
 //! holds the figures of an advice against those of `forebay trace simulate` with the same options.

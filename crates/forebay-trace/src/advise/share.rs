@@ -54,7 +54,8 @@ pub fn check_reservations(reserved: &[Share], settings: &Settings) -> Result<(),
     check("flash", settings.flash, |share| share.flash)
 }
 
-/// What each disk gets, for its cache no more than `most`, and what it does with writes. The reservations were checked.
+/// Each disk's share, for its cache no more than `most`, and its handling of writes. The
+/// reservations were checked.
 pub(super) fn shares(disks: &[Disk], settings: &Settings, most: &[Share]) -> Vec<(Writes, Share)> {
     let reserved: u64 = disks.iter().map(|disk| disk.reserved.flash).sum();
     let even = (settings.flash - reserved) / disks.len().max(1) as u64;
@@ -137,7 +138,7 @@ pub(super) fn tell_who_won(disks: &[Disk], settings: &Settings, advices: &mut [A
     }
 }
 
-/// What a disk has that others could have had.
+/// The part of a disk that others could have had.
 fn winner(advice: &Advice) -> Option<Winner> {
     let used = advice.used();
     let reserved = advice.reserved;

@@ -1,4 +1,5 @@
-//! What the engine does with a trace in a setup that may be advised: in virtual time, over modelled devices.
+//! Runs the engine with a trace, in a setup that may be advised: in virtual time, over modelled
+//! devices.
 
 use forebay_core::config::DestageOrder;
 
@@ -38,7 +39,7 @@ pub(super) enum Flaw {
     Late,
 }
 
-/// What primary storage and flash are taken for: as [`what_if`] has them where nothing is told.
+/// The assumed primary storage and flash: as [`what_if`](mod@what_if) has them by default.
 pub(super) fn models(settings: &Settings, survey: &Survey) -> Models {
     let known = &settings.known;
     let ns = |told: Option<super::Latency>| told.map(|latency| latency.mean_ns.round() as u64);

@@ -38,7 +38,7 @@ pub(super) fn sentence(advice: &Advice) -> String {
     format!("{reads}. {}{}.", writes(advice), unused(advice))
 }
 
-/// What of a reservation is of no use.
+/// The useless part of a reservation.
 fn unused(advice: &Advice) -> String {
     let (used, Share { ram, flash }) = (advice.used(), advice.reserved);
     let idle = [(ram, used.ram, "RAM"), (flash, used.flash, "flash")].into_iter();
@@ -52,7 +52,7 @@ fn unused(advice: &Advice) -> String {
     idle.collect()
 }
 
-/// What was run, and what came of it.
+/// The run, and its result.
 pub(super) fn proof(of: &Proof) -> String {
     let percent = |ratio: f64| format!("{:.1} %", ratio * 100.0);
     let mut text = format!("run in the engine, {} setups", of.trials);
@@ -122,7 +122,7 @@ fn disproved(advice: &Advice) -> String {
     )
 }
 
-/// What a cache would do that is not advised.
+/// The effect of a cache that is not advised.
 fn would(advice: &Advice, plan: &Plan) -> String {
     format!(
         "{:.0} % of reads would hit, {} → {} on average",
@@ -226,7 +226,7 @@ fn cache(advice: &Advice, plan: &Plan) -> String {
     text
 }
 
-/// What the log does, as far as that was simulated.
+/// The effect of the log, as far as it was simulated.
 fn with_log(advice: &Advice, bytes: u64) -> String {
     let Some((proof, log)) = advice.proof.as_ref().and_then(|proof| Some((proof, proof.log?)))
     else {

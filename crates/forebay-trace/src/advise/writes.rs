@@ -1,8 +1,9 @@
 //! Whether writes should be acknowledged by a log on flash.
 //!
-//! A log helps when flash is faster than primary storage and when primary storage keeps up in the long run: bursts wait in
-//! the log, a load that never ends fills it. What primary storage takes is reckoned as [`QUEUE_DEPTH`] writes at once of its
-//! latency. The log is twice as large as the largest backlog, since acknowledgements are delayed above half of it.
+//! A log helps when flash is faster than primary storage and when primary storage keeps up in the
+//! long run: bursts wait in the log, a load that never ends fills it. The capacity of primary
+//! storage is reckoned as [`QUEUE_DEPTH`] writes at once of its latency. The log is twice as
+//! large as the largest backlog, since acknowledgements are delayed above half of it.
 
 use serde::Serialize;
 
@@ -59,7 +60,7 @@ pub enum Writes {
     NoReserve,
     /// None: it may have helped, and the engine made too little of the best one.
     Disproved {
-        /// What writes took with it, on average.
+        /// The mean time of writes with it.
         mean_ns: u64,
         /// It was full, or slowed its writers.
         is_full: bool,

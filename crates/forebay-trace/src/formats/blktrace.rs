@@ -40,7 +40,7 @@ pub(super) struct Blktrace {
     number: u64,
 }
 
-/// What the lower half of an action says.
+/// The meaning of an action's lower half.
 fn event(action: u32) -> Option<Event> {
     match action & 0xFFFF {
         1 => Some(Event::Queued),

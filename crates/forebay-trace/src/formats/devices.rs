@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Disks that are told apart; more are no trace.
+/// The most disks that a trace may have.
 const DEVICES_MAX: usize = 1 << 16;
 
 /// See the module.

@@ -4,7 +4,7 @@
 //! header │ block │ block │ … │ index
 //!          └ header, checksums ─ zstd of five columns: kinds, times, places, lengths, latencies
 //! ```
-//! docs/traces.md has it byte by byte. A block is up to [`RECORDS_MAX`] requests. The columns are varints (LEB128), signed ones
+//! docs/traces/fbt.md has it byte by byte. A block is up to [`RECORDS_MAX`] requests. The columns are varints (LEB128), signed ones
 //! in zigzag; times, places, lengths and latencies count in a unit of the block's own, the largest that divides them all, so that
 //! microseconds and sectors do not cost digits that are always zero. A place is relative to the end of the request before on
 //! the same device: 0 for a sequential one. A file that was cut off has no index; what is before is read, then that is told.

@@ -7,8 +7,9 @@
 //! disk wait 1000 0                 1186 disk read 61440 4096
 //! disk read 61440 4096             1208 disk write 774144 4096
 //! ```
-//! Version 3 has a time in µs before each line; in version 2 a `wait` lets so many µs pass. A file is a device, numbered in
-//! order of appearance. What neither reads nor writes is passed over.
+//! Version 3 has a time in µs before each line. In version 2 a `wait` lets so many µs pass. A
+//! file is a device, numbered in order of appearance. Lines that neither read nor write are
+//! passed over.
 
 use super::devices::Devices;
 use super::fields::{bytes, number};

@@ -14,7 +14,7 @@ pub(super) trait Parser: fmt::Debug + Send {
     /// A line without its end, neither empty nor a `#` comment.
     fn parse(&mut self, line: &str) -> Result<Item, String>;
 
-    /// What its numbers are taken for.
+    /// The assumed units of its numbers.
     fn guess(&self) -> Guess {
         Guess::default()
     }

@@ -4,8 +4,8 @@
 //!  issue ──► queue, in order ──► front: completed, or too many behind it ──► request
 //!  completion ──► latency of the oldest that began at the same place
 //! ```
-//! The requests of a trace are its issues to the device (D); in a trace without them what was queued (Q), and in one
-//! without either its completions, which have no latency.
+//! The requests of a trace are its issues to the device (D). A trace without them has those that
+//! were queued (Q). One without either has its completions, which have no latency.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What is written is read again as it was.
+//! A written trace reads again as it was.
 
 use std::fs::File;
 use std::io::Cursor;
@@ -16,7 +16,7 @@ fn through(format: Format, records: &[Record]) -> Vec<Record> {
     reader.collect::<Result<_, _>>().unwrap()
 }
 
-/// What of a record a format keeps: its unit of time, latencies, devices.
+/// The parts of a record that a format keeps: its unit of time, latencies, devices.
 fn kept(format: Format, record: &Record) -> Record {
     let to = |ns: u64, unit: u64| ns / unit * unit;
     let (unit, latency_unit) = match format {
@@ -89,7 +89,7 @@ proptest! {
     }
 }
 
-/// What a kernel and a file system ask is not what a generator makes up.
+/// A kernel and a file system ask for other things than a generator makes up.
 #[test]
 fn recorded_traces_survive_every_written_format() {
     for name in ["pgbench", "build"] {

@@ -1,7 +1,7 @@
-//! Five columns: `time device sector sectors type`, with 1 for a read and 0 for a write. SSDsim and
-//! MQSim write it with whole numbers of ns, MQSim and DiskSim also with decimal ms, and files with
-//! µs, or lengths in pages, are about; nothing in them says so, hence [`Options::time_unit`] and
-//! [`Options::len_unit`].
+//! Five columns: `time device sector sectors type`, with 1 for a read and 0 for a write. SSDsim
+//! and MQSim write it with whole numbers of ns, MQSim and DiskSim also with decimal ms. Files
+//! with µs, or lengths in pages, also exist. Nothing in them says so, hence
+//! [`Options::time_unit`] and [`Options::len_unit`].
 
 use super::fields::{SECTOR, bytes, decimal_ns, exactly, number, shown};
 use super::lines::Parser;

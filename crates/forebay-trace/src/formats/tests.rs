@@ -168,7 +168,7 @@ fn blktrace_file() -> Vec<u8> {
     .concat()
 }
 
-/// What a writer makes of records.
+/// The file that a writer makes of records.
 pub(super) fn written(format: Format, records: &[Record]) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut writer = Writer::new(file.reopen().unwrap(), "x.trace", format).unwrap();

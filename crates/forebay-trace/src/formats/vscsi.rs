@@ -56,7 +56,7 @@ impl Version {
     }
 }
 
-/// What an opcode of a SCSI command does: 6, 10, 12 and 16 bytes long each.
+/// The operation of a SCSI command's opcode: 6, 10, 12 and 16 bytes long each.
 pub(super) fn op_of(opcode: u16) -> Option<Op> {
     match opcode {
         0x08 | 0x28 | 0x88 | 0xA8 => Some(Op::Read),

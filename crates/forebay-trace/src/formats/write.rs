@@ -1,7 +1,8 @@
 //! Writes traces in the formats that can be written.
 //!
-//! What a format has no place for is lost (times finer than its unit, latencies); what would be another request in it is an error: a
-//! place between two sectors, or one of several devices where it knows of one.
+//! A format loses details that it has no place for: times finer than its unit, latencies. A
+//! request that would become another one in it is an error: a place between two sectors, or one
+//! of several devices where it knows of one.
 
 use std::fmt::{self, Write as _};
 use std::fs::File;
@@ -70,7 +71,7 @@ fn written() -> String {
     names.join(", ")
 }
 
-/// What compresses a file, by its name.
+/// The compression of a file, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packing {
     None,
@@ -265,8 +266,8 @@ impl Writer {
         self.put()
     }
 
-    /// Has all requests so far in the file, so that they can be read should the rest never come; as far as the format, and
-    /// what compresses it, lets a trace that is cut off be read.
+    /// Puts all requests so far into the file, so that they can be read if the rest never comes.
+    /// That works as far as the format, and its compression, can be read when cut off.
     ///
     /// # Errors
     /// It cannot be written.
@@ -301,7 +302,7 @@ impl Writer {
         out.finish().map_err(|error| Error::io(format!("cannot write {name}"), error))
     }
 
-    /// What stands before the first request.
+    /// The header before the first request.
     fn begin(&mut self) {
         let title = match &self.encoder {
             Encoder::VscsiCsv => {
@@ -370,7 +371,7 @@ fn word(op: Op, read: &'static str, write: &'static str) -> &'static str {
     }
 }
 
-/// What stands before a line of fio's.
+/// The start of a line of fio's.
 fn stamp(has_times: bool, now_us: u64) -> String {
     if has_times { format!("{now_us} ") } else { String::new() }
 }

@@ -1,4 +1,4 @@
-//! What a trace is: how long, how much of what, where, when, and how often again.
+//! The description of a trace: how long, how much of what, where, when, and how often again.
 //!
 //! ```text
 //! record ─┬► Summary, lengths                      ─┐
@@ -39,7 +39,7 @@ use windows::Windows;
 const LENGTHS_MAX: usize = 16_384;
 /// Requests before one that it may go on from.
 const STREAMS: usize = 16;
-/// Regions and lengths that are told.
+/// Regions and lengths in the report.
 const TOLD: usize = 8;
 
 /// See the module.

@@ -1,8 +1,9 @@
 //! Requests and distinct pages by windows of time.
 //!
-//! How long the trace is will be known at its end. Windows are a millisecond long at first; when there would be more
-//! than 128, each two become one, twice as long. Distinct pages do not add up, so each window keeps a sample of its
-//! pages (all of them while they are few), and two samples become one at the smaller share.
+//! The length of the trace is known only at its end. Windows are a millisecond long at first.
+//! When there would be more than 128, each two become one, twice as long. Distinct pages do not
+//! add up. So each window keeps a sample of its pages (all of them while they are few), and two
+//! samples become one at the smaller share.
 
 use std::collections::HashSet;
 

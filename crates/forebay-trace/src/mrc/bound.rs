@@ -8,11 +8,11 @@
 //! | what a policy does in a small cache | as if the cache were a little larger or smaller |
 //!
 //! The factors are such that of the points of real traces at least 95 % have the exact miss ratio within the bound; the
-//! example `curve_bounds` counts them, and docs/traces.md has the trials.
+//! example `curve_bounds` counts them, and docs/traces/analyse.md has the trials.
 
 /// Standard deviations of a bound.
 const DEVIATIONS: f64 = 3.0;
-/// What is always left, of a simulated policy and of reuse distances.
+/// The least bound, of a simulated policy and of reuse distances.
 const LEAST_SIMULATED: f64 = 0.004;
 const LEAST_DISTANCES: f64 = 0.001;
 

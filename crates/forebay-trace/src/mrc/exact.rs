@@ -1,7 +1,8 @@
 //! Every reuse distance of a trace, or every one among a share of its blocks.
 //!
-//! A block is found through its *chunk*, neighbouring blocks of 16 granules together: one lookup for most of a
-//! request, and one cache line for its blocks' last uses. [`Recency`] counts.
+//! A block is found through its *chunk*, neighbouring blocks of 16 granules together. That is one
+//! lookup for most of a request, and one cache line for its blocks' last uses. [`Recency`]
+//! counts.
 
 use forebay_core::mrc::{Piece, Recency, Sampler, Spread};
 use rustc_hash::FxHashMap;
@@ -174,7 +175,7 @@ impl Exact {
         }
     }
 
-    /// What a cache of `slots` slots does.
+    /// The result of a cache of `slots` slots.
     pub fn point(&self, slots: u64, block_size: u64) -> Point {
         if self.is_whole() {
             let [reads, writes] = [&self.reads, &self.writes].map(|counts| counts.uses(slots));

@@ -7,8 +7,9 @@
 //! lane 1  ───────────────┬──────────────► caches that are filled to 5 % or more by then: the grid stays
 //!                        └► lane 2 ─────► larger caches: emptied, on the other grid
 //! ```
-//! Many such counts of one trace ([`add_all`]) know nothing of each other: each stretch of requests that is read is counted by all of them
-//! before the next, on as many CPUs as the process may use. What comes out does not depend on how many those are.
+//! Many such counts of one trace ([`add_all`]) know nothing of each other. All of them count a
+//! stretch of requests before the next is read, on as many CPUs as the process may use. The
+//! result does not depend on how many those are.
 
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -26,7 +27,7 @@ use crate::simulate::FILLED_MAX;
 /// Requests that are read before they are counted: enough that threads are worth it.
 const STRETCH: usize = 4096;
 
-/// What counts uses of blocks on one grid.
+/// A counter of the uses of blocks on one grid.
 pub(crate) trait Counter {
     /// Granules of a block are used by a request that began before.
     fn touch(&mut self, op: Op, device: u32, piece: Piece) -> Result<(), Error>;
@@ -189,7 +190,7 @@ fn add_to(counter: &mut impl Counter, grid: &Blocks, record: &Record) -> Result<
     Ok(())
 }
 
-/// What a block is called where blocks of all disks are in one order.
+/// The name of a block where blocks of all disks are in one order.
 #[inline]
 pub(crate) fn key_of(device: u32, block: u64) -> u64 {
     block ^ u64::from(device) << 43

@@ -27,7 +27,7 @@ impl Lru {
         }
     }
 
-    /// What its points are known from.
+    /// The source of its points.
     fn sampled(&self, slots: u64) -> Sampled {
         let (deviation, imbalance, share) = match self {
             Lru::Exact(exact) => (exact.deviation(slots), exact.imbalance(), exact.share()),
@@ -51,7 +51,7 @@ impl Lru {
 }
 
 impl Lanes<Lru> {
-    /// What caches of these sizes do.
+    /// The results of caches of these sizes.
     pub fn points(&self, sizes: &[u64]) -> Vec<Point> {
         let (_, share) = self.method();
         let point = |size: &u64| {

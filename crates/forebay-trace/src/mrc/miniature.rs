@@ -1,9 +1,10 @@
 //! A cache for every size, all of one policy and block size, fed with a share of the blocks and made as many times
 //! smaller.
 //!
-//! What was sampled stands for everything. The number of uses that a share of the blocks should have is known; where
-//! the sample has more, it has blocks that are used all the time, which would hit in every cache, and where it has
-//! fewer it lacks them: misses are related to the number that should be there, as with [`forebay_core::mrc::Curve`].
+//! The sample stands for everything. The number of uses that a share of the blocks should have is
+//! known. A sample with more of them has blocks that are used all the time, which would hit in
+//! every cache. One with fewer lacks such blocks. So misses are related to the number that should
+//! be there, as with [`forebay_core::mrc::Curve`].
 
 use forebay_core::directory::Directory;
 use forebay_core::ids::BlockIndex;
@@ -129,7 +130,7 @@ impl Miniatures {
         }
     }
 
-    /// What a cache does, and what that is known from.
+    /// The result of a cache, and its source.
     fn point(&self, slots: u64) -> (Point, Sampled) {
         let of = self.caches.iter().find(|of| of.slots == slots).expect("it was asked for");
         let Tally { reads, writes, misses, .. } = match of.cache {
@@ -159,7 +160,7 @@ impl Miniatures {
         (Point::estimated(slots.saturating_mul(self.block_size), hits), sampled)
     }
 
-    /// What the offline optimum does in a cache that stands for one of `slots` slots.
+    /// The result of the offline optimum in a cache that stands for one of `slots` slots.
     fn with_the_future(&self, slots: u64) -> Tally {
         let log = self.log.as_ref().expect("kept for this");
         let blocks: Vec<u32> = log.touches.iter().map(|touch| touch.block).collect();
@@ -244,7 +245,7 @@ impl Lanes<Miniatures> {
         self.whole().policy
     }
 
-    /// What caches of these sizes do.
+    /// The results of caches of these sizes.
     pub fn points(&self, sizes: &[u64]) -> Vec<Point> {
         let slots = sizes.iter().map(|size| size / self.block_size());
         let points: Vec<(Point, Sampled)> =

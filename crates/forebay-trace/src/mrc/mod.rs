@@ -4,7 +4,7 @@
 //! trace, first time ──► for each block size: LRU by reuse distances ─► curve, footprint ─► sizes, share to sample
 //! trace, second time ─► for each block size and other policy: a small cache for every size, fed with that share
 //! ```
-//! What is between the arrows runs on all CPUs ([`lanes`]).
+//! The steps between the arrows run on all CPUs (`lanes`).
 //!
 //! | method | policies | what it is | memory |
 //! |---|---|---|---|
@@ -18,8 +18,9 @@
 //! **Invariant:** exact and simulated points are what [`crate::simulate`] says of that size, in all counts. Uses are
 //! counted as there.
 //!
-//! A grid that is found from the requests ([`lanes`]) moves at the request where it moves in [`crate::simulate`], and
-//! only for caches that are large enough: the curve is that of one grid below a size and of another above it.
+//! A grid that is found from the requests (`lanes`) moves at the request where it moves in
+//! [`crate::simulate`], and only for caches that are large enough. So the curve is that of one
+//! grid below a size, and of another above it.
 
 mod bound;
 mod exact;

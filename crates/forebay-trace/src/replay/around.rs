@@ -1,4 +1,5 @@
-//! What a replay does before its first request and after its last: none of it is part of the figures.
+//! The work of a replay before its first request and after its last: none of it is part of the
+//! figures.
 
 use std::ops::ControlFlow;
 
@@ -191,7 +192,7 @@ impl Run<'_> {
     }
 }
 
-/// What reads as zeroes without storage being asked.
+/// A range that reads as zeroes without any work of storage.
 fn is_hole(state: ExtentState) -> bool {
     match state {
         ExtentState::Hole | ExtentState::Zero => true,

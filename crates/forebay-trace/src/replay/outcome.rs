@@ -79,7 +79,7 @@ pub struct Outcome {
     pub in_flight_max: u32,
     /// Sessions of the target that ended while it was replayed; what was not flushed may be lost with one.
     pub sessions_lost: u64,
-    /// What ended it; all but the trace leave figures of fewer requests.
+    /// Why it ended; all but the trace leave figures of fewer requests.
     pub ended_by: EndedBy,
     /// Length of a slice.
     pub slice_ns: u64,
@@ -91,7 +91,7 @@ pub struct Outcome {
     pub write_cdf: Vec<(u64, f64)>,
     /// The sixteen histograms of vscsiStats, as the target was asked and as it answered.
     pub histograms: Vec<Named>,
-    /// What reads brought back, where that was looked at.
+    /// The data of reads, where they were looked at.
     pub verified: Option<Verified>,
     /// Bytes that were written before it began, so that no read finds a hole.
     #[serde(default)]

@@ -1,8 +1,9 @@
 //! When the next request may be issued.
 //!
-//! A dependent request waits for those that had ended in the trace when it was issued. Which of them it needed the trace does not
-//! say; the one that ended last is taken for what its guest was waiting for: the time between that end and the request is the
-//! guest's own (think time), and passes in the replay, too, counted from that end there.
+//! A dependent request waits for those that had ended in the trace when it was issued. The trace
+//! does not say which of them it needed. The one that ended last is assumed to be the one that
+//! its guest waited for. The time between that end and the request is the guest's own (think
+//! time). It passes in the replay as well, counted from that end there.
 
 use std::collections::BTreeMap;
 

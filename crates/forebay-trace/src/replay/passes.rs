@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::record::{Record, Summary};
 
-/// `passes` times what `open` gives, one after the other: each pass begins as long after the last request of the one before as
-/// requests are apart on the mean. `summary` is of one pass.
+/// The records of `open`, `passes` times, one after the other. Each pass begins as long after the
+/// last request of the one before as requests are apart on the mean. `summary` is of one pass.
 ///
 /// # Errors
 /// Those of the trace, as items.

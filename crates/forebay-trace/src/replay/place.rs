@@ -15,8 +15,8 @@ pub(super) struct Place {
     pub(super) widened: bool,
 }
 
-/// The place of `record` on a target of `size` bytes with logical blocks of `block` bytes; `None`
-/// when the request is too long for the target or for a replay.
+/// The place of `record` on a target of `size` bytes with logical blocks of `block` bytes.
+/// `None`: the request is too long for the target or for a replay.
 pub(super) fn place(record: &Record, size: u64, block: u64) -> Option<Place> {
     let size = size / block * block;
     let mut start = record.offset;

@@ -24,10 +24,10 @@ use crate::characterise::{kind_of, named};
 use crate::error::{Error, ErrorKind};
 use crate::record::{Op, Record};
 
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS_NS: u64 = 100_000_000;
-/// Requests that are issued before progress and the time are looked at again: a target that ends them at once, such as memory, always has
-/// room for the next.
+/// Requests that are issued before progress and the time are looked at again. A target that ends
+/// them at once, such as memory, always has room for the next.
 const BATCH: u32 = 256;
 /// A request that is due sooner is waited for without sleeping: a sleep may end this much late.
 const SPIN_NS: u64 = 60_000;
@@ -266,12 +266,12 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// What comes is part of the figures.
+    /// The following requests are part of the figures.
     pub(super) fn is_measured_from_now_on(&mut self) {
         self.is_beside = false;
     }
 
-    /// What is in the place `flight`, which is no more vacant, begins.
+    /// The request in the place `flight`, which is no more vacant, begins.
     fn begin(&mut self, flight: u32, of: Flight, op: IoOp) {
         self.flights[flight as usize] = Some(of);
         if let Some(verifier) = &mut self.verifier {

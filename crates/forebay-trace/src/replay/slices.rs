@@ -1,8 +1,9 @@
-//! What a replay measured, by slices of time.
+//! The figures of a replay, by slices of time.
 //!
-//! How long it takes will be known at its end. Slices are a millisecond long at first; when there would be more than
-//! 128, each two become one, twice as long. A request belongs to the slice in which it was issued, so that in two replays of a trace
-//! on its clock the same requests are in the same slice.
+//! The length of a replay is known only at its end. Slices are a millisecond long at first. When
+//! there would be more than 128, each two become one, twice as long. A request belongs to the
+//! slice in which it was issued. So in two replays of a trace on its clock the same requests are
+//! in the same slice.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ pub const SLICES_MAX: usize = 128;
 /// Length of a slice at first.
 const FIRST_NS: u64 = 1_000_000;
 
-/// What was measured in one slice.
+/// The figures of one slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
     /// When it begins, from the first request.

@@ -1,5 +1,5 @@
-//! What a trace touches of its target, page by page: to fill it beforehand, and to tell how much of what is read was never
-//! written.
+//! The pages of its target that a trace touches: to fill them beforehand, and to count reads of
+//! pages that were never written.
 //!
 //! Of pages of 4 KiB there is a bit each, 64 of them in a word: 100 GiB that are touched all over take 20 MiB.
 
@@ -50,7 +50,7 @@ impl Touched {
         self.all.ranges(size)
     }
 
-    /// What is read before it is written.
+    /// Pages that are read before they are written.
     pub(super) fn read_first(&self, size: u64) -> Vec<ByteRange> {
         self.read_first.ranges(size)
     }

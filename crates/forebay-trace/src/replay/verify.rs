@@ -4,9 +4,10 @@
 //! a write begins ─► under way ──ends─► settled in the table ──a later one ends─► of the past
 //! a read may find: what is settled, what is under way, what became of the past since the read began
 //! ```
-//! Of writes that were under way at the same time any may be the one that lasts, until a write that begins later
-//! has ended (`racing`). A write that failed may have reached its sectors or not, and is one of those. What the target held before is
-//! not known: sectors that this replay did not write are only looked at for its own bytes in the wrong place.
+//! Of writes that were under way at the same time any may last, until a write that begins later
+//! has ended (`racing`). A failed write may have reached its sectors or not, and is one of those.
+//! The old bytes of the target are unknown. Sectors that this replay did not write are only
+//! searched for its own bytes in the wrong place.
 //!
 //! **Memory** grows with what is written: about 80 bytes for each 4 KiB page.
 
@@ -20,10 +21,10 @@ use super::pattern::{self, Sector};
 
 /// Sectors of a page.
 const SECTORS: usize = (PAGE / SECTOR) as usize;
-/// Findings that are told in words.
+/// Findings that are reported in words.
 const TOLD_MAX: usize = 8;
 
-/// What reads brought back, in sectors of 512 bytes.
+/// The sectors of 512 bytes that reads brought back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verified {
     /// Sectors looked at that this replay had written or was writing.
@@ -206,7 +207,7 @@ impl Verifier {
         }
     }
 
-    /// What was written, in order, in pieces of at most `len` bytes.
+    /// The written ranges, in order, in pieces of at most `len` bytes.
     pub(super) fn written(&self, len: u64) -> Vec<ByteRange> {
         let mut addresses: Vec<u64> = self.settled.keys().copied().collect();
         addresses.sort_unstable();

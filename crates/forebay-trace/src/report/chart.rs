@@ -8,7 +8,8 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Colours that are told apart by those who see few, and by their brightness on paper (Okabe and Ito).
+/// Colours that a colour-blind reader can distinguish, also by their brightness on paper (Okabe
+/// and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

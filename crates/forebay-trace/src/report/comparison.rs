@@ -63,7 +63,7 @@ pub fn comparison(runs: &[Run]) -> String {
     page(&format!("Comparison of {}", names.join(", ")), &lead, &sections)
 }
 
-/// What makes runs hard to compare.
+/// Reasons why runs are hard to compare.
 pub fn mismatches(runs: &[Run]) -> Vec<String> {
     let mut texts = Vec::new();
     let first = &runs[0];

@@ -30,7 +30,7 @@ pub(super) struct Heat<'a> {
     /// What is counted.
     pub unit: &'a str,
     pub hue: Hue,
-    /// What a column and a row is of its axis.
+    /// The share of a column and a row on its axis.
     pub cell: (f64, f64),
     /// Column, row, how much; row by row.
     pub cells: &'a [(usize, usize, u64)],

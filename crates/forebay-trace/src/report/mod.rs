@@ -3,7 +3,7 @@
 //! ```text
 //! Run(s), Info, Device(s), Curve(s), Outcome ─► a page of sections ─► tables (maud, which escapes) and charts (`chart`, plotters)
 //! ```
-//! What a page shows is in the JSON of the same command (docs/reports.md).
+//! What a page shows is in the JSON of the same command (docs/traces/reports.md).
 
 mod advice;
 mod chart;

@@ -47,7 +47,7 @@ pub fn replay(run: &Run) -> String {
     page(&format!("Replay of {}", run.trace), &lead, &sections)
 }
 
-/// What has to be known beside the figures; nothing where all is as it should be.
+/// Warnings beside the figures; none where all is as it should be.
 pub(super) fn notes(outcome: &Outcome) -> Vec<String> {
     let mut notes = Vec::new();
     match outcome.ended_by {
@@ -212,7 +212,7 @@ fn about(run: &Run) -> Markup {
     facts(&rows)
 }
 
-/// What a cache did, where that is known.
+/// The effect of a cache, where that is known.
 pub(super) fn cache(run: &Run) -> Option<String> {
     let cache = run.cache?;
     Some(format!(

@@ -17,7 +17,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// An empty one; the blocks have `granules_per_block`, whatever the directory was told.
+    /// An empty one; the blocks have `granules_per_block`, whatever the directory has.
     pub fn new(directory: Directory, granules_per_block: u64) -> Cache {
         let words =
             if granules_per_block > 1 { granules_per_block.div_ceil(64) as usize } else { 0 };

@@ -5,7 +5,8 @@
 //! device 0, block / 32 ──table───┐
 //! (device, block / 32) ──hash────┴► stretch ──► |n|n|·|n|…  the numbers of its 32 blocks, side by side
 //! ```
-//! Blocks in a row share a cache line. What lies near the beginning of the first disk, most traces wholly, is found without a hash.
+//! Blocks in a row share a cache line. Blocks near the beginning of the first disk are found
+//! without a hash; in most traces these are all.
 
 use forebay_core::ids::BlockIndex;
 use rustc_hash::FxHashMap;

@@ -126,7 +126,7 @@ fn an_error_of_the_trace_ends_the_simulation() {
     }
 }
 
-/// What a plain list of (block, valid pages) in order of eviction says of LRU and FIFO.
+/// The results of LRU and FIFO by a plain list of (block, valid pages) in order of eviction.
 fn naive(records: &[Record], settings: &Settings) -> (u64, u64, u64) {
     let slots = (settings.cache_size / settings.block_size) as usize;
     let per_block = settings.block_size / 4096;

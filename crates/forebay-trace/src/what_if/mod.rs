@@ -1,4 +1,5 @@
-//! What a whole configuration would have done to a trace: the real engine over modelled devices, in virtual time.
+//! The effect of a whole configuration on a trace: the real engine over modelled devices, in
+//! virtual time.
 //!
 //! ```text
 //!          ┌─► survey.rs: the disk's size, times, latencies ──► models.rs
@@ -6,12 +7,13 @@
 //! (thrice) └─► run.rs: forebay-timed's engine and devices ────► latencies after, hits, I/Os, wear ─► Outcome
 //!                  ▲ arrivals.rs: on the trace's clock, or so many at a time
 //! ```
-//! No byte is kept and nothing is random that has no seed: the same trace and settings give the same outcome on every run, in memory
-//! that grows with the number of cache blocks, not with their bytes.
+//! No byte is kept, and all randomness has a seed. The same trace and settings give the same
+//! outcome on every run. Memory grows with the number of cache blocks, not with their bytes.
 //!
-//! **Limits.** The cache is cold at the beginning of the trace. Arrivals on the trace's clock do not wait for answers, as a guest's may have. A
-//! trace has no flushes: each write is durable when it is answered, or none is asked to be. What the flash device writes besides, to move
-//! data about, is not known.
+//! **Limits.** The cache is cold at the beginning of the trace. Arrivals on the trace's clock do
+//! not wait for answers, as a guest's may have. A trace has no flushes: each write is durable
+//! when it is answered, or none is asked to be. Further writes inside the flash device, to move
+//! data about, are not known.
 
 mod arrivals;
 mod bare;
@@ -36,7 +38,7 @@ use crate::record::Record;
 /// A configuration, and what it is tried on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// What the disk's engine is told; primary storage is as [`Survey::traits`] says.
+    /// The configuration of the disk's engine; primary storage is as [`Survey::traits`] says.
     pub config: Config,
     /// The devices.
     pub models: Models,
@@ -88,7 +90,8 @@ fn completed(config: Config) -> Config {
     }
 }
 
-/// What keeps the cache on flash over a restart; none for a block size that is refused later.
+/// The ring that keeps the cache on flash over a restart; none for a block size that is refused
+/// later.
 fn ring(config: &Config) -> Option<RingConfig> {
     let (block, size) = (config.block_size, config.backend.size);
     let is_possible = block.is_power_of_two() && (BLOCK_MIN..=BLOCK_MAX).contains(&block);

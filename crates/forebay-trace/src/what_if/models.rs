@@ -1,4 +1,4 @@
-//! The devices: primary storage and flash, from what is told of their latencies.
+//! The devices: primary storage and flash, from their latencies.
 
 use forebay_backends::model::{Distribution, ModelConfig};
 use forebay_core::ids::Nanos;
@@ -10,7 +10,7 @@ use crate::error::Error;
 /// Bytes per second that flash reads and writes, about what one PCIe 3 device does.
 const FLASH_BANDWIDTH: u64 = 2_000_000_000;
 
-/// What is told of latencies, in nanoseconds, as of an advice ([`crate::advise::Settings`]).
+/// Latencies from the caller, in nanoseconds, as for an advice ([`crate::advise::Settings`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GivenLatencies {
     /// Of a hit in RAM, and of what every request takes besides its I/Os.
@@ -28,7 +28,7 @@ pub struct GivenLatencies {
 /// The devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Models {
-    /// What each request takes besides its I/Os.
+    /// The time of each request besides its I/Os.
     pub request: Nanos,
     /// Primary storage.
     pub storage: ModelConfig,
@@ -37,9 +37,10 @@ pub struct Models {
 }
 
 impl Models {
-    /// These devices: `storage` where that is given, else one of the latencies that were told, that the trace has, or that are
-    /// assumed. Such a one serves any number of requests at a time; its latencies are spread exponentially around their mean, and a flush takes
-    /// nothing, since what it has written is durable.
+    /// These devices: `storage` where that is given, else one of latencies from the caller, from
+    /// the trace, or assumed. Such a device serves any number of requests at a time. Its
+    /// latencies are spread exponentially around their mean. A flush takes no time, since its
+    /// writes are durable.
     pub fn new(told: &GivenLatencies, storage: Option<ModelConfig>, survey: &Survey) -> Models {
         let request = told.ram_ns.unwrap_or(RAM_NS as u64);
         let of_flash = |ns: u64| Some(Nanos(ns.saturating_sub(request)));

@@ -24,11 +24,11 @@ pub(super) struct Ran {
     pub answers: Answers,
     /// What the engine counted.
     pub statistics: Statistics,
-    /// What devices were told to write, which is counted beside the engine.
+    /// The writes of devices, counted beside the engine.
     pub written: Written,
     /// The log's fill over time.
     pub filled: Filled,
-    /// What requests took, part by part.
+    /// The time of requests, part by part.
     pub parts: Parts,
     /// From the start to the last answer.
     pub duration: Nanos,
@@ -66,7 +66,7 @@ pub(super) struct Run<'a> {
     timed: Timed,
     survey: &'a Survey,
     arrivals: Arrivals,
-    /// What each request takes besides its I/Os.
+    /// The time of each request besides its I/Os.
     request: Nanos,
     durable_writes: bool,
     /// Requests of the trace that have come.

@@ -1,4 +1,4 @@
-//! What has to be known of a trace before its first request is simulated.
+//! Facts about a trace that the simulation needs before its first request.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ impl Survey {
         }
     }
 
-    /// What primary storage would have to be.
+    /// The primary storage that the trace needs.
     pub fn traits(&self) -> BackendTraits {
         BackendTraits {
             size: self.size,

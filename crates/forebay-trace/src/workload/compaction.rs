@@ -6,10 +6,12 @@
 //!                  level 1: files, each over its part of the keys ──┐ one file, in turn, and those of the next level
 //!                  level 2: `fanout` times as many             ◄────┘ over the same keys are read and merged
 //! ```
-//! A merge reads its files in turns, a request of each, and writes as many anew, one after the other; the old ones are
-//! deleted. The store is full: what comes in replaces old values, so that no level grows; files end up to a quarter before
-//! the length that they may have. Between the requests of merges there are lookups: most of recent data (half in level 0, three quarters of the rest in level 1), in which
-//! some keys are asked for more than others. A lookup reads one block.
+//! A merge reads its files in turns, a request of each. It writes as many anew, one after the
+//! other, and the old ones are deleted. The store is full: new values replace old ones, so no
+//! level grows. Files end up to a quarter before the length that they may have. Between the
+//! requests of merges there are lookups, most of recent data (half in level 0, three quarters of
+//! the rest in level 1). Some keys are looked up more often than others. A lookup reads one
+//! block.
 //!
 //! New files get the addresses of deleted ones, the lowest first, or new ones for ever (as on a log-structured file system).
 

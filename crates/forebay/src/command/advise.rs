@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_core::stats::LatencySummary;
+use forebay_host::date;
 use forebay_trace::advise::{
     self, Advice, Beside, Disk, Known, LATENCIES_MIN, Latency, Prediction, Settings,
 };
@@ -26,7 +27,6 @@ use super::trace::{Passes, describe_advice, record_last};
 use super::{page_file, write_page};
 use crate::cli::disk::DiskAdviseArgs;
 use crate::daemon::api::{AdviceInfo, AdviceStage, DiskStats, KeptAdvice};
-use crate::date;
 
 /// An advice for a disk that runs.
 struct Advised {

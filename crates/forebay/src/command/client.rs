@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use forebay_host::folders;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request};
@@ -16,7 +17,6 @@ use tokio::net::UnixStream;
 
 use crate::config::values::Name;
 use crate::daemon::api::{ApiError, DaemonInfo, DiskInfo, RefusedDisk};
-use crate::daemon::place;
 
 /// Time for one answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -178,7 +178,7 @@ pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<
             }
         }
     }
-    let place = control.map_or_else(place::folder, Path::to_owned);
+    let place = control.map_or_else(folders::folder, Path::to_owned);
     let place = place.display();
     let silent: String = silent.iter().map(|error| format!("; {error:#}")).collect();
     let Some(name) = disk else {
@@ -228,7 +228,7 @@ pub(crate) async fn find_one(disk: &Name, control: Option<&Path>) -> Result<Foun
 pub(crate) fn sockets(control: Option<&Path>) -> Vec<PathBuf> {
     match control {
         Some(path) => vec![path.to_owned()],
-        None => place::sockets(&place::folder()),
+        None => folders::sockets(&folders::folder()),
     }
 }
 

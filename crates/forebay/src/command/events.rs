@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use forebay_host::date::utc;
+use forebay_host::events::EventLine;
 
 use super::client;
 use crate::cli::EventsArgs;
-use crate::daemon::events::EventLine;
-use crate::date::utc;
 
 /// Prints what happened.
 pub(crate) fn events(args: EventsArgs) -> Result<()> {

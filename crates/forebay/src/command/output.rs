@@ -46,11 +46,11 @@ pub(super) struct Output {
     /// As it was typed.
     path: PathBuf,
     file: File,
-    place: Place,
+    destination: Destination,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Destination {
     /// There is no file to replace: a pipe, a terminal, a device.
     Straight,
     /// It will be `to`; it may have a name until then.
@@ -67,7 +67,7 @@ impl Output {
     pub fn create(path: &Path) -> Result<Output> {
         Output::make(path, |to| {
             let (file, name) = beside(to)?;
-            Ok((file, Place::Beside { name, to: to.to_owned() }))
+            Ok((file, Destination::Beside { name, to: to.to_owned() }))
         })
     }
 
@@ -85,11 +85,11 @@ impl Output {
                 ),
                 _ => anyhow!(error).context(format!("cannot write {}", part.display())),
             })?;
-            Ok((file, Place::Part { part, to: to.to_owned() }))
+            Ok((file, Destination::Part { part, to: to.to_owned() }))
         })
     }
 
-    fn make(path: &Path, new: impl FnOnce(&Path) -> Result<(File, Place)>) -> Result<Output> {
+    fn make(path: &Path, new: impl FnOnce(&Path) -> Result<(File, Destination)>) -> Result<Output> {
         if path == Path::new(STANDARD) {
             return Output::standard();
         }
@@ -106,23 +106,23 @@ impl Output {
             Err(error) => return Err(error).with_context(cannot),
         };
         let to = without_links(path).with_context(cannot)?;
-        let (file, place) = match (there, to) {
+        let (file, destination) = match (there, to) {
             (Some((found, file)), to) if to.is_none() || !found.is_file() => {
-                (file, Place::Straight)
+                (file, Destination::Straight)
             }
             (there, Some(to)) => {
                 let beside = || {
                     format!("{}, which is made in the folder {} first", cannot(), folder.display())
                 };
-                let (file, place) = new(&to).with_context(beside)?;
+                let (file, destination) = new(&to).with_context(beside)?;
                 if let Some((found, _)) = there {
                     take_after(&file, &found).with_context(cannot)?;
                 }
-                (file, place)
+                (file, destination)
             }
             (_, None) => bail!("{}: there is nothing at its end", cannot()),
         };
-        Ok(Output { path: path.to_owned(), file, place })
+        Ok(Output { path: path.to_owned(), file, destination })
     }
 
     /// Standard output.
@@ -134,7 +134,7 @@ impl Output {
         }
         let file =
             io::stdout().as_fd().try_clone_to_owned().context("cannot write to standard output")?;
-        Ok(Output { path: STANDARD.into(), file: file.into(), place: Place::Straight })
+        Ok(Output { path: STANDARD.into(), file: file.into(), destination: Destination::Straight })
     }
 
     /// The same file, for who keeps it.
@@ -159,11 +159,11 @@ impl Output {
     /// # Errors
     /// Its end cannot be written, or it cannot be renamed; what was there before is there, then.
     pub fn commit(self) -> Result<()> {
-        let Output { path, file, place } = self;
+        let Output { path, file, destination } = self;
         let cannot = || format!("cannot write {}", path.display());
-        match place {
-            Place::Straight => Ok(()),
-            Place::Beside { name, to } => {
+        match destination {
+            Destination::Straight => Ok(()),
+            Destination::Beside { name, to } => {
                 file.sync_all().with_context(cannot)?;
                 let name = name.map_or_else(|| named(&file, &to), Ok).with_context(cannot)?;
                 name.persist(&to).or_else(|refused| {
@@ -172,7 +172,7 @@ impl Output {
                     Err(refused.error).context(kept)
                 })
             }
-            Place::Part { part, to } => {
+            Destination::Part { part, to } => {
                 file.sync_all().with_context(cannot)?;
                 fs::rename(&part, to)
                     .with_context(|| format!("{}; all of it is in {}", cannot(), part.display()))
@@ -198,10 +198,10 @@ fn without_links(path: &Path) -> io::Result<Option<PathBuf>> {
         if folder.starts_with("/proc") {
             return Ok(None);
         }
-        let place = folder.join(path.file_name().ok_or(io::ErrorKind::IsADirectory)?);
-        match fs::read_link(&place) {
+        let destination = folder.join(path.file_name().ok_or(io::ErrorKind::IsADirectory)?);
+        match fs::read_link(&destination) {
             Ok(to) => path = folder.join(to),
-            Err(_) => return Ok(Some(place)),
+            Err(_) => return Ok(Some(destination)),
         }
     }
 }

@@ -6,15 +6,16 @@ use std::path::Path;
 
 use anyhow::{Error, Result, bail};
 use forebay_backends::size::rounded;
+use forebay_host::date::utc;
+use forebay_host::fence::is_in_use;
+use forebay_host::folders;
+use forebay_host::pool::check;
+use forebay_host::pool::report::{self, DiskReport, PoolReport, SessionState};
+use forebay_host::pool::survey::RingReport;
 
 use super::client;
 use super::table::{count, of};
 use crate::cli::disk::{PoolArgs, PoolCommand, PoolShowArgs};
-use crate::daemon::pool::check;
-use crate::daemon::pool::report::{self, DiskReport, PoolReport, SessionState};
-use crate::daemon::pool::survey::RingReport;
-use crate::daemon::{is_in_use, place};
-use crate::date::utc;
 use crate::messages;
 
 /// Carries out a command.
@@ -65,7 +66,7 @@ async fn used(path: &Path, control: Option<&Path>) -> Result<PoolReport> {
         (None, _) => bail!(
             "no daemon whose control socket is in {} uses it; if its daemon was started with --control PATH, give the same \
              --control PATH",
-            place::folder().display()
+            folders::folder().display()
         ),
     }
 }

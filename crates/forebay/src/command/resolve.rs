@@ -7,12 +7,12 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use forebay_host::fence::resolve::{self, Decision};
+use forebay_host::folders::state_folder;
 
 use super::client;
 use crate::cli::disk::{NamedArgs, ResolveArgs};
 use crate::daemon::api::{RefusedDisk, Resolved, Sides};
-use crate::daemon::fence::resolve::{self, Decision};
-use crate::daemon::place::state_folder;
 
 /// Shows both sides, or carries out what was decided.
 pub(super) async fn resolve(args: &ResolveArgs) -> Result<()> {

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
+use forebay_host::events::Severity;
+use forebay_host::folders;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::table::of;
@@ -15,8 +17,7 @@ use crate::cli::{RunArgs, ServeArgs};
 use crate::config::{self, DaemonSpec, DiskSpec, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::{DaemonInfo, DiskInfo};
-use crate::daemon::events::Severity;
-use crate::daemon::{place, preflight};
+use crate::daemon::preflight;
 
 /// A signal that is repeated within this time was meant once.
 const SAID_TWICE: Duration = Duration::from_secs(1);
@@ -253,7 +254,7 @@ fn summary(info: &DaemonInfo) -> String {
     }
     let _ = writeln!(text, "control  {}", info.control);
     if let Some(disk) = info.disks.first() {
-        let control = place::option_for(Path::new(&info.control));
+        let control = folders::option_for(Path::new(&info.control));
         let _ = writeln!(text, "watch    forebay stats {} --watch{control}", disk.name);
     }
     text

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use forebay_backends::Uri;
 use forebay_core::stats::Counters;
+use forebay_shard::{DiskHandle, DiskStatus};
 use forebay_trace::record::Record;
 use forebay_trace::results::{CacheUse, Run};
 
@@ -17,7 +18,6 @@ use crate::config::values::{Access, Address, Name};
 use crate::config::{CONNECTIONS_MAX, DaemonSpec, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::DiskStats;
-use crate::shard::DiskHandle;
 
 /// Time that the disk has to be detached in.
 const DETACH_TIME_MAX: Duration = Duration::from_secs(60);
@@ -108,7 +108,7 @@ impl Served {
     /// Waits until everything is on primary storage.
     fn destage(&self) -> Result<()> {
         client::block_on(async {
-            let stats = async || Ok(self.disk.stats().await?);
+            let stats = async || Ok(DiskStats::from(self.disk.stats().await?));
             let mut progress = Progress::new(&stats().await?, false, Instant::now());
             disk::destaged(stats, &mut progress).await?;
             let is_flushed = self.disk.flush().await?;
@@ -117,7 +117,7 @@ impl Served {
         })
     }
 
-    fn stats(&self) -> Result<DiskStats> {
+    fn stats(&self) -> Result<DiskStatus> {
         client::block_on(async { Ok(self.disk.stats().await?) })
     }
 

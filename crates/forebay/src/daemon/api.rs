@@ -23,12 +23,14 @@
 //! Errors are `{"error": "…"}` with the HTTP status.
 
 use forebay_core::stats::Statistics;
+use forebay_shard::DiskStatus;
+pub use forebay_shard::{Dropped, PrimaryState};
 use forebay_trace::advise::{Judgement, Prediction};
 use forebay_trace::characterise::Device;
 use forebay_trace::mrc::Curve;
 use serde::{Deserialize, Serialize};
 
-use super::fence::resolve::Shown;
+use forebay_host::fence::resolve::Shown;
 
 /// What the daemon is and serves; also the start-up summary of `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -183,21 +185,6 @@ pub struct VhostUserInfo {
     pub broken: u64,
 }
 
-/// How primary storage of a disk is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PrimaryState {
-    /// It serves.
-    #[default]
-    Connected,
-    /// It serves, but for writes: they wait until what a former run sent can land no more.
-    HoldsWrites,
-    /// It serves, and answers some I/Os with errors.
-    Fails,
-    /// It is not there; I/O waits.
-    Lost,
-}
-
 /// A disk, as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskStats {
@@ -234,6 +221,26 @@ pub struct DiskStats {
     pub engine: Statistics,
 }
 
+impl From<DiskStatus> for DiskStats {
+    /// As its shard knows it; what others know of it is missing.
+    fn from(on_shard: DiskStatus) -> DiskStats {
+        DiskStats {
+            name: on_shard.name,
+            connections: on_shard.connections,
+            connections_waiting: on_shard.connections_waiting,
+            primary_storage: on_shard.primary_storage,
+            primary_trouble: on_shard.primary_trouble,
+            sessions_lost: on_shard.sessions_lost,
+            is_detaching: on_shard.is_detaching,
+            vhost_user: None,
+            evidence: None,
+            unguarded: None,
+            storage_changed: None,
+            engine: on_shard.engine,
+        }
+    }
+}
+
 /// What `resize` did, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resized {
@@ -241,15 +248,6 @@ pub struct Resized {
     pub before: u64,
     /// Size of the disk now.
     pub after: u64,
-}
-
-/// What `drop-cache` dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dropped {
-    /// Cache blocks that held something.
-    pub blocks: u64,
-    /// Bytes of a block.
-    pub block_size: u64,
 }
 
 /// Requests in one [`Records`] at most.

@@ -11,12 +11,12 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_backends::Look;
 use forebay_backends::size::rounded;
+use forebay_host::events::Severity;
 
 use super::advice;
 use super::api::Resized;
 use super::control::{ControlState, refuse};
 use super::ending::{self, Left};
-use super::events::Severity;
 use super::opener::ServedDisk;
 use crate::config::values::Mode;
 

@@ -8,6 +8,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use forebay_host::events::{EventLine, EventLog, EventSender, Severity};
+use forebay_shard::Gone;
 use tokio::sync::Notify;
 
 use anyhow::{Context, Result};
@@ -15,12 +17,10 @@ use forebay_backends::Look;
 
 use super::advice;
 use super::api::{ApiError, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
-use super::events::{EventLine, EventLog, EventSender, Severity};
 use super::frontends::Frontends;
 use super::opener::{Opener, Ready, ServedDisk};
 use super::watch::{Watch, Watched};
 use super::{change, observed, pools, refused};
-use crate::shard::Gone;
 
 /// Time that primary storage has to say how long it is.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -222,8 +222,8 @@ impl ControlState {
     /// # Errors
     /// The kernel's, or it takes longer than [`LOOK_MAX`].
     pub(super) async fn look(&self, disk: &ServedDisk) -> Result<Look> {
-        let witness = disk.witness()?;
-        let looking = tokio::task::spawn_blocking(move || witness.look_durably());
+        let probe = disk.probe()?;
+        let looking = tokio::task::spawn_blocking(move || probe.look_durably());
         let looked = tokio::time::timeout(LOOK_MAX, looking).await;
         Ok(looked.context("it does not answer")???)
     }
@@ -265,13 +265,19 @@ impl ControlState {
     /// The statistics of a disk, as an answer.
     pub(super) async fn stats_of(&self, disk: &ServedDisk) -> Response {
         match disk.handle.stats().await {
-            Ok(stats) => {
+            Ok(status) => {
                 let vhost_user = self.frontends.device(disk.name()).map(|device| device.info());
                 let (evidence, unguarded) =
                     (disk.info.evidence.clone(), disk.info.unguarded.clone());
                 let storage_changed = disk.standing();
-                Json(DiskStats { vhost_user, evidence, unguarded, storage_changed, ..stats })
-                    .into_response()
+                Json(DiskStats {
+                    vhost_user,
+                    evidence,
+                    unguarded,
+                    storage_changed,
+                    ..status.into()
+                })
+                .into_response()
             }
             Err(Gone) => {
                 let error = format!("the shard of disk '{}' has ended", disk.name());

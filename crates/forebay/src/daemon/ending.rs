@@ -10,8 +10,8 @@
 use forebay_backends::size::rounded;
 use forebay_core::status::IoStatus;
 
-use super::pool::EndOfSession;
-use crate::shard::{Drained, LogEnd};
+use forebay_host::pool::EndOfSession;
+use forebay_shard::{Drained, LogEnd};
 
 /// Where everything is that was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(super) fn left(disk: &Drained) -> Left {
             disk.status,
             rounded(disk.unflushed_bytes)
         )),
-        Some(_) | None if disk.has_untold_loss => Left::NotSafe(format!(
+        Some(_) | None if disk.has_unreported_loss => Left::NotSafe(format!(
             "primary storage may have lost acknowledged writes that were not flushed{}, and no flush of the guest has \
              reported that",
             match disk.unflushed_bytes {
@@ -111,7 +111,7 @@ mod tests {
             name: "db".to_owned(),
             status: IoStatus::Ok,
             unflushed_bytes: 8192,
-            has_untold_loss: false,
+            has_unreported_loss: false,
             log_end: None,
             log,
             is_detaching: false,
@@ -159,14 +159,14 @@ mod tests {
                 Failed,
                 Failed,
             );
-            let both = Drained { has_untold_loss: true, ..unflushed };
+            let both = Drained { has_unreported_loss: true, ..unflushed };
             check(both, Err("last flush of primary storage failed (I/O error)"), Failed, Failed);
-            let untold = Drained { has_untold_loss: true, ..disk(log) };
-            check(untold, Err("not flushed (up to 8 KiB)"), Clean, Clean);
+            let unreported_loss = Drained { has_unreported_loss: true, ..disk(log) };
+            check(unreported_loss, Err("not flushed (up to 8 KiB)"), Clean, Clean);
         }
-        let former = Drained { has_untold_loss: true, unflushed_bytes: 0, ..disk(None) };
+        let former = Drained { has_unreported_loss: true, unflushed_bytes: 0, ..disk(None) };
         check(former, Err("writes that were not flushed, and no flush"), Clean, Clean);
-        let untold = Drained { has_untold_loss: true, ..disk(Some(DIRTY)) };
-        check(untold, Err("no flush of the guest has reported"), Dirty, Dirty);
+        let unreported_loss = Drained { has_unreported_loss: true, ..disk(Some(DIRTY)) };
+        check(unreported_loss, Err("no flush of the guest has reported"), Dirty, Dirty);
     }
 }

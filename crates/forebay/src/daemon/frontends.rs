@@ -13,15 +13,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Error, Result, anyhow};
+use forebay_host::events::EventSender;
+use forebay_shard::DiskHandle;
 use tokio::task::JoinHandle;
 
-use super::events::EventSender;
 use super::iscsi::{Portals, UnitDisk};
 use super::listener::{Listener, ListenerState, Served};
 use super::opener::Ready;
 use super::vhost_user::{VhostUser, VhostUserState};
 use crate::config::{DaemonSpec, ListenerSpec};
-use crate::shard::DiskHandle;
 
 /// See the module.
 #[derive(Debug)]

@@ -25,20 +25,20 @@ use forebay_frontends::iscsi::login::{Established, Login, Outcome};
 use forebay_frontends::iscsi::pdu_log::Lines;
 use forebay_frontends::iscsi::target::{PORTAL_GROUP, Portal, Target};
 use forebay_frontends::scsi::{self, LogicalUnit, Lun};
+use forebay_host::events::{EventSender, Severity};
+use forebay_host::pool::host;
+use forebay_shard::DiskHandle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::events::{EventSender, Severity};
 use super::listener::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, LEFT, ListenerState, bind_tcp};
 use super::pdu_log::PduFile;
 use super::places::Entry;
-use super::pool::host;
 use super::reservations::Kept;
 use crate::config::iscsi::IscsiSpec;
 use crate::config::values::Name;
-use crate::shard::DiskHandle;
 
 /// The relative target port identifier of each target's one port. A disk is a unit of one target only, and stored
 /// reservations name the port: it must not depend on what other targets there are.

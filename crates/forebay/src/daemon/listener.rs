@@ -19,18 +19,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use forebay_frontends::nbd::{Export, Greeted, Handshake, Negotiated, Outcome};
+use forebay_host::events::{EventSender, Severity};
+use forebay_shard::DiskHandle;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::api::ListenerInfo;
-use super::events::{EventSender, Severity};
 use super::places::{Entry, Places};
 use super::unix::UnixSocket;
 use crate::config::ListenerSpec;
 use crate::config::values::{Address, Name};
-use crate::shard::DiskHandle;
 
 /// Time for a handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);

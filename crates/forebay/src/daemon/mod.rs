@@ -6,7 +6,7 @@
 //! | step | undone by dropping |
 //! |---|---|
 //! | bind the control socket | [`unix::UnixSocket`] |
-//! | open, lock and prepare pools | [`pool::Pool`]; a file that was made for it, and has no disk yet, goes |
+//! | open, lock and prepare pools | [`Pool`]; a file that was made for it, and has no disk yet, goes |
 //! | start the shards | [`ShardHandle`] |
 //! | open primary storage, judge whether it is what the disk left, recover the log, take memory, hand the disk to its shard (`opener.rs`) | the shard |
 //! | bind listeners, portals and the sockets of vhost-user devices (`frontends.rs`) | [`listener::Listener`], [`vhost_user::VhostUser`] |
@@ -24,7 +24,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use forebay_host::events::{EventLog, EventSender, Severity};
+use forebay_host::fence::is_in_use;
+use forebay_host::folders;
+use forebay_host::pool::owner::PoolOwner;
+use forebay_host::pool::{Pool, Share, SharedPool};
+use forebay_host::warm::ring_bytes_max;
 use forebay_io::reactor::ReactorKind;
+use forebay_shard::{DiskHandle, Drained, ShardHandle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -34,18 +41,14 @@ pub mod api;
 mod change;
 pub mod control;
 mod ending;
-pub mod events;
-pub mod fence;
 mod frontends;
 pub mod iscsi;
 pub mod listener;
 mod observed;
-mod open;
 mod opener;
+mod opening;
 mod pdu_log;
-pub mod place;
 mod places;
-pub mod pool;
 mod pools;
 pub(crate) mod preflight;
 mod raw;
@@ -53,24 +56,17 @@ mod refused;
 mod reload;
 mod reservations;
 mod starting;
-mod tmpfs;
 pub mod unix;
 pub mod vhost_user;
-mod warm;
 mod watch;
 
 use crate::config::DaemonSpec;
 use crate::config::values::Access;
-use crate::shard::{DiskHandle, Drained, ShardHandle};
 use api::DaemonInfo;
 use control::ControlState;
 use ending::Left;
-use events::{EventLog, EventSender, Severity};
 use frontends::Frontends;
-pub(crate) use opener::is_in_use;
 use opener::{Opener, Pools};
-use pool::owner::PoolOwner;
-use pool::{Pool, Share, SharedPool};
 use unix::UnixSocket;
 
 /// Time that disks have to finish what is in flight when the daemon ends.
@@ -112,7 +108,7 @@ impl Daemon {
         let spec = Arc::new(spec);
         let socket_path = match &spec.control {
             Some(path) => path.clone(),
-            None => place::default_socket(&spec.name)?,
+            None => folders::default_socket(&spec.name.0)?,
         };
         let (socket, control_listener) = UnixSocket::bind(&socket_path, &Access::default())
             .with_context(|| format!("'{}' has no control socket", spec.name))?;
@@ -137,7 +133,7 @@ impl Daemon {
             };
             handles.insert(path, opened);
         }
-        let state = spec.state_dir.clone().or_else(place::state_folder);
+        let state = spec.state_dir.clone().or_else(folders::state_folder);
         let shards = (0..spec.shards)
             .map(|index| ShardHandle::start(index, spec.shards, spec.reactor.0, events.clone()))
             .collect::<Result<Vec<ShardHandle>>>()?;
@@ -385,13 +381,13 @@ fn open_pools(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, Result<Pool, String
         let Some(flash) = &disk.flash else { continue };
         let log = disk.write_log.as_ref().map_or(0, |log| log.bytes);
         let cache = disk.flash_cache_bytes();
-        let ring = open::ring_bytes_max(cache, disk.block_size);
+        let ring = ring_bytes_max(cache, disk.block_size);
         let share = Share { cache, ring, log };
         shares.entry(flash.path.clone()).or_default().push(share);
     }
     let open = |(path, shares): (PathBuf, Vec<Share>)| {
         let opened = match Pool::open(&path, &shares) {
-            Err(error) if opener::is_in_use(&error) => {
+            Err(error) if is_in_use(&error) => {
                 Err(format!("{error:#}. When it is free, start this daemon again"))
             }
             other => Ok(other?),

@@ -6,24 +6,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result};
-use forebay_backends::{ErrorKind, Look, Witness};
+use forebay_backends::{Look, Probe};
 use forebay_core::pool::DiskNumber;
 use forebay_frontends::{nbd, scsi, vhost_user};
-use forebay_io::file::{FileError, FileErrorKind};
+use forebay_host::events::{EventSender, Severity};
+use forebay_host::fence::{DiskPlace, LastWrite, Refused, is_in_use};
+use forebay_host::folders;
+use forebay_host::pool::SharedPool;
+use forebay_host::pool::owner::PoolHandle;
+use forebay_shard::{DiskHandle, Drained, ShardSender};
 
 use super::advice::Keeper;
 use super::api::{DiskInfo, RefusedDisk};
 use super::ending;
-use super::events::{EventSender, Severity};
-use super::fence::{Place, Refused, Trail};
-use super::open::{self, Opened};
-use super::place;
-use super::pool::SharedPool;
-use super::pool::owner::PoolHandle;
+use super::opening::{self, Opened};
 use super::reservations::Kept;
 use crate::config::values::Name;
 use crate::config::{DaemonSpec, DiskSpec, VhostUserSpec};
-use crate::shard::{DiskHandle, Drained, ShardSender};
 
 /// An open pool, and the way to its owner; or why another process has it.
 pub(super) type Pools = BTreeMap<PathBuf, Result<(SharedPool, PoolHandle), String>>;
@@ -58,11 +57,11 @@ pub(super) struct ServedDisk {
     pub(super) handle: DiskHandle,
     /// The advice that was kept for it.
     pub(super) advice: Arc<Keeper>,
-    place: Option<Place>,
+    place: Option<DiskPlace>,
     /// As it is configured.
     flash: Option<PathBuf>,
     /// Looks at primary storage as long as it is served.
-    witness: Mutex<Option<Witness>>,
+    probe: Mutex<Option<Probe>>,
     /// What has become of primary storage, where that is not what was opened.
     standing: Mutex<Option<String>>,
     /// Set when it has ended: detached, or why it was not as it should be.
@@ -121,7 +120,7 @@ impl Opener {
     /// It cannot be served; [`refusal`] tells whether others can.
     pub(super) fn open(&self, index: usize) -> Result<Opened> {
         let disk = &self.spec.disks[index];
-        open::open(disk, self.pool(disk)?, self.state())
+        opening::open(disk, self.pool(disk)?, self.state())
     }
 
     /// Hands a disk that was opened to its shard.
@@ -139,21 +138,21 @@ impl Opener {
         let unit = (opened.unit(disk), opened.reservations());
         let device = disk.vhost_user.clone();
         let device = device.map(|spec| (spec.clone(), opened.device(disk, spec.queues)));
-        let (place, witness) = (opened.take_place(), opened.witness());
+        let (place, probe) = (opened.take_place(), opened.probe());
         let state = self.state.clone();
-        let keep = move || (Keeper::open(witness.as_ref(), state.as_deref()), witness);
-        let (advice, witness) = tokio::task::spawn_blocking(keep).await?;
+        let keep = move || (Keeper::open(probe.as_ref(), state.as_deref()), probe);
+        let (advice, probe) = tokio::task::spawn_blocking(keep).await?;
         if let Some(trouble) = advice.trouble() {
             self.events.report(Some(&disk.name.0), Severity::Warning, trouble);
         }
         let added = self.shards[shard].add(opened.into_new_disk(disk)).await;
         let handle = added.context("its shard cannot take it")?;
-        let (witness, ended) = (Mutex::new(witness), OnceLock::new());
+        let (probe, ended) = (Mutex::new(probe), OnceLock::new());
         let (advice, on_shard) = (Arc::new(advice), handle.clone());
         let standing = Mutex::default();
         let flash = disk.flash.as_ref().map(|flash| flash.path.clone());
         let served =
-            ServedDisk { info, handle: on_shard, advice, place, flash, witness, standing, ended };
+            ServedDisk { info, handle: on_shard, advice, place, flash, probe, standing, ended };
         let (name, disk) = (disk.name.clone(), Arc::new(served));
         Ok(Ready { name, disk, handle, export, unit, device })
     }
@@ -163,7 +162,7 @@ impl Opener {
         let disk = &self.spec.disks[index];
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let pool = disk.flash.as_ref().map(|flash| absolute(&flash.path).display().to_string());
-        let control = self.spec.control.as_deref().map_or(String::new(), place::option_for);
+        let control = self.spec.control.as_deref().map_or(String::new(), folders::option_for);
         let reason = through_daemon(reason, disk, &control);
         RefusedDisk { name: disk.name.to_string(), backend: disk.backend.clone(), reason, pool }
     }
@@ -183,15 +182,6 @@ pub(super) fn refusal(error: &anyhow::Error) -> Option<String> {
         return Some(refused.to_string());
     }
     is_in_use(error).then(|| format!("{error:#}"))
-}
-
-/// Another process has something locked.
-pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
-    let file = |cause: &FileError| cause.kind() == FileErrorKind::InUse;
-    let backend = |cause: &forebay_backends::Error| cause.kind() == ErrorKind::InUse;
-    error.chain().any(|cause| {
-        cause.downcast_ref().is_some_and(file) || cause.downcast_ref().is_some_and(backend)
-    })
 }
 
 /// The shard of a disk: disks of one iSCSI target live on one.
@@ -220,7 +210,7 @@ impl ServedDisk {
     /// # Errors
     /// The medium's.
     pub(super) fn leave(&self, disk: &Drained) -> Result<()> {
-        *self.witness.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = None;
         match &self.place {
             Some(place) => place.leave(ending::end_of_session(disk), disk.is_quiet, disk.log_end),
             None => Ok(()),
@@ -239,21 +229,20 @@ impl ServedDisk {
     ///
     /// # Errors
     /// It cannot be looked at.
-    pub(super) fn witness(&self) -> Result<Witness> {
-        let witness = self.witness.lock().unwrap_or_else(PoisonError::into_inner);
-        let witness =
-            witness.as_ref().context("it cannot be looked at while the disk is served")?;
-        Ok(witness.copy()?)
+    pub(super) fn probe(&self) -> Result<Probe> {
+        let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
+        let probe = probe.as_ref().context("it cannot be looked at while the disk is served")?;
+        Ok(probe.copy()?)
     }
 
     /// True as long as it may look at its primary storage.
     pub(super) fn is_looked_at(&self) -> bool {
-        self.witness.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.probe.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// The trail that it leaves, where it has one.
-    pub(super) fn trail(&self) -> Option<Arc<Trail>> {
-        self.place.as_ref()?.trail()
+    /// The note of its last write, where it has one.
+    pub(super) fn last_write(&self) -> Option<Arc<LastWrite>> {
+        self.place.as_ref()?.last_write()
     }
 
     /// Notes what has become of its primary storage.

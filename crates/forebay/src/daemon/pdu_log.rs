@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use forebay_frontends::iscsi::pdu_log::Lines;
 
-use crate::date::utc;
+use forebay_host::date::utc;
 
 /// Lines that may wait.
 const QUEUE_MAX: usize = 16 << 10;

@@ -31,7 +31,7 @@ struct Entering {
 
 #[derive(Debug)]
 struct Client {
-    place: Place,
+    place: ConnectionPlace,
     /// Of a client over TCP.
     address: Option<IpAddr>,
     /// Tells it to leave.
@@ -40,7 +40,7 @@ struct Client {
 
 /// One of the connections that a listener may have open; dropping it makes room.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Places>);
+pub(super) struct ConnectionPlace(Arc<Places>);
 
 /// A place as long as the handshake goes on.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Places {
         let mut entering = self.entering();
         let place = if self.taken() < self.max {
             self.taken.fetch_add(1, Ordering::Relaxed);
-            Place(self.clone())
+            ConnectionPlace(self.clone())
         } else {
             let client = entering.give_up()?;
             // It may be leaving by itself.
@@ -108,11 +108,11 @@ impl Entering {
 
 impl Entry {
     /// The handshake has ended well: the place for as long as the client is served; `None`: a newer client has it.
-    pub(super) fn settle(self) -> Option<Place> {
+    pub(super) fn settle(self) -> Option<ConnectionPlace> {
         self.take()
     }
 
-    fn take(&self) -> Option<Place> {
+    fn take(&self) -> Option<ConnectionPlace> {
         let client = self.places.entering().clients.remove(&self.number);
         client.map(|client| client.place)
     }
@@ -124,7 +124,7 @@ impl Drop for Entry {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }

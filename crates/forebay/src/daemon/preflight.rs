@@ -16,14 +16,16 @@ use forebay_core::config::BackendTraits;
 use forebay_core::engine::metadata_bytes;
 use rustix::fs::{Access, access};
 
-use super::{open, place, raw};
+use forebay_host::folders;
+
+use super::{opening, raw};
 use crate::config::values::Address;
 use crate::config::{DaemonSpec, DiskSpec};
 
 /// What is wrong, a sentence each; may wait for storage.
 pub(crate) fn problems(spec: &DaemonSpec) -> Vec<String> {
     let mut found = Vec::new();
-    let state = spec.state_dir.clone().or_else(place::state_folder);
+    let state = spec.state_dir.clone().or_else(folders::state_folder);
     let is_running = UnixStream::connect(control(spec)).is_ok();
     for disk in &spec.disks {
         let wrong = [image(disk, state.as_deref(), is_running), metadata(disk)];
@@ -49,7 +51,7 @@ fn image(disk: &DiskSpec, state: Option<&Path>, is_running: bool) -> Result<()> 
         Err(error) if error.kind() == ErrorKind::InUse && is_running => return Ok(()),
         opened => opened.map_err(|error| raw::explain(disk, &uri, error))?,
     };
-    raw::check(disk, &uri, backend.witness().as_ref(), state)?;
+    raw::check(disk, &uri, backend.probe().as_ref(), state)?;
     anyhow::ensure!(
         !is_written(disk, &uri) || access(path, Access::WRITE_OK).is_ok(),
         "this user may not write to its primary storage {}: give it the right, or set read-only = true",
@@ -167,11 +169,11 @@ fn folder_of(path: &Path) -> &Path {
 fn memory(spec: &DaemonSpec, is_running: bool) -> Option<String> {
     let of = |disk: &DiskSpec| disk.ram_bytes + metadata_of(disk) + disk.recorder_bytes;
     let needed = spec.disks.iter().map(of).fold(0, u64::saturating_add);
-    open::check_memory(needed, is_running).err().map(|why| format!("all disks together: {why}"))
+    opening::check_memory(needed, is_running).err().map(|why| format!("all disks together: {why}"))
 }
 
 fn control(spec: &DaemonSpec) -> PathBuf {
-    spec.control.clone().unwrap_or_else(|| place::socket_of(&place::folder(), &spec.name))
+    spec.control.clone().unwrap_or_else(|| folders::socket_of(&folders::folder(), &spec.name.0))
 }
 
 /// Unix sockets, each with what it is for.

@@ -8,13 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use forebay_backends::{ErrorKind, ImageFormat, Uri, Witness};
+use forebay_backends::{ErrorKind, ImageFormat, Probe, Uri};
 use forebay_core::ids::Uuid;
 use forebay_core::pool::sidecar::Sidecar;
+use forebay_host::events::Severity;
+use forebay_host::fence::{self, Refused};
+use forebay_host::folders;
 
-use super::events::Severity;
-use super::fence::{self, Refused};
-use super::place;
 use crate::config::DiskSpec;
 
 /// Refuses what is not raw; a note where that it is raw cannot be kept for the next start.
@@ -24,14 +24,14 @@ use crate::config::DiskSpec;
 pub(super) fn check(
     spec: &DiskSpec,
     uri: &Uri,
-    witness: Option<&Witness>,
+    probe: Option<&Probe>,
     state: Option<&Path>,
 ) -> Result<Option<(Severity, String)>> {
     // A server knows itself what it serves.
-    let (Some(path), Some(witness)) = (uri.path(), witness) else { return Ok(None) };
-    let note = Note::of(witness, state);
-    let format = witness.image_format().context("cannot look at its primary storage")?;
-    let is_known = || note.as_ref().is_some_and(Note::is_kept) || has_sidecar(witness);
+    let (Some(path), Some(probe)) = (uri.path(), probe) else { return Ok(None) };
+    let note = Note::of(probe, state);
+    let format = probe.image_format().context("cannot look at its primary storage")?;
+    let is_known = || note.as_ref().is_some_and(Note::is_kept) || has_sidecar(probe);
     if let Some(format) = format
         && !spec.raw_anyway
         && !is_known()
@@ -39,7 +39,7 @@ pub(super) fn check(
         return Err(Refused::not_raw(refusal(spec, path, format)).into());
     }
     // Who only reads writes no such bytes.
-    let kept = note.filter(|_| !witness.is_read_only()).map_or(Ok(()), |note| note.keep());
+    let kept = note.filter(|_| !probe.is_read_only()).map_or(Ok(()), |note| note.keep());
     Ok(kept.err().map(|error| {
         let text = format!(
             "the state folder cannot keep that primary storage is raw ({error}): should the guest write the header of an image \
@@ -67,10 +67,10 @@ struct Note {
 }
 
 impl Note {
-    fn of(witness: &Witness, state: Option<&Path>) -> Option<Note> {
-        let identity = fence::identity(Some(witness));
+    fn of(probe: &Probe, state: Option<&Path>) -> Option<Note> {
+        let identity = fence::identity(Some(probe));
         let path = state?.join(format!("{identity}.raw"));
-        let (seconds, nanos) = witness.born().unwrap_or_default();
+        let (seconds, nanos) = probe.born().unwrap_or_default();
         let text = format!("raw, made {seconds}.{nanos:09}\n");
         (identity != Uuid::NIL).then_some(Note { path, text })
     }
@@ -89,16 +89,16 @@ impl Note {
 }
 
 /// True when a sidecar beside the image was written after the image was made.
-fn has_sidecar(witness: &Witness) -> bool {
-    let sidecar = witness.sidecar().and_then(|path| fs::read(path).ok());
+fn has_sidecar(probe: &Probe) -> bool {
+    let sidecar = probe.sidecar().and_then(|path| fs::read(path).ok());
     let sidecar = sidecar.and_then(|bytes| Sidecar::decode(&bytes).ok());
-    let made = witness.born().map_or(0, |(seconds, _)| seconds);
+    let made = probe.born().map_or(0, |(seconds, _)| seconds);
     sidecar.is_some_and(|sidecar| i64::try_from(sidecar.date).is_ok_and(|date| made <= date))
 }
 
 /// What is there, and what serves it.
 fn refusal(spec: &DiskSpec, image: &Path, format: ImageFormat) -> String {
-    let socket = place::folder().with_file_name(format!("{}.qemu-nbd.sock", spec.name));
+    let socket = folders::folder().with_file_name(format!("{}.qemu-nbd.sock", spec.name));
     let (socket, in_qemu) = (socket.display(), format.in_qemu());
     let read_only = if spec.read_only { " --read-only" } else { "" };
     format!(

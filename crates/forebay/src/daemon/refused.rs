@@ -15,12 +15,12 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use forebay_host::events::Severity;
+use forebay_host::fence::resolve::{self, Decision};
 use tokio::task::JoinHandle;
 
 use super::api::{Resolved, Sides};
 use super::control::{ControlState, refuse};
-use super::events::Severity;
-use super::fence::resolve::{self, Decision};
 use super::opener::{self, Opener, Ready};
 
 #[derive(Debug, serde::Deserialize)]
@@ -164,7 +164,7 @@ pub(super) async fn serve(
 fn not_everywhere(state: &ControlState, name: &str, error: &anyhow::Error) -> String {
     let text = format!(
         "the disk is served, but not everywhere: {error:#}; when that is put right, 'forebay disk open {name}{}' goes on",
-        super::place::option_for(std::path::Path::new(&state.info().control))
+        forebay_host::folders::option_for(std::path::Path::new(&state.info().control))
     );
     state.report(Some(name), Severity::Error, &text);
     text
@@ -192,7 +192,7 @@ fn find(state: &ControlState, name: &str) -> Result<usize> {
 }
 
 /// The name of a disk, and its pool.
-fn flash(opener: &Opener, index: usize) -> Result<(String, super::pool::SharedPool)> {
+fn flash(opener: &Opener, index: usize) -> Result<(String, forebay_host::pool::SharedPool)> {
     let disk = &opener.specs()[index];
     let (pool, _) = opener.pool(disk)?.context("it has no flash: there is nothing to decide")?;
     Ok((disk.name.to_string(), pool))

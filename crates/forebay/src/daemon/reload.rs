@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
+use forebay_host::events::Severity;
 
 use super::control::ControlState;
-use super::events::Severity;
 use super::refused;
 use crate::config::values::Name;
 use crate::config::{self, DaemonSpec};

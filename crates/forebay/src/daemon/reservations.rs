@@ -9,15 +9,15 @@
 
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::reservations::STATE_MAX;
-use forebay_frontends::client::Access;
+use forebay_frontends::client::Permission;
 use forebay_frontends::iscsi::device::Keeper;
 use forebay_frontends::scsi::{self, LogicalUnit};
 
-use super::events::Severity;
-use super::fence::Refused;
-use super::pool::Pool;
-use super::pool::owner::PoolHandle;
-use crate::shard::DiskHandle;
+use forebay_host::events::Severity;
+use forebay_host::fence::Refused;
+use forebay_host::pool::Pool;
+use forebay_host::pool::owner::PoolHandle;
+use forebay_shard::DiskHandle;
 
 /// Bytes of reservations that can be kept for a disk on flash.
 pub(super) const KEPT_MAX: usize = STATE_MAX;
@@ -55,7 +55,7 @@ impl Kept {
     ///
     /// # Errors
     /// They are not what a logical unit wrote.
-    pub(super) fn access(&self) -> Result<Access, scsi::InvalidState> {
+    pub(super) fn access(&self) -> Result<Permission, scsi::InvalidState> {
         let mut unit = LogicalUnit::new(scsi::Export::new("", 0));
         unit.restore(&self.state)?;
         Ok(unit.access_of_others())
@@ -64,9 +64,9 @@ impl Kept {
     /// What is worth telling of them.
     pub(super) fn note(&self) -> Option<(Severity, String)> {
         let left = match self.access() {
-            Ok(Access::Reads) => "may only read",
-            Ok(Access::Nothing) => "may neither read nor write",
-            Ok(Access::All) | Err(_) => return None,
+            Ok(Permission::Reads) => "may only read",
+            Ok(Permission::Nothing) => "may neither read nor write",
+            Ok(Permission::All) | Err(_) => return None,
         };
         let text = format!(
             "a persistent reservation of a SCSI initiator is in force: who has no part in it {left}"

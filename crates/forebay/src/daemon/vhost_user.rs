@@ -15,6 +15,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use forebay_host::events::{EventSender, Severity};
+use forebay_shard::DiskHandle;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -24,10 +26,8 @@ use forebay_frontends::vhost_user::{
 };
 
 use super::api::VhostUserInfo;
-use super::events::{EventSender, Severity};
 use super::unix::UnixSocket;
 use crate::config::VhostUserSpec;
-use crate::shard::DiskHandle;
 
 /// Pause after the kernel refused to accept (out of file descriptors): it will not succeed at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,5 +1,5 @@
 //! A thread that looks at the primary storage of a disk several times a second: notes its modification time in the
-//! disk's trail, and tells when somebody else has changed it, cut it short or taken it away.
+//! disk's note of its last write, and tells when somebody else has changed it, cut it short or taken it away.
 //!
 //! It may be held up by primary storage that hangs. Nobody waits for it.
 
@@ -8,10 +8,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_backends::size::rounded;
-use forebay_backends::{Standing, Witness};
+use forebay_backends::{Probe, Standing};
+use forebay_host::events::{EventSender, Severity};
+use forebay_host::fence::LastWrite;
 
-use super::events::{EventSender, Severity};
-use super::fence::Trail;
 use super::opener::ServedDisk;
 
 /// Pause between two looks.
@@ -21,9 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Watched {
     disk: Weak<ServedDisk>,
-    witness: Witness,
+    probe: Probe,
     /// Where it has flash.
-    trail: Option<Weak<Trail>>,
+    last_write: Option<Weak<LastWrite>>,
     was_told: bool,
     standing: Standing,
 }
@@ -69,8 +69,8 @@ impl Watched {
     pub(super) fn of(disk: &Arc<ServedDisk>) -> Option<Watched> {
         Some(Watched {
             disk: Arc::downgrade(disk),
-            witness: disk.witness().ok()?,
-            trail: disk.trail().map(|trail| Arc::downgrade(&trail)),
+            probe: disk.probe().ok()?,
+            last_write: disk.last_write().map(|last_write| Arc::downgrade(&last_write)),
             was_told: false,
             standing: Standing::Same,
         })
@@ -82,7 +82,7 @@ impl Watched {
             return false;
         };
         self.look_at_times(disk.name(), events);
-        let Ok(standing) = self.witness.standing(disk.handle.size()) else { return true };
+        let Ok(standing) = self.probe.standing(disk.handle.size()) else { return true };
         if standing != self.standing {
             let words = self.describe(&standing, disk.handle.size());
             match &words {
@@ -99,10 +99,10 @@ impl Watched {
     }
 
     fn look_at_times(&mut self, name: &str, events: &EventSender) {
-        let Some(trail) = self.trail.as_ref().and_then(Weak::upgrade) else { return };
-        let Ok(look) = self.witness.look() else { return };
+        let Some(last_write) = self.last_write.as_ref().and_then(Weak::upgrade) else { return };
+        let Ok(look) = self.probe.look() else { return };
         let Some(modified) = look.modified else { return };
-        let is_explained = trail.note_seen(modified);
+        let is_explained = last_write.note_seen(modified);
         let is_news = !is_explained && !self.was_told;
         self.was_told = !is_explained;
         if is_news {
@@ -114,7 +114,7 @@ impl Watched {
 
     /// What has become of primary storage, and what to do.
     fn describe(&self, standing: &Standing, size: u64) -> Option<String> {
-        let copy = self.witness.open_at().unwrap_or_default();
+        let copy = self.probe.open_at().unwrap_or_default();
         let rescue = format!(
             "this disk goes on with the file that it has open, which is gone when it ends, with all that is written: let it be \
              destaged ('forebay disk flush') and copy {} before that",

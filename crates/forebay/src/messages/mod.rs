@@ -8,9 +8,9 @@ mod reference;
 use forebay_core::stats::{
     DestageLimit, IndexState, LogState, LogStatistics, RequestOp, TierState, TierStatistics,
 };
+use forebay_host::pool::report::SessionState;
 
 use crate::daemon::api::{DiskStats, PrimaryState};
-use crate::daemon::pool::report::SessionState;
 
 /// A tier of the cache.
 pub fn tier(tier: &TierStatistics) -> String {

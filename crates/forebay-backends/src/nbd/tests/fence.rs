@@ -1,4 +1,4 @@
-//! What a server received before a session was lost never overtakes what comes after.
+//! Requests that a server received before a session was lost never overtake later ones.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -29,7 +29,7 @@ use crate::{OpenOptions, Uri, open};
 
 pub(super) const SIZE: u64 = 4 << 20;
 
-/// What a server offers, and how it misbehaves.
+/// The offer of a server, and its misdeeds.
 #[derive(Clone)]
 pub(super) struct Script {
     pub(super) size: u64,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What the directory should know of an occupied slot.
+/// The expected state of an occupied slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Entry {
     block: BlockIndex,

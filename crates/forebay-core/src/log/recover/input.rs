@@ -1,4 +1,4 @@
-//! What recovery is told, and how it reads.
+//! The input of recovery, and how it reads.
 
 use super::RecoverError;
 use crate::geometry::{ByteRange, PAGE};
@@ -32,7 +32,7 @@ pub struct LeasedSegment {
     pub ordinal: u64,
 }
 
-/// What recovery is told.
+/// The input of recovery.
 #[derive(Clone, Copy, Debug)]
 pub struct RecoverInput<'a> {
     /// Whose log it is.

@@ -17,7 +17,7 @@ pub(super) struct Walker<'a, R> {
     input: &'a RecoverInput<'a>,
     reader: &'a mut R,
     window: Vec<u8>,
-    /// What is in `window`: segment, first page, number of pages.
+    /// The contents of `window`: segment, first page, number of pages.
     window_at: (SegmentId, u32, u32),
     /// A summary, and pages that the last one had.
     summary: Vec<u8>,
@@ -96,8 +96,9 @@ impl<'a, R: LogReader> Walker<'a, R> {
         }
     }
 
-    /// The headers that count, in order of the log: those not void by a later one, from the last one on that
-    /// begins with a record that is destaged or the first that is not.
+    /// The headers that count, in order of the log: those that no later one voids. They begin
+    /// with the last one that begins with a destaged record, or with the first one that is not
+    /// destaged.
     pub(super) fn headers(
         &mut self,
         leased: &[LeasedSegment],
@@ -175,8 +176,8 @@ impl<'a, R: LogReader> Walker<'a, R> {
         Ok(walks)
     }
 
-    /// What was claimed, in order of the log: what an orderly end said comes after all of its session's segments, and
-    /// before those that starts behind it have left.
+    /// The claims, in order of the log. The claim of an orderly end comes after all of its
+    /// session's segments. It comes before the segments of the starts behind it.
     fn hear(&mut self, live: &[SegmentHeader], walks: &[Option<Walk>]) {
         let ended = live.partition_point(|header| header.generation <= self.input.committed);
         for (index, header) in live.iter().enumerate() {
@@ -195,7 +196,7 @@ impl<'a, R: LogReader> Walker<'a, R> {
         }
     }
 
-    /// What a segment before `next` holds, all of which is claimed: from its summary, or by walking it.
+    /// The contents of a segment before `next`, all claimed: from its summary, or by a walk.
     pub(super) fn read_back(
         &mut self,
         header: &SegmentHeader,
@@ -289,8 +290,9 @@ impl<'a, R: LogReader> Walker<'a, R> {
         Ok(())
     }
 
-    /// Searches leased segments without a valid header for claims: a header may have rotted. What older
-    /// generations than the last one claim is not asked for: an administrator may have overruled it.
+    /// Searches leased segments without a valid header for claims: a header may have rotted.
+    /// Claims of older generations than the last one do not matter: an administrator may have
+    /// overruled it.
     pub(super) fn search_unwritten(&mut self, live: &[SegmentHeader]) -> Result<(), RecoverError> {
         let last = live.last().map(|header| header.generation);
         for lease in std::mem::take(&mut self.unwritten) {

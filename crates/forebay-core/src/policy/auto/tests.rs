@@ -42,8 +42,8 @@ fn around(first: u32, len: u32, uses: u32) -> impl Iterator<Item = u32> {
     (0..uses).map(move |at| first + at % len)
 }
 
-/// Uses of blocks of a set of `len` that moves on by a block with each of them: a queue that is read some time after
-/// it was written, each block once.
+/// Uses of a set of `len` blocks that moves on by a block with each use. It is like a queue: each
+/// block is read once, some time after its write.
 fn moving(first: u32, len: u32, uses: u32) -> impl Iterator<Item = u32> {
     (0..uses).map(move |at| if at % 2 == 0 { first + at / 2 + len } else { first + at / 2 })
 }

@@ -65,7 +65,7 @@ impl Reference {
         self.until_stray = rules.until_stray(0);
     }
 
-    /// What the hand takes, which is in main.
+    /// The block that the hand takes, in main.
     fn take_by_hand(&mut self) -> Option<Victim> {
         let last = self.main.len().checked_sub(1)?;
         let mut at = self.hand.map_or(last, |slot| self.at(slot).unwrap());

@@ -1,7 +1,8 @@
 //! How often blocks were used, about: a counting Bloom filter.
 //!
-//! A use raises the smallest of the counters of the block, and that is the estimate: it may be too high, where
-//! other blocks share all of them, and is never too low but for aging and for counters that are at their end.
+//! A use raises the smallest of the counters of the block. That is the estimate. It may be too
+//! high, where other blocks share all of them. Only aging, and counters at their end, make it too
+//! low.
 
 use crate::ids::BlockIndex;
 

@@ -23,7 +23,7 @@ pub struct Newcomer {
     pub disks: Vec<DiskId>,
     /// What its login led to.
     pub established: Established,
-    /// What SendTargets is answered with.
+    /// The answer to SendTargets.
     pub targets: Vec<u8>,
     /// The relative identifier of the target port.
     pub port: u16,

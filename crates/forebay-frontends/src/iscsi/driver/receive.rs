@@ -1,4 +1,4 @@
-//! What comes from the initiator: into the input, or straight to the memory of the task whose data it is.
+//! Bytes from the initiator go into the input, or straight to the memory of their task.
 
 use forebay_core::action::Span;
 use forebay_io::reactor::Completion;

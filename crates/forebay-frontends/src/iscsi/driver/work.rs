@@ -381,7 +381,7 @@ impl Connection {
     }
 }
 
-/// What is left of a range, at most `len` bytes.
+/// The rest of a range, at most `len` bytes.
 fn rest(range: ByteRange, progress: u64, len: u64) -> ByteRange {
     let start = range.start.saturating_add(progress).min(range.end);
     ByteRange::at(start, (range.end - start).min(len))

@@ -141,7 +141,8 @@ impl Session {
         self.put(&answer, task.tag, &data, out);
     }
 
-    /// What a task has that others may use: memory, room for what waits, its places in the queues.
+    /// A task's resources that others may use: memory, room for waiting data, its places in the
+    /// queues.
     pub(super) fn let_go(&mut self, device: &mut Device, key: u32) {
         self.skip_rest(key);
         self.free(device, key);

@@ -1,5 +1,5 @@
-//! The way of a command: from its header, through what the unit wants and the data that come for it, until it is
-//! answered, to be carried out, or waits for something to be stored.
+//! The way of a command: from its header, over the unit's wish and the incoming data, to its end
+//! here. At the end it is answered, is to be carried out, or waits for something to be stored.
 //!
 //! ```text
 //! on_command ──► unit ──► act ──► answer │ Storing │ parameters ─┐
@@ -75,7 +75,7 @@ impl Session {
         Ok(self.act(device, key, outcome, out))
     }
 
-    /// What the logical unit says to a command, or to its parameters.
+    /// The logical unit's answer to a command, or to its parameters.
     pub(super) fn ask_unit(
         &mut self,
         device: &mut Device,

@@ -20,7 +20,7 @@ const CLOSED: u8 = 0;
 const NO_SUCH_CONNECTION: u8 = 1;
 const NO_RECOVERY: u8 = 2;
 
-/// What is to be said of what happened from outside.
+/// The messages about events from outside.
 #[derive(Debug)]
 pub(super) enum Late {
     /// The answer to a task whose unit waited for something to be stored.

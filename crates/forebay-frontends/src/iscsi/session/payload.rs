@@ -33,7 +33,7 @@ impl Session {
         self.incoming.is_some_and(|incoming| incoming.task == Some(key))
     }
 
-    /// What still arrives for the task is skipped.
+    /// Bytes that still arrive for the task are skipped.
     pub(super) fn skip_rest(&mut self, key: u32) {
         if let Some(incoming) = self.incoming.as_mut().filter(|it| it.task == Some(key)) {
             incoming.task = None;

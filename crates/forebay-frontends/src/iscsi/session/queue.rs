@@ -8,7 +8,7 @@ use super::super::task::{Memory, Phase, Sink};
 use super::{BYTES_MAX, Device, Response, Session, Status};
 
 impl Session {
-    /// Memory for a task that asked for it, or waited. What came for it so far is to be copied there.
+    /// Memory for a task that asked for it, or waited. Its bytes so far are to be copied there.
     pub fn give(
         &mut self,
         device: &mut Device,
@@ -96,7 +96,7 @@ impl Session {
         self.bytes += bytes;
     }
 
-    /// What a task had for one of its requests is free.
+    /// A task's resources for one of its requests are free.
     pub fn discharge(&mut self, key: u32) {
         let bytes = std::mem::take(&mut self.task_mut(key).bytes);
         self.bytes -= bytes;

@@ -214,7 +214,7 @@ fn manage(function: u8, referenced: u32) -> Pdu {
     Pdu { is_immediate: true, ..pdu(request, 900) }
 }
 
-/// What a session says when it is called.
+/// The steps of a session when it is called.
 fn called(world: &mut World, session: usize) -> Vec<Answered> {
     let (session, device) = (&mut world.sessions[session], &mut world.device);
     session.begin(Nanos(0), device);

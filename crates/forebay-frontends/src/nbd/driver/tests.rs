@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use self::shard::{SIZE, Shard};
 use super::STALL_MAX;
-use crate::client::{Access, Client as _, DiskId};
+use crate::client::{Client as _, DiskId, Permission};
 use crate::nbd::session::REQUESTS_MAX;
 use crate::nbd::{Contexts, Negotiated};
 
@@ -126,7 +126,7 @@ fn what_a_reservation_forbids_is_refused_and_the_rest_is_not() {
     let mut shard = shard();
     let mut client = shard.connect(structured());
     let before = shard.disk.backend.clone();
-    for (access, may_read) in [(Access::Reads, true), (Access::Nothing, false)] {
+    for (access, may_read) in [(Permission::Reads, true), (Permission::Nothing, false)] {
         shard.disk.port.access = access;
         for (command, is_allowed) in
             reads.map(|it| (it, may_read)).into_iter().chain(writes.map(|it| (it, false)))
@@ -141,7 +141,7 @@ fn what_a_reservation_forbids_is_refused_and_the_rest_is_not() {
         assert_eq!(client.call(&mut shard, Command::Flush, 0, 0), []);
         assert!(shard.disk.backend == before && shard.disk.port.engine.is_idle());
     }
-    shard.disk.port.access = Access::All;
+    shard.disk.port.access = Permission::All;
     client.write(&mut shard, 0, &[2; 8192]);
     assert_eq!(client.call(&mut shard, Command::Read, 0, 8192), [2; 8192]);
 }
@@ -157,7 +157,7 @@ fn a_write_that_waits_for_memory_or_its_payload_meets_a_reservation_that_comes_m
     shard.turn();
     let waits = |shard: &Shard| shard.connections.iter().filter(|c| c.wants_resume()).count();
     assert!((1..4).contains(&waits(&shard)), "some wait for memory, some for their payload");
-    shard.disk.port.access = Access::Reads;
+    shard.disk.port.access = Permission::Reads;
     for client in &mut clients {
         client.send_all(&mut shard, &vec![0xff; SIZE as usize]);
         assert_eq!(client.answer(&mut shard).data, Err(Errno::Perm));
@@ -174,7 +174,7 @@ fn requests_that_wait_for_a_place_meet_a_reservation_that_comes_meanwhile() {
         client.ask(Command::BlockStatus, index * 8192, 8192);
     }
     shard.run("one waits for a place", |shard| shard.connections[0].wants_resume());
-    shard.disk.port.access = Access::Nothing;
+    shard.disk.port.access = Permission::Nothing;
     shard.disk.is_holding = false;
     let answers: Vec<_> = (0..10).map(|_| client.answer(&mut shard).data.err()).collect();
     let refused = answers.iter().filter(|it| **it == Some(Errno::Perm)).count();
@@ -197,7 +197,7 @@ fn what_the_engine_had_before_a_reservation_is_there_before_its_holder_looks() {
     // From here on a reservation is held; what its holder asks for is not refused.
     holder.ask(Command::Read, 0, 4096);
     shard.run("it reads", |shard| shard.connections[2].in_flight() == 1);
-    shard.disk.port.access = Access::Nothing;
+    shard.disk.port.access = Permission::Nothing;
     shard.disk.is_holding = false;
     assert_eq!(holder.answer(&mut shard).data, Ok(vec![2; 4096]));
     for client in [&mut first, &mut second] {

@@ -28,7 +28,7 @@ pub(super) fn error(cookie: u64, errno: Errno, chunked: bool, is_last: bool, out
     out.extend_from_slice(&ErrorChunk::bare(errno));
 }
 
-/// What comes before the data of a read, which is sent in one piece.
+/// The header before the data of a read, which are sent in one piece.
 pub(super) fn read(entry: &Entry, structured: bool, out: &mut Vec<u8>) {
     if !structured {
         return success(entry.cookie, out);

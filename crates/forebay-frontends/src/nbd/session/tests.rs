@@ -35,7 +35,7 @@ fn header(command: Command, flags: CommandFlags, offset: u64, len: u32) -> Reque
     RequestHeader { flags, command: command.wire(), cookie: 0xc00c1e, offset, len }
 }
 
-/// What `session` makes of one request, and what it answers to it at once.
+/// The request that `session` makes of one, and its immediate answer.
 fn ask(session: &mut Session, header: RequestHeader) -> (Step, Vec<u8>) {
     let mut out = Vec::new();
     let (consumed, step) = session.next(&header.to_bytes(), &mut out).unwrap();

@@ -26,7 +26,7 @@ pub(super) struct Register {
 pub(super) struct Move {
     /// RESERVATION KEY.
     pub key: u64,
-    /// Who holds the reservation from here on.
+    /// The holder of the reservation from here on.
     pub to: Nexus,
     /// With which key; not 0.
     pub new_key: u64,

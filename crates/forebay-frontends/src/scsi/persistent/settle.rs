@@ -5,9 +5,9 @@
 //!                        └─ Outcome::Store ── stored(true) ───────►
 //!                                          └─ stored(false): all as before, 4/44
 //! ```
-//! Until it is stored what was before is in force, and other commands that would change reservations are
-//! answered with BUSY: so that a failure leaves nothing to be taken back. A change that was asked for comes into
-//! force whatever became of the nexus that asked: it is what a restart would find.
+//! Until it is stored the state before is in force. Other commands that would change reservations
+//! are answered with BUSY. So a failure leaves nothing to be taken back. A change comes into
+//! force whatever became of the nexus that asked for it: a restart would find it.
 
 use super::{Effects, Persistent};
 use crate::scsi::nexus::NexusId;
@@ -42,8 +42,9 @@ impl LogicalUnit {
         Ok(Outcome::Store(state))
     }
 
-    /// What [`Outcome::Store`] asked for is stored durably, or it could not be: the answer, and whose tasks on this
-    /// logical unit are to be aborted before it, without answers.
+    /// The state of [`Outcome::Store`] is stored durably, or it could not be. Returns the answer,
+    /// and the nexuses whose tasks on this logical unit are to be aborted before it, without
+    /// answers.
     ///
     /// Panics when nothing was asked for.
     pub fn stored(&mut self, is_stored: bool) -> (Response, Vec<NexusId>) {
@@ -60,7 +61,8 @@ impl LogicalUnit {
         if self.pending.is_some() { Err(Refusal::Busy) } else { Ok(()) }
     }
 
-    /// From here on `next` is in force; who is to be told is told. The nexuses whose tasks are to be aborted.
+    /// From here on `next` is in force, and unit attentions are raised. Returns the nexuses whose
+    /// tasks are to be aborted.
     fn settle(&mut self, by: NexusId, next: Persistent, effects: &Effects) -> Vec<NexusId> {
         self.persistent = next;
         let mut abort = Vec::new();

@@ -136,7 +136,7 @@ impl Model {
         }
     }
 
-    /// What the answer is, `good` when the state changed or had not to.
+    /// The answer, `good` when the state changed or had not to.
     fn out(
         &mut self,
         who: Who,

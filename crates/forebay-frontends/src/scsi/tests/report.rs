@@ -1,4 +1,4 @@
-//! What there is, and small commands.
+//! Reports, and small commands.
 
 use super::*;
 

@@ -64,7 +64,7 @@ fn single(guest: u64) -> VhostUserSingleMemoryRegion {
     VhostUserSingleMemoryRegion::new(guest, LEN, USER + guest, 0)
 }
 
-/// What a hypervisor says until queue 0 runs.
+/// The messages of a hypervisor until queue 0 runs.
 fn started(export: Export, features: u64) -> Device<Recorder> {
     let mut device = device(export);
     device.set_features(features).unwrap();

@@ -12,7 +12,8 @@ use super::super::memory::Map;
 use super::{Queue, QueueSetup};
 use crate::client::{Client, Context, DiskId, Newcomer, Tokens};
 
-/// What the control socket asks of a queue. Each is answered with the ring's position once it is so.
+/// The control socket's orders to a queue. Each is answered with the ring's position once it is
+/// so.
 #[derive(Debug)]
 pub enum Order {
     /// Answer what was taken, take nothing more, end.
@@ -66,7 +67,7 @@ pub struct NewQueue {
     started: SyncSender<Result<(), String>>,
 }
 
-/// What tells how a start went; disconnected when the shard did not take the queue.
+/// Reports how a start went; disconnected when the shard did not take the queue.
 pub type Started = Receiver<Result<(), String>>;
 
 /// A queue for the shard of `disk`, and what the control socket keeps of it.

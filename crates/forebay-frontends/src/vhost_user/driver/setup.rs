@@ -1,4 +1,4 @@
-//! What a queue is made from, and what it tells.
+//! The parts of a queue, and its reports.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Report {
     }
 }
 
-/// What a queue counts; one writer.
+/// The counters of a queue; one writer.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Requests taken.

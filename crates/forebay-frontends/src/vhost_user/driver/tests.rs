@@ -2,7 +2,7 @@ use super::super::inflight::Region;
 use super::super::ring::RingSetup;
 use super::*;
 use crate::client::Client;
-use crate::client::{Access, Port};
+use crate::client::{Permission, Port};
 use forebay_core::ids::Nanos;
 use guest::{Guest, NEXT, RING, SIZE, Shard, WRITE};
 use vm_memory::Bytes;
@@ -109,7 +109,7 @@ fn what_a_reservation_forbids_is_an_error_and_changes_nothing() {
     let mut guest = Guest::new(0, None);
     let (mut shard, _orders) = one(&mut guest);
     let before = shard.backend.clone();
-    for (access, read) in [(Access::Reads, (3, 513, 0)), (Access::Nothing, (3, 1, 1))] {
+    for (access, read) in [(Permission::Reads, (3, 513, 0)), (Permission::Nothing, (3, 1, 1))] {
         shard.port.access = access;
         guest.ask(0, OUT, 0, 4096, Some(9));
         guest.ask(3, IN, 0, 512, None);
@@ -121,7 +121,7 @@ fn what_a_reservation_forbids_is_an_error_and_changes_nothing() {
         assert_eq!(answers, [(0, 1, 1), read, (6, 1, 0), (9, 21, 0)], "{access:?}");
         assert!(shard.backend == before && shard.port.engine.is_idle());
     }
-    shard.port.access = Access::All;
+    shard.port.access = Permission::All;
     guest.ask(0, OUT, 0, 4096, Some(9));
     guest.kick();
     assert_eq!(shard.answers(&mut guest, 1), [(0, 1, 0)]);
@@ -137,7 +137,7 @@ fn a_write_that_was_in_flight_at_a_kill_meets_the_reservation_that_came_before_i
     shard.run("the write is under way", |shard| !shard.held.is_empty());
     drop((shard, orders));
     let mut shard = Shard::new();
-    shard.port.access = Access::Reads;
+    shard.port.access = Permission::Reads;
     let _orders = shard.attach(&guest);
     assert_eq!(shard.answers(&mut guest, 1), [(0, 1, 1)]);
     assert!(shard.backend[..4096] != [9; 4096]);

@@ -22,7 +22,7 @@ pub(super) enum Descriptor {
     Fixed(types::Fixed),
 }
 
-/// What is registered, by the keys of the reactor's tables.
+/// The registered files and memory, by the keys of the reactor's tables.
 #[derive(Debug, Default)]
 pub(super) struct Registered {
     free_buffers: Vec<u32>,

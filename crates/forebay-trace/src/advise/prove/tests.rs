@@ -17,7 +17,7 @@ fn proved_on(stretch: usize, records: &[Record], settings: &Settings) -> Advice 
     prove_on(stretch, &disk, proposed, settings, || Ok(read(records)), &|| ()).unwrap()
 }
 
-/// What the engine does with the setup of `advice`, once more.
+/// Runs the engine with the setup of `advice`, once more.
 fn run_again(advice: &Advice, records: &[Record], settings: &Settings) -> crate::what_if::Outcome {
     let survey = Survey::of(read(records)).unwrap();
     let settings = crate::what_if::Settings {

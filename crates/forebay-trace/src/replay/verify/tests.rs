@@ -10,7 +10,7 @@ fn of(version: u64) -> Vec<u8> {
     bytes
 }
 
-/// What a read that begins and ends now finds: (stale, lost, misplaced, torn).
+/// The findings of a read that begins and ends now: (stale, lost, misplaced, torn).
 fn read(verifier: &mut Verifier, bytes: &[u8]) -> (u64, u64, u64, u64) {
     let before = verifier.found.clone();
     verifier.read_began(100, WHERE);

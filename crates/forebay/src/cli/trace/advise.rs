@@ -15,7 +15,8 @@ use crate::config::values::{Size, Span, ValueError};
 Each file is the trace of one disk; several disks share what there is, so that the latencies of all their requests together are
 least. What a disk reserves is its own, whether it needs it or not: the others share the rest. Every cache is simulated in blocks of 4 KiB to 64 KiB,
 and of those that are nearly as fast as the fastest the cheapest is advised: for reads that are not read again, or too many to
-fit, none; from less than 100 reads nothing. Latencies come from a model (docs/traces.md): those of primary storage from the trace, where it has them.
+fit, none; from less than 100 reads nothing. Latencies come from a model (docs/traces/advise.md): those of primary storage
+from the trace, where it has them.
 
 Examples:
   forebay trace advise vm.vscsi --ram 4GiB --flash 200GiB

@@ -16,7 +16,8 @@ use crate::config::values::{
     group = ArgGroup::new("what").args(["cache_size", "ram", "flash", "mode"]).required(true).multiple(true),
     after_help = "\
 With --cache-size it counts what one cache of that size would have hit: no write modes, no time. It counts as published figures
-do: a write of 512 bytes makes all of its 4 KiB valid. The engine fetches the rest when that pays, and may hit less (docs/traces.md).
+do: a write of 512 bytes makes all of its 4 KiB valid. The engine fetches the rest when that pays, and may hit less
+(docs/traces/simulate.md).
 
 With --mode, --ram or --flash it runs 'forebay run' as these options say it, the engine itself, over modelled devices in virtual
 time: where reads are answered from, latencies with and without Forebay, what primary storage does, how full the write log

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
 use forebay_backends::{OpenOptions, Uri};
 use forebay_core::ids::Nanos;
+use forebay_host::date::utc;
 use forebay_io::clock;
 use forebay_io::reactor::Reactor;
 use forebay_trace::record::{Record, Summary};
@@ -25,7 +26,6 @@ use super::super::table::{Table, count, time};
 use super::super::{page_file, signals, write_page};
 use super::input::Input;
 use crate::cli::trace::{How, ReplayArgs};
-use crate::date::utc;
 
 /// Operations that a replay's reactor has room for.
 const REACTOR_ENTRIES: u32 = 1024;

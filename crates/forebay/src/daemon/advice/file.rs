@@ -8,14 +8,14 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use forebay_backends::Witness;
+use forebay_backends::Probe;
 use forebay_core::ids::Uuid;
 use forebay_core::stats::{Latency, LatencyBuckets};
+use forebay_host::fence;
 use forebay_trace::advise::{Prediction, Reads};
 use serde::{Deserialize, Serialize};
 
 use super::follow::Follower;
-use crate::daemon::fence;
 
 const SCHEMA: &str = "forebay-advice";
 /// Changes when a field changes its meaning or goes.
@@ -44,8 +44,8 @@ struct Counted {
 }
 
 /// The file for a disk; why there can be none, otherwise.
-pub(super) fn path(witness: Option<&Witness>, state: Option<&Path>) -> Result<PathBuf, String> {
-    let identity = fence::identity(witness);
+pub(super) fn path(probe: Option<&Probe>, state: Option<&Path>) -> Result<PathBuf, String> {
+    let identity = fence::identity(probe);
     match state {
         _ if identity == Uuid::NIL => {
             Err("nobody knows after a restart that primary storage is the same: it has no identity"

@@ -13,8 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use forebay_backends::Witness;
+use forebay_backends::Probe;
 use forebay_core::stats::{Statistics, TierStatistics};
+use forebay_host::date;
+use forebay_host::events::Severity;
+use forebay_shard::DiskHandle;
 use forebay_trace::advise::{Prediction, Reads};
 use forebay_trace::mrc;
 use tokio::task::JoinSet;
@@ -22,10 +25,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::api::KeptAdvice;
 use super::control::ControlState;
-use super::events::Severity;
 use super::opener::ServedDisk;
-use crate::date;
-use crate::shard::DiskHandle;
 use follow::{Follower, Seen};
 
 mod file;
@@ -62,9 +62,9 @@ struct State {
 }
 
 impl Keeper {
-    /// Reads what was kept for the disk in front of what `witness` looks at.
-    pub fn open(witness: Option<&Witness>, folder: Option<&Path>) -> Keeper {
-        let path = file::path(witness, folder);
+    /// Reads what was kept for the disk in front of what `probe` looks at.
+    pub fn open(probe: Option<&Probe>, folder: Option<&Path>) -> Keeper {
+        let path = file::path(probe, folder);
         let mut state = State::default();
         if let Ok(path) = &path {
             match file::read(path) {

@@ -7,11 +7,11 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use forebay_host::events::Severity;
 use forebay_trace::advise::Prediction;
 
 use crate::daemon::api::AdviceInfo;
 use crate::daemon::control::{ControlState, refuse};
-use crate::daemon::events::Severity;
 use crate::daemon::opener::ServedDisk;
 
 /// What is kept, and what came of it.

@@ -6,13 +6,13 @@ use std::time::Duration;
 use forebay_core::config::Mode;
 use forebay_core::ids::Nanos;
 use forebay_core::stats::Statistics;
+use forebay_host::events::EventLog;
+use forebay_shard::{ShardHandle, testing};
 use forebay_trace::advise::{Configuration, Latencies, Latency, Prediction, Reads};
 
 use super::{Follower, Keeper, State, file, settle_one};
 use crate::config::values::Name;
-use crate::daemon::events::EventLog;
 use crate::daemon::opener::{Opener, Pools};
-use crate::shard::{ShardHandle, failing};
 
 fn prediction() -> Prediction {
     let [ram, flash, backend] = [1e4, 1e5, 5e6].map(Latency::of_mean);
@@ -109,7 +109,7 @@ async fn a_state_folder_that_hangs_as_a_disk_is_opened_holds_up_nothing_else() {
     let shard = ShardHandle::start(0, 1, spec.reactor.0, events.clone()).unwrap();
     let opener = Opener::new(spec, Pools::new(), Some(state), vec![shard.sender()], events);
     let opened = opener.open(0).unwrap();
-    let path = file::path(opened.witness().as_ref(), opener.state()).unwrap();
+    let path = file::path(opened.probe().as_ref(), opener.state()).unwrap();
     // Who opens a pipe waits for the one at its other end.
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     let (goes_on, waits) = mpsc::channel();
@@ -142,7 +142,7 @@ fn changed(path: std::path::PathBuf) -> Arc<Keeper> {
 #[tokio::test]
 async fn the_end_of_a_disk_waits_neither_for_its_shard_nor_for_the_state_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let (disk, _shard) = failing::hung(1 << 20);
+    let (disk, _shard) = testing::hung(1 << 20);
     let limit = Duration::from_secs(30);
     // Somebody has asked, and waits for the shard.
     let advice = changed(folder.path().join("x.advice"));

@@ -1,5 +1,6 @@
+use forebay_shard::testing;
+
 use super::*;
-use crate::shard::failing;
 
 /// One target with one unit, at these addresses.
 fn targets(addresses: &[&str]) -> Vec<IscsiSpec> {
@@ -33,7 +34,7 @@ async fn an_address_that_cannot_be_had_keeps_a_disk_from_no_other_and_is_tried_a
     let address = taken.local_addr().unwrap().to_string();
     let (targets, name) = (targets(&[&address, "127.0.0.1:0"]), Name("db".into()));
     // It was opened with half of its size.
-    let (handle, _shard) = failing::hung(2 << 20);
+    let (handle, _shard) = testing::hung(2 << 20);
     let portals = Portals::default();
     let mut kept = Vec::new();
     for new in [1, 0] {

@@ -3,15 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
+use forebay_host::events::EventLog;
+use forebay_host::pool;
+use forebay_host::pool::owner::PoolOwner;
+use forebay_shard::ShardHandle;
+use forebay_shard::testing::FailingShard;
+
 use super::*;
 use crate::config::values::Name;
-use crate::daemon::events::EventLog;
 use crate::daemon::frontends::Frontends;
 use crate::daemon::opener::Pools;
-use crate::daemon::pool::owner::PoolOwner;
-use crate::daemon::{about, open_pools, pool};
-use crate::shard::ShardHandle;
-use crate::shard::failing::FailingShard;
+use crate::daemon::{about, open_pools};
 
 /// A disk with a write log, in a folder.
 fn config(folder: &std::path::Path) -> String {

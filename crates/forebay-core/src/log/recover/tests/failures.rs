@@ -1,4 +1,4 @@
-//! What `docs/format.md` argues, case by case.
+//! What `docs/format/protocol.md` argues, case by case.
 
 use super::world::{World, more, write};
 use super::*;

@@ -1,4 +1,4 @@
-//! Random logs, random damage: never a panic, never a record that was not written.
+//! Random logs, random damage: recovery never panics, and makes up no record.
 
 use proptest::prelude::*;
 

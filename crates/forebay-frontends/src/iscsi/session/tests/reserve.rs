@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::client::Access;
+use crate::client::Permission;
 use crate::iscsi::device::Keeper;
 
 #[test]
@@ -9,29 +9,29 @@ fn clients_of_other_protocols_are_told_whenever_a_reservation_changes() {
     const RESERVE: u8 = 0x16;
     const RELEASE: u8 = 0x17;
     let mut world = World::new(Rules::default(), 2);
-    let told = |world: &mut World| -> Vec<Access> {
+    let told = |world: &mut World| -> Vec<Permission> {
         std::iter::from_fn(|| world.device.next_access()).map(|(_, access)| access).collect()
     };
     let reserve = |world: &mut World| {
         // A reset is told first.
         while world.send(0, command(0, 1, 0, 0), &[])[0].end().0 != 0 {}
         assert_eq!(world.send(0, command(RESERVE, 1, 0, 0), &[])[0].end().0, 0);
-        assert_eq!(told(world), [Access::Nothing]);
+        assert_eq!(told(world), [Permission::Nothing]);
     };
     assert!(told(&mut world).is_empty());
     reserve(&mut world);
     world.send(0, command(0, 1, 0, 0), &[]);
     assert!(told(&mut world).is_empty(), "once");
     world.send(0, command(RELEASE, 1, 0, 0), &[]);
-    assert_eq!(told(&mut world), [Access::All]);
+    assert_eq!(told(&mut world), [Permission::All]);
     for function in [5, 6] {
         reserve(&mut world);
         world.send(1, manage(function, 0), &[]);
-        assert_eq!(told(&mut world), [Access::All], "function {function}");
+        assert_eq!(told(&mut world), [Permission::All], "function {function}");
     }
     reserve(&mut world);
     let newer = begin(&mut world.device, Rules::default(), 0);
-    assert_eq!(told(&mut world), [Access::All], "the older session is over");
+    assert_eq!(told(&mut world), [Permission::All], "the older session is over");
     world.device.leave(newer.member());
     // Write Exclusive, held by a registrant, who need not stay.
     let mut world = World::one(Rules::default());
@@ -43,7 +43,7 @@ fn clients_of_other_protocols_are_told_whenever_a_reservation_changes() {
         (it.reads, it.writes) = (false, true);
         assert_eq!(world.send(0, pdu, &list)[0].end().0, 0);
     }
-    assert_eq!(told(&mut world), [Access::Reads]);
+    assert_eq!(told(&mut world), [Permission::Reads]);
     let member = world.sessions[0].member();
     world.device.leave(member);
     assert!(told(&mut world).is_empty());

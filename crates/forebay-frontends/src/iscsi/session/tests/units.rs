@@ -8,7 +8,7 @@ fn unit(lun: u16, disk: u32) -> Unit {
     Unit { lun: Lun::new(lun).unwrap(), logical, disk: DiskId(disk), keeper: None }
 }
 
-/// The numbers that a session is told.
+/// The numbers that a session reports.
 fn luns(world: &mut World, session: usize) -> Vec<u8> {
     let mut cdb = [0; 16];
     (cdb[0], cdb[9]) = (REPORT_LUNS, 64);

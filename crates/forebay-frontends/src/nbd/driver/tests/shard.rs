@@ -18,7 +18,7 @@ use forebay_nbd::reply::{ChunkKind, ErrorChunk, OffsetData, ReplyHeader};
 use forebay_nbd::request::{Command, RequestHeader};
 
 use crate::client::{
-    Access, Answer as EngineAnswer, Client as _, Context, DiskId, Disks, Port, Tokens,
+    Answer as EngineAnswer, Client as _, Context, DiskId, Disks, Permission, Port, Tokens,
 };
 use crate::nbd::session::Session;
 use crate::nbd::{Connection, Export, Negotiated};
@@ -135,7 +135,13 @@ impl Shard {
         let arena = reactor.add_arena(memory.clone()).unwrap();
         let backend = (0..SIZE).map(|at| (at / 512 + at % 251) as u8).collect();
         let disk = Disk {
-            port: Port { engine, memory, arena, actions: Actions::default(), access: Access::All },
+            port: Port {
+                engine,
+                memory,
+                arena,
+                actions: Actions::default(),
+                access: Permission::All,
+            },
             reactor,
             running: Actions::default(),
             now: Nanos::from_millis(1000),
@@ -261,7 +267,7 @@ impl Client {
         self.stream.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
-    /// Sends more than the socket has room for, while the shard turns; takes in what is answered
+    /// Sends more than the socket has room for, while the shard turns. Takes in the answers
     /// meanwhile, as a server may stop reading from a client that does not.
     pub(super) fn send_all(&mut self, shard: &mut Shard, mut bytes: &[u8]) {
         shard.run("all sent", |_| {

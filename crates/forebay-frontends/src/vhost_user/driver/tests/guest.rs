@@ -21,8 +21,8 @@ use super::super::super::inflight::Region;
 use super::super::super::memory::Map;
 use super::super::super::ring::RingSetup;
 use super::super::*;
-use crate::client::{Access, Port};
 use crate::client::{Answer, Client};
+use crate::client::{Permission, Port};
 
 pub(super) const SIZE: u64 = 16 << 20;
 pub(super) const RING: u16 = 256;
@@ -206,7 +206,8 @@ impl Shard {
         let mut reactor = Reactor::new(64, None).unwrap();
         let memory = Arc::new(Arena::new(engine.memory_size() as usize).unwrap());
         let arena = reactor.add_arena(memory.clone()).unwrap();
-        let port = Port { engine, memory, arena, actions: Actions::default(), access: Access::All };
+        let port =
+            Port { engine, memory, arena, actions: Actions::default(), access: Permission::All };
         Shard { port, reactor, backend, is_holding: false, held: Vec::new(), clients: Vec::new() }
     }
 

@@ -1,0 +1,422 @@
+//! A view of primary storage beside its disk's I/O: its size, its times, a place for a sidecar.
+//!
+//! A probe looks at the same file as the backend that gave it, also when that one is on its shard or has ended, and keeps
+//! the lock on it until it is dropped; a copy of a probe does not. It blocks: it is for start, end and threads of the
+//! control plane.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::format::ImageFormat;
+use crate::identity::{self, Identity};
+use crate::nbd::reader::ExportReader;
+use crate::uri::NbdUri;
+use forebay_core::pool::fence::Timestamp;
+use rustix::fs::{Advice, AtFlags, StatxFlags, StatxTimestamp};
+
+/// Longest tick of a file system's clock.
+const TICK: Duration = Duration::from_millis(10);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Probe {
+    of: Of,
+    sidecar: Option<PathBuf>,
+    identity: Option<Identity>,
+    is_read_only: bool,
+}
+
+/// What is looked at.
+#[derive(Debug)]
+enum Of {
+    /// A file or block device.
+    File {
+        /// The times of a device's node say nothing of what is on it.
+        has_times: bool,
+        /// The descriptor that does the I/O: it has the lock.
+        _lock: Option<OwnedFd>,
+        /// The same file through the page cache.
+        file: File,
+        /// Where an image file was opened; nothing of a device.
+        path: Option<PathBuf>,
+    },
+    /// An NBD export, over connections of its own.
+    Export { uri: NbdUri, size: u64 },
+}
+
+/// Whether primary storage still is what was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing says otherwise.
+    Same,
+    /// Another file is at the path.
+    Replaced(PathBuf),
+    /// Nothing is at the path, nor anywhere else.
+    Unlinked(PathBuf),
+    /// Nothing is at the path; the file has another name.
+    Moved(PathBuf),
+    /// It has only so many bytes.
+    Short(u64),
+}
+
+/// Reads what a probe looks at.
+pub struct Reader(ReaderOf);
+
+enum ReaderOf {
+    File(File),
+    Export(Box<ExportReader>),
+}
+
+/// Primary storage at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Bytes.
+    pub size: u64,
+    /// When it was modified, where it can tell.
+    pub modified: Option<Timestamp>,
+    /// When its metadata changed, where it can tell.
+    pub changed: Option<Timestamp>,
+}
+
+impl Probe {
+    /// Of an open file; a sidecar has its place beside `path`, which leads there.
+    pub(crate) fn of_file(
+        locked: &OwnedFd,
+        file: OwnedFd,
+        path: &Path,
+        is_read_only: bool,
+    ) -> io::Result<Probe> {
+        // Whatever links lead there, the image has one sidecar.
+        let mut sidecar = path.canonicalize()?.into_os_string();
+        sidecar.push(".forebay");
+        let sidecar = Some(PathBuf::from(sidecar));
+        let identity = Identity::of_file(path);
+        let of = Of::file(locked, file, Some(std::path::absolute(path)?))?;
+        Ok(Probe { of, sidecar, identity, is_read_only })
+    }
+
+    /// Of an open block device. The sidecar of a loop device is its file's.
+    pub(crate) fn of_device(
+        locked: &OwnedFd,
+        file: OwnedFd,
+        is_read_only: bool,
+    ) -> io::Result<Probe> {
+        let sidecar = identity::file_of_loop(file.as_fd()).map(|file| {
+            let mut sidecar = file.into_os_string();
+            sidecar.push(".forebay");
+            PathBuf::from(sidecar)
+        });
+        let identity = Identity::of_device(file.as_fd());
+        Ok(Probe { of: Of::file(locked, file, None)?, sidecar, identity, is_read_only })
+    }
+
+    /// Of an NBD export.
+    pub(crate) fn of_export(
+        uri: &NbdUri,
+        size: u64,
+        is_read_only: bool,
+        identity: Option<Identity>,
+    ) -> Probe {
+        let of = Of::Export { uri: uri.clone(), size };
+        Probe { of, sidecar: None, identity, is_read_only }
+    }
+
+    /// Its identity, however it is spelt, where that is known.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    /// The common part of all names of an image file: the number of its inode, and its time of
+    /// birth where the file system has it. `None`: it is no image file.
+    pub fn inode(&self) -> Option<(u64, Option<Timestamp>)> {
+        match &self.of {
+            Of::File { file, path: Some(_), .. } => {
+                Some((file.metadata().ok()?.ino(), self.born()))
+            }
+            Of::File { path: None, .. } | Of::Export { .. } => None,
+        }
+    }
+
+    /// The same under another name, with the sidecar and the identity that it has there, if `path` is a name of the same file.
+    pub fn known_as(mut self, path: &Path) -> Probe {
+        let Of::File { file, path: Some(_), .. } = &self.of else { return self };
+        if matches!(stands_at(file, path), Ok(Standing::Same)) {
+            let mut sidecar = path.as_os_str().to_owned();
+            sidecar.push(".forebay");
+            (self.sidecar, self.identity) = (Some(sidecar.into()), Identity::of_file(path));
+        }
+        self
+    }
+
+    /// The place of a sidecar beside it, where there can be one.
+    pub fn sidecar(&self) -> Option<&Path> {
+        self.sidecar.as_deref()
+    }
+
+    /// True when it must not be changed, nor get a sidecar.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Looks at it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn look(&self) -> io::Result<Look> {
+        let (file, has_times) = match &self.of {
+            Of::File { file, has_times, .. } => (file, *has_times),
+            Of::Export { size, .. } => {
+                return Ok(Look { size: *size, modified: None, changed: None });
+            }
+        };
+        let size = forebay_io::file::size(file.as_fd())?;
+        if !has_times {
+            return Ok(Look { size, modified: None, changed: None });
+        }
+        let wanted = StatxFlags::MTIME | StatxFlags::CTIME;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        let found = rustix::fs::statx(file, "", flags, wanted)?;
+        let has = |flag: StatxFlags| found.stx_mask & flag.bits() != 0;
+        Ok(Look {
+            size,
+            modified: has(StatxFlags::MTIME).then(|| timestamp(found.stx_mtime)),
+            changed: has(StatxFlags::CTIME).then(|| timestamp(found.stx_ctime)),
+        })
+    }
+
+    /// Whether it is what was opened, with `size` bytes at least.
+    ///
+    /// # Errors
+    /// The kernel's: nobody knows.
+    pub fn standing(&self, size: u64) -> io::Result<Standing> {
+        let Of::File { file, path, .. } = &self.of else { return Ok(Standing::Same) };
+        let is = match path {
+            Some(path) => stands_at(file, path)?,
+            None => Standing::Same,
+        };
+        if is != Standing::Same {
+            return Ok(is);
+        }
+        let found = forebay_io::file::size(file.as_fd())?;
+        Ok(if found < size { Standing::Short(found) } else { Standing::Same })
+    }
+
+    /// Where this process has the file open, for whoever wants to copy it.
+    pub fn open_at(&self) -> Option<PathBuf> {
+        let Of::File { file, .. } = &self.of else { return None };
+        Some(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into())
+    }
+
+    /// When the file was made, where its file system tells; a device's node says nothing of what is on it.
+    pub fn born(&self) -> Option<Timestamp> {
+        let Of::File { file, has_times: true, .. } = &self.of else { return None };
+        let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+        (found.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| timestamp(found.stx_btime))
+    }
+
+    /// The format of an image that its bytes look like; a server knows itself what it serves.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn image_format(&self) -> io::Result<Option<ImageFormat>> {
+        match &self.of {
+            Of::File { file, .. } => ImageFormat::of(file, self.look()?.size),
+            Of::Export { .. } => Ok(None),
+        }
+    }
+
+    /// Looks at it after what it tells was made durable.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn look_durably(&self) -> io::Result<Look> {
+        if let Of::File { file, .. } = &self.of
+            && !self.is_read_only
+        {
+            // A flush for data alone leaves the times behind.
+            rustix::fs::fsync(file)?;
+        }
+        self.look()
+    }
+
+    /// Looks at it durably when nobody of ours writes there any more. A later modification has another time, also
+    /// where the file system's clock ticks slowly.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn look_finally(&self) -> io::Result<Look> {
+        let look = self.look_durably()?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if let Some((seconds, nanos)) = look.modified
+            && let Ok(seconds) = u64::try_from(seconds)
+            && now.abs_diff(Duration::new(seconds, nanos)) < 2 * TICK
+        {
+            std::thread::sleep(2 * TICK);
+        }
+        Ok(look)
+    }
+
+    /// What reads it.
+    ///
+    /// # Errors
+    /// The kernel's, or the server's.
+    pub fn reader(&self) -> io::Result<Reader> {
+        Ok(Reader(match &self.of {
+            Of::File { file, .. } => ReaderOf::File(file.try_clone()?),
+            Of::Export { uri, .. } => ReaderOf::Export(Box::new(ExportReader::connect(uri)?)),
+        }))
+    }
+
+    /// Another one of the same file, which does not keep the lock.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn copy(&self) -> io::Result<Probe> {
+        let of = match &self.of {
+            Of::File { file, has_times, path, .. } => Of::File {
+                has_times: *has_times,
+                _lock: None,
+                file: file.try_clone()?,
+                path: path.clone(),
+            },
+            Of::Export { uri, size } => Of::Export { uri: uri.clone(), size: *size },
+        };
+        let Probe { sidecar, identity, is_read_only, .. } = self;
+        let (sidecar, identity) = (sidecar.clone(), identity.clone());
+        Ok(Probe { of, sidecar, identity, is_read_only: *is_read_only })
+    }
+}
+
+impl Of {
+    fn file(locked: &OwnedFd, file: OwnedFd, path: Option<PathBuf>) -> io::Result<Of> {
+        let (has_times, lock) = (path.is_some(), Some(locked.try_clone()?));
+        Ok(Of::File { has_times, _lock: lock, file: File::from(file), path })
+    }
+}
+
+fn stands_at(file: &File, path: &Path) -> io::Result<Standing> {
+    let is = file.metadata()?;
+    match path.metadata() {
+        Ok(there) if (there.dev(), there.ino()) == (is.dev(), is.ino()) => Ok(Standing::Same),
+        Ok(_) => Ok(Standing::Replaced(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let is_gone = is.nlink() == 0 || is_removed_on_nfs(file);
+            let path = path.to_owned();
+            Ok(if is_gone { Standing::Unlinked(path) } else { Standing::Moved(path) })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// NFS renames a file that is removed while it is open, and removes it when it is closed.
+fn is_removed_on_nfs(file: &File) -> bool {
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let name = name.as_deref().ok().and_then(Path::file_name);
+    name.is_some_and(|name| name.as_bytes().starts_with(b".nfs"))
+}
+
+impl Reader {
+    /// Fills `bytes` with what is there from `offset` on; whole logical blocks, at most 1 MiB.
+    ///
+    /// # Errors
+    /// The kernel's, or the server's.
+    pub fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        match &mut self.0 {
+            ReaderOf::File(file) => {
+                // Not what was read before: what is there.
+                let len = std::num::NonZero::new(bytes.len() as u64);
+                rustix::fs::fadvise(&*file, offset, len, Advice::DontNeed)?;
+                file.read_exact_at(bytes, offset)
+            }
+            ReaderOf::Export(reader) => reader.read(offset, bytes),
+        }
+    }
+}
+
+fn timestamp(time: StatxTimestamp) -> Timestamp {
+    (time.tv_sec, time.tv_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::Standing;
+    use crate::{OpenOptions, Uri};
+
+    fn open(text: &str) -> Box<dyn crate::Backend> {
+        crate::open(&text.parse::<Uri>().unwrap(), OpenOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_somebody_takes_away_or_cuts_short_is_not_what_was_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db.raw");
+        let (other, name) = (folder.path().join("other"), folder.path().join("name"));
+        let check = |expect: Standing, change: &dyn Fn()| {
+            std::fs::write(&path, vec![7; 65536]).unwrap();
+            let backend = open(&format!("file:{}", path.display()));
+            let probe = backend.probe().unwrap();
+            let standing = || probe.standing(65536).unwrap();
+            assert_eq!(standing(), Standing::Same);
+            change();
+            assert_eq!(standing(), expect);
+            assert_eq!(probe.copy().unwrap().standing(65536).unwrap(), expect);
+            assert!(probe.open_at().unwrap().exists());
+            let _ = std::fs::remove_file(&path);
+        };
+        check(Standing::Same, &|| std::fs::write(&path, vec![8; 65537]).unwrap());
+        check(Standing::Short(65535), &|| std::fs::write(&path, vec![7; 65535]).unwrap());
+        check(Standing::Unlinked(path.clone()), &|| std::fs::remove_file(&path).unwrap());
+        check(Standing::Moved(path.clone()), &|| std::fs::rename(&path, &name).unwrap());
+        let kept_for_us = folder.path().join(".nfs0000000000abcdef00000001");
+        let remove_on_nfs = || std::fs::rename(&path, &kept_for_us).unwrap();
+        check(Standing::Unlinked(path.clone()), &remove_on_nfs);
+        check(Standing::Replaced(path.clone()), &|| {
+            std::fs::write(&other, vec![7; 65536]).unwrap();
+            std::fs::rename(&other, &path).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_file_has_size_times_and_a_place_for_a_sidecar_also_behind_wrappers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db.raw");
+        std::fs::write(&path, vec![7; 65536]).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        for uri in [
+            format!("file:{}", path.display()),
+            format!("file:{}?direct=off", link.display()),
+            format!("model:san?latency=1ms&inner=file:{}", path.display()),
+            format!("fault:rule=error,op=read&inner=file:{}", path.display()),
+        ] {
+            let backend = open(&uri);
+            let probe = backend.probe().expect("a file has one");
+            let look = probe.look_finally().unwrap();
+            let expect = path.metadata().unwrap();
+            assert_eq!(look.size, 65536);
+            assert_eq!(look.modified, Some((expect.mtime(), expect.mtime_nsec() as u32)));
+            assert_eq!(look.changed, Some((expect.ctime(), expect.ctime_nsec() as u32)));
+            let place = folder.path().canonicalize().unwrap().join("db.raw.forebay");
+            assert_eq!(probe.sidecar(), Some(place.as_path()));
+            let mut bytes = [0; 100];
+            probe.reader().unwrap().read(4000, &mut bytes).unwrap();
+            assert_eq!(bytes, [7; 100]);
+            // It keeps the lock for itself, its copy does not.
+            let copy = probe.copy().unwrap();
+            drop(backend);
+            let reopened = || crate::open(&uri.parse().unwrap(), OpenOptions::default());
+            reopened().err().expect("it is in use");
+            drop(probe);
+            reopened().unwrap();
+            copy.look().unwrap();
+        }
+        assert!(open("mem:1MiB").probe().is_none());
+    }
+}

@@ -1,0 +1,102 @@
+//! Requests that go into the log, one after the other in the order of their turn, as there is room.
+//!
+//! They hold their range meanwhile. When the mode changes to one without a log, those that wait go on in
+//! the new mode, from their beginning; one whose time was over ends, with what of it was in the log.
+
+use crate::engine::Parts;
+use crate::engine::cx::Cx;
+use crate::geometry::ByteRange;
+use crate::requests::in_flight::{Job, Stage, WriteJob, ZeroJob, ZeroKind};
+use crate::table::Key;
+use crate::write_back::WriteBack;
+
+impl Parts {
+    /// The request's range is its own; it is appended when its turn comes.
+    pub(in crate::engine) fn wait_for_room(&mut self, key: Key) {
+        self.requests.table[key].stage = Stage::Room;
+        if let Some(write_back) = &mut self.write_back {
+            write_back.wait_for_room(key);
+        }
+    }
+
+    /// Appends what waits, as far as there is room; true when something moved.
+    pub(in crate::engine) fn append_waiting(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(write_back) = &mut self.write_back else { return false };
+        if !write_back.takes_room() {
+            return false;
+        }
+        let before = write_back.last_sequence();
+        let mut moved = false;
+        while let Some(key) = self.write_back.as_ref().and_then(WriteBack::first_waiting) {
+            if self.holds_writes(cx) {
+                break;
+            }
+            if self.mode.logs() && !self.append(key, cx) {
+                break;
+            }
+            if let Some(write_back) = &mut self.write_back {
+                write_back.end_waiting();
+            }
+            if !self.mode.logs() {
+                match self.requests.table[key].answered {
+                    true => self.requests.forget(key, cx),
+                    false => {
+                        // Primary storage has all of its time.
+                        self.requests.deadlines.push(key, cx.now.plus(cx.config.backend_timeout));
+                        cx.wake(key);
+                    }
+                }
+            }
+            moved = true;
+        }
+        let Some(write_back) = &mut self.write_back else { return moved };
+        write_back.note_waiting(cx.now);
+        // A part of a request is something to commit, too.
+        moved || write_back.last_sequence() > before
+    }
+
+    /// Appends the request, or more of it; true when all of it is in the log.
+    fn append(&mut self, key: Key, cx: &mut Cx<'_>) -> bool {
+        match self.requests.table[key].job {
+            Job::Write(job) => self.append_write(key, job, cx),
+            Job::Zero(job) => self.append_zeroes(key, job, cx),
+            Job::Read(_) | Job::Flush | Job::Allocation => unreachable!("it changes nothing"),
+        }
+    }
+
+    fn append_write(&mut self, key: Key, mut job: WriteJob, cx: &mut Cx<'_>) -> bool {
+        let Some(write_back) = &mut self.write_back else { return false };
+        let entry = self.requests.table[key];
+        let buffer = entry.buffer.expect("a write has a buffer");
+        let rest = ByteRange::new(job.cursor, entry.range.end);
+        let cursor = write_back.append_write(rest, buffer, cx);
+        if cursor < entry.range.end {
+            // The log is ahead of the cache until the rest has come.
+            self.cache.invalidate(ByteRange::new(job.cursor, cursor), cx);
+            job.cursor = cursor;
+            self.requests.table[key].job = Job::Write(job);
+            return false;
+        }
+        self.update_cache(entry.range, buffer, job, cx);
+        if !job.bypass {
+            self.fetch_edges(entry.range, cx);
+        }
+        self.on_appended(key, job.fua, cx);
+        true
+    }
+
+    fn append_zeroes(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) -> bool {
+        let Some(write_back) = &mut self.write_back else { return false };
+        let range = self.requests.table[key].range;
+        let may_unmap = match job.kind {
+            ZeroKind::Discard => true,
+            ZeroKind::WriteZeroes { may_unmap, .. } => may_unmap,
+        };
+        if !write_back.append_zero(range, may_unmap, cx) {
+            return false;
+        }
+        self.cache.invalidate(range, cx);
+        self.on_appended(key, job.fua, cx);
+        true
+    }
+}

@@ -1,0 +1,408 @@
+//! Which records are destaged together, and in which order their pages are written.
+
+use crate::config::DestageOrder;
+use crate::engine::cx::Cx;
+use crate::geometry::ByteRange;
+use crate::ids::{FlushEpoch, Nanos, Sequence};
+use crate::log::index::{PageIndex, Place, SectorMask, ZeroRecord};
+use crate::write_back::WriteBack;
+use crate::write_back::log::segments::Position;
+
+use super::{Beside, Drive, Mark, Progress};
+
+/// Zero records of a batch at most: each is compared with every page.
+const ZEROES_MAX: usize = 64;
+
+/// Pages of one record at most, which is not divided.
+const RECORD_PAGES_MAX: usize = 256;
+
+/// One data page of the log, and which of its sectors are to be written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item {
+    pub page: PageIndex,
+    pub place: Place,
+    pub sectors: SectorMask,
+    sequence: Sequence,
+    /// Primary storage has it.
+    is_done: bool,
+}
+
+#[cfg(test)]
+impl Item {
+    pub(super) fn of(page: PageIndex, sectors: SectorMask) -> Item {
+        Item { page, place: Place(0), sectors, sequence: Sequence(1), is_done: false }
+    }
+}
+
+/// A zero record of the batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ZeroItem {
+    pub range: ByteRange,
+    pub may_unmap: bool,
+    sequence: Sequence,
+}
+
+/// What a batch is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// There is none.
+    None,
+    /// Zeroes, one record after the other.
+    Zeroes,
+    /// Pages.
+    Pages,
+}
+
+#[derive(Debug)]
+pub(super) struct Batch {
+    phase: Phase,
+    /// Sorted by page.
+    items: Vec<Item>,
+    next: usize,
+    zeroes: Vec<ZeroItem>,
+    next_zero: usize,
+    /// Up to where the zero record under way is done.
+    zero_cursor: u64,
+    limit: Sequence,
+    /// The newest record that it overwrites something of, as far as the log may still have that.
+    overwrites: Sequence,
+    end: Mark,
+    /// It has records of several flush epochs.
+    is_mixed: bool,
+    failed: bool,
+    items_max: usize,
+    /// Items of the batch, and how many of them are done.
+    items_ever: u64,
+    items_done: u64,
+}
+
+impl Batch {
+    pub(super) fn new(places: u32) -> Batch {
+        // A batch is an eighth of the log at most; what is written again after a lost session, a quarter.
+        let again_max = (places as usize / 4).max(16);
+        Batch {
+            phase: Phase::None,
+            items: Vec::with_capacity(again_max + RECORD_PAGES_MAX),
+            next: 0,
+            zeroes: Vec::with_capacity(ZEROES_MAX),
+            next_zero: 0,
+            zero_cursor: 0,
+            limit: Sequence(0),
+            overwrites: Sequence(0),
+            end: Mark::default(),
+            is_mixed: false,
+            failed: false,
+            items_max: again_max / 2,
+            items_ever: 0,
+            items_done: 0,
+        }
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.phase != Phase::None
+    }
+
+    pub(super) fn limit(&self) -> Sequence {
+        self.limit
+    }
+
+    /// True while primary storage may have a part of what several epochs wrote.
+    pub(super) fn mixes_epochs(&self) -> bool {
+        self.is_active() && self.is_mixed
+    }
+
+    /// Where it ends.
+    pub(super) fn end(&self) -> Mark {
+        self.end
+    }
+
+    pub(super) fn fail(&mut self) {
+        self.failed |= self.is_active();
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Something of it has not been started.
+    pub(super) fn has_more(&self) -> bool {
+        !self.failed && (self.next_zero < self.zeroes.len() || self.next < self.items.len())
+    }
+
+    /// Of the pages from its begin to its end, those that stand for the items that are done.
+    pub(super) fn part_done(&self, end: u64, begin: u64) -> u64 {
+        let pages = end.saturating_sub(begin);
+        (pages * self.items_done).checked_div(self.items_ever).unwrap_or(0)
+    }
+
+    /// Items of a batch at most. Where writers wait for room, what is done and not free yet is room, too.
+    fn items_max(&self, is_throttled: bool) -> usize {
+        if is_throttled { (self.items_max / 2).max(1) } else { self.items_max }
+    }
+
+    /// Pages that may be written but not flushed at any time.
+    pub(super) fn unflushed_max(&self) -> u64 {
+        2 * self.items_max as u64
+    }
+
+    /// The zero record to do now, from where it is to go on.
+    pub(super) fn zero(&self) -> Option<(ZeroItem, u64)> {
+        let zero = self.zeroes.get(self.next_zero)?;
+        Some((*zero, self.zero_cursor.max(zero.range.start)))
+    }
+
+    /// The zero record is done up to `cursor`.
+    pub(super) fn advance_zero(&mut self, cursor: u64) {
+        self.zero_cursor = cursor;
+        if cursor >= self.zeroes[self.next_zero].range.end {
+            self.next_zero += 1;
+            self.zero_cursor = 0;
+        }
+        if self.next_zero == self.zeroes.len() {
+            self.phase = Phase::Pages;
+        }
+    }
+
+    pub(super) fn is_zeroing(&self) -> bool {
+        self.phase == Phase::Zeroes
+    }
+
+    /// The items that are not started.
+    pub(super) fn rest(&self) -> &[Item] {
+        &self.items[self.next..]
+    }
+
+    pub(super) fn advance(&mut self, items: usize) {
+        self.next += items;
+    }
+
+    pub(super) fn item(&self, index: usize) -> Item {
+        self.items[index]
+    }
+
+    pub(super) fn next(&self) -> usize {
+        self.next
+    }
+
+    fn start(&mut self) {
+        (self.next, self.next_zero, self.zero_cursor, self.failed) = (0, 0, 0, false);
+        (self.items_ever, self.items_done) = (self.items.len() as u64, 0);
+        self.phase = if self.zeroes.is_empty() { Phase::Pages } else { Phase::Zeroes };
+    }
+
+    /// Primary storage has these items.
+    pub(super) fn note_done(&mut self, (first, count): (usize, u32)) {
+        for item in &mut self.items[first..first + count as usize] {
+            item.is_done = true;
+        }
+        self.items_done += u64::from(count);
+    }
+
+    /// Goes on with what is not done, after an error. No run may be under way.
+    pub(super) fn retry(&mut self) {
+        self.items.retain(|item| !item.is_done);
+        (self.next, self.failed) = (0, false);
+    }
+
+    pub(super) fn end_it(&mut self) {
+        self.phase = Phase::None;
+        self.failed = false;
+        self.items.clear();
+        self.zeroes.clear();
+        (self.next, self.next_zero, self.zero_cursor) = (0, 0, 0);
+        (self.items_ever, self.items_done) = (0, 0);
+    }
+
+    /// Sorts, and keeps of each sector the newest bytes only.
+    fn reduce(&mut self) {
+        self.items.sort_unstable_by_key(|item| (item.page, std::cmp::Reverse(item.sequence)));
+        let mut seen = (PageIndex(u64::MAX), SectorMask::NONE);
+        self.items.retain_mut(|item| {
+            if seen.0 != item.page {
+                seen = (item.page, SectorMask::NONE);
+            }
+            item.sectors = item.sectors.without(seen.1);
+            seen.1 = seen.1.union(item.sectors);
+            !item.sectors.is_empty()
+        });
+    }
+}
+
+impl WriteBack {
+    /// Begins the next batch; false when there is nothing to destage now.
+    pub(super) fn begin_batch(&mut self, drive: Drive, cx: &mut Cx<'_>) -> bool {
+        let destager = &mut self.destager;
+        if !destager.may_start(cx.now) {
+            return false;
+        }
+        if destager.redo {
+            destager.began = cx.now;
+            return self.begin_again();
+        }
+        let (destager, log) = (&self.destager, &self.log);
+        let unflushed = destager.unflushed_pages();
+        let too_much = unflushed + destager.batch.items_max as u64 > destager.batch.unflushed_max();
+        // What the next epoch writes may outlive a loss of power that takes what the last one wrote.
+        let has_to_flush = log.config.barrier && destager.done > destager.flushed;
+        if destager.done >= log.written_sequence || too_much || has_to_flush {
+            return false;
+        }
+        let first = log.first_epoch_after(destager.cursor, destager.done);
+        let Some(oldest_epoch) = first else { return false };
+        if !self.may_destage(oldest_epoch, drive, cx.now) {
+            return false;
+        }
+        let (log, destager) = (&self.log, &self.destager);
+        let last_epoch = match log.config.order {
+            DestageOrder::Strict => oldest_epoch,
+            DestageOrder::Window | DestageOrder::Throughput => FlushEpoch(u64::MAX),
+        };
+        let (from, after, limit) = (destager.cursor, destager.done, log.durable_sequence);
+        if limit <= after {
+            // What is not durable in the log must not be on primary storage: a loss of power would leave
+            // it there alone.
+            self.log.wants_durable = true;
+            return false;
+        }
+        self.destager.began = cx.now;
+        self.collect(from, after, limit, last_epoch, false);
+        true
+    }
+
+    /// The epoch under way is left alone for a while, unless the log is filling.
+    fn may_destage(&mut self, epoch: FlushEpoch, drive: Drive, now: Nanos) -> bool {
+        let log = &self.log;
+        let has_ended = epoch < log.epoch() || !log.epoch_is_used();
+        let fill = self.fill();
+        let is_filling = fill.dirty * 8 >= fill.capacity;
+        let is_full = log.index.zeroes_are_full();
+        let is_ending = drive.is_draining || drive.is_ending;
+        let is_urgent = is_filling || is_full || is_ending || log.failed.is_some();
+        let delay = log.config.destage_delay;
+        let destager = &mut self.destager;
+        if destager.oldest == Nanos::NEVER {
+            destager.oldest = now;
+        }
+        has_ended || is_urgent || destager.oldest.plus(delay) <= now
+    }
+
+    /// Everything that may be on primary storage and was not flushed, as one batch.
+    fn begin_again(&mut self) -> bool {
+        let destager = &mut self.destager;
+        if !destager.is_at_rest() {
+            return false;
+        }
+        destager.redo = false;
+        destager.unflushed_since = Nanos::NEVER;
+        let (tail, after) = (destager.tail, destager.flushed);
+        let limit = destager.perhaps_there();
+        let log = &self.log;
+        let limit = limit.min(log.durable_sequence);
+        if limit <= after {
+            return false;
+        }
+        let destager = &mut self.destager;
+        (destager.done, destager.done_mark, destager.cursor) = (after, tail, tail.position);
+        self.collect(tail.position, after, limit, FlushEpoch(u64::MAX), true);
+        true
+    }
+
+    /// Collects records after `after` up to `limit` and `last_epoch`.
+    fn collect(
+        &mut self,
+        from: Position,
+        after: Sequence,
+        limit: Sequence,
+        last_epoch: FlushEpoch,
+        all: bool,
+    ) {
+        let is_throttled = self.is_throttled();
+        let log = &self.log;
+        let destager = &mut self.destager;
+        let batch = &mut destager.batch;
+        batch.end_it();
+        // What was sent is written again at once: in parts it would take primary storage back.
+        let items_max = if all { usize::MAX } else { batch.items_max(is_throttled) };
+        let (mut position, end) = (from.max(log.segments.oldest()), log.end());
+        let mut stop = Sequence(u64::MAX);
+        let (mut taken, mut overwrites) = (after, Sequence(0));
+        let mut pages = destager.done_mark.pages;
+        let (mut first_epoch, mut newest_epoch) = (FlushEpoch(u64::MAX), FlushEpoch(0));
+        let mut note_epoch = |epoch: FlushEpoch| {
+            (first_epoch, newest_epoch) = (first_epoch.min(epoch), newest_epoch.max(epoch));
+        };
+        let is_in = |zero: &&ZeroRecord| zero.sequence > after && zero.sequence <= limit;
+        if !all && let Some(zero) = log.index.zeroes().filter(is_in).nth(ZEROES_MAX) {
+            stop = zero.sequence;
+        }
+        while position < end {
+            let place = log.segments.place(position);
+            if let Some(entry) = log.index.entry(place).filter(|e| e.sequence > after) {
+                let fits = batch.items.len() < items_max || entry.sequence == taken;
+                if entry.sequence > limit.min(stop) || entry.epoch > last_epoch || !fits {
+                    stop = entry.sequence;
+                    break;
+                }
+                taken = entry.sequence;
+                overwrites = overwrites.max(entry.overwrites().unwrap_or_default());
+                let (page, sectors, sequence) = (entry.page, entry.sectors, entry.sequence);
+                batch.items.push(Item { page, place, sectors, sequence, is_done: false });
+                pages += 1;
+                note_epoch(entry.epoch);
+            }
+            position = position.plus(1);
+        }
+        for zero in log.index.zeroes().filter(is_in) {
+            if zero.sequence < stop && zero.epoch <= last_epoch {
+                taken = taken.max(zero.sequence);
+                note_epoch(zero.epoch);
+                let (range, may_unmap, sequence) = (zero.range, zero.may_unmap, zero.sequence);
+                batch.zeroes.push(ZeroItem { range, may_unmap, sequence });
+            }
+        }
+        // Pages and zeroes are not told apart: what is neither before nor after a zero record overwrites it.
+        let zeroes = log.index.zeroes().take_while(|zero| zero.sequence <= taken);
+        overwrites = overwrites.max(zeroes.last().map_or(Sequence(0), |zero| zero.sequence));
+        let grid = log.index.grid();
+        for zero in &batch.zeroes {
+            for item in batch.items.iter_mut().filter(|item| item.sequence < zero.sequence) {
+                item.sectors = item.sectors.without(grid.sectors(item.page, zero.range));
+            }
+        }
+        batch.items.retain(|item| !item.sectors.is_empty());
+        batch.reduce();
+        (batch.limit, batch.end) = (taken, Mark { position, pages });
+        batch.is_mixed = first_epoch < newest_epoch;
+        // What is written again are several epochs, of which only the newest bytes are.
+        batch.overwrites = if all { taken } else { overwrites };
+        batch.start();
+        destager.cursor = position;
+    }
+
+    /// Makes sure that primary storage never goes back to older bytes, whenever a crash comes: that the records of
+    /// the batch are noted as perhaps there, unless writing everything again that is not noted as flushed does no harm.
+    pub(super) fn note_progress(&mut self, beside: &mut Beside<'_>, cx: &mut Cx<'_>) -> bool {
+        let is_revoked = self.destager.is_revoked();
+        let has_failed = self.log.failed.is_some();
+        let destager = &mut self.destager;
+        let limit = destager.batch.limit();
+        if is_revoked {
+            destager.noted.through = destager.noted.through.max(limit);
+        }
+        let overwrites = has_failed
+            || destager.is_noted_ahead
+            || destager.batch.overwrites > destager.noted.flushed;
+        if !overwrites || destager.noted.through >= limit {
+            destager.sent = destager.sent.max(limit);
+            return true;
+        }
+        if destager.noting.is_none() && destager.may_start(cx.now) {
+            let (flushed, changes) = (destager.flushed, destager.flushed_changes);
+            // Records stay as they are until the ring knows what they dropped from the cache.
+            let is_recorded = beside.is_recorded(changes);
+            let flushed = if is_recorded { flushed } else { self.destager.noted.flushed };
+            self.destager.note(Progress { flushed, through: limit }, cx);
+        }
+        false
+    }
+}

@@ -1,0 +1,175 @@
+//! What follows a batch: the flush of primary storage, the note of it, and the log that becomes free.
+
+use super::revoke::Revocation;
+use super::{Beside, Course, Destager, Flushing, Progress};
+use crate::action::{Action, DestageFault, IoOp, Target};
+use crate::engine::cx::Cx;
+use crate::engine::io::IoKind;
+use crate::geometry::ByteRange;
+use crate::ids::Nanos;
+use crate::status::IoStatus;
+use crate::write_back::{LogEvent, WriteBack};
+
+/// Notes that fail in a row before the log counts as failed; the dirty bytes of one that did count as lost.
+const NOTE_FAILURES_MAX: u32 = 8;
+
+impl Destager {
+    /// Every write of the batch has completed.
+    pub(super) fn end_batch(&mut self, cx: &mut Cx<'_>) {
+        self.epochs.on_end(cx.now, self.began);
+        self.done = self.batch.limit();
+        self.done_mark = self.batch.end();
+        self.batch.end_it();
+        self.oldest = Nanos::NEVER;
+        self.unflushed_since = self.unflushed_since.min(cx.now);
+        cx.counters.destage_batches += 1;
+    }
+
+    pub(super) fn note(&mut self, progress: Progress, cx: &mut Cx<'_>) {
+        let Progress { flushed, through } = progress;
+        (self.noting, self.noting_until) = (Some(progress), cx.now.plus(cx.config.flash_timeout));
+        let op = IoOp::Progress { flushed, through };
+        cx.start(Target::Log, ByteRange::default(), op, IoKind::DestageNote);
+    }
+}
+
+impl WriteBack {
+    /// Flushes primary storage when that frees enough, nothing else is to be done, or it is time.
+    pub(super) fn flush_destaged(&mut self, cx: &mut Cx<'_>) {
+        let destager = &mut self.destager;
+        let waits = match destager.course {
+            Course::Destages => !destager.batch.is_active(),
+            // What is under way may be the end of a batch.
+            Course::Finishes | Course::Stopped => destager.is_at_rest(),
+        };
+        let frees_enough = destager.unflushed_pages() >= destager.batch.unflushed_max() / 4;
+        let is_due = waits || frees_enough || destager.settle_at() <= cx.now;
+        let must_wait = destager.redo || !destager.may_settle(cx.now);
+        if destager.done <= destager.flushed || destager.flushing.is_some() || must_wait {
+            return;
+        }
+        if !is_due && !self.log.config.barrier {
+            return;
+        }
+        let (done, mark) = (destager.done, destager.done_mark);
+        destager.flushing = Some(Flushing { done, mark, began: cx.now });
+        destager.unflushed_since = Nanos::NEVER;
+        cx.counters.backend_flushes += 1;
+        let kind = IoKind::DestageFlush { session: destager.session };
+        cx.start(Target::Backend, ByteRange::default(), IoOp::Flush, kind);
+    }
+
+    /// Primary storage is flushed, or not; true when it is, and that counts. `changes`: how many the cache has had.
+    pub(crate) fn on_destage_flushed(
+        &mut self,
+        session: u64,
+        status: IoStatus,
+        changes: u64,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        let destager = &mut self.destager;
+        if destager.session != session {
+            if !status.is_ok() {
+                // It may have been sent again and failed in the present session, and taken what was written in it.
+                destager.on_session_lost();
+            }
+            return false;
+        }
+        let Some(Flushing { done, mark, began }) = destager.flushing.take() else {
+            unreachable!("a flush of this session")
+        };
+        if status.is_ok() {
+            destager.flush_took = cx.now.since(began);
+            (destager.flushed, destager.tail) = (done, mark);
+            destager.fault = None;
+            destager.flushed_changes = changes;
+            let last = self.log.last_sequence();
+            self.log.ages.on_flushed(done, last);
+            return true;
+        }
+        // What the failed flush may have lost is written again.
+        cx.counters.destage_errors += 1;
+        destager.fault = Some(DestageFault::PrimaryStorage);
+        destager.redo = true;
+        destager.batch.fail();
+        destager.pause(cx.now);
+        false
+    }
+
+    /// Notes what was flushed, when no batch is about to.
+    pub(super) fn note_flushed_progress(&mut self, beside: &mut Beside<'_>, cx: &mut Cx<'_>) {
+        let destager = &mut self.destager;
+        if destager.is_revoked() {
+            destager.noted.flushed = destager.flushed;
+            return;
+        }
+        let behind = destager.noted.flushed < destager.flushed;
+        let waits = destager.noting.is_some() || !destager.may_settle(cx.now);
+        if !behind || waits || !beside.is_recorded(destager.flushed_changes) {
+            return;
+        }
+        let flushed = destager.flushed;
+        let through = destager.noted.through.max(flushed);
+        destager.note(Progress { flushed, through }, cx);
+    }
+
+    /// Progress is noted, or not.
+    pub(crate) fn on_destage_noted(&mut self, status: IoStatus, cx: &mut Cx<'_>) -> LogEvent {
+        let destager = &mut self.destager;
+        let noting = destager.noting.take().expect("its own I/O");
+        if destager.is_revoked() {
+            return LogEvent::Nothing;
+        }
+        if status.is_ok() {
+            (destager.noted, destager.is_noted_ahead) = (noting, false);
+            destager.note_failures = 0;
+            destager.fault.take_if(|fault| *fault == DestageFault::Note);
+            return LogEvent::Nothing;
+        }
+        destager.note_failures += 1;
+        // Without notes nothing is destaged: try again, as after an error of primary storage.
+        let is_hopeless = destager.note_failures >= NOTE_FAILURES_MAX;
+        cx.counters.destage_errors += 1;
+        destager.note_fault(DestageFault::Note, status, cx);
+        destager.pause(cx.now);
+        if is_hopeless && self.log.failed.is_none() {
+            // Nothing is freed, and the mode does not change: writers would wait for ever.
+            LogEvent::Fails(status)
+        } else if is_hopeless && destager.revocation == Revocation::Kept {
+            LogEvent::Lost
+        } else {
+            LogEvent::Nothing
+        }
+    }
+
+    /// Frees segments whose records are flushed, and that is noted.
+    pub(crate) fn free_log(&mut self, cx: &mut Cx<'_>) {
+        let is_revoked = self.destager.is_revoked();
+        let flushed = self.destager.noted.flushed;
+        let log = &mut self.log;
+        while let Some(last) = log.segments.oldest_is_free(flushed) {
+            log.forget_segment(last);
+            let id = log.segments.free_oldest();
+            // What is on dead flash stays as it is, for whoever has to save something.
+            if !is_revoked {
+                cx.push(Action::Unlease(id));
+            }
+        }
+        let forgets = log.index.has_zeroes() || log.forgets_when_clean;
+        let is_clean = flushed >= log.last_sequence() && log.is_quiet();
+        if forgets && is_clean && log.segments.has_no_reader() {
+            log.forget_all();
+        }
+    }
+
+    /// The log is left, or entered: whether its index is emptied as soon as primary storage has everything.
+    pub(crate) fn forget_when_clean(&mut self, forgets: bool) {
+        self.log.forgets_when_clean = forgets;
+    }
+
+    /// True when nothing of the log is left that a mode without one would miss.
+    pub(crate) fn is_left(&self) -> bool {
+        let is_quiet = self.log.is_quiet() && self.log.index.is_empty();
+        self.is_clean() && is_quiet && self.acknowledgements.is_empty()
+    }
+}

@@ -1,0 +1,43 @@
+//! What limits destaging now: the one reason that an administrator can do most about.
+
+use crate::action::DestageFault;
+use crate::ids::Nanos;
+use crate::stats::DestageLimit;
+use crate::write_back::WriteBack;
+use crate::write_back::destage::window::Limit;
+
+impl WriteBack {
+    /// What limits destaging. What nobody can destage comes first, then what fails, then what is slow.
+    pub(crate) fn destage_limited_by(&self, now: Nanos) -> DestageLimit {
+        let (destager, log) = (&self.destager, &self.log);
+        if self.is_clean() {
+            return DestageLimit::Nothing;
+        }
+        if log.is_lost {
+            return DestageLimit::LogLost;
+        }
+        if destager.paused {
+            return DestageLimit::Paused;
+        }
+        match destager.fault {
+            Some(DestageFault::PrimaryStorage) => return DestageLimit::PrimaryErrors,
+            Some(DestageFault::LogRead) => return DestageLimit::LogReadErrors,
+            Some(DestageFault::Note) => return DestageLimit::NoteErrors,
+            None => {}
+        }
+        match destager.window.limited_by(now, self.destage_supply()) {
+            Limit::Idle if destager.done >= log.last_sequence() => DestageLimit::PrimaryFlush,
+            Limit::Idle if !destager.batch.is_active() && destager.flushing.is_some() => {
+                DestageLimit::PrimaryFlush
+            }
+            Limit::Idle if destager.outstanding > 0 => DestageLimit::PrimaryStorage,
+            Limit::Idle if log.wants_durable => DestageLimit::LogCommit,
+            Limit::Idle => DestageLimit::OpenEpoch,
+            Limit::EpochBound => DestageLimit::EpochOrder,
+            Limit::Storage => DestageLimit::PrimaryStorage,
+            Limit::GuestReads => DestageLimit::GuestReads,
+            Limit::RateLimit => DestageLimit::RateLimit,
+            Limit::Errors => DestageLimit::RetryPause,
+        }
+    }
+}

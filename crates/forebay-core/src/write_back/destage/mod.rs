@@ -1,0 +1,486 @@
+//! The destager: carries what is in the write log to primary storage, in order, and frees the log.
+//!
+//! ```text
+//!  records ─► batch ─► noted (may be on primary storage) ─► zeroes ─► runs of pages ─► done
+//!                                                                                      │ flush of primary storage
+//!   segment free ◄─ noted (flushed) ◄──────────────────────────────────────────────────┘
+//! ```
+//! Three sequences mark how far it is: `flushed` ≤ `done` ≤ `sent`. Records up to `flushed` are durable on
+//! primary storage, up to `done` they are written in the present session, up to `sent` they may be
+//! there. After a lost session everything between `flushed` and `sent` is written again, as one batch with the newest
+//! bytes only: primary storage never goes back to older bytes than it had.
+//!
+//! **Notes** (the progress page) tell a later run of `flushed`, and of `through`: up to there it writes again as one
+//! batch, what follows in its order. So a batch is noted as `through` before it is sent, unless it overwrites nothing
+//! that the later run would write again, be it in the log after the noted `flushed`: then to write everything again in
+//! order only repeats what is there. A note costs as much as a write of fast storage; epochs of one write would wait
+//! for little else.
+//!
+//! **Order.** A batch is records in log order: of one flush epoch (`strict`), or of several (`window`,
+//! `throughput`). Within a batch only the newest bytes of each sector are written, sorted, neighbours
+//! together, zeroes first. The next batch starts when every write of this one has completed, so that
+//! primary storage alone is a crash-consistent image at every instant (`strict`).
+//!
+//! **Settling.** Primary storage is flushed, and that is noted, when that frees a sixteenth of the log, when nothing else is to
+//! be done, and when a batch ended [`SETTLE_AFTER`] ago: a process that is killed again and again does not do
+//! the same over and over.
+//!
+//! **Patience.** Epochs that have ended are destaged at once; the one under way is left alone for a
+//! while, so that its overwrites meet in the log.
+//!
+//! **Failure.** After an error of primary storage the batch pauses, then goes on with what is not done. Nothing
+//! is ever given up, nor when flash is dead, as long as memory has it (`revoke.rs`). Memory for runs is the destager's own: writers that wait for the log hold theirs.
+
+mod batch;
+pub(crate) mod epochs;
+mod finish;
+mod keep;
+mod limit;
+mod revoke;
+mod row;
+mod run;
+mod shown;
+pub(crate) mod throttle;
+pub mod window;
+
+use std::collections::VecDeque;
+
+use crate::action::{DestageFault, Event};
+use crate::config::WriteLogConfig;
+use crate::engine::buffers::BufferPool;
+use crate::engine::cx::Cx;
+use crate::geometry::PAGE;
+use crate::ids::{Nanos, Sequence};
+use crate::log::recover::RecoveredLog;
+use crate::status::IoStatus;
+use crate::table::{Key, Table};
+use crate::write_back::log::segments::Position;
+
+use super::{Beside, WriteBack};
+use batch::Batch;
+use epochs::Epochs;
+pub(crate) use revoke::LateNote;
+use revoke::Revocation;
+use run::Run;
+use throttle::{Aim, Fill, Throttle, ThrottleConfig};
+use window::{DestageWindow, WindowConfig};
+
+/// Memory for runs.
+const MEMORY: u64 = 4 << 20;
+/// Runs under way at most.
+const RUNS_MAX: u32 = 128;
+/// Longest piece that primary storage is asked to zero.
+const ZEROES_PIECE_MAX: u64 = 64 << 20;
+/// Pause after an error of primary storage, the first time and at most.
+const RETRY_MIN: Nanos = Nanos::from_millis(100);
+const RETRY_MAX: Nanos = Nanos::from_millis(10_000);
+/// What was destaged is flushed and noted after so long, so that a process that lives no longer gets on.
+const SETTLE_AFTER: Nanos = Nanos::from_millis(1_000);
+/// Of the time, that such flushes take a share of this at most.
+const SETTLE_SHARE: u64 = 16;
+
+/// Progress that is, or is to be, noted durably.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    flushed: Sequence,
+    pub through: Sequence,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Destager {
+    pub(in crate::write_back) window: DestageWindow,
+    pub(in crate::write_back) throttle: Throttle,
+    pub(in crate::write_back) memory: BufferPool,
+    /// Where the memory begins.
+    pub(in crate::write_back) base: u64,
+    runs: Table<Run>,
+    /// Runs that are not written yet, in the order of their batch.
+    pub(in crate::write_back) unwritten: VecDeque<Key>,
+    batch: Batch,
+    /// When the batch began.
+    pub(in crate::write_back) began: Nanos,
+    pub(in crate::write_back) epochs: Epochs,
+    /// Everything before this position is in a batch, or was.
+    pub(in crate::write_back) cursor: Position,
+    /// Where the first record after `flushed` may be.
+    tail: Mark,
+    pub(in crate::write_back) done: Sequence,
+    /// Where the first record after `done` may be.
+    done_mark: Mark,
+    pub(in crate::write_back) flushed: Sequence,
+    /// Changes of the cache that the ring has to know of before `flushed` is noted.
+    pub(in crate::write_back) flushed_changes: u64,
+    /// Up to here records may be on primary storage.
+    pub(in crate::write_back) sent: Sequence,
+    pub(in crate::write_back) noted: Progress,
+    /// What flash has noted is of records that are gone, and says too much of those that have their numbers now.
+    pub(in crate::write_back) is_noted_ahead: bool,
+    pub(in crate::write_back) noting: Option<Progress>,
+    /// The note under way takes too long after this, or the question whether the log is revoked.
+    pub(in crate::write_back) noting_until: Nanos,
+    revocation: Revocation,
+    flushing: Option<Flushing>,
+    /// When the oldest batch ended that no flush covers, be it under way.
+    pub(in crate::write_back) unflushed_since: Nanos,
+    /// Time that the last flush of primary storage took.
+    pub(in crate::write_back) flush_took: Nanos,
+    /// Sessions of primary storage lost so far.
+    pub(in crate::write_back) session: u64,
+    /// What was written since the last flush has to be written again.
+    pub(in crate::write_back) redo: bool,
+    /// The last record of an earlier run.
+    pub(in crate::write_back) restored: Sequence,
+    /// Not before this time: an error is a moment ago.
+    pub(in crate::write_back) retry_at: Nanos,
+    pub(in crate::write_back) pause: Nanos,
+    /// What failed last, until it succeeds.
+    pub(in crate::write_back) fault: Option<DestageFault>,
+    /// Writes and zeroes of primary storage under way.
+    pub(in crate::write_back) outstanding: u32,
+    /// Since when the oldest record that is not destaged has been waiting.
+    pub(in crate::write_back) oldest: Nanos,
+    /// Primary storage said that it can write zeroes, and could not.
+    pub(in crate::write_back) zeroes_by_writing: bool,
+    /// Reads of the log that failed in a row, and notes.
+    pub(in crate::write_back) read_failures: u32,
+    pub(in crate::write_back) note_failures: u32,
+    /// An administrator paused it.
+    pub(in crate::write_back) paused: bool,
+    course: Course,
+}
+
+/// A place in the log.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    position: Position,
+    /// Data pages before it, of those that this engine has seen.
+    pages: u64,
+}
+
+/// A flush of primary storage that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Flushing {
+    /// It covers the records up to this one.
+    done: Sequence,
+    mark: Mark,
+    began: Nanos,
+}
+
+/// What drives destaging beside what is in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drive {
+    /// The log is emptied for good.
+    pub is_draining: bool,
+    /// The disk ends, and is destaged first.
+    pub is_ending: bool,
+    /// New writes go into the log, and wait for room where it is full.
+    pub takes_writes: bool,
+}
+
+/// What it still does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Course {
+    /// Everything.
+    Destages,
+    /// Writes nothing new. What is done is flushed and noted, so that the next run does not do it again; unless that fails.
+    Finishes,
+    /// Starts nothing.
+    Stopped,
+}
+
+impl Destager {
+    /// Pages of memory that it needs.
+    pub(super) fn memory_pages() -> u64 {
+        MEMORY / PAGE
+    }
+
+    pub(super) fn ios_max() -> u32 {
+        // Each run reads its pages one by one at worst.
+        RUNS_MAX * run::RUN_PAGES_MAX + 4
+    }
+
+    pub(super) fn new(config: &WriteLogConfig, base: u64, backend_timeout: Nanos) -> Destager {
+        let places = config.segment_pages * config.slots();
+        let window = WindowConfig {
+            outstanding_max: RUNS_MAX,
+            bytes_per_second_max: config.destage_rate_max,
+        };
+        let throttle = ThrottleConfig {
+            threshold_percent: config.throttle_percent,
+            delay_max: Nanos(backend_timeout.0 / 2),
+        };
+        Destager {
+            window: DestageWindow::new(window),
+            throttle: Throttle::new(throttle),
+            memory: BufferPool::new(MEMORY),
+            base,
+            runs: Table::new(RUNS_MAX),
+            unwritten: VecDeque::with_capacity(RUNS_MAX as usize),
+            batch: Batch::new(places),
+            began: Nanos(0),
+            epochs: Epochs::default(),
+            cursor: Position(0),
+            tail: Mark::default(),
+            done: Sequence(0),
+            done_mark: Mark::default(),
+            flushed: Sequence(0),
+            flushed_changes: 0,
+            sent: Sequence(0),
+            noted: Progress::default(),
+            is_noted_ahead: false,
+            noting: None,
+            noting_until: Nanos::NEVER,
+            revocation: Revocation::None,
+            flushing: None,
+            unflushed_since: Nanos::NEVER,
+            flush_took: Nanos(0),
+            session: 0,
+            redo: false,
+            restored: Sequence(0),
+            retry_at: Nanos(0),
+            pause: RETRY_MIN,
+            fault: None,
+            outstanding: 0,
+            oldest: Nanos::NEVER,
+            zeroes_by_writing: false,
+            read_failures: 0,
+            note_failures: 0,
+            paused: false,
+            course: Course::Destages,
+        }
+    }
+
+    /// The same, with what stands for the part of the batch that is done.
+    pub(super) fn destaged(&self) -> Sequence {
+        Sequence(self.done.0 + self.batch.part_done(self.batch.limit().0, self.done.0))
+    }
+
+    /// Up to which record any may be on primary storage, or a later run may be told so.
+    fn perhaps_there(&self) -> Sequence {
+        let noting = self.noting.unwrap_or_default();
+        self.sent.max(self.noted.through).max(noting.through)
+    }
+
+    /// What is written is the last of it.
+    pub(super) fn finish(&mut self) {
+        self.course = Course::Finishes;
+    }
+
+    /// Nothing new is started any more.
+    pub(super) fn stop(&mut self) {
+        self.course = Course::Stopped;
+    }
+
+    /// True when it writes, unless it has to wait for a moment.
+    pub(super) fn goes_on(&self) -> bool {
+        self.course == Course::Destages && !self.paused
+    }
+
+    /// True when what was written may be flushed, or noted as flushed, now.
+    fn may_settle(&self, now: Nanos) -> bool {
+        match self.course {
+            Course::Destages => now >= self.retry_at,
+            Course::Finishes => self.fault.is_none(),
+            Course::Stopped => false,
+        }
+    }
+
+    /// True when there is something to flush or to note that can be.
+    fn has_to_settle(&self) -> bool {
+        let goal = if self.redo { self.flushed } else { self.done };
+        self.course != Course::Stopped && self.fault.is_none() && self.noted.flushed < goal
+    }
+
+    /// Nobody noted when the oldest record that primary storage lacks was written: an earlier run took it.
+    pub(super) fn age_is_at_least(&self) -> bool {
+        self.flushed < self.restored
+    }
+
+    /// True when primary storage alone is what a file system can be mounted from.
+    pub(super) fn is_consistent(&self) -> bool {
+        !self.redo && !self.batch.mixes_epochs()
+    }
+
+    /// True when no write is under way, nor what leads to one.
+    fn is_at_rest(&self) -> bool {
+        self.outstanding == 0 && self.runs.is_empty()
+    }
+
+    /// Pages of the log that are written to primary storage, and not flushed.
+    fn unflushed_pages(&self) -> u64 {
+        self.done_mark.position.0.saturating_sub(self.tail.position.0)
+    }
+
+    /// When what is done is flushed, whatever else there is to do.
+    fn settle_at(&self) -> Nanos {
+        let often = Nanos(self.flush_took.0.saturating_mul(SETTLE_SHARE));
+        self.unflushed_since.plus(often.max(SETTLE_AFTER))
+    }
+
+    fn may_start(&self, now: Nanos) -> bool {
+        self.goes_on() && now >= self.retry_at
+    }
+}
+
+impl Destager {
+    /// Takes over where an earlier run was.
+    pub(super) fn restore(&mut self, found: &RecoveredLog) {
+        // What is not in the log any more needs no destaging.
+        let last = Sequence(found.next_sequence.0 - 1);
+        let flushed = found.flushed.min(last);
+        (self.done, self.flushed) = (flushed, flushed);
+        // Numbers after the last record are used again.
+        let through = found.through.min(last);
+        self.is_noted_ahead = found.through > last;
+        (self.sent, self.noted) = (through, Progress { flushed: found.flushed, through });
+        // The session in which it was sent is over.
+        self.redo = through > flushed;
+        self.restored = last;
+    }
+
+    /// The throttle let a write go that was `due` then.
+    pub(super) fn on_acknowledged(&mut self, now: Nanos, due: Nanos) {
+        self.throttle.on_acknowledged(now, due);
+    }
+
+    /// What keeps destaging up. An event tells when that is something else than before.
+    fn note_fault(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
+        let before = self.fault.replace(fault);
+        // Errors of primary storage are told where each of its I/Os is noted.
+        if before != Some(fault) && fault != DestageFault::PrimaryStorage {
+            cx.event(Event::DestageFailed { fault, status });
+        }
+    }
+
+    /// After an error: not before a pause that grows.
+    fn pause(&mut self, now: Nanos) {
+        self.retry_at = now.plus(self.pause);
+        self.pause = Nanos(self.pause.0 * 2).min(RETRY_MAX);
+    }
+
+    /// An I/O of a batch failed: what is not done is tried again after a pause.
+    fn fail_batch(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
+        cx.counters.destage_errors += 1;
+        self.window.on_error(cx.now);
+        self.note_fault(fault, status, cx);
+        self.batch.fail();
+        self.pause(cx.now);
+    }
+
+    /// The session of primary storage ended: what was not flushed is written again.
+    fn on_session_lost(&mut self) {
+        self.session += 1;
+        self.flushing = None;
+        self.redo = self.perhaps_there() > self.flushed;
+        self.batch.fail();
+    }
+
+    /// Panics when the destager contradicts itself. For tests; slow.
+    pub(super) fn check_invariants(&self) {
+        assert!(self.flushed <= self.done || self.redo);
+        assert!(self.done <= self.sent || self.done <= self.flushed);
+        assert!(self.unwritten.len() <= self.runs.len());
+        if self.is_at_rest() {
+            assert_eq!(u64::from(self.memory.pages_free()), MEMORY / PAGE);
+        }
+    }
+}
+
+impl WriteBack {
+    /// Does what can be done now; called whenever something has changed.
+    pub(crate) fn destage(&mut self, drive: Drive, beside: &mut Beside<'_>, cx: &mut Cx<'_>) {
+        // What only the memory of a failed log has must not reach primary storage while a cache that does not
+        // know of it might be believed.
+        if self.log.failed.is_some() && beside.is_voiding() {
+            return;
+        }
+        self.free_log(cx);
+        self.note_restored_age(cx.now);
+        let waits_for_room = drive.takes_writes && self.is_full();
+        let are_waiting =
+            self.is_throttled() || waits_for_room || drive.is_draining || drive.is_ending;
+        self.destager.window.on_writers(are_waiting);
+        loop {
+            if !self.destager.batch.is_active() && !self.begin_batch(drive, cx) {
+                break;
+            }
+            if !self.note_progress(beside, cx) {
+                break;
+            }
+            if !self.write_batch(beside, cx) {
+                break;
+            }
+        }
+        self.flush_destaged(cx);
+        self.note_flushed_progress(beside, cx);
+        self.note_idle(cx.now);
+    }
+
+    /// What an earlier run left ages from now on.
+    fn note_restored_age(&mut self, now: Nanos) {
+        let (log, flushed) = (&mut self.log, self.destager.flushed);
+        if log.ages.oldest().is_none() && flushed < log.written_sequence {
+            log.ages.on_append(now, flushed.plus(1));
+        }
+    }
+
+    /// When time alone may change something.
+    pub(crate) fn destage_deadline(&self, now: Nanos) -> Nanos {
+        let (destager, log) = (&self.destager, &self.log);
+        let has_dirty = destager.noted.flushed < log.written_sequence;
+        let note = destager.note_deadline();
+        let later = |time: Nanos| if time > now { time } else { Nanos::NEVER };
+        if !destager.goes_on() || !has_dirty {
+            let settles = destager.has_to_settle();
+            return if settles { note.min(later(destager.retry_at)) } else { note };
+        }
+        let delayed = destager.oldest.plus(log.config.destage_delay);
+        let start = later(destager.retry_at).min(later(destager.window.next_allowed()));
+        start.min(later(delayed)).min(later(destager.settle_at())).min(note)
+    }
+
+    /// The session of primary storage ended: what was not flushed is written again.
+    pub(crate) fn on_session_lost(&mut self) {
+        self.destager.on_session_lost();
+    }
+
+    /// A read of the guest goes to primary storage, or came back from there after so long.
+    pub(crate) fn note_guest_read_start(&mut self, now: Nanos) {
+        self.destager.window.on_guest_read_start(now);
+    }
+
+    pub(crate) fn note_guest_read(&mut self, now: Nanos, latency: Nanos) {
+        self.destager.window.on_guest_read(now, latency);
+    }
+
+    /// Destages nothing until told to go on, or goes on; true when that is a change.
+    pub(crate) fn pause_destaging(&mut self, pause: bool) -> bool {
+        std::mem::replace(&mut self.destager.paused, pause) != pause
+    }
+
+    pub(in crate::write_back) fn fill(&self) -> Fill {
+        // What was destaged and is not free yet takes room, too, but comes back with the next flush.
+        Fill { dirty: self.occupied_bytes(), capacity: self.log.segments.pages_max() * PAGE }
+    }
+
+    /// True when writers are slowed.
+    pub(in crate::write_back) fn is_throttled(&self) -> bool {
+        self.destager.throttle.excess(self.fill()) > 0.0
+    }
+
+    /// When a write that could be acknowledged since `ready` may be.
+    pub(crate) fn throttle_due(&self, ready: Nanos, bytes: u64, aim: Aim) -> Nanos {
+        let destager = &self.destager;
+        destager.throttle.due(ready, bytes, self.fill(), aim, &destager.window.destaging())
+    }
+
+    fn note_idle(&mut self, now: Nanos) {
+        // Records of zeroes have no bytes.
+        let (last, destager) = (self.log.last_sequence(), &mut self.destager);
+        if destager.done >= last && destager.outstanding == 0 {
+            destager.window.on_idle(now);
+            destager.oldest = Nanos::NEVER;
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A log whose flash is dead: what memory has of it is destaged without notes, once no later start can go on with the log.
+//!
+//! ```text
+//!              a note fails or hangs, and the log has failed
+//!   None ──────────────────────────────────────────────────► Asked ─┬─ known ──────────────► Revoked: nothing is noted any more
+//!                                                                   └─ not known, too late ► Kept: notes are tried on
+//! ```
+//! Notes tell a later start which records primary storage may have. Without them it would write old records over newer
+//! bytes, if the flash came back to life: so it has to be known first, elsewhere than on flash, that the log there is
+//! of the past. Where nothing else can know it (*Kept*), and notes fail on, the dirty bytes count as lost.
+
+use super::Destager;
+use crate::action::{Action, Event};
+use crate::engine::cx::Cx;
+use crate::ids::Nanos;
+use crate::write_back::WriteBack;
+
+/// What takes too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LateNote {
+    /// A note of progress.
+    Note,
+    /// The answer whether the log is revoked.
+    Answer,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Revocation {
+    None,
+    Asked,
+    Revoked,
+    Kept,
+}
+
+impl Destager {
+    /// True when nothing is noted any more.
+    pub(super) fn is_revoked(&self) -> bool {
+        self.revocation == Revocation::Revoked
+    }
+
+    /// When the note or the question under way has taken too long; never: there is none, or it does not matter any more.
+    pub(super) fn note_deadline(&self) -> Nanos {
+        match self.revocation {
+            Revocation::None if self.noting.is_none() => Nanos::NEVER,
+            Revocation::None | Revocation::Asked => self.noting_until,
+            Revocation::Revoked | Revocation::Kept => Nanos::NEVER,
+        }
+    }
+}
+
+impl WriteBack {
+    /// A note failed, or hangs: if the log has failed, too, its flash is dead.
+    pub(crate) fn ask_to_revoke(&mut self, cx: &mut Cx<'_>) {
+        let until = cx.now.plus(cx.config.flash_timeout);
+        let destager = &mut self.destager;
+        if self.log.failed.is_some() && destager.revocation == Revocation::None {
+            (destager.revocation, destager.noting_until) = (Revocation::Asked, until);
+            cx.push(Action::Revoke);
+        }
+    }
+
+    /// The answer to [`Action::Revoke`]: whether it is durably known that no later start may go on with the log. False:
+    /// nobody waits for it any more.
+    pub(crate) fn on_revoked(&mut self, known: bool, cx: &mut Cx<'_>) -> bool {
+        let destager = &mut self.destager;
+        if destager.revocation != Revocation::Asked {
+            // It took too long.
+            return false;
+        }
+        destager.revocation = if known { Revocation::Revoked } else { Revocation::Kept };
+        (destager.retry_at, destager.pause) = (cx.now, super::RETRY_MIN);
+        cx.event(if known { Event::LogRevoked } else { Event::LogNotRevoked });
+        true
+    }
+
+    /// What is late, if anything: a note, or the answer to the question.
+    pub(crate) fn late_note(&self, now: Nanos) -> Option<LateNote> {
+        let is_late = self.destager.note_deadline() <= now;
+        let asked = self.destager.revocation == Revocation::Asked;
+        is_late.then_some(if asked { LateNote::Answer } else { LateNote::Note })
+    }
+}

@@ -1,0 +1,462 @@
+//! Runs: neighbouring pages of a batch that are written with one I/O.
+//!
+//! ```text
+//!  items ─► memory ─► from RAM (a copy), or from the log on flash (checked) ─► write ─► done
+//!                     └─ a page in parts, on large logical blocks: what is below, too
+//! ```
+//! A run is a row of sectors, from one record in each page: of pages between its ends all sectors, which a write of the guest off
+//! the grid does not have at its ends. A page of several records, or with gaps, is a run by itself: its parts are laid together
+//! on one more page of memory, and each row of sectors is a write. On logical blocks larger than a sector a page
+//! in parts is filled from primary storage first, and written whole.
+
+use super::row::{Rows, lead_of};
+use super::{Beside, Destager, ZEROES_PIECE_MAX};
+use crate::action::{Action, DestageFault, IoOp, Span, Target};
+use crate::engine::cx::Cx;
+use crate::engine::io::IoKind;
+use crate::geometry::{ByteRange, PAGE, SECTOR};
+use crate::ids::Nanos;
+use crate::log::index::{LayerSource, PageIndex, Place, SectorMask};
+use crate::status::IoStatus;
+use crate::table::Key;
+use crate::write_back::{LogEvent, WriteBack};
+
+/// Pages of a run at most.
+pub(super) const RUN_PAGES_MAX: u32 = 64;
+/// Reads of the log that failed in a row before the dirty bytes count as lost.
+const READ_FAILURES_MAX: u32 = 8;
+
+/// A run under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    /// Its first page of the destager's memory, and how many.
+    pub(super) memory: (u32, u32),
+    pub(super) page: PageIndex,
+    /// Pages of the disk.
+    pub(super) pages: u32,
+    /// Its items: the first one, and how many.
+    pub(super) items: (usize, u32),
+    /// The sectors to write, of a page in parts.
+    sectors: SectorMask,
+    /// What is written, with one I/O from one record in each page; `None`: a page in parts.
+    pub(super) row: Option<ByteRange>,
+    /// I/Os under way.
+    outstanding: u32,
+    /// Its bytes are in memory.
+    is_read: bool,
+    bytes: u64,
+    started: Nanos,
+    failed: Option<(DestageFault, IoStatus)>,
+}
+
+impl Destager {
+    /// Memory of pages `first..first + pages` of a run.
+    fn run_memory(&self, run: Key, first: u32, pages: u32) -> Span {
+        let place = self.runs[run].memory.0 + first;
+        Span { offset: self.base + u64::from(place) * PAGE, len: pages * PAGE as u32 }
+    }
+
+    fn end_run(&mut self, run: Key) {
+        let run = self.runs.remove(run).expect("the run is there");
+        self.memory.give(run.memory.0, run.memory.1);
+    }
+}
+
+impl WriteBack {
+    /// Goes on with the batch; true when it has ended.
+    pub(super) fn write_batch(&mut self, beside: &mut Beside<'_>, cx: &mut Cx<'_>) -> bool {
+        let destager = &mut self.destager;
+        if destager.batch.has_failed() {
+            if !destager.is_at_rest() || !destager.may_start(cx.now) {
+                return false;
+            }
+            if destager.redo {
+                destager.batch.end_it();
+                return true;
+            }
+            destager.batch.retry();
+        }
+        while self.destager.batch.has_more() {
+            let destager = &mut self.destager;
+            let under_way = destager.runs.len() as u32;
+            let allowed = destager.may_start(cx.now)
+                && destager.window.next_allowed() <= cx.now
+                && under_way < destager.window.limit()
+                && !destager.runs.is_full();
+            if !allowed {
+                return false;
+            }
+            if destager.batch.is_zeroing() {
+                if destager.outstanding == 0 {
+                    self.start_zero(cx);
+                }
+                return false;
+            }
+            if !self.start_run(beside, cx) {
+                return false;
+            }
+            if self.destager.batch.has_failed() {
+                return false;
+            }
+        }
+        let destager = &mut self.destager;
+        if !destager.is_at_rest() || destager.batch.has_failed() {
+            return false;
+        }
+        self.destager.end_batch(cx);
+        true
+    }
+
+    fn start_zero(&mut self, cx: &mut Cx<'_>) {
+        let destager = &mut self.destager;
+        let (zero, cursor) = destager.batch.zero().expect("the batch has zeroes");
+        destager.outstanding += 1;
+        let backend = cx.config.backend;
+        let logical = u64::from(backend.logical_block);
+        let whole_end = zero.range.end & !(logical - 1);
+        let has_blocks = cursor.is_multiple_of(logical) && cursor < whole_end;
+        if backend.write_zeroes && has_blocks && !self.destager.zeroes_by_writing {
+            let piece = ByteRange::new(cursor, whole_end.min(cursor + ZEROES_PIECE_MAX));
+            let op = IoOp::WriteZeroes { may_unmap: zero.may_unmap, fast_only: false };
+            let kind = IoKind::DestageZero { end: piece.end, memory: (0, 0) };
+            return cx.start(Target::Backend, piece, op, kind);
+        }
+        self.write_zeroes(ByteRange::new(cursor, zero.range.end), cx);
+    }
+
+    /// Writes zeroes from memory: whole logical blocks, or a part of one after reading it.
+    fn write_zeroes(&mut self, range: ByteRange, cx: &mut Cx<'_>) {
+        let logical = u64::from(cx.config.backend.logical_block);
+        let whole = range.start.next_multiple_of(logical);
+        let destager = &mut self.destager;
+        let pages = if whole != range.start { 1 } else { RUN_PAGES_MAX };
+        // Zeroes are done alone, so that there is room.
+        let first = destager.memory.take(pages).expect("runs do not go on beside zeroes");
+        let memory =
+            Span { offset: destager.base + u64::from(first) * PAGE, len: pages * PAGE as u32 };
+        let block_end = (range.start & !(logical - 1)) + logical;
+        let tail_is_part = range.end & !(logical - 1) <= range.start;
+        if whole != range.start || tail_is_part {
+            let block = ByteRange::new(block_end - logical, block_end);
+            let end = range.end.min(block_end);
+            let kind = IoKind::DestageZeroEdge { end, memory: (first, pages) };
+            let op = IoOp::Read { memory: memory.part(0, logical) };
+            return cx.start(Target::Backend, block, op, kind);
+        }
+        let end = (range.start + u64::from(memory.len)).min(range.end & !(logical - 1));
+        let piece = ByteRange::new(range.start, end);
+        let memory = memory.part(0, piece.len());
+        cx.push(Action::Zero { memory });
+        let kind = IoKind::DestageZero { end, memory: (first, pages) };
+        let op = IoOp::Write { memory, durable: false };
+        cx.start(Target::Backend, piece, op, kind);
+    }
+
+    /// The logical block around zeroes is there: writes it with the zeroes in it.
+    pub(crate) fn on_destage_zero_edge(
+        &mut self,
+        (block, end): (ByteRange, u64),
+        (first, pages): (u32, u32),
+        status: IoStatus,
+        cx: &mut Cx<'_>,
+    ) {
+        let destager = &mut self.destager;
+        if !status.is_ok() || destager.batch.has_failed() {
+            destager.outstanding -= 1;
+            destager.memory.give(first, pages);
+            if !status.is_ok() {
+                self.destager.fail_batch(DestageFault::PrimaryStorage, status, cx);
+            }
+            return;
+        }
+        let (_, cursor) = destager.batch.zero().expect("the batch has zeroes");
+        let base = destager.base + u64::from(first) * PAGE;
+        let memory = Span { offset: base, len: block.len() as u32 };
+        let zeroes = memory.part(cursor - block.start, end - cursor);
+        cx.push(Action::Zero { memory: zeroes });
+        let kind = IoKind::DestageZero { end, memory: (first, pages) };
+        let op = IoOp::Write { memory, durable: false };
+        cx.start(Target::Backend, block, op, kind);
+    }
+
+    /// Zeroes are on primary storage up to `end`, or not.
+    pub(crate) fn on_destage_zero(
+        &mut self,
+        end: u64,
+        (first, pages): (u32, u32),
+        status: IoStatus,
+        cx: &mut Cx<'_>,
+    ) {
+        let destager = &mut self.destager;
+        destager.outstanding -= 1;
+        if pages > 0 {
+            destager.memory.give(first, pages);
+        }
+        if status == IoStatus::Unsupported {
+            // It cannot after all: from now on they are written.
+            destager.zeroes_by_writing = true;
+        } else if !status.is_ok() {
+            self.destager.fail_batch(DestageFault::PrimaryStorage, status, cx);
+        } else if !destager.redo {
+            destager.fault = None;
+            destager.batch.advance_zero(end);
+            cx.counters.destage_writes += 1;
+        }
+    }
+
+    /// Starts the next run; false when there is no memory for it.
+    fn start_run(&mut self, beside: &Beside<'_>, cx: &mut Cx<'_>) -> bool {
+        let rows = Rows::new(&cx.config, self.log.index.grid());
+        let destager = &mut self.destager;
+        let rest = destager.batch.rest();
+        let head = rest[0];
+        let in_row = rows.len(rest);
+        let in_parts = || rest.iter().take_while(|item| item.page == head.page).count() as u32;
+        let mut items = if in_row > 0 { in_row } else { in_parts() };
+        // The parts of a page are laid together on one more.
+        let extra = u32::from(in_row == 0);
+        let first = loop {
+            match destager.memory.take(items + extra) {
+                Some(first) => break first,
+                None if items > 1 && in_row > 0 => items /= 2,
+                None => return false,
+            }
+        };
+        let pages = if in_row > 0 { items } else { 1 };
+        let parts = &rest[..items as usize];
+        let sectors = parts.iter().fold(SectorMask::NONE, |all, item| all.union(item.sectors));
+        let row = (in_row > 0).then(|| rows.range(parts));
+        let bytes = match row {
+            Some(row) => row.len(),
+            None => u64::from(sectors.0.count_ones()) * SECTOR,
+        };
+        let index = destager.batch.next();
+        destager.batch.advance(items as usize);
+        destager.window.on_start(cx.now, bytes);
+        let run = destager.runs.insert(Run {
+            memory: (first, items + extra),
+            page: head.page,
+            pages,
+            items: (index, items),
+            sectors,
+            row,
+            outstanding: 0,
+            is_read: false,
+            bytes,
+            started: cx.now,
+            failed: None,
+        });
+        destager.unwritten.push_back(run);
+        self.read_run(run, beside, cx);
+        if self.destager.runs[run].outstanding == 0 {
+            self.destager.runs[run].is_read = true;
+            self.write_runs(cx);
+        }
+        true
+    }
+
+    /// Writes the runs that were read, as far as none before them is still being read: sorted is how primary
+    /// storage gets them.
+    fn write_runs(&mut self, cx: &mut Cx<'_>) {
+        while let Some(&run) = self.destager.unwritten.front() {
+            let destager = &mut self.destager;
+            if !destager.runs[run].is_read {
+                return;
+            }
+            destager.unwritten.pop_front();
+            match destager.batch.has_failed() {
+                true => self.destager.end_run(run),
+                false => self.write_run(run, cx),
+            }
+        }
+    }
+
+    /// Fetches the bytes of a run.
+    fn read_run(&mut self, run: Key, beside: &Beside<'_>, cx: &mut Cx<'_>) {
+        let Run { items: (index, items), page, sectors, row, .. } = self.destager.runs[run];
+        let mut reading: Option<(u32, Place, u32)> = None;
+        for n in 0..items {
+            let item = self.destager.batch.item(index + n as usize);
+            let to = self.destager.run_memory(run, n, 1);
+            let from = self.page_in_memory((item.page, item.place), beside, cx);
+            let log = &self.log;
+            let follows = reading.is_some_and(|(first, place, count)| {
+                let last = Place(place.0 + count - 1);
+                first + count == n && log.segments.are_neighbours(last, item.place)
+            });
+            match (from, &mut reading) {
+                (Some((from, lead)), _) => {
+                    let to = to.part(lead, u64::from(from.len));
+                    cx.push(Action::Copy { from, to });
+                }
+                (None, Some((_, _, count))) if follows => *count += 1,
+                (None, _) => {
+                    let before = reading.replace((n, item.place, 1));
+                    self.start_run_read(run, before, cx);
+                }
+            }
+        }
+        self.start_run_read(run, reading, cx);
+        let grid = self.log.index.grid();
+        let below = grid.range_of(page).intersect(cx.config.disk());
+        let is_in_parts = row.is_none() && !sectors.contains(grid.sectors(page, below));
+        if is_in_parts && u64::from(cx.config.backend.logical_block) > SECTOR {
+            let memory =
+                self.destager.run_memory(run, items, 1).part(lead_of(grid, below), below.len());
+            let op = IoOp::Read { memory };
+            let kind = IoKind::DestageBelow { run };
+            self.destager.runs[run].outstanding += 1;
+            cx.start(Target::Backend, below, op, kind);
+        }
+    }
+
+    fn start_run_read(&mut self, run: Key, reading: Option<(u32, Place, u32)>, cx: &mut Cx<'_>) {
+        let Some((first, place, pages)) = reading else { return };
+        let memory = self.destager.run_memory(run, first, pages);
+        let log = &mut self.log;
+        log.segments.hold(place);
+        let range = log.segments.bytes(place, pages);
+        cx.counters.log_read_bytes += range.len();
+        self.destager.runs[run].outstanding += 1;
+        let kind = IoKind::DestageRead { run, place, pages };
+        cx.start(Target::Log, range, IoOp::Read { memory }, kind);
+    }
+
+    /// The bytes of a page of the log, where memory has them: the RAM tier if they are the newest, or
+    /// their group; and where in the page they begin.
+    fn page_in_memory(
+        &self,
+        (page, place): (PageIndex, Place),
+        beside: &Beside<'_>,
+        cx: &Cx<'_>,
+    ) -> Option<(Span, u64)> {
+        let log = &self.log;
+        if let Some(memory) = log.in_memory(place) {
+            return Some((memory, 0));
+        }
+        let grid = log.index.grid();
+        let range = grid.range_of(page).intersect(cx.config.disk());
+        let memory = beside.in_ram(range, cx)?;
+        let all = grid.sectors(page, range);
+        let is_newest = log.index.layers(page).single(all) == Some(LayerSource::Place(place));
+        is_newest.then(|| (memory, lead_of(grid, range)))
+    }
+
+    /// Pages of the log were read for a run: what came of it, and of the log. Dirty bytes that cannot be read are lost.
+    pub(crate) fn check_destage_read(
+        &mut self,
+        read: (Place, u32),
+        status: IoStatus,
+        checksums: &[u32],
+        cx: &mut Cx<'_>,
+    ) -> (IoStatus, LogEvent) {
+        let status = self.log.end_read(read, status, checksums, cx);
+        let failures = &mut self.destager.read_failures;
+        *failures = if status.is_ok() { 0 } else { *failures + 1 };
+        let is_lost = *failures >= READ_FAILURES_MAX;
+        (status, if is_lost { LogEvent::Lost } else { LogEvent::Nothing })
+    }
+
+    /// The log, or what is below a page in parts, was read for a run; or not, which is the fault of `of`.
+    pub(crate) fn on_destage_read(
+        &mut self,
+        run: Key,
+        (of, status): (DestageFault, IoStatus),
+        cx: &mut Cx<'_>,
+    ) {
+        let entry = &mut self.destager.runs[run];
+        entry.outstanding -= 1;
+        if !status.is_ok() {
+            entry.failed.get_or_insert((of, status));
+        }
+        if entry.outstanding > 0 {
+            return;
+        }
+        entry.is_read = true;
+        if let Some((fault, status)) = entry.failed {
+            self.destager.fail_batch(fault, status, cx);
+        }
+        self.write_runs(cx);
+    }
+
+    fn write_run(&mut self, run: Key, cx: &mut Cx<'_>) {
+        let Run { page, pages, items: (index, items), sectors, row, .. } = self.destager.runs[run];
+        let grid = self.log.index.grid();
+        self.destager.runs[run].started = cx.now;
+        if let Some(row) = row {
+            let memory =
+                self.destager.run_memory(run, 0, pages).part(lead_of(grid, row), row.len());
+            return self.start_run_write(run, row, memory, cx);
+        }
+        let all = grid.range_of(page).intersect(cx.config.disk());
+        let together = self.destager.run_memory(run, items, 1);
+        for n in 0..items {
+            let from = self.destager.run_memory(run, n, 1);
+            let item = self.destager.batch.item(index + n as usize);
+            for (first, end) in item.sectors.runs() {
+                let (skip, len) = (u64::from(first) * SECTOR, u64::from(end - first) * SECTOR);
+                let (from, to) = (from.part(skip, len), together.part(skip, len));
+                cx.push(Action::Copy { from, to });
+            }
+        }
+        let large = u64::from(cx.config.backend.logical_block) > SECTOR;
+        if large || sectors.contains(grid.sectors(page, all)) {
+            let memory = together.part(lead_of(grid, all), all.len());
+            return self.start_run_write(run, all, memory, cx);
+        }
+        for (first, end) in sectors.runs() {
+            let part = grid.sector_range(page, first, end);
+            let memory = together.part(u64::from(first) * SECTOR, part.len());
+            self.start_run_write(run, part, memory, cx);
+        }
+    }
+
+    fn start_run_write(&mut self, run: Key, range: ByteRange, memory: Span, cx: &mut Cx<'_>) {
+        cx.counters.destage_writes += 1;
+        cx.counters.destage_write_bytes += range.len();
+        let destager = &mut self.destager;
+        destager.outstanding += 1;
+        destager.runs[run].outstanding += 1;
+        let op = IoOp::Write { memory, durable: false };
+        let kind = IoKind::DestageWrite { run };
+        cx.start(Target::Backend, range, op, kind);
+    }
+
+    /// A write of a run is on primary storage, or not.
+    pub(crate) fn on_destage_write(
+        &mut self,
+        run: Key,
+        status: IoStatus,
+        beside: &mut Beside<'_>,
+        cx: &mut Cx<'_>,
+    ) {
+        let destager = &mut self.destager;
+        let under_way = destager.runs.len() as u32;
+        destager.outstanding -= 1;
+        let entry = &mut destager.runs[run];
+        entry.outstanding -= 1;
+        if !status.is_ok() {
+            entry.failed.get_or_insert((DestageFault::PrimaryStorage, status));
+        }
+        if entry.outstanding > 0 {
+            return;
+        }
+        let entry = *entry;
+        let Run { failed, started, bytes, items, .. } = entry;
+        match failed {
+            None => {
+                self.keep_destaged(&entry, beside, cx);
+                let destager = &mut self.destager;
+                destager.window.on_write(cx.now, cx.now.since(started), bytes, under_way);
+                destager.batch.note_done(items);
+                destager.pause = super::RETRY_MIN;
+                destager.fault = None;
+                self.destager.end_run(run);
+            }
+            Some((fault, status)) => {
+                self.destager.end_run(run);
+                self.destager.fail_batch(fault, status, cx);
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! How full the log is, as events for an administrator.
+//!
+//! ```text
+//!            above the threshold        a writer waits for room
+//!   ┌─ Room ─────────────────────► Throttles ─────────────────► Full ─┐
+//!   └─◄──── below 4/5 of the threshold ◄──────────────────────────────┘
+//! ```
+//! A log under load moves about the throttle's set point, and a full one has room for a write again and again; so
+//! nothing is said before it is clearly below the threshold again.
+
+use super::WriteLog;
+use crate::action::Event;
+use crate::engine::cx::Cx;
+use crate::write_back::WriteBack;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fullness {
+    /// Nobody is slowed.
+    #[default]
+    Room,
+    /// Writers are slowed.
+    Throttles,
+    /// Writers wait.
+    Full,
+}
+
+impl WriteLog {
+    /// True when a write waits, and there is no segment for it nor will there be one before something is destaged, or
+    /// the pool has one.
+    fn is_full(&self) -> bool {
+        let has_none = self.segment_is_full() && self.segments.can_have_no_more();
+        !self.wait_room.is_empty() && (has_none || self.index.zeroes_are_full())
+    }
+}
+
+impl WriteBack {
+    /// True when writes wait because the log, which works, is full.
+    pub(crate) fn is_full(&self) -> bool {
+        self.log.failed.is_none() && self.log.is_full()
+    }
+
+    /// Tells when writers begin to be slowed, when they wait (`waits`), and when neither is so any more.
+    pub(crate) fn note_fullness(&mut self, waits: bool, cx: &mut Cx<'_>) {
+        let fill = self.fill();
+        let threshold = u64::from(self.log.config.throttle_percent);
+        let has_room = u128::from(fill.dirty) * 500 < u128::from(fill.capacity * threshold) * 4;
+        let was = self.log.fullness;
+        let is = if waits {
+            Fullness::Full
+        } else if has_room {
+            Fullness::Room
+        } else if self.is_throttled() {
+            was.max(Fullness::Throttles)
+        } else {
+            was
+        };
+        if is == was {
+            return;
+        }
+        self.log.fullness = is;
+        cx.event(match is {
+            Fullness::Room => Event::LogHasRoom,
+            Fullness::Throttles => Event::LogThrottles,
+            Fullness::Full => Event::LogFull,
+        });
+    }
+}

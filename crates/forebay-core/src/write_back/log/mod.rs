@@ -1,0 +1,394 @@
+//! The write log of a disk in a mode that acknowledges writes from it.
+//!
+//! ```text
+//!  write ─► append ─► open group (staged: survives the process) ─► plain write acknowledged
+//!                          │ two durable writes at a time, else one I/O
+//!                          ▼
+//!                    group written ─► (durable: with the write, or by a flush) ─► FUA, FLUSH acknowledged
+//!                          │
+//!                          ▼
+//!                    destager (destage/) ─► primary storage, flushed ─► noted ─► segment free
+//! ```
+//! Records are appended to the *open* group while those before it are being written: what waits
+//! together shares one write and one flush, and nothing waits for a timer. Groups count as written, and
+//! are acknowledged, in their order, whichever of two ends first.
+//!
+//! **Invariants**
+//! - A request's bytes are in the index from the moment that they are staged, and its range is held
+//!   until it could be acknowledged, so nobody reads bytes that a crash would take back.
+//! - A segment is used again only after its records were written to primary storage and flushed there,
+//!   and that was noted durably.
+//! - The first error of a log write or flush is final: nothing more is appended, what is in the log is
+//!   destaged from flash and from the groups in memory.
+//!
+//! Memory: a segment's summary, three groups (two being written, one open) and a scratch page, behind the RAM slots. Where
+//! staged records survive the process, that of the groups does.
+
+mod age;
+mod append;
+mod commit;
+mod fullness;
+mod read;
+pub(super) mod segments;
+mod summary;
+mod under_way;
+
+use std::collections::VecDeque;
+
+use crate::action::Span;
+use crate::config::WriteLogConfig;
+use crate::geometry::PAGE;
+use crate::ids::{FlushEpoch, GroupNumber, Nanos, SegmentId, Sequence};
+use crate::log::group::GroupLayout;
+use crate::log::index::{LogIndex, PageGrid, Place};
+use crate::log::{GROUP_HEADER_PAGES, GROUPS_IN_MEMORY, group_memory_pages};
+use crate::status::IoStatus;
+use crate::table::Key;
+
+pub(crate) use read::OverlayState;
+use segments::{Position, Segments};
+use under_way::UnderWay;
+
+/// What a group in memory is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GroupState {
+    /// Nothing is in it.
+    Empty,
+    /// Records are appended.
+    Open,
+    /// It is on its way to flash, or would be, had the log not failed.
+    Writing,
+}
+
+/// A group in memory.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    memory: Span,
+    state: GroupState,
+    number: GroupNumber,
+    /// Of its header page.
+    position: Position,
+    /// It is the first of this segment with this ordinal, whose header is written with it.
+    opens_segment: Option<(SegmentId, u64)>,
+    layout: GroupLayout,
+    /// When it was opened.
+    opened: Nanos,
+    /// Data pages that there is room for in the segment.
+    pages_max: u32,
+    /// Bytes that there are for it in the segment's summary.
+    summary_max: u32,
+    last: Sequence,
+    /// The last record that no request goes on behind, beyond the group.
+    whole: Sequence,
+}
+
+impl Group {
+    fn header(&self) -> Span {
+        self.memory.part(PAGE, PAGE)
+    }
+
+    fn data(&self, first: u32, pages: u32) -> Span {
+        self.memory.part(u64::from(GROUP_HEADER_PAGES + first) * PAGE, u64::from(pages) * PAGE)
+    }
+}
+
+/// A request that waits for a group.
+type Waiting = VecDeque<(Key, GroupNumber)>;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct WriteLog {
+    pub(in crate::write_back) config: WriteLogConfig,
+    pub(in crate::write_back) index: LogIndex,
+    pub(in crate::write_back) segments: Segments,
+    summary: summary::Gathered,
+    groups: [Group; GROUPS_IN_MEMORY],
+    /// The group that is open, or will be.
+    pub(in crate::write_back) open: usize,
+    under_way: UnderWay,
+    pub(in crate::write_back) next_group: GroupNumber,
+    pub(in crate::write_back) next_sequence: Sequence,
+    pub(in crate::write_back) epoch: FlushEpoch,
+    /// The epoch has records.
+    pub(in crate::write_back) epoch_is_used: bool,
+    /// The last group that is written, and its last record.
+    pub(in crate::write_back) written: GroupNumber,
+    pub(in crate::write_back) written_sequence: Sequence,
+    /// Behind the last written group.
+    pub(in crate::write_back) written_end: Position,
+    pub(in crate::write_back) durable: GroupNumber,
+    pub(in crate::write_back) durable_sequence: Sequence,
+    /// Up to here no request is written, or durable, in parts: of one that is, recovery takes nothing.
+    pub(in crate::write_back) written_whole: Sequence,
+    pub(in crate::write_back) durable_whole: Sequence,
+    /// The first record of the request whose next one is to come.
+    pub(in crate::write_back) goes_on_from: Option<Sequence>,
+    /// The destager waits for what is written to become durable.
+    pub(in crate::write_back) wants_durable: bool,
+    pub(in crate::write_back) ages: age::Ages,
+    /// Oldest staged record that is not durable, when flushes are deferred.
+    pub(in crate::write_back) oldest_volatile: Nanos,
+    pub(in crate::write_back) wait_written: Waiting,
+    pub(in crate::write_back) wait_durable: Waiting,
+    /// Writes and zeroes that found no room, oldest first.
+    pub(in crate::write_back) wait_room: VecDeque<Key>,
+    /// When writers last waited for room, [`Nanos::NEVER`] while they do.
+    pub(in crate::write_back) waited_until: Option<Nanos>,
+    /// Room may have come since they were last tried.
+    pub(in crate::write_back) room_changed: bool,
+    pub(in crate::write_back) overlay: OverlayState,
+    /// Counts how often records were taken out of the index.
+    pub(in crate::write_back) freed: u64,
+    pub(in crate::write_back) failed: Option<IoStatus>,
+    /// Answered writes whose bytes are only in the memory of a log that failed.
+    pub(in crate::write_back) owners: Vec<Key>,
+    /// Of what is up to here flash has failed to read something; zero: of nothing.
+    pub(in crate::write_back) unread: Sequence,
+    /// Dirty bytes could not be read any more: nothing is served until somebody decides.
+    pub(in crate::write_back) is_lost: bool,
+    /// The index is to be emptied as soon as primary storage has everything.
+    pub(in crate::write_back) forgets_when_clean: bool,
+    /// Everything is to become durable: the disk is shutting down.
+    pub(in crate::write_back) closing: bool,
+    /// How full it is, as it was told.
+    fullness: fullness::Fullness,
+}
+
+impl WriteLog {
+    /// Pages of memory that a log needs for its groups.
+    pub(super) fn memory_pages(config: &WriteLogConfig) -> u64 {
+        GROUPS_IN_MEMORY as u64 * u64::from(group_memory_pages(config.segment_pages)) + 1
+    }
+
+    fn group_pages(config: &WriteLogConfig) -> u32 {
+        group_memory_pages(config.segment_pages) - GROUP_HEADER_PAGES
+    }
+
+    /// An empty log whose memory begins at `base`, with that of the summary.
+    pub(super) fn new(
+        config: WriteLogConfig,
+        base: u64,
+        grid: PageGrid,
+        requests_max: u32,
+    ) -> WriteLog {
+        let group_len = u64::from(group_memory_pages(config.segment_pages)) * PAGE;
+        let summary = Span { offset: base, len: (Self::summary_pages(&config) * PAGE) as u32 };
+        let base = base + u64::from(summary.len);
+        let group = |n: usize| Group {
+            memory: Span { offset: base + n as u64 * group_len, len: group_len as u32 },
+            state: GroupState::Empty,
+            number: GroupNumber(0),
+            position: Position(0),
+            opens_segment: None,
+            layout: GroupLayout::default(),
+            opened: Nanos(0),
+            pages_max: 0,
+            summary_max: 0,
+            last: Sequence(0),
+            whole: Sequence(0),
+        };
+        let waiting = || VecDeque::with_capacity(requests_max as usize);
+        WriteLog {
+            index: LogIndex::new(config.segment_pages * config.slots(), grid),
+            segments: Segments::new(&config),
+            summary: summary::Gathered::new(summary),
+            groups: std::array::from_fn(group),
+            open: 0,
+            under_way: UnderWay::default(),
+            next_group: GroupNumber(1),
+            next_sequence: Sequence(1),
+            epoch: FlushEpoch(1),
+            epoch_is_used: false,
+            written: GroupNumber(0),
+            written_sequence: Sequence(0),
+            written_end: Position(0),
+            durable: GroupNumber(0),
+            durable_sequence: Sequence(0),
+            written_whole: Sequence(0),
+            durable_whole: Sequence(0),
+            goes_on_from: None,
+            wants_durable: false,
+            ages: age::Ages::new(),
+            oldest_volatile: Nanos::NEVER,
+            wait_written: waiting(),
+            wait_durable: waiting(),
+            wait_room: VecDeque::with_capacity(requests_max as usize),
+            waited_until: None,
+            room_changed: false,
+            overlay: OverlayState::new(
+                Span { offset: base + GROUPS_IN_MEMORY as u64 * group_len, len: PAGE as u32 },
+                requests_max,
+            ),
+            freed: 0,
+            failed: None,
+            owners: Vec::with_capacity(requests_max as usize),
+            unread: Sequence(0),
+            is_lost: false,
+            forgets_when_clean: false,
+            closing: false,
+            fullness: fullness::Fullness::default(),
+            config,
+        }
+    }
+
+    /// Metadata that a log needs, in bytes.
+    pub(super) fn metadata_bytes_for(config: &WriteLogConfig) -> u64 {
+        LogIndex::memory_bytes_for(config.segment_pages * config.slots())
+    }
+
+    /// The memory of the groups: a page for a segment's header, the group's header, its data.
+    pub(super) fn group_memory(&self) -> [Span; GROUPS_IN_MEMORY] {
+        self.groups.map(|group| group.memory)
+    }
+
+    /// The memory of a data page whose group is not on flash yet.
+    pub(super) fn in_memory(&self, place: Place) -> Option<Span> {
+        // A group of a log that failed stays, and its segment may be free before it.
+        let oldest = self.segments.oldest();
+        let is_there =
+            |group: &&Group| group.state != GroupState::Empty && group.position >= oldest;
+        self.groups.iter().filter(is_there).find_map(|group| {
+            let first = self.segments.place(group.position).0 + 1;
+            (first..first + group.layout.data_pages)
+                .contains(&place.0)
+                .then(|| group.data(place.0 - first, 1))
+        })
+    }
+
+    /// The last group with records; durable when this one is.
+    pub(super) fn last_group(&self) -> GroupNumber {
+        GroupNumber(self.next_group.0 - 1)
+    }
+
+    /// True when no record is staged that is not on flash and durable.
+    pub(super) fn is_durable(&self) -> bool {
+        self.durable == self.last_group()
+    }
+
+    /// True when no I/O is under way, nor, at the end, needed for what is acknowledged to be durable.
+    pub(super) fn is_settled(&self) -> bool {
+        let must_commit = self.closing && self.failed.is_none();
+        self.under_way.is_none() && (!must_commit || self.is_durable())
+    }
+
+    /// Records up to this one are durable.
+    pub(super) fn durable_sequence(&self) -> Sequence {
+        self.durable_sequence
+    }
+
+    /// Records up to this one are durable, and so is all of their requests: no crash takes one back.
+    pub(super) fn durable_whole(&self) -> Sequence {
+        self.durable_whole
+    }
+
+    /// The last record that was appended.
+    pub(super) fn last_sequence(&self) -> Sequence {
+        Sequence(self.next_sequence.0 - 1)
+    }
+
+    /// Behind the last written group.
+    pub(super) fn end(&self) -> Position {
+        self.written_end
+    }
+
+    /// The epoch of the first written record after `after`, whose page is not before `from`.
+    pub(super) fn first_epoch_after(&self, from: Position, after: Sequence) -> Option<FlushEpoch> {
+        let zero = self.index.zeroes().find(|zero| zero.sequence > after);
+        let zero = zero.filter(|zero| zero.sequence <= self.written_sequence);
+        let mut position = from.max(self.segments.oldest());
+        let mut first = zero.map(|zero| zero.epoch);
+        while position < self.written_end {
+            let entry = self.index.entry(self.segments.place(position));
+            if let Some(entry) = entry.filter(|entry| entry.sequence > after) {
+                first = Some(first.map_or(entry.epoch, |epoch| epoch.min(entry.epoch)));
+                break;
+            }
+            position = position.plus(1);
+        }
+        first
+    }
+
+    /// Forgets the records of the oldest segment, which ends with `last`.
+    pub(super) fn forget_segment(&mut self, last: Sequence) {
+        let oldest = self.segments.oldest();
+        for n in 0..self.config.segment_pages {
+            self.index.remove(self.segments.place(oldest.plus(n)));
+        }
+        self.index.remove_zeroes(last);
+        self.freed += 1;
+        self.room_changed = true;
+    }
+
+    /// Forgets everything; primary storage has it.
+    pub(super) fn forget_all(&mut self) {
+        assert!(self.is_quiet());
+        if self.failed.is_some() {
+            self.groups.iter_mut().for_each(|group| group.state = GroupState::Empty);
+        }
+        let mut position = self.segments.oldest();
+        while position < self.segments.head() {
+            self.index.remove(self.segments.place(position));
+            position = position.plus(1);
+        }
+        self.index.remove_zeroes(self.last_sequence());
+        self.freed += 1;
+        self.room_changed = true;
+        assert!(self.index.is_empty());
+    }
+
+    /// The epoch of the next record.
+    pub(super) fn epoch(&self) -> FlushEpoch {
+        self.epoch
+    }
+
+    /// True when the epoch under way has records.
+    pub(super) fn epoch_is_used(&self) -> bool {
+        self.epoch_is_used
+    }
+
+    /// An acknowledgement promised durability: what is appended from now on is newer.
+    pub(super) fn raise_epoch(&mut self) {
+        if std::mem::take(&mut self.epoch_is_used) {
+            self.epoch.0 += 1;
+        }
+    }
+
+    /// Everything is to become durable.
+    pub(super) fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// True when no group is under way, in memory or to flash.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_empty = |group: &Group| match group.state {
+            GroupState::Empty => true,
+            GroupState::Open => group.layout.entries == 0,
+            // What is stuck in a failed log was destaged from memory.
+            GroupState::Writing => self.failed.is_some(),
+        };
+        self.under_way.is_none() && self.groups.iter().all(is_empty)
+    }
+
+    /// True when a log I/O takes too long.
+    pub(super) fn hangs(&self, now: Nanos) -> bool {
+        self.under_way.until() <= now
+    }
+
+    /// Panics when the log contradicts itself. For tests; slow.
+    pub(super) fn check_invariants(&self) {
+        self.index.check_invariants();
+        assert!(self.durable <= self.written && self.written <= self.last_group());
+        assert!(self.durable_sequence <= self.written_sequence || self.failed.is_some());
+        assert!(self.durable_whole <= self.durable_sequence);
+        let waits_in_order =
+            |waiting: &Waiting| waiting.iter().is_sorted_by_key(|&(_, group)| group);
+        assert!(waits_in_order(&self.wait_written) && waits_in_order(&self.wait_durable));
+    }
+
+    /// A request gave up waiting.
+    pub(super) fn leave(&mut self, key: Key) {
+        self.wait_room.retain(|&k| k != key);
+        self.wait_written.retain(|&(k, _)| k != key);
+        self.wait_durable.retain(|&(k, _)| k != key);
+    }
+}

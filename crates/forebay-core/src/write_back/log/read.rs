@@ -1,0 +1,90 @@
+//! Pages of the log that are read back, for a guest or for the destager, and checked.
+//!
+//! A page that the log holds in parts is read through one page of memory, which such reads take in turn.
+
+use std::collections::VecDeque;
+
+use super::WriteLog;
+use crate::action::{Event, Span};
+use crate::engine::cx::{Cx, Shared};
+use crate::geometry::ByteRange;
+use crate::log::index::Place;
+use crate::status::IoStatus;
+use crate::table::Key;
+
+/// The page that overlays are read through.
+#[derive(Debug)]
+pub(crate) struct OverlayState {
+    scratch: Span,
+    user: Option<Key>,
+    waiting: VecDeque<Key>,
+}
+
+impl OverlayState {
+    pub(super) fn new(scratch: Span, requests_max: u32) -> OverlayState {
+        let waiting = VecDeque::with_capacity(requests_max as usize);
+        OverlayState { scratch, user: None, waiting }
+    }
+
+    /// The page, for this read; `None`: another read has it, and this one is woken when its turn may have come.
+    pub(crate) fn take(&mut self, key: Key) -> Option<Span> {
+        match self.user {
+            None => self.user = Some(key),
+            Some(user) if user == key => {}
+            Some(_) => {
+                self.waiting.push_back(key);
+                return None;
+            }
+        }
+        Some(self.scratch)
+    }
+
+    /// Gives the page back; wakes all who wait for it: the first may not need it any more.
+    pub(crate) fn give(&mut self, shared: &mut Shared) -> Span {
+        self.user = None;
+        shared.ready.extend(self.waiting.drain(..));
+        self.scratch
+    }
+
+    /// A read that waits for its turn went away.
+    pub(crate) fn leave(&mut self, key: Key) {
+        self.waiting.retain(|&k| k != key);
+    }
+}
+
+impl WriteLog {
+    /// Pages of the log are being read: they stay. Where they lie.
+    pub(in crate::write_back) fn begin_read(
+        &mut self,
+        place: Place,
+        pages: u32,
+        shared: &mut Shared,
+    ) -> ByteRange {
+        self.segments.hold(place);
+        let range = self.segments.bytes(place, pages);
+        shared.counters.log_read_bytes += range.len();
+        range
+    }
+
+    /// Lets pages of the log go that were read; an error when they are not what was written.
+    pub(in crate::write_back) fn end_read(
+        &mut self,
+        (place, pages): (Place, u32),
+        status: IoStatus,
+        checksums: &[u32],
+        cx: &mut Cx<'_>,
+    ) -> IoStatus {
+        self.segments.unhold(place);
+        let wrong = (0..pages).find_map(|n| {
+            let entry = self.index.entry(Place(place.0 + n)).expect("it is held");
+            let is_right = status.is_ok() && checksums[n as usize] == entry.checksum;
+            (!is_right).then_some(entry.page)
+        });
+        let Some(page) = wrong else { return IoStatus::Ok };
+        let range = self.index.grid().range_of(page);
+        self.unread = self.last_sequence();
+        cx.counters.log_errors += 1;
+        cx.event(Event::LogCorrupt { range });
+        IoStatus::IoError
+    }
+}

@@ -1,0 +1,236 @@
+//! The segments of one disk's log, oldest first, and the places in them.
+//!
+//! A position in the log is counted in pages from the engine's first segment on ([`Position`]); a *slot* is
+//! where a segment's entries stand in the index, reused when the segment is freed. The last segment
+//! is the one that groups are appended to.
+
+use std::collections::VecDeque;
+
+use crate::config::WriteLogConfig;
+use crate::geometry::{ByteRange, PAGE};
+use crate::ids::{Nanos, SegmentId, Sequence};
+use crate::log::index::Place;
+use crate::log::summary;
+
+/// Pause after a lease that was not to be had.
+const LEASE_PAUSE: Nanos = Nanos::from_millis(100);
+
+/// A page in the log, counted from the first segment that this engine knew of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::write_back) struct Position(pub u64);
+
+impl Position {
+    pub(in crate::write_back) fn plus(self, pages: u32) -> Position {
+        Position(self.0 + u64::from(pages))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    id: SegmentId,
+    /// The last record in it; the latest possible until there is one.
+    last: Sequence,
+    /// Reads under way.
+    readers: u32,
+}
+
+#[derive(Debug)]
+pub(in crate::write_back) struct Segments {
+    pages: u32,
+    /// The page where groups end.
+    groups_end: u32,
+    /// Segments that it may take.
+    max: u32,
+    slots: Vec<Segment>,
+    free_slots: Vec<u32>,
+    /// Slots of the segments in use.
+    order: VecDeque<u32>,
+    /// How many segments were freed.
+    freed: u64,
+    /// Leased, and not in use, with their ordinals.
+    spare: VecDeque<(SegmentId, u64)>,
+    /// A lease was asked for.
+    leasing: bool,
+    /// None was to be had: not before this time again.
+    lease_after: Nanos,
+    /// The next free page of the last segment.
+    next_page: u32,
+}
+
+impl Segments {
+    pub(in crate::write_back) fn new(config: &WriteLogConfig) -> Segments {
+        let (pages, max, slots) = (config.segment_pages, config.segments_max, config.slots());
+        let none = Segment { id: SegmentId(0), last: Sequence(0), readers: 0 };
+        Segments {
+            pages,
+            groups_end: summary::first_page(pages),
+            max,
+            slots: vec![none; slots as usize],
+            free_slots: (0..slots).rev().collect(),
+            order: VecDeque::with_capacity(slots as usize),
+            freed: 0,
+            spare: VecDeque::with_capacity(2),
+            leasing: false,
+            lease_after: Nanos(0),
+            next_page: pages,
+        }
+    }
+
+    /// Segments in use and spare ones.
+    pub(in crate::write_back) fn leased(&self) -> u32 {
+        (self.order.len() + self.spare.len()) as u32
+    }
+
+    pub(in crate::write_back) fn in_use(&self) -> u32 {
+        self.order.len() as u32
+    }
+
+    /// Pages that the log may take.
+    pub(in crate::write_back) fn pages_max(&self) -> u64 {
+        u64::from(self.pages) * u64::from(self.max)
+    }
+
+    /// The next page to be written.
+    pub(in crate::write_back) fn head(&self) -> Position {
+        let last = self.freed + self.order.len() as u64;
+        Position(last * u64::from(self.pages) - u64::from(self.pages - self.next_page))
+    }
+
+    /// The first page of the oldest segment.
+    pub(in crate::write_back) fn oldest(&self) -> Position {
+        Position(self.freed * u64::from(self.pages))
+    }
+
+    pub(in crate::write_back) fn place(&self, position: Position) -> Place {
+        let segment = position.0 / u64::from(self.pages) - self.freed;
+        let page = (position.0 % u64::from(self.pages)) as u32;
+        Place(self.order[segment as usize] * self.pages + page)
+    }
+
+    /// Where the summary of the segment of `place` goes.
+    pub(in crate::write_back) fn summary_place(&self, place: Place) -> Place {
+        Place(place.0 - place.0 % self.pages + self.groups_end)
+    }
+
+    /// Where `count` pages from `place` on lie on the device.
+    pub(in crate::write_back) fn bytes(&self, place: Place, count: u32) -> ByteRange {
+        let (slot, page) = (place.0 / self.pages, place.0 % self.pages);
+        assert!(page + count <= self.pages);
+        let segment = u64::from(self.slots[slot as usize].id.0) * u64::from(self.pages);
+        ByteRange::at((segment + u64::from(page)) * PAGE, u64::from(count) * PAGE)
+    }
+
+    /// True when the two places are neighbours in one segment.
+    pub(in crate::write_back) fn are_neighbours(&self, a: Place, b: Place) -> bool {
+        a.0 + 1 == b.0 && !b.0.is_multiple_of(self.pages)
+    }
+
+    /// Pages left for groups in the last segment.
+    pub(in crate::write_back) fn pages_left(&self) -> u32 {
+        self.groups_end.saturating_sub(self.next_page)
+    }
+
+    /// Takes `count` pages of the last segment; they begin at [`Segments::head`].
+    pub(in crate::write_back) fn take_pages(&mut self, count: u32) {
+        self.next_page += count;
+        assert!(self.next_page <= self.groups_end);
+    }
+
+    /// Begins the next segment; which, and its ordinal; `None` when none is leased.
+    pub(in crate::write_back) fn begin(&mut self) -> Option<(SegmentId, u64)> {
+        let (id, ordinal) = self.spare.pop_front()?;
+        self.push(id);
+        Some((id, ordinal))
+    }
+
+    /// Adds a segment that an earlier run wrote.
+    pub(in crate::write_back) fn restore(&mut self, id: SegmentId, last: Sequence) {
+        self.push(id);
+        self.next_page = self.pages;
+        let slot = *self.order.back().expect("it was pushed");
+        self.slots[slot as usize].last = last;
+    }
+
+    /// Goes on in the last segment, from page `next` on; not while there are more segments than there may be: those
+    /// who write wait for room.
+    pub(in crate::write_back) fn go_on(&mut self, next: u32) {
+        let may_append = self.in_use() <= self.max;
+        self.next_page = if may_append { next } else { self.pages };
+    }
+
+    fn push(&mut self, id: SegmentId) {
+        let slot = self.free_slots.pop().expect("no more segments than were configured");
+        self.slots[slot as usize] = Segment { id, last: Sequence(u64::MAX), readers: 0 };
+        self.order.push_back(slot);
+        self.next_page = 0;
+    }
+
+    /// Nothing more is written to the last segment.
+    pub(in crate::write_back) fn end_last(&mut self) {
+        self.next_page = self.pages;
+    }
+
+    /// The segment of `position` now ends with this record.
+    pub(in crate::write_back) fn note_last(&mut self, position: Position, last: Sequence) {
+        let slot = self.place(position).0 / self.pages;
+        self.slots[slot as usize].last = last;
+    }
+
+    /// True when a lease should be asked for, which it then is.
+    pub(in crate::write_back) fn wants_lease(&mut self, now: Nanos) -> bool {
+        let wants = self.lacks_spare() && now >= self.lease_after;
+        self.leasing |= wants;
+        wants
+    }
+
+    /// When a lease that was refused is asked for again.
+    pub(in crate::write_back) fn lease_deadline(&self, now: Nanos) -> Nanos {
+        let waits = self.lacks_spare() && self.lease_after > now;
+        if waits { self.lease_after } else { Nanos::NEVER }
+    }
+
+    /// True when there is no further segment to be had: the log has all that it may, or the pool has none.
+    pub(in crate::write_back) fn can_have_no_more(&self) -> bool {
+        // Also while it is asked for again.
+        let is_refused = self.lease_after > Nanos(0);
+        self.spare.is_empty() && (self.leased() >= self.max || is_refused)
+    }
+
+    fn lacks_spare(&self) -> bool {
+        !self.leasing && self.spare.is_empty() && self.leased() < self.max
+    }
+
+    /// A lease that was asked for came, or not.
+    pub(in crate::write_back) fn on_leased(&mut self, now: Nanos, id: Option<(SegmentId, u64)>) {
+        self.leasing = false;
+        self.lease_after = if id.is_none() { now.plus(LEASE_PAUSE) } else { Nanos(0) };
+        self.spare.extend(id);
+    }
+
+    /// The last record of the oldest segment, when everything in it is `flushed`, nobody reads it, and
+    /// it is not the one being written.
+    pub(in crate::write_back) fn oldest_is_free(&self, flushed: Sequence) -> Option<Sequence> {
+        let Segment { last, readers, .. } = self.slots[*self.order.front()? as usize];
+        (last <= flushed && readers == 0 && self.order.len() > 1).then_some(last)
+    }
+
+    /// Takes the oldest segment out of use.
+    pub(in crate::write_back) fn free_oldest(&mut self) -> SegmentId {
+        let slot = self.order.pop_front().expect("there is an oldest segment");
+        self.free_slots.push(slot);
+        self.freed += 1;
+        self.slots[slot as usize].id
+    }
+
+    pub(in crate::write_back) fn has_no_reader(&self) -> bool {
+        self.order.iter().all(|&slot| self.slots[slot as usize].readers == 0)
+    }
+
+    pub(in crate::write_back) fn hold(&mut self, place: Place) {
+        self.slots[(place.0 / self.pages) as usize].readers += 1;
+    }
+
+    pub(in crate::write_back) fn unhold(&mut self, place: Place) {
+        self.slots[(place.0 / self.pages) as usize].readers -= 1;
+    }
+}

@@ -1,0 +1,91 @@
+//! Taking over the log that an earlier run left.
+
+use crate::engine::ConfigError;
+use crate::geometry::ByteRange;
+use crate::ids::{GroupNumber, Sequence};
+use crate::log::group::RecordKind;
+use crate::log::index::{LogIndex, PageGrid, Place, ZeroRecord};
+use crate::log::recover::{RecordPlace, RecoveredLog, RecoveredRecord};
+use crate::log::reopen::Tail;
+use crate::write_back::WriteBack;
+
+impl WriteBack {
+    /// See [`Engine::restore`](crate::engine::Engine::restore).
+    pub(crate) fn restore(&mut self, found: &RecoveredLog, tail: Tail) -> Result<(), ConfigError> {
+        let log = &mut self.log;
+        let is_last = found.segments.last().is_some_and(|last| last.segment == tail.segment);
+        let needed = found.segments.len() + usize::from(!is_last);
+        if needed > log.config.slots() as usize {
+            return Err(ConfigError(format!(
+                "the write log holds {needed} segments from before, this disk may have {}: give it more",
+                log.config.slots()
+            )));
+        }
+        if let Some(record) =
+            found.records.iter().find(|r| u64::from(r.phase) != log.index.grid().phase())
+        {
+            return Err(ConfigError(format!(
+                "the write log was laid out with blocks at byte {} of a page: set the grid offset accordingly",
+                record.phase
+            )));
+        }
+        assert!(found.next_sequence > found.flushed, "a sequence is never used twice");
+        for segment in &found.segments {
+            let last = Sequence(segment.end_sequence.0 - 1);
+            log.segments.restore(segment.segment, last);
+        }
+        restore_records(&mut log.index, found, log.config.segment_pages);
+        if !is_last {
+            log.segments.restore(tail.segment, Sequence(found.next_sequence.0 - 1));
+        }
+        log.segments.go_on(tail.page);
+        log.next_group = found.next_group;
+        log.next_sequence = found.next_sequence;
+        let last = GroupNumber(found.next_group.0 - 1);
+        (log.written, log.durable) = (last, last);
+        let last = Sequence(found.next_sequence.0 - 1);
+        (log.written_sequence, log.durable_sequence) = (last, last);
+        (log.written_whole, log.durable_whole) = (last, last);
+        log.written_end = log.segments.head();
+        log.epoch = found.next_epoch;
+        self.destager.restore(found);
+        Ok(())
+    }
+}
+
+/// Records that are taken in together, so that the CPU waits for their places in the index at the same time.
+const COMPANY: usize = 64;
+
+fn restore_records(index: &mut LogIndex, found: &RecoveredLog, segment_pages: u32) {
+    let grid: PageGrid = index.grid();
+    // Slots are taken in order, so a segment's slot is its place in the list; records are in the same order.
+    let mut slot = 0;
+    for records in found.records.chunks(COMPANY) {
+        index.expect(records.iter().flat_map(|record| match record.kind {
+            RecordKind::Write => grid.pages(record.range).take(COMPANY),
+            RecordKind::Zero => grid.pages(ByteRange::default()).take(COMPANY),
+        }));
+        for record in records {
+            let RecordPlace::Log { segment, page } = record.place else { continue };
+            while found.segments[slot].segment != segment {
+                slot += 1;
+            }
+            restore_record(index, found, record, slot as u32 * segment_pages + page);
+        }
+    }
+}
+
+fn restore_record(index: &mut LogIndex, found: &RecoveredLog, record: &RecoveredRecord, at: u32) {
+    let (sequence, epoch, range) = (record.sequence, record.epoch, record.range);
+    if record.kind == RecordKind::Zero {
+        return index.insert_zero(ZeroRecord { sequence, epoch, range, may_unmap: false });
+    }
+    let grid: PageGrid = index.grid();
+    let first = grid.page_of(range.start).0;
+    for (n, disk_page) in grid.pages(range).enumerate() {
+        debug_assert_eq!(disk_page.0, first + n as u64);
+        let place = Place(at + n as u32);
+        index.insert(place, disk_page, grid.sectors(disk_page, range), sequence, epoch);
+        index.store_checksum(place, found.checksums[record.first_checksum as usize + n]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Where a disk has its flash, its fence and the lock of its primary storage, if it has them, as long as it is served.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use forebay_backends::Look;
+use forebay_core::ids::Sequence;
+use forebay_core::pool::DiskNumber;
+
+use super::{Fence, Guard, LastWrite};
+use crate::pool::EndOfSession;
+use crate::pool::owner::{Close, PoolHandle};
+
+/// See the module.
+#[derive(Debug)]
+pub struct DiskPlace {
+    pool: Option<(PoolHandle, DiskNumber)>,
+    stay: Mutex<Stay>,
+}
+
+#[derive(Debug)]
+enum Stay {
+    Served(Option<Box<Fence>>, Guard),
+    /// It was left, or what kept that from being noted.
+    Left(Option<String>),
+}
+
+impl DiskPlace {
+    /// What a disk has while it is served: its number in a pool, its fence, the lock of its primary storage.
+    pub fn new(
+        pool: Option<(PoolHandle, DiskNumber)>,
+        fence: Option<Fence>,
+        lock: Guard,
+    ) -> DiskPlace {
+        DiskPlace { pool, stay: Mutex::new(Stay::Served(fence.map(Box::new), lock)) }
+    }
+
+    /// The note of the last write of the disk, where it has one.
+    pub fn last_write(&self) -> Option<Arc<LastWrite>> {
+        match &*self.stay.lock().unwrap_or_else(PoisonError::into_inner) {
+            Stay::Served(fence, _) => fence.as_ref()?.last_write.clone(),
+            Stay::Left(_) => None,
+        }
+    }
+
+    /// Primary storage became longer and looks so: notes it durably, before anything is written there.
+    ///
+    /// # Errors
+    /// The medium's, or the disk has ended.
+    pub fn grow(&self, look: Look) -> Result<()> {
+        let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
+        let Stay::Served(fence, _) = &mut *stay else { bail!("the disk has ended") };
+        let Some(fence) = fence else { return Ok(()) };
+        let seen = fence.grow(look);
+        match &self.pool {
+            Some((pool, number)) => pool.grow(*number, seen),
+            None => Ok(()),
+        }
+    }
+
+    /// The number of its disk in the pool, where it has one.
+    pub fn number(&self) -> Option<DiskNumber> {
+        self.pool.as_ref().map(|(_, number)| *number)
+    }
+
+    /// The disk is served no more and left so; `is_quiet` when nothing of it is under way on primary storage, `log_end`
+    /// the last record of its log. Lets go of
+    /// primary storage. Who comes second, as a detach and the daemon's end may, waits for the first and is told the same.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn leave(
+        &self,
+        end: EndOfSession,
+        is_quiet: bool,
+        log_end: Option<Sequence>,
+    ) -> Result<()> {
+        let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = match std::mem::replace(&mut *stay, Stay::Left(None)) {
+            Stay::Served(Some(fence), _lock) => self.note(fence, end, is_quiet, log_end),
+            Stay::Served(None, _) => Ok(()),
+            Stay::Left(None) => Ok(()),
+            Stay::Left(Some(why)) => {
+                *stay = Stay::Left(Some(why.clone()));
+                bail!(why)
+            }
+        };
+        if let Err(error) = &left {
+            *stay = Stay::Left(Some(format!("{error:#}")));
+        }
+        left
+    }
+
+    /// Notes how it was left: in the pool, then in the sidecar.
+    fn note(
+        &self,
+        mut fence: Box<Fence>,
+        end: EndOfSession,
+        is_quiet: bool,
+        log_end: Option<Sequence>,
+    ) -> Result<()> {
+        let can_look = self.pool.is_some()
+            && is_quiet
+            && matches!(end, EndOfSession::Clean | EndOfSession::Dirty);
+        let last = if can_look { fence.last_look() } else { None };
+        let looked = last.is_some();
+        if let Some((pool, number)) = &self.pool {
+            pool.close(*number, Close { end, is_quiet, last, log_end })?;
+        }
+        fence.leave(end, is_quiet, looked).context("cannot write its sidecar")
+    }
+}

@@ -1,0 +1,310 @@
+//! When a disk wrote to primary storage last: in a small file on tmpfs that outlives the process.
+//!
+//! After a kill the modification time of primary storage has to lie between the last one that was seen and the
+//! moment after the last write ([`forebay_core::pool::fence`]). The backend notes a write before it hands it to the kernel
+//! and when it has ended, at most every [`NOTE_EVERY`]; a thread of the control plane looks at primary storage
+//! several times a second and notes what it sees. The file does not outlive the host, and its bytes are no format.
+//!
+//! | offset | bytes | field |
+//! |---:|---:|---|
+//! | 0 | 8 | magic `FBTRAIL1` |
+//! | 8 | 8 | generation of the session |
+//! | 16 | 8 | modification time that was seen last, seconds |
+//! | 24 | 8 | nanoseconds of that |
+//! | 32 | 8 | what no write of ours after that look can leave an earlier time than, seconds |
+//! | 40 | 8 | nanoseconds of that |
+//! | 48 | 8 | last write that was noted, nanoseconds since 1970 by the clock of primary storage; 0: none |
+//!
+//! The bound at 32 is the time that was seen, unless that lies in the future: the next write takes it back to the clock
+//! of primary storage.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_backends::Writes;
+use forebay_core::ids::{Generation, Nanos, Uuid};
+use forebay_core::pool::fence::{GRACE_NS, Times, Timestamp};
+use rustix::fs::OFlags;
+
+use crate::tmpfs;
+
+const MAGIC: [u8; 8] = *b"FBTRAIL1";
+const LEN: usize = 56;
+const SEEN: u64 = 16;
+const WRITTEN: u64 = 48;
+/// Age of the clock that a file system stamps with, at most.
+const TICK_NS: u64 = 10_000_000;
+/// How long a write that was noted stands for those after it.
+const NOTE_EVERY: Duration = Duration::from_millis(50);
+
+/// See the module. Shared by the disk's shard and the control plane.
+#[derive(Debug)]
+pub struct LastWrite {
+    path: PathBuf,
+    file: File,
+    /// How far the clock of primary storage is ahead of ours, in nanoseconds.
+    ahead_ns: i64,
+    /// The last write that was noted, by the shard's clock; 0: none.
+    noted: AtomicU64,
+    /// Writes under way.
+    under_way: AtomicU32,
+    /// The time that an administrator left. Held while a time that was seen is noted.
+    accepted: Mutex<Option<Timestamp>>,
+}
+
+/// What a session left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) generation: Generation,
+    /// The modification time that was seen last.
+    seen: Timestamp,
+    /// No write of ours after that look left an earlier one,
+    from: Timestamp,
+    /// and none a later one.
+    to: Timestamp,
+}
+
+impl Left {
+    /// Between which times primary storage was modified last unless somebody else did it; `is` is the time found.
+    pub(super) fn times(&self, is: Option<Timestamp>) -> Times {
+        match is == Some(self.seen) {
+            true => Times::Between { from: self.seen, to: self.to.max(self.seen) },
+            false => Times::Between { from: self.from, to: self.to },
+        }
+    }
+}
+
+impl LastWrite {
+    /// Begins the note of a session, over the one before; `None` where no file outlives the process.
+    pub(super) fn begin(
+        disk: Uuid,
+        generation: Generation,
+        seen: Timestamp,
+        ahead_ns: i64,
+    ) -> io::Result<Option<LastWrite>> {
+        let Some(folder) = tmpfs::folder() else { return Ok(None) };
+        let path = path_in(&folder, disk);
+        let file = tmpfs::open(&path, OFlags::RDWR | OFlags::CREATE)?;
+        let mut bytes = [0; LEN];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..16].copy_from_slice(&generation.0.to_le_bytes());
+        bytes[16..48].copy_from_slice(&seen_bytes(seen, ahead_ns));
+        // One call: a process that dies has left all of it or nothing.
+        file.write_all_at(&bytes, 0)?;
+        Ok(Some(LastWrite {
+            path,
+            file,
+            ahead_ns,
+            noted: AtomicU64::new(0),
+            under_way: AtomicU32::new(0),
+            accepted: Mutex::default(),
+        }))
+    }
+
+    /// Notes that primary storage is written to: the shard's clock says `at`. Never waits.
+    pub(super) fn note_write(&self, at: Nanos) {
+        let noted = self.noted.load(Ordering::Relaxed);
+        if noted != 0 && at.since(Nanos(noted)).0 < NOTE_EVERY.as_nanos() as u64 {
+            return;
+        }
+        let there = now_there(self.ahead_ns).max(1);
+        // Without it the next start has weaker evidence; nothing else depends on it.
+        let _ = self.file.write_all_at(&there.to_le_bytes(), WRITTEN);
+        self.noted.store(at.0.max(1), Ordering::Relaxed);
+    }
+
+    /// Notes the modification time as it was seen; false when none of our writes explains it.
+    pub fn note_seen(&self, seen: Timestamp) -> bool {
+        let accepted = self.accepted();
+        if accepted.is_some_and(|accepted| seen < accepted) {
+            // It was seen before that one.
+            return true;
+        }
+        // Before what was noted is read: a write is noted before it is under way no more.
+        let is_under_way = self.under_way.load(Ordering::SeqCst) > 0;
+        let mut bytes = [0; LEN];
+        let Ok(left) = self.file.read_exact_at(&mut bytes, 0).map(|()| decode(&bytes)) else {
+            return true;
+        };
+        let Some(left) = left else { return true };
+        if seen == left.seen {
+            return true;
+        }
+        if seen > left.to && !is_under_way {
+            return false;
+        }
+        let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns), SEEN);
+        true
+    }
+
+    /// Notes the modification time that an administrator has left.
+    pub(super) fn accept(&self, seen: Timestamp) {
+        let mut accepted = self.accepted();
+        *accepted = Some(seen);
+        let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns), SEEN);
+    }
+
+    fn accepted(&self) -> MutexGuard<'_, Option<Timestamp>> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody needs it any more.
+    pub(super) fn remove(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Writes for LastWrite {
+    fn begins(&self, now: Nanos) {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        self.note_write(now);
+    }
+
+    fn ended(&self, now: Nanos) {
+        self.note_write(now);
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What the last session of a disk left, if it is still there.
+pub(super) fn left(disk: Uuid) -> Option<Left> {
+    let file = tmpfs::open(&path_in(&tmpfs::folder()?, disk), OFlags::RDONLY).ok()?;
+    let mut bytes = [0; LEN];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    decode(&bytes)
+}
+
+fn decode(bytes: &[u8; LEN]) -> Option<Left> {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let time = |at: usize| Some((word(at) as i64, u32::try_from(word(at + 8)).ok()?));
+    if bytes[..8] != MAGIC {
+        return None;
+    }
+    let (seen, from) = (time(16)?, time(32)?);
+    let to = match word(WRITTEN as usize) {
+        0 => from,
+        written => {
+            let after = NOTE_EVERY.as_nanos() as u64 + GRACE_NS;
+            timestamp(written.saturating_add(after)).max(from)
+        }
+    };
+    Some(Left { generation: Generation(word(8)), seen, from, to })
+}
+
+/// What was seen, and the bound that follows.
+fn seen_bytes(seen: Timestamp, ahead_ns: i64) -> [u8; 32] {
+    let from = not_ahead(seen, ahead_ns);
+    let mut bytes = [0; 32];
+    for (word, value) in bytes.chunks_exact_mut(8).zip([seen, from].into_iter().flat_map(words)) {
+        word.copy_from_slice(&value);
+    }
+    bytes
+}
+
+fn words((seconds, nanos): Timestamp) -> [[u8; 8]; 2] {
+    [seconds.to_le_bytes(), u64::from(nanos).to_le_bytes()]
+}
+
+/// `seen`, or the time of the clock of primary storage if that is earlier.
+pub(super) fn not_ahead(seen: Timestamp, ahead_ns: i64) -> Timestamp {
+    // Its file system may stamp with a tick that is up to 10 ms old.
+    seen.min(timestamp(now_there(ahead_ns).saturating_sub(TICK_NS)))
+}
+
+fn now_there(ahead_ns: i64) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX).saturating_add_signed(ahead_ns)
+}
+
+fn timestamp(ns: u64) -> Timestamp {
+    ((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32)
+}
+
+fn path_in(folder: &Path, disk: Uuid) -> PathBuf {
+    tmpfs::place(folder, &format!("forebay-{disk}.trail"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_bounds_the_time_of_the_last_write() {
+        let disk = crate::pool::host::new_uuid().unwrap();
+        let seen = (1_000, 7);
+        let Some(last_write) = LastWrite::begin(disk, Generation(3), seen, 0).unwrap() else {
+            return;
+        };
+        let expected = Left { generation: Generation(3), seen, from: seen, to: seen };
+        assert_eq!(left(disk), Some(expected));
+        assert!(!last_write.note_seen((1_000, 8)), "nothing of ours was written");
+        last_write.note_write(Nanos(1));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        let to = left(disk).unwrap().to;
+        assert!((now..now + 3).contains(&to.0), "{to:?}");
+        assert!(last_write.note_seen((1_000, 8)));
+        assert_eq!(left(disk).unwrap().from, (1_000, 8));
+        assert!(!last_write.note_seen((to.0, to.1 + 1)), "later than any write of ours");
+        assert_eq!(left(disk).unwrap().from, (1_000, 8));
+        // Within the same 50 ms nothing is stored.
+        last_write.note_write(Nanos(50_000_000));
+        assert_eq!(left(disk).unwrap().to, to);
+        last_write.remove();
+        assert_eq!(left(disk), None);
+    }
+
+    #[test]
+    fn a_write_that_takes_long_explains_any_time_until_it_has_ended() {
+        let disk = crate::pool::host::new_uuid().unwrap();
+        let Some(last_write) = LastWrite::begin(disk, Generation(1), (1_000, 0), 0).unwrap() else {
+            return;
+        };
+        last_write.begins(Nanos(1));
+        let to = left(disk).unwrap().to;
+        let late = (to.0 + 60, 0);
+        assert!(last_write.note_seen(late), "it may have waited for a thread");
+        last_write.ended(Nanos(2));
+        assert!(!last_write.note_seen((late.0 + 60, 0)), "nothing of ours is under way");
+        last_write.remove();
+    }
+
+    #[test]
+    fn a_time_in_the_future_is_no_lower_bound_once_the_disk_has_written() {
+        let disk = crate::pool::host::new_uuid().unwrap();
+        let before = timestamp(now_there(0));
+        let seen = (before.0 + 3_600, 0);
+        let Some(last_write) = LastWrite::begin(disk, Generation(1), seen, 0).unwrap() else {
+            return;
+        };
+        assert!(last_write.note_seen(seen));
+        let untouched = Times::Between { from: seen, to: seen };
+        assert_eq!(left(disk).unwrap().times(Some(seen)), untouched);
+        last_write.note_write(Nanos(1));
+        let now = timestamp(now_there(0));
+        let Times::Between { from, to } = left(disk).unwrap().times(Some(now)) else { panic!() };
+        assert!(from <= before && before.0 - from.0 <= 1, "{from:?} {before:?}");
+        assert!(now <= to && to < seen, "{to:?}");
+        assert_eq!(left(disk).unwrap().times(Some(seen)), untouched, "the write did not get there");
+        assert!(last_write.note_seen(now), "the write took it back");
+        assert_eq!(left(disk).unwrap().seen, now);
+        last_write.remove();
+    }
+
+    #[test]
+    fn the_clock_of_primary_storage_counts() {
+        let disk = crate::pool::host::new_uuid().unwrap();
+        let hour = 3_600_000_000_000;
+        let Some(last_write) = LastWrite::begin(disk, Generation(1), (0, 0), hour).unwrap() else {
+            return;
+        };
+        last_write.note_write(Nanos(5));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        assert!((3600..3603).contains(&(left(disk).unwrap().to.0 - now)));
+        last_write.remove();
+    }
+}

@@ -1,0 +1,116 @@
+//! The lock of primary storage that has none of its own that all who use it would meet: an NBD export, or a device that
+//! several names lead to. An image file is locked itself.
+//!
+//! It is a file in the state folder of this host, beside where the sidecar is, and keeps two disks of this host from
+//! caching the same bytes. It stays where it is when it is let go of: whoever removed it could remove another one's.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use forebay_io::file::{FileError, FileErrorKind, OpenFile, Options};
+
+use super::sidecar::SidecarPlace;
+use super::words;
+use crate::pool::LOCK_WAIT;
+
+/// What keeps other disks of this host from primary storage.
+#[derive(Debug)]
+pub enum Guard {
+    /// It is locked itself, or nobody knows who it is.
+    Itself,
+    /// A lock in the state folder.
+    Locked {
+        /// Held until it is dropped.
+        _file: OpenFile,
+    },
+    /// Nothing: why, and what to do.
+    Missing(String),
+}
+
+impl Guard {
+    /// Why there is none, for an operator.
+    pub fn missing(&self) -> Option<&str> {
+        match self {
+            Guard::Missing(why) => Some(why),
+            Guard::Itself | Guard::Locked { .. } => None,
+        }
+    }
+}
+
+/// Locks what has its sidecar at `place`; others may read it, too, when it is only read.
+///
+/// # Errors
+/// Another process has it.
+pub fn lock(place: &SidecarPlace, read_only: bool) -> Result<Guard> {
+    if *place == SidecarPlace::NoFolder {
+        return Ok(Guard::Missing(words::no_folder()));
+    }
+    let Some(path) = place.lock_path() else { return Ok(Guard::Itself) };
+    match lock_file(place, &path, read_only) {
+        Ok(_file) => Ok(Guard::Locked { _file }),
+        Err(error) if is_held(&error) => {
+            Err(error).context("it is served already, perhaps under another name")
+        }
+        Err(error) => Ok(Guard::Missing(words::no_lock(&path, &error))),
+    }
+}
+
+/// Another process has something locked.
+pub fn is_in_use(error: &anyhow::Error) -> bool {
+    let file = |cause: &FileError| cause.kind() == FileErrorKind::InUse;
+    let backend =
+        |cause: &forebay_backends::Error| cause.kind() == forebay_backends::ErrorKind::InUse;
+    error.chain().any(|cause| {
+        cause.downcast_ref().is_some_and(file) || cause.downcast_ref().is_some_and(backend)
+    })
+}
+
+fn lock_file(place: &SidecarPlace, path: &Path, read_only: bool) -> Result<OpenFile> {
+    place.make_folder()?;
+    // Who only reads makes none.
+    File::options().create(true).append(true).open(path)?;
+    let options = Options { read_only, buffered: true, lock_wait: LOCK_WAIT, ..Options::default() };
+    Ok(OpenFile::open(path, &options)?)
+}
+
+fn is_held(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<FileError>().is_some_and(|e| e.kind() == FileErrorKind::InUse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_is_no_lock_that_is_said_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let apart = |folder: &Path| SidecarPlace::Apart(folder.join("state").join("id.forebay"));
+        let check = |place: &SidecarPlace, expect: Option<&str>| {
+            let guard = lock(place, false).unwrap();
+            let said = guard.missing();
+            assert_eq!(said.is_some(), expect.is_some(), "{place:?}: {said:?}");
+            let said = said.unwrap_or_default();
+            assert!(said.contains(expect.unwrap_or_default()), "{said}");
+            assert!(expect.is_none() || said.contains("--state-dir"), "{said}");
+        };
+        check(&SidecarPlace::Nowhere, None);
+        check(&SidecarPlace::Beside(folder.path().join("db.raw.forebay")), None);
+        check(&apart(folder.path()), None);
+        check(&SidecarPlace::NoFolder, Some("HOME"));
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        check(&apart(&folder.path().join("file")), Some("cannot be locked"));
+    }
+
+    #[test]
+    fn one_writer_or_many_readers_have_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = SidecarPlace::Apart(folder.path().join("id.forebay"));
+        let reader = lock(&place, true).unwrap();
+        assert!(matches!(lock(&place, true).unwrap(), Guard::Locked { .. }));
+        assert!(lock(&place, false).unwrap_err().to_string().contains("served already"));
+        drop(reader);
+        let _writer = lock(&place, false).unwrap();
+        assert!(lock(&place, true).is_err());
+    }
+}

@@ -1,0 +1,404 @@
+//! The fence against stale caches: has somebody else written to primary storage since the disk left it?
+//!
+//! ```text
+//!   start   examine ─► note ── refused: needs `disk resolve` (durably)
+//!              │
+//!           generation + 1 pending (durable) ─► begin: sidecar ─► … recovery … ─► committed ─► follow: last write
+//!   served     shard notes writes, a thread looks at primary storage                  (last_write.rs, daemon/watch.rs)
+//!   end     last look and samples ─► record closed (durable) ─► sidecar closed ─► its note removed
+//! ```
+//! [`forebay_core::pool::fence`] judges without I/O; this gathers what it judges, and keeps the sidecar.
+//!
+//! **Invariants**
+//! - A sidecar never says less than the pool: that the log may be dirty stands there before the first request and
+//!   until the pool says durably that it is not.
+//! - What a session found and judged is given up (the old note of the last write, the old evidence) only when the session is
+//!   committed, so that a start that dies in between is judged from the same facts.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use forebay_backends::{Look, Probe};
+use forebay_core::ids::{Generation, Uuid};
+use forebay_core::pool::DiskNumber;
+use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
+use forebay_core::pool::fence::{
+    self, Follows, Holdings, Known, SidecarFound, Times, Timestamp, Verdict, is_claimed, judge,
+};
+use forebay_core::pool::sidecar::{Sidecar, SidecarState};
+
+mod alone;
+mod disk_place;
+mod last_write;
+mod lock;
+pub mod names;
+pub mod resolve;
+mod revoke;
+mod sample;
+mod sidecar;
+mod unreported_loss;
+mod words;
+
+pub use alone::Alone;
+pub use disk_place::DiskPlace;
+pub use last_write::LastWrite;
+pub use lock::{Guard, is_in_use, lock};
+pub use revoke::Revoker;
+pub use sample::Fact;
+pub use unreported_loss::UnreportedLoss;
+pub use words::Refused;
+pub use words::{held, not_noted, unreported_loss, unreported_loss_later};
+
+use super::events::Severity;
+use super::pool::{DiskWish, EndOfSession, Pool, host};
+use sidecar::Found;
+pub use sidecar::{SidecarPlace, identity, replace};
+
+/// Time that samples may take at start.
+const EXAMINE_MAX: Duration = Duration::from_secs(5);
+/// Time that the last look at primary storage may take at the end.
+const LEAVE_MAX: Duration = Duration::from_secs(3);
+
+/// What was found before a disk's session begins.
+pub struct Examined {
+    probe: Option<Probe>,
+    place: SidecarPlace,
+    look: Look,
+    verdict: Verdict,
+    follows: Follows,
+    is_dirty: bool,
+    /// What primary storage was served as before, of a disk that is new.
+    former: Option<Uuid>,
+    is_unanswered: bool,
+    refused: Option<Refused>,
+}
+
+/// A disk's fence while it is served.
+#[derive(Debug)]
+pub struct Fence {
+    probe: Option<Probe>,
+    place: SidecarPlace,
+    look: Look,
+    disk: Uuid,
+    name: String,
+    generation: Generation,
+    /// The sidecar as it was written last.
+    sidecar: Option<SidecarState>,
+    ahead_ns: i64,
+    is_weak: bool,
+    last_write: Option<Arc<LastWrite>>,
+    /// For whoever finds that flash is dead.
+    revoker: Option<Arc<Revoker>>,
+}
+
+/// Refuses primary storage that belongs to another disk, whose log may hold newer data. For a disk without flash; what was
+/// found, otherwise.
+///
+/// # Errors
+/// It does, and the administrator has not said that this disk takes it over.
+pub fn check_claim(
+    place: &SidecarPlace,
+    takes_over: Option<Uuid>,
+    state: Option<&Path>,
+) -> Result<Found> {
+    let found = sidecar::read(place.path());
+    match &found {
+        Found::There(sidecar)
+            if is_claimed(sidecar, None, None, |_| false) && takes_over != Some(sidecar.disk) =>
+        {
+            Err(words::claimed(sidecar, place, state).into())
+        }
+        _ => Ok(found),
+    }
+}
+
+/// Judges whether primary storage is what the disk left; `facts` are granules that a cache holds and that
+/// primary storage must hold, too.
+///
+/// # Errors
+/// The disk must not be served: primary storage belongs to another disk. That it must not because primary storage was
+/// changed and the log is dirty is told by [`Examined::note`].
+pub fn examine(
+    pool: &Pool,
+    number: DiskNumber,
+    wish: &DiskWish,
+    (probe, place): (Option<Probe>, SidecarPlace),
+    facts: &[Fact],
+    state: Option<&Path>,
+) -> Result<Examined> {
+    let record = pool.record(number);
+    let look = match &probe {
+        Some(probe) => {
+            let found = probe.look_durably().context("cannot look at its primary storage")?;
+            Look { size: wish.size, ..found }
+        }
+        None => Look { size: wish.size, modified: None, changed: None },
+    };
+    let found = sidecar::read(place.path());
+    if let Found::There(there) = &found {
+        let claimed =
+            is_claimed(there, Some(record.uuid), Some(pool.uuid()), |disk| pool.knows(disk));
+        if claimed && wish.takes_over != Some(there.disk) {
+            return Err(words::claimed(there, &place, state).into());
+        }
+    }
+    let known = known(pool, &record, look.modified);
+    let samples = sample::compare(probe.as_ref(), &record, look.size, facts, EXAMINE_MAX);
+    let (modified, changed) = (look.modified, look.changed);
+    let sidecar = judged(&found, &place, &known);
+    let verdict =
+        judge(&known, &fence::Found { size: look.size, modified, changed, sidecar, samples });
+    let is_unresolved = record.flags.has(DiskFlags::UNRESOLVED);
+    let needs_log = is_unresolved || !matches!(verdict, Verdict::New | Verdict::Strong);
+    let is_dirty = pool.has_log(number) && (!needs_log || pool.dirty(number).is_dirty());
+    let holdings = Holdings { is_dirty, is_unresolved, is_exclusive: wish.is_exclusive };
+    let follows = verdict.follows(holdings);
+    let is_refused = follows == Follows::Refuse;
+    let refused = is_refused.then(|| words::refused(pool, number, verdict, &look, &found));
+    // A start that died before it was committed has left a sidecar of this very disk.
+    let is_other = |there: &Sidecar| verdict == Verdict::New && there.disk != record.uuid;
+    let former = match &found {
+        Found::There(there) if is_other(there) => Some(there.disk),
+        _ => None,
+    };
+    let is_unanswered =
+        record.flags.has(DiskFlags::UNANSWERED) || place.is_apart() && found.is_open();
+    Ok(Examined { probe, place, look, verdict, follows, is_dirty, is_unanswered, former, refused })
+}
+
+/// The sidecar as the fence judges it. An old one in the state folder tells that the folder was put back, not primary
+/// storage.
+fn judged<'a>(found: &'a Found, place: &SidecarPlace, known: &Known) -> SidecarFound<'a> {
+    match found {
+        Found::There(there)
+            if place.is_apart()
+                && (there.disk, there.pool) == (known.disk, known.pool)
+                && there.generation < known.sidecar =>
+        {
+            SidecarFound::Missing
+        }
+        _ => found.judged(),
+    }
+}
+
+/// What the pool knows of the disk, and tmpfs.
+fn known(pool: &Pool, record: &DiskRecord, modified: Option<Timestamp>) -> Known {
+    Known {
+        disk: record.uuid,
+        pool: pool.uuid(),
+        is_new: record.committed == Generation(0),
+        sidecar: record.evidence.sidecar,
+        pending: record.pending,
+        size: record.size,
+        times: times(record, modified),
+    }
+}
+
+fn times(record: &DiskRecord, modified: Option<Timestamp>) -> Times {
+    let noted = fence::times_of(&record.evidence);
+    let is_same_boot = record.boot == host::boot();
+    match (noted, last_write::left(record.uuid)) {
+        (Times::NotBefore(_), Some(left))
+            if is_same_boot && left.generation == record.committed =>
+        {
+            left.times(modified)
+        }
+        (noted, _) => noted,
+    }
+}
+
+impl Examined {
+    /// Notes in the pool what was found, so that no later start forgets it.
+    ///
+    /// # Errors
+    /// Primary storage was changed and the log is dirty: the disk must not be served. Or the medium's.
+    pub fn note(mut self, pool: &mut Pool, number: DiskNumber) -> Result<Examined> {
+        match self.refused.take() {
+            None => Ok(self),
+            Some(refused) => {
+                pool.set_unresolved(number)?;
+                Err(refused.into())
+            }
+        }
+    }
+
+    /// True when cached data of a former session may be used.
+    pub fn keeps_cache(&self) -> bool {
+        matches!(self.follows, Follows::Serve { keeps_cache: true, .. })
+    }
+
+    /// True when primary storage may still carry out what a former process sent.
+    pub fn is_unanswered(&self) -> bool {
+        self.is_unanswered
+    }
+
+    /// The evidence, for `disk show`.
+    pub fn evidence(&self) -> Option<String> {
+        words::evidence(self.verdict)
+    }
+
+    /// What is worth telling of it.
+    pub fn notes(&self) -> Option<(Severity, String)> {
+        let former = self.former.map(words::former);
+        former.or_else(|| words::note(self.verdict, self.is_dirty, self.keeps_cache()))
+    }
+
+    /// The session begins, whose generation is durable as pending in the pool: the sidecar says so from now on.
+    pub fn begin(
+        self,
+        pool: &Pool,
+        number: DiskNumber,
+        notes: &mut Vec<(Severity, String)>,
+    ) -> Fence {
+        let record = pool.record(number);
+        let is_weak = matches!(self.follows, Follows::Serve { is_weak: true, .. });
+        let mut fence = Fence {
+            probe: self.probe,
+            place: self.place,
+            look: self.look,
+            disk: record.uuid,
+            name: record.name,
+            generation: record.pending,
+            sidecar: None,
+            ahead_ns: 0,
+            is_weak,
+            last_write: None,
+            revoker: None,
+        };
+        fence.set_writer(pool.uuid());
+        let state =
+            if pool.has_log(number) { SidecarState::OpenWithLog } else { SidecarState::Open };
+        if let Err(error) = fence.write_sidecar(state) {
+            notes.push((Severity::Warning, words::no_sidecar(&fence.place, &error)));
+        }
+        fence
+    }
+}
+
+impl Fence {
+    /// What the pool notes when the session is committed: how it found primary storage, and whether a dirty log goes on
+    /// on weak evidence.
+    pub fn found(&self, record: &DiskRecord) -> (Evidence, bool) {
+        let written = self.sidecar.map(|_| self.generation);
+        (self.seen(written.unwrap_or(record.evidence.sidecar)), self.is_weak)
+    }
+
+    /// What primary storage looked like when it was looked at.
+    fn seen(&self, sidecar: Generation) -> Evidence {
+        Evidence {
+            size: Some(self.look.size),
+            // After a loss of the host nothing says whether a write of ours took a time in the future back.
+            modified: self.look.modified.map(|seen| last_write::not_ahead(seen, self.ahead_ns)),
+            changed: self.look.changed,
+            sample: None,
+            is_final: false,
+            sidecar,
+        }
+    }
+
+    /// The session is committed and requests are to come: `has_log` when the log may become dirty. Returns the note of the
+    /// last write, for the shard.
+    ///
+    /// # Errors
+    /// The sidecar cannot say what it has to.
+    pub fn follow(
+        &mut self,
+        has_log: bool,
+        notes: &mut Vec<(Severity, String)>,
+    ) -> Result<Option<Arc<LastWrite>>> {
+        if has_log && self.sidecar == Some(SidecarState::Open) {
+            let written = self.write_sidecar(SidecarState::OpenWithLog);
+            match written {
+                Err(error) if self.place.is_apart() => {
+                    notes.push((Severity::Warning, words::no_sidecar(&self.place, &error)));
+                }
+                other => other.context("cannot write its sidecar")?,
+            }
+        }
+        if let Some(modified) = self.look.modified
+            && let Ok(last_write) =
+                LastWrite::begin(self.disk, self.generation, modified, self.ahead_ns)
+        {
+            self.last_write = last_write.map(Arc::new);
+        }
+        Ok(self.last_write.clone())
+    }
+
+    /// For whoever finds that flash is dead, where the sidecar can say so.
+    pub fn revoker(&self) -> Option<Arc<Revoker>> {
+        self.revoker.clone()
+    }
+
+    /// An administrator made primary storage longer, which changed what it looks like: what is to be noted of that.
+    fn grow(&mut self, look: Look) -> Evidence {
+        self.look = look;
+        if let (Some(last_write), Some(modified)) = (&self.last_write, look.modified) {
+            last_write.accept(modified);
+        }
+        self.seen(self.generation)
+    }
+
+    /// The disk is served no more, nothing of it is under way: a last look, for the next start.
+    fn last_look(&self) -> Option<Evidence> {
+        let session = (self.disk, self.generation);
+        sample::last_look(self.probe.as_ref()?, session, self.look.size, LEAVE_MAX)
+    }
+
+    /// The pool says durably how the disk was left; now the sidecar does.
+    fn leave(&mut self, end: EndOfSession, is_quiet: bool, looked: bool) -> std::io::Result<()> {
+        if looked && let Some(last_write) = self.last_write.take() {
+            last_write.remove();
+        }
+        // What may still be carried out is not over.
+        if self.place.is_apart() && (!is_quiet || self.sidecar.is_none()) {
+            return Ok(());
+        }
+        match end {
+            EndOfSession::Clean => self.write_sidecar(SidecarState::Clean),
+            EndOfSession::Dirty => self.write_sidecar(SidecarState::Dirty),
+            EndOfSession::Failed => Ok(()),
+            EndOfSession::Detached => {
+                if let Some(last_write) = self.last_write.take() {
+                    last_write.remove();
+                }
+                match self.written_at() {
+                    Some(path) => sidecar::remove(path),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// From now on there is somebody who writes the sidecar, where there is a place for one.
+    fn set_writer(&mut self, pool: Uuid) {
+        let sidecar = Sidecar {
+            disk: self.disk,
+            pool,
+            generation: self.generation,
+            state: SidecarState::Open,
+            date: host::now(),
+            host: host::name(),
+            name: self.name.clone(),
+        };
+        self.revoker = self.written_at().map(|path| Arc::new(Revoker::new(path, sidecar)));
+    }
+
+    /// Where the sidecar is to be written.
+    fn written_at(&self) -> Option<&Path> {
+        self.probe.as_ref().filter(|probe| !probe.is_read_only())?;
+        self.place.path()
+    }
+
+    fn write_sidecar(&mut self, state: SidecarState) -> std::io::Result<()> {
+        let Some(revoker) = &self.revoker else { return Ok(()) };
+        self.place.make_folder()?;
+        self.ahead_ns = revoker.write(state)?;
+        self.sidecar = Some(state);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

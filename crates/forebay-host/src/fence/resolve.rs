@@ -1,0 +1,339 @@
+//! Both sides of a disk that is refused, and what an administrator decides about them.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use forebay_backends::size::{exact, parse, rounded};
+use forebay_backends::{Look, OpenOptions, Probe, Uri};
+use forebay_core::pool::DiskNumber;
+use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
+use forebay_core::pool::sidecar::{Sidecar, SidecarState};
+use serde::{Deserialize, Serialize};
+
+use super::sidecar::{self, Found, SidecarPlace, identity};
+use super::{Guard, names, sample, words};
+use crate::fence::is_in_use;
+use crate::pool::resolve::{Settled, Undecided};
+use crate::pool::{self, LOCK_WAIT, Pool, SharedPool, host};
+
+/// Time that the look at primary storage may take.
+const LOOK_MAX: Duration = Duration::from_secs(30);
+
+/// A disk whose log waits for a decision. It is not served; its primary storage is locked, and its part of the pool is
+/// nobody else's: the pool is locked against other processes, and who opens disks of this one waits.
+pub struct Sides {
+    pool: SharedPool,
+    number: DiskNumber,
+    record: DiskRecord,
+    undecided: Undecided,
+    probe: Option<Probe>,
+    place: SidecarPlace,
+    look: Look,
+    found: Found,
+    notes: Vec<String>,
+    _lock: Guard,
+}
+
+/// Both sides, as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Shown {
+    /// Its name.
+    pub disk: String,
+    pool: String,
+    is_unresolved: bool,
+    dirty_bytes: u64,
+    dirty_records: u64,
+    missing_records: u64,
+    error: Option<String>,
+    opened: u64,
+    closed: u64,
+    generation: u64,
+    backend: String,
+    size: u64,
+    modified: Option<(i64, u32)>,
+    sidecar: String,
+    /// What is not as it should be with this look.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// What an administrator decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The log goes on.
+    UseLog,
+    /// The log, of this amount, is given up.
+    DiscardLog(String),
+    /// The reservations are given up.
+    DiscardReservations,
+}
+
+impl Decision {
+    /// As it is told to programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Decision::UseLog => "use-log",
+            Decision::DiscardLog(_) => "discard-log",
+            Decision::DiscardReservations => "discard-reservations",
+        }
+    }
+
+    /// What became so.
+    pub fn done(&self) -> &'static str {
+        match self {
+            Decision::UseLog => "the log goes on",
+            Decision::DiscardLog(_) => "the log was discarded",
+            Decision::DiscardReservations => "its persistent reservations are given up",
+        }
+    }
+}
+
+/// Opens and locks the pool at `path`, of which no daemon serves a disk.
+///
+/// # Errors
+/// There is none, or a daemon has it.
+pub fn open_pool(path: &Path) -> Result<SharedPool> {
+    let pool = Pool::open_existing(path).map_err(|error| match is_in_use(&error) {
+        true => error.context(
+            "the disk must not be served meanwhile: stop its daemon first. About a disk that its daemon has refused that one \
+             decides: leave --pool out, or give its --control",
+        ),
+        false => error,
+    })?;
+    Ok(Arc::new(Mutex::new(pool)))
+}
+
+/// Carries out a decision about the disk `name` of a pool, which is not served; `state` is the state folder. What is not as
+/// it should be.
+///
+/// # Errors
+/// There is no such disk, the decision is not possible, or a medium's.
+pub fn decide(
+    pool: SharedPool,
+    name: &str,
+    state: Option<&Path>,
+    decision: &Decision,
+) -> Result<Vec<String>> {
+    if *decision == Decision::DiscardReservations {
+        // Primary storage has no part in that.
+        let mut pool = pool::lock(&pool);
+        let number = find(&pool, name)?;
+        let stored = pool.set_reservations(number, Vec::new());
+        ensure!(stored, "the flash {} cannot be written", pool.path().display());
+        return Ok(Vec::new());
+    }
+    let sides = Sides::open(pool, name, state)?;
+    let notes = sides.notes.clone();
+    match decision {
+        Decision::DiscardLog(amount) => sides.discard_log(amount)?,
+        Decision::UseLog | Decision::DiscardReservations => sides.use_log()?,
+    }
+    Ok(notes)
+}
+
+fn find(pool: &Pool, name: &str) -> Result<DiskNumber> {
+    pool.find(name).with_context(|| {
+        let names = pool.names().join(", ");
+        format!("the pool {} has no disk '{name}'; it has: {names}", pool.path().display())
+    })
+}
+
+impl Sides {
+    /// Opens the primary storage of the disk `name` of a pool, and looks at both; `state` is the state folder.
+    ///
+    /// # Errors
+    /// There is no such disk, or its primary storage cannot be opened or is in use.
+    pub fn open(shared: SharedPool, name: &str, state: Option<&Path>) -> Result<Sides> {
+        let pool = pool::lock(&shared).snapshot();
+        let number = find(&pool, name)?;
+        let record = pool.record(number);
+        let uri: Uri = record.uri.parse()?;
+        let read_only = record.flags.has(DiskFlags::READ_ONLY);
+        let options = OpenOptions { read_only, lock_wait: LOCK_WAIT };
+        let backend = forebay_backends::open(&uri, options)
+            .with_context(|| format!("its primary storage {} cannot be used", record.uri))?;
+        let probe = backend.probe().map(|probe| names::known(probe, state));
+        let place = SidecarPlace::of(probe.as_ref(), state);
+        let lock = super::lock(&place, read_only)
+            .with_context(|| format!("its primary storage {} cannot be used", record.uri))?;
+        let notes = lock.missing().map(str::to_owned).into_iter().collect();
+        let look = match &probe {
+            Some(probe) => probe.look().context("cannot look at its primary storage")?,
+            None => Look { size: backend.properties().size, modified: None, changed: None },
+        };
+        let look = Look { size: backend.properties().size, ..look };
+        let found = sidecar::read(place.path());
+        let undecided = pool.undecided(number);
+        let (pool, _lock) = (shared, lock);
+        Ok(Sides { pool, number, record, undecided, probe, place, look, found, notes, _lock })
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        pool::lock(&self.pool)
+    }
+
+    /// Both sides for programs.
+    pub fn shown(&self) -> Shown {
+        let (record, Undecided { dirty, missing, .. }) = (&self.record, &self.undecided);
+        Shown {
+            disk: record.name.clone(),
+            pool: self.pool().path().display().to_string(),
+            is_unresolved: record.flags.has(DiskFlags::UNRESOLVED),
+            dirty_bytes: dirty.bytes,
+            dirty_records: dirty.records,
+            missing_records: *missing,
+            error: dirty.error.clone(),
+            opened: record.opened,
+            closed: record.closed,
+            generation: record.committed.0,
+            backend: record.uri.clone(),
+            size: self.look.size,
+            modified: self.look.modified,
+            sidecar: words::sidecar(&self.found),
+            warnings: self.notes.clone(),
+        }
+    }
+
+    /// Both sides for people, and what each choice does.
+    pub fn describe(&self) -> String {
+        let Undecided { dirty, missing, .. } = &self.undecided;
+        let state = match self.record.flags.has(DiskFlags::UNRESOLVED) {
+            true => "its write log was refused: decide about it",
+            false if *missing > 0 || dirty.error.is_some() => {
+                "its write log cannot be used as it is: decide about it"
+            }
+            false => "its write log was not refused: there is nothing to decide",
+        };
+        let pool = self.pool().snapshot();
+        let reservations = match pool.reservations(self.number) {
+            Ok(state) if state.is_empty() => String::new(),
+            Ok(_) => "  persistent reservations of SCSI initiators are stored for it\n".to_owned(),
+            Err(why) => format!("  its persistent reservations cannot be read: {why}\n"),
+        };
+        let mut text = format!(
+            "disk {}: {state}\n{}{reservations}",
+            self.record.name,
+            words::sides(pool.path(), &self.record, dirty, &self.look, &self.found)
+        );
+        for note in &self.notes {
+            text += &format!("  warning: {note}\n");
+        }
+        if let Some(error) = &dirty.error {
+            text += &format!("  the log cannot be read: {error}\n");
+        }
+        if *missing > 0 {
+            text += &format!(
+                "  {missing} writes that were durable are missing from the log and lost, whatever is decided; what is told of the \
+                 log is what is left of it before them\n"
+            );
+        }
+        text += &format!(
+            "--use-log: primary storage is taken as it is, and the log ({}) is written over it when the disk is \
+             served; what others wrote elsewhere stays\n--discard-log {}: the log is given up{}, primary storage stays as \
+             it is\n",
+            rounded(dirty.bytes),
+            self.amount(),
+            if *missing > 0 { ", also what is left of it" } else { "" },
+        );
+        text
+    }
+
+    /// What has to be typed to discard the log.
+    fn amount(&self) -> String {
+        match &self.undecided.dirty.error {
+            Some(_) => "all".to_owned(),
+            None => exact(self.undecided.dirty.bytes).to_string(),
+        }
+    }
+
+    /// Takes primary storage as it is; the log is written over it when the disk is served.
+    ///
+    /// # Errors
+    /// The log cannot be read or does not fit, or a medium's.
+    fn use_log(mut self) -> Result<()> {
+        if let Some(error) = &self.undecided.dirty.error {
+            anyhow::bail!("the log cannot be used: {error}. Only --discard-log is possible");
+        }
+        ensure!(
+            self.undecided.end <= self.look.size,
+            "primary storage has {} ({} bytes), the log writes up to byte {}: make it that long first",
+            rounded(self.look.size),
+            self.look.size,
+            self.undecided.end
+        );
+        let noted = self.settle(SidecarState::Dirty)?;
+        self.pool().use_log(self.number, &self.undecided, noted)
+    }
+
+    /// Gives the log up; `amount` is how much that is.
+    ///
+    /// # Errors
+    /// The amount is another one, or a medium's.
+    fn discard_log(mut self, amount: &str) -> Result<()> {
+        let bytes = self.undecided.dirty.bytes;
+        let is_known = self.undecided.dirty.error.is_none();
+        let words: String = amount.split_whitespace().collect();
+        let as_shown: String = rounded(bytes).to_string().split_whitespace().collect();
+        let is_right = match is_known {
+            true => parse(amount) == Ok(bytes) || words == as_shown,
+            false => words == "all",
+        };
+        ensure!(
+            is_right,
+            "'{amount}' is not what the log of disk '{}' holds: {} ({} bytes in {} writes) would be lost. If that is \
+             agreed to: --discard-log {}",
+            self.record.name,
+            rounded(bytes),
+            bytes,
+            self.undecided.dirty.records,
+            self.amount()
+        );
+        let noted = self.settle(SidecarState::Dirty)?;
+        self.pool().discard_log(self.number, &self.undecided, noted)?;
+        // Now nothing is dirty any more.
+        self.write_sidecar(SidecarState::Clean)
+    }
+
+    /// Makes primary storage the disk's own again: no generation that its sidecar had is used again, the sidecar is ours,
+    /// and what it looks like now is what the next start compares with.
+    fn settle(&mut self, state: SidecarState) -> Result<Settled> {
+        if let Found::There(found) = &self.found
+            && found.disk == self.record.uuid
+        {
+            let seen = found.generation;
+            self.pool().pass_generation(self.number, seen)?;
+        }
+        let record = self.pool().record(self.number);
+        self.record = record;
+        self.write_sidecar(state)?;
+        let session = (self.record.uuid, self.record.committed);
+        let size = self.look.size;
+        let last =
+            self.probe.as_ref().and_then(|probe| sample::last_look(probe, session, size, LOOK_MAX));
+        let looked = last.unwrap_or(Evidence {
+            size: Some(size),
+            is_final: self.probe.is_none(),
+            ..Evidence::default()
+        });
+        let evidence = Evidence { sidecar: self.record.pending, ..looked };
+        Ok(Settled { size, evidence, identity: identity(self.probe.as_ref()) })
+    }
+
+    fn write_sidecar(&self, state: SidecarState) -> Result<()> {
+        let is_written = self.probe.as_ref().is_some_and(|probe| !probe.is_read_only());
+        let Some(path) = self.place.path().filter(|_| is_written) else { return Ok(()) };
+        let sidecar = Sidecar {
+            disk: self.record.uuid,
+            pool: self.pool().uuid(),
+            generation: self.record.pending,
+            state,
+            date: host::now(),
+            host: host::name(),
+            name: self.record.name.clone(),
+        };
+        let written = sidecar::write(path, &sidecar);
+        written.map(|_| ()).with_context(|| format!("cannot write its sidecar {}", path.display()))
+    }
+}

@@ -1,0 +1,102 @@
+//! Samples of primary storage, read on a thread of their own within a time limit.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use forebay_backends::Probe;
+use forebay_core::ids::{Generation, Uuid};
+use forebay_core::pool::disk::{DiskRecord, Evidence};
+use forebay_core::pool::fence::Samples;
+use forebay_core::pool::sample::{self, PIECE_MAX, Sampler};
+use forebay_core::sealed::crc32c;
+
+/// Bytes that a cache holds and that primary storage must hold, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// First byte on the disk.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Their CRC32C.
+    pub checksum: u32,
+}
+
+/// Compares primary storage with the sample of the last session's end, and with what a cache holds.
+pub(super) fn compare(
+    probe: Option<&Probe>,
+    record: &DiskRecord,
+    size: u64,
+    facts: &[Fact],
+    limit: Duration,
+) -> Samples {
+    let sample = record.evidence.sample.filter(|_| record.evidence.is_final && size == record.size);
+    let probe = probe.filter(|_| sample.is_some() || !facts.is_empty());
+    let Some(Ok(probe)) = probe.map(Probe::copy) else { return Samples::Unknown };
+    let (disk, generation, facts) = (record.uuid, record.committed, facts.to_vec());
+    let work = move || {
+        if let Some(sample) = sample
+            && hash(&probe, disk, generation, size)? != sample
+        {
+            return Ok(Samples::Differ);
+        }
+        let mut reader = probe.reader()?;
+        let mut bytes = Vec::new();
+        for Fact { offset, len, checksum } in facts {
+            bytes.resize(len as usize, 0);
+            reader.read(offset, &mut bytes)?;
+            if crc32c(&bytes) != checksum {
+                return Ok(Samples::Differ);
+            }
+        }
+        Ok(Samples::Agree)
+    };
+    in_time(limit, work).unwrap_or(Samples::Unknown)
+}
+
+/// Looks at primary storage when the disk is served no more, and takes a sample; `None` when that takes too long, or
+/// somebody else writes there now.
+pub(super) fn last_look(
+    probe: &Probe,
+    (disk, generation): (Uuid, Generation),
+    size: u64,
+    limit: Duration,
+) -> Option<Evidence> {
+    let probe = probe.copy().ok()?;
+    let evidence = in_time(limit, move || {
+        let look = probe.look_finally()?;
+        let sample = hash(&probe, disk, generation, size)?;
+        let is_same = probe.look()? == look;
+        Ok(is_same.then_some(Evidence {
+            size: Some(look.size),
+            modified: look.modified,
+            changed: look.changed,
+            sample: Some(sample),
+            is_final: true,
+            ..Evidence::default()
+        }))
+    });
+    evidence.flatten()
+}
+
+fn hash(probe: &Probe, disk: Uuid, generation: Generation, size: u64) -> std::io::Result<[u8; 32]> {
+    let mut bytes = vec![0; PIECE_MAX as usize];
+    let mut reader = probe.reader()?;
+    let mut sampler = Sampler::default();
+    for piece in sample::pieces(disk, generation, size) {
+        let bytes = &mut bytes[..piece.len() as usize];
+        reader.read(piece.start, bytes)?;
+        sampler.add(bytes);
+    }
+    Ok(sampler.hash())
+}
+
+/// What `work` gives, unless it fails or takes longer; it is not waited for then.
+fn in_time<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Option<T> {
+    let (answer, answered) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("samples".to_owned());
+    thread.spawn(move || answer.send(work())).ok()?;
+    answered.recv_timeout(limit).ok()?.ok()
+}

@@ -1,0 +1,403 @@
+//! A pool and an image in a folder, opened and left as the daemon does, with somebody else in between.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use forebay_backends::{OpenOptions, Uri};
+
+use super::*;
+use crate::pool::{OpenedLog, Share};
+
+const MIB: u64 = 1 << 20;
+
+struct Bed {
+    folder: tempfile::TempDir,
+    wish: DiskWish,
+    /// The sidecar lies in a state folder, as if there were no place beside the image.
+    is_apart: bool,
+}
+
+/// A disk that is served.
+struct Served {
+    pool: Pool,
+    number: DiskNumber,
+    fence: Fence,
+    log: OpenedLog,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let disk = self.log.disk;
+        crate::pool::staging::remove_of(disk);
+    }
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("db.raw"), vec![1; 8 << 20]).unwrap();
+        let uri = format!("file:{}", folder.path().join("db.raw").display());
+        let wish = DiskWish {
+            name: "db".into(),
+            uri,
+            size: 8 * MIB,
+            block_size: 8192,
+            grid_offset: None,
+            mode: "write-back".into(),
+            log_bytes: 4 * MIB,
+            read_only: false,
+            is_deferred: false,
+            identity: Uuid::NIL,
+            is_staged: false,
+            is_exclusive: false,
+            takes_over: None,
+        };
+        Bed { folder, wish, is_apart: false }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn image(&self) -> File {
+        File::options().write(true).open(self.path("db.raw")).unwrap()
+    }
+
+    fn pool(&self) -> Pool {
+        Pool::open(&self.path("pool"), &[Share { cache: MIB, ring: 0, log: 4 * MIB }]).unwrap()
+    }
+
+    fn probe(&self) -> Probe {
+        let uri: Uri = self.wish.uri.parse().unwrap();
+        forebay_backends::open(&uri, OpenOptions::default()).unwrap().probe().unwrap()
+    }
+
+    fn place(&self) -> SidecarPlace {
+        self.sides().1
+    }
+
+    fn sides(&self) -> (Option<Probe>, SidecarPlace) {
+        let probe = Some(self.probe());
+        let place = match self.is_apart {
+            true => SidecarPlace::Apart(self.path("state/db.forebay")),
+            false => SidecarPlace::of(probe.as_ref(), None),
+        };
+        (probe, place)
+    }
+
+    fn examine(&self, pool: &mut Pool, facts: &[Fact]) -> Result<(DiskNumber, Examined)> {
+        let size = fs::metadata(self.path("db.raw")).unwrap().len();
+        let wish = DiskWish { size, ..self.wish.clone() };
+        let number = pool.admit(&wish).unwrap();
+        let examined = examine(pool, number, &wish, self.sides(), facts, None)?;
+        Ok((number, examined.note(pool, number)?))
+    }
+
+    fn verdict(&self) -> Verdict {
+        self.examine(&mut self.pool(), &[]).unwrap().1.verdict
+    }
+
+    /// Opens the disk; `steps` of: pending, sidecar, log, committed, last write.
+    fn open(&self, steps: usize) -> Option<Served> {
+        let mut pool = self.pool();
+        let (number, examined) = self.examine(&mut pool, &[]).unwrap();
+        if steps == 0 {
+            return None;
+        }
+        let generation = pool.begin_session(number).unwrap();
+        if steps == 1 {
+            return None;
+        }
+        let mut notes = Vec::new();
+        let mut fence = examined.begin(&pool, number, &mut notes);
+        assert_eq!(notes, []);
+        if steps == 2 {
+            return None;
+        }
+        let log = pool.open_log(number, generation, None).unwrap();
+        if steps == 3 {
+            return None;
+        }
+        let found = fence.found(&pool.record(number));
+        pool.commit_session(number, &self.wish, &log.segments(), found).unwrap();
+        if steps == 4 {
+            return None;
+        }
+        fence.follow(true, &mut notes).unwrap();
+        Some(Served { pool, number, fence, log })
+    }
+
+    fn serve(&self) -> Served {
+        self.open(5).unwrap()
+    }
+
+    fn sidecar(&self) -> Sidecar {
+        match sidecar::read(Some(&self.path("db.raw.forebay"))) {
+            Found::There(sidecar) => sidecar,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Served {
+    /// Left in order.
+    fn leave(mut self, end: EndOfSession) {
+        let last = self.fence.last_look().expect("nobody writes");
+        self.pool.close(self.number, end, true, Some(last)).unwrap();
+        self.fence.leave(end, true, true).unwrap();
+    }
+
+    /// As the shard when it writes to primary storage.
+    fn write(&self, bed: &Bed, at: u64) {
+        bed.image().write_all_at(&[9; 512], at).unwrap();
+        self.fence.last_write.as_ref().unwrap().note_write(forebay_core::ids::Nanos(7));
+    }
+}
+
+#[test]
+fn primary_storage_without_a_place_beside_it_is_claimed_in_the_state_folder() {
+    let mut bed = Bed::new();
+    bed.is_apart = true;
+    bed.serve().leave(EndOfSession::Dirty);
+    // The flash is not there: a new pool would serve what is older than the log.
+    fs::rename(bed.path("pool"), bed.path("away")).unwrap();
+    let error =
+        bed.examine(&mut bed.pool(), &[]).err().expect("it is the other pool's").to_string();
+    assert!(error.contains("the disk 'db' of another pool"), "{error}");
+    assert!(check_claim(&bed.place(), None, None).is_err(), "without flash neither");
+    fs::remove_file(bed.path("pool")).unwrap();
+    fs::rename(bed.path("away"), bed.path("pool")).unwrap();
+    bed.serve().leave(EndOfSession::Clean);
+    check_claim(&bed.place(), None, None).unwrap();
+    // A state folder that was put back says nothing of primary storage.
+    let old = fs::read(bed.path("state/db.forebay")).unwrap();
+    bed.serve().leave(EndOfSession::Clean);
+    fs::write(bed.path("state/db.forebay"), old).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
+    bed.serve().leave(EndOfSession::Detached);
+    assert!(!bed.path("state/db.forebay").exists());
+    // What cannot be written is told, and refuses nothing.
+    fs::remove_dir(bed.path("state")).unwrap();
+    fs::write(bed.path("state"), "no folder").unwrap();
+    let mut pool = bed.pool();
+    let (number, examined) = bed.examine(&mut pool, &[]).unwrap();
+    pool.begin_session(number).unwrap();
+    let mut notes = Vec::new();
+    examined.begin(&pool, number, &mut notes).follow(true, &mut notes).unwrap();
+    assert!(notes.len() == 1 && notes[0].1.contains("--state-dir"), "{notes:?}");
+}
+
+#[test]
+fn a_start_knows_when_the_one_before_did_not_see_the_end_of_what_it_sent() {
+    let bed = Bed::new();
+    let is_unanswered = |bed: &Bed| bed.examine(&mut bed.pool(), &[]).unwrap().1.is_unanswered();
+    assert!(!is_unanswered(&bed), "it is new");
+    bed.serve().leave(EndOfSession::Dirty);
+    assert!(!is_unanswered(&bed));
+    drop(bed.serve());
+    assert!(is_unanswered(&bed), "killed");
+    assert!(bed.open(2).is_none());
+    assert!(is_unanswered(&bed), "the one after it did not come to its end");
+    let mut served = bed.serve();
+    served.pool.close(served.number, EndOfSession::Dirty, false, None).unwrap();
+    served.fence.leave(EndOfSession::Dirty, false, false).unwrap();
+    drop(served);
+    assert!(is_unanswered(&bed), "stopped while primary storage did not answer");
+    bed.serve().leave(EndOfSession::Clean);
+    assert!(!is_unanswered(&bed));
+}
+
+#[test]
+fn a_disk_without_flash_leaves_a_sidecar_in_the_state_folder_alone() {
+    let mut bed = Bed::new();
+    let begin = |bed: &Bed| {
+        let (probe, place) = bed.sides();
+        let mut notes = Vec::new();
+        let alone = Alone::begin(probe, place, "db", None, None, &mut notes).unwrap();
+        assert_eq!(notes, []);
+        alone
+    };
+    assert!(begin(&bed).fence.is_none(), "an image has its lock and its time");
+    bed.is_apart = true;
+    let first = begin(&bed);
+    assert!(!first.is_unanswered);
+    drop(first);
+    let killed = begin(&bed);
+    assert!(killed.is_unanswered);
+    killed.fence.unwrap().leave(EndOfSession::Clean, true, false).unwrap();
+    let stopped = begin(&bed);
+    assert!(!stopped.is_unanswered);
+    stopped.fence.unwrap().leave(EndOfSession::Failed, false, false).unwrap();
+    assert!(begin(&bed).is_unanswered);
+    // A disk with flash does not take what it finds for what it left.
+    let mut bed = Bed::new();
+    bed.is_apart = true;
+    bed.serve().leave(EndOfSession::Clean);
+    begin(&bed).fence.unwrap().leave(EndOfSession::Clean, true, false).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::OtherDisk));
+}
+
+fn has_tmpfs() -> bool {
+    crate::pool::staging::folder().is_some()
+}
+
+#[test]
+fn a_disk_that_was_left_in_order_finds_strong_evidence() {
+    let bed = Bed::new();
+    for end in [EndOfSession::Clean, EndOfSession::Dirty, EndOfSession::Clean] {
+        let served = bed.serve();
+        assert_eq!(bed.sidecar().state, SidecarState::OpenWithLog);
+        served.write(&bed, 4096);
+        served.leave(end);
+        let expect = match end {
+            EndOfSession::Dirty => SidecarState::Dirty,
+            _ => SidecarState::Clean,
+        };
+        assert_eq!(bed.sidecar().state, expect);
+        assert_eq!(bed.verdict(), Verdict::Strong, "{end:?}");
+    }
+    assert_eq!(bed.sidecar().generation, Generation(3));
+    bed.serve().leave(EndOfSession::Detached);
+    assert!(!bed.path("db.raw.forebay").exists());
+}
+
+#[test]
+fn a_start_that_dies_between_the_steps_is_judged_from_the_same_facts() {
+    for steps in 0..5 {
+        let bed = Bed::new();
+        bed.serve().leave(EndOfSession::Clean);
+        for _ in 0..2 {
+            assert!(bed.open(steps).is_none());
+        }
+        // Between the commit and the note of the last write nobody knows what was written: that is the one weak moment.
+        let expect = match steps {
+            4 => Verdict::Weak(fence::Doubt::Unseen),
+            _ => Verdict::Strong,
+        };
+        assert_eq!(bed.verdict(), expect, "died after {steps} steps");
+        // And whoever wrote meanwhile is found, whichever step it was.
+        let image = bed.image();
+        image.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let verdict = bed.verdict();
+        assert!(matches!(verdict, Verdict::Mismatch(_)), "{steps} steps: {verdict:?}");
+    }
+}
+
+#[test]
+fn after_a_kill_the_time_lies_within_what_the_disk_wrote() {
+    if !has_tmpfs() {
+        return;
+    }
+    let bed = Bed::new();
+    let killed = |write: bool| {
+        let served = bed.serve();
+        if write {
+            served.write(&bed, 0);
+        }
+    };
+    killed(false);
+    assert_eq!(bed.verdict(), Verdict::Strong);
+    killed(true);
+    assert_eq!(bed.verdict(), Verdict::Strong);
+    // A start that was not committed changes nothing of that.
+    assert!(bed.open(3).is_none());
+    assert_eq!(bed.verdict(), Verdict::Strong);
+    let later = SystemTime::now() + Duration::from_secs(3);
+    bed.image().set_modified(later).unwrap();
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::Modified { .. })));
+    bed.image().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::RolledBack { .. })));
+    // Without any write of ours every later time is somebody else's.
+    killed(false);
+    bed.image().write_all_at(&[5; 512], 512).unwrap();
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::Modified { .. })));
+}
+
+#[test]
+fn after_a_loss_of_the_host_evidence_is_weak() {
+    let bed = Bed::new();
+    let served = bed.serve();
+    served.write(&bed, 0);
+    served.fence.last_write.as_ref().unwrap().remove();
+    drop(served);
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Unseen));
+}
+
+#[test]
+fn a_time_that_was_set_back_is_caught_by_samples_or_makes_it_weak() {
+    let bed = Bed::new();
+    bed.serve().leave(EndOfSession::Clean);
+    let modified = fs::metadata(bed.path("db.raw")).unwrap().modified().unwrap();
+    let image = bed.image();
+    image.set_modified(modified).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Touched));
+    image.write_all_at(&[7; 512], 7 * MIB + 4096).unwrap();
+    image.set_modified(modified).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Content));
+}
+
+#[test]
+fn a_write_within_the_tick_of_the_last_look_is_caught_by_samples() {
+    let bed = Bed::new();
+    let served = bed.serve();
+    let last = served.fence.last_look().unwrap();
+    // As if the clock had not ticked since: same times, other bytes.
+    bed.image().write_all_at(&[3; 512], 512).unwrap();
+    let look = served.fence.probe.as_ref().unwrap().look().unwrap();
+    let last = Evidence { modified: look.modified, changed: look.changed, ..last };
+    let mut served = served;
+    served.pool.close(served.number, EndOfSession::Clean, true, Some(last)).unwrap();
+    drop(served);
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Content));
+}
+
+#[test]
+fn what_a_cache_holds_is_compared_with_primary_storage() {
+    let bed = Bed::new();
+    bed.serve().leave(EndOfSession::Clean);
+    let fact = |bytes: &[u8]| Fact {
+        offset: 3 * MIB,
+        len: bytes.len() as u32,
+        checksum: forebay_core::sealed::crc32c(bytes),
+    };
+    let verdict = |fact| bed.examine(&mut bed.pool(), &[fact]).unwrap().1.verdict;
+    assert_eq!(verdict(fact(&[1; 4096])), Verdict::Strong);
+    assert_eq!(verdict(fact(&[2; 4096])), Verdict::Mismatch(fence::Change::Content));
+}
+
+#[test]
+fn other_sidecars_claim_or_contradict() {
+    let bed = Bed::new();
+    bed.serve().leave(EndOfSession::Clean);
+    let path = bed.path("db.raw.forebay");
+    let own = bed.sidecar();
+    let put = |sidecar: &Sidecar| sidecar::write(&path, sidecar).map(|_| ()).unwrap();
+    put(&Sidecar { generation: Generation(9), ..own.clone() });
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::FlashRolledBack { .. })));
+    put(&Sidecar { generation: Generation(0), ..own.clone() });
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::SidecarRolledBack { .. })));
+    let stranger = Sidecar { disk: Uuid([8; 16]), pool: Uuid([9; 16]), ..own.clone() };
+    put(&stranger);
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::OtherDisk));
+    put(&Sidecar { state: SidecarState::Dirty, ..stranger.clone() });
+    let state = bed.path("state");
+    let error = || check_claim(&bed.place(), None, Some(&state)).unwrap_err().to_string();
+    assert!(error().contains("this host does not know where its pool is"), "{}", error());
+    let link = state.join(format!("{}.pool", stranger.pool));
+    fs::create_dir_all(&state).unwrap();
+    std::os::unix::fs::symlink("/srv/flash", link).unwrap();
+    assert!(error().contains("its pool was at /srv/flash last"), "{}", error());
+    let error = bed.examine(&mut bed.pool(), &[]).err().expect("it is another's").to_string();
+    assert!(
+        error.contains("disk 'db' of another pool") && error.contains("--take-over"),
+        "{error}"
+    );
+    assert!(check_claim(&bed.place(), None, None).is_err());
+    assert!(check_claim(&bed.place(), Some(stranger.disk), None).is_ok());
+    fs::remove_file(&path).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
+    fs::write(&path, "something else").unwrap();
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
+}

@@ -1,0 +1,344 @@
+//! What the fence tells an operator.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use forebay_backends::Look;
+use forebay_backends::size::{exact, rounded};
+use forebay_core::ids::{Nanos, Uuid};
+use forebay_core::pool::DiskNumber;
+use forebay_core::pool::disk::DiskRecord;
+use forebay_core::pool::fence::{Change, Doubt, Timestamp, Verdict};
+use forebay_core::pool::sidecar::{Sidecar, SidecarState};
+
+use super::names;
+use super::sidecar::{Found, SidecarPlace};
+use crate::date::utc;
+use crate::events::Severity;
+use crate::pool::{Dirty, Pool};
+
+/// The disk must not be served until an administrator has decided; other disks can.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(String);
+
+impl Refused {
+    /// Another process has the flash of a disk.
+    pub fn in_use(why: String) -> Refused {
+        Refused(why)
+    }
+
+    /// The pool has something that this disk, as it is configured, would pass by.
+    pub fn other_disk(why: String) -> Refused {
+        Refused(why)
+    }
+
+    /// Primary storage is an image of another format.
+    pub fn not_raw(why: String) -> Refused {
+        Refused(why)
+    }
+
+    /// The write log of a disk cannot be used.
+    pub fn log(why: &anyhow::Error) -> Refused {
+        Refused(format!("{why:#}"))
+    }
+
+    /// Reservations are stored for `what`, a disk called `disk`, and would be passed by.
+    pub fn passed_by(what: &str, disk: &str, pool: &str, instead: &str) -> Refused {
+        Refused(format!(
+            "the flash {pool} holds persistent reservations of SCSI initiators for {what}: {instead}. When no initiator \
+             relies on them any more: forebay disk resolve {disk} --pool {pool} --discard-reservations"
+        ))
+    }
+
+    /// The reservations of a disk cannot be read.
+    pub fn reservations(disk: &str, pool: &str, why: &str) -> Refused {
+        Refused(format!(
+            "persistent reservations of SCSI initiators were stored for it, and cannot be read: {why}. Nobody knows who \
+             may write to it. When no initiator relies on them any more: forebay disk resolve {disk} --pool {pool} \
+             --discard-reservations"
+        ))
+    }
+}
+
+/// What is worth telling of a verdict on which the disk is served.
+pub(super) fn note(
+    verdict: Verdict,
+    is_dirty: bool,
+    keeps_cache: bool,
+) -> Option<(Severity, String)> {
+    let cache = if keeps_cache {
+        "cached data are used, since it is declared exclusive"
+    } else {
+        "cached data of the former run are not used"
+    };
+    match verdict {
+        Verdict::New => None,
+        Verdict::Strong => {
+            let text = "primary storage is as it was noted last (strong evidence)";
+            Some((Severity::Info, text.to_owned()))
+        }
+        Verdict::Weak(doubt) => {
+            let severity = if is_dirty { Severity::Warning } else { Severity::Info };
+            let log = if is_dirty { "the write log goes on; " } else { "" };
+            let text = format!(
+                "nothing proves that nobody else wrote to primary storage ({}): weak evidence; {log}{cache}",
+                doubt_in_words(doubt)
+            );
+            Some((severity, text))
+        }
+        Verdict::Mismatch(change) => {
+            let text = format!(
+                "primary storage was changed by somebody else: {}; the write log was empty, {cache}",
+                change_in_words(change)
+            );
+            Some((Severity::Warning, text))
+        }
+    }
+}
+
+/// A disk is new whose primary storage was served as another one before.
+pub(super) fn former(disk: Uuid) -> (Severity, String) {
+    let text = format!(
+        "primary storage was served as disk {disk} before: iSCSI initiators see another logical unit than then, unless \
+         unit-id = \"{disk}\" (--unit-id) says that it is the same"
+    );
+    (Severity::Info, text)
+}
+
+/// A verdict on which the disk is served, in few words.
+pub(super) fn evidence(verdict: Verdict) -> Option<String> {
+    match verdict {
+        Verdict::New => None,
+        Verdict::Strong => Some("strong".to_owned()),
+        Verdict::Weak(doubt) => Some(format!("weak: {}", doubt_in_words(doubt))),
+        Verdict::Mismatch(change) => {
+            Some(format!("mismatch, with an empty log: {}", change_in_words(change)))
+        }
+    }
+}
+
+fn doubt_in_words(doubt: Doubt) -> &'static str {
+    match doubt {
+        Doubt::Sidecar => "it has no sidecar, or one that cannot be read",
+        Doubt::NoTime => "it does not tell when it was modified",
+        Doubt::Unseen => {
+            "the host or its memory was lost, so that nobody knows when the disk wrote last"
+        }
+        Doubt::Touched => "its metadata changed: its time of modification may have been set",
+    }
+}
+
+/// How primary storage was changed.
+fn change_in_words(change: Change) -> String {
+    match change {
+        Change::Size { was, is } => {
+            format!("it has {} ({is} bytes) and had {} ({was})", rounded(is), rounded(was))
+        }
+        Change::Modified { was, is } => format!(
+            "it was modified at {}, when nothing of this disk was written after {}",
+            date(is),
+            date(was)
+        ),
+        Change::RolledBack { was, is } => format!(
+            "it was modified last at {}, and before at {}: an old copy was put back",
+            date(is),
+            date(was)
+        ),
+        Change::Content => "sampled ranges hold other bytes".to_owned(),
+        Change::OtherDisk => "another disk was served from it, as its sidecar says".to_owned(),
+        Change::FlashRolledBack { sidecar, pool } => format!(
+            "its sidecar is of generation {}, the pool knows none above {}: an old copy of the flash was put back, or the flash died and the disk went on without it",
+            sidecar.0, pool.0
+        ),
+        Change::SidecarRolledBack { sidecar, pool } => format!(
+            "its sidecar is of generation {}, the disk wrote {}: an old copy was put back with its sidecar",
+            sidecar.0, pool.0
+        ),
+    }
+}
+
+/// A sidecar could not be written.
+pub(super) fn no_sidecar(place: &SidecarPlace, error: &std::io::Error) -> String {
+    if let SidecarPlace::Apart(path) = place {
+        return format!(
+            "no sidecar can be written at {} ({error}): a start with another pool or another name on the same primary \
+             storage is not told that this disk's write log may hold newer data, nor is a start without flash told that \
+             writes of a killed process may still be under way. Give a folder that can be written: --state-dir",
+            path.display()
+        );
+    }
+    format!(
+        "no sidecar can be written beside primary storage ({error}): whether somebody else changes it while the \
+         disk is stopped will be told on weak evidence"
+    )
+}
+
+/// There is no state folder.
+pub(super) fn no_folder() -> String {
+    "this user has no state folder (neither XDG_STATE_HOME nor HOME is set): nothing keeps another disk of this host from \
+     using the same primary storage, and no start is told of a dirty write log of another pool or name, nor that writes of a \
+     killed process may still be under way. Give a folder: --state-dir"
+        .to_owned()
+}
+
+/// Nothing keeps another disk of this host from primary storage.
+pub(super) fn no_lock(path: &std::path::Path, error: &anyhow::Error) -> String {
+    format!(
+        "{} cannot be locked ({error:#}): nothing keeps another disk of this host from using the same primary storage. \
+         Give a folder that can be written: --state-dir",
+        path.display()
+    )
+}
+
+/// Primary storage belongs to another disk, whose log may hold newer data.
+pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace, state: Option<&Path>) -> Refused {
+    let place = place.path().map_or(String::new(), |place| place.display().to_string());
+    let pool = match names::pool_path(sidecar.pool, state) {
+        Some(path) => format!("its pool was at {} last", path.display()),
+        None => "this host does not know where its pool is".to_owned(),
+    };
+    let since = match sidecar.state {
+        SidecarState::OpenWithLog => "opened",
+        SidecarState::Dirty => "stopped with a dirty log",
+        SidecarState::Open | SidecarState::Clean => "left",
+    };
+    Refused(format!(
+        "its primary storage belongs to the disk '{}' of another pool or name, on host '{}', {since} {}: the write log \
+         there may hold newer data ({pool}). Start that disk and detach it ('forebay disk detach {0}'). If its log is gone for \
+         ever and what primary storage holds is to be used as it is: --take-over {} (disk {3} of pool {}, as {place} says)",
+        sidecar.name,
+        sidecar.host,
+        utc(sidecar.date * 1000),
+        sidecar.disk,
+        sidecar.pool,
+    ))
+}
+
+/// The disk is refused: both sides, and what resolves it.
+pub(super) fn refused(
+    pool: &Pool,
+    number: DiskNumber,
+    verdict: Verdict,
+    look: &Look,
+    found: &Found,
+) -> Refused {
+    let record = pool.record(number);
+    let dirty = pool.dirty(number);
+    let why = match verdict {
+        Verdict::Mismatch(change) => change_in_words(change),
+        Verdict::New | Verdict::Strong | Verdict::Weak(_) => {
+            "that was found at an earlier start, and nobody has resolved it".to_owned()
+        }
+    };
+    let shown = pool.path().display();
+    let mut text = format!(
+        "primary storage was changed by somebody else while the write log holds data that it does not have: {why}.\n"
+    );
+    text += &sides(pool.path(), &record, &dirty, look, found);
+    let _ = writeln!(text, "Nothing was changed. Copy both, then decide:");
+    let _ = writeln!(
+        text,
+        "  forebay disk resolve {} --pool {shown} --use-log               writes the log over what is there now",
+        record.name
+    );
+    let _ = write!(
+        text,
+        "  forebay disk resolve {} --pool {shown} --discard-log {:<10} keeps what is there, and loses the log",
+        record.name,
+        exact(dirty.bytes),
+    );
+    Refused(text)
+}
+
+/// Both sides of a disk, a line each.
+pub(super) fn sides(
+    pool: &Path,
+    record: &DiskRecord,
+    dirty: &Dirty,
+    look: &Look,
+    found: &Found,
+) -> String {
+    let closed = match record.closed {
+        0 => "not closed since".to_owned(),
+        closed => format!("closed {}", utc(closed * 1000)),
+    };
+    let modified = look
+        .modified
+        .map_or("time of modification unknown".to_owned(), |at| format!("modified {}", date(at)));
+    format!(
+        "  pool {}: {} ({} bytes) dirty in {} writes, opened {}, {closed}, generation {}, last known modification of \
+         primary storage {}\n  primary storage {}: {} ({} bytes), {modified}; {}\n",
+        pool.display(),
+        rounded(dirty.bytes),
+        dirty.bytes,
+        dirty.records,
+        utc(record.opened * 1000),
+        record.committed.0,
+        record.evidence.modified.map_or("unknown".to_owned(), date),
+        record.uri,
+        rounded(look.size),
+        look.size,
+        sidecar(found),
+    )
+}
+
+/// A sidecar in words.
+pub(super) fn sidecar(found: &Found) -> String {
+    match found {
+        Found::NoPlace => "no place for a sidecar".to_owned(),
+        Found::Missing => "no sidecar".to_owned(),
+        Found::Unreadable(why) => format!("a sidecar that cannot be read: {why}"),
+        Found::There(sidecar) => format!(
+            "sidecar of disk '{}' ({}) of pool {}, host '{}', generation {}, {}, {}",
+            sidecar.name,
+            sidecar.disk,
+            sidecar.pool,
+            sidecar.host,
+            sidecar.generation.0,
+            sidecar.state.name(),
+            utc(sidecar.date * 1000)
+        ),
+    }
+}
+
+fn date((seconds, nanos): Timestamp) -> String {
+    match u64::try_from(seconds) {
+        Ok(seconds) => utc(seconds * 1000 + u64::from(nanos) / 1_000_000),
+        Err(_) => format!("{seconds} seconds after 1970"),
+    }
+}
+
+/// A former run knew of a loss that no guest was told of.
+pub fn unreported_loss() -> (Severity, String) {
+    let text = "a former run ended before it could tell that primary storage may have lost writes that were acknowledged and \
+                not flushed: the next flush fails, so that whoever relies on them is told";
+    (Severity::Error, text.to_owned())
+}
+
+/// The same, and this run only reads.
+pub fn unreported_loss_later() -> (Severity, String) {
+    let text = "a former run ended before it could tell that primary storage may have lost writes that were acknowledged and \
+                not flushed: this run is read-only, and the first flush of the next one that writes fails for it";
+    (Severity::Warning, text.to_owned())
+}
+
+/// A loss could not be noted.
+pub fn not_noted(obstacle: &Path) -> (Severity, String) {
+    let text = format!(
+        "{} is not a file of this user and cannot be removed: until it is gone, a loss of acknowledged writes that no \
+         guest was told of is forgotten when this process ends",
+        obstacle.display()
+    );
+    (Severity::Warning, text)
+}
+
+/// A former run did not see the end of all that it sent.
+pub fn held(time: Nanos) -> String {
+    format!(
+        "a former run ended without an answer to everything that it sent to primary storage, which may still carry it \
+         out: writes to primary storage wait for {} (fence= in its URI; 0s for a server that ends its I/O with the \
+         connection)",
+        forebay_backends::duration::exact(time)
+    )
+}

@@ -1,0 +1,250 @@
+//! The bytes of a pool: whole pages, read and written past the page cache where that works.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use forebay_backends::size::rounded;
+use forebay_core::geometry::PAGE;
+use forebay_core::sealed::{PAGE_LEN, Page};
+use forebay_io::file::{OpenFile, Options};
+use rustix::fs::FallocateFlags;
+
+#[cfg(test)]
+pub(super) mod medium;
+
+/// Time that the kernel has to finish the I/O of a process that was killed.
+pub const LOCK_WAIT: Duration = Duration::from_secs(30);
+/// Pages moved by one call to the kernel.
+const PAGES_PER_CALL: usize = 256;
+
+/// A page in memory where direct I/O can reach it.
+#[derive(Clone)]
+#[repr(C, align(4096))]
+pub struct PoolPage(pub Page);
+
+impl PoolPage {
+    /// A page of zeroes.
+    pub const ZERO: PoolPage = PoolPage([0; PAGE_LEN]);
+
+    /// `count` pages of zeroes.
+    pub fn zeroes(count: usize) -> Vec<PoolPage> {
+        vec![PoolPage::ZERO; count]
+    }
+}
+
+/// An open, locked file or block device.
+#[derive(Debug)]
+pub struct PoolFile {
+    path: PathBuf,
+    fd: OwnedFd,
+    is_direct: bool,
+    is_device: bool,
+    /// There was nothing before it was opened.
+    is_new: bool,
+    /// It is removed when it is closed.
+    is_provisional: AtomicBool,
+}
+
+impl PoolFile {
+    /// Opens and locks what is at `path`; creates a file unless `read_only`.
+    ///
+    /// # Errors
+    /// It is in use, or cannot be opened.
+    pub fn open(path: &Path, read_only: bool) -> Result<PoolFile> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            bail!(
+                "the folder {} of the flash {} does not exist; create it or choose another path",
+                folder.display(),
+                path.display()
+            );
+        }
+        ensure!(
+            !path.starts_with("/dev") || path.exists() || path.starts_with("/dev/shm"),
+            "the flash device {} does not exist; check its name",
+            path.display()
+        );
+        // Who had it locked may have removed it, as a start that failed does: what is in it then has no name.
+        loop {
+            let file = PoolFile::open_once(path, read_only)?;
+            let [this, there] = [rustix::fs::fstat(&file.fd), rustix::fs::stat(path)];
+            if this.is_ok_and(|this| {
+                there.is_ok_and(|there| (this.st_dev, this.st_ino) == (there.st_dev, there.st_ino))
+            }) {
+                return Ok(file);
+            }
+            ensure!(path.exists() || !read_only, "there is nothing at {} any more", path.display());
+        }
+    }
+
+    fn open_once(path: &Path, read_only: bool) -> Result<PoolFile> {
+        let is_new = !path.exists();
+        let allocate = (!read_only).then_some(0);
+        let options = Options { read_only, allocate, lock_wait: LOCK_WAIT, ..Options::default() };
+        let file = OpenFile::open(path, &options).context("the flash cannot be used")?;
+        let (is_direct, is_device) = (file.is_direct(), file.is_block_device());
+        let (path, fd) = (path.to_owned(), file.into_fd());
+        let is_provisional = AtomicBool::new(false);
+        Ok(PoolFile { path, fd, is_direct, is_device, is_new, is_provisional })
+    }
+
+    /// A file that was made with this opening is removed when it is closed, until it is told to stay.
+    pub fn go_if_new(&self) {
+        self.is_provisional.store(self.is_new, Ordering::Relaxed);
+    }
+
+    /// It stays: there is something in it.
+    pub fn stay(&self) {
+        self.is_provisional.store(false, Ordering::Relaxed);
+    }
+
+    /// It is removed, unless it was to stay.
+    pub fn go(&self) {
+        // Still locked: it is nobody else's. Once only: the next of this name may be.
+        if self.is_provisional.swap(false, Ordering::Relaxed) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether I/O goes past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    /// Whether it is a block device, whose size is given.
+    pub fn is_device(&self) -> bool {
+        self.is_device
+    }
+
+    /// Bytes that are there.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn size(&self) -> io::Result<u64> {
+        forebay_io::file::size(self.fd.as_fd())
+    }
+
+    /// Another descriptor of it, for a reactor; the lock lives as long as any.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn share(&self) -> Result<OwnedFd> {
+        self.fd.try_clone().context("cannot share the flash file")
+    }
+
+    /// Makes sure that `len` bytes are there: allocated in a file, given on a device.
+    ///
+    /// # Errors
+    /// There is not that much space.
+    pub fn make_room(&self, len: u64) -> Result<()> {
+        let shown = self.path.display();
+        if self.is_device {
+            let size = self.size()?;
+            ensure!(
+                len <= size,
+                "the flash device {shown} has {}, the disks' shares need {}",
+                rounded(size),
+                rounded(len)
+            );
+            return Ok(());
+        }
+        match rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), 0, len) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                // As on some FUSE file systems. Where the size is given, as a file of nbdfuse has it, it may do.
+                if self.size().is_ok_and(|size| size >= len) {
+                    return Ok(());
+                }
+                rustix::fs::ftruncate(&self.fd, len).with_context(|| {
+                    format!(
+                        "the file system of the flash {shown} can neither allocate nor grow a file (to {}); put it on \
+                         another file system, or make it a block device",
+                        rounded(len)
+                    )
+                })
+            }
+            Err(error) => Err(anyhow::Error::new(error)
+                .context(format!("cannot allocate {} for the flash {shown}", rounded(len)))),
+        }
+    }
+
+    /// Fills `pages` from byte `offset` on.
+    ///
+    /// # Errors
+    /// The kernel's; `UnexpectedEof` when it is too short.
+    pub fn read(&self, offset: u64, pages: &mut [PoolPage]) -> io::Result<()> {
+        #[cfg(test)]
+        medium::on_read()?;
+        self.read_pages(offset, pages)
+    }
+
+    fn read_pages(&self, offset: u64, pages: &mut [PoolPage]) -> io::Result<()> {
+        for (n, chunk) in pages.chunks_mut(PAGES_PER_CALL).enumerate() {
+            let mut at = offset + (n * PAGES_PER_CALL) as u64 * PAGE;
+            let mut slices: Vec<_> =
+                chunk.iter_mut().map(|page| IoSliceMut::new(&mut page.0)).collect();
+            let mut rest = &mut slices[..];
+            while !rest.is_empty() {
+                let read = rustix::io::preadv(&self.fd, rest, at)?;
+                if read == 0 || read % PAGE_LEN != 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                at += read as u64;
+                IoSliceMut::advance_slices(&mut rest, read);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `pages` from byte `offset` on; durable after [`PoolFile::sync`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn write(&self, offset: u64, pages: &[PoolPage]) -> io::Result<()> {
+        #[cfg(test)]
+        medium::on_write(self, offset, pages)?;
+        self.write_pages(offset, pages)
+    }
+
+    fn write_pages(&self, offset: u64, pages: &[PoolPage]) -> io::Result<()> {
+        for (n, chunk) in pages.chunks(PAGES_PER_CALL).enumerate() {
+            let mut at = offset + (n * PAGES_PER_CALL) as u64 * PAGE;
+            let mut slices: Vec<_> = chunk.iter().map(|page| IoSlice::new(&page.0)).collect();
+            let mut rest = &mut slices[..];
+            while !rest.is_empty() {
+                let written = rustix::io::pwritev(&self.fd, rest, at)?;
+                if written == 0 || written % PAGE_LEN != 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                at += written as u64;
+                IoSlice::advance_slices(&mut rest, written);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything written so far durable.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn sync(&self) -> io::Result<()> {
+        #[cfg(test)]
+        medium::on_sync()?;
+        Ok(rustix::fs::fdatasync(&self.fd)?)
+    }
+}
+
+impl Drop for PoolFile {
+    fn drop(&mut self) {
+        self.go();
+    }
+}

@@ -1,0 +1,453 @@
+//! The flash pool of the daemon: a file or device with what outlives the process, locked for this one.
+//!
+//! ```text
+//!   Pool::open ─► find or make a disk's record ─► recover its log ─► leases ─► committed ─► served
+//!   (locked)      (record.rs)                     (recover.rs)                             │
+//!              shard ──Lease, Unlease──► owner thread ──answer──► shard                    │ (owner.rs)
+//!   Pool::close ◄─── owner thread ◄────────────────────────────────────────────────────────┘
+//! ```
+//! `forebay_core::pool` has the format; this has its I/O. Cache segments are taken from the low end, contiguous for each
+//! disk (cache.rs), log segments from the high end. Those of an earlier run are kept for their disk while there is room.
+//!
+//! **Invariants**
+//! - What the tables say is durable before anybody acts on it.
+//! - A segment with records that are not on primary storage is given to nobody: not by another size, another
+//!   mode or another disk.
+//! - After a failed write of the tables nothing is leased any more.
+//! - While a disk is served, its leases and record are changed by the owner thread alone, in the order in which that was
+//!   asked for. While it is opened, or an administrator decides about it, they are changed by whoever does that, alone.
+//! - Nobody who reads or writes much, or waits for primary storage, has the pool locked meanwhile ([`Snapshot`]): disks that are
+//!   served wait for segments.
+//! - A segment is freed only under the lease that it is held under.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, bail, ensure};
+use forebay_backends::size::rounded;
+use forebay_core::geometry::PAGE;
+use forebay_core::ids::{Generation, SegmentId, Uuid};
+use forebay_core::pool::lease::{Holder, Lease, Role};
+use forebay_core::pool::reservations::STATE_MAX as RESERVATIONS_MAX;
+use forebay_core::pool::superblock::Superblock;
+use forebay_core::pool::{DiskNumber, PoolGeometry};
+
+mod cache;
+pub mod check;
+pub mod contents;
+pub mod file;
+pub mod host;
+pub mod owner;
+mod record;
+mod recover;
+pub mod report;
+pub mod resolve;
+mod ring;
+pub mod staging;
+pub mod survey;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use super::events::Severity;
+pub use cache::CacheArea;
+use contents::Contents;
+pub use file::LOCK_WAIT;
+use file::PoolFile;
+pub use record::{Dirty, DiskWish, EndOfSession, GOES_WITH_DEVICE};
+pub use recover::{FoundLog, OpenedLog};
+pub use tables::Held;
+use tables::Tables;
+
+/// Segments beyond those that a log may have, so that what a crash left behind can be put in order when it is full: three
+/// for what the staging file holds at most, and one for each of two restarts in a row that do not come to their end,
+/// of which the first one's counts until the second one's is durable; and one for the segment where the log goes on.
+const SPARE_SEGMENTS: u64 = 6;
+
+/// What a disk wants of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Bytes for cached data.
+    pub cache: u64,
+    /// Bytes for the ring that keeps them over a restart.
+    pub ring: u64,
+    /// Bytes for the write log.
+    pub log: u64,
+}
+
+impl Share {
+    fn segments(self, size: u64) -> u64 {
+        let log = self.log.div_ceil(size);
+        let spare = if log > 0 { SPARE_SEGMENTS } else { 0 };
+        self.cache.div_ceil(size) + self.ring.div_ceil(size) + log + spare
+    }
+}
+
+/// A contiguous part of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Where it begins in the pool, in bytes.
+    pub offset: u64,
+    /// Its bytes.
+    pub len: u64,
+}
+
+/// An open pool. While it lives, no other process can use its file or device.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    file: Arc<PoolFile>,
+    tables: Tables,
+    /// The next ordinal of each disk's log, by number.
+    next_ordinals: Vec<u64>,
+    /// Disks, by number, that have their cache in this run.
+    taken: Vec<bool>,
+    /// Numbers that a disk of this run has, or had: whatever becomes of its record, no other disk gets them.
+    admitted: Vec<bool>,
+    /// Writing the tables failed.
+    has_failed: bool,
+    /// How it failed, until that is told.
+    failure: Option<String>,
+    /// How it was opened, until that is told.
+    news: Option<(Severity, String)>,
+}
+
+/// A pool that the control plane and its owner thread share.
+pub type SharedPool = Arc<Mutex<Pool>>;
+
+/// What a pool says at one time, to be read at leisure: what of a disk that is not served nobody changes meanwhile.
+#[derive(Debug)]
+pub struct Snapshot(Pool);
+
+impl std::ops::Deref for Snapshot {
+    type Target = Pool;
+
+    fn deref(&self) -> &Pool {
+        &self.0
+    }
+}
+
+/// The pool, whoever panicked with it.
+pub fn lock(pool: &SharedPool) -> MutexGuard<'_, Pool> {
+    pool.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    /// Opens and locks the pool at `path`, with room for these shares; makes it, and its file, where there is none,
+    /// and makes it anew where it is too small and holds nothing that is needed.
+    ///
+    /// # Errors
+    /// It is in use, holds somebody's data, is too small, damaged, or cannot be opened.
+    pub fn open(path: &Path, shares: &[Share]) -> Result<Pool> {
+        let file = PoolFile::open(path, false)?;
+        let tables = match contents::look(&file)? {
+            Contents::Foreign(what) => bail!(
+                "the flash {0} carries {what}; it would be overwritten. Choose another path, or if nothing on it is needed: \
+                 `wipefs --all` and `dd if=/dev/zero bs=1M count=1` for a device, remove a file",
+                path.display()
+            ),
+            Contents::Blank => {
+                file.go_if_new();
+                let tables = create(&file, shares)?;
+                file.stay();
+                let news = format!(
+                    "the flash {} was blank, and is a pool of {} now",
+                    path.display(),
+                    rounded(bytes(&tables))
+                );
+                return Ok(Pool { news: Some((Severity::Info, news)), ..Pool::of(file, tables) });
+            }
+            Contents::Pool(superblock) => {
+                // What was written by a process that died may not be durable, and is now.
+                file.sync().context("cannot flush the flash")?;
+                let tables = Tables::read(&file, superblock)
+                    .with_context(|| format!("the flash {}", path.display()))?;
+                // A pool of before rings, that cannot be made anew, goes on without.
+                let is_fixed =
+                    file.is_device() || tables.disks().any(|(n, _)| tables.log_segments(n) > 0);
+                let enough =
+                    fits(&tables, shares) || is_fixed && fits(&tables, &without_rings(shares));
+                match enough {
+                    true => tables,
+                    false => {
+                        let larger = again(&file, &tables, shares)?;
+                        let news = format!(
+                            "the pool on {}, of {}, was too small for what is configured and was made anew with {}: nothing is cached there, \
+                             and each disk has a new UUID, by which iSCSI initiators know it (unless --unit-id says another)",
+                            path.display(),
+                            rounded(bytes(&tables)),
+                            rounded(bytes(&larger))
+                        );
+                        let news = Some((Severity::Warning, news));
+                        return Ok(Pool { news, ..Pool::of(file, larger) });
+                    }
+                }
+            }
+        };
+        Ok(Pool::of(file, tables))
+    }
+
+    /// Opens and locks a pool that is there, to change what it says of a disk that is not served.
+    ///
+    /// # Errors
+    /// There is none, or it is in use, damaged, or cannot be opened.
+    pub fn open_existing(path: &Path) -> Result<Pool> {
+        ensure!(path.exists(), "there is nothing at {}", path.display());
+        let file = PoolFile::open(path, false)?;
+        let superblock = contents::look(&file)?.pool(&file)?;
+        file.sync().context("cannot flush the flash")?;
+        let tables = Tables::read(&file, superblock)
+            .with_context(|| format!("the flash {}", path.display()))?;
+        Ok(Pool::of(file, tables))
+    }
+
+    /// A file that was made with this opening goes with it, unless a disk is admitted: nobody meant it to be there.
+    pub fn go_if_unused(&self) {
+        if self.tables.disks().next().is_none() {
+            self.file.go_if_new();
+        }
+    }
+
+    /// What an operator wants to know of how it was opened.
+    pub fn take_news(&mut self) -> Option<(Severity, String)> {
+        self.news.take()
+    }
+
+    fn of(file: PoolFile, tables: Tables) -> Pool {
+        let disks = forebay_core::pool::DISKS_MAX.into();
+        Pool {
+            file: Arc::new(file),
+            tables,
+            next_ordinals: vec![0; disks],
+            taken: vec![false; disks],
+            admitted: vec![false; disks],
+            has_failed: false,
+            failure: None,
+            news: None,
+        }
+    }
+
+    /// What it says now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(self.clone())
+    }
+
+    /// Whether I/O goes past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Its name for good.
+    pub fn uuid(&self) -> Uuid {
+        self.tables.superblock.pool
+    }
+
+    /// True when it has a disk of this name for good.
+    pub fn knows(&self, disk: Uuid) -> bool {
+        self.tables.disks().any(|(_, record)| record.uuid == disk)
+    }
+
+    /// What the log of a disk holds that primary storage may not have; it is read for that.
+    pub fn dirty(&self, disk: DiskNumber) -> Dirty {
+        report::dirty(&self.file, &self.tables, disk)
+    }
+
+    /// How it is cut.
+    pub fn geometry(&self) -> PoolGeometry {
+        self.tables.geometry()
+    }
+
+    /// A descriptor for a reactor.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn share_file(&self) -> Result<std::os::fd::OwnedFd> {
+        self.file.share()
+    }
+
+    /// Leases a segment to a disk's log, durably; `None` when there is none, flash fails, or the disk was detached.
+    pub fn lease_log(&mut self, disk: DiskNumber) -> Option<Held> {
+        if self.has_failed || self.tables.disk(disk).is_none() {
+            return None;
+        }
+        let mut segment = self.free_segments().last();
+        if segment.is_none() && self.give_up_a_cache() {
+            segment = self.free_segments().last();
+        }
+        let segment = segment?;
+        let ordinal = self.next_ordinals[usize::from(disk.0)];
+        let generation = self.generation(disk);
+        let lease = Lease { disk, role: Role::Log, generation, ordinal };
+        let leased = self.tables.lease(&self.file, &[segment], lease);
+        self.note(leased)?;
+        self.next_ordinals[usize::from(disk.0)] += 1;
+        Some((segment, lease))
+    }
+
+    /// The segments of a disk's log, with their leases.
+    pub fn log_leases(&self, disk: DiskNumber) -> Vec<Held> {
+        self.tables.leases.of(disk, Role::Log).collect()
+    }
+
+    /// The reservations of a disk that outlive a restart, as its frontend wrote them; empty when there are none.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn reservations(&self, disk: DiskNumber) -> Result<Vec<u8>> {
+        Ok(self.tables.reservations(disk)?.to_vec())
+    }
+
+    /// Stores them durably; false when flash fails, or the disk was detached.
+    pub fn set_reservations(&mut self, disk: DiskNumber, state: Vec<u8>) -> bool {
+        let is_there = self.tables.disk(disk).is_some();
+        if self.has_failed || !is_there || state.len() > RESERVATIONS_MAX {
+            return false;
+        }
+        let stored = self.tables.set_reservations(&self.file, disk, state);
+        self.note(stored).is_some()
+    }
+
+    /// Takes back what is held under exactly these leases, durably; `None` when flash fails. Segments that are not held so
+    /// stay whose they are, and are returned.
+    pub fn free(&mut self, leases: &[Held]) -> Option<Vec<SegmentId>> {
+        if self.has_failed {
+            return None;
+        }
+        let freed = self.tables.free(&self.file, leases);
+        self.note(freed)
+    }
+
+    /// Takes back the segments of a disk's log that are `unneeded`, durably.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn free_log(&mut self, disk: DiskNumber, unneeded: impl Fn(SegmentId) -> bool) -> Result<()> {
+        let mut log = self.log_leases(disk);
+        log.retain(|(segment, _)| unneeded(*segment));
+        ensure!(self.free(&log).is_some(), "cannot write the tables of the pool");
+        Ok(())
+    }
+
+    /// Remembers that the tables could not be written.
+    fn note<T>(&mut self, result: std::io::Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    self.failure = Some(format!(
+                        "the flash {} cannot be written: {error}; nothing more is leased from it",
+                        self.file.path().display()
+                    ));
+                }
+                None
+            }
+        }
+    }
+
+    fn free_segments(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        let free = |(segment, holder)| (holder == Holder::Free).then_some(segment);
+        self.tables.leases.iter().filter_map(free)
+    }
+
+    fn generation(&self, disk: DiskNumber) -> Generation {
+        self.tables.disk(disk).map_or(Generation(0), |record| record.pending)
+    }
+}
+
+/// Makes a pool for these shares; of all of a device.
+fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
+    let geometry = geometry(file, shares)?;
+    file.make_room(u64::from(geometry.segments()) * geometry.segment_size())?;
+    let pool = host::new_uuid().context("cannot name a new pool")?;
+    let superblock = Superblock { pool, geometry, created: host::now() };
+    Tables::create(file, superblock)
+        .with_context(|| format!("cannot write to the flash {}", file.path().display()))
+}
+
+fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
+    let wanted: u64 = shares.iter().map(|share| share.cache + share.log).sum();
+    let total = if file.is_device() { file.size()? } else { wanted };
+    let size = forebay_core::pool::segment_size(total);
+    let all = |shares: &[Share]| -> u64 { shares.iter().map(|share| share.segments(size)).sum() };
+    // A device that is just large enough for the rest goes without rings.
+    let has_room = !file.is_device() || {
+        let needed = all(shares) * size + (4 << 20);
+        needed <= total
+    };
+    let segments = if has_room { all(shares) } else { all(&without_rings(shares)) };
+    let metadata = |segments: u64| {
+        let geometry = PoolGeometry::new(size, (segments + 64) * size);
+        geometry.map(|geometry| u64::from(geometry.metadata_segments()))
+    };
+    let needed = (segments + metadata(segments)?).max(metadata(segments)? + 1) * size;
+    let given = if file.is_device() { file.size()? } else { needed };
+    ensure!(
+        needed <= given,
+        "the flash device {} has {}, the disks' shares need {}",
+        file.path().display(),
+        rounded(given),
+        rounded(needed)
+    );
+    Ok(PoolGeometry::new(size, given)?)
+}
+
+/// Bytes of a pool.
+fn bytes(tables: &Tables) -> u64 {
+    u64::from(tables.geometry().segments()) * tables.geometry().segment_size()
+}
+
+/// The same without what keeps caches over a restart.
+fn without_rings(shares: &[Share]) -> Vec<Share> {
+    shares.iter().map(|share| Share { ring: 0, ..*share }).collect()
+}
+
+/// True when the pool has room for these shares.
+fn fits(tables: &Tables, shares: &[Share]) -> bool {
+    let geometry = tables.geometry();
+    let needed: u64 = shares.iter().map(|share| share.segments(geometry.segment_size())).sum();
+    needed <= u64::from(geometry.segments() - geometry.metadata_segments())
+}
+
+/// Makes the pool anew, larger, when it holds nothing that is needed.
+fn again(file: &PoolFile, tables: &Tables, shares: &[Share]) -> Result<Tables> {
+    let dirty: Vec<&str> = tables
+        .disks()
+        .filter(|(number, _)| tables.log_segments(*number) > 0)
+        .map(|(_, record)| record.name.as_str())
+        .collect();
+    let size = bytes(tables);
+    ensure!(
+        dirty.is_empty(),
+        "the flash {} is a pool of {}, too small for what is configured, and it holds writes of '{}' that are not \
+         on primary storage: start with the former sizes, let them be destaged ('forebay disk flush'), stop, and \
+         start again",
+        file.path().display(),
+        rounded(size),
+        dirty.join("', '")
+    );
+    let reserved: Vec<&str> = tables
+        .disks()
+        .filter(|(number, _)| tables.has_reservations(*number))
+        .map(|(_, record)| record.name.as_str())
+        .collect();
+    ensure!(
+        reserved.is_empty(),
+        "the flash {} is a pool of {}, too small for what is configured, and it holds persistent reservations of SCSI \
+         initiators for '{}': start with the former sizes, let the initiators clear them, or give them up ('forebay disk \
+         resolve {} --pool {0} --discard-reservations'), and start again",
+        file.path().display(),
+        rounded(size),
+        reserved.join("', '"),
+        reserved[0]
+    );
+    create(file, shares)
+}
+
+/// Pages of a segment as they lie in the pool.
+pub(crate) fn page_offset(geometry: PoolGeometry, segment: SegmentId, page: u32) -> u64 {
+    geometry.segment_offset(segment) + u64::from(page) * PAGE
+}

@@ -1,0 +1,283 @@
+//! The thread that changes who has the segments of a pool while its disks are served: it leases them to shards and takes
+//! them back, stores what frontends want to outlive a restart, and closes the records of disks that have ended. It may wait
+//! for flash, shards may not.
+//!
+//! ```text
+//!   shard ── lease, free, void, reserve ──┐
+//!                                         ├──► one queue ──► Pool (locked) ──► durable ──► answer (not locked)
+//!   control plane ── close ───────────────┘
+//! ```
+//! **Invariants**
+//! - One queue: a disk's record is closed behind everything that its shard asked for before it told that the disk has ended.
+//! - A segment is freed only under the lease that it was given out with. A lease that has ended already frees nothing and
+//!   ends nobody else's; that is reported.
+//! - Answers are given without the lock, and giving one does not wait.
+//!
+//! When the thread dies the daemon ends ([`PoolOwner::failed`]): its disks would wait for segments for ever.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use forebay_core::ids::Sequence;
+use forebay_core::pool::DiskNumber;
+use forebay_core::pool::disk::Evidence;
+use tokio::sync::oneshot;
+
+use super::file::PoolFile;
+use super::{EndOfSession, Held, SharedPool, lock};
+use crate::events::{EventSender, Severity};
+
+/// How long a disk waits that asked for a segment when there was none.
+const NONE_LEFT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a disk gets: a segment with its lease, or none now.
+pub type Leased = Option<Held>;
+
+/// Takes the answer to a request for a segment; must not wait.
+pub type Answer = Box<dyn FnOnce(Leased) + Send>;
+
+/// Takes the answer whether it is durably known that a ring must not be believed; must not wait.
+pub type VoidAnswer = Box<dyn FnOnce(bool) + Send>;
+
+/// Takes the answer whether reservations are durable; must not wait.
+pub type StoredAnswer = Box<dyn FnOnce(bool) + Send>;
+
+enum Wish {
+    Lease(DiskNumber, Answer),
+    Free(Held),
+    Void(DiskNumber, VoidAnswer),
+    Reserve(DiskNumber, Vec<u8>, StoredAnswer),
+    Grow(DiskNumber, Evidence, Sender<Result<()>>),
+    Close(DiskNumber, Close, Sender<Result<()>>),
+    End,
+}
+
+/// A disk has ended so.
+#[derive(Clone, Copy, Debug)]
+pub struct Close {
+    /// How it was left.
+    pub end: EndOfSession,
+    /// Nothing of it is under way on primary storage.
+    pub is_quiet: bool,
+    /// The last look at its primary storage.
+    pub last: Option<Evidence>,
+    /// The last record of its log.
+    pub log_end: Option<Sequence>,
+}
+
+/// The way to a pool's owner. Cheap to clone, never waits.
+#[derive(Clone)]
+pub struct PoolHandle {
+    wishes: Sender<Wish>,
+}
+
+/// The thread. It ends when it is joined, or all handles are gone. A file that a start made for the pool, and that no
+/// disk came to use, goes when this is dropped, whoever else still has the pool.
+pub struct PoolOwner {
+    file: Arc<PoolFile>,
+    thread: Option<JoinHandle<()>>,
+    wishes: Sender<Wish>,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl PoolHandle {
+    /// Asks for a segment for the log of `disk`.
+    pub fn lease(&self, disk: DiskNumber, answer: Answer) {
+        // Without its owner there is nobody who would need it.
+        let _ = self.wishes.send(Wish::Lease(disk, answer));
+    }
+
+    /// The ring of the cache of `disk` must not be believed any more.
+    pub fn void(&self, disk: DiskNumber, answer: VoidAnswer) {
+        let _ = self.wishes.send(Wish::Void(disk, answer));
+    }
+
+    /// The reservations of `disk` are to outlive a restart.
+    pub fn reserve(&self, disk: DiskNumber, state: Vec<u8>, answer: StoredAnswer) {
+        let _ = self.wishes.send(Wish::Reserve(disk, state, answer));
+    }
+
+    /// Gives a segment back.
+    pub fn free(&self, held: Held) {
+        let _ = self.wishes.send(Wish::Free(held));
+    }
+
+    /// The disk has become longer, its primary storage looks so; waits until that is noted durably.
+    ///
+    /// # Errors
+    /// The medium's, or the owner has ended.
+    pub fn grow(&self, disk: DiskNumber, seen: Evidence) -> Result<()> {
+        let (answer, noted) = mpsc::channel();
+        let _ = self.wishes.send(Wish::Grow(disk, seen, answer));
+        noted.recv().context("the thread that owns the pool has ended")?
+    }
+
+    /// The disk has ended so. Waits until that is noted, behind everything that was asked for before.
+    ///
+    /// # Errors
+    /// The medium's, or the owner has ended.
+    pub fn close(&self, disk: DiskNumber, close: Close) -> Result<()> {
+        let (answer, closed) = mpsc::channel();
+        let _ = self.wishes.send(Wish::Close(disk, close, answer));
+        closed.recv().context("the thread that owns the pool has ended")?
+    }
+}
+
+impl std::fmt::Debug for PoolHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PoolHandle")
+    }
+}
+
+impl std::fmt::Debug for PoolOwner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PoolOwner")
+    }
+}
+
+impl PoolOwner {
+    /// Starts the owner of a pool.
+    ///
+    /// # Errors
+    /// The kernel gives no thread.
+    pub fn start(pool: SharedPool, events: EventSender) -> Result<(PoolOwner, PoolHandle)> {
+        let (wishes, receiver) = mpsc::channel();
+        let (end, ended) = oneshot::channel();
+        let file = lock(&pool).file.clone();
+        let thread =
+            std::thread::Builder::new().name("forebay-pool".to_owned()).spawn(move || {
+                Owner { pool, events, wishes: receiver, next: None, waiting: Vec::new() }.run();
+                // Dropped without a word when the thread panics.
+                let _ = end.send(());
+            })?;
+        let handle = PoolHandle { wishes: wishes.clone() };
+        Ok((PoolOwner { file, thread: Some(thread), wishes, ended: Some(ended) }, handle))
+    }
+
+    /// Waits for the thread to end by itself, which it only does when it panics.
+    pub async fn failed(&mut self) {
+        match &mut self.ended {
+            Some(ended) => drop((&mut *ended).await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until everything that was asked for is done. Whoever still has a handle, a login that never comes to its end
+    /// for instance, is not answered any more.
+    pub fn join(mut self) {
+        let _ = self.wishes.send(Wish::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for PoolOwner {
+    fn drop(&mut self) {
+        self.file.go();
+    }
+}
+
+/// What the thread has.
+struct Owner {
+    pool: SharedPool,
+    events: EventSender,
+    wishes: Receiver<Wish>,
+    /// Was taken from the queue, and comes next.
+    next: Option<Wish>,
+    /// Disks for which there was no segment, until when they wait.
+    waiting: Vec<(Instant, Answer)>,
+}
+
+impl Owner {
+    fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            for (_, answer) in self.waiting.extract_if(.., |(due, _)| *due <= now) {
+                answer(None);
+            }
+            let due = self.waiting.iter().map(|(due, _)| *due).min();
+            let pause =
+                due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(now));
+            let wish = match self.next.take() {
+                Some(wish) => Ok(wish),
+                None => self.wishes.recv_timeout(pause),
+            };
+            match wish {
+                Ok(Wish::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(wish) => self.carry_out(wish),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let failure = lock(&self.pool).failure.take();
+            if let Some(text) = failure {
+                self.events.report(None, Severity::Error, text);
+            }
+        }
+    }
+
+    /// Each statement that locks the pool lets go of it before the answer is given.
+    fn carry_out(&mut self, wish: Wish) {
+        match wish {
+            Wish::Lease(disk, answer) => {
+                let leased = lock(&self.pool).lease_log(disk);
+                match leased {
+                    Some(_) => answer(leased),
+                    None => self.waiting.push((Instant::now() + NONE_LEFT_PAUSE, answer)),
+                }
+            }
+            Wish::Void(disk, answer) => {
+                let is_noted = lock(&self.pool).void_ring(disk);
+                answer(is_noted);
+            }
+            Wish::Reserve(disk, state, answer) => {
+                let is_stored = lock(&self.pool).set_reservations(disk, state);
+                answer(is_stored);
+            }
+            Wish::Free(held) => self.free(held),
+            Wish::Grow(disk, seen, answer) => {
+                let noted = lock(&self.pool).grow(disk, seen);
+                let _ = answer.send(noted);
+            }
+            Wish::Close(disk, close, answer) => {
+                let _ = answer.send(self.close(disk, close));
+            }
+            Wish::End => unreachable!("the loop ends with it"),
+        }
+    }
+
+    fn close(&self, disk: DiskNumber, close: Close) -> Result<()> {
+        let Close { end, is_quiet, last, log_end } = close;
+        let mut pool = lock(&self.pool);
+        match (log_end, end) {
+            (Some(record), EndOfSession::Clean | EndOfSession::Detached) => {
+                pool.settle_up_to(disk, record)?;
+            }
+            (Some(record), EndOfSession::Dirty) => pool.set_log_end(disk, record)?,
+            (Some(_), EndOfSession::Failed) | (None, _) => {}
+        }
+        pool.close(disk, end, is_quiet, last)
+    }
+
+    /// Frees a segment, with all that are given back with it: they share a write.
+    fn free(&mut self, held: Held) {
+        let mut leases = vec![held];
+        while let Ok(wish) = self.wishes.try_recv() {
+            let Wish::Free(held) = wish else {
+                self.next = Some(wish);
+                break;
+            };
+            leases.push(held);
+        }
+        let refused = lock(&self.pool).free(&leases).unwrap_or_default();
+        for segment in refused {
+            let text = format!(
+                "segment {} of the flash was given back by who does not have it; it stays whose it is",
+                segment.0
+            );
+            self.events.report(None, Severity::Error, text);
+        }
+    }
+}

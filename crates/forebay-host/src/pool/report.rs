@@ -1,0 +1,302 @@
+//! What is in a pool, for an operator: read without changing anything, while nobody uses it, or told by the daemon that does.
+//!
+//! Of a disk that is served its shard knows what is dirty and what has failed; of every other one that is read from flash.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use forebay_core::geometry::PAGE;
+use forebay_core::log::recover::RecoveredLog;
+use forebay_core::pool::DiskNumber;
+use forebay_core::pool::disk::{DiskFlags, DiskRecord, SessionEnd};
+use forebay_core::pool::lease::{Holder, Role};
+use forebay_core::pool::superblock::Superblock;
+use serde::{Deserialize, Serialize};
+
+use super::check::damaged_copies;
+use super::contents;
+use super::file::PoolFile;
+use super::staging::{Fault, Left, StagedGroups};
+use super::survey::{self, RingReport};
+use super::tables::Tables;
+use super::{Dirty, Snapshot, recover};
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolReport {
+    /// Where it is.
+    pub path: String,
+    /// Its name for good.
+    pub uuid: String,
+    /// When it was made, seconds since 1970.
+    pub created: u64,
+    /// Bytes of a segment.
+    pub segment_size: u64,
+    /// The daemon that uses it.
+    #[serde(default)]
+    pub used_by: Option<String>,
+    /// What is wrong with it; nothing: it is good.
+    #[serde(default)]
+    pub faults: Vec<String>,
+    /// Segments, by who has them.
+    pub segments: SegmentCounts,
+    /// Its disks.
+    pub disks: Vec<DiskReport>,
+}
+
+/// Segments, by who has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentCounts {
+    /// All.
+    pub all: u32,
+    /// The pool's own.
+    pub metadata: u32,
+    /// Nobody's.
+    pub free: u32,
+    /// Of logs.
+    pub log: u32,
+    /// Of caches, and of what keeps them over a restart.
+    pub cache: u32,
+}
+
+/// How a disk was left, as its pool says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionState {
+    /// It ended in order.
+    Closed,
+    /// It is served.
+    Running,
+    /// Nobody uses the pool, and it did not end in order.
+    RunningOrCrashed,
+}
+
+/// A disk in a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskReport {
+    /// Its name.
+    pub name: String,
+    /// Its name for good.
+    pub uuid: String,
+    /// URI of primary storage.
+    pub backend: String,
+    /// Bytes of primary storage.
+    pub size: u64,
+    /// The mode that was asked for.
+    pub mode: String,
+    /// How it was left.
+    pub session: SessionState,
+    /// When it was last opened, seconds since 1970.
+    pub opened: u64,
+    /// When it was last closed, seconds since 1970; 0: not since.
+    pub closed: u64,
+    /// The generation that it was last served under.
+    pub generation: u64,
+    /// No generation above this one was ever written under.
+    pub generation_pending: u64,
+    /// Flushes were acknowledged before they were durable.
+    pub flushes_deferred: bool,
+    /// What speaks for primary storage being what the log belongs to, where that is not strong.
+    #[serde(default)]
+    pub evidence: Option<String>,
+    /// Segments of its log.
+    pub log_segments: u32,
+    /// Writes that may not be on primary storage.
+    pub dirty_records: u64,
+    /// Their bytes.
+    pub dirty_bytes: u64,
+    /// How many of the writes are only in the staging file.
+    pub staged_records: u64,
+    /// What is wrong with the staging file, where writes may have been in it alone.
+    #[serde(default)]
+    pub staging_fault: Option<String>,
+    /// Why its log cannot be used.
+    pub error: Option<String>,
+    /// What is wrong with what flash has of it; nothing: it is good. Of a disk that is served, since its start.
+    #[serde(default)]
+    pub faults: Vec<String>,
+    /// What a start would find of its cache on flash; none: nothing is recorded of one.
+    #[serde(default)]
+    pub ring: Option<RingReport>,
+}
+
+/// Tells what is in the pool at `path`.
+///
+/// # Errors
+/// There is none, or it is in use or cannot be read.
+pub fn show(path: &Path) -> Result<PoolReport> {
+    let (file, superblock) = open(path)?;
+    let tables = Tables::read(&file, superblock)?;
+    let faults = damaged_copies(&file, superblock.geometry)?;
+    let disks = tables.disks().map(|(number, record)| disk(&file, &tables, number, record));
+    Ok(PoolReport { faults, disks: disks.collect(), ..report(path, &tables) })
+}
+
+/// Tells what is in a pool of this process; `served` are its disks that are served. `tell` adds to what the pool has of one
+/// what its shard knows.
+pub fn show_used<T>(
+    pool: &Snapshot,
+    served: &[(DiskNumber, T)],
+    tell: impl Fn(DiskReport, &T) -> DiskReport,
+) -> PoolReport {
+    let (file, tables) = (&pool.file, &pool.tables);
+    let disks = tables.disks().map(|(number, record)| {
+        match served.iter().find(|(known, _)| *known == number) {
+            Some((_, now)) => {
+                let recorded = recorded(tables, number, record);
+                tell(DiskReport { session: SessionState::Running, ..recorded }, now)
+            }
+            None => disk(file, tables, number, record),
+        }
+    });
+    let failed = "its tables cannot be written: nothing more is leased from it".to_owned();
+    let faults = pool.has_failed.then_some(failed).into_iter().collect();
+    PoolReport { faults, disks: disks.collect(), ..report(pool.path(), tables) }
+}
+
+/// A pool, without what is wrong with it and its disks.
+fn report(path: &Path, tables: &Tables) -> PoolReport {
+    let mut segments = SegmentCounts { all: tables.geometry().segments(), ..Default::default() };
+    for (_, holder) in tables.leases.iter() {
+        match holder {
+            Holder::Free => segments.free += 1,
+            Holder::Metadata => segments.metadata += 1,
+            Holder::Leased(lease) if lease.role == Role::Log => segments.log += 1,
+            Holder::Leased(_) => segments.cache += 1,
+        }
+    }
+    PoolReport {
+        path: path.display().to_string(),
+        uuid: tables.superblock.pool.to_string(),
+        created: tables.superblock.created,
+        segment_size: tables.geometry().segment_size(),
+        used_by: None,
+        faults: Vec::new(),
+        segments,
+        disks: Vec::new(),
+    }
+}
+
+/// Opens the pool at `path` to read it.
+///
+/// # Errors
+/// There is none, or it is in use or cannot be read.
+pub(super) fn open(path: &Path) -> Result<(PoolFile, Superblock)> {
+    if !path.exists() {
+        bail!("there is nothing at {}", path.display());
+    }
+    let file = PoolFile::open(path, true)?;
+    let superblock = contents::look(&file)?.pool(&file)?;
+    Ok((file, superblock))
+}
+
+pub(super) fn found(
+    file: &PoolFile,
+    tables: &Tables,
+    number: DiskNumber,
+    staged: &StagedGroups,
+) -> Result<RecoveredLog, String> {
+    recover::find(file, tables, number, staged).map_err(|error| error.to_string())
+}
+
+/// What the staging file of a session that was killed is not any more, in words.
+pub fn staging_lost(fault: Fault) -> String {
+    format!(
+        "a former run crashed and its staging file {fault}: writes that were acknowledged after the last flush may be lost"
+    )
+}
+
+/// What stands in the staging file of a disk, if that counts.
+pub(super) fn staged(tables: &Tables, number: DiskNumber) -> Left {
+    let record = tables.disk(number).expect("there is such a disk");
+    match tables.may_have_staged(number) {
+        true => Left::peek(record, tables.geometry().segment_pages()),
+        false => Left::default(),
+    }
+}
+
+/// What the log of a disk holds that primary storage may not have.
+pub(super) fn dirty(file: &PoolFile, tables: &Tables, number: DiskNumber) -> Dirty {
+    match found(file, tables, number, &staged(tables, number).groups) {
+        Ok(log) => Dirty {
+            records: log.records.len() as u64,
+            bytes: log.checksums.len() as u64 * PAGE,
+            error: None,
+        },
+        Err(why) => Dirty { error: Some(why), ..Dirty::default() },
+    }
+}
+
+fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecord) -> DiskReport {
+    let staged = staged(tables, number);
+    let found = found(file, tables, number, &staged.groups);
+    let ring = survey::ring(file, tables, number, found.as_ref().ok());
+    let mut faults = Vec::new();
+    let (log, error) = match found {
+        Ok(log) => (log, None),
+        Err(why) => (RecoveredLog::default(), Some(why)),
+    };
+    if error.is_some() {
+        faults.push("its write log cannot be used".to_owned());
+    }
+    match (log.report.summaries_damaged, log.report.summaries_unreadable) {
+        (0, 0) => {}
+        (damaged, unreadable) => faults.push(format!(
+            "{} summaries of its write log are damaged: their segments are read whole",
+            damaged + unreadable
+        )),
+    }
+    if staged.fault.is_some() {
+        faults.push("its staging file is lost".to_owned());
+    }
+    if tables.reservations(number).is_err() {
+        faults.push("its persistent reservations cannot be read".to_owned());
+    }
+    if ring.as_ref().is_some_and(|ring| ring.is_damaged) {
+        faults.push("the index of its cache is damaged".to_owned());
+    }
+    DiskReport {
+        dirty_records: log.records.len() as u64,
+        dirty_bytes: log.checksums.len() as u64 * PAGE,
+        staged_records: log.report.records_staged,
+        staging_fault: staged.fault.map(staging_lost),
+        error,
+        faults,
+        ring,
+        ..recorded(tables, number, record)
+    }
+}
+
+/// What the tables say of a disk.
+fn recorded(tables: &Tables, number: DiskNumber, record: &DiskRecord) -> DiskReport {
+    let has = |flags| record.flags.has(flags);
+    DiskReport {
+        name: record.name.clone(),
+        uuid: record.uuid.to_string(),
+        backend: record.uri.clone(),
+        size: record.size,
+        mode: record.mode.clone(),
+        session: match record.session {
+            SessionEnd::Clean => SessionState::Closed,
+            SessionEnd::Running => SessionState::RunningOrCrashed,
+        },
+        opened: record.opened,
+        closed: record.closed,
+        generation: record.committed.0,
+        generation_pending: record.pending.0,
+        flushes_deferred: has(DiskFlags::DEFERRED),
+        evidence: if has(DiskFlags::UNRESOLVED) {
+            Some("mismatch: needs 'forebay disk resolve'".to_owned())
+        } else {
+            has(DiskFlags::WEAK).then(|| "weak at the last start".to_owned())
+        },
+        log_segments: tables.log_segments(number) as u32,
+        dirty_records: 0,
+        dirty_bytes: 0,
+        staged_records: 0,
+        staging_fault: None,
+        error: None,
+        faults: Vec::new(),
+        ring: None,
+    }
+}

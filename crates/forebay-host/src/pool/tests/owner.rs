@@ -1,0 +1,183 @@
+//! One party changes leases: what disks ask for late, twice or after their end takes nothing from others.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+
+use forebay_core::ids::Sequence;
+use forebay_core::pool::lease::Holder;
+
+use super::super::owner::{Close, PoolHandle, PoolOwner};
+use super::super::{Held, SharedPool, lock};
+use super::*;
+use crate::events::EventSender;
+
+/// Two disks of one pool, with its owner.
+struct Bed {
+    pool: SharedPool,
+    owner: PoolOwner,
+    handle: PoolHandle,
+    disks: [DiskNumber; 2],
+    events: tokio::sync::mpsc::Receiver<crate::events::EventLine>,
+    _folder: tempfile::TempDir,
+}
+
+/// A disk that ended so.
+fn ended(end: EndOfSession) -> Close {
+    Close { end, is_quiet: true, last: None, log_end: None }
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let folder = tempfile::tempdir().unwrap();
+        let mut pool = open(&folder.path().join("flash"), &[share(0, 4), share(0, 4)]).unwrap();
+        let names = [("a", "file:/a"), ("b", "file:/b")];
+        let disks = names.map(|(name, uri)| serve(&mut pool, &wish(name, uri)).0);
+        let pool = Arc::new(Mutex::new(pool));
+        let (sender, events) = EventSender::for_test();
+        let (owner, handle) = PoolOwner::start(pool.clone(), sender).unwrap();
+        Bed { pool, owner, handle, disks, events, _folder: folder }
+    }
+
+    /// A lease through the owner, waited for.
+    fn lease(&self, disk: DiskNumber) -> Held {
+        let (answer, leased) = mpsc::channel();
+        self.handle.lease(disk, Box::new(move |leased| answer.send(leased).unwrap()));
+        leased.recv().unwrap().unwrap()
+    }
+
+    /// Everything that was asked for is done: the pool, and the events.
+    fn end(mut self) -> (SharedPool, Vec<String>) {
+        self.owner.join();
+        for disk in self.disks {
+            if let Some(record) = lock(&self.pool).tables.disk(disk) {
+                staging::remove_of(record.uuid);
+            }
+        }
+        let events = std::iter::from_fn(|| self.events.try_recv().ok().map(|line| line.text));
+        let events = events.collect();
+        (self.pool, events)
+    }
+}
+
+#[test]
+fn a_segment_that_is_given_back_twice_is_not_taken_from_its_next_disk() {
+    let bed = Bed::new();
+    let [a, b] = bed.disks;
+    let old = bed.lease(a);
+    bed.handle.free(old);
+    let new = bed.lease(b);
+    assert_eq!(old.0, new.0, "the segment is used again");
+    bed.handle.free(old);
+    let another = bed.lease(b);
+    assert_ne!(another.0, new.0);
+    let (pool, events) = bed.end();
+    assert_eq!(lock(&pool).tables.leases.holder(new.0), Holder::Leased(new.1));
+    assert!(events.len() == 1 && events[0].contains("it stays whose it is"), "{events:?}");
+}
+
+/// As when a disk is detached while the owner waits for flash: its wishes stand in the queue when its record is closed.
+#[test]
+fn a_disk_is_closed_behind_what_it_has_asked_for() {
+    for end in [EndOfSession::Clean, EndOfSession::Detached] {
+        let bed = Bed::new();
+        let [a, b] = bed.disks;
+        let (first, second) = (bed.lease(a), bed.lease(a));
+        let held_up = lock(&bed.pool);
+        bed.handle.free(first);
+        let (answer, leased) = mpsc::channel();
+        bed.handle.lease(b, Box::new(move |leased| answer.send(leased).unwrap()));
+        bed.handle.free(second);
+        // Was asked for before the disk ended, and is answered to nobody.
+        bed.handle.lease(a, Box::new(drop));
+        let handle = bed.handle.clone();
+        let closing = std::thread::spawn(move || handle.close(a, ended(end)).unwrap());
+        drop(held_up);
+        closing.join().unwrap();
+        let of_b = leased.recv().unwrap().unwrap();
+        let more_of_b = bed.lease(b);
+        assert_ne!(of_b.0, more_of_b.0);
+        let (pool, events) = bed.end();
+        let pool = lock(&pool);
+        assert_eq!(pool.tables.log_segments(a), 0);
+        for (segment, lease) in [of_b, more_of_b] {
+            assert_eq!(pool.tables.leases.holder(segment), Holder::Leased(lease));
+        }
+        assert!(events.is_empty(), "{events:?}");
+    }
+}
+
+#[test]
+fn a_disk_that_was_detached_gets_nothing() {
+    let bed = Bed::new();
+    let a = bed.disks[0];
+    bed.handle.close(a, ended(EndOfSession::Detached)).unwrap();
+    let mut pool = lock(&bed.pool);
+    assert_eq!(pool.lease_log(a), None);
+    assert!(!pool.set_reservations(a, vec![1; 40]));
+    assert_eq!(pool.tables.log_segments(a), 0);
+    drop(pool);
+    bed.end();
+}
+
+#[test]
+fn answers_are_given_without_the_lock() {
+    let bed = Bed::new();
+    let (answer, free) = mpsc::channel();
+    let look = || {
+        let (pool, answer) = (bed.pool.clone(), answer.clone());
+        move || answer.send(pool.try_lock().is_ok()).unwrap()
+    };
+    let (leased, voided, stored) = (look(), look(), look());
+    bed.handle.lease(bed.disks[0], Box::new(move |_| leased()));
+    bed.handle.void(bed.disks[0], Box::new(move |_| voided()));
+    bed.handle.reserve(bed.disks[0], vec![1; 40], Box::new(move |_| stored()));
+    assert_eq!([(); 3].map(|()| free.recv().unwrap()), [true; 3]);
+    bed.end();
+}
+
+#[test]
+fn a_thread_that_panics_is_noticed_and_keeps_nobody_waiting() {
+    let mut bed = Bed::new();
+    bed.handle.lease(bed.disks[0], Box::new(|_| panic!("planted")));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(bed.owner.failed());
+    let error = bed.handle.close(bed.disks[0], ended(EndOfSession::Clean)).unwrap_err();
+    assert!(format!("{error:#}").contains("owns the pool has ended"), "{error:#}");
+    bed.end();
+}
+
+/// A loss of power may take some of the pages that say which segments are free: what is left of the log must not look
+/// like one that has lost its beginning.
+#[test]
+fn progress_has_the_whole_of_a_clean_log_before_any_of_it_is_let_go_of() {
+    let bed = Bed::new();
+    let [a, b] = bed.disks;
+    let close = Close { log_end: Some(Sequence(10)), ..ended(EndOfSession::Clean) };
+    bed.handle.close(a, close).unwrap();
+    let dirty = Close { log_end: Some(Sequence(10)), ..ended(EndOfSession::Dirty) };
+    bed.handle.close(b, dirty).unwrap();
+    let pool = lock(&bed.pool);
+    let progress = |number| {
+        let progress = pool.tables.progress(number);
+        (progress.flushed, progress.through)
+    };
+    assert_eq!(progress(a), (Sequence(10), Sequence(10)));
+    assert_eq!(progress(b), (Sequence(0), Sequence(0)), "it is not of this record");
+}
+
+#[test]
+fn a_file_that_no_disk_came_to_use_goes_with_its_owner_whoever_has_the_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let pool = open(&path, &[share(0, 4)]).unwrap();
+    pool.go_if_unused();
+    let pool = Arc::new(Mutex::new(pool));
+    let (owner, _handle) = PoolOwner::start(pool.clone(), EventSender::for_test().0).unwrap();
+    assert!(path.exists());
+    owner.join();
+    assert!(!path.exists());
+    // The next start's is not removed by those who still have this one.
+    std::fs::write(&path, "").unwrap();
+    drop(pool);
+    assert!(path.exists());
+}

@@ -1,0 +1,101 @@
+//! Operations on a disk that take several turns of its shard, and whoever waits for their end.
+//!
+//! After each turn the shard lets a disk answer ([`ShardDisk::answer`]). Whoever waits for a disk that has ended hears that by
+//! the answer that never comes: its sender is dropped.
+
+use forebay_core::ids::Nanos;
+use tokio::sync::oneshot;
+
+use super::disk::ShardDisk;
+use super::{Drained, Dropped};
+
+/// Those who wait.
+#[derive(Default)]
+pub(super) struct Waiting {
+    detached: Vec<oneshot::Sender<Result<Drained, String>>>,
+    dropped: Vec<oneshot::Sender<Dropped>>,
+    /// With the number of the flush that each waits for.
+    flushed: Vec<(u64, oneshot::Sender<bool>)>,
+}
+
+impl ShardDisk {
+    /// Flushes primary storage; at once where what is acknowledged is the log's. The answer: whether that ended well.
+    pub(crate) fn flush(&mut self, now: Nanos, answer: oneshot::Sender<bool>) {
+        match self.port.engine.flush_primary_storage(now, &mut self.port.actions) {
+            Some(flush) => self.waiting.flushed.push((flush, answer)),
+            None => drop(answer.send(true)),
+        }
+    }
+
+    /// Drops what is cached.
+    pub(crate) fn drop_cache(&mut self, now: Nanos, answer: oneshot::Sender<Dropped>) {
+        self.port.engine.drop_cache(now, &mut self.port.actions);
+        self.waiting.dropped.push(answer);
+    }
+
+    /// Lets everything be destaged and ends then, unless one of `clients` is attached.
+    pub(crate) fn detach(
+        &mut self,
+        now: Nanos,
+        clients: usize,
+        answer: oneshot::Sender<Result<Drained, String>>,
+    ) {
+        match self.begin_detach(now, clients) {
+            Ok(()) => self.waiting.detached.push(answer),
+            Err(why) => drop(answer.send(Err(why))),
+        }
+    }
+
+    /// Answers those whose time has come.
+    pub(crate) fn answer(&mut self) {
+        self.answer_detached();
+        self.answer_dropped();
+        self.answer_flushed();
+    }
+
+    /// It has ended, or will not.
+    fn answer_detached(&mut self) {
+        if self.waiting.detached.is_empty() {
+            return;
+        }
+        let outcome = match self.drained() {
+            Some(drained) => Some(Ok(drained)),
+            None if self.is_ending() => None,
+            None => self.not_detached().map(Err),
+        };
+        if let Some(outcome) = outcome {
+            for answer in self.waiting.detached.drain(..) {
+                let _ = answer.send(outcome.clone());
+            }
+        }
+    }
+
+    /// The cache is empty.
+    fn answer_dropped(&mut self) {
+        if self.waiting.dropped.is_empty() {
+            return;
+        }
+        if self.is_done() {
+            self.waiting.dropped.clear();
+            return;
+        }
+        let Some(blocks) = self.port.engine.dropped() else { return };
+        let dropped = Dropped { blocks, block_size: self.port.engine.config().block_size };
+        for answer in self.waiting.dropped.drain(..) {
+            let _ = answer.send(dropped);
+        }
+    }
+
+    /// The flush has ended.
+    fn answer_flushed(&mut self) {
+        if self.is_done() {
+            self.waiting.flushed.clear();
+        }
+        let engine = &self.port.engine;
+        let has_ended = |flush: u64| engine.flushed_primary_storage(flush);
+        let ended = |(flush, _): &mut (u64, _)| has_ended(*flush).is_some();
+        for (flush, answer) in self.waiting.flushed.extract_if(.., ended) {
+            let _ = answer.send(has_ended(flush) == Some(true));
+        }
+    }
+}

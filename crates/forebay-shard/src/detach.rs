@@ -1,0 +1,126 @@
+//! Detaching a disk: it takes no clients any more, everything is destaged, then it ends. What an administrator asks for
+//! meanwhile is waited for or refused here, too.
+//!
+//! ```text
+//!   serving ── detach ──► detaching ── nothing is dirty ──► draining (disk.rs) ─► done
+//!      ▲                      │
+//!      └─ another mode, pause, resume; the log is lost: a cancelled detach, in the mode of before
+//! ```
+
+use forebay_backends::size::rounded;
+use forebay_core::config::Mode;
+use forebay_core::ids::Nanos;
+use forebay_host::events::Severity;
+
+use super::disk::ShardDisk;
+
+/// How far a detach is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detaching {
+    /// None was asked for, or why the last one was cancelled.
+    No(&'static str),
+    /// Under way; the mode of before.
+    Since(Mode),
+}
+
+const ENDING: &str = "the disk is ending";
+
+impl ShardDisk {
+    /// Lets everything be destaged and ends then. Who asks again waits for the same end.
+    ///
+    /// # Errors
+    /// One of `clients` is attached, or what is dirty cannot be destaged.
+    pub(super) fn begin_detach(&mut self, now: Nanos, clients: usize) -> Result<(), String> {
+        if self.is_detaching() || self.is_ending() {
+            return Ok(());
+        }
+        if clients > 0 {
+            return Err(format!("{clients} clients are attached: detach them from the disk first"));
+        }
+        if self.port.engine.log_is_lost() {
+            return Err(
+                "its write log is lost: dirty data cannot be read, and primary storage does not have them".to_owned()
+            );
+        }
+        let mode = self.port.engine.config().mode;
+        self.set_mode(now, Mode::WriteThrough)?;
+        self.pause(now, false);
+        self.detaching = Detaching::Since(mode);
+        self.tell_clients();
+        let dirty = self.port.engine.log_statistics(now).map_or(0, |log| log.dirty_bytes);
+        let text = format!(
+            "it is being detached: {} are to be destaged, and no client may attach; 'forebay disk resume {}' cancels that",
+            rounded(dirty),
+            self.name
+        );
+        self.report(Severity::Info, text);
+        Ok(())
+    }
+
+    /// True from when a detach begins until it is cancelled.
+    pub(crate) fn is_detaching(&self) -> bool {
+        matches!(self.detaching, Detaching::Since(_))
+    }
+
+    /// Why it is not being detached although that was asked for.
+    pub(crate) fn not_detached(&self) -> Option<String> {
+        match self.detaching {
+            Detaching::No(why) => Some(format!("it was not detached: {why}")),
+            Detaching::Since(_) => None,
+        }
+    }
+
+    /// Asks for a mode, for an administrator: a detach is cancelled by it.
+    ///
+    /// # Errors
+    /// What it lacks, or the disk is ending.
+    pub(crate) fn change_mode(&mut self, now: Nanos, mode: Mode) -> Result<(), String> {
+        if self.is_ending() {
+            return Err(ENDING.to_owned());
+        }
+        self.set_mode(now, mode)?;
+        self.cancel_detach("its mode was set");
+        Ok(())
+    }
+
+    /// Stops destaging, or goes on, for an administrator: a detach is cancelled by either.
+    ///
+    /// # Errors
+    /// The disk is ending.
+    pub(crate) fn change_pause(&mut self, now: Nanos, pause: bool) -> Result<(), String> {
+        if self.is_ending() {
+            return Err(ENDING.to_owned());
+        }
+        self.pause(now, pause);
+        self.return_to_service(now, if pause { "destaging was paused" } else { "it was resumed" })
+    }
+
+    /// Goes on with a detach; true when the disk is to end.
+    pub(super) fn advance_detach(&mut self, now: Nanos) -> bool {
+        if !self.is_detaching() || self.is_ending() {
+            return false;
+        }
+        if self.port.engine.log_is_lost() {
+            let lost = "its write log is lost, dirty data cannot be read";
+            let _ = self.return_to_service(now, lost);
+            return false;
+        }
+        !self.port.engine.mode().logs()
+    }
+
+    /// Cancels a detach, in the mode of before.
+    fn return_to_service(&mut self, now: Nanos, why: &'static str) -> Result<(), String> {
+        let Detaching::Since(mode) = self.detaching else { return Ok(()) };
+        self.cancel_detach(why);
+        self.set_mode(now, mode)
+    }
+
+    fn cancel_detach(&mut self, why: &'static str) {
+        if self.is_detaching() {
+            self.detaching = Detaching::No(why);
+            self.tell_clients();
+            let text = format!("its detach was cancelled: {why}; clients may attach again");
+            self.report(Severity::Warning, text);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The engine's events in words for an operator.
+
+use forebay_core::action::{DestageFault, Event};
+
+use forebay_host::events::Severity;
+
+/// How much an event matters, and what happened.
+pub(crate) fn describe(event: Event) -> (Severity, String) {
+    match event {
+        Event::GridMoved { offset } => (
+            Severity::Info,
+            format!(
+                "the grid of cache blocks was moved to byte offset {offset} to fit the guest's alignment; the cache started afresh"
+            ),
+        ),
+        Event::GridAdvice { offset } => (
+            Severity::Info,
+            format!(
+                "the guest's requests would fit a grid at byte offset {offset} better; set grid-offset = \"{offset}\" and start again"
+            ),
+        ),
+        Event::FlashFailed { status } => (
+            Severity::Error,
+            format!(
+                "flash was given up ({status}); the disk goes on with RAM and primary storage"
+            ),
+        ),
+        Event::RingFailed { status } => (
+            Severity::Warning,
+            format!(
+                "what the cache on flash holds is not recorded any more ({status}): it starts empty the next time"
+            ),
+        ),
+        Event::LogRevoked => (
+            Severity::Error,
+            "flash is dead: what memory has is written to primary storage, and the log on that flash will not be used \
+             again. Replace the flash device when the disk is in another mode"
+                .to_owned(),
+        ),
+        Event::LogNotRevoked => (
+            Severity::Error,
+            "flash is dead, and it cannot be noted beside primary storage that the log on it must not be used again: \
+             what memory has is kept back"
+                .to_owned(),
+        ),
+        Event::RingNotVoided => (
+            Severity::Error,
+            "flash cannot note that its cache must not be used again: before this disk is started on this flash \
+             the next time, remove the flash file, or zero the first MiB of the device"
+                .to_owned(),
+        ),
+        Event::SlotQuarantined { offset } => (
+            Severity::Warning,
+            format!(
+                "flash failed a write at byte {offset} of the disk's share; that slot is not used any more"
+            ),
+        ),
+        Event::ChecksumMismatch { offset } => (
+            Severity::Warning,
+            format!(
+                "flash returned wrong bytes at byte {offset} of the disk's share; they were read from primary storage instead"
+            ),
+        ),
+        Event::PrimaryFails { op, status, offset, is_destaging } => {
+            let then = match is_destaging {
+                true => "destaging tries again",
+                false => "the guest gets an error",
+            };
+            let text = format!(
+                "primary storage fails {op}: {status}, at byte {offset}; {then}. 'forebay disk show' counts the next ones"
+            );
+            (Severity::Error, text)
+        }
+        Event::PrimaryWorks { op, failed } => {
+            (Severity::Info, format!("primary storage works again: {failed} {op} failed"))
+        }
+        Event::BackendTimedOut { range } => (
+            Severity::Error,
+            format!(
+                "primary storage did not answer in time at bytes {}..{}",
+                range.start, range.end
+            ),
+        ),
+        Event::LogFailed { status } => (
+            Severity::Error,
+            format!(
+                "the write log failed ({status}): nothing more is written to it, what it holds is destaged, and \
+                 the disk goes on without it"
+            ),
+        ),
+        Event::LogCorrupt { range } => (
+            Severity::Error,
+            format!(
+                "the write log cannot be read back for bytes {}..{}, which primary storage does not have",
+                range.start, range.end
+            ),
+        ),
+        Event::DestageFailed { fault, status } => {
+            let what = match fault {
+                DestageFault::PrimaryStorage => "met an error of primary storage",
+                DestageFault::LogRead => "could not read the write log on flash",
+                DestageFault::Note => "could not note on flash how far it is",
+            };
+            (Severity::Warning, format!("destaging {what} ({status}); it is tried again"))
+        }
+        Event::DestagingResumed => (
+            Severity::Warning,
+            "destaging was paused and goes on: the change of mode needs everything destaged".to_owned(),
+        ),
+        Event::LogThrottles => (
+            Severity::Warning,
+            "the write log fills: writers are slowed to the speed of destaging; 'forebay disk show' tells what limits it"
+                .to_owned(),
+        ),
+        Event::LogFull => (
+            Severity::Error,
+            "the write log is full: writers wait for destaging; 'forebay disk show' tells what limits it".to_owned(),
+        ),
+        Event::LogHasRoom => (
+            Severity::Info,
+            "the write log has room again: writers are not slowed any more".to_owned(),
+        ),
+        Event::ModeChanged { mode } => {
+            (Severity::Info, format!("the disk is now in mode {mode}"))
+        }
+        Event::UnflushedWritesAtRisk { bytes } => (
+            Severity::Error,
+            format!(
+                "up to {bytes} bytes written but not flushed may be lost; the next flush fails"
+            ),
+        ),
+    }
+}

@@ -1,0 +1,418 @@
+//! Shards: threads that own disks, each with one reactor, and the handles to talk to them.
+//!
+//! ```text
+//!   control plane                        shard thread
+//!   ShardHandle ──Command, mailbox──►  loop {
+//!                                        wait        reactor: completions, a wake-up, or a deadline
+//!                                        dispatch    each completion to a client, or a disk's flash, log, backend
+//!                                        turn        run the disks' actions until none is left,
+//!                                                    send, tell the engines, resume clients that wait
+//!                                        commands    from the mailbox
+//!                                      }
+//! ```
+//! **Invariants.** A disk, its engine, its memory's bookkeeping and its clients are touched by one
+//! thread only. The shard never waits but in the reactor. Nothing is allocated per I/O once the lists
+//! have grown to the largest batch.
+//!
+//! Limits: [`MAILBOX_MAX`] commands may wait; a client that wants in waits for room, [`HAND_OVER_MAX`] at most. Answers
+//! of a pool's owner are beside them, as many as the disks have asked for: a segment and a void ring for each, and its
+//! reservations.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_backends::Backend;
+use forebay_core::config::Mode;
+use forebay_core::engine::{Engine, Growth};
+use forebay_core::observer::Observer;
+use forebay_core::pool::DiskNumber;
+use forebay_core::stats::Latency;
+use forebay_frontends::client::{DiskId, Newcomer, Permission};
+use forebay_io::arena::Arena;
+use forebay_io::mailbox::{SendError, Sender};
+use forebay_io::reactor::ReactorKind;
+use tokio::sync::oneshot;
+
+use forebay_host::events::EventSender;
+use forebay_host::fence::{LastWrite, Revoker, UnreportedLoss};
+use forebay_host::pool::owner::{Leased, PoolHandle};
+pub use log::LogShare;
+use mailbox::{Command, Visit};
+pub use status::{DiskStatus, Drained, Dropped, LogEnd, PrimaryState};
+
+mod answers;
+mod client;
+mod detach;
+mod device;
+mod disk;
+mod event;
+mod log;
+mod mailbox;
+mod registration;
+mod ring;
+mod run;
+mod status;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod thread;
+mod token;
+
+/// Commands that may wait for a shard.
+pub const MAILBOX_MAX: usize = 1024;
+/// Time that a client waits for room in the mailbox.
+const HAND_OVER_MAX: Duration = Duration::from_secs(10);
+/// Time that a disk's growth waits for requests at its old end.
+const GROW_MAX: Duration = Duration::from_secs(10);
+/// How often both look.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// A disk that is ready to be served.
+pub struct NewDisk {
+    /// Its name, for events.
+    pub name: Arc<str>,
+    /// Its engine.
+    pub engine: Engine,
+    /// Memory of [`Engine::memory_size`] bytes.
+    pub memory: Arc<Arena>,
+    /// Primary storage.
+    pub backend: Box<dyn Backend>,
+    /// Its share of flash.
+    pub flash: Option<FlashShare>,
+    /// Its part in the pool, for its write log.
+    pub log: Option<LogShare>,
+    /// Where it notes when it writes to primary storage.
+    pub last_write: Option<Arc<LastWrite>>,
+    /// What outlives a kill of a loss that no guest was told of.
+    pub unreported_loss: UnreportedLoss,
+    /// The mode that it is to be in; the engine may begin in another one.
+    pub mode: Mode,
+    /// What stored reservations leave to clients that have no part in them.
+    pub access: Permission,
+}
+
+/// One disk's share of a pool, for cached data.
+#[derive(Debug)]
+pub struct FlashShare {
+    /// The file or device.
+    pub file: std::os::fd::OwnedFd,
+    /// Where the share begins.
+    pub offset: u64,
+    /// What keeps the cache over a restart.
+    pub ring: Option<RingShare>,
+}
+
+/// The ring of a disk's cache.
+#[derive(Debug)]
+pub struct RingShare {
+    /// Where its first page is in the file or device.
+    pub offset: u64,
+    /// The disk in its pool.
+    pub number: DiskNumber,
+    /// Who can note that it must not be believed.
+    pub owner: PoolHandle,
+    /// Who can when flash is dead.
+    pub revoker: Option<Arc<Revoker>>,
+}
+
+/// The shard has ended, or its mailbox is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+/// A running shard thread. Dropping it ends the thread at once.
+#[derive(Debug)]
+pub struct ShardHandle {
+    sender: Sender<Command>,
+    thread: Option<JoinHandle<()>>,
+    ended: Option<oneshot::Receiver<String>>,
+    /// What its reactor runs on.
+    pub kind: ReactorKind,
+    /// Why that is not io_uring.
+    pub fallback_reason: Option<String>,
+}
+
+/// Hands disks to a shard.
+#[derive(Clone, Debug)]
+pub struct ShardSender(Sender<Command>);
+
+/// A disk on a shard.
+#[derive(Clone, Debug)]
+pub struct DiskHandle {
+    sender: Sender<Command>,
+    number: u32,
+    size: Arc<AtomicU64>,
+    is_open: Arc<AtomicBool>,
+}
+
+impl ShardHandle {
+    /// Starts shard `index` of `count`.
+    ///
+    /// # Errors
+    /// The kernel gives no thread or no reactor.
+    pub fn start(
+        index: usize,
+        count: usize,
+        kind: Option<ReactorKind>,
+        events: EventSender,
+    ) -> anyhow::Result<ShardHandle> {
+        thread::start(index, count, kind, events)
+    }
+
+    /// The way to hand disks to it.
+    pub fn sender(&self) -> ShardSender {
+        ShardSender(self.sender.clone())
+    }
+
+    /// Tells it to finish what is in flight and to flush; the thread ends, and its answer comes then.
+    ///
+    /// # Errors
+    /// It ended before.
+    pub fn drain(&self) -> Result<oneshot::Receiver<Vec<Drained>>, Gone> {
+        let (answer, receiver) = oneshot::channel();
+        self.send(Command::Drain(answer))?;
+        Ok(receiver)
+    }
+
+    /// Waits for the thread to end by itself, which it only does when it fails: why.
+    pub async fn failed(&mut self) -> String {
+        match &mut self.ended {
+            Some(ended) => (&mut *ended).await.unwrap_or_else(|_| "it panicked".to_owned()),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn send(&self, command: Command) -> Result<(), Gone> {
+        self.sender.send(command).map_err(|_| Gone)
+    }
+}
+
+impl ShardSender {
+    /// Hands a disk over.
+    ///
+    /// # Errors
+    /// What the kernel or the backend said.
+    pub async fn add(&self, disk: NewDisk) -> anyhow::Result<DiskHandle> {
+        let (answer, receiver) = oneshot::channel();
+        let add = Command::Add(Box::new(disk), self.0.clone(), answer);
+        self.0.send(add).map_err(|_| Gone)?;
+        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
+    }
+}
+
+impl Drop for ShardHandle {
+    fn drop(&mut self) {
+        let _ = self.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl DiskHandle {
+    /// The disk, for clients on its shard.
+    pub fn id(&self) -> DiskId {
+        DiskId(self.number)
+    }
+
+    /// Hands a client over to the disk's shard as soon as its mailbox has room; `guard` is dropped when it is gone.
+    /// A thousand clients that come at once are more than a busy shard takes at once.
+    ///
+    /// # Errors
+    /// [`Gone`], or no room within [`HAND_OVER_MAX`]: the client is dropped, and so closed.
+    pub async fn hand_over(
+        &self,
+        client: Box<dyn Newcomer>,
+        guard: Box<dyn Send>,
+    ) -> Result<(), Gone> {
+        let give_up = tokio::time::Instant::now() + HAND_OVER_MAX;
+        let mut command = Command::Connect(client, guard);
+        loop {
+            command = match self.sender.send(command) {
+                Ok(()) => return Ok(()),
+                Err(SendError::Full(back)) if tokio::time::Instant::now() < give_up => back,
+                Err(SendError::Full(_) | SendError::Closed(_)) => return Err(Gone),
+            };
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Hands a client over at once, or not at all.
+    ///
+    /// # Errors
+    /// [`Gone`]: the client is dropped, and so closed.
+    pub fn connect(&self, client: Box<dyn Newcomer>, guard: Box<dyn Send>) -> Result<(), Gone> {
+        self.send(Command::Connect(client, guard))
+    }
+
+    /// The answer to a disk that asked for a segment.
+    pub(crate) fn leased(&self, leased: Leased) {
+        self.tell(move |on| on.disk.leased(on.now, leased));
+    }
+
+    /// The answer to a disk whose ring must not be believed.
+    pub(crate) fn voided(&self, known: bool) {
+        self.tell(move |on| on.disk.voided(on.now, known));
+    }
+
+    /// The answer to a disk whose flash is dead.
+    pub(crate) fn revoked(&self, known: bool) {
+        self.tell(move |on| on.disk.revoked(on.now, known));
+    }
+
+    /// Something that the disk's clients have waited for has happened.
+    pub fn wake(&self) {
+        self.sender.answer(Command::Wake(self.id()));
+    }
+
+    /// Asks for a mode; the disk is in it some time later.
+    ///
+    /// # Errors
+    /// What it lacks, or the shard has ended.
+    pub async fn set_mode(&self, mode: Mode) -> anyhow::Result<()> {
+        let changed = self.ask(move |on| on.disk.change_mode(on.now, mode)).await?;
+        changed.map_err(anyhow::Error::msg)
+    }
+
+    /// Stops destaging, or goes on.
+    ///
+    /// # Errors
+    /// The disk is ending, or the shard has ended.
+    pub async fn pause(&self, pause: bool) -> anyhow::Result<()> {
+        let changed = self.ask(move |on| on.disk.change_pause(on.now, pause)).await?;
+        changed.map_err(anyhow::Error::msg)
+    }
+
+    /// How long primary storage is by now, in bytes, which the disk can be, too; `looked` is what was found by looking at
+    /// it. `None`: somebody has to look.
+    ///
+    /// # Errors
+    /// The disk cannot have that size, or the shard has ended.
+    pub async fn measure(&self, looked: Option<u64>) -> anyhow::Result<Option<u64>> {
+        Ok(self.ask(move |on| on.disk.measure(looked)).await??)
+    }
+
+    /// Lets the disk have `size` bytes, which primary storage was measured to have. Waits until nothing is in flight at the
+    /// old end, ten seconds at most.
+    ///
+    /// # Errors
+    /// It cannot have that size, its end is busy, or the shard has ended.
+    pub async fn grow(&self, size: u64) -> anyhow::Result<()> {
+        let give_up = tokio::time::Instant::now() + GROW_MAX;
+        loop {
+            if self.ask(move |on| on.disk.grow(size)).await?? == Growth::Done {
+                self.size.fetch_max(size, Ordering::Relaxed);
+                return Ok(());
+            }
+            let is_late = tokio::time::Instant::now() > give_up;
+            anyhow::ensure!(!is_late, "requests at its end did not finish; try again");
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Bytes of the disk.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// True when clients may come: it neither ends nor is being detached.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    /// True when both are of one disk.
+    pub fn is(&self, other: &DiskHandle) -> bool {
+        Arc::ptr_eq(&self.size, &other.size)
+    }
+
+    /// Flushes primary storage, for what is acknowledged without a log; false when it could not.
+    ///
+    /// # Errors
+    /// The shard, or the disk, has ended.
+    pub async fn flush(&self) -> Result<bool, Gone> {
+        self.answered(|on, answer| on.disk.flush(on.now, answer)).await
+    }
+
+    /// Drops what is cached of the disk.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    pub async fn drop_cache(&self) -> Result<Dropped, Gone> {
+        self.answered(|on, answer| on.disk.drop_cache(on.now, answer)).await
+    }
+
+    /// Destages everything and ends the disk; returns when it has ended.
+    ///
+    /// # Errors
+    /// A client is attached, the write log is lost, the disk was told something else meanwhile, or the shard has ended.
+    pub async fn detach(&self) -> anyhow::Result<Drained> {
+        let detached = self.answered(|on, answer| on.disk.detach(on.now, on.clients(), answer));
+        detached.await?.map_err(anyhow::Error::msg)
+    }
+
+    fn send(&self, command: Command) -> Result<(), Gone> {
+        self.sender.send(command).map_err(|_| Gone)
+    }
+
+    /// Looks at what the disk observed of its requests, on its shard: `look` must not take long.
+    ///
+    /// # Errors
+    /// The shard, or the disk, has ended.
+    pub async fn observe<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut Observer) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        self.ask(move |on| look(on.disk.port.engine.observer_mut())).await
+    }
+
+    /// How the disk is.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    pub async fn stats(&self) -> Result<DiskStatus, Gone> {
+        self.ask(|on| on.disk.status(on.now, on.clients(), on.clients_waiting())).await
+    }
+
+    /// What its reads took, by slowest source: RAM, flash, primary storage.
+    ///
+    /// # Errors
+    /// The shard, or the disk, has ended.
+    pub async fn read_latencies(&self) -> Result<Box<[Latency; 3]>, Gone> {
+        self.ask(|on| Box::new(on.disk.port.engine.read_latencies().clone())).await
+    }
+
+    /// Does something with the disk on its shard, between two turns; what comes of it.
+    async fn ask<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut Visit<'_>) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        self.answered(move |on, answer| drop(answer.send(operation(on)))).await
+    }
+
+    /// The same where the answer may come turns later; it never comes when the sender is dropped.
+    async fn answered<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut Visit<'_>, oneshot::Sender<T>) + Send + 'static,
+    ) -> Result<T, Gone> {
+        let (answer, receiver) = oneshot::channel();
+        let operation = move |on: &mut Visit<'_>| operation(on, answer);
+        self.send(Command::Disk(self.id(), Box::new(operation)))?;
+        receiver.await.map_err(|_| Gone)
+    }
+
+    /// Does something with the disk that it has asked for itself: there is always room for that.
+    fn tell(&self, operation: impl FnOnce(&mut Visit<'_>) + Send + 'static) {
+        self.sender.answer(Command::Disk(self.id(), Box::new(operation)));
+    }
+}
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the shard has ended or is overloaded")
+    }
+}
+
+impl std::error::Error for Gone {}
+
+#[cfg(test)]
+mod tests;

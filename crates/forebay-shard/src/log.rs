@@ -1,0 +1,243 @@
+//! The write log of a disk on its shard: builds its pages in memory, writes them, notes progress.
+//!
+//! Segments come from the pool's owner and go back to it without the shard waiting for either.
+//! Progress goes to a page of its own memory, to the two places of its page pair in turn; the engine
+//! notes one at a time, so that the version before is durable.
+
+use forebay_core::action::{Io, IoOp, LogAction, Span};
+use forebay_core::ids::{IoId, SegmentId, Sequence, Uuid};
+use forebay_core::log::build::{LogBuilder, LogMemory};
+use forebay_core::log::group;
+use forebay_core::pool::lease::Lease;
+use forebay_core::pool::progress::Progress;
+use forebay_core::pool::{DiskNumber, PairId, PoolGeometry, pair};
+use forebay_core::sealed::PAGE_LEN;
+use forebay_core::status::IoStatus;
+use forebay_io::arena::{Arena, Region};
+use forebay_io::reactor::{ArenaId, Completion, FileId, Reactor};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use forebay_host::fence::Revoker;
+use forebay_host::pool::Held;
+use forebay_host::pool::owner::{Leased, PoolHandle};
+use forebay_host::pool::staging::Staging;
+
+use super::DiskHandle;
+use super::device::{self, Device};
+use super::registration::Registration;
+use super::token::{Class, token};
+
+/// A disk's part in a pool, for its log.
+#[derive(Debug)]
+pub struct LogShare {
+    /// The pool's file or device.
+    pub file: OwnedFd,
+    /// How it is cut.
+    pub geometry: PoolGeometry,
+    /// The pool.
+    pub pool: Uuid,
+    /// The disk in it.
+    pub number: DiskNumber,
+    /// The disk.
+    pub disk: Uuid,
+    /// In all segments of this run.
+    pub nonce: u64,
+    /// The version of the progress page.
+    pub progress_version: u64,
+    /// The segments that it has.
+    pub leases: Vec<Held>,
+    /// Who leases segments.
+    pub owner: PoolHandle,
+    /// The staging file, locked while the disk lives.
+    pub staging: Option<Staging>,
+    /// Who can note that flash is dead.
+    pub revoker: Option<Arc<Revoker>>,
+}
+
+/// See the module.
+pub(super) struct Log {
+    pub(super) device: Device,
+    file: FileId,
+    /// The number of the disk on this shard.
+    on_shard: u32,
+    geometry: PoolGeometry,
+    pool: Uuid,
+    number: DiskNumber,
+    disk: Uuid,
+    builder: LogBuilder,
+    owner: PoolHandle,
+    /// Under which lease each segment is held: it is given back under that one.
+    leases: BTreeMap<SegmentId, Lease>,
+    /// Where answers of the owner go.
+    handle: DiskHandle,
+    _staging: Option<Staging>,
+    revoker: Option<Arc<Revoker>>,
+    progress: ProgressPage,
+    /// Checksums of a group's data pages.
+    checksums: Vec<u32>,
+    /// The header of the group that was sealed last.
+    sealed: Option<Span>,
+}
+
+struct ProgressPage {
+    memory: Arc<Arena>,
+    arena: ArenaId,
+    /// Durable, or on its way.
+    version: u64,
+    writing: Option<IoId>,
+}
+
+impl Log {
+    /// Registers everything with the shard's reactor.
+    pub(super) fn new(
+        share: LogShare,
+        on_shard: u32,
+        handle: DiskHandle,
+        reactor: &mut Reactor,
+        registered: &mut Registration,
+    ) -> std::io::Result<Log> {
+        let file = registered.file(reactor, share.file)?;
+        let memory = Arc::new(Arena::new(PAGE_LEN)?);
+        let arena = registered.arena(reactor, memory.clone())?;
+        Ok(Log {
+            device: Device::new(file, 0, Class::Log, on_shard),
+            file,
+            on_shard,
+            geometry: share.geometry,
+            pool: share.pool,
+            number: share.number,
+            disk: share.disk,
+            builder: LogBuilder::new(share.disk, share.nonce),
+            owner: share.owner,
+            leases: share.leases.into_iter().collect(),
+            handle,
+            _staging: share.staging,
+            revoker: share.revoker,
+            progress: ProgressPage {
+                memory,
+                arena,
+                version: share.progress_version,
+                writing: None,
+            },
+            checksums: Vec::with_capacity(1024),
+            sealed: None,
+        })
+    }
+
+    /// Starts an I/O; a status when it has ended already.
+    pub(super) fn start(
+        &mut self,
+        io: Io,
+        reactor: &mut Reactor,
+        arena: ArenaId,
+        memory: &Arena,
+    ) -> Option<IoStatus> {
+        match io.op {
+            IoOp::Progress { flushed, through } => {
+                self.note(io.id, flushed, through, reactor);
+                None
+            }
+            // The summary of a segment has its own checksum.
+            IoOp::Write { .. } if io.checksum_piece == 0 => {
+                self.device.start(io, reactor, arena, memory)
+            }
+            IoOp::Write { .. } => {
+                let header = self.sealed.take().expect("a group is sealed before it is written");
+                // As its records were staged: what memory did to the data since shows when they are read.
+                self.checksums.clear();
+                memory.look(header.offset, header.len, |page| {
+                    group::checksums(page.try_into().expect("a page"), &mut self.checksums);
+                });
+                self.device.start_with(io, Some(&self.checksums), reactor, arena, memory)
+            }
+            IoOp::Read { .. }
+            | IoOp::Flush
+            | IoOp::Discard
+            | IoOp::WriteZeroes { .. }
+            | IoOp::Extents => self.device.start(io, reactor, arena, memory),
+        }
+    }
+
+    /// Writes the next version of the progress page.
+    fn note(&mut self, io: IoId, flushed: Sequence, through: Sequence, reactor: &mut Reactor) {
+        let page = &mut self.progress;
+        assert!(page.writing.is_none(), "the version before is not durable");
+        page.writing = Some(io);
+        page.version += 1;
+        let progress = Progress { disk: self.disk, flushed, through };
+        let (pool, number, version) = (self.pool, self.number, page.version);
+        page.memory.edit(0, PAGE_LEN as u32, |bytes| {
+            progress.encode(pool, number, version, bytes.try_into().expect("a page"));
+        });
+        let copy = pair::copy_of(version);
+        let offset = self.geometry.pair_offset(PairId::Progress(number), copy);
+        let region = Region { arena: page.arena, offset: 0, len: PAGE_LEN as u32 };
+        let name = token(Class::Progress, self.on_shard, 0);
+        reactor.write_durably(self.file, offset, region, name);
+    }
+
+    /// The progress page is written, or not: which I/O that was, and how it ended.
+    pub(super) fn noted(&mut self, completion: &Completion) -> (IoId, IoStatus) {
+        let io = self.progress.writing.take().expect("its own completion");
+        let status = device::status_of(completion, PAGE_LEN as u32);
+        if !status.is_ok() {
+            // The same copy again: the other one is still good.
+            self.progress.version -= 1;
+        }
+        (io, status)
+    }
+
+    /// Asks for a segment; the answer comes with [`DiskHandle::leased`].
+    pub(super) fn lease(&self) {
+        let handle = self.handle.clone();
+        self.owner.lease(self.number, Box::new(move |leased| handle.leased(leased)));
+    }
+
+    /// What was asked for came: the segment and its ordinal, for the engine.
+    pub(super) fn leased(&mut self, leased: Leased) -> Option<(SegmentId, u64)> {
+        let (segment, lease) = leased?;
+        self.leases.insert(segment, lease);
+        Some((segment, lease.ordinal))
+    }
+
+    /// Gives a segment back; false when it is not the disk's.
+    pub(super) fn unlease(&mut self, segment: SegmentId) -> bool {
+        let lease = self.leases.remove(&segment);
+        if let Some(lease) = lease {
+            self.owner.free((segment, lease));
+        }
+        lease.is_some()
+    }
+
+    /// Has it noted that no later start may go on with the log; false when nothing can. The answer comes with
+    /// [`DiskHandle::revoked`], from a thread that may wait for primary storage's folder.
+    pub(super) fn revoke(&self) -> bool {
+        let Some(revoker) = self.revoker.clone() else { return false };
+        let handle = self.handle.clone();
+        let revoke = move || handle.revoked(revoker.revoke());
+        std::thread::Builder::new().name("forebay-revoke".to_owned()).spawn(revoke).is_ok()
+    }
+
+    /// Builds a piece of the log in memory.
+    pub(super) fn build(&mut self, action: LogAction, memory: &Arena) {
+        if let LogAction::SealGroup { memory, .. } = action {
+            self.sealed = Some(memory);
+        }
+        self.builder.build(action, &mut Shared(memory));
+    }
+}
+
+/// The memory of the disk, which the kernel and the guest's threads see, too.
+struct Shared<'a>(&'a Arena);
+
+impl LogMemory for Shared<'_> {
+    fn look<T>(&self, at: Span, look: impl FnOnce(&[u8]) -> T) -> T {
+        self.0.look(at.offset, at.len, look)
+    }
+
+    fn edit<T>(&mut self, at: Span, change: impl FnOnce(&mut [u8]) -> T) -> T {
+        self.0.edit(at.offset, at.len, change)
+    }
+}

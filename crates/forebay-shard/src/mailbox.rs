@@ -1,0 +1,71 @@
+//! What a shard is asked, and how an operation of the control plane meets its disk.
+//!
+//! ```text
+//!   DiskHandle::ask(closure) ──Command::Disk──► mailbox ──► shard: closure(Visit { disk, now, clients })
+//!        ▲                                                        │
+//!        └───────────────────── oneshot ◄── answer ───────────────┘  at once, or turns later (answers.rs)
+//! ```
+//! An operation on a disk is one closure: what it does, and what it answers, stand in one method of
+//! [`DiskHandle`]. It runs between two turns of its shard, where nothing else touches the disk, and must not take long.
+
+use forebay_core::ids::Nanos;
+use forebay_frontends::client::{DiskId, Newcomer};
+use forebay_io::mailbox::Sender;
+use tokio::sync::oneshot;
+
+use super::client::Clients;
+use super::disk::ShardDisk;
+use super::{DiskHandle, Drained, NewDisk};
+
+/// What a shard is asked.
+pub(crate) enum Command {
+    /// Take a disk.
+    Add(Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<DiskHandle, String>>),
+    /// Take a client; the second is dropped when it is gone.
+    Connect(Box<dyn Newcomer>, Box<dyn Send>),
+    /// Something that clients of a disk may have waited for has happened.
+    Wake(DiskId),
+    /// Do this with a disk.
+    Disk(DiskId, Operation),
+    /// Finish what is in flight, flush primary storage of every disk, and end; answered at the end.
+    Drain(oneshot::Sender<Vec<Drained>>),
+    /// End at once.
+    Stop,
+}
+
+/// What is to be done with a disk on its shard.
+pub(crate) type Operation = Box<dyn FnOnce(&mut Visit<'_>) + Send>;
+
+/// A disk as an operation finds it.
+pub(crate) struct Visit<'a> {
+    pub(crate) now: Nanos,
+    pub(crate) disk: &'a mut ShardDisk,
+    pub(super) id: DiskId,
+    /// Of the whole shard.
+    pub(super) all_clients: &'a Clients,
+}
+
+impl Visit<'_> {
+    /// How many clients use the disk.
+    pub(crate) fn clients(&self) -> usize {
+        self.all_clients.count_of(self.id)
+    }
+
+    /// How many of those wait for room in its tables.
+    pub(crate) fn clients_waiting(&self) -> usize {
+        self.all_clients.waiting_of(self.id)
+    }
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Command::Add(..) => "Add",
+            Command::Connect(..) => "Connect",
+            Command::Wake(..) => "Wake",
+            Command::Disk(..) => "Disk",
+            Command::Drain(..) => "Drain",
+            Command::Stop => "Stop",
+        })
+    }
+}

@@ -1,0 +1,73 @@
+//! The ring of a disk's cache on its shard: its pages go to flash, and that it is void to the pool's owner.
+
+use std::sync::Arc;
+
+use forebay_core::action::{Io, Span};
+use forebay_core::pool::DiskNumber;
+use forebay_core::sealed::{PAGE_LEN, Page};
+use forebay_core::status::IoStatus;
+use forebay_host::fence::Revoker;
+use forebay_host::pool::owner::PoolHandle;
+use forebay_io::arena::Arena;
+use forebay_io::reactor::{ArenaId, FileId, Reactor};
+
+use super::device::Device;
+use super::token::Class;
+use super::{DiskHandle, RingShare};
+
+/// See the module.
+pub(super) struct Ring {
+    pub(super) device: Device,
+    number: DiskNumber,
+    owner: PoolHandle,
+    revoker: Option<Arc<Revoker>>,
+    /// Where answers of the owner go.
+    handle: DiskHandle,
+}
+
+impl Ring {
+    /// The ring in `file` of disk `on_shard`.
+    pub(super) fn new(share: RingShare, file: FileId, on_shard: u32, handle: DiskHandle) -> Ring {
+        let RingShare { offset, number, owner, revoker } = share;
+        let device = Device::new(file, offset, Class::Ring, on_shard);
+        Ring { device, number, owner, revoker, handle }
+    }
+
+    /// Puts pages where they are written from.
+    pub(super) fn copy(pages: &[Page], to: Span, memory: &Arena) {
+        memory.edit(to.offset, to.len, |bytes| {
+            for (page, bytes) in pages.iter().zip(bytes.chunks_exact_mut(PAGE_LEN)) {
+                bytes.copy_from_slice(page);
+            }
+        });
+    }
+
+    /// Starts an I/O; a status when it has ended already.
+    pub(super) fn start(
+        &mut self,
+        io: Io,
+        reactor: &mut Reactor,
+        arena: ArenaId,
+        memory: &Arena,
+    ) -> Option<IoStatus> {
+        self.device.start(io, reactor, arena, memory)
+    }
+
+    /// Has it noted that the ring must not be believed, in the pool, or beside primary storage when flash is dead; the
+    /// answer comes with [`DiskHandle::voided`].
+    pub(super) fn void(&self) {
+        let (handle, revoker) = (self.handle.clone(), self.revoker.clone());
+        let answer = move |known: bool| match revoker {
+            Some(revoker) if !known => {
+                let waits = handle.clone();
+                let revoke = move || waits.voided(revoker.revoke());
+                let thread = std::thread::Builder::new().name("forebay-revoke".to_owned());
+                if thread.spawn(revoke).is_err() {
+                    handle.voided(false);
+                }
+            }
+            _ => handle.voided(known),
+        };
+        self.owner.void(self.number, Box::new(answer));
+    }
+}

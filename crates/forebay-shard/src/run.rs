@@ -1,0 +1,272 @@
+//! The loop of a shard.
+//!
+//! A *turn* is made of rounds. In a round every disk's engine proceeds with all that it was told, its actions are carried
+//! out, what there is to send is sent, the engines hear that slot memory is free again, and waiting clients try.
+//! Another round follows while there is something to do, because a backend may answer at once; but a turn
+//! ends after [`ROUNDS_MAX`], and for a disk that wrote to its log after that round, so that the kernel hears of it before
+//! the destager goes on. The shard does not wait then.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use forebay_core::action::{Action, Reply, ReplyData};
+use forebay_core::ids::Nanos;
+use forebay_frontends::client::{Answer, Context, DiskId, Disks, Newcomer, Port};
+use forebay_host::events::{EventSender, Severity};
+use forebay_io::clock;
+use forebay_io::mailbox::Receiver;
+use forebay_io::reactor::{Completion, Lookout, Reactor};
+use tokio::sync::oneshot;
+
+use super::client::Clients;
+use super::disk::ShardDisk;
+use super::mailbox::{Command, Visit};
+use super::token::Class;
+use super::{DiskHandle, Drained, token};
+
+/// Rounds of a turn at most.
+const ROUNDS_MAX: u32 = 16;
+
+/// A reactor and the disks that live on it.
+pub(crate) struct Shard {
+    reactor: Reactor,
+    mailbox: Receiver<Command>,
+    disks: Owned,
+    clients: Clients,
+    completions: Vec<Completion>,
+    draining: Option<oneshot::Sender<Vec<Drained>>>,
+    events: EventSender,
+}
+
+/// By number. A number is never used twice.
+struct Owned(Vec<ShardDisk>);
+
+impl Disks for Owned {
+    fn port(&mut self, disk: DiskId) -> &mut Port {
+        &mut self.0[disk.0 as usize].port
+    }
+}
+
+/// The clients' view of the shard; a macro, because the clients are borrowed beside it.
+macro_rules! context {
+    ($shard:ident, $now:expr) => {
+        Context { now: $now, reactor: &mut $shard.reactor, disks: &mut $shard.disks }
+    };
+}
+
+/// Whether the loop goes on.
+#[derive(PartialEq, Eq)]
+enum Next {
+    Go,
+    End,
+}
+
+impl Shard {
+    pub(crate) fn new(reactor: Reactor, mailbox: Receiver<Command>, events: EventSender) -> Shard {
+        Shard {
+            reactor,
+            mailbox,
+            disks: Owned(Vec::new()),
+            clients: Clients::new(),
+            completions: Vec::with_capacity(256),
+            draining: None,
+            events,
+        }
+    }
+
+    /// Serves until told to end.
+    ///
+    /// # Errors
+    /// The reactor broke; nothing can be served any more.
+    pub(crate) fn run(mut self) -> std::io::Result<()> {
+        loop {
+            let timeout = self.timeout();
+            self.reactor.wait_looking(timeout, &mut self.completions, &mut self.clients)?;
+            self.clients.has_work();
+            let now = Nanos(clock::now_nanos());
+            for completion in self.completions.drain(..) {
+                let Some((class, disk, index)) = token::split(completion.token) else { continue };
+                if class == Class::Client {
+                    self.clients.on_completion(&mut context!(self, now), index, completion);
+                } else if let Some(disk) = self.disks.0.get_mut(disk as usize) {
+                    disk.on_completion(now, &mut self.reactor, class, index, completion);
+                }
+            }
+            while let Some(command) = self.mailbox.receive() {
+                if self.obey(now, command) == Next::End {
+                    return Ok(());
+                }
+            }
+            self.turn(now);
+            self.disks.0.iter_mut().for_each(ShardDisk::answer);
+            if self.draining.is_some() && self.answer_drained() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long the reactor may sleep.
+    fn timeout(&self) -> Option<Duration> {
+        let deadline =
+            self.disks.0.iter().map(ShardDisk::next_deadline).min().unwrap_or(Nanos::NEVER);
+        let deadline = match self.clients.is_flushed() {
+            true => deadline.min(self.clients.next_deadline()),
+            false => Nanos(0),
+        };
+        (deadline != Nanos::NEVER)
+            .then(|| Duration::from_nanos(deadline.since(Nanos(clock::now_nanos())).0))
+    }
+
+    /// Everything that is to be done now; see the module.
+    fn turn(&mut self, now: Nanos) {
+        for disk in self.disks.0.iter_mut().filter(|disk| !disk.is_done()) {
+            disk.begin_turn(now, &mut self.reactor);
+        }
+        self.clients.tick(&mut context!(self, now));
+        for number in 0..self.disks.0.len() {
+            if self.disks.0[number].gives_clients_up(now) {
+                self.clients.give_up(&mut context!(self, now), DiskId(number as u32));
+            }
+        }
+        for _ in 0..ROUNDS_MAX {
+            for number in 0..self.disks.0.len() {
+                if self.disks.0[number].goes_on() {
+                    self.run_actions(now, number);
+                }
+            }
+            if !self.clients.is_flushed() {
+                self.clients.flush(&mut context!(self, now));
+                self.disks.0.iter_mut().for_each(ShardDisk::sent);
+            }
+            self.clients.resume(&mut context!(self, now));
+            if self.clients.is_flushed() && !self.disks.0.iter().any(ShardDisk::goes_on) {
+                break;
+            }
+        }
+        for number in 0..self.disks.0.len() {
+            self.end_turn(now, number);
+        }
+    }
+
+    fn end_turn(&mut self, now: Nanos, number: usize) {
+        if self.disks.0[number].is_done() {
+            return;
+        }
+        // Only who ends asks for it: there may be thousands of clients.
+        let clients = match self.disks.0[number].is_ending() {
+            true => self.clients.count_of(DiskId(number as u32)),
+            false => 0,
+        };
+        if self.disks.0[number].end_turn(now, &mut self.reactor, clients) {
+            self.drain(now, number);
+        }
+    }
+
+    /// Lets a disk's engine proceed and carries out what it asks for.
+    fn run_actions(&mut self, now: Nanos, number: usize) {
+        let actions = self.disks.0[number].proceed(now);
+        for action in &actions.list {
+            self.disks.0[number].carry_out(now, &mut self.reactor, &actions, *action);
+            if let Action::Reply(reply) = action {
+                let disk = DiskId(number as u32);
+                let (slices, extents) = (&actions.slices, &actions.extents);
+                let answer = Answer { disk, reply, slices, extents };
+                if !self.clients.on_reply(&mut context!(self, now), answer) {
+                    self.drop_reply(now, disk, reply);
+                }
+            }
+        }
+        self.disks.0[number].carried_out(actions);
+    }
+
+    /// Nobody waits for a reply.
+    fn drop_reply(&mut self, now: Nanos, disk: DiskId, reply: &Reply) {
+        debug_assert!(false, "a reply to nobody: {reply:?}");
+        if let ReplyData::Buffer { buffer, .. } = reply.data {
+            context!(self, now).release(disk, buffer);
+        }
+    }
+
+    /// Takes a client over, unless what it needs ends.
+    fn connect(&mut self, now: Nanos, mut new: Box<dyn Newcomer>, guard: Box<dyn Send>) {
+        let is_served =
+            |id: DiskId| self.disks.0.get(id.0 as usize).is_some_and(ShardDisk::takes_clients);
+        if !new.meet(&is_served) {
+            return;
+        }
+        // Clients that share several disks have to know of all that they use before one of these may end.
+        if let disks @ [_, _, ..] = new.disks() {
+            for disk in disks {
+                self.clients.wake(&mut context!(self, now), *disk);
+            }
+        }
+        if let Err(error) = self.clients.add(&mut context!(self, now), new, guard) {
+            let text = format!("a client was dropped: {error}");
+            self.events.report(None, Severity::Warning, text);
+        }
+    }
+
+    /// Ends a disk, and its clients.
+    fn drain(&mut self, now: Nanos, number: usize) {
+        if !self.disks.0[number].is_ending() {
+            self.clients.close(&mut context!(self, now), DiskId(number as u32));
+        }
+        self.disks.0[number].drain(now);
+    }
+
+    fn obey(&mut self, now: Nanos, command: Command) -> Next {
+        match command {
+            Command::Add(_, _, answer) if self.draining.is_some() => {
+                let _ = answer.send(Err("the shard is ending".to_owned()));
+            }
+            Command::Add(new, sender, answer) => {
+                let number = self.disks.0.len() as u32;
+                let events = self.events.clone();
+                let size = Arc::new(AtomicU64::new(new.engine.config().backend.size));
+                let is_open = Arc::new(AtomicBool::new(true));
+                let handle = DiskHandle { sender, number, size, is_open };
+                let added = match ShardDisk::attach(
+                    *new,
+                    number,
+                    now,
+                    &mut self.reactor,
+                    events,
+                    handle.clone(),
+                ) {
+                    Ok(disk) => {
+                        self.disks.0.push(disk);
+                        Ok(handle)
+                    }
+                    Err(error) => Err(error.to_string()),
+                };
+                let _ = answer.send(added);
+            }
+            Command::Connect(client, guard) => self.connect(now, client, guard),
+            Command::Wake(disk) => self.clients.wake(&mut context!(self, now), disk),
+            Command::Disk(id, operation) => {
+                if let Some(disk) = self.disks.0.get_mut(id.0 as usize) {
+                    operation(&mut Visit { now, disk, id, all_clients: &self.clients });
+                }
+            }
+            Command::Drain(answer) => {
+                for number in 0..self.disks.0.len() {
+                    self.drain(now, number);
+                }
+                self.draining = Some(answer);
+            }
+            Command::Stop => return Next::End,
+        }
+        Next::Go
+    }
+
+    /// Answers the drain when every disk is done.
+    fn answer_drained(&mut self) -> bool {
+        let drained: Option<Vec<Drained>> = self.disks.0.iter().map(ShardDisk::drained).collect();
+        let Some(drained) = drained else { return false };
+        if let Some(answer) = self.draining.take() {
+            let _ = answer.send(drained);
+        }
+        true
+    }
+}

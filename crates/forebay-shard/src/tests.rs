@@ -1,0 +1,125 @@
+//! What a shard does with disks that it is handed.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use forebay_backends::{BackendIo, Context, OpenOptions, Properties, TokenRange};
+use forebay_core::config::{BackendTraits, Config};
+use forebay_core::ids::Nanos;
+use forebay_host::events::EventLog;
+use forebay_io::reactor::{Completion, Token};
+
+use super::*;
+
+/// Primary storage that listens on a connection from when it is attached.
+struct Listening {
+    inner: Box<dyn Backend>,
+    socket: Option<OwnedFd>,
+}
+
+impl Backend for Listening {
+    fn properties(&self) -> &Properties {
+        self.inner.properties()
+    }
+
+    fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()> {
+        let socket = cx.reactor.add_socket(self.socket.take().expect("attached once"))?;
+        cx.reactor.recv(socket, None, Vec::with_capacity(64), Token(tokens.base));
+        self.inner.attach(cx, tokens)
+    }
+
+    fn lengthen(&mut self, size: u64) {
+        self.inner.lengthen(size);
+    }
+
+    fn submit(&mut self, cx: &mut Context<'_>, io: BackendIo) {
+        self.inner.submit(cx, io);
+    }
+
+    fn on_completion(&mut self, _: &mut Context<'_>, _: Completion) {}
+
+    fn on_wake(&mut self, cx: &mut Context<'_>) {
+        self.inner.on_wake(cx);
+    }
+
+    fn next_deadline(&self) -> Nanos {
+        self.inner.next_deadline()
+    }
+}
+
+/// A disk without a write log, and the other end of the connection of its primary storage.
+fn disk(name: &str, mode: Mode) -> (NewDisk, UnixStream) {
+    let (socket, peer) = UnixStream::pair().unwrap();
+    let inner =
+        forebay_backends::open(&"mem:1MiB".parse().unwrap(), OpenOptions::default()).unwrap();
+    let traits = BackendTraits {
+        size: inner.properties().size,
+        logical_block: inner.properties().logical_block,
+        read_only: false,
+        discard: true,
+        write_zeroes: true,
+        extents: true,
+    };
+    let engine = Engine::new(Config::for_disk(traits)).unwrap();
+    let memory = Arc::new(Arena::new(engine.memory_size() as usize).unwrap());
+    let disk = NewDisk {
+        name: name.into(),
+        engine,
+        memory,
+        backend: Box::new(Listening { inner, socket: Some(socket.into()) }),
+        flash: None,
+        log: None,
+        last_write: None,
+        unreported_loss: UnreportedLoss::default(),
+        mode,
+        access: Permission::All,
+    };
+    (disk, peer)
+}
+
+#[tokio::test]
+async fn a_disk_that_cannot_be_taken_leaves_nothing_behind_that_could_complete() {
+    for kind in [None, Some(ReactorKind::Epoll)] {
+        let (_log, events) = EventLog::start().unwrap();
+        let shard = ShardHandle::start(0, 1, kind, events).unwrap();
+        let (first, _first) = disk("first", Mode::WriteThrough);
+        let first = shard.sender().add(first).await.unwrap();
+        for _ in 0..2 {
+            let (lacking, mut peer) = disk("lacking", Mode::WriteBack);
+            let error = shard.sender().add(lacking).await.unwrap_err().to_string();
+            assert!(error.contains("needs a write log"), "{error}");
+            // The connection is closed by now; otherwise the shard hears of this.
+            let _ = peer.write_all(b"late");
+            peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            assert_eq!(first.stats().await.unwrap().name, "first");
+            assert!(matches!(peer.read(&mut [0]), Ok(0)));
+        }
+        let (second, mut peer) = disk("second", Mode::WriteThrough);
+        let second = shard.sender().add(second).await.unwrap();
+        peer.write_all(b"in time").unwrap();
+        assert_eq!(second.stats().await.unwrap().name, "second");
+        assert!(first.flush().await.unwrap() && second.flush().await.unwrap());
+        assert_eq!(shard.drain().unwrap().await.unwrap().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_was_detached_keeps_no_memory() {
+    for kind in [None, Some(ReactorKind::Epoll)] {
+        let (_log, events) = EventLog::start().unwrap();
+        let shard = ShardHandle::start(0, 1, kind, events).unwrap();
+        let (stays, _peer) = disk("stays", Mode::WriteThrough);
+        let stays = shard.sender().add(stays).await.unwrap();
+        for _ in 0..3 {
+            let (goes, _peer) = disk("goes", Mode::WriteThrough);
+            let memory = Arc::downgrade(&goes.memory);
+            let goes = shard.sender().add(goes).await.unwrap();
+            assert!(goes.flush().await.unwrap() && memory.strong_count() > 0);
+            goes.detach().await.unwrap();
+            assert_eq!(memory.strong_count(), 0);
+            assert!(stays.flush().await.unwrap());
+        }
+        assert_eq!(shard.drain().unwrap().await.unwrap().len(), 4);
+    }
+}

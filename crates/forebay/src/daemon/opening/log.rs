@@ -1,0 +1,125 @@
+//! The write log of a disk that is opened: what a former run left in it goes on, or an empty one begins.
+
+use anyhow::Result;
+use forebay_backends::size::rounded;
+use forebay_core::config::{GridOffset, Mode, WriteLogConfig};
+use forebay_core::geometry::PAGE;
+use forebay_host::events::Severity;
+use forebay_host::fence;
+use forebay_host::pool::report::staging_lost;
+use forebay_host::pool::{self, OpenedLog};
+
+use super::session::Session;
+use super::{Notes, Opening};
+use crate::config::WriteLogSpec;
+
+impl Opening<'_> {
+    /// Recovers the log, where the disk is to have one or a former run left one. The engine is to go on with it.
+    ///
+    /// # Errors
+    /// The log must not be used as it is, or the medium's.
+    pub(super) fn recover_log(&mut self, session: &mut Session) -> Result<Option<OpenedLog>> {
+        if self.spec.write_log.is_none() && !session.begun.has_log(session.disk.number) {
+            return Ok(None);
+        }
+        let wanted = session.disk.wish.grid_offset;
+        let mut log = session.open_log().map_err(|why| fence::Refused::log(&why))?;
+        self.notes.extend(describe(&log));
+        prepare_staging(&mut log, &mut self.notes);
+        let wish = &mut session.disk.wish;
+        wish.is_staged = log.staging.is_some();
+        wish.grid_offset = Some(log.grid_offset);
+        let config = &mut self.config;
+        config.write_log = Some(log_config(self.spec.write_log.as_ref(), &log));
+        config.grid_offset = GridOffset::Fixed(log.grid_offset);
+        if wanted.is_some_and(|wanted| wanted != log.grid_offset) {
+            self.notes.push((Severity::Warning, other_grid(log.grid_offset)));
+        }
+        if !log.found.records.is_empty() && !config.mode.logs() {
+            // It is drained in a mode with a log; the shard asks for the other one.
+            config.mode = Mode::WriteBack;
+        }
+        Ok(Some(log))
+    }
+}
+
+impl Session {
+    /// Opens the log under the generation that has begun; others wait while it goes on, not while it is read.
+    fn open_log(&self) -> Result<OpenedLog> {
+        let (shared, number) = (&self.disk.pool.shared, self.disk.number);
+        pool::lock(shared).begin_log(number)?;
+        let begun = pool::lock(shared).snapshot();
+        let found = begun.find_log(number)?;
+        let grid_offset = self.disk.wish.grid_offset;
+        pool::lock(shared).go_on_with_log(number, self.generation, grid_offset, found)
+    }
+}
+
+/// The log as the engine is to use it: as configured, or just to be drained.
+fn log_config(spec: Option<&WriteLogSpec>, log: &OpenedLog) -> WriteLogConfig {
+    let size = log.geometry.segment_size();
+    let config = match spec {
+        Some(spec) => spec.engine_config(size),
+        None => WriteLogConfig::of_bytes(log.bytes_max, size),
+    };
+    WriteLogConfig {
+        generation: log.generation,
+        staging: log.staging.is_some(),
+        // What was found has to have a place, with what it goes on in.
+        segments_found: log.found.segments.len() as u32 + 1,
+        ..config
+    }
+}
+
+/// Empties the staging file, whose groups are in the log by now, for this run; without space for it there is none.
+fn prepare_staging(log: &mut OpenedLog, notes: &mut Notes) {
+    let Some(staging) = &log.staging else {
+        let text = "there is no folder on tmpfs for a staging file: each write is acknowledged when it is on flash";
+        return notes.push((Severity::Info, text.to_owned()));
+    };
+    if let Err(error) = staging.renew(log.disk, log.generation, log.geometry.segment_pages()) {
+        let text = format!("{error:#}: each write is acknowledged when it is on flash");
+        notes.push((Severity::Warning, text));
+        log.staging = None;
+    }
+}
+
+/// The block grid lies where the log of a former run has it.
+fn other_grid(offset: u64) -> String {
+    format!(
+        "the block grid is at byte offset {offset} in this run, where the write log of a former one lies on it: a start that finds the \
+         log empty puts it where it is to be"
+    )
+}
+
+/// What recovery did, in words.
+fn describe(log: &OpenedLog) -> Notes {
+    let mut notes = Vec::new();
+    let records = log.found.records.len();
+    if records > 0 {
+        let pages = log.found.checksums.len() as u64;
+        let text = format!(
+            "the write log of a former run goes on: {records} writes ({}) are to be destaged, {} of them from the \
+             staging file",
+            rounded(pages * PAGE),
+            log.adopted
+        );
+        notes.push((Severity::Info, text));
+    }
+    let damaged = log.found.report.summaries_damaged;
+    if damaged > 0 {
+        let text = format!(
+            "{damaged} segments of the write log were read whole: their summaries are torn or rotten"
+        );
+        notes.push((Severity::Info, text));
+    }
+    let unreadable = log.found.report.summaries_unreadable;
+    if unreadable > 0 {
+        let text = format!(
+            "{unreadable} segments of the write log were read whole: flash does not read their summaries"
+        );
+        notes.push((Severity::Warning, text));
+    }
+    notes.extend(log.staging_lost.map(|fault| (Severity::Error, staging_lost(fault))));
+    notes
+}

@@ -1,0 +1,66 @@
+//! The memory of a disk: what its engine counts with, and where its data are.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use forebay_backends::size::rounded;
+use forebay_core::config::Config;
+use forebay_core::engine::{Engine, metadata_bytes};
+use forebay_host::pool::staging::Staging;
+use forebay_io::arena::Arena;
+
+/// An engine, whose memory the machine can give.
+///
+/// # Errors
+/// It cannot, or the cache needs more for metadata than it may have.
+pub(super) fn engine(config: Config) -> Result<Engine> {
+    let (needed, limit) = (metadata_bytes(&config), config.metadata_bytes_max);
+    ensure!(
+        needed <= limit,
+        "the cache needs {} for metadata, limit {}: use a larger block size, a smaller cache, or a \
+         higher metadata-limit",
+        rounded(needed),
+        rounded(limit)
+    );
+    check_memory(needed + config.ram_bytes, false)?;
+    let engine = Engine::new(config).map_err(anyhow::Error::new)?;
+    check_memory(engine.memory_size(), false)?;
+    Ok(engine)
+}
+
+/// The engine's memory, of which the end is the staging file.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn memory(engine: &Engine, staging: Option<&Staging>) -> Result<Arc<Arena>> {
+    let size = engine.memory_size();
+    let tail = engine.staging_start() as usize;
+    match staging {
+        None => Arena::new(size as usize),
+        Some(staging) => Arena::with_tail(size as usize, tail, staging.file().as_fd()),
+    }
+    .map(Arc::new)
+    .with_context(|| format!("cannot take {} of memory", rounded(size)))
+}
+
+/// Refuses to take more memory than the machine can give: it is touched at once, and being killed for
+/// it would be a bad way to learn. `of_all`: of what the machine has, and not of what is available now.
+///
+/// # Errors
+/// It has less.
+pub(in crate::daemon) fn check_memory(needed: u64, of_all: bool) -> Result<()> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let (name, is) = if of_all { ("MemTotal:", "in all") } else { ("MemAvailable:", "available") };
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    if let Some(there) = kib.map(|kib| kib << 10) {
+        ensure!(
+            needed <= there,
+            "it needs {} of memory, the machine has {} {is}; choose a smaller --ram",
+            rounded(needed),
+            rounded(there)
+        );
+    }
+    Ok(())
+}
