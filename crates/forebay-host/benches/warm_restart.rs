@@ -14,6 +14,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use forebay_core::action::{Action, Actions, Io, ReplyData, Target};
+use forebay_core::cache_index::RingGeometry;
+use forebay_core::cache_index::header::RingHeader;
 use forebay_core::config::{
     BackendTraits, Config, FlashAdmission, GridOffset, RingConfig, SequentialBypass,
 };
@@ -23,8 +25,6 @@ use forebay_core::ids::{Generation, Nanos, RequestTag};
 use forebay_core::request::{Op, Request};
 use forebay_core::sealed::PAGE_LEN;
 use forebay_core::status::IoStatus;
-use forebay_core::cache_index::RingGeometry;
-use forebay_core::cache_index::header::RingHeader;
 use forebay_host::pool::{CacheArea, DiskWish, Pool, Share};
 
 const KIB: u64 = 1 << 10;

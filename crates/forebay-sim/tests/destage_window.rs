@@ -6,9 +6,9 @@ use std::collections::BinaryHeap;
 
 use forebay_backends::model::{Distribution, Model, ModelConfig, ModelOp};
 use forebay_backends::rng::Rng;
-use forebay_core::write_back::destage::window::{DestageWindow, Limit, Supply, WindowConfig};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
+use forebay_core::write_back::destage::window::{DestageWindow, Limit, Supply, WindowConfig};
 
 const VOLUME: u64 = 64 << 30;
 /// Writes that are sorted together, as in an epoch.

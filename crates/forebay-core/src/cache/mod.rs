@@ -252,3 +252,6 @@ fn slots(bytes: u64, config: &Config) -> Option<u32> {
 fn working(flash: &mut Option<Flash>) -> Option<&mut Flash> {
     flash.as_mut().filter(|flash| flash.is_working())
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

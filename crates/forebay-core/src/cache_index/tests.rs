@@ -1,3 +1,5 @@
+mod life;
+
 use proptest::prelude::*;
 
 use super::marks::Marks;

@@ -67,6 +67,21 @@ impl DerefMut for Cx<'_> {
 }
 
 impl Shared {
+    /// Nothing is under way.
+    pub(crate) fn new(config: Config, grid: Grid, ios_max: u32) -> Shared {
+        Shared {
+            now: Nanos(0),
+            grid,
+            ios: Table::new(ios_max),
+            flash_deadlines: Deadlines::new(ios_max),
+            buffers: BufferPool::new(config.buffer_bytes),
+            lent: 0,
+            counters: Counters::default(),
+            ready: VecDeque::with_capacity(config.requests_max as usize),
+            config,
+        }
+    }
+
     /// `range` grown to the logical blocks of primary storage.
     pub(crate) fn align_to_backend(&self, range: ByteRange) -> ByteRange {
         range.align_out(u64::from(self.config.backend.logical_block))

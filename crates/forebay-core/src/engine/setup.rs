@@ -1,22 +1,15 @@
 //! Making an engine: checks of the configuration, sizes of everything.
 
-use std::collections::VecDeque;
-
-use super::buffers::BufferPool;
 use super::cx::Shared;
 use super::{Engine, Parts, read};
 use crate::cache::{self, Cache};
 use crate::cache_index::CacheIndex;
 use crate::config::{Config, GridOffset, Mode, WriteLogConfig};
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
-use crate::ids::Nanos;
 use crate::log::index::PageGrid;
 use crate::observer::{Observer, Uses};
 use crate::primary::Primary;
 use crate::requests::Requests;
-use crate::requests::deadlines::Deadlines;
-use crate::stats::Counters;
-use crate::table::Table;
 use crate::write_back::WriteBack;
 
 /// Smallest segment of a log, in pages.
@@ -45,8 +38,7 @@ impl Engine {
             GridOffset::Auto => 0,
         };
         let grid = Grid::new(config.backend.size, config.block_size, offset);
-        let buffers = BufferPool::new(config.buffer_bytes);
-        let base = u64::from(buffers.pages()) * PAGE;
+        let base = config.buffer_bytes / PAGE * PAGE;
         // Twice: when flash hangs, its I/Os stay while their reads begin anew (`timeout.rs`).
         let log_ios = config.write_log.map_or(0, |_| WriteBack::ios_max(&config));
         let ios_max =
@@ -65,17 +57,6 @@ impl Engine {
         };
         let uses = config.curve.then(|| Box::new(Uses::new(config.block_size, offset)));
         let observer = Observer::new(config.recorder_bytes, uses);
-        let shared = Shared {
-            now: Nanos(0),
-            grid,
-            ios: Table::new(ios_max),
-            flash_deadlines: Deadlines::new(ios_max),
-            buffers,
-            lent: 0,
-            counters: Counters::default(),
-            ready: VecDeque::with_capacity(requests as usize),
-            config,
-        };
         let parts = Parts {
             requests: Requests::new(requests, observer),
             cache,
@@ -87,6 +68,7 @@ impl Engine {
             was_told: false,
             refuses: None,
         };
+        let shared = Shared::new(config, grid, ios_max);
         Ok(Engine { shared, parts })
     }
 }

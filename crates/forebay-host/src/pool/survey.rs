@@ -1,14 +1,14 @@
 //! The ring of a disk's cache, for an operator: what a start would find in it.
 
+use forebay_core::cache_index::header::RingHeader;
+use forebay_core::cache_index::recover::{Cold, RingReader};
+use forebay_core::cache_index::survey;
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::log::recover::RecoveredLog;
 use forebay_core::pool::DiskNumber;
 use forebay_core::pool::disk::DiskRecord;
 use forebay_core::pool::lease::Role;
 use forebay_core::sealed::Page;
-use forebay_core::cache_index::header::RingHeader;
-use forebay_core::cache_index::recover::{Cold, RingReader};
-use forebay_core::cache_index::survey;
 use serde::{Deserialize, Serialize};
 
 use super::file::{PoolFile, PoolPage};

@@ -1,0 +1,143 @@
+//! Whatever happens, a granule that counts as cached has the newest bytes of the disk.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECTORS: usize = (DISK / SECTOR) as usize;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Sectors are fetched, and installed where they cover granules.
+    Read(ByteRange),
+    Write(ByteRange, bool),
+    /// The disk has other bytes there, which the cache must not know.
+    Lose(ByteRange),
+    EndFill(usize, bool),
+    Send,
+    Tick,
+}
+
+fn range() -> impl Strategy<Value = ByteRange> {
+    // Most of them near each other, and some long ones.
+    let start = prop_oneof![3 => 0..8 * BLOCK / SECTOR, 1 => 0..DISK / SECTOR];
+    let len = prop_oneof![8 => 1u64..40, 1 => 1..DISK / SECTOR];
+    (start, len).prop_map(|(start, len)| {
+        let end = (start + len).min(DISK / SECTOR);
+        ByteRange::new(start * SECTOR, end * SECTOR)
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => range().prop_map(Step::Read),
+        4 => (range(), any::<bool>()).prop_map(|(range, bypass)| Step::Write(range, bypass)),
+        3 => range().prop_map(Step::Lose),
+        5 => (0usize..8, prop::bool::weighted(0.95)).prop_map(|(n, ok)| Step::EndFill(n, ok)),
+        2 => Just(Step::Send),
+        2 => Just(Step::Tick),
+    ]
+}
+
+struct World {
+    rig: Rig,
+    /// What each sector of the disk has.
+    disk: Vec<u64>,
+    version: u64,
+    /// Slices of replies that were not sent, with what they had.
+    replies: Vec<(Span, Vec<u64>)>,
+}
+
+impl World {
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Read(range) => {
+                let disk = self.disk.clone();
+                match self.rig.hit(range) {
+                    Some(slices) => self.answer(range, slices),
+                    None => self.rig.install(range, |sector| disk[sector as usize]),
+                }
+            }
+            Step::Write(range, bypass) => {
+                let version = self.change(range);
+                self.rig.write(range, bypass, |_| version);
+            }
+            Step::Lose(range) => {
+                self.change(range);
+                self.rig.call(|cache, _, cx| cache.invalidate(range, cx));
+            }
+            Step::EndFill(n, is_ok) => {
+                let status = if is_ok { IoStatus::Ok } else { IoStatus::IoError };
+                if !self.rig.pending.is_empty() {
+                    self.rig.end_fill(n % self.rig.pending.len(), status);
+                }
+            }
+            Step::Send => {
+                for (slice, cells) in self.replies.drain(..) {
+                    assert_eq!(self.rig.cells(slice), cells, "a slot of a reply has changed");
+                }
+                self.rig.cache.unpin();
+            }
+            Step::Tick => {
+                self.rig.shared.now = self.rig.shared.now.plus(Nanos::from_millis(1));
+                self.rig.call(|cache, _, cx| cache.drop_more(cx));
+            }
+        }
+    }
+
+    fn change(&mut self, range: ByteRange) -> u64 {
+        self.version += 1;
+        self.disk[sectors(range.start, range.len())].fill(self.version);
+        self.version
+    }
+
+    fn answer(&mut self, range: ByteRange, slices: Vec<Span>) {
+        let mut cells = Vec::new();
+        for slice in slices {
+            let of_slice = self.rig.cells(slice).to_vec();
+            cells.extend_from_slice(&of_slice);
+            self.replies.push((slice, of_slice));
+        }
+        assert_eq!(cells, &self.disk[sectors(range.start, range.len())]);
+    }
+
+    /// Every granule that counts as cached has what the disk has.
+    fn check(&self) {
+        let grid = self.rig.shared.grid;
+        for block in grid.blocks(self.rig.shared.config.disk()) {
+            let Found { ram, flash } = self.rig.cache.lookup(block);
+            for (first, end) in ram.into_iter().flat_map(|(_, valid)| valid.runs()) {
+                let range = grid.granule_range(block, first, end);
+                let memory = self.rig.cache.memory_of(&grid.piece(range.start, range.end));
+                let memory = memory.expect("it is there");
+                let newest = &self.disk[sectors(range.start, range.len())];
+                assert_eq!(self.rig.cells(memory), newest, "block {} in RAM", block.0);
+            }
+            let Some((slot, valid)) = flash else { continue };
+            for (first, end) in valid.runs() {
+                let range = grid.granule_range(block, first, end);
+                let place = u64::from(slot.0) * BLOCK + grid.offset_in_block(range.start);
+                let newest = &self.disk[sectors(range.start, range.len())];
+                let held = &self.rig.flash[sectors(place, range.len())];
+                assert_eq!(held, newest, "block {} on flash", block.0);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_cached_is_the_newest(
+        ram in 0u64..6,
+        flash in 0u64..10,
+        steps in prop::collection::vec(step(), 1..150),
+    ) {
+        let rig = Rig::new(config(ram, flash));
+        let (disk, replies) = (vec![0; SECTORS], Vec::new());
+        let mut world = World { rig, disk, version: 0, replies };
+        for step in steps {
+            world.take(step);
+            world.check();
+        }
+    }
+}
