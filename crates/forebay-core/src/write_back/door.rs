@@ -39,53 +39,54 @@ pub(crate) enum Waiter {
 impl WriteBack {
     /// The request's range is its own; it is appended when its turn comes.
     pub(crate) fn wait_for_room(&mut self, key: Key) {
-        self.log.wait_room.push_back(key);
-        self.log.room_changed = true;
+        self.log.waiting.room.push_back(key);
+        self.log.waiting.room_changed = true;
     }
 
     /// Room may have come, or what waits for it may go on otherwise.
     pub(crate) fn note_room(&mut self) {
-        self.log.room_changed = true;
+        self.log.waiting.room_changed = true;
     }
 
     /// True, once, when room may have come since this was asked.
     pub(crate) fn takes_room(&mut self) -> bool {
-        std::mem::take(&mut self.log.room_changed)
+        std::mem::take(&mut self.log.waiting.room_changed)
     }
 
     /// The request whose turn it is to be appended.
     pub(crate) fn first_waiting(&self) -> Option<Key> {
-        self.log.wait_room.front().copied()
+        self.log.waiting.room.front().copied()
     }
 
     /// It was appended, or goes on without the log.
     pub(crate) fn end_waiting(&mut self) {
-        self.log.wait_room.pop_front();
+        self.log.waiting.room.pop_front();
     }
 
     /// Requests that wait for room, oldest first.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = Key> + '_ {
-        self.log.wait_room.iter().copied()
+        self.log.waiting.room.iter().copied()
     }
 
     /// Nobody waits for room any more: those who did.
     pub(crate) fn take_waiting(&mut self) -> impl Iterator<Item = Key> + use<> {
-        std::mem::take(&mut self.log.wait_room).into_iter()
+        std::mem::take(&mut self.log.waiting.room).into_iter()
     }
 
     /// Takes note of whether writers wait for room.
     pub(crate) fn note_waiting(&mut self, now: Nanos) {
         let log = &mut self.log;
-        if !log.wait_room.is_empty() {
-            log.waited_until = Some(Nanos::NEVER);
-        } else if log.waited_until == Some(Nanos::NEVER) {
-            log.waited_until = Some(now);
+        if !log.waiting.room.is_empty() {
+            log.waiting.waited_until = Some(Nanos::NEVER);
+        } else if log.waiting.waited_until == Some(Nanos::NEVER) {
+            log.waiting.waited_until = Some(now);
         }
     }
 
     /// True while writers wait for room in a log that works, or did so less than `within` ago.
     pub(crate) fn has_waited(&self, now: Nanos, within: Nanos) -> bool {
-        let waited_until = self.log.waited_until.filter(|_| self.log.failed.is_none());
+        let waited_until =
+            self.log.waiting.waited_until.filter(|_| self.log.health.failed.is_none());
         waited_until.is_some_and(|at| now < at.plus(within))
     }
 
@@ -122,12 +123,12 @@ impl WriteBack {
         let log = &mut self.log;
         let group = log.last_group();
         if fua && log.config.flush == FlushSemantics::Honest {
-            log.wait_durable.push_back((key, group));
+            log.waiting.durable.push_back((key, group));
             Waiter::Durable
         } else if log.config.staging {
             Waiter::Nothing
         } else {
-            log.wait_written.push_back((key, group));
+            log.waiting.written.push_back((key, group));
             Waiter::Written
         }
     }
@@ -137,7 +138,7 @@ impl WriteBack {
         let deferred = self.log.config.flush != FlushSemantics::Honest;
         if self.log.is_durable() || deferred {
             GuestFlush::Done
-        } else if self.log.failed.is_some() {
+        } else if self.log.health.failed.is_some() {
             GuestFlush::Fails
         } else {
             GuestFlush::Waits
@@ -147,7 +148,7 @@ impl WriteBack {
     /// A flush waits for everything that is appended.
     pub(crate) fn wait_durable(&mut self, key: Key) {
         let group = self.log.last_group();
-        self.log.wait_durable.push_back((key, group));
+        self.log.waiting.durable.push_back((key, group));
     }
 
     /// What is appended from now on belongs to the next epoch.
@@ -158,10 +159,10 @@ impl WriteBack {
     /// The next request whose group is written, or durable where it waits for that.
     pub(crate) fn next_satisfied(&mut self) -> Option<Key> {
         let log = &mut self.log;
-        if log.wait_written.front().is_some_and(|w| w.1 <= log.written) {
-            return log.wait_written.pop_front().map(|(key, _)| key);
+        if log.waiting.written.front().is_some_and(|w| w.1 <= log.reached.written.group) {
+            return log.waiting.written.pop_front().map(|(key, _)| key);
         }
-        log.wait_durable.pop_front_if(|w| w.1 <= log.durable).map(|(key, _)| key)
+        log.waiting.durable.pop_front_if(|w| w.1 <= log.reached.durable.group).map(|(key, _)| key)
     }
 
     /// A request gave up waiting.
@@ -173,51 +174,51 @@ impl WriteBack {
 /// A log that failed, or ends.
 impl WriteBack {
     pub(crate) fn failed(&self) -> Option<IoStatus> {
-        self.log.failed
+        self.log.health.failed
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.log.is_lost
+        self.log.health.is_lost
     }
 
     /// The log is not written to any more; those who waited for a group, in order of the groups.
     pub(crate) fn fail(&mut self, status: IoStatus, cx: &mut Cx<'_>) -> Vec<(Key, GroupNumber)> {
         let log = &mut self.log;
-        log.failed = Some(status);
+        log.health.failed = Some(status);
         log.give_up_summary();
         log.keep_in_memory();
         cx.event(Event::LogFailed { status });
         let mut told: Vec<_> =
-            log.wait_durable.drain(..).chain(log.wait_written.drain(..)).collect();
+            log.waiting.durable.drain(..).chain(log.waiting.written.drain(..)).collect();
         told.sort_unstable_by_key(|&(_, group)| group);
         told
     }
 
     /// An answered write whose bytes are only in the memory of a log that failed: it keeps its range.
     pub(crate) fn own(&mut self, key: Key) {
-        self.log.owners.push(key);
+        self.log.health.owners.push(key);
     }
 
     /// A log that failed is empty, or lost: its last writes let their ranges go.
     pub(crate) fn take_owners(&mut self) -> Vec<Key> {
-        std::mem::take(&mut self.log.owners)
+        std::mem::take(&mut self.log.health.owners)
     }
 
     /// True when writes that only the memory of a log that failed has hold their ranges.
     pub(crate) fn has_owners(&self) -> bool {
-        self.log.failed.is_some() && !self.log.owners.is_empty()
+        self.log.health.failed.is_some() && !self.log.health.owners.is_empty()
     }
 
     /// Dirty bytes cannot be saved any more.
     pub(crate) fn lose(&mut self) {
-        self.log.is_lost = true;
+        self.log.health.is_lost = true;
         self.destager.stop();
     }
 
     /// The disk ends: everything is to become durable.
     pub(crate) fn close(&mut self) {
         self.log.close();
-        if self.log.is_lost {
+        if self.log.health.is_lost {
             self.destager.stop();
         } else if self.log.config.flush == FlushSemantics::Honest {
             self.destager.finish();
@@ -236,7 +237,7 @@ impl WriteBack {
 
     /// A log I/O takes too long: its device is not trusted with the next one.
     pub(crate) fn time_out(&self, now: Nanos) -> LogEvent {
-        let hangs = self.log.failed.is_none() && self.log.hangs(now);
+        let hangs = self.log.health.failed.is_none() && self.log.hangs(now);
         if hangs { LogEvent::Fails(IoStatus::TimedOut) } else { LogEvent::Nothing }
     }
 
@@ -248,7 +249,7 @@ impl WriteBack {
     /// A lease that was asked for came, or not.
     pub(crate) fn on_leased(&mut self, now: Nanos, segment: Option<(SegmentId, u64)>) {
         self.log.segments.on_leased(now, segment);
-        self.log.room_changed = true;
+        self.log.waiting.room_changed = true;
     }
 }
 
@@ -290,7 +291,7 @@ impl WriteBack {
 
     /// Counts how often records were taken out of the log.
     pub(crate) fn freed(&self) -> u64 {
-        self.log.freed
+        self.log.reading.freed
     }
 
     /// The page of the disk that is at a place that is held.
@@ -326,12 +327,12 @@ impl WriteBack {
 
     /// The page that pages in parts are read through, one read at a time.
     pub(crate) fn overlay(&mut self) -> &mut OverlayState {
-        &mut self.log.overlay
+        &mut self.log.reading.overlay
     }
 
     /// True when flash has failed to read something that is not on primary storage since.
     pub(crate) fn reads_failed(&self) -> bool {
-        self.destager.flushed() < self.log.unread
+        self.destager.flushed() < self.log.reading.unread
     }
 }
 

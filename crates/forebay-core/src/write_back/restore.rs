@@ -39,15 +39,15 @@ impl WriteBack {
             log.segments.restore(tail.segment, Sequence(found.next_sequence.0 - 1));
         }
         log.segments.go_on(tail.page);
-        log.next_group = found.next_group;
-        log.next_sequence = found.next_sequence;
+        log.numbers.next_group = found.next_group;
+        log.numbers.next_sequence = found.next_sequence;
         let last = GroupNumber(found.next_group.0 - 1);
-        (log.written, log.durable) = (last, last);
+        (log.reached.written.group, log.reached.durable.group) = (last, last);
         let last = Sequence(found.next_sequence.0 - 1);
-        (log.written_sequence, log.durable_sequence) = (last, last);
-        (log.written_whole, log.durable_whole) = (last, last);
-        log.written_end = log.segments.head();
-        log.epoch = found.next_epoch;
+        (log.reached.written.sequence, log.reached.durable.sequence) = (last, last);
+        (log.reached.written.whole, log.reached.durable.whole) = (last, last);
+        log.reached.end = log.segments.head();
+        log.numbers.epoch = found.next_epoch;
         self.destager.restore(found);
         Ok(())
     }

@@ -28,7 +28,7 @@ impl WriteBack {
         let is_clean = self.is_clean();
         LogStatistics {
             state,
-            failure: log.failed,
+            failure: log.health.failed,
             order: config.order,
             deferred_ns: deferred.0,
             capacity_bytes: segments.pages_max() * PAGE,
@@ -36,7 +36,7 @@ impl WriteBack {
             used_bytes: if is_clean { 0 } else { u64::from(segments.in_use()) * segment },
             dirty_bytes: self.dirty_bytes(),
             occupied_bytes: self.occupied_bytes(),
-            primary_age_ns: match log.ages.oldest() {
+            primary_age_ns: match log.told.ages.oldest() {
                 Some(oldest) if !is_clean => now.since(oldest).0,
                 Some(_) | None => 0,
             },
@@ -45,14 +45,14 @@ impl WriteBack {
             last_sequence: log.last_sequence().0,
             durable_sequence: log.durable_sequence().0,
             destaged_sequence: destager.destaged().0,
-            flushed_sequence: destager.flushed.0,
+            flushed_sequence: destager.flushed().0,
             epoch: log.epoch().0,
             is_durable: log.is_durable(),
             is_clean,
-            is_lost: log.is_lost,
+            is_lost: log.health.is_lost,
             reads_failed: self.reads_failed(),
             is_paused: destager.paused,
-            outstanding: destager.outstanding,
+            outstanding: destager.running.outstanding,
             outstanding_limit: destager.window.limit(),
             destage_bytes_per_second: (PAGE * 1_000_000_000).checked_div(speed).unwrap_or(0),
             destage_latency_ns: destager.window.latency().0,
@@ -62,7 +62,7 @@ impl WriteBack {
             without_order_is_at_least: without_order.is_at_least,
             limited_by: self.destage_limited_by(now),
             injected_latency_ns: self.throttle_due(now, PAGE, aim).since(now).0,
-            writes_waiting: log.wait_room.len() as u64,
+            writes_waiting: log.waiting.room.len() as u64,
         }
     }
 }

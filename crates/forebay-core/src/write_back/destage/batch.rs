@@ -56,13 +56,12 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Batch {
     phase: Phase,
+    /// When it began.
+    pub(super) began: Nanos,
     /// Sorted by page.
     items: Vec<Item>,
     next: usize,
-    zeroes: Vec<ZeroItem>,
-    next_zero: usize,
-    /// Up to where the zero record under way is done.
-    zero_cursor: u64,
+    zeroes: Zeroes,
     limit: Sequence,
     /// The newest record that it overwrites something of, as far as the log may still have that.
     overwrites: Sequence,
@@ -71,9 +70,23 @@ pub(super) struct Batch {
     is_mixed: bool,
     failed: bool,
     items_max: usize,
-    /// Items of the batch, and how many of them are done.
-    items_ever: u64,
-    items_done: u64,
+    count: Count,
+}
+
+/// The zero records of a batch.
+#[derive(Debug)]
+struct Zeroes {
+    list: Vec<ZeroItem>,
+    next: usize,
+    /// Up to where the zero record under way is done.
+    cursor: u64,
+}
+
+/// Items of the batch, and how many of them are done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    ever: u64,
+    done: u64,
 }
 
 impl Batch {
@@ -82,19 +95,17 @@ impl Batch {
         let again_max = (places as usize / 4).max(16);
         Batch {
             phase: Phase::None,
+            began: Nanos(0),
             items: Vec::with_capacity(again_max + RECORD_PAGES_MAX),
             next: 0,
-            zeroes: Vec::with_capacity(ZEROES_MAX),
-            next_zero: 0,
-            zero_cursor: 0,
+            zeroes: Zeroes { list: Vec::with_capacity(ZEROES_MAX), next: 0, cursor: 0 },
             limit: Sequence(0),
             overwrites: Sequence(0),
             end: Mark::default(),
             is_mixed: false,
             failed: false,
             items_max: again_max / 2,
-            items_ever: 0,
-            items_done: 0,
+            count: Count::default(),
         }
     }
 
@@ -126,13 +137,13 @@ impl Batch {
 
     /// Something of it has not been started.
     pub(super) fn has_more(&self) -> bool {
-        !self.failed && (self.next_zero < self.zeroes.len() || self.next < self.items.len())
+        !self.failed && (self.zeroes.next < self.zeroes.list.len() || self.next < self.items.len())
     }
 
     /// Of the pages from its begin to its end, those that stand for the items that are done.
     pub(super) fn part_done(&self, end: u64, begin: u64) -> u64 {
         let pages = end.saturating_sub(begin);
-        (pages * self.items_done).checked_div(self.items_ever).unwrap_or(0)
+        (pages * self.count.done).checked_div(self.count.ever).unwrap_or(0)
     }
 
     /// Items of a batch at most. Where writers wait for room, what is done and not free yet is room, too.
@@ -147,18 +158,18 @@ impl Batch {
 
     /// The zero record to do now, from where it is to go on.
     pub(super) fn zero(&self) -> Option<(ZeroItem, u64)> {
-        let zero = self.zeroes.get(self.next_zero)?;
-        Some((*zero, self.zero_cursor.max(zero.range.start)))
+        let zero = self.zeroes.list.get(self.zeroes.next)?;
+        Some((*zero, self.zeroes.cursor.max(zero.range.start)))
     }
 
     /// The zero record is done up to `cursor`.
     pub(super) fn advance_zero(&mut self, cursor: u64) {
-        self.zero_cursor = cursor;
-        if cursor >= self.zeroes[self.next_zero].range.end {
-            self.next_zero += 1;
-            self.zero_cursor = 0;
+        self.zeroes.cursor = cursor;
+        if cursor >= self.zeroes.list[self.zeroes.next].range.end {
+            self.zeroes.next += 1;
+            self.zeroes.cursor = 0;
         }
-        if self.next_zero == self.zeroes.len() {
+        if self.zeroes.next == self.zeroes.list.len() {
             self.phase = Phase::Pages;
         }
     }
@@ -185,9 +196,9 @@ impl Batch {
     }
 
     fn start(&mut self) {
-        (self.next, self.next_zero, self.zero_cursor, self.failed) = (0, 0, 0, false);
-        (self.items_ever, self.items_done) = (self.items.len() as u64, 0);
-        self.phase = if self.zeroes.is_empty() { Phase::Pages } else { Phase::Zeroes };
+        (self.next, self.zeroes.next, self.zeroes.cursor, self.failed) = (0, 0, 0, false);
+        (self.count.ever, self.count.done) = (self.items.len() as u64, 0);
+        self.phase = if self.zeroes.list.is_empty() { Phase::Pages } else { Phase::Zeroes };
     }
 
     /// Primary storage has these items.
@@ -195,7 +206,7 @@ impl Batch {
         for item in &mut self.items[first..first + count as usize] {
             item.is_done = true;
         }
-        self.items_done += u64::from(count);
+        self.count.done += u64::from(count);
     }
 
     /// Goes on with what is not done, after an error. No run may be under way.
@@ -208,9 +219,9 @@ impl Batch {
         self.phase = Phase::None;
         self.failed = false;
         self.items.clear();
-        self.zeroes.clear();
-        (self.next, self.next_zero, self.zero_cursor) = (0, 0, 0);
-        (self.items_ever, self.items_done) = (0, 0);
+        self.zeroes.list.clear();
+        (self.next, self.zeroes.next, self.zeroes.cursor) = (0, 0, 0);
+        (self.count.ever, self.count.done) = (0, 0);
     }
 
     /// Sorts, and keeps of each sector the newest bytes only.
@@ -235,19 +246,19 @@ impl WriteBack {
         if !destager.may_start(cx.now) {
             return false;
         }
-        if destager.redo {
-            destager.began = cx.now;
+        if destager.flushes.redo {
+            destager.batch.began = cx.now;
             return self.begin_again();
         }
         let (destager, log) = (&self.destager, &self.log);
         let unflushed = destager.unflushed_pages();
         let too_much = unflushed + destager.batch.items_max as u64 > destager.batch.unflushed_max();
         // What the next epoch writes may outlive a loss of power that takes what the last one wrote.
-        let has_to_flush = log.config.barrier && destager.done > destager.flushed;
-        if destager.done >= log.written_sequence || too_much || has_to_flush {
+        let has_to_flush = log.config.barrier && destager.reached.done > destager.reached.flushed;
+        if destager.reached.done >= log.reached.written.sequence || too_much || has_to_flush {
             return false;
         }
-        let first = log.first_epoch_after(destager.cursor, destager.done);
+        let first = log.first_epoch_after(destager.reached.cursor, destager.reached.done);
         let Some(oldest_epoch) = first else { return false };
         if !self.may_destage(oldest_epoch, drive, cx.now) {
             return false;
@@ -257,14 +268,15 @@ impl WriteBack {
             DestageOrder::Strict => oldest_epoch,
             DestageOrder::Window | DestageOrder::Throughput => FlushEpoch(u64::MAX),
         };
-        let (from, after, limit) = (destager.cursor, destager.done, log.durable_sequence);
+        let (from, after, limit) =
+            (destager.reached.cursor, destager.reached.done, log.reached.durable.sequence);
         if limit <= after {
             // What is not durable in the log must not be on primary storage: a loss of power would leave
             // it there alone.
-            self.log.wants_durable = true;
+            self.log.wants.durable = true;
             return false;
         }
-        self.destager.began = cx.now;
+        self.destager.batch.began = cx.now;
         self.collect(from, after, limit, last_epoch, false);
         true
     }
@@ -277,7 +289,7 @@ impl WriteBack {
         let is_filling = fill.dirty * 8 >= fill.capacity;
         let is_full = log.index.zeroes_are_full();
         let is_ending = drive.is_draining || drive.is_ending;
-        let is_urgent = is_filling || is_full || is_ending || log.failed.is_some();
+        let is_urgent = is_filling || is_full || is_ending || log.health.failed.is_some();
         let delay = log.config.destage_delay;
         let destager = &mut self.destager;
         if destager.oldest == Nanos::NEVER {
@@ -292,17 +304,18 @@ impl WriteBack {
         if !destager.is_at_rest() {
             return false;
         }
-        destager.redo = false;
-        destager.unflushed_since = Nanos::NEVER;
-        let (tail, after) = (destager.tail, destager.flushed);
+        destager.flushes.redo = false;
+        destager.flushes.unflushed_since = Nanos::NEVER;
+        let (tail, after) = (destager.reached.tail, destager.reached.flushed);
         let limit = destager.perhaps_there();
         let log = &self.log;
-        let limit = limit.min(log.durable_sequence);
+        let limit = limit.min(log.reached.durable.sequence);
         if limit <= after {
             return false;
         }
         let destager = &mut self.destager;
-        (destager.done, destager.done_mark, destager.cursor) = (after, tail, tail.position);
+        (destager.reached.done, destager.reached.done_mark, destager.reached.cursor) =
+            (after, tail, tail.position);
         self.collect(tail.position, after, limit, FlushEpoch(u64::MAX), true);
         true
     }
@@ -326,7 +339,7 @@ impl WriteBack {
         let (mut position, end) = (from.max(log.segments.oldest()), log.end());
         let mut stop = Sequence(u64::MAX);
         let (mut taken, mut overwrites) = (after, Sequence(0));
-        let mut pages = destager.done_mark.pages;
+        let mut pages = destager.reached.done_mark.pages;
         let (mut first_epoch, mut newest_epoch) = (FlushEpoch(u64::MAX), FlushEpoch(0));
         let mut note_epoch = |epoch: FlushEpoch| {
             (first_epoch, newest_epoch) = (first_epoch.min(epoch), newest_epoch.max(epoch));
@@ -357,14 +370,14 @@ impl WriteBack {
                 taken = taken.max(zero.sequence);
                 note_epoch(zero.epoch);
                 let (range, may_unmap, sequence) = (zero.range, zero.may_unmap, zero.sequence);
-                batch.zeroes.push(ZeroItem { range, may_unmap, sequence });
+                batch.zeroes.list.push(ZeroItem { range, may_unmap, sequence });
             }
         }
         // Pages and zeroes are not told apart: what is neither before nor after a zero record overwrites it.
         let zeroes = log.index.zeroes().take_while(|zero| zero.sequence <= taken);
         overwrites = overwrites.max(zeroes.last().map_or(Sequence(0), |zero| zero.sequence));
         let grid = log.index.grid();
-        for zero in &batch.zeroes {
+        for zero in &batch.zeroes.list {
             for item in batch.items.iter_mut().filter(|item| item.sequence < zero.sequence) {
                 item.sectors = item.sectors.without(grid.sectors(item.page, zero.range));
             }
@@ -376,31 +389,31 @@ impl WriteBack {
         // What is written again are several epochs, of which only the newest bytes are.
         batch.overwrites = if all { taken } else { overwrites };
         batch.start();
-        destager.cursor = position;
+        destager.reached.cursor = position;
     }
 
     /// Makes sure that primary storage never goes back to older bytes, whenever a crash comes: that the records of
     /// the batch are noted as perhaps there, unless writing everything again that is not noted as flushed does no harm.
     pub(super) fn note_progress(&mut self, beside: &mut Beside<'_>, cx: &mut Cx<'_>) -> bool {
         let is_revoked = self.destager.is_revoked();
-        let has_failed = self.log.failed.is_some();
+        let has_failed = self.log.health.failed.is_some();
         let destager = &mut self.destager;
         let limit = destager.batch.limit();
         if is_revoked {
-            destager.noted.through = destager.noted.through.max(limit);
+            destager.notes.noted.through = destager.notes.noted.through.max(limit);
         }
         let overwrites = has_failed
-            || destager.is_noted_ahead
-            || destager.batch.overwrites > destager.noted.flushed;
-        if !overwrites || destager.noted.through >= limit {
-            destager.sent = destager.sent.max(limit);
+            || destager.notes.is_ahead
+            || destager.batch.overwrites > destager.notes.noted.flushed;
+        if !overwrites || destager.notes.noted.through >= limit {
+            destager.reached.sent = destager.reached.sent.max(limit);
             return true;
         }
-        if destager.noting.is_none() && destager.may_start(cx.now) {
-            let (flushed, changes) = (destager.flushed, destager.flushed_changes);
+        if destager.notes.noting.is_none() && destager.may_start(cx.now) {
+            let (flushed, changes) = (destager.reached.flushed, destager.reached.flushed_changes);
             // Records stay as they are until the ring knows what they dropped from the cache.
             let is_recorded = beside.is_recorded(changes);
-            let flushed = if is_recorded { flushed } else { self.destager.noted.flushed };
+            let flushed = if is_recorded { flushed } else { self.destager.notes.noted.flushed };
             self.destager.note(Progress { flushed, through: limit }, cx);
         }
         false

@@ -16,18 +16,19 @@ const NOTE_FAILURES_MAX: u32 = 8;
 impl Destager {
     /// Every write of the batch has completed.
     pub(super) fn end_batch(&mut self, cx: &mut Cx<'_>) {
-        self.epochs.on_end(cx.now, self.began);
-        self.done = self.batch.limit();
-        self.done_mark = self.batch.end();
+        self.epochs.on_end(cx.now, self.batch.began);
+        self.reached.done = self.batch.limit();
+        self.reached.done_mark = self.batch.end();
         self.batch.end_it();
         self.oldest = Nanos::NEVER;
-        self.unflushed_since = self.unflushed_since.min(cx.now);
+        self.flushes.unflushed_since = self.flushes.unflushed_since.min(cx.now);
         cx.counters.destage_batches += 1;
     }
 
     pub(super) fn note(&mut self, progress: Progress, cx: &mut Cx<'_>) {
         let Progress { flushed, through } = progress;
-        (self.noting, self.noting_until) = (Some(progress), cx.now.plus(cx.config.flash_timeout));
+        (self.notes.noting, self.notes.until) =
+            (Some(progress), cx.now.plus(cx.config.flash_timeout));
         let op = IoOp::Progress { flushed, through };
         cx.start(Target::Log, ByteRange::default(), op, IoKind::Destager(DestageIo::Note));
     }
@@ -44,18 +45,21 @@ impl WriteBack {
         };
         let frees_enough = destager.unflushed_pages() >= destager.batch.unflushed_max() / 4;
         let is_due = waits || frees_enough || destager.settle_at() <= cx.now;
-        let must_wait = destager.redo || !destager.may_settle(cx.now);
-        if destager.done <= destager.flushed || destager.flushing.is_some() || must_wait {
+        let must_wait = destager.flushes.redo || !destager.may_settle(cx.now);
+        if destager.reached.done <= destager.reached.flushed
+            || destager.flushes.flushing.is_some()
+            || must_wait
+        {
             return;
         }
         if !is_due && !self.log.config.barrier {
             return;
         }
-        let (done, mark) = (destager.done, destager.done_mark);
-        destager.flushing = Some(Flushing { done, mark, began: cx.now });
-        destager.unflushed_since = Nanos::NEVER;
+        let (done, mark) = (destager.reached.done, destager.reached.done_mark);
+        destager.flushes.flushing = Some(Flushing { done, mark, began: cx.now });
+        destager.flushes.unflushed_since = Nanos::NEVER;
         cx.counters.backend_flushes += 1;
-        let kind = IoKind::Destager(DestageIo::Flush { session: destager.session });
+        let kind = IoKind::Destager(DestageIo::Flush { session: destager.flushes.session });
         cx.start(Target::Backend, ByteRange::default(), IoOp::Flush, kind);
     }
 
@@ -68,29 +72,29 @@ impl WriteBack {
         cx: &mut Cx<'_>,
     ) -> bool {
         let destager = &mut self.destager;
-        if destager.session != session {
+        if destager.flushes.session != session {
             if !status.is_ok() {
                 // It may have been sent again and failed in the present session, and taken what was written in it.
                 destager.on_session_lost();
             }
             return false;
         }
-        let Some(Flushing { done, mark, began }) = destager.flushing.take() else {
+        let Some(Flushing { done, mark, began }) = destager.flushes.flushing.take() else {
             unreachable!("a flush of this session")
         };
         if status.is_ok() {
-            destager.flush_took = cx.now.since(began);
-            (destager.flushed, destager.tail) = (done, mark);
-            destager.fault = None;
-            destager.flushed_changes = changes;
+            destager.flushes.took = cx.now.since(began);
+            (destager.reached.flushed, destager.reached.tail) = (done, mark);
+            destager.trouble.fault = None;
+            destager.reached.flushed_changes = changes;
             let last = self.log.last_sequence();
-            self.log.ages.on_flushed(done, last);
+            self.log.told.ages.on_flushed(done, last);
             return true;
         }
         // What the failed flush may have lost is written again.
         cx.counters.destage_errors += 1;
-        destager.fault = Some(DestageFault::PrimaryStorage);
-        destager.redo = true;
+        destager.trouble.fault = Some(DestageFault::PrimaryStorage);
+        destager.flushes.redo = true;
         destager.batch.fail();
         destager.pause(cx.now);
         false
@@ -100,42 +104,42 @@ impl WriteBack {
     pub(super) fn note_flushed_progress(&mut self, beside: &mut Beside<'_>, cx: &mut Cx<'_>) {
         let destager = &mut self.destager;
         if destager.is_revoked() {
-            destager.noted.flushed = destager.flushed;
+            destager.notes.noted.flushed = destager.reached.flushed;
             return;
         }
-        let behind = destager.noted.flushed < destager.flushed;
-        let waits = destager.noting.is_some() || !destager.may_settle(cx.now);
-        if !behind || waits || !beside.is_recorded(destager.flushed_changes) {
+        let behind = destager.notes.noted.flushed < destager.reached.flushed;
+        let waits = destager.notes.noting.is_some() || !destager.may_settle(cx.now);
+        if !behind || waits || !beside.is_recorded(destager.reached.flushed_changes) {
             return;
         }
-        let flushed = destager.flushed;
-        let through = destager.noted.through.max(flushed);
+        let flushed = destager.reached.flushed;
+        let through = destager.notes.noted.through.max(flushed);
         destager.note(Progress { flushed, through }, cx);
     }
 
     /// Progress is noted, or not.
     pub(crate) fn on_destage_noted(&mut self, status: IoStatus, cx: &mut Cx<'_>) -> LogEvent {
         let destager = &mut self.destager;
-        let noting = destager.noting.take().expect("its own I/O");
+        let noting = destager.notes.noting.take().expect("its own I/O");
         if destager.is_revoked() {
             return LogEvent::Nothing;
         }
         if status.is_ok() {
-            (destager.noted, destager.is_noted_ahead) = (noting, false);
-            destager.note_failures = 0;
-            destager.fault.take_if(|fault| *fault == DestageFault::Note);
+            (destager.notes.noted, destager.notes.is_ahead) = (noting, false);
+            destager.notes.failures = 0;
+            destager.trouble.fault.take_if(|fault| *fault == DestageFault::Note);
             return LogEvent::Nothing;
         }
-        destager.note_failures += 1;
+        destager.notes.failures += 1;
         // Without notes nothing is destaged: try again, as after an error of primary storage.
-        let is_hopeless = destager.note_failures >= NOTE_FAILURES_MAX;
+        let is_hopeless = destager.notes.failures >= NOTE_FAILURES_MAX;
         cx.counters.destage_errors += 1;
         destager.note_fault(DestageFault::Note, status, cx);
         destager.pause(cx.now);
-        if is_hopeless && self.log.failed.is_none() {
+        if is_hopeless && self.log.health.failed.is_none() {
             // Nothing is freed, and the mode does not change: writers would wait for ever.
             LogEvent::Fails(status)
-        } else if is_hopeless && destager.revocation == Revocation::Kept {
+        } else if is_hopeless && destager.notes.revocation == Revocation::Kept {
             LogEvent::Lost
         } else {
             LogEvent::Nothing
@@ -145,7 +149,7 @@ impl WriteBack {
     /// Frees segments whose records are flushed, and that is noted.
     pub(crate) fn free_log(&mut self, cx: &mut Cx<'_>) {
         let is_revoked = self.destager.is_revoked();
-        let flushed = self.destager.noted.flushed;
+        let flushed = self.destager.notes.noted.flushed;
         let log = &mut self.log;
         while let Some(last) = log.segments.oldest_is_free(flushed) {
             log.forget_segment(last);
@@ -155,7 +159,7 @@ impl WriteBack {
                 cx.push(Action::Unlease(id));
             }
         }
-        let forgets = log.index.has_zeroes() || log.forgets_when_clean;
+        let forgets = log.index.has_zeroes() || log.wants.forgets_when_clean;
         let is_clean = flushed >= log.last_sequence() && log.is_quiet();
         if forgets && is_clean && log.segments.has_no_reader() {
             log.forget_all();
@@ -164,7 +168,7 @@ impl WriteBack {
 
     /// The log is left, or entered: whether its index is emptied as soon as primary storage has everything.
     pub(crate) fn forget_when_clean(&mut self, forgets: bool) {
-        self.log.forgets_when_clean = forgets;
+        self.log.wants.forgets_when_clean = forgets;
     }
 
     /// True when nothing of the log is left that a mode without one would miss.

@@ -29,7 +29,7 @@ impl WriteBack {
     pub(super) fn keep_destaged(&self, run: &Run, beside: &mut Beside<'_>, cx: &mut Cx<'_>) {
         let destager = &self.destager;
         let Some(written) = run.row.filter(|_| beside.keeps_destaged()) else { return };
-        if destager.redo || destager.batch.has_failed() {
+        if destager.flushes.redo || destager.batch.has_failed() {
             return;
         }
         let grid = self.log.index.grid();
@@ -39,7 +39,7 @@ impl WriteBack {
             return;
         }
         let window = ByteRange::at(first.start, u64::from(run.pages) * PAGE);
-        let offset = destager.base + u64::from(run.memory.0) * PAGE;
+        let offset = destager.running.base + u64::from(run.memory.0) * PAGE;
         let buffer = Buffer { span: Span { offset, len: run.pages * PAGE as u32 }, window };
         for block in cx.grid.blocks(written) {
             let newest = self.newest_granules(run, block, written, cx);

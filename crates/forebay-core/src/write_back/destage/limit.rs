@@ -13,25 +13,27 @@ impl WriteBack {
         if self.is_clean() {
             return DestageLimit::Nothing;
         }
-        if log.is_lost {
+        if log.health.is_lost {
             return DestageLimit::LogLost;
         }
         if destager.paused {
             return DestageLimit::Paused;
         }
-        match destager.fault {
+        match destager.trouble.fault {
             Some(DestageFault::PrimaryStorage) => return DestageLimit::PrimaryErrors,
             Some(DestageFault::LogRead) => return DestageLimit::LogReadErrors,
             Some(DestageFault::Note) => return DestageLimit::NoteErrors,
             None => {}
         }
         match destager.window.limited_by(now, self.destage_supply()) {
-            Limit::Idle if destager.done >= log.last_sequence() => DestageLimit::PrimaryFlush,
-            Limit::Idle if !destager.batch.is_active() && destager.flushing.is_some() => {
+            Limit::Idle if destager.reached.done >= log.last_sequence() => {
                 DestageLimit::PrimaryFlush
             }
-            Limit::Idle if destager.outstanding > 0 => DestageLimit::PrimaryStorage,
-            Limit::Idle if log.wants_durable => DestageLimit::LogCommit,
+            Limit::Idle if !destager.batch.is_active() && destager.flushes.flushing.is_some() => {
+                DestageLimit::PrimaryFlush
+            }
+            Limit::Idle if destager.running.outstanding > 0 => DestageLimit::PrimaryStorage,
+            Limit::Idle if log.wants.durable => DestageLimit::LogCommit,
             Limit::Idle => DestageLimit::OpenEpoch,
             Limit::EpochBound => DestageLimit::EpochOrder,
             Limit::Storage => DestageLimit::PrimaryStorage,

@@ -90,64 +90,93 @@ pub(super) struct Progress {
 #[derive(Debug)]
 pub(super) struct Destager {
     pub(in crate::write_back) window: DestageWindow,
-    pub(in crate::write_back) throttle: Throttle,
-    pub(in crate::write_back) memory: BufferPool,
-    /// Where the memory begins.
-    pub(in crate::write_back) base: u64,
-    runs: Table<Run>,
-    /// Runs that are not written yet, in the order of their batch.
-    pub(in crate::write_back) unwritten: VecDeque<Key>,
-    batch: Batch,
-    /// When the batch began.
-    pub(in crate::write_back) began: Nanos,
+    throttle: Throttle,
     pub(in crate::write_back) epochs: Epochs,
-    /// Everything before this position is in a batch, or was.
-    pub(in crate::write_back) cursor: Position,
-    /// Where the first record after `flushed` may be.
-    tail: Mark,
-    pub(in crate::write_back) done: Sequence,
-    /// Where the first record after `done` may be.
-    done_mark: Mark,
-    pub(in crate::write_back) flushed: Sequence,
-    /// Changes of the cache that the ring has to know of before `flushed` is noted.
-    pub(in crate::write_back) flushed_changes: u64,
-    /// Up to here records may be on primary storage.
-    pub(in crate::write_back) sent: Sequence,
-    pub(in crate::write_back) noted: Progress,
-    /// What flash has noted is of records that are gone, and says too much of those that have their numbers now.
-    pub(in crate::write_back) is_noted_ahead: bool,
-    pub(in crate::write_back) noting: Option<Progress>,
-    /// The note under way takes too long after this, or the question whether the log is revoked.
-    pub(in crate::write_back) noting_until: Nanos,
-    revocation: Revocation,
-    flushing: Option<Flushing>,
-    /// When the oldest batch ended that no flush covers, be it under way.
-    pub(in crate::write_back) unflushed_since: Nanos,
-    /// Time that the last flush of primary storage took.
-    pub(in crate::write_back) flush_took: Nanos,
-    /// Sessions of primary storage lost so far.
-    pub(in crate::write_back) session: u64,
-    /// What was written since the last flush has to be written again.
-    pub(in crate::write_back) redo: bool,
-    /// The last record of an earlier run.
-    pub(in crate::write_back) restored: Sequence,
-    /// Not before this time: an error is a moment ago.
-    pub(in crate::write_back) retry_at: Nanos,
-    pub(in crate::write_back) pause: Nanos,
-    /// What failed last, until it succeeds.
-    pub(in crate::write_back) fault: Option<DestageFault>,
-    /// Writes and zeroes of primary storage under way.
-    pub(in crate::write_back) outstanding: u32,
+    pub(in crate::write_back) running: Running,
+    batch: Batch,
+    reached: Reached,
+    notes: Notes,
+    flushes: Flushes,
+    trouble: Trouble,
     /// Since when the oldest record that is not destaged has been waiting.
-    pub(in crate::write_back) oldest: Nanos,
-    /// Primary storage said that it can write zeroes, and could not.
-    pub(in crate::write_back) zeroes_by_writing: bool,
-    /// Reads of the log that failed in a row, and notes.
-    pub(in crate::write_back) read_failures: u32,
-    pub(in crate::write_back) note_failures: u32,
+    oldest: Nanos,
     /// An administrator paused it.
     pub(in crate::write_back) paused: bool,
     course: Course,
+}
+
+/// Runs under way, and their memory.
+#[derive(Debug)]
+pub(super) struct Running {
+    memory: BufferPool,
+    /// Where the memory begins.
+    base: u64,
+    runs: Table<Run>,
+    /// Runs that are not written yet, in the order of their batch.
+    unwritten: VecDeque<Key>,
+    /// Writes and zeroes of primary storage under way.
+    pub(in crate::write_back) outstanding: u32,
+    /// Primary storage said that it can write zeroes, and could not.
+    zeroes_by_writing: bool,
+}
+
+/// How far destaging is.
+#[derive(Debug, Default)]
+struct Reached {
+    /// Everything before this position is in a batch, or was.
+    cursor: Position,
+    /// Where the first record after `flushed` may be.
+    tail: Mark,
+    done: Sequence,
+    /// Where the first record after `done` may be.
+    done_mark: Mark,
+    flushed: Sequence,
+    /// Changes of the cache that the index has to know of before `flushed` is noted.
+    flushed_changes: u64,
+    /// Up to here records may be on primary storage.
+    sent: Sequence,
+    /// The last record of an earlier run.
+    restored: Sequence,
+}
+
+/// What is noted of it.
+#[derive(Debug)]
+struct Notes {
+    noted: Progress,
+    /// What flash has noted is of records that are gone, and says too much of those that have their numbers now.
+    is_ahead: bool,
+    noting: Option<Progress>,
+    /// The note under way takes too long after this, or the question whether the log is revoked.
+    until: Nanos,
+    revocation: Revocation,
+    /// Notes that failed in a row.
+    failures: u32,
+}
+
+/// Flushes of primary storage.
+#[derive(Debug)]
+struct Flushes {
+    flushing: Option<Flushing>,
+    /// When the oldest batch ended that no flush covers, be it under way.
+    unflushed_since: Nanos,
+    /// Time that the last flush took.
+    took: Nanos,
+    /// Sessions of primary storage lost so far.
+    session: u64,
+    /// What was written since the last flush has to be written again.
+    redo: bool,
+}
+
+/// What went wrong.
+#[derive(Debug)]
+struct Trouble {
+    /// Not before this time: an error is a moment ago.
+    retry_at: Nanos,
+    pause: Nanos,
+    /// What failed last, until it succeeds.
+    fault: Option<DestageFault>,
+    /// Reads of the log that failed in a row.
+    read_failures: u32,
 }
 
 /// A place in the log.
@@ -213,39 +242,39 @@ impl Destager {
         Destager {
             window: DestageWindow::new(window),
             throttle: Throttle::new(throttle),
-            memory: BufferPool::new(MEMORY),
-            base,
-            runs: Table::new(RUNS_MAX),
-            unwritten: VecDeque::with_capacity(RUNS_MAX as usize),
-            batch: Batch::new(places),
-            began: Nanos(0),
             epochs: Epochs::default(),
-            cursor: Position(0),
-            tail: Mark::default(),
-            done: Sequence(0),
-            done_mark: Mark::default(),
-            flushed: Sequence(0),
-            flushed_changes: 0,
-            sent: Sequence(0),
-            noted: Progress::default(),
-            is_noted_ahead: false,
-            noting: None,
-            noting_until: Nanos::NEVER,
-            revocation: Revocation::None,
-            flushing: None,
-            unflushed_since: Nanos::NEVER,
-            flush_took: Nanos(0),
-            session: 0,
-            redo: false,
-            restored: Sequence(0),
-            retry_at: Nanos(0),
-            pause: RETRY_MIN,
-            fault: None,
-            outstanding: 0,
+            running: Running {
+                memory: BufferPool::new(MEMORY),
+                base,
+                runs: Table::new(RUNS_MAX),
+                unwritten: VecDeque::with_capacity(RUNS_MAX as usize),
+                outstanding: 0,
+                zeroes_by_writing: false,
+            },
+            batch: Batch::new(places),
+            reached: Reached::default(),
+            notes: Notes {
+                noted: Progress::default(),
+                is_ahead: false,
+                noting: None,
+                until: Nanos::NEVER,
+                revocation: Revocation::None,
+                failures: 0,
+            },
+            flushes: Flushes {
+                flushing: None,
+                unflushed_since: Nanos::NEVER,
+                took: Nanos(0),
+                session: 0,
+                redo: false,
+            },
+            trouble: Trouble {
+                retry_at: Nanos(0),
+                pause: RETRY_MIN,
+                fault: None,
+                read_failures: 0,
+            },
             oldest: Nanos::NEVER,
-            zeroes_by_writing: false,
-            read_failures: 0,
-            note_failures: 0,
             paused: false,
             course: Course::Destages,
         }
@@ -253,13 +282,15 @@ impl Destager {
 
     /// The same, with what stands for the part of the batch that is done.
     pub(super) fn destaged(&self) -> Sequence {
-        Sequence(self.done.0 + self.batch.part_done(self.batch.limit().0, self.done.0))
+        Sequence(
+            self.reached.done.0 + self.batch.part_done(self.batch.limit().0, self.reached.done.0),
+        )
     }
 
     /// Up to which record any may be on primary storage, or a later run may be told so.
     fn perhaps_there(&self) -> Sequence {
-        let noting = self.noting.unwrap_or_default();
-        self.sent.max(self.noted.through).max(noting.through)
+        let noting = self.notes.noting.unwrap_or_default();
+        self.reached.sent.max(self.notes.noted.through).max(noting.through)
     }
 
     /// What is written is the last of it.
@@ -280,46 +311,48 @@ impl Destager {
     /// True when what was written may be flushed, or noted as flushed, now.
     fn may_settle(&self, now: Nanos) -> bool {
         match self.course {
-            Course::Destages => now >= self.retry_at,
-            Course::Finishes => self.fault.is_none(),
+            Course::Destages => now >= self.trouble.retry_at,
+            Course::Finishes => self.trouble.fault.is_none(),
             Course::Stopped => false,
         }
     }
 
     /// True when there is something to flush or to note that can be.
     fn has_to_settle(&self) -> bool {
-        let goal = if self.redo { self.flushed } else { self.done };
-        self.course != Course::Stopped && self.fault.is_none() && self.noted.flushed < goal
+        let goal = if self.flushes.redo { self.reached.flushed } else { self.reached.done };
+        self.course != Course::Stopped
+            && self.trouble.fault.is_none()
+            && self.notes.noted.flushed < goal
     }
 
     /// Nobody noted when the oldest record that primary storage lacks was written: an earlier run took it.
     pub(super) fn age_is_at_least(&self) -> bool {
-        self.flushed < self.restored
+        self.reached.flushed < self.reached.restored
     }
 
     /// True when primary storage alone is what a file system can be mounted from.
     pub(super) fn is_consistent(&self) -> bool {
-        !self.redo && !self.batch.mixes_epochs()
+        !self.flushes.redo && !self.batch.mixes_epochs()
     }
 
     /// True when no write is under way, nor what leads to one.
     fn is_at_rest(&self) -> bool {
-        self.outstanding == 0 && self.runs.is_empty()
+        self.running.outstanding == 0 && self.running.runs.is_empty()
     }
 
     /// Pages of the log that are written to primary storage, and not flushed.
     fn unflushed_pages(&self) -> u64 {
-        self.done_mark.position.0.saturating_sub(self.tail.position.0)
+        self.reached.done_mark.position.0.saturating_sub(self.reached.tail.position.0)
     }
 
     /// When what is done is flushed, whatever else there is to do.
     fn settle_at(&self) -> Nanos {
-        let often = Nanos(self.flush_took.0.saturating_mul(SETTLE_SHARE));
-        self.unflushed_since.plus(often.max(SETTLE_AFTER))
+        let often = Nanos(self.flushes.took.0.saturating_mul(SETTLE_SHARE));
+        self.flushes.unflushed_since.plus(often.max(SETTLE_AFTER))
     }
 
     fn may_start(&self, now: Nanos) -> bool {
-        self.goes_on() && now >= self.retry_at
+        self.goes_on() && now >= self.trouble.retry_at
     }
 }
 
@@ -329,14 +362,15 @@ impl Destager {
         // What is not in the log any more needs no destaging.
         let last = Sequence(found.next_sequence.0 - 1);
         let flushed = found.flushed.min(last);
-        (self.done, self.flushed) = (flushed, flushed);
+        (self.reached.done, self.reached.flushed) = (flushed, flushed);
         // Numbers after the last record are used again.
         let through = found.through.min(last);
-        self.is_noted_ahead = found.through > last;
-        (self.sent, self.noted) = (through, Progress { flushed: found.flushed, through });
+        self.notes.is_ahead = found.through > last;
+        (self.reached.sent, self.notes.noted) =
+            (through, Progress { flushed: found.flushed, through });
         // The session in which it was sent is over.
-        self.redo = through > flushed;
-        self.restored = last;
+        self.flushes.redo = through > flushed;
+        self.reached.restored = last;
     }
 
     /// The throttle let a write go that was `due` then.
@@ -346,7 +380,7 @@ impl Destager {
 
     /// What keeps destaging up. An event tells when that is something else than before.
     fn note_fault(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
-        let before = self.fault.replace(fault);
+        let before = self.trouble.fault.replace(fault);
         // Errors of primary storage are told where each of its I/Os is noted.
         if before != Some(fault) && fault != DestageFault::PrimaryStorage {
             cx.event(Event::DestageFailed { fault, status });
@@ -355,8 +389,8 @@ impl Destager {
 
     /// After an error: not before a pause that grows.
     fn pause(&mut self, now: Nanos) {
-        self.retry_at = now.plus(self.pause);
-        self.pause = Nanos(self.pause.0 * 2).min(RETRY_MAX);
+        self.trouble.retry_at = now.plus(self.trouble.pause);
+        self.trouble.pause = Nanos(self.trouble.pause.0 * 2).min(RETRY_MAX);
     }
 
     /// An I/O of a batch failed: what is not done is tried again after a pause.
@@ -370,19 +404,21 @@ impl Destager {
 
     /// The session of primary storage ended: what was not flushed is written again.
     fn on_session_lost(&mut self) {
-        self.session += 1;
-        self.flushing = None;
-        self.redo = self.perhaps_there() > self.flushed;
+        self.flushes.session += 1;
+        self.flushes.flushing = None;
+        self.flushes.redo = self.perhaps_there() > self.reached.flushed;
         self.batch.fail();
     }
 
     /// Panics when the destager contradicts itself. For tests; slow.
     pub(super) fn check_invariants(&self) {
-        assert!(self.flushed <= self.done || self.redo);
-        assert!(self.done <= self.sent || self.done <= self.flushed);
-        assert!(self.unwritten.len() <= self.runs.len());
+        assert!(self.reached.flushed <= self.reached.done || self.flushes.redo);
+        assert!(
+            self.reached.done <= self.reached.sent || self.reached.done <= self.reached.flushed
+        );
+        assert!(self.running.unwritten.len() <= self.running.runs.len());
         if self.is_at_rest() {
-            assert_eq!(u64::from(self.memory.pages_free()), MEMORY / PAGE);
+            assert_eq!(u64::from(self.running.memory.pages_free()), MEMORY / PAGE);
         }
     }
 }
@@ -392,7 +428,7 @@ impl WriteBack {
     pub(crate) fn destage(&mut self, drive: Drive, beside: &mut Beside<'_>, cx: &mut Cx<'_>) {
         // What only the memory of a failed log has must not reach primary storage while a cache that does not
         // know of it might be believed.
-        if self.log.failed.is_some() && beside.is_voiding() {
+        if self.log.health.failed.is_some() && beside.is_voiding() {
             return;
         }
         self.free_log(cx);
@@ -419,24 +455,24 @@ impl WriteBack {
 
     /// What an earlier run left ages from now on.
     fn note_restored_age(&mut self, now: Nanos) {
-        let (log, flushed) = (&mut self.log, self.destager.flushed);
-        if log.ages.oldest().is_none() && flushed < log.written_sequence {
-            log.ages.on_append(now, flushed.plus(1));
+        let (log, flushed) = (&mut self.log, self.destager.reached.flushed);
+        if log.told.ages.oldest().is_none() && flushed < log.reached.written.sequence {
+            log.told.ages.on_append(now, flushed.plus(1));
         }
     }
 
     /// When time alone may change something.
     pub(crate) fn destage_deadline(&self, now: Nanos) -> Nanos {
         let (destager, log) = (&self.destager, &self.log);
-        let has_dirty = destager.noted.flushed < log.written_sequence;
+        let has_dirty = destager.notes.noted.flushed < log.reached.written.sequence;
         let note = destager.note_deadline();
         let later = |time: Nanos| if time > now { time } else { Nanos::NEVER };
         if !destager.goes_on() || !has_dirty {
             let settles = destager.has_to_settle();
-            return if settles { note.min(later(destager.retry_at)) } else { note };
+            return if settles { note.min(later(destager.trouble.retry_at)) } else { note };
         }
         let delayed = destager.oldest.plus(log.config.destage_delay);
-        let start = later(destager.retry_at).min(later(destager.window.next_allowed()));
+        let start = later(destager.trouble.retry_at).min(later(destager.window.next_allowed()));
         start.min(later(delayed)).min(later(destager.settle_at())).min(note)
     }
 
@@ -478,7 +514,7 @@ impl WriteBack {
     fn note_idle(&mut self, now: Nanos) {
         // Records of zeroes have no bytes.
         let (last, destager) = (self.log.last_sequence(), &mut self.destager);
-        if destager.done >= last && destager.outstanding == 0 {
+        if destager.reached.done >= last && destager.running.outstanding == 0 {
             destager.window.on_idle(now);
             destager.oldest = Nanos::NEVER;
         }

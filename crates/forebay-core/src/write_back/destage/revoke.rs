@@ -36,14 +36,14 @@ pub(super) enum Revocation {
 impl Destager {
     /// True when nothing is noted any more.
     pub(super) fn is_revoked(&self) -> bool {
-        self.revocation == Revocation::Revoked
+        self.notes.revocation == Revocation::Revoked
     }
 
     /// When the note or the question under way has taken too long; never: there is none, or it does not matter any more.
     pub(super) fn note_deadline(&self) -> Nanos {
-        match self.revocation {
-            Revocation::None if self.noting.is_none() => Nanos::NEVER,
-            Revocation::None | Revocation::Asked => self.noting_until,
+        match self.notes.revocation {
+            Revocation::None if self.notes.noting.is_none() => Nanos::NEVER,
+            Revocation::None | Revocation::Asked => self.notes.until,
             Revocation::Revoked | Revocation::Kept => Nanos::NEVER,
         }
     }
@@ -54,8 +54,8 @@ impl WriteBack {
     pub(crate) fn ask_to_revoke(&mut self, cx: &mut Cx<'_>) {
         let until = cx.now.plus(cx.config.flash_timeout);
         let destager = &mut self.destager;
-        if self.log.failed.is_some() && destager.revocation == Revocation::None {
-            (destager.revocation, destager.noting_until) = (Revocation::Asked, until);
+        if self.log.health.failed.is_some() && destager.notes.revocation == Revocation::None {
+            (destager.notes.revocation, destager.notes.until) = (Revocation::Asked, until);
             cx.push(Action::Revoke);
         }
     }
@@ -64,12 +64,12 @@ impl WriteBack {
     /// nobody waits for it any more.
     pub(crate) fn on_revoked(&mut self, known: bool, cx: &mut Cx<'_>) -> bool {
         let destager = &mut self.destager;
-        if destager.revocation != Revocation::Asked {
+        if destager.notes.revocation != Revocation::Asked {
             // It took too long.
             return false;
         }
-        destager.revocation = if known { Revocation::Revoked } else { Revocation::Kept };
-        (destager.retry_at, destager.pause) = (cx.now, super::RETRY_MIN);
+        destager.notes.revocation = if known { Revocation::Revoked } else { Revocation::Kept };
+        (destager.trouble.retry_at, destager.trouble.pause) = (cx.now, super::RETRY_MIN);
         cx.event(if known { Event::LogRevoked } else { Event::LogNotRevoked });
         true
     }
@@ -77,7 +77,7 @@ impl WriteBack {
     /// What is late, if anything: a note, or the answer to the question.
     pub(crate) fn late_note(&self, now: Nanos) -> Option<LateNote> {
         let is_late = self.destager.note_deadline() <= now;
-        let asked = self.destager.revocation == Revocation::Asked;
+        let asked = self.destager.notes.revocation == Revocation::Asked;
         is_late.then_some(if asked { LateNote::Answer } else { LateNote::Note })
     }
 }

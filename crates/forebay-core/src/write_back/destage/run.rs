@@ -52,13 +52,13 @@ pub(super) struct Run {
 impl Destager {
     /// Memory of pages `first..first + pages` of a run.
     fn run_memory(&self, run: Key, first: u32, pages: u32) -> Span {
-        let place = self.runs[run].memory.0 + first;
-        Span { offset: self.base + u64::from(place) * PAGE, len: pages * PAGE as u32 }
+        let place = self.running.runs[run].memory.0 + first;
+        Span { offset: self.running.base + u64::from(place) * PAGE, len: pages * PAGE as u32 }
     }
 
     fn end_run(&mut self, run: Key) {
-        let run = self.runs.remove(run).expect("the run is there");
-        self.memory.give(run.memory.0, run.memory.1);
+        let run = self.running.runs.remove(run).expect("the run is there");
+        self.running.memory.give(run.memory.0, run.memory.1);
     }
 }
 
@@ -70,7 +70,7 @@ impl WriteBack {
             if !destager.is_at_rest() || !destager.may_start(cx.now) {
                 return false;
             }
-            if destager.redo {
+            if destager.flushes.redo {
                 destager.batch.end_it();
                 return true;
             }
@@ -78,16 +78,16 @@ impl WriteBack {
         }
         while self.destager.batch.has_more() {
             let destager = &mut self.destager;
-            let under_way = destager.runs.len() as u32;
+            let under_way = destager.running.runs.len() as u32;
             let allowed = destager.may_start(cx.now)
                 && destager.window.next_allowed() <= cx.now
                 && under_way < destager.window.limit()
-                && !destager.runs.is_full();
+                && !destager.running.runs.is_full();
             if !allowed {
                 return false;
             }
             if destager.batch.is_zeroing() {
-                if destager.outstanding == 0 {
+                if destager.running.outstanding == 0 {
                     self.start_zero(cx);
                 }
                 return false;
@@ -110,12 +110,12 @@ impl WriteBack {
     fn start_zero(&mut self, cx: &mut Cx<'_>) {
         let destager = &mut self.destager;
         let (zero, cursor) = destager.batch.zero().expect("the batch has zeroes");
-        destager.outstanding += 1;
+        destager.running.outstanding += 1;
         let backend = cx.config.backend;
         let logical = u64::from(backend.logical_block);
         let whole_end = zero.range.end & !(logical - 1);
         let has_blocks = cursor.is_multiple_of(logical) && cursor < whole_end;
-        if backend.write_zeroes && has_blocks && !self.destager.zeroes_by_writing {
+        if backend.write_zeroes && has_blocks && !self.destager.running.zeroes_by_writing {
             let piece = ByteRange::new(cursor, whole_end.min(cursor + ZEROES_PIECE_MAX));
             let op = IoOp::WriteZeroes { may_unmap: zero.may_unmap, fast_only: false };
             let kind = IoKind::Destager(DestageIo::Zero { end: piece.end, memory: (0, 0) });
@@ -131,9 +131,11 @@ impl WriteBack {
         let destager = &mut self.destager;
         let pages = if whole != range.start { 1 } else { RUN_PAGES_MAX };
         // Zeroes are done alone, so that there is room.
-        let first = destager.memory.take(pages).expect("runs do not go on beside zeroes");
-        let memory =
-            Span { offset: destager.base + u64::from(first) * PAGE, len: pages * PAGE as u32 };
+        let first = destager.running.memory.take(pages).expect("runs do not go on beside zeroes");
+        let memory = Span {
+            offset: destager.running.base + u64::from(first) * PAGE,
+            len: pages * PAGE as u32,
+        };
         let block_end = (range.start & !(logical - 1)) + logical;
         let tail_is_part = range.end & !(logical - 1) <= range.start;
         if whole != range.start || tail_is_part {
@@ -162,15 +164,15 @@ impl WriteBack {
     ) {
         let destager = &mut self.destager;
         if !status.is_ok() || destager.batch.has_failed() {
-            destager.outstanding -= 1;
-            destager.memory.give(first, pages);
+            destager.running.outstanding -= 1;
+            destager.running.memory.give(first, pages);
             if !status.is_ok() {
                 self.destager.fail_batch(DestageFault::PrimaryStorage, status, cx);
             }
             return;
         }
         let (_, cursor) = destager.batch.zero().expect("the batch has zeroes");
-        let base = destager.base + u64::from(first) * PAGE;
+        let base = destager.running.base + u64::from(first) * PAGE;
         let memory = Span { offset: base, len: block.len() as u32 };
         let zeroes = memory.part(cursor - block.start, end - cursor);
         cx.push(Action::Zero { memory: zeroes });
@@ -188,17 +190,17 @@ impl WriteBack {
         cx: &mut Cx<'_>,
     ) {
         let destager = &mut self.destager;
-        destager.outstanding -= 1;
+        destager.running.outstanding -= 1;
         if pages > 0 {
-            destager.memory.give(first, pages);
+            destager.running.memory.give(first, pages);
         }
         if status == IoStatus::Unsupported {
             // It cannot after all: from now on they are written.
-            destager.zeroes_by_writing = true;
+            destager.running.zeroes_by_writing = true;
         } else if !status.is_ok() {
             self.destager.fail_batch(DestageFault::PrimaryStorage, status, cx);
-        } else if !destager.redo {
-            destager.fault = None;
+        } else if !destager.flushes.redo {
+            destager.trouble.fault = None;
             destager.batch.advance_zero(end);
             cx.counters.destage_writes += 1;
         }
@@ -216,7 +218,7 @@ impl WriteBack {
         // The parts of a page are laid together on one more.
         let extra = u32::from(in_row == 0);
         let first = loop {
-            match destager.memory.take(items + extra) {
+            match destager.running.memory.take(items + extra) {
                 Some(first) => break first,
                 None if items > 1 && in_row > 0 => items /= 2,
                 None => return false,
@@ -233,7 +235,7 @@ impl WriteBack {
         let index = destager.batch.next();
         destager.batch.advance(items as usize);
         destager.window.on_start(cx.now, bytes);
-        let run = destager.runs.insert(Run {
+        let run = destager.running.runs.insert(Run {
             memory: (first, items + extra),
             page: head.page,
             pages,
@@ -246,10 +248,10 @@ impl WriteBack {
             started: cx.now,
             failed: None,
         });
-        destager.unwritten.push_back(run);
+        destager.running.unwritten.push_back(run);
         self.read_run(run, beside, cx);
-        if self.destager.runs[run].outstanding == 0 {
-            self.destager.runs[run].is_read = true;
+        if self.destager.running.runs[run].outstanding == 0 {
+            self.destager.running.runs[run].is_read = true;
             self.write_runs(cx);
         }
         true
@@ -258,12 +260,12 @@ impl WriteBack {
     /// Writes the runs that were read, as far as none before them is still being read: sorted is how primary
     /// storage gets them.
     fn write_runs(&mut self, cx: &mut Cx<'_>) {
-        while let Some(&run) = self.destager.unwritten.front() {
+        while let Some(&run) = self.destager.running.unwritten.front() {
             let destager = &mut self.destager;
-            if !destager.runs[run].is_read {
+            if !destager.running.runs[run].is_read {
                 return;
             }
-            destager.unwritten.pop_front();
+            destager.running.unwritten.pop_front();
             match destager.batch.has_failed() {
                 true => self.destager.end_run(run),
                 false => self.write_run(run, cx),
@@ -273,7 +275,7 @@ impl WriteBack {
 
     /// Fetches the bytes of a run.
     fn read_run(&mut self, run: Key, beside: &Beside<'_>, cx: &mut Cx<'_>) {
-        let Run { items: (index, items), page, sectors, row, .. } = self.destager.runs[run];
+        let Run { items: (index, items), page, sectors, row, .. } = self.destager.running.runs[run];
         let mut reading: Option<(u32, Place, u32)> = None;
         for n in 0..items {
             let item = self.destager.batch.item(index + n as usize);
@@ -305,7 +307,7 @@ impl WriteBack {
                 self.destager.run_memory(run, items, 1).part(lead_of(grid, below), below.len());
             let op = IoOp::Read { memory };
             let kind = IoKind::Destager(DestageIo::Below { run });
-            self.destager.runs[run].outstanding += 1;
+            self.destager.running.runs[run].outstanding += 1;
             cx.start(Target::Backend, below, op, kind);
         }
     }
@@ -317,7 +319,7 @@ impl WriteBack {
         log.segments.hold(place);
         let range = log.segments.bytes(place, pages);
         cx.counters.log_read_bytes += range.len();
-        self.destager.runs[run].outstanding += 1;
+        self.destager.running.runs[run].outstanding += 1;
         let kind = IoKind::Destager(DestageIo::Read { run, place, pages });
         cx.start(Target::Log, range, IoOp::Read { memory }, kind);
     }
@@ -351,7 +353,7 @@ impl WriteBack {
         cx: &mut Cx<'_>,
     ) -> (IoStatus, LogEvent) {
         let status = self.log.end_read(read, status, checksums, cx);
-        let failures = &mut self.destager.read_failures;
+        let failures = &mut self.destager.trouble.read_failures;
         *failures = if status.is_ok() { 0 } else { *failures + 1 };
         let is_lost = *failures >= READ_FAILURES_MAX;
         (status, if is_lost { LogEvent::Lost } else { LogEvent::Nothing })
@@ -364,7 +366,7 @@ impl WriteBack {
         (of, status): (DestageFault, IoStatus),
         cx: &mut Cx<'_>,
     ) {
-        let entry = &mut self.destager.runs[run];
+        let entry = &mut self.destager.running.runs[run];
         entry.outstanding -= 1;
         if !status.is_ok() {
             entry.failed.get_or_insert((of, status));
@@ -380,9 +382,10 @@ impl WriteBack {
     }
 
     fn write_run(&mut self, run: Key, cx: &mut Cx<'_>) {
-        let Run { page, pages, items: (index, items), sectors, row, .. } = self.destager.runs[run];
+        let Run { page, pages, items: (index, items), sectors, row, .. } =
+            self.destager.running.runs[run];
         let grid = self.log.index.grid();
-        self.destager.runs[run].started = cx.now;
+        self.destager.running.runs[run].started = cx.now;
         if let Some(row) = row {
             let memory =
                 self.destager.run_memory(run, 0, pages).part(lead_of(grid, row), row.len());
@@ -415,8 +418,8 @@ impl WriteBack {
         cx.counters.destage_writes += 1;
         cx.counters.destage_write_bytes += range.len();
         let destager = &mut self.destager;
-        destager.outstanding += 1;
-        destager.runs[run].outstanding += 1;
+        destager.running.outstanding += 1;
+        destager.running.runs[run].outstanding += 1;
         let op = IoOp::Write { memory, durable: false };
         let kind = IoKind::Destager(DestageIo::Write { run });
         cx.start(Target::Backend, range, op, kind);
@@ -431,9 +434,9 @@ impl WriteBack {
         cx: &mut Cx<'_>,
     ) {
         let destager = &mut self.destager;
-        let under_way = destager.runs.len() as u32;
-        destager.outstanding -= 1;
-        let entry = &mut destager.runs[run];
+        let under_way = destager.running.runs.len() as u32;
+        destager.running.outstanding -= 1;
+        let entry = &mut destager.running.runs[run];
         entry.outstanding -= 1;
         if !status.is_ok() {
             entry.failed.get_or_insert((DestageFault::PrimaryStorage, status));
@@ -449,8 +452,8 @@ impl WriteBack {
                 let destager = &mut self.destager;
                 destager.window.on_write(cx.now, cx.now.since(started), bytes, under_way);
                 destager.batch.note_done(items);
-                destager.pause = super::RETRY_MIN;
-                destager.fault = None;
+                destager.trouble.pause = super::RETRY_MIN;
+                destager.trouble.fault = None;
                 self.destager.end_run(run);
             }
             Some((fault, status)) => {

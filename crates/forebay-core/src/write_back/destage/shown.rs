@@ -11,19 +11,20 @@ impl WriteBack {
     /// Bytes of the disk in the log that primary storage does not have yet; those that were written twice count twice.
     pub(crate) fn dirty_bytes(&self) -> u64 {
         let destager = &self.destager;
-        let pages = self.log.index.inserted() - destager.done_mark.pages;
-        let done = destager.batch.part_done(destager.batch.end().pages, destager.done_mark.pages);
+        let pages = self.log.index.inserted() - destager.reached.done_mark.pages;
+        let done =
+            destager.batch.part_done(destager.batch.end().pages, destager.reached.done_mark.pages);
         pages.saturating_sub(done) * PAGE
     }
 
     /// Bytes of the log that wait to be destaged, with what describes them.
     pub(crate) fn occupied_bytes(&self) -> u64 {
         let destager = &self.destager;
-        let from = destager.done_mark.position.0;
+        let from = destager.reached.done_mark.position.0;
         let pages = self.log.end().0.saturating_sub(from);
         // A batch is much of the log: in one step at its end, writers would feel it.
         let done = destager.batch.part_done(destager.batch.end().position.0, from);
-        if destager.done >= self.log.last_sequence() {
+        if destager.reached.done >= self.log.last_sequence() {
             0
         } else {
             pages.saturating_sub(done) * PAGE
@@ -32,7 +33,9 @@ impl WriteBack {
 
     /// True when there is something to flush or to note that can be, of a log that works.
     pub(crate) fn has_to_settle(&self) -> bool {
-        self.log.failed.is_none() && !self.log.is_lost && self.destager.has_to_settle()
+        self.log.health.failed.is_none()
+            && !self.log.health.is_lost
+            && self.destager.has_to_settle()
     }
 
     /// True when the destager writes, unless it has to wait for a moment.
@@ -46,7 +49,7 @@ impl WriteBack {
 
     /// True when primary storage has, durably, everything that the log holds.
     pub(crate) fn is_clean(&self) -> bool {
-        self.destager.flushed >= self.log.last_sequence()
+        self.destager.reached.flushed >= self.log.last_sequence()
     }
 
     /// How long the log's dirty pages will take, as fast as it went lately; 0: nothing was destaged so far.
@@ -57,7 +60,7 @@ impl WriteBack {
     /// True while a run is under way that touches `range`.
     pub(crate) fn is_destaging(&self, range: ByteRange) -> bool {
         let grid = self.log.index.grid();
-        self.destager.runs.iter().any(|(_, run)| {
+        self.destager.running.runs.iter().any(|(_, run)| {
             let last = PageIndex(run.page.0 + u64::from(run.pages) - 1);
             ByteRange::new(grid.range_of(run.page).start, grid.range_of(last).end).overlaps(range)
         })
@@ -68,7 +71,9 @@ impl WriteBack {
         let (destager, log) = (&self.destager, &self.log);
         if destager.batch.is_active() && destager.batch.has_more() {
             Supply::Writes
-        } else if !destager.batch.is_active() || destager.batch.limit() >= log.written_sequence {
+        } else if !destager.batch.is_active()
+            || destager.batch.limit() >= log.reached.written.sequence
+        {
             Supply::Nothing
         } else if log.config.order == DestageOrder::Strict {
             Supply::LaterEpochs
@@ -82,11 +87,11 @@ impl WriteBack {
 impl super::Destager {
     /// Records up to this one are on primary storage, flushed or not.
     pub(in crate::write_back) fn done(&self) -> Sequence {
-        self.done
+        self.reached.done
     }
 
     /// Records up to this one are on primary storage and flushed there.
     pub(in crate::write_back) fn flushed(&self) -> Sequence {
-        self.flushed
+        self.reached.flushed
     }
 }

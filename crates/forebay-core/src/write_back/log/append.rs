@@ -27,7 +27,7 @@ impl WriteLog {
                 break;
             }
             let grid = self.index.grid();
-            let group = self.groups[self.open];
+            let group = self.memory.groups[self.memory.open];
             let first = grid.page_of(start);
             let wanted = (grid.page_of(range.end - 1).0 - first.0 + 1) as u32;
             let room = wanted.min(group.pages_max - group.layout.data_pages);
@@ -43,13 +43,13 @@ impl WriteLog {
             cx.push(Action::Copy { from: buffer.at(piece), to });
             let more = piece.end < range.end;
             let kind = RecordKind::Write;
-            let record = Entry { range: piece, epoch: self.epoch, kind, more };
+            let record = Entry { range: piece, epoch: self.numbers.epoch, kind, more };
             let place = self.segments.place(group.position.plus(group.layout.pages()));
             let sequence = self.stage(record, data, pages, cx);
             for (n, page) in (first.0..=last.0).map(PageIndex).enumerate() {
                 let sectors = grid.sectors(page, piece);
                 let place = Place(place.0 + n as u32);
-                self.index.insert(place, page, sectors, sequence, self.epoch);
+                self.index.insert(place, page, sectors, sequence, self.numbers.epoch);
             }
             start = piece.end;
         }
@@ -66,12 +66,12 @@ impl WriteLog {
         if self.index.zeroes_are_full() || !self.ensure_open(cx) {
             return false;
         }
-        let group = self.groups[self.open];
+        let group = self.memory.groups[self.memory.open];
         if !group.fits(0) {
             return false;
         }
         let kind = RecordKind::Zero;
-        let record = Entry { range, epoch: self.epoch, kind, more: false };
+        let record = Entry { range, epoch: self.numbers.epoch, kind, more: false };
         let data = Span { offset: group.memory.offset, len: 0 };
         let sequence = self.stage(record, data, 0, cx);
         let epoch = record.epoch;
@@ -80,30 +80,30 @@ impl WriteLog {
     }
 
     fn stage(&mut self, record: Entry, data: Span, pages: u32, cx: &mut Cx<'_>) -> Sequence {
-        let sequence = self.next_sequence;
-        self.next_sequence.0 += 1;
-        self.epoch_is_used = true;
-        self.ages.on_append(cx.now, sequence);
-        self.oldest_volatile = self.oldest_volatile.min(cx.now);
-        let group = &mut self.groups[self.open];
+        let sequence = self.numbers.next_sequence;
+        self.numbers.next_sequence.0 += 1;
+        self.numbers.epoch_is_used = true;
+        self.told.ages.on_append(cx.now, sequence);
+        self.wants.oldest_volatile = self.wants.oldest_volatile.min(cx.now);
+        let group = &mut self.memory.groups[self.memory.open];
         let memory = group.header();
         cx.actions.push_log(LogAction::Stage { memory, data, record });
         group.layout.add(pages);
         group.last = sequence;
-        let first = self.goes_on_from.unwrap_or(sequence);
-        self.goes_on_from = Some(first).filter(|_| record.more);
+        let first = self.numbers.goes_on_from.unwrap_or(sequence);
+        self.numbers.goes_on_from = Some(first).filter(|_| record.more);
         group.whole = if record.more { Sequence(first.0 - 1) } else { sequence };
         sequence
     }
 
     /// Makes sure that a group is open; false when none can be: both are in use, or no segment is leased.
     fn ensure_open(&mut self, cx: &mut Cx<'_>) -> bool {
-        match self.groups[self.open].state {
+        match self.memory.groups[self.memory.open].state {
             GroupState::Open => return true,
             GroupState::Writing => return false,
             GroupState::Empty => {}
         }
-        if self.failed.is_some() {
+        if self.health.failed.is_some() {
             return false;
         }
         let mut segment = None;
@@ -118,9 +118,9 @@ impl WriteLog {
         let pages_max = (self.segments.pages_left() - 1).min(Self::group_pages(&self.config));
         let phase = self.index.grid().phase() as u16;
         let generation = self.config.generation;
-        let (number, first_sequence) = (self.next_group, self.next_sequence);
-        self.next_group.0 += 1;
-        let memory = self.groups[self.open].memory;
+        let (number, first_sequence) = (self.numbers.next_group, self.numbers.next_sequence);
+        self.numbers.next_group.0 += 1;
+        let memory = self.memory.groups[self.memory.open].memory;
         let group = Group {
             memory,
             state: GroupState::Open,
@@ -135,7 +135,7 @@ impl WriteLog {
             whole: Sequence(0),
         };
         // The group takes its pages when it is written; until then it is the only open one.
-        self.groups[self.open] = group;
+        self.memory.groups[self.memory.open] = group;
         if let Some((segment, ordinal)) = segment {
             let memory = memory.part(0, PAGE);
             let first_group = number;
@@ -146,8 +146,8 @@ impl WriteLog {
                 generation,
                 first_group,
                 first_sequence,
-                durable: self.durable_sequence,
-                epoch: self.epoch,
+                durable: self.reached.durable.sequence,
+                epoch: self.numbers.epoch,
                 phase,
             });
         }

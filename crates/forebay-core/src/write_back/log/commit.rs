@@ -39,7 +39,7 @@ const BACKLOG_PART: u64 = 64;
 impl WriteLog {
     /// Until when the open group may wait for company; none is open, or it is written: never.
     fn gathers_until(&self) -> Nanos {
-        let group = &self.groups[self.open];
+        let group = &self.memory.groups[self.memory.open];
         let is_open = group.state == GroupState::Open && group.layout.entries > 0;
         if is_open && self.under_way.is_none() {
             group.opened.plus(GATHER_MAX)
@@ -50,9 +50,9 @@ impl WriteLog {
 
     /// True when nobody waits for the open group and it may gather more.
     fn gathers(&self, now: Nanos) -> bool {
-        let group = &self.groups[self.open];
+        let group = &self.memory.groups[self.memory.open];
         self.config.staging
-            && self.wait_room.is_empty()
+            && self.waiting.room.is_empty()
             && group.layout.data_pages < GATHER_PAGES.min(group.pages_max)
             && !self.wants_durable(now, group.number)
             && now < self.gathers_until()
@@ -66,8 +66,8 @@ impl WriteLog {
         if self.under_way.is_none() {
             return !self.gathers(now);
         }
-        let group = &self.groups[self.open];
-        let is_full = !self.wait_room.is_empty();
+        let group = &self.memory.groups[self.memory.open];
+        let is_full = !self.waiting.room.is_empty();
         let is_worth_it = |pages: u32| is_full || group.layout.pages() >= pages;
         two_at_a_time
             && self.under_way.may_be_joined().is_some_and(is_worth_it)
@@ -80,19 +80,25 @@ impl WriteLog {
             FlushSemantics::Honest => false,
             FlushSemantics::Deferred { .. } => self.volatile_until() <= now,
         };
-        self.closing || overdue || self.wants_durable
+        self.wants.closing || overdue || self.wants.durable
     }
 
     /// True when a flush is wanted for what is written. It goes before what came later, or writers that do
     /// not stop would keep it waiting.
     fn wants_flush(&self, now: Nanos) -> bool {
-        let waits = || self.wait_durable.front().is_some_and(|&(_, group)| group <= self.written);
-        self.durable < self.written && (self.wants_all_durable(now) || waits())
+        let waits = || {
+            self.waiting
+                .durable
+                .front()
+                .is_some_and(|&(_, group)| group <= self.reached.written.group)
+        };
+        self.reached.durable.group < self.reached.written.group
+            && (self.wants_all_durable(now) || waits())
     }
 
     /// True when the group is to be durable as soon as it is written.
     fn wants_durable(&self, now: Nanos, group: GroupNumber) -> bool {
-        let waits = || self.wait_durable.back().is_some_and(|&(_, waits)| waits >= group);
+        let waits = || self.waiting.durable.back().is_some_and(|&(_, waits)| waits >= group);
         self.wants_all_durable(now) || waits()
     }
 
@@ -103,43 +109,44 @@ impl WriteLog {
             true => self.volatile_until(),
             false => self.under_way.until(),
         };
-        let io = if self.failed.is_some() { Nanos::NEVER } else { io };
+        let io = if self.health.failed.is_some() { Nanos::NEVER } else { io };
         io.min(self.segments.lease_deadline(now))
     }
 
     /// This group, and all before it, are on flash.
     fn note_written(&mut self, number: usize, durable: bool) {
-        let group = self.groups[number];
-        assert_eq!(group.number.0, self.written.0 + 1, "groups count in their order");
-        self.groups[number].state = GroupState::Empty;
-        self.written_end = group.position.plus(group.layout.pages());
-        (self.written, self.written_sequence) = (group.number, group.last);
-        self.written_whole = group.whole;
-        self.room_changed = true;
+        let group = self.memory.groups[number];
+        assert_eq!(group.number.0, self.reached.written.group.0 + 1, "groups count in their order");
+        self.memory.groups[number].state = GroupState::Empty;
+        self.reached.end = group.position.plus(group.layout.pages());
+        (self.reached.written.group, self.reached.written.sequence) = (group.number, group.last);
+        self.reached.written.whole = group.whole;
+        self.waiting.room_changed = true;
         if durable {
-            self.wants_durable = false;
-            (self.durable, self.durable_sequence) = (group.number, group.last);
-            self.durable_whole = group.whole;
+            self.wants.durable = false;
+            (self.reached.durable.group, self.reached.durable.sequence) =
+                (group.number, group.last);
+            self.reached.durable.whole = group.whole;
         }
     }
 
     /// What is not on flash stays in the groups' memory, and is destaged from there.
     pub(in crate::write_back) fn keep_in_memory(&mut self) {
-        let open = &mut self.groups[self.open];
+        let open = &mut self.memory.groups[self.memory.open];
         if open.state == GroupState::Open && open.layout.entries > 0 {
             open.state = GroupState::Writing;
             let (position, last, pages) = (open.position, open.last, open.layout.pages());
             self.segments.take_pages(pages);
             self.segments.note_last(position, last);
         }
-        for group in self.groups.iter().filter(|group| group.state == GroupState::Writing) {
-            self.written_end = self.written_end.max(group.position.plus(group.layout.pages()));
+        for group in self.memory.groups.iter().filter(|group| group.state == GroupState::Writing) {
+            self.reached.end = self.reached.end.max(group.position.plus(group.layout.pages()));
         }
-        self.written_sequence = self.last_sequence();
-        self.durable_sequence = self.last_sequence();
+        self.reached.written.sequence = self.last_sequence();
+        self.reached.durable.sequence = self.last_sequence();
         // There is no ring any more that a restart could believe.
-        self.durable_whole = self.last_sequence();
-        self.oldest_volatile = Nanos::NEVER;
+        self.reached.durable.whole = self.last_sequence();
+        self.wants.oldest_volatile = Nanos::NEVER;
     }
 
     /// When what is staged has to become durable although nobody asked.
@@ -148,7 +155,7 @@ impl WriteLog {
             FlushSemantics::Honest => Nanos::NEVER,
             // The flush itself takes a part of the time.
             FlushSemantics::Deferred { dirty_age_max } => {
-                self.oldest_volatile.plus(Nanos(dirty_age_max.0 / 2))
+                self.wants.oldest_volatile.plus(Nanos(dirty_age_max.0 / 2))
             }
         }
     }
@@ -165,13 +172,13 @@ impl WriteBack {
         if log.segments.wants_lease(cx.now) {
             cx.push(Action::Lease);
         }
-        if log.failed.is_some() {
+        if log.health.failed.is_some() {
             return;
         }
-        let group = &log.groups[log.open];
+        let group = &log.memory.groups[log.memory.open];
         let has_records = group.state == GroupState::Open && group.layout.entries > 0;
         if log.under_way.is_none() && log.wants_flush(cx.now) {
-            log.under_way.start_flush(until, log.written);
+            log.under_way.start_flush(until, log.reached.written.group);
             cx.counters.log_flushes += 1;
             let nothing = ByteRange::default();
             cx.start(Target::Log, nothing, IoOp::Flush, IoKind::Log(LogIo::Flush));
@@ -185,18 +192,18 @@ impl WriteBack {
     /// Writes the open group; the next one opens with the next record.
     fn write_group(&mut self, until: Nanos, cx: &mut Cx<'_>) {
         let log = &mut self.log;
-        let number = log.open;
-        let group = log.groups[number];
+        let number = log.memory.open;
+        let group = log.memory.groups[number];
         let joins = u64::from(!log.under_way.is_none());
-        let before_is_durable = log.durable.0 + joins + 1 == group.number.0;
+        let before_is_durable = log.reached.durable.group.0 + joins + 1 == group.number.0;
         let durable = before_is_durable && log.wants_durable(cx.now, group.number);
         log.under_way.start_write(until, number, group.layout.pages(), durable);
-        log.groups[number].state = GroupState::Writing;
-        log.open = (number + 1) % log.groups.len();
-        log.room_changed = true;
+        log.memory.groups[number].state = GroupState::Writing;
+        log.memory.open = (number + 1) % log.memory.groups.len();
+        log.waiting.room_changed = true;
         log.segments.take_pages(group.layout.pages());
         log.segments.note_last(group.position, group.last);
-        let durable_now = log.durable_sequence;
+        let durable_now = log.reached.durable.sequence;
         let header = group.header();
         let summary = log.summarize(&group);
         cx.actions.push_log(LogAction::SealGroup { memory: header, durable: durable_now, summary });
@@ -225,16 +232,16 @@ impl WriteBack {
         let log = &mut self.log;
         log.under_way.end_write(number);
         // Until now its segment could not be given to somebody else.
-        log.segments.unhold(log.segments.place(log.groups[number].position));
-        if log.failed.is_some() || !status.is_ok() {
+        log.segments.unhold(log.segments.place(log.memory.groups[number].position));
+        if log.health.failed.is_some() || !status.is_ok() {
             // What was written stays in memory, whether another one was too late or this one failed.
             while log.under_way.take_ended().is_some() {}
-            return match log.failed {
+            return match log.health.failed {
                 Some(_) => LogEvent::Nothing,
                 None => LogEvent::Fails(status),
             };
         }
-        let group = log.groups[number];
+        let group = log.memory.groups[number];
         let data = &checksums[checksums.len() - group.layout.data_pages as usize..];
         let first = log.segments.place(group.position).0 + 1;
         for (n, &checksum) in data.iter().enumerate() {
@@ -250,17 +257,18 @@ impl WriteBack {
     pub(crate) fn on_log_flushed(&mut self, status: IoStatus) -> LogEvent {
         let log = &mut self.log;
         let covers = log.under_way.end_flush();
-        if log.failed.is_some() {
+        if log.health.failed.is_some() {
             return LogEvent::Nothing;
         }
         if !status.is_ok() {
             return LogEvent::Fails(status);
         }
         // Nothing was written meanwhile: nothing goes beside a flush.
-        assert_eq!(covers, log.written);
-        log.wants_durable = false;
-        (log.durable, log.durable_sequence) = (covers, log.written_sequence);
-        log.durable_whole = log.written_whole;
+        assert_eq!(covers, log.reached.written.group);
+        log.wants.durable = false;
+        (log.reached.durable.group, log.reached.durable.sequence) =
+            (covers, log.reached.written.sequence);
+        log.reached.durable.whole = log.reached.written.whole;
         LogEvent::Advanced
     }
 
@@ -268,11 +276,12 @@ impl WriteBack {
     pub(crate) fn note_volatile(&mut self) {
         let log = &mut self.log;
         if log.is_durable() {
-            log.oldest_volatile = Nanos::NEVER;
-        } else if log.durable == log.written {
-            let volatile = log.groups.iter().filter(|group| group.number > log.durable);
+            log.wants.oldest_volatile = Nanos::NEVER;
+        } else if log.reached.durable.group == log.reached.written.group {
+            let volatile =
+                log.memory.groups.iter().filter(|group| group.number > log.reached.durable.group);
             let opened = volatile.map(|group| group.opened).min();
-            log.oldest_volatile = opened.expect("a group that is not durable is in memory");
+            log.wants.oldest_volatile = opened.expect("a group that is not durable is in memory");
         }
     }
 }

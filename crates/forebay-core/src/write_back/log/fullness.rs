@@ -30,14 +30,14 @@ impl WriteLog {
     /// the pool has one.
     fn is_full(&self) -> bool {
         let has_none = self.segment_is_full() && self.segments.can_have_no_more();
-        !self.wait_room.is_empty() && (has_none || self.index.zeroes_are_full())
+        !self.waiting.room.is_empty() && (has_none || self.index.zeroes_are_full())
     }
 }
 
 impl WriteBack {
     /// True when writes wait because the log, which works, is full.
     pub(crate) fn is_full(&self) -> bool {
-        self.log.failed.is_none() && self.log.is_full()
+        self.log.health.failed.is_none() && self.log.is_full()
     }
 
     /// Tells when writers begin to be slowed, when they wait (`waits`), and when neither is so any more.
@@ -45,7 +45,7 @@ impl WriteBack {
         let fill = self.fill();
         let threshold = u64::from(self.log.config.throttle_percent);
         let has_room = u128::from(fill.dirty) * 500 < u128::from(fill.capacity * threshold) * 4;
-        let was = self.log.fullness;
+        let was = self.log.told.fullness;
         let is = if waits {
             Fullness::Full
         } else if has_room {
@@ -58,7 +58,7 @@ impl WriteBack {
         if is == was {
             return;
         }
-        self.log.fullness = is;
+        self.log.told.fullness = is;
         cx.event(match is {
             Fullness::Room => Event::LogHasRoom,
             Fullness::Throttles => Event::LogThrottles,

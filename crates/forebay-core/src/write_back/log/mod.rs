@@ -83,6 +83,22 @@ struct Group {
 }
 
 impl Group {
+    fn empty(memory: Span) -> Group {
+        Group {
+            memory,
+            state: GroupState::Empty,
+            number: GroupNumber(0),
+            position: Position(0),
+            opens_segment: None,
+            layout: GroupLayout::default(),
+            opened: Nanos(0),
+            pages_max: 0,
+            summary_max: 0,
+            last: Sequence(0),
+            whole: Sequence(0),
+        }
+    }
+
     fn header(&self) -> Span {
         self.memory.part(PAGE, PAGE)
     }
@@ -92,8 +108,8 @@ impl Group {
     }
 }
 
-/// A request that waits for a group.
-type Waiting = VecDeque<(Key, GroupNumber)>;
+/// Requests that wait for a group, oldest first.
+type Queue = VecDeque<(Key, GroupNumber)>;
 
 /// See the module.
 #[derive(Debug)]
@@ -101,55 +117,106 @@ pub(super) struct WriteLog {
     pub(in crate::write_back) config: WriteLogConfig,
     pub(in crate::write_back) index: LogIndex,
     pub(in crate::write_back) segments: Segments,
-    summary: summary::Gathered,
+    memory: GroupMemory,
+    under_way: UnderWay,
+    pub(in crate::write_back) numbers: Numbers,
+    pub(in crate::write_back) reached: Reached,
+    pub(in crate::write_back) waiting: Waiting,
+    pub(in crate::write_back) wants: Wants,
+    pub(in crate::write_back) health: Health,
+    pub(in crate::write_back) reading: Reading,
+    pub(in crate::write_back) told: Told,
+}
+
+/// The groups in memory, and the summary that they are gathered for.
+#[derive(Debug)]
+struct GroupMemory {
     groups: [Group; GROUPS_IN_MEMORY],
     /// The group that is open, or will be.
-    pub(in crate::write_back) open: usize,
-    under_way: UnderWay,
+    open: usize,
+    summary: summary::Gathered,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(super) struct Numbers {
     pub(in crate::write_back) next_group: GroupNumber,
     pub(in crate::write_back) next_sequence: Sequence,
     pub(in crate::write_back) epoch: FlushEpoch,
     /// The epoch has records.
-    pub(in crate::write_back) epoch_is_used: bool,
-    /// The last group that is written, and its last record.
-    pub(in crate::write_back) written: GroupNumber,
-    pub(in crate::write_back) written_sequence: Sequence,
-    /// Behind the last written group.
-    pub(in crate::write_back) written_end: Position,
-    pub(in crate::write_back) durable: GroupNumber,
-    pub(in crate::write_back) durable_sequence: Sequence,
-    /// Up to here no request is written, or durable, in parts: of one that is, recovery takes nothing.
-    pub(in crate::write_back) written_whole: Sequence,
-    pub(in crate::write_back) durable_whole: Sequence,
+    epoch_is_used: bool,
     /// The first record of the request whose next one is to come.
-    pub(in crate::write_back) goes_on_from: Option<Sequence>,
-    /// The destager waits for what is written to become durable.
-    pub(in crate::write_back) wants_durable: bool,
-    pub(in crate::write_back) ages: age::Ages,
-    /// Oldest staged record that is not durable, when flushes are deferred.
-    pub(in crate::write_back) oldest_volatile: Nanos,
-    pub(in crate::write_back) wait_written: Waiting,
-    pub(in crate::write_back) wait_durable: Waiting,
+    goes_on_from: Option<Sequence>,
+}
+
+/// How far the log is on flash.
+#[derive(Debug)]
+pub(super) struct Reached {
+    pub(in crate::write_back) written: UpTo,
+    pub(in crate::write_back) durable: UpTo,
+    /// Behind the last written group.
+    pub(in crate::write_back) end: Position,
+}
+
+/// The last group, and its last record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct UpTo {
+    pub(in crate::write_back) group: GroupNumber,
+    pub(in crate::write_back) sequence: Sequence,
+    /// Up to here no request is there in parts: of one that is, recovery takes nothing.
+    pub(in crate::write_back) whole: Sequence,
+}
+
+/// Who waits for the log.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(in crate::write_back) written: Queue,
+    pub(in crate::write_back) durable: Queue,
     /// Writes and zeroes that found no room, oldest first.
-    pub(in crate::write_back) wait_room: VecDeque<Key>,
+    pub(in crate::write_back) room: VecDeque<Key>,
     /// When writers last waited for room, [`Nanos::NEVER`] while they do.
     pub(in crate::write_back) waited_until: Option<Nanos>,
     /// Room may have come since they were last tried.
     pub(in crate::write_back) room_changed: bool,
-    pub(in crate::write_back) overlay: OverlayState,
-    /// Counts how often records were taken out of the index.
-    pub(in crate::write_back) freed: u64,
-    pub(in crate::write_back) failed: Option<IoStatus>,
-    /// Answered writes whose bytes are only in the memory of a log that failed.
-    pub(in crate::write_back) owners: Vec<Key>,
-    /// Of what is up to here flash has failed to read something; zero: of nothing.
-    pub(in crate::write_back) unread: Sequence,
-    /// Dirty bytes could not be read any more: nothing is served until somebody decides.
-    pub(in crate::write_back) is_lost: bool,
+}
+
+/// What is wanted of the log, whoever waits.
+#[derive(Debug)]
+pub(super) struct Wants {
+    /// The destager waits for what is written to become durable.
+    pub(in crate::write_back) durable: bool,
+    /// Oldest staged record that is not durable, when flushes are deferred.
+    oldest_volatile: Nanos,
     /// The index is to be emptied as soon as primary storage has everything.
     pub(in crate::write_back) forgets_when_clean: bool,
     /// Everything is to become durable: the disk is shutting down.
-    pub(in crate::write_back) closing: bool,
+    closing: bool,
+}
+
+/// What is wrong with the log.
+#[derive(Debug)]
+pub(super) struct Health {
+    pub(in crate::write_back) failed: Option<IoStatus>,
+    /// Answered writes whose bytes are only in the memory of a log that failed.
+    pub(in crate::write_back) owners: Vec<Key>,
+    /// Dirty bytes could not be read any more: nothing is served until somebody decides.
+    pub(in crate::write_back) is_lost: bool,
+}
+
+/// What reads of the log have to know.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(in crate::write_back) overlay: OverlayState,
+    /// Counts how often records were taken out of the index.
+    pub(in crate::write_back) freed: u64,
+    /// Of what is up to here flash has failed to read something; zero: of nothing.
+    pub(in crate::write_back) unread: Sequence,
+}
+
+/// What operators see of it over time.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(in crate::write_back) ages: age::Ages,
     /// How full it is, as it was told.
     fullness: fullness::Fullness,
 }
@@ -174,59 +241,50 @@ impl WriteLog {
         let group_len = u64::from(group_memory_pages(config.segment_pages)) * PAGE;
         let summary = Span { offset: base, len: (Self::summary_pages(&config) * PAGE) as u32 };
         let base = base + u64::from(summary.len);
-        let group = |n: usize| Group {
-            memory: Span { offset: base + n as u64 * group_len, len: group_len as u32 },
-            state: GroupState::Empty,
-            number: GroupNumber(0),
-            position: Position(0),
-            opens_segment: None,
-            layout: GroupLayout::default(),
-            opened: Nanos(0),
-            pages_max: 0,
-            summary_max: 0,
-            last: Sequence(0),
-            whole: Sequence(0),
-        };
-        let waiting = || VecDeque::with_capacity(requests_max as usize);
+        let memory = |n: usize| Span { offset: base + n as u64 * group_len, len: group_len as u32 };
+        let scratch = Span { offset: base + GROUPS_IN_MEMORY as u64 * group_len, len: PAGE as u32 };
+        let places = requests_max as usize;
         WriteLog {
             index: LogIndex::new(config.segment_pages * config.slots(), grid),
             segments: Segments::new(&config),
-            summary: summary::Gathered::new(summary),
-            groups: std::array::from_fn(group),
-            open: 0,
+            memory: GroupMemory {
+                groups: std::array::from_fn(|n| Group::empty(memory(n))),
+                open: 0,
+                summary: summary::Gathered::new(summary),
+            },
             under_way: UnderWay::default(),
-            next_group: GroupNumber(1),
-            next_sequence: Sequence(1),
-            epoch: FlushEpoch(1),
-            epoch_is_used: false,
-            written: GroupNumber(0),
-            written_sequence: Sequence(0),
-            written_end: Position(0),
-            durable: GroupNumber(0),
-            durable_sequence: Sequence(0),
-            written_whole: Sequence(0),
-            durable_whole: Sequence(0),
-            goes_on_from: None,
-            wants_durable: false,
-            ages: age::Ages::new(),
-            oldest_volatile: Nanos::NEVER,
-            wait_written: waiting(),
-            wait_durable: waiting(),
-            wait_room: VecDeque::with_capacity(requests_max as usize),
-            waited_until: None,
-            room_changed: false,
-            overlay: OverlayState::new(
-                Span { offset: base + GROUPS_IN_MEMORY as u64 * group_len, len: PAGE as u32 },
-                requests_max,
-            ),
-            freed: 0,
-            failed: None,
-            owners: Vec::with_capacity(requests_max as usize),
-            unread: Sequence(0),
-            is_lost: false,
-            forgets_when_clean: false,
-            closing: false,
-            fullness: fullness::Fullness::default(),
+            numbers: Numbers {
+                next_group: GroupNumber(1),
+                next_sequence: Sequence(1),
+                epoch: FlushEpoch(1),
+                epoch_is_used: false,
+                goes_on_from: None,
+            },
+            reached: Reached {
+                written: UpTo::default(),
+                durable: UpTo::default(),
+                end: Position(0),
+            },
+            waiting: Waiting {
+                written: VecDeque::with_capacity(places),
+                durable: VecDeque::with_capacity(places),
+                room: VecDeque::with_capacity(places),
+                waited_until: None,
+                room_changed: false,
+            },
+            wants: Wants {
+                durable: false,
+                oldest_volatile: Nanos::NEVER,
+                forgets_when_clean: false,
+                closing: false,
+            },
+            health: Health { failed: None, owners: Vec::with_capacity(places), is_lost: false },
+            reading: Reading {
+                overlay: OverlayState::new(scratch, requests_max),
+                freed: 0,
+                unread: Sequence(0),
+            },
+            told: Told { ages: age::Ages::new(), fullness: fullness::Fullness::default() },
             config,
         }
     }
@@ -238,7 +296,7 @@ impl WriteLog {
 
     /// The memory of the groups: a page for a segment's header, the group's header, its data.
     pub(super) fn group_memory(&self) -> [Span; GROUPS_IN_MEMORY] {
-        self.groups.map(|group| group.memory)
+        self.memory.groups.map(|group| group.memory)
     }
 
     /// The memory of a data page whose group is not on flash yet.
@@ -247,7 +305,7 @@ impl WriteLog {
         let oldest = self.segments.oldest();
         let is_there =
             |group: &&Group| group.state != GroupState::Empty && group.position >= oldest;
-        self.groups.iter().filter(is_there).find_map(|group| {
+        self.memory.groups.iter().filter(is_there).find_map(|group| {
             let first = self.segments.place(group.position).0 + 1;
             (first..first + group.layout.data_pages)
                 .contains(&place.0)
@@ -257,47 +315,47 @@ impl WriteLog {
 
     /// The last group with records; durable when this one is.
     pub(super) fn last_group(&self) -> GroupNumber {
-        GroupNumber(self.next_group.0 - 1)
+        GroupNumber(self.numbers.next_group.0 - 1)
     }
 
     /// True when no record is staged that is not on flash and durable.
     pub(super) fn is_durable(&self) -> bool {
-        self.durable == self.last_group()
+        self.reached.durable.group == self.last_group()
     }
 
     /// True when no I/O is under way, nor, at the end, needed for what is acknowledged to be durable.
     pub(super) fn is_settled(&self) -> bool {
-        let must_commit = self.closing && self.failed.is_none();
+        let must_commit = self.wants.closing && self.health.failed.is_none();
         self.under_way.is_none() && (!must_commit || self.is_durable())
     }
 
     /// Records up to this one are durable.
     pub(super) fn durable_sequence(&self) -> Sequence {
-        self.durable_sequence
+        self.reached.durable.sequence
     }
 
     /// Records up to this one are durable, and so is all of their requests: no crash takes one back.
     pub(super) fn durable_whole(&self) -> Sequence {
-        self.durable_whole
+        self.reached.durable.whole
     }
 
     /// The last record that was appended.
     pub(super) fn last_sequence(&self) -> Sequence {
-        Sequence(self.next_sequence.0 - 1)
+        Sequence(self.numbers.next_sequence.0 - 1)
     }
 
     /// Behind the last written group.
     pub(super) fn end(&self) -> Position {
-        self.written_end
+        self.reached.end
     }
 
     /// The epoch of the first written record after `after`, whose page is not before `from`.
     pub(super) fn first_epoch_after(&self, from: Position, after: Sequence) -> Option<FlushEpoch> {
         let zero = self.index.zeroes().find(|zero| zero.sequence > after);
-        let zero = zero.filter(|zero| zero.sequence <= self.written_sequence);
+        let zero = zero.filter(|zero| zero.sequence <= self.reached.written.sequence);
         let mut position = from.max(self.segments.oldest());
         let mut first = zero.map(|zero| zero.epoch);
-        while position < self.written_end {
+        while position < self.reached.end {
             let entry = self.index.entry(self.segments.place(position));
             if let Some(entry) = entry.filter(|entry| entry.sequence > after) {
                 first = Some(first.map_or(entry.epoch, |epoch| epoch.min(entry.epoch)));
@@ -315,15 +373,15 @@ impl WriteLog {
             self.index.remove(self.segments.place(oldest.plus(n)));
         }
         self.index.remove_zeroes(last);
-        self.freed += 1;
-        self.room_changed = true;
+        self.reading.freed += 1;
+        self.waiting.room_changed = true;
     }
 
     /// Forgets everything; primary storage has it.
     pub(super) fn forget_all(&mut self) {
         assert!(self.is_quiet());
-        if self.failed.is_some() {
-            self.groups.iter_mut().for_each(|group| group.state = GroupState::Empty);
+        if self.health.failed.is_some() {
+            self.memory.groups.iter_mut().for_each(|group| group.state = GroupState::Empty);
         }
         let mut position = self.segments.oldest();
         while position < self.segments.head() {
@@ -331,31 +389,31 @@ impl WriteLog {
             position = position.plus(1);
         }
         self.index.remove_zeroes(self.last_sequence());
-        self.freed += 1;
-        self.room_changed = true;
+        self.reading.freed += 1;
+        self.waiting.room_changed = true;
         assert!(self.index.is_empty());
     }
 
     /// The epoch of the next record.
     pub(super) fn epoch(&self) -> FlushEpoch {
-        self.epoch
+        self.numbers.epoch
     }
 
     /// True when the epoch under way has records.
     pub(super) fn epoch_is_used(&self) -> bool {
-        self.epoch_is_used
+        self.numbers.epoch_is_used
     }
 
     /// An acknowledgement promised durability: what is appended from now on is newer.
     pub(super) fn raise_epoch(&mut self) {
-        if std::mem::take(&mut self.epoch_is_used) {
-            self.epoch.0 += 1;
+        if std::mem::take(&mut self.numbers.epoch_is_used) {
+            self.numbers.epoch.0 += 1;
         }
     }
 
     /// Everything is to become durable.
     pub(super) fn close(&mut self) {
-        self.closing = true;
+        self.wants.closing = true;
     }
 
     /// True when no group is under way, in memory or to flash.
@@ -364,9 +422,9 @@ impl WriteLog {
             GroupState::Empty => true,
             GroupState::Open => group.layout.entries == 0,
             // What is stuck in a failed log was destaged from memory.
-            GroupState::Writing => self.failed.is_some(),
+            GroupState::Writing => self.health.failed.is_some(),
         };
-        self.under_way.is_none() && self.groups.iter().all(is_empty)
+        self.under_way.is_none() && self.memory.groups.iter().all(is_empty)
     }
 
     /// True when a log I/O takes too long.
@@ -377,18 +435,23 @@ impl WriteLog {
     /// Panics when the log contradicts itself. For tests; slow.
     pub(super) fn check_invariants(&self) {
         self.index.check_invariants();
-        assert!(self.durable <= self.written && self.written <= self.last_group());
-        assert!(self.durable_sequence <= self.written_sequence || self.failed.is_some());
-        assert!(self.durable_whole <= self.durable_sequence);
-        let waits_in_order =
-            |waiting: &Waiting| waiting.iter().is_sorted_by_key(|&(_, group)| group);
-        assert!(waits_in_order(&self.wait_written) && waits_in_order(&self.wait_durable));
+        assert!(
+            self.reached.durable.group <= self.reached.written.group
+                && self.reached.written.group <= self.last_group()
+        );
+        assert!(
+            self.reached.durable.sequence <= self.reached.written.sequence
+                || self.health.failed.is_some()
+        );
+        assert!(self.reached.durable.whole <= self.reached.durable.sequence);
+        let waits_in_order = |queue: &Queue| queue.iter().is_sorted_by_key(|&(_, group)| group);
+        assert!(waits_in_order(&self.waiting.written) && waits_in_order(&self.waiting.durable));
     }
 
     /// A request gave up waiting.
     pub(super) fn leave(&mut self, key: Key) {
-        self.wait_room.retain(|&k| k != key);
-        self.wait_written.retain(|&(k, _)| k != key);
-        self.wait_durable.retain(|&(k, _)| k != key);
+        self.waiting.room.retain(|&k| k != key);
+        self.waiting.written.retain(|&(k, _)| k != key);
+        self.waiting.durable.retain(|&(k, _)| k != key);
     }
 }

@@ -82,7 +82,7 @@ impl WriteLog {
         });
         let Some(page) = wrong else { return IoStatus::Ok };
         let range = self.index.grid().range_of(page);
-        self.unread = self.last_sequence();
+        self.reading.unread = self.last_sequence();
         cx.counters.log_errors += 1;
         cx.event(Event::LogCorrupt { range });
         IoStatus::IoError

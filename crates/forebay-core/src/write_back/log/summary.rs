@@ -85,42 +85,43 @@ impl WriteLog {
 
     /// True when no further group is to be begun in the last segment.
     pub(super) fn segment_is_full(&self) -> bool {
-        self.segments.pages_left() < 2 || self.summary.room() < GROUP_BYTES_MIN
+        self.segments.pages_left() < 2 || self.memory.summary.room() < GROUP_BYTES_MIN
     }
 
     /// Bytes that a group may take of the summary, which opens its segment, or goes on in it.
     pub(super) fn summary_max(&self, opens_segment: bool) -> u32 {
-        if opens_segment { self.summary.room_max() } else { self.summary.room() }
+        if opens_segment { self.memory.summary.room_max() } else { self.memory.summary.room() }
     }
 
     /// Takes in a group that is being sealed: where it goes; nowhere in a segment without a summary.
     pub(super) fn summarize(&mut self, group: &Group) -> Option<Span> {
         if let Some((segment, ordinal)) = group.opens_segment {
-            assert!(self.summary.due.is_none(), "the last one is written first");
+            assert!(self.memory.summary.due.is_none(), "the last one is written first");
             let first_sequence = Sequence(group.last.0 + 1 - u64::from(group.layout.entries));
             let first_group = group.number;
             let opened = Opened { segment, ordinal, first_group, first_sequence };
-            self.summary = Gathered { segment: Some(opened), ..Gathered::new(self.summary.memory) };
+            self.memory.summary =
+                Gathered { segment: Some(opened), ..Gathered::new(self.memory.summary.memory) };
         }
-        let place = self.summary.add(group.layout)?;
+        let place = self.memory.summary.add(group.layout)?;
         if self.segment_is_full() {
             // Also where only the summary is full.
             self.segments.end_last();
             let due = self.segments.summary_place(self.segments.place(group.position));
             self.segments.hold(due);
-            self.summary.due = Some(due);
+            self.memory.summary.due = Some(due);
         }
         Some(place)
     }
 
     pub(super) fn summary_is_due(&self) -> bool {
-        self.summary.due.is_some()
+        self.memory.summary.due.is_some()
     }
 
     /// Nothing more is written to the log.
     pub(in crate::write_back) fn give_up_summary(&mut self) {
-        self.summary.segment = None;
-        if let Some(due) = self.summary.due.take() {
+        self.memory.summary.segment = None;
+        if let Some(due) = self.memory.summary.due.take() {
             self.segments.unhold(due);
         }
     }
@@ -130,11 +131,11 @@ impl WriteBack {
     /// Writes the summary that is due.
     pub(super) fn write_summary(&mut self, until: Nanos, cx: &mut Cx<'_>) {
         let log = &mut self.log;
-        let place = log.summary.due.take().expect("it is due");
-        let Gathered { memory, segment, bytes, groups, .. } = log.summary;
+        let place = log.memory.summary.due.take().expect("it is due");
+        let Gathered { memory, segment, bytes, groups, .. } = log.memory.summary;
         let Opened { segment, ordinal, first_group, first_sequence } =
             segment.expect("it has been gathered");
-        log.summary.segment = None;
+        log.memory.summary.segment = None;
         let pages = u64::from(bytes).div_ceil(PAGE);
         let memory = memory.part(0, pages * PAGE);
         cx.actions.push_log(LogAction::SealSegment {
@@ -159,7 +160,7 @@ impl WriteBack {
         let log = &mut self.log;
         let place = log.under_way.end_summary();
         log.segments.unhold(place);
-        match log.failed {
+        match log.health.failed {
             None if !status.is_ok() => LogEvent::Fails(status),
             None | Some(_) => LogEvent::Nothing,
         }
