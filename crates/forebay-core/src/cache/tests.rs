@@ -145,7 +145,7 @@ impl Rig {
         let io = self.pending.remove(n);
         let entry = self.shared.ios.remove(Key(io.id.0)).expect("it is under way");
         self.shared.flash_deadlines.remove(Key(io.id.0));
-        let IoKind::FlashFill { fill, to } = entry.kind else { panic!("a fill") };
+        let IoKind::Fill { fill, to } = entry.kind else { panic!("a fill") };
         let IoOp::Write { memory, .. } = io.op else { panic!("a write") };
         let written = self.cells(memory).to_vec();
         if status.is_ok() {
