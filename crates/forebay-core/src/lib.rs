@@ -12,6 +12,7 @@ pub mod cache_index;
 pub mod characteristics;
 pub mod config;
 pub mod engine;
+pub mod executor;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod geometry;

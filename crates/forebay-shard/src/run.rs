@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use forebay_core::action::{Action, Reply, ReplyData};
 use forebay_core::ids::Nanos;
-use forebay_frontends::client::{Answer, Context, DiskId, Disks, Newcomer, Port};
+use forebay_frontends::client::{Context, DiskId, Disks, Newcomer, Port};
 use forebay_host::events::{EventSender, Severity};
 use forebay_io::clock;
 use forebay_io::mailbox::Receiver;
@@ -21,6 +20,7 @@ use tokio::sync::oneshot;
 
 use super::client::Clients;
 use super::disk::ShardDisk;
+use super::disk::execute::Execution;
 use super::mailbox::{Command, Visit};
 use super::token::Class;
 use super::{DiskHandle, Drained, token};
@@ -40,7 +40,7 @@ pub(crate) struct Shard {
 }
 
 /// By number. A number is never used twice.
-struct Owned(Vec<ShardDisk>);
+pub(crate) struct Owned(pub(crate) Vec<ShardDisk>);
 
 impl Disks for Owned {
     fn port(&mut self, disk: DiskId) -> &mut Port {
@@ -166,26 +166,9 @@ impl Shard {
     /// Lets a disk's engine proceed and carries out what it asks for.
     fn run_actions(&mut self, now: Nanos, number: usize) {
         let actions = self.disks.0[number].proceed(now);
-        for action in &actions.list {
-            self.disks.0[number].carry_out(now, &mut self.reactor, &actions, *action);
-            if let Action::Reply(reply) = action {
-                let disk = DiskId(number as u32);
-                let (slices, extents) = (&actions.slices, &actions.extents);
-                let answer = Answer { disk, reply, slices, extents };
-                if !self.clients.on_reply(&mut context!(self, now), answer) {
-                    self.drop_reply(now, disk, reply);
-                }
-            }
-        }
+        let Shard { reactor, disks, clients, .. } = self;
+        actions.carry_out(&mut Execution { now, reactor, disks, number, clients });
         self.disks.0[number].carried_out(actions);
-    }
-
-    /// Nobody waits for a reply.
-    fn drop_reply(&mut self, now: Nanos, disk: DiskId, reply: &Reply) {
-        debug_assert!(false, "a reply to nobody: {reply:?}");
-        if let ReplyData::Buffer { buffer, .. } = reply.data {
-            context!(self, now).release(disk, buffer);
-        }
     }
 
     /// Takes a client over, unless what it needs ends.

@@ -3,9 +3,13 @@
 //! Actions of several engine calls may be carried out together; replies of several rounds may wait until
 //! they are sent. Both are legal for a shard, so both happen here.
 
-use forebay_core::action::{Action, Extent, ExtentState, Io, IoOp, Span, Target};
+use forebay_core::action::{
+    Action, Actions, Event as EngineEvent, Extent, ExtentState, Io, IoOp, LogAction, Reply, Span,
+    Target,
+};
+use forebay_core::executor::{self, Executor, Runs};
 use forebay_core::geometry::{ByteRange, PAGE, SECTOR};
-use forebay_core::ids::{IoId, Nanos};
+use forebay_core::ids::{IoId, Nanos, SegmentId};
 use forebay_core::status::IoStatus;
 
 use crate::device::Effect;
@@ -14,17 +18,96 @@ use crate::oracle::sectors;
 use crate::planted::Planted;
 use crate::world::{Event, InFlight, World};
 
+impl Executor for World<'_> {
+    fn start(&mut self, io: Io) {
+        self.start_io(io);
+    }
+
+    fn copy(&mut self, from: Span, to: Span) {
+        if self.planted == Planted::SkippedCopy && self.rng.chance(20) {
+            return;
+        }
+        self.memory.copy(from, to);
+    }
+
+    fn zero(&mut self, memory: Span) {
+        self.memory.change(memory).fill(0);
+    }
+
+    fn compare(&mut self, id: IoId, found: Span, expected: Span) {
+        let difference = self.difference(found, expected);
+        self.comparisons.push((id, difference));
+    }
+
+    fn build(&mut self, action: LogAction) {
+        self.build_log(action);
+    }
+
+    fn lease(&mut self) {
+        let when = self.now.plus(Nanos(self.rng.skewed(1_000_000)));
+        self.queue.plan(when, Event::Lease);
+    }
+
+    fn unlease(&mut self, segment: SegmentId) {
+        self.pool.give_back(segment);
+    }
+
+    fn copy_index(&mut self, memory: Span) {
+        self.ring.written += u64::from(memory.len) / PAGE;
+        let pages = self.engine.ring_pages().concat();
+        self.memory.change(memory).copy_from_slice(&pages);
+    }
+
+    fn void(&mut self) {
+        self.start_void();
+    }
+
+    fn revoke(&mut self) {
+        self.start_revocation();
+    }
+
+    fn reply(&mut self, reply: &Reply, actions: &Actions) {
+        self.on_reply(*reply, actions);
+    }
+
+    fn event(&mut self, event: EngineEvent) {
+        self.coverage.note_event(event);
+    }
+}
+
+impl Runs for World<'_> {
+    fn proceed(&mut self) -> Option<Actions> {
+        let goes_on = self.engine.wants_to_proceed() || !self.actions.list.is_empty();
+        goes_on.then(|| {
+            self.engine.proceed(self.now, &mut self.actions);
+            self.take_actions()
+        })
+    }
+
+    fn carried_out(&mut self, mut actions: Actions) {
+        actions.clear();
+        self.actions = actions;
+        for (id, difference) in std::mem::take(&mut self.comparisons) {
+            self.tell_compared(id, difference);
+        }
+    }
+}
+
 impl World<'_> {
     /// Carries out everything that the engine asked for.
     pub(crate) fn carry_out(&mut self) {
-        while self.engine.wants_to_proceed() || !self.actions.list.is_empty() {
-            self.engine.proceed(self.now, &mut self.actions);
-            self.carry_out_once();
-        }
+        executor::run(self);
     }
 
     /// Carries out the engine's actions, and does not let it proceed with later input.
     pub(crate) fn carry_out_once(&mut self) {
+        let actions = self.take_actions();
+        actions.carry_out(self);
+        self.carried_out(actions);
+    }
+
+    /// What the engine asked for, in the order of an executor that is right, or of one with a planted bug.
+    fn take_actions(&mut self) -> Actions {
         let mut actions = std::mem::take(&mut self.actions);
         self.log.actions(self.now, &actions);
         if self.planted == Planted::RecordBeforeData {
@@ -33,43 +116,7 @@ impl World<'_> {
         if self.planted == Planted::EarlyComparison {
             actions.list.sort_by_key(|action| !matches!(action, Action::Compare { .. }));
         }
-        let mut compared = Vec::new();
-        for action in &actions.list {
-            match *action {
-                Action::Io(io) => self.start(io),
-                Action::Copy { from, to } => {
-                    if self.planted == Planted::SkippedCopy && self.rng.chance(20) {
-                        continue;
-                    }
-                    self.memory.copy(from, to);
-                }
-                Action::Zero { memory } => self.memory.change(memory).fill(0),
-                Action::Compare { id, found, expected } => {
-                    let difference = self.difference(found, expected);
-                    compared.push((id, difference));
-                }
-                Action::Reply(reply) => self.on_reply(reply, &actions),
-                Action::Event(event) => self.coverage.note_event(event),
-                Action::Log(index) => self.build_log(actions.log[index as usize]),
-                Action::Lease => {
-                    let when = self.now.plus(Nanos(self.rng.skewed(1_000_000)));
-                    self.queue.plan(when, Event::Lease);
-                }
-                Action::Unlease(segment) => self.pool.give_back(segment),
-                Action::Ring { memory } => {
-                    self.ring.written += u64::from(memory.len) / PAGE;
-                    let pages = self.engine.ring_pages().concat();
-                    self.memory.change(memory).copy_from_slice(&pages);
-                }
-                Action::Void => self.start_void(),
-                Action::Revoke => self.start_revocation(),
-            }
-        }
-        actions.clear();
-        self.actions = actions;
-        for (id, difference) in compared {
-            self.tell_compared(id, difference);
-        }
+        actions
     }
 
     /// Where what was found is not what was expected.
@@ -109,7 +156,7 @@ impl World<'_> {
         self.engine.sent(self.now);
     }
 
-    fn start(&mut self, io: Io) {
+    fn start_io(&mut self, io: Io) {
         self.check_io(&io);
         let number = self.ios_issued;
         self.ios_issued += 1;

@@ -99,6 +99,8 @@ pub(crate) struct World<'a> {
     pub log: &'a Log,
     pub coverage: Coverage,
     pub planted: Planted,
+    /// Comparisons of the actions that are being carried out: told when all are.
+    pub comparisons: Vec<(IoId, Option<u64>)>,
     /// The result of the last comparison, for an executor that mixes them up (planted bug).
     pub compared_last: Option<u64>,
     /// Checksums of what was written to flash, for an executor that does not look (planted bug).
@@ -178,6 +180,7 @@ impl<'a> World<'a> {
             ring: Ring::new(Rng::new(setup.seed).fork()),
             log,
             planted,
+            comparisons: Vec::new(),
             compared_last: None,
             trusted: BTreeMap::new(),
             chance: Rng::new(setup.seed),

@@ -22,11 +22,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use forebay_backends::model::{Distribution, Model, ModelConfig, ModelOp};
-use forebay_core::action::{Action, Actions, Event, Io, IoOp, ReplyData, Target};
+use forebay_core::action::{Actions, Event, Io, IoOp, LogAction, Reply, ReplyData, Span, Target};
 use forebay_core::config::{Config, Mode};
 use forebay_core::engine::{Busy, ConfigError, Engine};
+use forebay_core::executor::{self, Executor, Runs};
 use forebay_core::geometry::{ByteRange, PAGE, REQUEST_MAX};
-use forebay_core::ids::{Nanos, RequestTag, SegmentId};
+use forebay_core::ids::{IoId, Nanos, RequestTag, SegmentId};
 use forebay_core::request::{Op, Request};
 use forebay_core::status::IoStatus;
 
@@ -115,6 +116,72 @@ pub struct Timed {
     free_segments: Vec<SegmentId>,
     leased_ever: u64,
     under_way: u64,
+}
+
+/// Devices take time and have no bytes, so nothing is copied or built.
+impl Executor for Timed {
+    fn start(&mut self, io: Io) {
+        self.submit_io(io);
+    }
+
+    fn copy(&mut self, _from: Span, _to: Span) {}
+
+    fn zero(&mut self, _memory: Span) {}
+
+    fn compare(&mut self, id: IoId, _found: Span, _expected: Span) {
+        self.engine.compared(self.now, id, None, &mut self.actions);
+    }
+
+    fn build(&mut self, _action: LogAction) {}
+
+    fn lease(&mut self) {
+        let nothing = ByteRange::at(0, PAGE);
+        let at = self.flash.borrow_mut().submit(self.now, ModelOp::Write, nothing);
+        self.events.plan(at, Due::Lease);
+    }
+
+    fn unlease(&mut self, segment: SegmentId) {
+        self.free_segments.push(segment);
+    }
+
+    fn copy_index(&mut self, _memory: Span) {}
+
+    fn void(&mut self) {
+        unreachable!("flash works");
+    }
+
+    fn revoke(&mut self) {
+        unreachable!("flash works");
+    }
+
+    fn reply(&mut self, reply: &Reply, _actions: &Actions) {
+        assert!(reply.status.is_ok(), "nothing fails here: {reply:?}");
+        let latency = self.now.since(reply.submitted);
+        self.answers.push(Answer { tag: reply.tag, latency });
+        self.under_way -= 1;
+        if let ReplyData::Buffer { buffer, .. } = reply.data {
+            self.engine.release(self.now, buffer, &mut self.actions);
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        self.noted.push((self.now, event));
+    }
+}
+
+impl Runs for Timed {
+    fn proceed(&mut self) -> Option<Actions> {
+        let goes_on = self.engine.wants_to_proceed() || !self.actions.list.is_empty();
+        goes_on.then(|| {
+            self.engine.proceed(self.now, &mut self.actions);
+            std::mem::replace(&mut self.actions, std::mem::take(&mut self.spare))
+        })
+    }
+
+    fn carried_out(&mut self, mut actions: Actions) {
+        actions.clear();
+        self.spare = actions;
+    }
 }
 
 impl Timed {
@@ -267,46 +334,11 @@ impl Timed {
     }
 
     fn carry_out(&mut self) {
-        while self.engine.wants_to_proceed() || !self.actions.list.is_empty() {
-            self.engine.proceed(self.now, &mut self.actions);
-            let mut actions = std::mem::take(&mut self.spare);
-            std::mem::swap(&mut actions, &mut self.actions);
-            for action in actions.list.drain(..) {
-                match action {
-                    Action::Io(io) => self.start(io),
-                    Action::Reply(reply) => {
-                        assert!(reply.status.is_ok(), "nothing fails here: {reply:?}");
-                        let latency = self.now.since(reply.submitted);
-                        self.answers.push(Answer { tag: reply.tag, latency });
-                        self.under_way -= 1;
-                        if let ReplyData::Buffer { buffer, .. } = reply.data {
-                            self.engine.release(self.now, buffer, &mut self.actions);
-                        }
-                    }
-                    Action::Lease => {
-                        let nothing = ByteRange::at(0, PAGE);
-                        let at = self.flash.borrow_mut().submit(self.now, ModelOp::Write, nothing);
-                        self.events.plan(at, Due::Lease);
-                    }
-                    Action::Unlease(segment) => self.free_segments.push(segment),
-                    Action::Void | Action::Revoke => unreachable!("flash works"),
-                    Action::Event(event) => self.noted.push((self.now, event)),
-                    Action::Compare { id, .. } => {
-                        self.engine.compared(self.now, id, None, &mut self.actions);
-                    }
-                    Action::Copy { .. }
-                    | Action::Zero { .. }
-                    | Action::Ring { .. }
-                    | Action::Log(_) => {}
-                }
-            }
-            actions.clear();
-            self.spare = actions;
-        }
+        executor::run(self);
         self.engine.sent(self.now);
     }
 
-    fn start(&mut self, io: Io) {
+    fn submit_io(&mut self, io: Io) {
         let op = match io.op {
             IoOp::Read { .. } => ModelOp::Read,
             IoOp::Write { .. } | IoOp::Progress { .. } => ModelOp::Write,

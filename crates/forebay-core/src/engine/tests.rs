@@ -23,9 +23,11 @@ mod warm;
 mod writes;
 
 use super::*;
-use crate::action::{Action, Event, Io, IoOp, ReplyData, Span, Target};
+use crate::action::{Event, Io, IoOp, LogAction, Reply, ReplyData, Span, Target};
 use crate::config::{BackendTraits, GridOffset, SequentialBypass, WriteLogConfig};
+use crate::executor::{self, Executor, Runs};
 use crate::geometry::{ByteRange, PAGE};
+use crate::ids::SegmentId;
 use crate::request::Op;
 use crate::stats::Counters;
 
@@ -85,6 +87,89 @@ fn with_log() -> Config {
     let mut log = WriteLogConfig::new(SEGMENT_PAGES, 4);
     log.throttle_percent = 99;
     Config { mode: Mode::WriteBack, write_log: Some(log), ram_bytes: 0, ..config() }
+}
+
+impl Executor for Rig {
+    fn start(&mut self, io: Io) {
+        self.pending.push(io);
+    }
+
+    fn copy(&mut self, from: Span, to: Span) {
+        let bytes = self.slice(from).to_vec();
+        self.slice(to).copy_from_slice(&bytes);
+    }
+
+    fn zero(&mut self, memory: Span) {
+        self.slice(memory).fill(0);
+    }
+
+    fn compare(&mut self, id: IoId, found: Span, expected: Span) {
+        let expected = self.slice(expected).to_vec();
+        let pairs = self.slice(found).iter().zip(&expected);
+        let difference = pairs.map(|(a, b)| a == b).position(|same| !same);
+        self.comparisons.push((id, difference.map(|at| at as u64)));
+        if self.tells_comparisons {
+            self.compared();
+        }
+    }
+
+    /// What the bytes of the log say is the business of `log`; here places count.
+    fn build(&mut self, _action: LogAction) {}
+
+    fn lease(&mut self) {
+        self.leases.0 += 1;
+    }
+
+    fn unlease(&mut self, segment: SegmentId) {
+        self.unleased.push(segment);
+    }
+
+    fn copy_index(&mut self, memory: Span) {
+        let pages = self.engine.ring_pages().concat();
+        self.slice(memory).copy_from_slice(&pages);
+    }
+
+    fn void(&mut self) {
+        self.voids += 1;
+    }
+
+    fn revoke(&mut self) {
+        self.revocations += 1;
+    }
+
+    fn reply(&mut self, reply: &Reply, actions: &Actions) {
+        let bytes = match reply.data {
+            ReplyData::None => Vec::new(),
+            ReplyData::Difference { offset } => offset.to_le_bytes().to_vec(),
+            ReplyData::Extents { .. } => Vec::new(),
+            ReplyData::Buffer { data, buffer } => {
+                let bytes = self.slice(data).to_vec();
+                self.engine.release(self.now, buffer, &mut self.actions);
+                bytes
+            }
+            ReplyData::Slots { first, count } => {
+                let slices = &actions.slices[first as usize..(first + count) as usize];
+                slices.iter().flat_map(|&slice| self.slice(slice).to_vec()).collect()
+            }
+        };
+        self.replies.push((reply.tag.0, reply.status, bytes));
+    }
+
+    fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+impl Runs for Rig {
+    fn proceed(&mut self) -> Option<Actions> {
+        let goes_on = self.engine.wants_to_proceed() || !self.actions.list.is_empty();
+        goes_on.then(|| {
+            self.engine.proceed(self.now, &mut self.actions);
+            std::mem::take(&mut self.actions)
+        })
+    }
+
+    fn carried_out(&mut self, _actions: Actions) {}
 }
 
 impl Rig {
@@ -154,58 +239,7 @@ impl Rig {
 
     /// Runs the actions in order; replies keep their slots pinned until [`Rig::sent`].
     fn run_actions(&mut self) {
-        while self.engine.wants_to_proceed() || !self.actions.list.is_empty() {
-            self.engine.proceed(self.now, &mut self.actions);
-            let mut actions = std::mem::take(&mut self.actions);
-            for action in actions.list.drain(..) {
-                match action {
-                    Action::Io(io) => self.pending.push(io),
-                    Action::Copy { from, to } => {
-                        let bytes = self.slice(from).to_vec();
-                        self.slice(to).copy_from_slice(&bytes);
-                    }
-                    Action::Zero { memory } => self.slice(memory).fill(0),
-                    Action::Compare { id, found, expected } => {
-                        let expected = self.slice(expected).to_vec();
-                        let pairs = self.slice(found).iter().zip(&expected);
-                        let difference = pairs.map(|(a, b)| a == b).position(|same| !same);
-                        self.comparisons.push((id, difference.map(|at| at as u64)));
-                        if self.tells_comparisons {
-                            self.compared();
-                        }
-                    }
-                    Action::Event(event) => self.events.push(event),
-                    // What the bytes of the log say is the business of `log`; here places count.
-                    Action::Log(_) => {}
-                    Action::Unlease(segment) => self.unleased.push(segment),
-                    Action::Ring { memory } => {
-                        let pages = self.engine.ring_pages().concat();
-                        self.slice(memory).copy_from_slice(&pages);
-                    }
-                    Action::Void => self.voids += 1,
-                    Action::Revoke => self.revocations += 1,
-                    Action::Lease => self.leases.0 += 1,
-                    Action::Reply(reply) => {
-                        let bytes = match reply.data {
-                            ReplyData::None => Vec::new(),
-                            ReplyData::Difference { offset } => offset.to_le_bytes().to_vec(),
-                            ReplyData::Extents { .. } => Vec::new(),
-                            ReplyData::Buffer { data, buffer } => {
-                                let bytes = self.slice(data).to_vec();
-                                self.engine.release(self.now, buffer, &mut self.actions);
-                                bytes
-                            }
-                            ReplyData::Slots { first, count } => {
-                                let range = first as usize..(first + count) as usize;
-                                let slices = actions.slices[range].to_vec();
-                                slices.into_iter().flat_map(|s| self.slice(s).to_vec()).collect()
-                            }
-                        };
-                        self.replies.push((reply.tag.0, reply.status, bytes));
-                    }
-                }
-            }
-        }
+        executor::run(self);
         self.engine.check_invariants();
     }
 
@@ -312,7 +346,7 @@ impl Rig {
     }
 
     /// The reply with `tag`, which must have come.
-    fn reply(&self, tag: u64) -> &(u64, IoStatus, Vec<u8>) {
+    fn replied(&self, tag: u64) -> &(u64, IoStatus, Vec<u8>) {
         self.replies
             .iter()
             .find(|reply| reply.0 == tag)
@@ -328,7 +362,7 @@ impl Rig {
         let tag = 1_000_000 + self.replies.len() as u64;
         self.read(tag, start, len);
         self.settle();
-        let (_, status, bytes) = self.reply(tag);
+        let (_, status, bytes) = self.replied(tag);
         assert_eq!(*status, IoStatus::Ok);
         assert_eq!(bytes.len() as u64, len);
         assert!(bytes.iter().all(|&b| b == byte), "{byte} expected at {start}, {} found", bytes[0]);

@@ -1,10 +1,11 @@
 //! An engine whose RAM tier is full of the first blocks of its disk, and requests that hit it.
 
-use forebay_core::action::{Action, Actions, IoOp, ReplyData};
+use forebay_core::action::{Actions, Event, Io, IoOp, LogAction, Reply, ReplyData, Span};
 use forebay_core::config::{BackendTraits, Config, GridOffset, SequentialBypass};
 use forebay_core::engine::Engine;
+use forebay_core::executor::{self, Executor, Runs};
 use forebay_core::geometry::ByteRange;
-use forebay_core::ids::{Nanos, RequestTag, SegmentId};
+use forebay_core::ids::{IoId, Nanos, RequestTag, SegmentId};
 use forebay_core::request::{Op, Request};
 use forebay_core::status::IoStatus;
 
@@ -45,40 +46,84 @@ pub fn read(engine: &mut Engine, now: Nanos, range: ByteRange, actions: &mut Act
 
 /// Completes every I/O well until there is none; returns the number of good replies.
 pub fn settle(engine: &mut Engine, actions: &mut Actions) -> u64 {
-    let mut replies = 0;
-    let mut next = 0;
-    while next < actions.list.len() || engine.wants_to_proceed() {
-        engine.proceed(Nanos(0), actions);
-        if next == actions.list.len() {
-            continue;
-        }
-        match actions.list[next] {
-            Action::Io(io) => {
-                assert!(!matches!(io.op, IoOp::Extents));
-                engine.complete(Nanos(0), io.id, IoStatus::Ok, &[], actions);
-            }
-            Action::Reply(reply) => {
-                assert_eq!(reply.status, IoStatus::Ok);
-                replies += 1;
-                if let ReplyData::Buffer { buffer, .. } = reply.data {
-                    engine.release(Nanos(0), buffer, actions);
-                }
-            }
-            // Nothing has bytes here: all is the same.
-            Action::Compare { id, .. } => engine.compared(Nanos(0), id, None, actions),
-            Action::Copy { .. } | Action::Zero { .. } | Action::Event(_) => {}
-            Action::Lease => engine.leased(Nanos(0), Some((SegmentId(1), 1)), actions),
-            Action::Log(_) => {}
-            Action::Unlease(_) | Action::Revoke => unreachable!("a log that is hardly used"),
-            Action::Ring { .. } | Action::Void => {
-                unreachable!("a disk without a ring")
-            }
-        }
-        next += 1;
-    }
+    let mut settling = Settling { engine, actions, replies: 0 };
+    executor::run(&mut settling);
+    let replies = settling.replies;
     engine.sent(Nanos(0));
-    actions.clear();
     replies
+}
+
+/// Nothing has bytes here: all is the same.
+struct Settling<'a> {
+    engine: &'a mut Engine,
+    actions: &'a mut Actions,
+    replies: u64,
+}
+
+impl Executor for Settling<'_> {
+    fn start(&mut self, io: Io) {
+        assert!(!matches!(io.op, IoOp::Extents));
+        self.engine.complete(Nanos(0), io.id, IoStatus::Ok, &[], self.actions);
+    }
+
+    fn copy(&mut self, _from: Span, _to: Span) {}
+
+    fn zero(&mut self, _memory: Span) {}
+
+    fn compare(&mut self, id: IoId, _found: Span, _expected: Span) {
+        self.engine.compared(Nanos(0), id, None, self.actions);
+    }
+
+    fn build(&mut self, _action: LogAction) {}
+
+    fn lease(&mut self) {
+        self.engine.leased(Nanos(0), Some((SegmentId(1), 1)), self.actions);
+    }
+
+    fn unlease(&mut self, _segment: SegmentId) {
+        unreachable!("a log that is hardly used");
+    }
+
+    fn copy_index(&mut self, _memory: Span) {
+        unreachable!("a disk without an index");
+    }
+
+    fn void(&mut self) {
+        unreachable!("a disk without an index");
+    }
+
+    fn revoke(&mut self) {
+        unreachable!("flash works");
+    }
+
+    fn reply(&mut self, reply: &Reply, _actions: &Actions) {
+        assert_eq!(reply.status, IoStatus::Ok);
+        self.replies += 1;
+        if let ReplyData::Buffer { buffer, .. } = reply.data {
+            self.engine.release(Nanos(0), buffer, self.actions);
+        }
+    }
+
+    fn event(&mut self, _event: Event) {}
+}
+
+impl Runs for Settling<'_> {
+    fn proceed(&mut self) -> Option<Actions> {
+        let goes_on = self.engine.wants_to_proceed() || !self.actions.list.is_empty();
+        goes_on.then(|| {
+            self.engine.proceed(Nanos(0), self.actions);
+            std::mem::take(self.actions)
+        })
+    }
+
+    fn carried_out(&mut self, mut actions: Actions) {
+        // What came meanwhile follows in the memory that there is.
+        actions.clear();
+        std::mem::swap(self.actions, &mut actions);
+        self.actions.list.append(&mut actions.list);
+        self.actions.slices.append(&mut actions.slices);
+        self.actions.log.append(&mut actions.log);
+    }
 }
 
 /// A block number below `blocks`, from a simple generator.

@@ -1,67 +1,117 @@
 //! What a disk's engine asks for is carried out: memory is changed at once, I/O is started, events are reported.
 //!
-//! Replies are the shard's, which has the clients (`run.rs`).
+//! The loop is `forebay_core::executor`'s, which the simulator runs, too. Replies are the shard's, which has the
+//! clients (`run.rs`).
 
 use forebay_backends::{BackendIo, Context as BackendContext};
-use forebay_core::action::{Action, Actions, Io, IoOp, Target};
-use forebay_core::ids::Nanos;
+use forebay_core::action::{Actions, Event, Io, IoOp, LogAction, Reply, ReplyData, Span, Target};
+use forebay_core::executor::Executor;
+use forebay_core::ids::{IoId, Nanos, SegmentId};
+use forebay_frontends::client::{Answer, Context, DiskId};
 use forebay_host::events::Severity;
 use forebay_io::reactor::Reactor;
 
 use super::ShardDisk;
 use super::ring::Ring;
+use crate::client::Clients;
 use crate::event;
+use crate::run::Owned;
 
-impl ShardDisk {
-    /// Carries out one action; replies are the shard's.
-    pub(crate) fn carry_out(
-        &mut self,
-        now: Nanos,
-        reactor: &mut Reactor,
-        actions: &Actions,
-        action: Action,
-    ) {
-        match action {
-            Action::Io(io) => self.start_io(now, reactor, io),
-            Action::Copy { from, to } => {
-                self.port.memory.copy_within(from.offset, to.offset, from.len);
-            }
-            Action::Zero { memory } => self.port.memory.zero(memory.offset, memory.len),
-            Action::Compare { id, found, expected } => {
-                let (found, expected, len) = (found.offset, expected.offset, found.len);
-                let difference = self.port.memory.first_difference(found, expected, len);
-                self.port.engine.compared(now, id, difference, &mut self.port.actions);
-            }
-            Action::Log(index) => {
-                let log = self.log.as_mut().expect("the engine has a log only with one");
-                log.build(actions.log[index as usize], &self.port.memory);
-            }
-            Action::Lease => self.log.as_ref().expect("as above").lease(),
-            Action::Unlease(segment) => {
-                if !self.log.as_mut().expect("as above").unlease(segment) {
-                    let text = format!("it gave back segment {} of the flash twice", segment.0);
-                    self.report(Severity::Error, text);
-                }
-            }
-            Action::Ring { memory } => {
-                Ring::copy(self.port.engine.ring_pages(), memory, &self.port.memory);
-            }
-            Action::Revoke => {
-                if !self.log.as_ref().expect("as above").revoke() {
-                    self.revoked(now, false);
-                }
-            }
-            Action::Void => {
-                self.ring.as_ref().expect("the engine has a ring only with one").void();
-            }
-            Action::Event(event) => {
-                let (severity, text) = event::describe(event);
-                self.report(severity, text);
-            }
-            Action::Reply(_) => self.has_replied = true,
+/// Carries out what the engine of one disk asks for, in a turn of its shard.
+pub(crate) struct Execution<'a> {
+    pub now: Nanos,
+    pub reactor: &'a mut Reactor,
+    pub disks: &'a mut Owned,
+    /// Which of them.
+    pub number: usize,
+    pub clients: &'a mut Clients,
+}
+
+impl Execution<'_> {
+    fn disk(&mut self) -> &mut ShardDisk {
+        &mut self.disks.0[self.number]
+    }
+
+    fn context(&mut self) -> Context<'_> {
+        Context { now: self.now, reactor: self.reactor, disks: self.disks }
+    }
+}
+
+impl Executor for Execution<'_> {
+    fn start(&mut self, io: Io) {
+        self.disks.0[self.number].start_io(self.now, self.reactor, io);
+    }
+
+    fn copy(&mut self, from: Span, to: Span) {
+        self.disk().port.memory.copy_within(from.offset, to.offset, from.len);
+    }
+
+    fn zero(&mut self, memory: Span) {
+        self.disk().port.memory.zero(memory.offset, memory.len);
+    }
+
+    fn compare(&mut self, id: IoId, found: Span, expected: Span) {
+        let now = self.now;
+        let port = &mut self.disk().port;
+        let difference = port.memory.first_difference(found.offset, expected.offset, found.len);
+        port.engine.compared(now, id, difference, &mut port.actions);
+    }
+
+    fn build(&mut self, action: LogAction) {
+        let disk = self.disk();
+        let log = disk.log.as_mut().expect("the engine has a log only with one");
+        log.build(action, &disk.port.memory);
+    }
+
+    fn lease(&mut self) {
+        self.disk().log.as_ref().expect("as above").lease();
+    }
+
+    fn unlease(&mut self, segment: SegmentId) {
+        let disk = self.disk();
+        if !disk.log.as_mut().expect("as above").unlease(segment) {
+            let text = format!("it gave back segment {} of the flash twice", segment.0);
+            disk.report(Severity::Error, text);
         }
     }
 
+    fn copy_index(&mut self, memory: Span) {
+        let port = &self.disk().port;
+        Ring::copy(port.engine.ring_pages(), memory, &port.memory);
+    }
+
+    fn void(&mut self) {
+        self.disk().ring.as_ref().expect("the engine has a ring only with one").void();
+    }
+
+    fn revoke(&mut self) {
+        let now = self.now;
+        let disk = self.disk();
+        if !disk.log.as_ref().expect("as above").revoke() {
+            disk.revoked(now, false);
+        }
+    }
+
+    fn reply(&mut self, reply: &Reply, actions: &Actions) {
+        self.disk().has_replied = true;
+        let disk = DiskId(self.number as u32);
+        let answer = Answer { disk, reply, slices: &actions.slices, extents: &actions.extents };
+        let mut cx = Context { now: self.now, reactor: self.reactor, disks: self.disks };
+        if !self.clients.on_reply(&mut cx, answer) {
+            debug_assert!(false, "a reply to nobody: {reply:?}");
+            if let ReplyData::Buffer { buffer, .. } = reply.data {
+                self.context().release(disk, buffer);
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        let (severity, text) = event::describe(event);
+        self.disk().report(severity, text);
+    }
+}
+
+impl ShardDisk {
     fn start_io(&mut self, now: Nanos, reactor: &mut Reactor, io: Io) {
         match io.target {
             Target::Backend => {

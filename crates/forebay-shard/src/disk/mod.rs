@@ -49,7 +49,7 @@ mod complete;
 mod detach;
 mod device;
 mod ending;
-mod execute;
+pub(crate) mod execute;
 mod log;
 mod registration;
 mod ring;

@@ -14,7 +14,7 @@ fn write_back(config: Config) -> Rig {
 
 impl Rig {
     fn difference(&self, tag: u64) -> u64 {
-        let (_, status, bytes) = self.reply(tag);
+        let (_, status, bytes) = self.replied(tag);
         assert_eq!(*status, IoStatus::Miscompare);
         u64::from_le_bytes(bytes[..].try_into().expect("an offset"))
     }
@@ -24,7 +24,7 @@ impl Rig {
         let tag = 2_000_000 + self.replies.len() as u64;
         self.compare_and_write(tag, start, &[expected; 512], new, false);
         self.settle();
-        assert_eq!(self.reply(tag).1, IoStatus::Ok, "at {start}");
+        assert_eq!(self.replied(tag).1, IoStatus::Ok, "at {start}");
     }
 
     /// Lets the log's own I/O end, and nothing else.
@@ -52,7 +52,7 @@ fn what_is_expected_is_replaced_in_cache_and_on_primary_storage() {
     assert_eq!(rig.drawn(), ["W 4096+1024"]);
     assert!(!rig.has_reply(1));
     rig.settle();
-    assert_eq!(rig.reply(1).1, IoStatus::Ok);
+    assert_eq!(rig.replied(1).1, IoStatus::Ok);
     assert_eq!((rig.backend[5119], rig.backend[5120]), (77, 1));
     rig.expect_bytes(4096, 1024, 77);
     assert_eq!((rig.counters().read_hits_ram, rig.counters().backend_reads), (1, 1));
@@ -89,7 +89,7 @@ fn of_two_that_expect_the_same_exactly_one_wins() {
         rig.compare_and_write(1, 4096, &[1; 512], 70, true);
         rig.compare_and_write(2, 4096, &[1; 512], 71, true);
         rig.settle_log();
-        assert_eq!((rig.reply(1).1, rig.difference(2)), (IoStatus::Ok, 0));
+        assert_eq!((rig.replied(1).1, rig.difference(2)), (IoStatus::Ok, 0));
         rig.expect_bytes(4096, 512, 70);
         rig.swap(4096, 70, 72);
         rig.no_memory_is_lost();
@@ -113,7 +113,7 @@ fn nobody_reads_or_writes_between_the_comparison_and_the_write() {
     assert_eq!(rig.drawn(), ["W 4096+512"]);
     assert!(!rig.has_reply(2));
     rig.complete(0, IoStatus::Ok);
-    assert_eq!(rig.reply(2).2, [70; 512]);
+    assert_eq!(rig.replied(2).2, [70; 512]);
     rig.settle();
     rig.expect_bytes(4096, 512, 71);
 }
@@ -128,7 +128,7 @@ fn it_compares_with_the_newest_bytes_wherever_they_are() {
     rig.compare_and_write(2, 0, &[0; 512], 10, false);
     assert_eq!(rig.drawn(), ["r 0+4096"], "from flash");
     rig.settle();
-    assert!(rig.reply(2).1.is_ok());
+    assert!(rig.replied(2).1.is_ok());
     rig.swap(0, 10, 11);
     assert_eq!(rig.counters().log_read_bytes, 0, "from the group in memory");
     rig.settle_log();
@@ -138,7 +138,7 @@ fn it_compares_with_the_newest_bytes_wherever_they_are() {
     rig.complete(below, IoStatus::Ok);
     assert!(!rig.has_reply(3));
     rig.commit();
-    assert!(rig.reply(3).1.is_ok(), "from the log, with older bytes on primary storage");
+    assert!(rig.replied(3).1.is_ok(), "from the log, with older bytes on primary storage");
     rig.expect_bytes(0, 512, 13);
     rig.no_memory_is_lost();
 }
@@ -149,7 +149,7 @@ fn a_fetch_that_fails_is_told_and_nothing_is_written() {
     rig.compare_and_write(1, 4096, &[1; 512], 70, false);
     rig.write(2, 4096, 512, 71);
     rig.complete(0, IoStatus::IoError);
-    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
     assert_eq!(rig.drawn(), ["W 4096+512"], "only of the write behind it");
     rig.settle();
     assert_eq!((rig.backend[4096], rig.counters().requests_failed), (71, 1));
@@ -167,7 +167,7 @@ fn one_whose_time_is_over_before_it_compared_writes_nothing() {
             assert_eq!(rig.comparisons.len(), 1);
         }
         rig.tick(30_000);
-        assert_eq!(rig.reply(1).1, IoStatus::TimedOut);
+        assert_eq!(rig.replied(1).1, IoStatus::TimedOut);
         rig.write(2, 4096, 512, 71);
         rig.compared();
         rig.run_actions();
@@ -185,11 +185,11 @@ fn one_whose_write_hangs_stays_owner_of_its_range() {
     rig.compare_and_write(1, 4096, &[1; 512], 70, false);
     rig.complete(0, IoStatus::Ok);
     rig.tick(30_000);
-    assert_eq!(rig.reply(1).1, IoStatus::TimedOut);
+    assert_eq!(rig.replied(1).1, IoStatus::TimedOut);
     rig.compare_and_write(2, 4096, &[70; 512], 71, false);
     assert_eq!(rig.drawn(), ["W 4096+512"], "only the old write");
     rig.settle();
-    assert!(rig.reply(2).1.is_ok());
+    assert!(rig.replied(2).1.is_ok());
     assert_eq!(rig.backend[4096], 71);
 }
 
@@ -199,7 +199,7 @@ fn by_setting_it_waits_instead_of_timing_out() {
     rig.compare_and_write(1, 4096, &[1; 512], 70, false);
     rig.tick(60_000);
     rig.settle();
-    assert!(rig.reply(1).1.is_ok());
+    assert!(rig.replied(1).1.is_ok());
     assert_eq!(rig.backend[4096], 70);
 }
 
@@ -216,7 +216,7 @@ fn a_sector_of_a_larger_logical_block_keeps_its_neighbours() {
         }
         rig.settle_log();
         for tag in 0..8 {
-            assert!(rig.reply(tag).1.is_ok(), "{mode:?}");
+            assert!(rig.replied(tag).1.is_ok(), "{mode:?}");
             assert_eq!(rig.backend[4096 + 512 * tag as usize..][..512], [70 + tag as u8; 512]);
         }
         assert_eq!((rig.backend[4095], rig.backend[8192]), (0, 2));
@@ -233,7 +233,7 @@ fn with_fua_it_is_durable_when_it_is_answered() {
     assert_eq!(rig.drawn(), ["F 0+0"]);
     assert!(!rig.has_reply(1));
     rig.settle();
-    assert!(rig.reply(1).1.is_ok());
+    assert!(rig.replied(1).1.is_ok());
     assert_eq!((rig.counters().compare_and_writes, rig.counters().writes), (1, 0));
 }
 
@@ -257,7 +257,7 @@ fn it_waits_for_the_commit_in_flight_and_its_own_and_for_nothing_else() {
     assert!(rig.has_reply(3) && !rig.has_reply(4));
     assert_eq!(rig.drawn().len(), 2, "and its own");
     rig.complete(1, IoStatus::Ok);
-    assert!(rig.reply(4).1.is_ok());
+    assert!(rig.replied(4).1.is_ok());
     assert_eq!(rig.drawn(), ["W 65536+4096"]);
     assert_eq!(rig.engine.statistics(rig.now).latency.compare_and_write.count, 0, "not sent yet");
     rig.settle_log();
@@ -292,11 +292,11 @@ fn the_throttle_does_not_delay_it() {
     rig.write(50, 4096 + 1024, 512, 8);
     assert!(!rig.has_reply(50), "a neighbour is throttled, too");
     rig.compare_and_write(51, 4096, &[1; 512], 70, false);
-    assert!(rig.reply(51).1.is_ok(), "in the log's memory, which survives the process");
+    assert!(rig.replied(51).1.is_ok(), "in the log's memory, which survives the process");
     assert!(!rig.has_reply(50) && !rig.has_reply(last));
     rig.compare_and_write(52, 4096, &[70; 512], 71, true);
     rig.commit();
-    assert!(rig.reply(52).1.is_ok());
+    assert!(rig.replied(52).1.is_ok());
     rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
     rig.run_actions();
     rig.settle_log();
@@ -318,8 +318,8 @@ fn in_a_full_log_it_waits_for_room_as_a_write_does() {
     rig.read(2, 4096, 512);
     assert!(!rig.has_reply(1) && !rig.has_reply(2));
     rig.settle_log();
-    assert!(rig.reply(1).1.is_ok());
-    assert_eq!(rig.reply(2).2, [70; 512]);
+    assert!(rig.replied(1).1.is_ok());
+    assert_eq!(rig.replied(2).2, [70; 512]);
     rig.no_memory_is_lost();
 }
 
@@ -355,7 +355,7 @@ fn what_ram_gives_up_meanwhile_is_fetched_while_neighbours_in_the_page_write() {
     rig.write(9, 4096 + 2048, 512, 31);
     assert!(rig.has_reply(8) && rig.has_reply(9));
     rig.commit();
-    assert!(rig.reply(6).1.is_ok());
+    assert!(rig.replied(6).1.is_ok());
     rig.settle_log();
     rig.expect_bytes(4096, 512, 30);
     rig.expect_bytes(4096 + 512, 1024, 70);
@@ -396,7 +396,7 @@ fn a_mode_that_changes_under_the_comparison_is_the_one_it_writes_in() {
     rig.run_actions();
     assert_eq!(rig.drawn(), ["W 4096+512"]);
     rig.settle_log();
-    assert!(rig.reply(2).1.is_ok());
+    assert!(rig.replied(2).1.is_ok());
     assert_eq!(rig.backend[4096], 71);
     rig.no_memory_is_lost();
 }
@@ -417,7 +417,7 @@ fn a_grid_that_moves_after_the_buffer_was_taken_does_no_harm() {
     assert_eq!(rig.events, [Event::GridMoved { offset: 3584 }]);
     rig.submit(2, 8192, 4096, Op::CompareAndWrite { buffer: early, fua: false });
     rig.settle();
-    assert!(rig.reply(1).1.is_ok() && rig.reply(2).1.is_ok());
+    assert!(rig.replied(1).1.is_ok() && rig.replied(2).1.is_ok());
     assert_eq!(rig.backend[8192..12288], [70; 4096]);
     assert_eq!(rig.backend[16384..20480], [71; 4096]);
     rig.no_memory_is_lost();
@@ -454,10 +454,10 @@ fn flash_that_hangs_under_it_is_gone_around() {
             let again = rig.find("R 4096+4096");
             rig.complete(again, IoStatus::Ok);
             rig.settle();
-            assert!(rig.reply(2).1.is_ok());
+            assert!(rig.replied(2).1.is_ok());
             assert_eq!(rig.backend[4096], 70);
         } else {
-            assert_eq!(rig.reply(2).1, IoStatus::TimedOut);
+            assert_eq!(rig.replied(2).1, IoStatus::TimedOut);
             rig.settle();
             assert_eq!(rig.backend[4096], 1);
         }
@@ -481,7 +481,7 @@ fn it_needs_no_more_memory_than_it_came_with() {
     }
     assert!(tag > 100, "memory for {tag}");
     rig.settle();
-    assert!((0..tag).all(|tag| rig.reply(tag).1.is_ok()));
+    assert!((0..tag).all(|tag| rig.replied(tag).1.is_ok()));
     assert_eq!(rig.counters().buffer_waits, 0);
     let unused = rig.engine.compare_buffer(ByteRange::at(512, 512)).expect("a free buffer");
     rig.engine.release(rig.now, unused, &mut rig.actions);
@@ -494,15 +494,15 @@ fn what_cannot_be_done_is_refused() {
     let range = ByteRange::at(0, 1024);
     let buffer = rig.engine.compare_buffer(range).expect("a free buffer");
     rig.submit(1, 256, 512, Op::CompareAndWrite { buffer, fua: false });
-    assert_eq!(rig.reply(1).1, IoStatus::Invalid);
+    assert_eq!(rig.replied(1).1, IoStatus::Invalid);
     let mut read_only = config();
     read_only.backend.read_only = true;
     let mut other = Rig::new(read_only);
     other.compare_and_write(1, 0, &[0; 512], 70, false);
-    assert_eq!(other.reply(1).1, IoStatus::ReadOnly);
+    assert_eq!(other.replied(1).1, IoStatus::ReadOnly);
     let buffer = rig.engine.compare_buffer(range).expect("a free buffer");
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.submit(2, 0, 1024, Op::CompareAndWrite { buffer, fua: false });
-    assert_eq!(rig.reply(2).1, IoStatus::ShuttingDown);
+    assert_eq!(rig.replied(2).1, IoStatus::ShuttingDown);
     rig.no_memory_is_lost();
 }

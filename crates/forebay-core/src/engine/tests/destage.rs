@@ -468,7 +468,7 @@ fn a_loss_that_was_not_told_is_told_by_the_first_flush_after_the_change_of_mode(
     assert_eq!(rig.engine.mode(), Mode::WriteBack);
     rig.submit(2, 0, 0, Op::Flush);
     rig.submit(3, 0, 0, Op::Flush);
-    assert_eq!((rig.reply(2).1, rig.reply(3).1), (IoStatus::IoError, IoStatus::Ok));
+    assert_eq!((rig.replied(2).1, rig.replied(3).1), (IoStatus::IoError, IoStatus::Ok));
 }
 
 #[test]
@@ -489,8 +489,8 @@ fn writes_are_not_held_for_a_mode_that_primary_storage_keeps_from_by_failing_its
         rig.complete(flush, IoStatus::IoError);
         rig.write(20 + round, 8192, 4096, round as u8);
         rig.settle();
-        assert_eq!(rig.reply(10 + round).1, IoStatus::Ok);
-        assert_eq!(rig.reply(20 + round).1, IoStatus::Ok, "in the pause, too");
+        assert_eq!(rig.replied(10 + round).1, IoStatus::Ok);
+        assert_eq!(rig.replied(20 + round).1, IoStatus::Ok, "in the pause, too");
         let statistics = rig.engine.statistics(rig.now);
         let modes = (statistics.mode, statistics.mode_actual);
         assert_eq!(modes, (Mode::WriteBack, Mode::WriteThrough));

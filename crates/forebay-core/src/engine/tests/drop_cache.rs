@@ -80,7 +80,7 @@ fn what_was_under_way_when_the_cache_was_dropped_is_not_kept() {
     rig.engine.complete(rig.now, io.id, IoStatus::Ok, &[], &mut rig.actions);
     rig.run_actions();
     rig.settle();
-    assert_eq!(rig.reply(100).1, IoStatus::Ok);
+    assert_eq!(rig.replied(100).1, IoStatus::Ok);
     assert_eq!(blocks_cached(&rig), 0, "nothing of before came back");
     for block in 0..10 {
         rig.expect_bytes(block * 4096, 4096, 0xAB);
@@ -95,7 +95,7 @@ fn a_slot_that_a_reply_refers_to_outlives_the_drop_until_it_is_sent() {
     rig.drop_cache();
     rig.write(2, 0, 4096, 0x77);
     rig.settle();
-    assert_eq!(rig.reply(1).2, [0; 4096]);
+    assert_eq!(rig.replied(1).2, [0; 4096]);
     rig.expect_bytes(0, 4096, 0x77);
 }
 

@@ -20,7 +20,7 @@ fn the_edges_of_a_write_are_read_without_primary_storage() {
         rig.read(2, EDGE, 8192);
         assert!(!rig.drawn().iter().any(|io| io.starts_with('R')), "{:?}", rig.drawn());
         rig.settle();
-        let bytes = &rig.reply(2).2;
+        let bytes = &rig.replied(2).2;
         assert_eq!((bytes[511], bytes[512], bytes[4607], bytes[4608]), (1, 77, 77, 2));
         assert!(rig.engine.is_idle());
     }

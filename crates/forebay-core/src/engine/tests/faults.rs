@@ -29,9 +29,9 @@ fn a_failed_fetch_fails_its_read_alone_and_caches_nothing() {
     rig.read(1, 0, 4096);
     rig.read(2, 8192, 4096);
     rig.complete(0, IoStatus::IoError);
-    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
     rig.settle();
-    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
     rig.expect_bytes(0, 4096, 0);
     assert_eq!(rig.counters().read_misses, 2, "the failed read left nothing behind");
 }
@@ -45,7 +45,7 @@ fn a_failed_write_drops_what_the_cache_holds_of_its_range() {
     // Half of it landed.
     rig.backend[..2048].fill(77);
     rig.complete(0, IoStatus::IoError);
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
     rig.expect_bytes(0, 2048, 77);
     rig.expect_bytes(2048, 2048, 0);
 }
@@ -56,7 +56,7 @@ fn rotten_bytes_on_flash_are_a_miss_and_counted() {
     rig.flash[100] ^= 1;
     rig.read(2, 0, 4096);
     rig.settle();
-    assert_eq!(rig.reply(2).2, [0; 4096]);
+    assert_eq!(rig.replied(2).2, [0; 4096]);
     assert_eq!(rig.counters().flash_checksum_errors, 1);
     assert!(rig.events.contains(&Event::ChecksumMismatch { offset: 0 }));
 }
@@ -68,7 +68,7 @@ fn a_flash_read_error_is_a_miss() {
     rig.complete(0, IoStatus::IoError);
     assert_eq!(rig.drawn(), ["R 0+4096"]);
     rig.settle();
-    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
     assert_eq!(rig.counters().flash_errors, 1);
 }
 
@@ -116,7 +116,7 @@ fn flash_that_does_not_answer_is_given_up_and_the_read_goes_to_primary_storage()
     rig.tick(5_000);
     assert_eq!(rig.drawn(), ["r 0+4096", "R 0+4096"]);
     rig.complete(1, IoStatus::Ok);
-    assert_eq!(rig.reply(2).2, [0; 4096]);
+    assert_eq!(rig.replied(2).2, [0; 4096]);
     assert!(!rig.engine.is_idle(), "the hung I/O still owns its buffer");
     rig.complete(0, IoStatus::Ok);
     assert!(rig.engine.is_idle());
@@ -137,7 +137,7 @@ fn flash_that_hangs_with_all_places_taken_leaves_places_for_the_reads_anew() {
     rig.tick(5_000);
     assert_eq!(rig.pending.len(), 40 * whole_blocks + 40);
     rig.settle();
-    assert!((2..42).all(|tag| rig.reply(tag).1.is_ok()));
+    assert!((2..42).all(|tag| rig.replied(tag).1.is_ok()));
     assert!(rig.engine.is_idle());
 }
 
@@ -149,13 +149,13 @@ fn a_failed_flush_fails_all_who_wait_and_drops_what_was_not_flushed() {
     rig.submit(2, 0, 0, Op::Flush);
     rig.submit(3, 0, 0, Op::Flush);
     rig.complete(0, IoStatus::IoError);
-    assert_eq!((rig.reply(2).1, rig.reply(3).1), (IoStatus::IoError, IoStatus::IoError));
+    assert_eq!((rig.replied(2).1, rig.replied(3).1), (IoStatus::IoError, IoStatus::IoError));
     // The device kept the old bytes.
     rig.backend[..4096].fill(0);
     rig.expect_bytes(0, 4096, 0);
     rig.submit(4, 0, 0, Op::Flush);
     rig.settle();
-    assert_eq!(rig.reply(4).1, IoStatus::Ok, "told once");
+    assert_eq!(rig.replied(4).1, IoStatus::Ok, "told once");
 }
 
 #[test]
@@ -169,10 +169,10 @@ fn a_lost_session_fails_the_next_flush_once_and_drops_unflushed_writes() {
     rig.expect_bytes(0, 4096, 0);
     rig.submit(2, 0, 0, Op::Flush);
     rig.settle();
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
     rig.submit(3, 0, 0, Op::Flush);
     rig.settle();
-    assert_eq!(rig.reply(3).1, IoStatus::Ok);
+    assert_eq!(rig.replied(3).1, IoStatus::Ok);
 }
 
 #[test]
@@ -184,13 +184,13 @@ fn a_lost_session_fails_the_flush_in_flight_and_those_behind_it() {
     rig.submit(3, 0, 0, Op::Flush);
     rig.engine.on_session_lost(rig.now, &mut rig.actions);
     rig.run_actions();
-    assert_eq!(rig.reply(3).1, IoStatus::IoError);
+    assert_eq!(rig.replied(3).1, IoStatus::IoError);
     // The new session flushes well, but not what the old one had.
     rig.settle();
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
     rig.submit(4, 0, 0, Op::Flush);
     rig.settle();
-    assert_eq!(rig.reply(4).1, IoStatus::Ok);
+    assert_eq!(rig.replied(4).1, IoStatus::Ok);
 }
 
 /// A former run acknowledged writes that were not flushed, and was killed; its guest lives on.
@@ -203,11 +203,11 @@ fn a_first_flush_that_fails_fails_the_next_flush_of_the_guest_once() {
     assert!(rig.engine.has_untold_loss());
     rig.submit(1, 0, 0, Op::Flush);
     rig.settle();
-    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
     assert!(!rig.engine.has_untold_loss());
     rig.submit(2, 0, 0, Op::Flush);
     rig.settle();
-    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
 }
 
 /// A former run was killed before it could tell its guest, in either kind of mode.
@@ -229,7 +229,7 @@ fn a_loss_that_a_former_run_could_not_tell_fails_the_next_flush_once() {
         for (tag, status, flushes) in [(1, IoStatus::IoError, 0), (2, IoStatus::Ok, 1)] {
             rig.submit(tag, 0, 0, Op::Flush);
             settle(&mut rig);
-            assert_eq!(rig.reply(tag).1, status);
+            assert_eq!(rig.replied(tag).1, status);
             assert_eq!((rig.engine.has_untold_loss(), rig.engine.flushes()), (false, flushes));
         }
     }
@@ -261,12 +261,12 @@ fn a_first_flush_that_fails_is_told_to_who_waits_for_a_flush() {
     rig.submit(1, 0, 0, Op::Flush);
     rig.engine.on_first_flush_failed(rig.now, IoStatus::IoError, &mut rig.actions);
     rig.run_actions();
-    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
     assert!(!rig.engine.has_untold_loss());
     rig.settle();
     rig.submit(2, 0, 0, Op::Flush);
     rig.settle();
-    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn a_session_lost_with_everything_flushed_is_no_error() {
     rig.engine.on_session_lost(rig.now, &mut rig.actions);
     rig.submit(4, 0, 0, Op::Flush);
     rig.settle();
-    assert_eq!(rig.reply(4).1, IoStatus::Ok);
+    assert_eq!(rig.replied(4).1, IoStatus::Ok);
     rig.expect_bytes(0, 4096, 77);
     assert_eq!(rig.counters().read_hits_ram, 1);
 }
@@ -331,12 +331,12 @@ fn a_write_acknowledged_after_the_flush_that_fails_makes_the_next_one_fail_too()
     rig.submit(2, 0, 0, Op::Flush);
     rig.write(3, 8192, 4096, 78);
     rig.complete(1, IoStatus::Ok);
-    assert_eq!(rig.reply(3).1, IoStatus::Ok);
+    assert_eq!(rig.replied(3).1, IoStatus::Ok);
     rig.complete(0, IoStatus::IoError);
     for (tag, status) in [(4, IoStatus::IoError), (5, IoStatus::Ok)] {
         rig.submit(tag, 0, 0, Op::Flush);
         rig.settle();
-        assert_eq!(rig.reply(tag).1, status);
+        assert_eq!(rig.replied(tag).1, status);
     }
 }
 
@@ -348,11 +348,11 @@ fn a_flush_that_fails_after_the_session_was_lost_tells_of_what_was_written_since
     rig.submit(2, 0, 0, Op::Flush);
     rig.engine.on_session_lost(rig.now, &mut rig.actions);
     rig.run_actions();
-    assert_eq!(rig.reply(2).1, IoStatus::IoError, "told at once");
+    assert_eq!(rig.replied(2).1, IoStatus::IoError, "told at once");
     rig.write_with(3, 0, 4096, 78, true);
     rig.complete(1, IoStatus::Ok);
     rig.complete(0, IoStatus::IoError);
-    assert_eq!(rig.reply(3).1, IoStatus::IoError);
+    assert_eq!(rig.replied(3).1, IoStatus::IoError);
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn zeroes_of_which_a_piece_may_be_lost_fail() {
     rig.complete(0, IoStatus::Ok);
     rig.engine.on_session_lost(rig.now, &mut rig.actions);
     rig.settle();
-    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn what_a_failed_flush_left_on_primary_storage_may_be_lost_later() {
     rig.expect_bytes(0, 4096, 0);
     rig.submit(3, 0, 0, Op::Flush);
     rig.settle();
-    assert_eq!(rig.reply(3).1, IoStatus::Ok, "told before");
+    assert_eq!(rig.replied(3).1, IoStatus::Ok, "told before");
 }
 
 #[test]

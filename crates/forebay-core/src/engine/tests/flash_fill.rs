@@ -24,7 +24,7 @@ fn a_burst_of_fills_waits_for_the_device_and_all_of_it_arrives() {
     rig.read(2, 0, 512 * KIB);
     rig.settle();
     assert_eq!(rig.counters().read_hits_flash, 1);
-    assert_eq!(rig.reply(2).2, rig.reply(1).2);
+    assert_eq!(rig.replied(2).2, rig.replied(1).2);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn the_other_half_of_a_block_joins_the_half_that_is_under_way() {
     rig.read(3, 0, 8192);
     assert_eq!(rig.drawn(), ["r 0+8192"]);
     rig.settle();
-    assert_eq!((rig.reply(3).2[0], rig.reply(3).2[4096]), (0, 1));
+    assert_eq!((rig.replied(3).2[0], rig.replied(3).2[4096]), (0, 1));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_block_that_is_overwritten_keeps_its_slot_and_shows_nothing_until_its_bytes_
     rig.read(3, 0, 4096);
     assert!(rig.drawn().contains(&"R 0+4096".to_owned()), "{:?}", rig.drawn());
     rig.settle();
-    assert_eq!(rig.reply(3).2, [77; 4096]);
+    assert_eq!(rig.replied(3).2, [77; 4096]);
     assert_eq!((cached(&rig), rig.counters().flash_admitted), (1, 1));
     rig.expect_bytes(0, 8192, 77);
     assert_eq!(rig.counters().read_hits_flash, 1);

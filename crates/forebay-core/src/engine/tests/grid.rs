@@ -76,7 +76,7 @@ fn flash_io_meets_page_boundaries_in_memory_at_the_start_of_the_disk_too() {
     });
     assert_eq!(flash_reads.collect::<Vec<_>>(), [0, 0, 0, 0]);
     rig.settle();
-    assert_eq!(rig.reply(2).2, rig.reply(1).2);
+    assert_eq!(rig.replied(2).2, rig.replied(1).2);
 }
 
 #[test]

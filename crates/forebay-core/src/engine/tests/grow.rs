@@ -109,7 +109,7 @@ fn a_destaged_page_at_the_old_end_does_not_overwrite_what_is_behind_it() {
         assert!(rig.backend[END as usize..][..1024] == [0xAB; 1024]);
         rig.read(2, page, 4096);
         rig.settle_log();
-        assert!(rig.reply(2).2 == rig.backend[page as usize..][..4096]);
+        assert!(rig.replied(2).2 == rig.backend[page as usize..][..4096]);
         if is_over {
             break;
         }

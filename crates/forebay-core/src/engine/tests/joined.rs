@@ -24,8 +24,8 @@ fn a_read_takes_the_bytes_of_one_in_flight_whatever_the_cache() {
             rig.submit(3, 8192, 8192, Op::Read { no_admit });
             assert_eq!(rig.drawn(), ["R 8192+8192"], "{config:?}");
             rig.complete(0, IoStatus::Ok);
-            assert_eq!(rig.reply(2).2, [3; 4096]);
-            assert_eq!(rig.reply(3).2, rig.reply(1).2);
+            assert_eq!(rig.replied(2).2, [3; 4096]);
+            assert_eq!(rig.replied(3).2, rig.replied(1).2);
             assert!(!rig.drawn().iter().any(|io| io.starts_with('R')), "{:?}", rig.drawn());
             rig.settle();
             let joined = if config.mode == Mode::PassThrough { 0 } else { 2 };
@@ -44,8 +44,8 @@ fn a_read_behind_a_write_is_not_given_the_bytes_of_before() {
         rig.write(2, 0, 512, 77);
         rig.read(3, 0, 4096);
         rig.settle();
-        assert_eq!(rig.reply(1).2, [0; 4096]);
-        assert_eq!((rig.reply(3).2[0], rig.reply(3).2[512]), (77, 0), "{config:?}");
+        assert_eq!(rig.replied(1).2, [0; 4096]);
+        assert_eq!((rig.replied(3).2[0], rig.replied(3).2[512]), (77, 0), "{config:?}");
     }
 }
 
@@ -57,7 +57,7 @@ fn a_read_that_wants_a_sector_more_asks_for_itself() {
         rig.read(2, 0, 4608);
         assert_eq!(rig.drawn().iter().filter(|io| io.starts_with('R')).count(), 2);
         rig.settle();
-        assert_eq!((rig.reply(2).2[0], rig.reply(2).2[4096]), (0, 1));
+        assert_eq!((rig.replied(2).2[0], rig.replied(2).2[4096]), (0, 1));
     }
 }
 
@@ -68,10 +68,10 @@ fn a_read_that_waits_for_one_that_fails_asks_for_itself() {
         rig.read(1, 0, 4096);
         rig.read(2, 0, 4096);
         rig.complete(0, IoStatus::IoError);
-        assert_eq!(rig.reply(1).1, IoStatus::IoError);
+        assert_eq!(rig.replied(1).1, IoStatus::IoError);
         assert_eq!(rig.drawn(), ["R 0+4096"]);
         rig.settle();
-        assert_eq!(rig.reply(2).2, [0; 4096]);
+        assert_eq!(rig.replied(2).2, [0; 4096]);
     }
 }
 
@@ -88,9 +88,9 @@ fn a_read_after_a_loss_of_unflushed_writes_is_not_given_what_was_there_before() 
         rig.engine.on_session_lost(rig.now, &mut rig.actions);
         rig.read(3, 0, 4096);
         rig.complete(0, IoStatus::Ok);
-        assert_eq!(rig.reply(2).2, [77; 4096]);
+        assert_eq!(rig.replied(2).2, [77; 4096]);
         rig.settle();
-        assert_eq!(rig.reply(3).1, IoStatus::Ok);
+        assert_eq!(rig.replied(3).1, IoStatus::Ok);
         assert_eq!(rig.counters().backend_reads, 2, "{config:?}: it asked primary storage itself");
     }
 }
@@ -103,10 +103,10 @@ fn a_read_that_waits_for_one_that_hangs_has_all_of_its_time() {
         rig.tick(20_000);
         rig.read(2, 0, 4096);
         rig.tick(10_000);
-        assert_eq!(rig.reply(1).1, IoStatus::TimedOut);
+        assert_eq!(rig.replied(1).1, IoStatus::TimedOut);
         assert_eq!(rig.drawn(), ["R 0+4096", "R 0+4096"], "the first gave its range up");
         rig.complete(1, IoStatus::Ok);
-        assert_eq!(rig.reply(2).2, [0; 4096]);
+        assert_eq!(rig.replied(2).2, [0; 4096]);
         rig.settle();
         assert!(rig.engine.is_idle());
     }

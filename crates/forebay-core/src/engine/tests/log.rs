@@ -1,6 +1,7 @@
 //! The write log: when a write is acknowledged, what one commit holds, and what reads see.
 
 use super::*;
+use crate::action::Action;
 use crate::config::{DestageOrder, FlashAdmission, FlushSemantics};
 
 /// A rig whose first segment is leased.
@@ -148,7 +149,7 @@ fn a_write_that_ended_beside_one_that_fails_is_kept_in_memory_and_destaged() {
         // Whichever fails, and whether the other one has ended.
         rig.complete(1, if first == 0 { IoStatus::Ok } else { IoStatus::IoError });
         rig.complete(0, if first == 0 { IoStatus::IoError } else { IoStatus::Ok });
-        assert_eq!((rig.reply(1).1, rig.reply(2).1), (IoStatus::IoError, IoStatus::IoError));
+        assert_eq!((rig.replied(1).1, rig.replied(2).1), (IoStatus::IoError, IoStatus::IoError));
         rig.pool.fill(0);
         rig.settle_log();
         assert_eq!(rig.engine.mode(), Mode::WriteThrough);
@@ -167,7 +168,7 @@ fn a_second_write_that_hangs_fails_the_log() {
     rig.tick(4_001);
     assert!(!rig.has_reply(2), "its time began when it did");
     rig.tick(1_000);
-    assert_eq!((rig.reply(1).1, rig.reply(2).1), (IoStatus::Ok, IoStatus::IoError));
+    assert_eq!((rig.replied(1).1, rig.replied(2).1), (IoStatus::Ok, IoStatus::IoError));
 }
 
 #[test]
@@ -281,12 +282,12 @@ fn a_summary_that_fails_or_hangs_fails_the_log_and_loses_nothing() {
         rig.write_with(2, 1 << 16, 4096, 8, true);
         if hangs {
             rig.tick(5_001);
-            assert_eq!(rig.reply(2).1, IoStatus::IoError);
+            assert_eq!(rig.replied(2).1, IoStatus::IoError);
         } else {
             rig.complete(rig.find(SUMMARY), IoStatus::IoError);
         }
         rig.settle_log();
-        assert_eq!((rig.reply(2).1, rig.engine.mode()), (IoStatus::IoError, Mode::WriteThrough));
+        assert_eq!((rig.replied(2).1, rig.engine.mode()), (IoStatus::IoError, Mode::WriteThrough));
         assert!(rig.backend[..12 * 4096].iter().all(|&b| b == 7));
         assert!(rig.engine.is_idle());
     }
@@ -453,7 +454,7 @@ fn a_read_that_came_before_the_log_and_ran_with_it_is_of_the_newest_bytes() {
                 rig.complete(0, IoStatus::Ok);
             }
         }
-        assert!(rig.reply(2).2.iter().all(|&byte| byte == 7), "a write after {moment} I/Os");
+        assert!(rig.replied(2).2.iter().all(|&byte| byte == 7), "a write after {moment} I/Os");
     }
 }
 
@@ -476,7 +477,7 @@ fn a_log_that_fails_tells_who_waits_and_is_drained_from_memory() {
     rig.write(1, 0, 4096, 7);
     rig.write_with(2, 8192, 4096, 8, true);
     rig.complete(0, IoStatus::IoError);
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
     assert!(rig.events.iter().any(|event| matches!(event, Event::LogFailed { .. })));
     rig.settle_log();
     assert_eq!(rig.engine.mode(), Mode::WriteThrough);
@@ -500,7 +501,7 @@ fn dirty_bytes_that_cannot_be_read_stop_the_disk() {
     }
     assert!(rig.backend[..4096].iter().all(|&b| b == 0), "wrong bytes are never destaged");
     rig.read(2, 0, 4096);
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
 }
 
 #[test]
@@ -547,7 +548,7 @@ fn a_read_whose_flash_hangs_begins_anew_without_the_log_pages_it_waits_for() {
     while let Some(at) = rig.drawn().iter().rposition(|io| !io.starts_with("r ")) {
         rig.complete(at, IoStatus::Ok);
     }
-    let bytes = &rig.reply(3).2;
+    let bytes = &rig.replied(3).2;
     assert_eq!((bytes[0], bytes[4096], bytes[8192]), (0, 0x77, 2));
 }
 
@@ -571,7 +572,7 @@ fn a_read_that_waited_for_a_buffer_over_a_change_of_mode_sees_the_log() {
     rig.submit(2, 0, 4096, Op::Write { buffer, fua: false });
     assert!(rig.has_reply(2));
     rig.settle();
-    assert_eq!(rig.reply(1).2[0], 0x55);
+    assert_eq!(rig.replied(1).2[0], 0x55);
 }
 
 #[test]
@@ -609,7 +610,7 @@ fn a_log_device_that_is_dead_stops_the_disk_without_a_storm() {
     }
     assert!(ios < 50, "{ios} I/Os on a dead device");
     rig.read(2, 0, 4096);
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
 }
 
 #[test]
@@ -617,7 +618,7 @@ fn a_log_device_that_hangs_fails_the_log() {
     let mut rig = rig(with_log());
     rig.write_with(1, 0, 4096, 9, true);
     rig.tick(5_001);
-    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
     assert!(rig.events.iter().any(|event| matches!(event, Event::LogFailed { .. })));
     rig.complete(0, IoStatus::Ok);
     rig.settle_log();
@@ -630,11 +631,11 @@ fn a_disk_whose_log_failed_ends_although_nobody_may_see_what_is_in_its_memory() 
     rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
     rig.write_with(1, 0, 4096, 7, true);
     rig.complete(0, IoStatus::IoError);
-    assert_eq!(rig.reply(1).1, IoStatus::IoError);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
     rig.read(2, 0, 4096);
     assert!(!rig.has_reply(2), "the bytes may be gone after the end");
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.run_actions();
-    assert_eq!(rig.reply(2).1, IoStatus::ShuttingDown);
+    assert_eq!(rig.replied(2).1, IoStatus::ShuttingDown);
     assert!(rig.engine.is_idle());
 }

@@ -23,8 +23,8 @@ fn half_a_write_that_the_end_refuses_is_seen_by_nobody() {
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.run_actions();
     rig.settle();
-    assert_eq!(rig.reply(1).1, IoStatus::ShuttingDown);
-    assert_eq!(rig.reply(2).1, IoStatus::ShuttingDown, "the next start does not find that half");
+    assert_eq!(rig.replied(1).1, IoStatus::ShuttingDown);
+    assert_eq!(rig.replied(2).1, IoStatus::ShuttingDown, "the next start does not find that half");
     assert!(rig.engine.is_idle());
 }
 
@@ -52,8 +52,8 @@ fn half_a_write_is_seen_by_nobody_when_the_log_is_lost() {
     half_a_write(&mut rig);
     rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
     fail_reads_of_the_log(&mut rig, IoStatus::Ok);
-    assert_eq!(rig.reply(1).1, IoStatus::IoError);
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
     rig.sent();
     assert!(rig.engine.is_idle());
 }
@@ -66,14 +66,14 @@ fn what_only_memory_has_is_seen_by_nobody_when_the_log_is_lost() {
     rig.complete(0, IoStatus::Ok);
     rig.write_with(2, 8192, 4096, 8, true);
     rig.complete(0, IoStatus::IoError);
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
     rig.read(3, 8192, 4096);
     rig.write(4, 8192, 4096, 9);
     assert!(!rig.has_reply(3) && !rig.has_reply(4), "a crash of the host takes it back");
     rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
     fail_reads_of_the_log(&mut rig, IoStatus::IoError);
-    assert_eq!(rig.reply(3).1, IoStatus::IoError);
-    assert_eq!(rig.reply(4).1, IoStatus::IoError);
+    assert_eq!(rig.replied(3).1, IoStatus::IoError);
+    assert_eq!(rig.replied(4).1, IoStatus::IoError);
     assert!(rig.engine.is_idle());
 }
 
@@ -91,7 +91,7 @@ fn a_read_that_waits_for_memory_is_refused_when_the_log_is_lost() {
     rig.read(2, 0, 8 << 20);
     rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
     fail_reads_of_the_log(&mut rig, IoStatus::Ok);
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
     rig.engine.release(rig.now, buffer, &mut rig.actions);
     rig.run_actions();
     assert!(rig.engine.is_idle());
@@ -113,7 +113,7 @@ fn a_compare_and_write_does_not_wait_for_room_in_a_log_that_is_lost() {
     fail_reads_of_the_log(&mut rig, IoStatus::IoError);
     rig.compared();
     rig.run_actions();
-    assert_eq!(rig.reply(3).1, IoStatus::IoError);
+    assert_eq!(rig.replied(3).1, IoStatus::IoError);
     assert!(rig.engine.is_idle());
 }
 
@@ -138,7 +138,7 @@ fn notes_that_fail_for_good_stop_the_disk_and_do_not_freeze_it() {
         rig.tick(0);
         assert!(rig.now.since(began) < Nanos::from_millis(30_000), "writers are held for ever");
     }
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
     assert_eq!(rig.engine.mode(), Mode::WriteBack, "it has not left the log");
     assert!(rig.engine.is_idle());
 }
@@ -155,7 +155,7 @@ fn half_a_write_that_waits_for_room_goes_on_when_the_log_is_left() {
     rig.run_actions();
     rig.settle_log();
     assert_eq!(rig.engine.mode(), Mode::WriteThrough);
-    assert_eq!(rig.reply(1).1, IoStatus::Ok);
+    assert_eq!(rig.replied(1).1, IoStatus::Ok);
     rig.write(3, 0, 4096, 1);
     rig.settle();
     rig.expect_bytes(0, 4096, 1);
@@ -172,7 +172,7 @@ fn a_read_of_the_log_that_fails_is_remembered_until_primary_storage_has_the_data
     rig.read(2, 0, 4096);
     let read = rig.pending.iter().position(|io| io.target == Target::Log).expect("it is read");
     rig.complete(read, IoStatus::IoError);
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
     assert!(failed(&rig), "nobody else has it");
     rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
     rig.run_actions();

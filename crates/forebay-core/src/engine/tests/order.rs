@@ -12,7 +12,7 @@ fn a_read_that_overlaps_an_unacknowledged_write_waits_for_it() {
     rig.read(3, 0, 4096);
     assert!(!rig.has_reply(3), "even though the old bytes are in RAM");
     rig.settle();
-    assert_eq!(rig.reply(3).2[512..1024], [77; 512]);
+    assert_eq!(rig.replied(3).2[512..1024], [77; 512]);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_newer_write_waits_for_one_that_timed_out_and_may_still_land() {
     let mut rig = Rig::new(config());
     rig.write(1, 0, 4096, 70);
     rig.tick(30_000);
-    assert_eq!(rig.reply(1).1, IoStatus::TimedOut);
+    assert_eq!(rig.replied(1).1, IoStatus::TimedOut);
     rig.write(2, 0, 4096, 71);
     assert_eq!(rig.drawn(), ["W 0+4096"], "only the old one is under way");
     rig.write(3, 8192, 4096, 72);
@@ -56,7 +56,7 @@ fn a_newer_write_waits_for_one_that_timed_out_and_may_still_land() {
     rig.complete(0, IoStatus::Ok);
     assert_eq!(rig.backend[..4096], [70; 4096]);
     rig.settle();
-    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
     assert_eq!(rig.backend[..4096], [71; 4096]);
     rig.expect_bytes(0, 4096, 71);
     assert!(rig.engine.is_idle());
@@ -67,10 +67,10 @@ fn a_read_that_timed_out_installs_nothing_and_holds_nobody_up() {
     let mut rig = Rig::new(config());
     rig.read(1, 0, 4096);
     rig.tick(30_000);
-    assert_eq!(rig.reply(1).1, IoStatus::TimedOut);
+    assert_eq!(rig.replied(1).1, IoStatus::TimedOut);
     rig.write(2, 0, 4096, 71);
     rig.complete(1, IoStatus::Ok);
-    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
     rig.complete(0, IoStatus::Ok);
     rig.expect_bytes(0, 4096, 71);
     assert!(rig.engine.is_idle());
@@ -84,7 +84,7 @@ fn requests_behind_a_hung_write_time_out_without_ever_having_run() {
     rig.write(2, 0, 4096, 71);
     rig.submit(3, 0, 0, Op::Flush);
     rig.tick(30_000);
-    assert!([1, 2, 3].iter().all(|&tag| rig.reply(tag).1 == IoStatus::TimedOut));
+    assert!([1, 2, 3].iter().all(|&tag| rig.replied(tag).1 == IoStatus::TimedOut));
     rig.settle();
     assert_eq!(rig.backend[..4096], [70; 4096], "the second write must not happen after its error");
     assert!(rig.engine.is_idle());
@@ -98,7 +98,7 @@ fn by_setting_a_client_waits_instead_of_being_told_of_a_time_out() {
     assert!(!rig.has_reply(1));
     assert!(matches!(rig.events[..], [Event::BackendTimedOut { .. }]));
     rig.settle();
-    assert_eq!(rig.reply(1).1, IoStatus::Ok);
+    assert_eq!(rig.replied(1).1, IoStatus::Ok);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_request_outside_the_disk_or_off_sectors_is_answered_as_invalid() {
         .enumerate()
     {
         rig.read(tag as u64, start, len);
-        assert_eq!(rig.reply(tag as u64).1, IoStatus::Invalid);
+        assert_eq!(rig.replied(tag as u64).1, IoStatus::Invalid);
     }
 }
 
@@ -154,7 +154,7 @@ fn a_read_only_disk_refuses_every_change() {
     let mut rig = Rig::new(config);
     rig.write(1, 0, 512, 1);
     rig.submit(2, 0, 512, Op::Discard { fua: false });
-    assert_eq!((rig.reply(1).1, rig.reply(2).1), (IoStatus::ReadOnly, IoStatus::ReadOnly));
+    assert_eq!((rig.replied(1).1, rig.replied(2).1), (IoStatus::ReadOnly, IoStatus::ReadOnly));
     assert!(rig.engine.is_idle());
 }
 
@@ -164,9 +164,9 @@ fn after_shut_down_new_requests_are_refused_and_old_ones_finish() {
     rig.read(1, 0, 512);
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.read(2, 0, 512);
-    assert_eq!(rig.reply(2).1, IoStatus::ShuttingDown);
+    assert_eq!(rig.replied(2).1, IoStatus::ShuttingDown);
     rig.settle();
-    assert_eq!(rig.reply(1).1, IoStatus::Ok);
+    assert_eq!(rig.replied(1).1, IoStatus::Ok);
     assert!(rig.engine.is_idle());
 }
 
@@ -179,7 +179,7 @@ fn a_read_that_waits_for_a_buffer_lets_the_writes_behind_it_run() {
     rig.read(2, 0, 20 << 20);
     rig.write(3, 0, 24 << 20, 3);
     rig.settle();
-    assert_eq!(rig.reply(3).1, IoStatus::Ok);
-    assert_eq!(rig.reply(2).1, IoStatus::Ok);
+    assert_eq!(rig.replied(3).1, IoStatus::Ok);
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
     assert!(rig.engine.is_idle());
 }

@@ -9,10 +9,10 @@ fn a_miss_fetches_whole_granules_once_and_then_hits() {
     rig.read(1, 4608, 512);
     assert_eq!(rig.drawn(), ["R 4096+4096"]);
     rig.settle();
-    assert_eq!(rig.reply(1).2, [1; 512]);
+    assert_eq!(rig.replied(1).2, [1; 512]);
     rig.read(2, 4096, 4096);
     assert_eq!(rig.drawn(), [] as [&str; 0]);
-    assert_eq!(rig.reply(2).2, [1; 4096]);
+    assert_eq!(rig.replied(2).2, [1; 4096]);
     rig.sent();
     assert_eq!((rig.counters().read_hits_ram, rig.counters().read_misses), (1, 1));
 }
@@ -27,7 +27,7 @@ fn a_partial_hit_fetches_only_what_is_missing() {
     assert_eq!(rig.drawn(), ["R 0+8192", "R 12288+8192", "R 24576+8192"]);
     rig.settle();
     let expect: Vec<u8> = (0..32768u32).map(|i| (i / 4096) as u8).collect();
-    assert_eq!(rig.reply(3).2, expect);
+    assert_eq!(rig.replied(3).2, expect);
     assert_eq!(rig.counters().read_hits_partial, 1);
 }
 
@@ -61,9 +61,9 @@ fn neighbours_that_share_a_granule_are_fetched_at_once_and_both_kept() {
         rig.complete(first, IoStatus::Ok);
         rig.complete(0, IoStatus::Ok);
         let expect: Vec<u8> = (512..16896u32).map(|i| (i / 4096) as u8).collect();
-        assert_eq!([rig.reply(1).2.clone(), rig.reply(2).2.clone()].concat(), expect);
+        assert_eq!([rig.replied(1).2.clone(), rig.replied(2).2.clone()].concat(), expect);
         rig.read(3, 512, 16384);
-        assert_eq!(rig.reply(3).2, expect, "from RAM");
+        assert_eq!(rig.replied(3).2, expect, "from RAM");
         rig.settle();
     }
 }
@@ -98,7 +98,7 @@ fn a_prefetch_fills_the_cache_and_returns_nothing() {
     let mut rig = Rig::new(config());
     rig.submit(1, 0, 16 * KIB, Op::Prefetch);
     rig.settle();
-    assert!(rig.reply(1).2.is_empty());
+    assert!(rig.replied(1).2.is_empty());
     rig.read(2, 4096, 8192);
     assert!(rig.has_reply(2));
     rig.sent();
@@ -127,7 +127,7 @@ fn what_ram_evicts_and_was_used_goes_to_flash_and_is_served_from_there() {
     rig.read(20, 0, 4096);
     assert_eq!(rig.drawn(), ["r 0+4096"]);
     rig.settle();
-    assert_eq!(rig.reply(20).2, [0; 4096]);
+    assert_eq!(rig.replied(20).2, [0; 4096]);
     assert_eq!(rig.counters().read_hits_flash, 1);
 }
 
@@ -144,7 +144,7 @@ fn by_history_a_block_that_comes_back_pushes_another_one_out_of_flash() {
     rig.read(3, 0, 4096);
     assert_eq!(rig.drawn(), ["r 0+4096"]);
     rig.settle();
-    assert_eq!(rig.reply(3).2, [0; 4096]);
+    assert_eq!(rig.replied(3).2, [0; 4096]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn dead() -> Rig {
     assert!(rig.has_reply(1));
     rig.write_with(2, 8192, 4096, 8, true);
     settle(&mut rig);
-    assert_eq!(rig.reply(2).1, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
     rig
 }
 
@@ -42,7 +42,7 @@ fn is_served(rig: &mut Rig) {
     assert_eq!(rig.engine.mode(), Mode::WriteThrough);
     rig.write(20, 4096, 4096, 9);
     settle(rig);
-    assert_eq!(rig.reply(20).1, IoStatus::Ok);
+    assert_eq!(rig.replied(20).1, IoStatus::Ok);
     rig.expect_bytes(0, 4096, 7);
 }
 
@@ -68,7 +68,7 @@ fn dirty_bytes_whose_log_may_come_back_to_life_are_not_destaged_without_notes() 
     wait(&mut rig, 20);
     assert!(rig.backend[..4096].iter().all(|&byte| byte == 0));
     rig.read(3, 0, 4096);
-    assert_eq!(rig.reply(3).1, IoStatus::IoError, "until an administrator decides");
+    assert_eq!(rig.replied(3).1, IoStatus::IoError, "until an administrator decides");
 }
 
 #[test]

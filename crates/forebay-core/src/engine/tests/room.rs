@@ -41,7 +41,7 @@ fn a_writer_that_waits_for_room_waits_as_long_as_primary_storage_is_away() {
     }
     assert!(!rig.has_reply(tag - 1), "it is told nothing while nothing is wrong with it");
     rig.settle_log();
-    assert_eq!(rig.reply(tag - 1).1, IoStatus::Ok);
+    assert_eq!(rig.replied(tag - 1).1, IoStatus::Ok);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_writer_that_gets_room_as_its_time_ends_has_all_of_it_to_be_written() {
     rig.tick(2_000);
     assert!(!rig.has_reply(waits) && !rig.has_reply(behind), "neither is out of time");
     rig.settle_log();
-    assert_eq!((rig.reply(waits).1, rig.reply(behind).1), (IoStatus::Ok, IoStatus::Ok));
+    assert_eq!((rig.replied(waits).1, rig.replied(behind).1), (IoStatus::Ok, IoStatus::Ok));
     rig.expect_bytes(waits % 200 * 4096, 4096, 99);
 }
 
@@ -91,8 +91,8 @@ fn a_read_behind_a_writer_that_waited_has_all_of_its_time() {
     rig.tick(2_000);
     assert!(!rig.has_reply(behind), "its read of primary storage is 2 s old");
     rig.settle_log();
-    assert_eq!(rig.reply(behind).1, IoStatus::Ok);
-    assert!(rig.reply(behind).2[..4096].iter().all(|&byte| byte == waits as u8));
+    assert_eq!(rig.replied(behind).1, IoStatus::Ok);
+    assert!(rig.replied(behind).2[..4096].iter().all(|&byte| byte == waits as u8));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_read_that_waits_for_the_buffers_of_writers_who_wait_for_room_waits_as_they_
     rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
     rig.run_actions();
     rig.settle_log();
-    assert_eq!((rig.reply(long).1, rig.reply(behind).1), (IoStatus::Ok, IoStatus::Ok));
+    assert_eq!((rig.replied(long).1, rig.replied(behind).1), (IoStatus::Ok, IoStatus::Ok));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn at_the_end_nothing_waits_for_room() {
     rig.write(1, 0, 2 << 20, 9);
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.run_actions();
-    assert_eq!(rig.reply(1).1, IoStatus::ShuttingDown);
+    assert_eq!(rig.replied(1).1, IoStatus::ShuttingDown);
     rig.settle();
     assert!(rig.engine.is_idle());
 }

@@ -157,7 +157,7 @@ fn flash_that_is_given_up_is_left_as_it_is() {
     rig.read(1, 0, 4096);
     rig.tick(5);
     rig.settle_ring();
-    assert_eq!(rig.reply(1).1, IoStatus::Ok);
+    assert_eq!(rig.replied(1).1, IoStatus::Ok);
     assert_eq!(blocks_cached(&rig), 0, "nothing of it counts");
     assert_eq!(rig.engine.parts.cache.flash_directory().len(), 8, "it was not gone through");
     rig.backend.fill(0xAB);
@@ -223,7 +223,7 @@ fn a_fill_of_flash_that_is_under_way_brings_no_zeroed_block_back() {
     rig.sweep_stale();
     rig.settle_log();
     rig.expect_bytes(0, 4096, 0);
-    assert_eq!(rig.reply(2).2, [0; 4096]);
+    assert_eq!(rig.replied(2).2, [0; 4096]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn a_write_is_acknowledged_after_primary_storage_has_it_and_then_hits() {
     assert!(rig.has_reply(1));
     assert_eq!(rig.backend[..4096], [77; 4096]);
     rig.read(2, 0, 4096);
-    assert_eq!(rig.reply(2).2, [77; 4096]);
+    assert_eq!(rig.replied(2).2, [77; 4096]);
     rig.sent();
 }
 
@@ -25,7 +25,7 @@ fn a_write_smaller_than_a_granule_updates_what_is_in_ram() {
     rig.write(2, 512, 512, 77);
     rig.settle();
     rig.read(3, 0, 4096);
-    let (_, _, bytes) = rig.reply(3);
+    let (_, _, bytes) = rig.replied(3);
     assert_eq!((bytes[511], bytes[512], bytes[1023], bytes[1024]), (0, 77, 77, 0));
     rig.sent();
 }
@@ -46,7 +46,7 @@ fn a_write_smaller_than_a_granule_drops_it_from_flash() {
     rig.read(3, 0, 1024);
     assert_eq!(rig.drawn(), ["R 0+4096"], "flash must not serve the old bytes");
     rig.settle();
-    assert_eq!(rig.reply(3).2[512..], [77; 512]);
+    assert_eq!(rig.replied(3).2[512..], [77; 512]);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn zeroes_read_as_zeroes_however_they_are_made() {
         let op = Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false };
         rig.submit(2, 4608, 100 * KIB, op);
         rig.settle();
-        assert_eq!(rig.reply(2).1, IoStatus::Ok);
+        assert_eq!(rig.replied(2).1, IoStatus::Ok);
         rig.expect_bytes(4608, 100 * KIB, 0);
         rig.expect_bytes(4096, 512, 1);
         let end = 4608 + 100 * KIB;
@@ -179,7 +179,7 @@ fn zeroes_that_must_be_fast_are_refused_where_they_would_be_written() {
     let mut rig = Rig::new(config);
     let op = Op::WriteZeroes { may_unmap: true, fast_only: true, fua: false };
     rig.submit(1, 0, 4096, op);
-    assert_eq!(rig.reply(1).1, IoStatus::Unsupported);
+    assert_eq!(rig.replied(1).1, IoStatus::Unsupported);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_discard_with_fua_is_acknowledged_after_a_flush_even_where_nobody_can_follow
         assert_eq!(rig.drawn(), ["F 0+0"]);
         assert!(!rig.has_reply(1));
         rig.settle();
-        assert_eq!(rig.reply(1).1, IoStatus::Ok);
+        assert_eq!(rig.replied(1).1, IoStatus::Ok);
         rig.submit(2, range.0, range.1, Op::Discard { fua: false });
         rig.settle();
         assert_eq!(rig.counters().discards, 2);
