@@ -30,8 +30,12 @@
 //! The hash is multiply-shift, twice, so that strides of blocks spread like random ones. A guest that
 //! knows it can make long chains, at most about (blocks of its disk / buckets) long: its own loss.
 
+mod retired;
+
 use crate::ids::{BlockIndex, SlotId};
 use crate::list::SLOTS_MAX;
+
+use retired::Chain;
 
 /// End of a chain, and the key of a slot or way without a block (a grid has fewer blocks, see `Grid`).
 const NONE: u32 = u32::MAX;
@@ -119,18 +123,6 @@ pub struct Index {
     recorded: Chain,
     len: u32,
     quarantined: u32,
-}
-
-/// A list of slots through `next`, first in, first out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Chain {
-    first: u32,
-    last: u32,
-    len: u32,
-}
-
-impl Chain {
-    const EMPTY: Chain = Chain { first: NONE, last: NONE, len: 0 };
 }
 
 impl Index {
@@ -229,71 +221,6 @@ impl Index {
     /// Number of free slots.
     pub fn free_len(&self) -> u32 {
         self.free_len
-    }
-
-    /// Number of slots that are retired or recorded.
-    pub fn retired_len(&self) -> u32 {
-        self.retired.len + self.recorded.len
-    }
-
-    /// True when a slot is retired and not recorded.
-    pub fn has_retired(&self) -> bool {
-        self.retired.len > 0
-    }
-
-    /// Puts a taken slot without a block last among the retired ones.
-    pub fn retire(&mut self, slot: SlotId) {
-        self.vacant(slot).next = NONE;
-        let mut chain = self.retired;
-        self.append(&mut chain, slot);
-        self.retired = chain;
-    }
-
-    /// The first of the retired slots is recorded from now on.
-    pub fn record_retired(&mut self) -> Option<SlotId> {
-        let slot = (self.retired.len > 0).then_some(SlotId(self.retired.first))?;
-        let next = std::mem::replace(&mut self.entries[slot.0 as usize].next, NONE);
-        self.retired = match self.retired.len {
-            1 => Chain::EMPTY,
-            len => Chain { first: next, len: len - 1, ..self.retired },
-        };
-        let mut chain = self.recorded;
-        self.append(&mut chain, slot);
-        self.recorded = chain;
-        Some(slot)
-    }
-
-    /// All of the retired slots are recorded from now on.
-    pub fn record_all_retired(&mut self) {
-        let retired = std::mem::replace(&mut self.retired, Chain::EMPTY);
-        if retired.len == 0 {
-            return;
-        }
-        self.recorded = match self.recorded.len {
-            0 => retired,
-            len => {
-                self.entries[self.recorded.last as usize].next = retired.first;
-                Chain { last: retired.last, len: len + retired.len, ..self.recorded }
-            }
-        };
-    }
-
-    /// The recorded slots are free.
-    pub fn free_recorded(&mut self) {
-        let chain = std::mem::replace(&mut self.recorded, Chain::EMPTY);
-        if chain.len > 0 {
-            self.entries[chain.last as usize].next = self.free;
-            self.free = chain.first;
-            self.free_len += chain.len;
-        }
-    }
-
-    fn append(&mut self, chain: &mut Chain, slot: SlotId) {
-        match chain.len {
-            0 => chain.first = slot.0,
-            _ => self.entries[chain.last as usize].next = slot.0,
-        }
-        (chain.last, chain.len) = (slot.0, chain.len + 1);
     }
 
     /// Takes every slot of an index without blocks; [`Index::end_restore`] frees what is not occupied then.

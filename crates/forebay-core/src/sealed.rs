@@ -35,6 +35,20 @@ pub fn has_seal(page: &Page, magic: &[u8; 8]) -> bool {
     page[..8] == magic[..] && page[CHECKSUM] == checksum(page).to_le_bytes()
 }
 
+/// The little-endian integer at `at`.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+/// The same of eight bytes.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
 fn checksum(page: &Page) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&page[..CHECKSUM.start]);

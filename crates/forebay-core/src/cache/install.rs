@@ -1,15 +1,16 @@
-//! Bytes on their way into the cache: into RAM by a copy, from there (or from a request's buffer,
-//! without a RAM tier) to flash by an I/O that nobody waits for.
+//! Bytes on their way into the cache: into RAM by a copy, and from there to flash by an I/O.
+//! Without a RAM tier they go to flash from a request's buffer. Nobody waits for that I/O.
 //!
 //! ```text
 //!  fetched or written bytes ──copy──► RAM slot ──evicted──► admitted? ──copy──► staging ──I/O──► flash slot
 //!                                                              └─ no: remembered only (flash/admission.rs)
 //! ```
-//! What is in the log and not on primary storage waits for the destager, which offers it from its own memory.
+//! Bytes that only the log has wait for the destager. It offers them from its own memory.
 //!
-//! **Invariants:** a granule becomes valid only with bytes that are the newest: the caller holds the
-//! range in the overlap table, and a write that completes cancels what is on its way to flash
-//! (`flash/fills.rs`). What finds no slot or no staging buffer is skipped and counted; a reply never waits for any of this.
+//! **Invariants**
+//! - A granule becomes valid only with its newest bytes. The caller holds the range in the overlap table, and a write
+//!   that completes cancels what is on its way to flash (`flash/fills.rs`).
+//! - A reply never waits for any of this. A fill without a slot or staging memory is skipped and counted.
 
 use super::flash::Offered;
 use super::{BlockBytes, Cache, Offer, SlotRun, Undestaged, working};

@@ -1,4 +1,4 @@
-//! What the tiers have of a block, and its uses.
+//! Lookups: the tiers that hold a block, and its uses.
 
 use super::{Cache, Unrecorded};
 use crate::action::{ReplyData, Span};
@@ -7,7 +7,7 @@ use crate::geometry::{ByteRange, GranuleMask, Grid, Piece};
 use crate::ids::{BlockIndex, SlotId};
 use crate::status::IoStatus;
 
-/// What the tiers have of a block: its slot and its valid granules, if it is there.
+/// A block's slot and valid granules in each tier that holds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub ram: Option<(SlotId, GranuleMask)>,
@@ -42,7 +42,7 @@ impl Cache {
         self.ram.is_some() && !self.stale.touches(range, grid)
     }
 
-    /// What a read of `range` is answered with when RAM has all of it: slots, which are pinned until [`Cache::unpin`].
+    /// The slots that answer a read of `range`, when RAM has all of it. They are pinned until [`Cache::unpin`].
     #[inline]
     pub(crate) fn hit(&mut self, range: ByteRange, cx: &mut Cx<'_>) -> Option<ReplyData> {
         let (first, count) = self.ram.as_mut()?.hit(range, cx)?;
@@ -53,7 +53,7 @@ impl Cache {
         Some(ReplyData::Slots { first: first as u32, count: count as u32 })
     }
 
-    /// What is known of a block.
+    /// Looks a block up in both tiers. A stale block is in neither.
     pub(crate) fn lookup(&self, block: BlockIndex) -> Found {
         if self.stale.has(block) {
             return Found::default();
@@ -81,7 +81,7 @@ impl Cache {
         valid.contains(piece.touched).then(|| ram.memory(slot, piece.offset, piece.len))
     }
 
-    /// Uses granules in RAM, which [`Cache::lookup`] found; where they are.
+    /// Uses granules that [`Cache::lookup`] found in RAM. Returns their memory.
     pub(crate) fn use_ram(&mut self, at: SlotRun, grid: &Grid) -> Span {
         let SlotRun { block, slot, first, end } = at;
         let range = grid.granule_range(block, first, end);
@@ -90,7 +90,7 @@ impl Cache {
         ram.memory(slot, grid.offset_in_block(range.start), range.len())
     }
 
-    /// Uses granules on flash, which [`Cache::lookup`] found, for a read that begins; where they are.
+    /// Begins to read granules that [`Cache::lookup`] found on flash. Returns their place there.
     pub(crate) fn begin_flash_read(&mut self, at: SlotRun, grid: &Grid) -> ByteRange {
         let SlotRun { slot, first, end, .. } = at;
         let tier = &mut self.flash.as_mut().expect("the tier that the slot is of").tier;
@@ -137,7 +137,7 @@ impl Cache {
         self.flash.as_ref().map_or(0, |flash| flash.tier.change_count())
     }
 
-    /// What the cache index has to record; `None` where nothing is recorded.
+    /// The changes that the cache index has to record; `None` where nothing is recorded.
     pub(crate) fn unrecorded(&mut self) -> Option<Unrecorded<'_>> {
         self.flash.as_mut()?.tier.unrecorded(&self.stale)
     }

@@ -21,7 +21,7 @@
 //!
 //! This part knows nothing of requests, of the write log or of primary storage. What it needs of the log a flow
 //! passes in: which granules of a block are not destaged ([`Undestaged`]). The memory of its copies comes from
-//! `cx.buffers`. What flash holds is recorded by the cache index, which asks for [`Unrecorded`].
+//! `cx.buffers`. The cache index records what flash holds, and asks for [`Unrecorded`].
 //!
 //! **Invariants**
 //! - A granule is valid only with its newest bytes: whoever installs holds the range, and a write cancels what is
@@ -175,7 +175,7 @@ impl Cache {
         self.alignment = None;
     }
 
-    /// What watches how the guest's data are aligned, if anything does.
+    /// The detector of how the guest's data are aligned, while the grid is not settled.
     pub(crate) fn alignment(&mut self) -> Option<&mut AlignmentDetector> {
         self.alignment.as_mut()
     }

@@ -17,7 +17,7 @@
 //! older ring in its place does not know of.
 
 use crate::ids::{Generation, Uuid};
-use crate::sealed::{Page, has_seal, seal};
+use crate::sealed::{Page, has_seal, seal, u32_at, u64_at};
 
 const MAGIC: &[u8; 8] = b"FBRINGHD";
 /// The version of everything here.
@@ -60,8 +60,7 @@ impl RingHeader {
 
     /// The header in `page`; `None` when there is none, or one of another version.
     pub fn decode(page: &Page) -> Option<RingHeader> {
-        let u32_at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("four"));
-        let u64_at = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("eight"));
+        let (u32_at, u64_at) = (|at| u32_at(page, at), |at| u64_at(page, at));
         let known = has_seal(page, MAGIC) && page[12..14] == VERSION.to_le_bytes();
         known.then(|| RingHeader {
             disk: Uuid(page[16..32].try_into().expect("sixteen")),

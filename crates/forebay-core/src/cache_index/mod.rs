@@ -13,8 +13,8 @@
 //! ```
 //! Every record says all of one thing: what a slot holds, that it is free, which regions of a word are marked.
 //! The later record wins, so neither snapshot nor replay is needed. Each page gives at least half of its room
-//! to a *walk* that says again what every slot and every word of marks is; when the walk has come round,
-//! what is older is not needed, and [`RingGeometry::pages`] are enough for that.
+//! to a *walk*, which repeats the state of every slot and of every word of marks. When the walk has come round, older
+//! pages are not needed. [`RingGeometry::pages`] are enough for that.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -31,15 +31,15 @@
 //! While *Voiding*, writes to primary storage beside the log wait: the index on flash would be believed without
 //! knowing of them.
 //!
-//! The index may use the cache; the cache knows nothing of it. What primary storage does a flow passes in as data
-//! ([`PrimaryFlushes`]), and what the index wants of it comes back as data ([`IndexWants`]).
+//! The index may use the cache; the cache knows nothing of it. A flow passes the flushes of primary storage in as data
+//! ([`PrimaryFlushes`]). The wish for one comes back as data ([`IndexWants`]).
 //!
 //! **Invariants** (docs/format/ring.md argues them failure by failure)
 //! - A page is durable only after the data that it claims.
 //! - A slot that lost its block gets other bytes only after that is durable here.
-//! - Bytes that go to primary storage beside the write log do so only after their regions are durably marked;
-//!   a mark goes after the write ended, a later flush of primary storage succeeded, and what it dropped from the
-//!   cache is durable here.
+//! - Bytes go to primary storage beside the write log only after their regions are durably marked.
+//! - A mark goes after three things: the write ended, a later flush of primary storage succeeded, and the drops that it
+//!   caused in the cache are durable here.
 //! - `flushed` of the write log is noted only after what its records dropped from the cache is durable here.
 //!
 //! **Limits:** 2²⁰ regions, 2³⁰ − 2 slots; see [`BATCH_PAGES`].
@@ -80,7 +80,7 @@ use walk::Walk;
 enum State {
     /// It is written.
     Active,
-    /// What is on flash is wrong from now on, and that is not durably known. After `until` it cannot be noted.
+    /// The index on flash is wrong from now on, and that is not durably known. After `until` it cannot be noted.
     Voiding { until: Nanos },
     /// Nothing is recorded any more.
     Off,
@@ -132,7 +132,7 @@ struct PageNumbers {
     durable_tail: u64,
 }
 
-/// What of the cache is recorded.
+/// How far the changes of the cache are recorded.
 #[derive(Debug)]
 struct Progress {
     /// Changes up to this one are durable.
@@ -195,7 +195,7 @@ impl CacheIndex {
         self.progress.is_unflushed = true;
     }
 
-    /// What is on flash is wrong, or will be: that has to be known before anything else is written beside it.
+    /// The index on flash is wrong, or will be. That has to be known before anything else is written beside it.
     pub(crate) fn void(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
         if self.state != State::Active {
             return;

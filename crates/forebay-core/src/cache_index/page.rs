@@ -30,7 +30,7 @@
 use crate::geometry::GranuleMask;
 use crate::ids::{BlockIndex, Generation, SlotId, Uuid};
 use crate::log::COUNT_MAX;
-use crate::sealed::{PAGE_LEN, Page, has_seal, seal};
+use crate::sealed::{PAGE_LEN, Page, has_seal, seal, u32_at, u64_at};
 
 use super::header::VERSION;
 
@@ -135,7 +135,7 @@ impl Claim<'_> {
         self.checksums.chunks_exact(4).map(move |bytes| {
             let granule = rest.trailing_zeros();
             rest &= rest - 1;
-            (granule, u32::from_le_bytes(bytes.try_into().expect("four")))
+            (granule, u32_at(bytes, 0))
         })
     }
 }
@@ -239,8 +239,7 @@ impl<'a> PageWriter<'a> {
 
 /// A page of the ring with this disk and nonce; `None` when `page` is none, or is torn.
 pub fn decode(page: &Page, disk: Uuid, nonce: u64) -> Option<PageHeader> {
-    let u32_at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("four"));
-    let u64_at = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("eight"));
+    let (u32_at, u64_at) = (|at| u32_at(page, at), |at| u64_at(page, at));
     // Cheap questions first: most of a ring may be of another time.
     let is_ours = page[16..32] == disk.0 && u64_at(40) == nonce;
     if !is_ours || !has_seal(page, MAGIC) || page[12..14] != VERSION.to_le_bytes() {

@@ -97,7 +97,7 @@ impl CacheIndex {
     }
 }
 
-/// What the first page says of all slots.
+/// The flags of the first page: one of them says that every slot is empty.
 fn first_flags(cache: &mut Unrecorded<'_>) -> PageFlags {
     if cache.take_emptied() { PageFlags::EMPTY } else { PageFlags::default() }
 }
@@ -142,7 +142,7 @@ fn record_changed(cache: &mut Unrecorded<'_>, writer: &mut PageWriter<'_>) -> bo
     true
 }
 
-/// What a slot holds, if anything.
+/// Records a slot that holds something.
 fn record_slot(cache: &Unrecorded<'_>, slot: SlotId, writer: &mut PageWriter<'_>) {
     if let Some(held) = cache.held(slot) {
         writer.claim(slot, held.block, held.valid, held.referenced, held.checksums);

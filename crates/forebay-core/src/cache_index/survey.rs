@@ -71,7 +71,7 @@ pub fn survey(
     let mut claims = Surveying { header, disk_size, grid: None, blocks: Vec::new() };
     let ring = ask.recover(reader, &mut claims)?;
     let Surveying { grid, mut blocks, .. } = claims;
-    let grid = grid.expect("it was told of the grid");
+    let Some(grid) = grid else { return Err(Cold::Header) };
     let found = blocks.len() as u64;
     // Of two slots with a block the one counts that was recorded later, which came first.
     blocks.sort_by_key(|(block, _)| *block);
@@ -122,7 +122,7 @@ impl Claims for Surveying<'_> {
     fn expect(&mut self, _: &[(SlotId, BlockIndex)]) {}
 
     fn claim(&mut self, claim: &Claim<'_>) -> bool {
-        let grid = self.grid.as_ref().expect("it was told of the grid");
+        let Some(grid) = &self.grid else { return false };
         let is_there = claim.block <= grid.block_of(self.disk_size - 1);
         if is_there {
             self.blocks.push((claim.block, claim.valid));

@@ -19,7 +19,7 @@ use crate::ids::Nanos;
 use crate::status::IoStatus;
 use crate::table::Key;
 
-/// What the index has to know of the flushes of primary storage.
+/// The flushes of primary storage, as far as the index has to know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PrimaryFlushes {
     /// How many were started.
@@ -31,7 +31,7 @@ pub(crate) struct PrimaryFlushes {
     pub retry_at: Nanos,
 }
 
-/// What the index asks of the flow.
+/// The index asks the flow for this.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexWants {

@@ -84,13 +84,13 @@ impl Parts {
     }
 
     /// The newest bytes are there.
-    pub(super) fn compare(&mut self, key: Key, cx: &mut Cx<'_>) {
+    pub(super) fn compare(&mut self, key: Key, buffer: Buffer, fua: bool, cx: &mut Cx<'_>) {
         let entry = &mut self.requests.table[key];
         entry.outstanding += 1;
         let range = entry.range;
-        let found = entry.buffer.expect("what was fetched").at(range);
+        let found = buffer.at(range);
         let expected = entry.brought.expect("what the client sent").expected(range);
-        let kind = IoKind::Request(key, RequestIo::Compare);
+        let kind = IoKind::Request(key, RequestIo::Compare { fua });
         let issued = cx.now;
         let id = IoId(cx.ios.insert(IoEntry { issued, range, kind }).0);
         cx.push(Action::Compare { id, found, expected });
@@ -106,7 +106,7 @@ impl Parts {
         cx: &mut Cx<'_>,
     ) {
         let entry = cx.ios.remove(Key(id.0)).expect("a comparison that the engine asked for");
-        let IoKind::Request(key, RequestIo::Compare) = entry.kind else {
+        let IoKind::Request(key, RequestIo::Compare { fua }) = entry.kind else {
             panic!("an I/O that is no comparison");
         };
         self.requests.end_io(key, IoStatus::Ok, cx);
@@ -120,24 +120,22 @@ impl Parts {
             self.requests.answer(key, IoStatus::Miscompare, data, of, cx);
             self.requests.forget(key, cx);
         } else {
-            self.write_compared(key, cx);
+            self.write_compared(key, fua, cx);
         }
         self.run(cx);
     }
 
     /// From here on it is a write, which has its range already.
-    fn write_compared(&mut self, key: Key, cx: &mut Cx<'_>) {
+    fn write_compared(&mut self, key: Key, fua: bool, cx: &mut Cx<'_>) {
         let entry = &mut self.requests.table[key];
-        let Job::Read(ReadJob { purpose: ReadFor::Compare { fua }, .. }) = entry.job else {
-            unreachable!("a compare-and-write")
-        };
         let range = entry.range;
         let job =
             WriteJob { fua, compared: true, is_stream: false, bypass: false, cursor: range.start };
         entry.job = Job::Write(job);
-        let fetched = entry.buffer.take().expect("what was fetched");
-        entry.buffer = entry.brought.take();
-        cx.free_buffer(fetched);
+        let fetched = std::mem::replace(&mut entry.buffer, entry.brought.take());
+        if let Some(fetched) = fetched {
+            cx.free_buffer(fetched);
+        }
         let held = cx.align_to_backend(range);
         self.requests.overlap.narrow(key, held, &mut cx.ready);
         cx.ready.push_back(key);

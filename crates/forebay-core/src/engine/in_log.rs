@@ -1,4 +1,4 @@
-//! What the write log holds of a cache block, as the cache and reads have to know it.
+//! Granules of a cache block that the write log holds. Reads and the cache have to know them.
 
 use super::Parts;
 use super::cx::Shared;

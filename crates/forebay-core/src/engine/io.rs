@@ -53,6 +53,6 @@ pub(crate) enum RequestIo {
     Zero,
     /// Asks for extents.
     Extents,
-    /// No I/O, but the comparison of what was read.
-    Compare,
+    /// No I/O, but the comparison of what was read; `fua`: of the write that follows.
+    Compare { fua: bool },
 }

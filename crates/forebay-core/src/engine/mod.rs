@@ -276,7 +276,7 @@ impl Parts {
             RequestIo::Write => self.on_written(request, status, cx),
             RequestIo::Zero => self.on_zeroed(request, status, cx),
             RequestIo::Extents => self.on_no_extents(request, status, cx),
-            RequestIo::Compare => panic!("a comparison ends with `compared`"),
+            RequestIo::Compare { .. } => panic!("a comparison ends with `compared`"),
         }
     }
 

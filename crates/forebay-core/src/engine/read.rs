@@ -115,7 +115,7 @@ impl Parts {
         }
         self.choose_sources(key, cx);
         let entry = &self.requests.table[key];
-        let Job::Read(job) = entry.job else { unreachable!("a read") };
+        let job = entry.job.read();
         let chosen = job.cursor >= job.target.end || entry.failed.is_some() || entry.answered;
         if !chosen || entry.outstanding > 0 {
             return;
@@ -144,7 +144,7 @@ impl Parts {
     /// True when a source was chosen for some of a read.
     fn has_begun(&self, key: Key) -> bool {
         let entry = &self.requests.table[key];
-        let Job::Read(job) = entry.job else { unreachable!("a read") };
+        let job = entry.job.read();
         job.cursor > job.target.start || entry.outstanding > 0
     }
 
@@ -152,14 +152,12 @@ impl Parts {
     pub(super) fn lay_out(&mut self, key: Key, cx: &mut Cx<'_>) {
         let range = self.requests.table[key].range;
         let caches = self.mode.caches();
-        let Job::Read(ReadJob { exact, .. }) = self.requests.table[key].job else {
-            unreachable!("a read")
-        };
+        let ReadJob { exact, .. } = self.requests.table[key].job.read();
         let target = match caches && !exact {
             true => cx.grid.align_to_granules(range),
             false => cx.align_to_backend(range),
         };
-        let Job::Read(job) = &mut self.requests.table[key].job else { unreachable!("a read") };
+        let job = self.requests.table[key].job.read_mut();
         job.use_cache = caches;
         job.admit &= caches;
         (job.target, job.cursor, job.overlay) = (target, target.start, (target.start, 0));
@@ -169,7 +167,7 @@ impl Parts {
     fn choose_sources(&mut self, key: Key, cx: &mut Cx<'_>) {
         loop {
             let entry = &self.requests.table[key];
-            let Job::Read(mut job) = entry.job else { unreachable!("a read") };
+            let mut job = entry.job.read();
             let stop = entry.failed.is_some() || entry.answered || entry.outstanding >= FETCHES_MAX;
             if stop || job.cursor >= job.target.end {
                 return;
@@ -238,7 +236,7 @@ impl Parts {
 
     fn copy_from_ram(&mut self, key: Key, job: &mut ReadJob, at: SlotRun, cx: &mut Cx<'_>) {
         let range = cx.grid.granule_range(at.block, at.first, at.end);
-        let buffer = self.requests.table[key].buffer.expect("a running read has a buffer");
+        let buffer = self.requests.table[key].memory();
         let from = self.cache.use_ram(at, &cx.grid);
         cx.push(Action::Copy { from, to: buffer.at(range) });
         cx.counters.ram_read_bytes += range.len();
@@ -248,7 +246,7 @@ impl Parts {
 
     fn read_flash(&mut self, key: Key, job: &mut ReadJob, at: SlotRun, cx: &mut Cx<'_>) {
         let bytes = cx.grid.granule_range(at.block, at.first, at.end);
-        let buffer = self.requests.table[key].buffer.expect("a running read has a buffer");
+        let buffer = self.requests.table[key].memory();
         let place = self.cache.begin_flash_read(at, &cx.grid);
         let op = IoOp::Read { memory: buffer.at(bytes) };
         let io = RequestIo::Flash { at, bytes };
@@ -275,7 +273,7 @@ impl Parts {
     }
 
     pub(super) fn fetch_range(&mut self, key: Key, range: ByteRange, cx: &mut Cx<'_>) {
-        let buffer = self.requests.table[key].buffer.expect("a running read has a buffer");
+        let buffer = self.requests.table[key].memory();
         let op = IoOp::Read { memory: buffer.at(range) };
         let io = RequestIo::Fetch;
         cx.counters.backend_reads += 1;
@@ -305,9 +303,7 @@ impl Parts {
         self.requests.end_io(key, IoStatus::Ok, cx);
         let is_right = self.cache.end_flash_read(at, status, checksums, cx);
         if !is_right && !self.requests.table[key].answered {
-            if let Job::Read(job) = &mut self.requests.table[key].job {
-                job.source = Source::Backend;
-            }
+            self.requests.table[key].job.read_mut().source = Source::Backend;
             self.fetch_range(key, bytes, cx);
         }
         cx.ready.push_back(key);
@@ -322,7 +318,7 @@ impl Parts {
             self.requests.answer(key, status, ReplyData::None, None, cx);
             return self.requests.forget(key, cx);
         }
-        let buffer = entry.buffer.expect("a running read has a buffer");
+        let buffer = entry.memory();
         if job.admit {
             let Parts { cache, write_back, .. } = self;
             let undestaged = undestaged(write_back.as_ref());
@@ -340,7 +336,7 @@ impl Parts {
                 self.requests.answer(key, IoStatus::Ok, ReplyData::None, None, cx);
                 return self.requests.forget(key, cx);
             }
-            ReadFor::Compare { .. } => return self.compare(key, cx),
+            ReadFor::Compare { fua } => return self.compare(key, buffer, fua, cx),
         }
         self.count_read(&job, entry.range.len(), cx);
         cx.lent += 1;
@@ -375,7 +371,7 @@ impl Parts {
         }
         self.lay_out_again(key, cx);
         let entry = self.requests.table[key];
-        let Job::Read(mut job) = entry.job else { unreachable!("a read") };
+        let mut job = entry.job.read();
         let wanted = self.fetched(&job, entry.range, cx);
         if !bytes.contains(wanted) {
             return;

@@ -87,7 +87,7 @@ impl Parts {
     pub(super) fn note_io(&mut self, entry: &IoEntry, status: IoStatus, cx: &mut Cx<'_>) {
         let latency = cx.now.since(entry.issued);
         match entry.kind {
-            IoKind::Request(_, RequestIo::Compare) => {}
+            IoKind::Request(_, RequestIo::Compare { .. }) => {}
             IoKind::Request(_, RequestIo::Flash { .. })
             | IoKind::Fill { .. }
             | IoKind::Orphan { flash_slot: Some(_), .. } => {

@@ -158,7 +158,7 @@ impl Parts {
                 RequestIo::Fetch => (None, None),
                 // What goes through other memory than its buffer.
                 RequestIo::Overlay { .. } | RequestIo::Edge | RequestIo::Write => continue,
-                RequestIo::Zero | RequestIo::Extents | RequestIo::Compare => continue,
+                RequestIo::Zero | RequestIo::Extents | RequestIo::Compare { .. } => continue,
             };
             io.kind = IoKind::Orphan { orphan, flash_slot, log_place };
         }

@@ -79,7 +79,7 @@ impl Parts {
 
     /// Memory for the logical blocks around a write: the pages behind its buffer's window.
     fn edges_of(&self, key: Key, shared: &Shared) -> [Span; 2] {
-        let buffer = self.requests.table[key].buffer.expect("a write has a buffer");
+        let buffer = self.requests.table[key].memory();
         let logical = u64::from(shared.config.backend.logical_block);
         let behind = u64::from(buffer.span.len) - EDGE_PAGES * PAGE;
         [buffer.span.part(behind, logical), buffer.span.part(behind + PAGE, logical)]
@@ -98,7 +98,7 @@ impl Parts {
         if entry.failed.is_some() || entry.answered {
             return self.finish_write(key, cx);
         }
-        let buffer = entry.buffer.expect("a write has a buffer");
+        let buffer = entry.memory();
         let (range, whole) = (entry.range, cx.align_to_backend(entry.range));
         let [head_memory, tail_memory] = self.edges_of(key, cx);
         let head = ByteRange::new(whole.start, range.start);
@@ -119,7 +119,7 @@ impl Parts {
     fn write_out(&mut self, key: Key, cx: &mut Cx<'_>) {
         let entry = &self.requests.table[key];
         let range = cx.align_to_backend(entry.range);
-        let memory = entry.buffer.expect("a write has a buffer").at(range);
+        let memory = entry.memory().at(range);
         let io = RequestIo::Write;
         cx.counters.backend_writes += 1;
         cx.counters.backend_write_bytes += range.len();
@@ -138,7 +138,7 @@ impl Parts {
 
     fn finish_write(&mut self, key: Key, cx: &mut Cx<'_>) {
         let entry = self.requests.table[key];
-        let Job::Write(job) = entry.job else { unreachable!("a write") };
+        let job = entry.job.write();
         self.primary.note_write(entry.range);
         if entry.answered || entry.failed.is_some() {
             self.cache.invalidate(entry.range, cx);
@@ -147,7 +147,7 @@ impl Parts {
             }
             return self.requests.forget(key, cx);
         }
-        let buffer = entry.buffer.expect("a write has a buffer");
+        let buffer = entry.memory();
         self.update_cache(entry.range, buffer, job, cx);
         if !job.bypass {
             self.fetch_edges(entry.range, cx);

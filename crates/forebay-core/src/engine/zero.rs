@@ -81,7 +81,7 @@ impl Parts {
     /// Starts the next piece.
     pub(super) fn run_zero(&mut self, key: Key, cx: &mut Cx<'_>) {
         let entry = self.requests.table[key];
-        let Job::Zero(mut job) = entry.job else { unreachable!("zeroes") };
+        let mut job = entry.job.zero();
         let rest = ByteRange::new(job.cursor, entry.range.end);
         // The mode may have changed since it was submitted.
         let is_lost = job.kind == ZeroKind::Discard && !cx.config.backend.discard;
@@ -128,7 +128,7 @@ impl Parts {
     }
 
     fn write_zero_piece(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) {
-        let buffer = self.requests.table[key].buffer.expect("the piece has a buffer");
+        let buffer = self.requests.table[key].memory();
         let whole = cx.align_to_backend(job.piece);
         if whole != job.piece {
             // A part of one logical block: read it, then zero and write.
@@ -142,7 +142,7 @@ impl Parts {
     /// The logical block around a piece is there.
     pub(super) fn on_zero_edge(&mut self, key: Key, cx: &mut Cx<'_>) {
         let entry = self.requests.table[key];
-        let Job::Zero(job) = entry.job else { unreachable!("zeroes") };
+        let job = entry.job.zero();
         if entry.failed.is_some() || entry.answered {
             return self.finish_zero(key, cx);
         }
@@ -150,7 +150,7 @@ impl Parts {
     }
 
     fn write_zeroed_buffer(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) {
-        let buffer = self.requests.table[key].buffer.expect("the piece has a buffer");
+        let buffer = self.requests.table[key].memory();
         let whole = cx.align_to_backend(job.piece);
         cx.push(Action::Zero { memory: buffer.at(job.piece) });
         cx.counters.backend_writes += 1;
@@ -162,7 +162,7 @@ impl Parts {
 
     /// The backend zeroed or discarded a piece, or could not.
     pub(super) fn on_zeroed(&mut self, key: Key, status: IoStatus, cx: &mut Cx<'_>) {
-        let Job::Zero(job) = &mut self.requests.table[key].job else { unreachable!("zeroes") };
+        let job = self.requests.table[key].job.zero_mut();
         if status == IoStatus::Unsupported {
             match job.kind {
                 // Advice that nobody can follow.
@@ -188,7 +188,7 @@ impl Parts {
     /// A piece is done, or failed.
     pub(super) fn on_zero_piece(&mut self, key: Key, cx: &mut Cx<'_>) {
         let entry = self.requests.table[key];
-        let Job::Zero(mut job) = entry.job else { unreachable!("zeroes") };
+        let mut job = entry.job.zero();
         self.primary.note_write(job.piece);
         self.cache.invalidate(job.piece, cx);
         if let Some(buffer) = self.requests.table[key].buffer.take() {
@@ -205,7 +205,7 @@ impl Parts {
 
     fn finish_zero(&mut self, key: Key, cx: &mut Cx<'_>) {
         let entry = self.requests.table[key];
-        let Job::Zero(job) = entry.job else { unreachable!("zeroes") };
+        let job = entry.job.zero();
         if entry.answered {
             return self.requests.forget(key, cx);
         }

@@ -103,7 +103,7 @@ fn operation(kind: &IoKind) -> Option<(PrimaryOp, bool)> {
             RequestIo::Fetch | RequestIo::Edge => Some((PrimaryOp::Read, false)),
             RequestIo::Write | RequestIo::Zero => Some((PrimaryOp::Write, false)),
             RequestIo::Flash { .. } | RequestIo::Log { .. } | RequestIo::Overlay { .. } => None,
-            RequestIo::Extents | RequestIo::Compare => None,
+            RequestIo::Extents | RequestIo::Compare { .. } => None,
         },
         IoKind::PrimaryFlush => Some((PrimaryOp::Flush, false)),
         IoKind::Destager(io) => match io {

@@ -67,6 +67,41 @@ pub(crate) enum Job {
     Allocation,
 }
 
+impl InFlight {
+    /// Its buffer, which a request that runs has.
+    pub(crate) fn memory(&self) -> Buffer {
+        self.buffer.expect("a request that runs has its buffer")
+    }
+}
+
+/// Each flow asks for its own kind of job, and panics for another one.
+impl Job {
+    pub(crate) fn read(self) -> ReadJob {
+        let Job::Read(job) = self else { unreachable!("a read") };
+        job
+    }
+
+    pub(crate) fn read_mut(&mut self) -> &mut ReadJob {
+        let Job::Read(job) = self else { unreachable!("a read") };
+        job
+    }
+
+    pub(crate) fn write(self) -> WriteJob {
+        let Job::Write(job) = self else { unreachable!("a write") };
+        job
+    }
+
+    pub(crate) fn zero(self) -> ZeroJob {
+        let Job::Zero(job) = self else { unreachable!("zeroes") };
+        job
+    }
+
+    pub(crate) fn zero_mut(&mut self) -> &mut ZeroJob {
+        let Job::Zero(job) = self else { unreachable!("zeroes") };
+        job
+    }
+}
+
 /// Who wants what is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadFor {

@@ -67,7 +67,7 @@ impl Parts {
     fn append_write(&mut self, key: Key, mut job: WriteJob, cx: &mut Cx<'_>) -> bool {
         let Some(write_back) = &mut self.write_back else { return false };
         let entry = self.requests.table[key];
-        let buffer = entry.buffer.expect("a write has a buffer");
+        let buffer = entry.memory();
         let rest = ByteRange::new(job.cursor, entry.range.end);
         let cursor = write_back.append_write(rest, buffer, cx);
         if cursor < entry.range.end {

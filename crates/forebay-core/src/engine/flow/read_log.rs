@@ -115,7 +115,7 @@ impl Parts {
     }
 
     fn buffer_of(&self, key: Key) -> Buffer {
-        self.requests.table[key].buffer.expect("a running read has a buffer")
+        self.requests.table[key].memory()
     }
 
     /// A page that lies in the log: copies it if it is in memory still, else begins a run.
