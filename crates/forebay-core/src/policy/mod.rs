@@ -90,6 +90,7 @@ mod sieve;
 mod wtinylfu;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 pub use arc::Arc;
@@ -174,7 +175,7 @@ pub struct Victim {
     pub remember: bool,
 }
 
-/// The policies that can be chosen by name.
+/// The policies that can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
     /// S3-FIFO's queues, divided as small copies of the cache say.
@@ -195,6 +196,33 @@ pub enum PolicyKind {
     Lirs,
     /// A window, and behind it whoever was used more often (Einziger et al., TOS 2017).
     WTinyLfu,
+    /// One that is not from here.
+    Custom(&'static CustomPolicy),
+}
+
+/// A policy that is not from here. Two of them are the same when their names are.
+#[derive(Clone, Copy, Debug)]
+pub struct CustomPolicy {
+    /// Its name, another one than those of [`PolicyKind::ALL`].
+    pub name: &'static str,
+    /// Makes one for so many slots, all of its memory allocated.
+    pub build: fn(slots: u32) -> Box<dyn Policy>,
+    /// What [`Policy::memory_bytes`] will be for so many slots.
+    pub memory_bytes_for: fn(slots: u32) -> u64,
+}
+
+impl PartialEq for CustomPolicy {
+    fn eq(&self, other: &CustomPolicy) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for CustomPolicy {}
+
+impl Hash for CustomPolicy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
 }
 
 impl PolicyKind {
@@ -223,6 +251,7 @@ impl PolicyKind {
             PolicyKind::Arc => Box::new(Arc::new(slots)),
             PolicyKind::Lirs => Box::new(Lirs::new(slots)),
             PolicyKind::WTinyLfu => Box::new(WTinyLfu::new(slots)),
+            PolicyKind::Custom(policy) => (policy.build)(slots),
         }
     }
 
@@ -238,6 +267,7 @@ impl PolicyKind {
             PolicyKind::Arc => Arc::memory_bytes_for(slots),
             PolicyKind::Lirs => Lirs::memory_bytes_for(slots),
             PolicyKind::WTinyLfu => WTinyLfu::memory_bytes_for(slots),
+            PolicyKind::Custom(policy) => (policy.memory_bytes_for)(slots),
         }
     }
 
@@ -253,6 +283,7 @@ impl PolicyKind {
             PolicyKind::Arc => "arc",
             PolicyKind::Lirs => "lirs",
             PolicyKind::WTinyLfu => "wtinylfu",
+            PolicyKind::Custom(policy) => policy.name,
         }
     }
 }

@@ -85,3 +85,17 @@ fn every_name_parses_to_its_policy_and_others_name_the_choices() {
         "unknown policy \"mru\": use one of auto, fifo, lru, clock, sieve, s3fifo, arc, lirs, wtinylfu"
     );
 }
+
+#[test]
+fn a_custom_policy_is_built_and_named_as_it_says() {
+    const OLDEST: CustomPolicy = CustomPolicy {
+        name: "oldest",
+        build: |slots| Box::new(Fifo::new(slots)),
+        memory_bytes_for: Links::memory_bytes_for,
+    };
+    let kind = PolicyKind::Custom(&OLDEST);
+    check(kind, "3 1 2 +3 +3", &[3, 1, 2]);
+    assert_eq!(kind.to_string(), "oldest");
+    assert_eq!(kind.build(100).memory_bytes() as u64, kind.memory_bytes_for(100));
+    assert_ne!(kind, PolicyKind::Fifo);
+}
