@@ -30,6 +30,9 @@
 //! The hash is multiply-shift, twice, so that strides of blocks spread like random ones. A guest that
 //! knows it can make long chains, at most about (blocks of its disk / buckets) long: its own loss.
 
+mod restore;
+mod retired;
+
 use crate::ids::{BlockIndex, SlotId};
 use crate::list::SLOTS_MAX;
 
@@ -229,111 +232,6 @@ impl Index {
     /// Number of free slots.
     pub fn free_len(&self) -> u32 {
         self.free_len
-    }
-
-    /// Number of slots that are retired or recorded.
-    pub fn retired_len(&self) -> u32 {
-        self.retired.len + self.recorded.len
-    }
-
-    /// True when a slot is retired and not recorded.
-    pub fn has_retired(&self) -> bool {
-        self.retired.len > 0
-    }
-
-    /// Puts a taken slot without a block last among the retired ones.
-    pub fn retire(&mut self, slot: SlotId) {
-        self.vacant(slot).next = NONE;
-        let mut chain = self.retired;
-        self.append(&mut chain, slot);
-        self.retired = chain;
-    }
-
-    /// The first of the retired slots is recorded from now on.
-    pub fn record_retired(&mut self) -> Option<SlotId> {
-        let slot = (self.retired.len > 0).then_some(SlotId(self.retired.first))?;
-        let next = std::mem::replace(&mut self.entries[slot.0 as usize].next, NONE);
-        self.retired = match self.retired.len {
-            1 => Chain::EMPTY,
-            len => Chain { first: next, len: len - 1, ..self.retired },
-        };
-        let mut chain = self.recorded;
-        self.append(&mut chain, slot);
-        self.recorded = chain;
-        Some(slot)
-    }
-
-    /// All of the retired slots are recorded from now on.
-    pub fn record_all_retired(&mut self) {
-        let retired = std::mem::replace(&mut self.retired, Chain::EMPTY);
-        if retired.len == 0 {
-            return;
-        }
-        self.recorded = match self.recorded.len {
-            0 => retired,
-            len => {
-                self.entries[self.recorded.last as usize].next = retired.first;
-                Chain { last: retired.last, len: len + retired.len, ..self.recorded }
-            }
-        };
-    }
-
-    /// The recorded slots are free.
-    pub fn free_recorded(&mut self) {
-        let chain = std::mem::replace(&mut self.recorded, Chain::EMPTY);
-        if chain.len > 0 {
-            self.entries[chain.last as usize].next = self.free;
-            self.free = chain.first;
-            self.free_len += chain.len;
-        }
-    }
-
-    fn append(&mut self, chain: &mut Chain, slot: SlotId) {
-        match chain.len {
-            0 => chain.first = slot.0,
-            _ => self.entries[chain.last as usize].next = slot.0,
-        }
-        (chain.last, chain.len) = (slot.0, chain.len + 1);
-    }
-
-    /// Takes every slot of an index without blocks; [`Index::end_restore`] frees what is not occupied then.
-    pub fn begin_restore(&mut self) {
-        assert!(self.is_empty() && self.retired_len() == 0);
-        self.entries.iter_mut().for_each(|entry| entry.next = TAKEN);
-        (self.free, self.free_len) = (NONE, 0);
-    }
-
-    /// Reads the memory that a lookup of these blocks, and putting them into these slots, will
-    /// read. The loops have no branch that depends on it, so the CPU waits for many cache lines
-    /// at once. The sum is for nothing.
-    pub fn expect(&self, coming: &[(SlotId, BlockIndex)]) -> u32 {
-        let last = self.entries.len() - 1;
-        let next = |slot: u32| self.entries[last.min(slot as usize)].next;
-        let head = |block: BlockIndex| {
-            let bucket = self.bucket_of(block);
-            self.lines[bucket.line].0[bucket.chain]
-        };
-        let slots = coming.iter().fold(0, |sum, &(slot, block)| sum ^ next(slot.0) ^ head(block));
-        // The chain's first two entries; few are longer.
-        let first = coming.iter().fold(slots, |sum, &(_, block)| sum ^ next(head(block)));
-        coming.iter().fold(first, |sum, &(_, block)| sum ^ next(next(head(block))))
-    }
-
-    /// Reads what lookups of these blocks begin with. The sum is for nothing.
-    pub fn look_ahead(&self, blocks: &[BlockIndex]) -> u32 {
-        blocks.iter().fold(0, |sum, &block| {
-            let bucket = self.bucket_of(block);
-            sum ^ self.lines[bucket.line].0[bucket.chain]
-        })
-    }
-
-    /// See [`Index::begin_restore`].
-    pub fn end_restore(&mut self) {
-        for slot in (0..self.slots()).rev().map(SlotId) {
-            if self.block_of(slot).is_none() {
-                self.release(slot);
-            }
-        }
     }
 
     /// Gives a taken slot without a block back.
