@@ -38,7 +38,7 @@ impl Loops {
     /// The requests.
     pub fn records(&self) -> Vec<Record> {
         let loops_end = self.hot_len + self.lens.iter().sum::<u64>();
-        let mut run = Run {
+        let mut run = Making {
             settings: self,
             random: Rng::new(self.seed),
             records: Vec::new(),
@@ -52,7 +52,7 @@ impl Loops {
     }
 }
 
-struct Run<'a> {
+struct Making<'a> {
     settings: &'a Loops,
     random: Rng,
     records: Vec<Record>,
@@ -61,7 +61,7 @@ struct Run<'a> {
     scanned_to: u64,
 }
 
-impl Run<'_> {
+impl Making<'_> {
     /// Some rounds of one loop.
     fn turn(&mut self) {
         let at = self.random.below(self.settings.lens.len() as u64) as usize;
