@@ -3,6 +3,7 @@ import functools
 import subprocess
 
 import test_write_back
+import test_write_back_restarts
 from bed import Skip, Test, TESTS
 
 WRITE_BACK = [
@@ -10,7 +11,7 @@ WRITE_BACK = [
     test_write_back.nothing_acknowledged_is_lost_by_kills_under_load_in_write_back,
     test_write_back.a_log_that_is_dirty_outlives_a_kill_with_primary_storage_too_slow_to_destage,
     test_write_back.sigterm_keeps_what_is_dirty_and_the_next_run_goes_on,
-    test_write_back.kills_during_recovery_lose_nothing,
+    test_write_back_restarts.kills_during_recovery_lose_nothing,
 ]
 
 def without_tmpfs(function):

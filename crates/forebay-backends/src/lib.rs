@@ -77,7 +77,6 @@ pub mod mem;
 pub mod model;
 pub mod nbd;
 mod probe;
-pub mod rng;
 pub mod size;
 #[cfg(test)]
 mod testing;

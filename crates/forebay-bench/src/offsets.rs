@@ -1,6 +1,7 @@
 //! Which offsets a connection asks for. Both sequences repeat exactly for the same seed.
 
 use clap::ValueEnum;
+use forebay_core::splitmix::{Rng, mix};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pattern {
@@ -18,7 +19,7 @@ pub(crate) struct Offsets {
     blocks: u64,
     step: u64,
     at: u64,
-    state: u64,
+    random: Rng,
 }
 
 impl Offsets {
@@ -39,14 +40,14 @@ impl Offsets {
             blocks,
             step: coprime_step(blocks),
             at: (share * index + skip) % blocks,
-            state: mix(seed ^ mix(index + 1)),
+            random: Rng::new(mix(seed ^ mix(index + 1))),
         }
     }
 
     pub(crate) fn next(&mut self) -> u64 {
         let at = self.at;
         match self.pattern {
-            Pattern::Random => ((u128::from(self.random()) * u128::from(self.blocks)) >> 64) as u64,
+            Pattern::Random => self.random.below(self.blocks),
             Pattern::EachOnce => {
                 self.at = (at + 1) % self.blocks;
                 ((u128::from(at) * u128::from(self.step)) % u128::from(self.blocks)) as u64
@@ -60,20 +61,8 @@ impl Offsets {
 
     /// True for `percent` of all calls.
     pub(crate) fn chance(&mut self, percent: u32) -> bool {
-        percent > 0 && self.random() % 100 < u64::from(percent)
+        percent > 0 && self.random.next_u64() % 100 < u64::from(percent)
     }
-
-    fn random(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.state)
-    }
-}
-
-/// The finalizer of splitmix64.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// A step near the golden section of `blocks` that has no divisor in common with it: multiples of

@@ -5,7 +5,6 @@
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures time")]
 
-#[expect(dead_code, reason = "other benchmarks need more of it")]
 #[path = "../tests/common/mod.rs"]
 mod common;
 

@@ -9,12 +9,13 @@ mod common;
 
 use std::time::Instant;
 
-use common::{next_block, read, warm_engine};
+use common::{read, warm_engine};
 use forebay_core::action::Actions;
 use forebay_core::config::Config;
 use forebay_core::engine::Engine;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
+use forebay_core::splitmix::Rng;
 
 const BATCH: u64 = 32;
 const ROUNDS: usize = 9;
@@ -50,10 +51,10 @@ fn main() {
 /// Nanoseconds of a hit.
 fn round(engine: &mut Engine, blocks: u64, hits: u64) -> f64 {
     let mut actions = Actions::with_capacity(256);
-    let mut state = 1;
+    let mut random = Rng::new(1);
     let start = Instant::now();
     for tag in 0..hits {
-        let block = next_block(&mut state, blocks);
+        let block = random.below(blocks);
         // A shard reads the clock once per batch.
         let now = Nanos(tag / BATCH);
         read(engine, now, ByteRange::at(block * 4096, 4096), &mut actions);

@@ -24,6 +24,7 @@ use forebay_core::log::reopen::Tail;
 use forebay_core::log::segment::SegmentHeader;
 use forebay_core::log::summary;
 use forebay_core::sealed::PAGE_LEN;
+use forebay_core::splitmix::Rng;
 
 /// Segments of 16 MiB.
 const PAGES: u32 = 4096;
@@ -76,7 +77,7 @@ fn write(path: &std::path::Path, writes: u64, each: u64, walk: bool) -> Log {
     let file =
         File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
     let mut log = Log { file, segments: Vec::new(), bytes_read: 0, reads: 0 };
-    let mut state = 1_u64;
+    let mut random = Rng::new(1);
     let mut tail = PAGES;
     let mut page = [0; PAGE_LEN];
     for number in 0..writes / each {
@@ -118,8 +119,7 @@ fn write(path: &std::path::Path, writes: u64, each: u64, walk: bool) -> Log {
         };
         group::begin(&mut page, &header);
         for _ in 0..each {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let range = ByteRange::at((state >> 20) % (DISK_SIZE / PAGE) * PAGE, PAGE);
+            let range = ByteRange::at(random.below(DISK_SIZE / PAGE) * PAGE, PAGE);
             let kind = RecordKind::Write;
             let entry = Entry { range, epoch: FlushEpoch(1), kind, more: false };
             group::append(&mut page, &entry, &[forebay_core::sealed::crc32c(&[0; PAGE_LEN])]);

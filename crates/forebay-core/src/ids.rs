@@ -1,5 +1,7 @@
 //! Identifiers that must not be mixed: each is a newtype over the integer that it counts.
 
+use crate::splitmix;
+
 /// Nanoseconds on the caller's monotonic clock. The engine never reads a clock: time is an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
@@ -34,12 +36,9 @@ impl Nanos {
 pub struct BlockIndex(pub u32);
 
 impl BlockIndex {
-    /// Well-mixed bits, the same for the same block everywhere (the finalizer of SplitMix64).
+    /// Well-mixed bits, the same for the same block everywhere.
     pub fn hash(self) -> u64 {
-        let mut hash = u64::from(self.0).wrapping_add(0x9E37_79B9_7F4A_7C15);
-        hash = (hash ^ hash >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        hash = (hash ^ hash >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        hash ^ hash >> 31
+        splitmix::hash(self.0.into())
     }
 }
 

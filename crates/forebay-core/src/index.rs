@@ -30,12 +30,11 @@
 //! The hash is multiply-shift, twice, so that strides of blocks spread like random ones. A guest that
 //! knows it can make long chains, at most about (blocks of its disk / buckets) long: its own loss.
 
+mod restore;
 mod retired;
 
 use crate::ids::{BlockIndex, SlotId};
 use crate::list::SLOTS_MAX;
-
-use retired::Chain;
 
 /// End of a chain, and the key of a slot or way without a block (a grid has fewer blocks, see `Grid`).
 const NONE: u32 = u32::MAX;
@@ -123,6 +122,18 @@ pub struct Index {
     recorded: Chain,
     len: u32,
     quarantined: u32,
+}
+
+/// A list of slots through `next`, first in, first out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chain {
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
+impl Chain {
+    const EMPTY: Chain = Chain { first: NONE, last: NONE, len: 0 };
 }
 
 impl Index {
@@ -221,46 +232,6 @@ impl Index {
     /// Number of free slots.
     pub fn free_len(&self) -> u32 {
         self.free_len
-    }
-
-    /// Takes every slot of an index without blocks; [`Index::end_restore`] frees what is not occupied then.
-    pub fn begin_restore(&mut self) {
-        assert!(self.is_empty() && self.retired_len() == 0);
-        self.entries.iter_mut().for_each(|entry| entry.next = TAKEN);
-        (self.free, self.free_len) = (NONE, 0);
-    }
-
-    /// Reads the memory that a lookup of these blocks, and putting them into these slots, will
-    /// read. The loops have no branch that depends on it, so the CPU waits for many cache lines
-    /// at once. The sum is for nothing.
-    pub fn expect(&self, coming: &[(SlotId, BlockIndex)]) -> u32 {
-        let last = self.entries.len() - 1;
-        let next = |slot: u32| self.entries[last.min(slot as usize)].next;
-        let head = |block: BlockIndex| {
-            let bucket = self.bucket_of(block);
-            self.lines[bucket.line].0[bucket.chain]
-        };
-        let slots = coming.iter().fold(0, |sum, &(slot, block)| sum ^ next(slot.0) ^ head(block));
-        // The chain's first two entries; few are longer.
-        let first = coming.iter().fold(slots, |sum, &(_, block)| sum ^ next(head(block)));
-        coming.iter().fold(first, |sum, &(_, block)| sum ^ next(next(head(block))))
-    }
-
-    /// Reads what lookups of these blocks begin with. The sum is for nothing.
-    pub fn look_ahead(&self, blocks: &[BlockIndex]) -> u32 {
-        blocks.iter().fold(0, |sum, &block| {
-            let bucket = self.bucket_of(block);
-            sum ^ self.lines[bucket.line].0[bucket.chain]
-        })
-    }
-
-    /// See [`Index::begin_restore`].
-    pub fn end_restore(&mut self) {
-        for slot in (0..self.slots()).rev().map(SlotId) {
-            if self.block_of(slot).is_none() {
-                self.release(slot);
-            }
-        }
     }
 
     /// Gives a taken slot without a block back.

@@ -29,6 +29,7 @@ mod primary;
 pub mod request;
 mod requests;
 pub mod sealed;
+pub mod splitmix;
 pub mod stats;
 pub mod status;
 mod table;

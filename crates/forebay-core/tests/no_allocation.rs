@@ -3,12 +3,13 @@
 #[allow(dead_code, reason = "benchmarks want it without observers")]
 mod common;
 
-use common::{next_block, read, settle, warm_engine};
+use common::{read, settle, warm_engine};
 use forebay_core::action::Actions;
 use forebay_core::config::Config;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{Nanos, RequestTag};
 use forebay_core::request::{Op, Request};
+use forebay_core::splitmix::Rng;
 
 /// With all that observes what it is asked.
 fn observed(config: Config) -> Config {
@@ -21,10 +22,10 @@ fn a_ram_hit_allocates_nothing() {
     let mut engine = warm_engine(blocks, observed);
     engine.observer_mut().count(Nanos(0), Box::default());
     let mut actions = Actions::with_capacity(256);
-    let mut state = 1;
+    let mut random = Rng::new(1);
     let info = allocation_counter::measure(|| {
         for tag in 0..10_000 {
-            let block = next_block(&mut state, blocks);
+            let block = random.below(blocks);
             read(&mut engine, Nanos(tag), ByteRange::at(block * 4096, 4096), &mut actions);
             if tag % 32 == 0 {
                 settle(&mut engine, &mut actions);
@@ -40,10 +41,10 @@ fn writes_flushes_and_misses_allocate_nothing() {
     let mut engine = warm_engine(blocks, observed);
     engine.observer_mut().count(Nanos(0), Box::default());
     let mut actions = Actions::with_capacity(256);
-    let mut state = 1;
+    let mut random = Rng::new(1);
     let info = allocation_counter::measure(|| {
         for tag in 0..10_000 {
-            let range = ByteRange::at(next_block(&mut state, blocks) * 4096, 4096);
+            let range = ByteRange::at(random.below(blocks) * 4096, 4096);
             let op = match tag % 8 {
                 0 => Op::Discard { fua: tag % 16 == 0 },
                 1 => Op::Flush,

@@ -24,6 +24,7 @@ use forebay_core::geometry::{ByteRange, Grid, PAGE};
 use forebay_core::ids::{Generation, Nanos, RequestTag};
 use forebay_core::request::{Op, Request};
 use forebay_core::sealed::PAGE_LEN;
+use forebay_core::splitmix::Rng;
 use forebay_core::status::IoStatus;
 use forebay_host::pool::{CacheArea, DiskWish, Pool, Share};
 
@@ -101,10 +102,9 @@ impl Cache {
         let actions = Actions::with_capacity(1024);
         let mut filling = Filling { engine, actions, file, ring, now: Nanos(0) };
         let blocks = self.config.backend.size / self.config.block_size;
-        let mut state = 1_u64;
+        let mut random = Rng::new(1);
         for _ in 0..u64::from(self.header.slots) * 5 / 4 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            filling.read((state >> 20) % blocks * self.config.block_size, self.config.block_size);
+            filling.read(random.below(blocks) * self.config.block_size, self.config.block_size);
         }
         filling.close();
     }

@@ -119,7 +119,7 @@ impl Experiment {
 
     /// Carries it out.
     pub fn run(self) -> Outcome {
-        let mut run = Run::new(self);
+        let mut run = BurstRun::new(self);
         run.go();
         run.outcome(self)
     }
@@ -181,7 +181,7 @@ struct Sums {
     primary: Sum,
 }
 
-struct Run {
+struct BurstRun {
     timed: Timed,
     rng: Rng,
     next_arrival: Nanos,
@@ -197,11 +197,11 @@ struct Run {
     limited_by: Option<DestageLimit>,
 }
 
-impl Run {
-    fn new(experiment: Experiment) -> Run {
+impl BurstRun {
+    fn new(experiment: Experiment) -> BurstRun {
         let timed = Timed::new(experiment.config(), experiment.storage(), forebay_timed::flash())
             .expect("it works");
-        Run {
+        BurstRun {
             next_arrival: timed.now,
             timed,
             rng: Rng::new(1),

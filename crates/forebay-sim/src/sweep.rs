@@ -70,7 +70,7 @@ pub fn sweep(requests: u64) -> Sweep {
 
 /// Measures one block size; 0: without cache.
 pub fn measure(block_size: u64, requests: u64) -> Point {
-    let mut run = Run::new(block_size);
+    let mut run = SweepRun::new(block_size);
     run.warm();
     run.go(requests / 2);
     let before = run.timed.engine.statistics(run.timed.now).counters;
@@ -109,7 +109,7 @@ fn config(block_size: u64) -> Config {
 }
 
 /// One engine, its modelled devices and its clients.
-struct Run {
+struct SweepRun {
     timed: Timed,
     hot: Vec<u64>,
     rng: Rng,
@@ -117,15 +117,15 @@ struct Run {
     answered: u64,
 }
 
-impl Run {
-    fn new(block_size: u64) -> Run {
+impl SweepRun {
+    fn new(block_size: u64) -> SweepRun {
         let mut rng = Rng::new(1);
         let flash = ModelConfig {
             latency: Some(Nanos::from_micros(90)),
             bandwidth: Some(400_000_000),
             ..ModelConfig::default()
         };
-        Run {
+        SweepRun {
             timed: Timed::new(config(block_size), ModelConfig::default(), flash).expect("it works"),
             hot: (0..HOT_PAGES).map(|_| rng.below(DISK / PAGE)).collect(),
             rng,

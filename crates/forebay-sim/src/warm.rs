@@ -32,7 +32,7 @@ const DISK: Uuid = Uuid(*b"a disk with ring");
 
 /// What outlives the engine.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub(crate) struct RingMedium {
     pub device: Device,
     /// The blocks on flash that may be believed.
     header: Option<RingHeader>,
@@ -42,10 +42,10 @@ pub(crate) struct Ring {
     pub written: u64,
 }
 
-impl Ring {
-    pub(crate) fn new(rng: Rng) -> Ring {
+impl RingMedium {
+    pub(crate) fn new(rng: Rng) -> RingMedium {
         let device = Device::new(0, true, rng);
-        Ring { device, header: None, nonce: 0x51a7e, generation: Generation(0), written: 0 }
+        RingMedium { device, header: None, nonce: 0x51a7e, generation: Generation(0), written: 0 }
     }
 
     /// The ring on flash, if it describes this cache.

@@ -29,7 +29,7 @@ use crate::rng::Rng;
 use crate::setup::{self, Setup};
 use crate::short::Points;
 use crate::stamp;
-use crate::warm::{Dropped, Ring};
+use crate::warm::{Dropped, RingMedium};
 use crate::workload::Workload;
 use forebay_timed::queue::Queue;
 
@@ -89,7 +89,7 @@ pub(crate) struct World<'a> {
     pub backend: Device,
     pub flash: Device,
     pub pool: Pool,
-    pub ring: Ring,
+    pub ring: RingMedium,
     pub dropped: Dropped,
     pub ios: BTreeMap<u64, InFlight>,
     pub ios_issued: u64,
@@ -177,7 +177,7 @@ impl<'a> World<'a> {
             flash,
             pool,
             dropped: Dropped::default(),
-            ring: Ring::new(Rng::new(setup.seed).fork()),
+            ring: RingMedium::new(Rng::new(setup.seed).fork()),
             log,
             planted,
             comparisons: Vec::new(),

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use forebay_backends::model::{Distribution, Model, ModelConfig, ModelOp};
-use forebay_backends::rng::Rng;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
+use forebay_core::splitmix::Rng;
 use forebay_core::write_back::destage::window::{DestageWindow, Limit, Supply, WindowConfig};
 
 const VOLUME: u64 = 64 << 30;

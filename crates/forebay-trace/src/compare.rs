@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_backends::rng::Rng;
+use forebay_core::splitmix::Rng;
 use serde::Serialize;
 
 use crate::replay::{Latency, Pace, Part, Slice};

@@ -18,6 +18,7 @@
 //! | [`formats`] | readers and writers: a file becomes [`record::Record`]s, one at a time |
 //! | [`info`], [`characterise`] | the description of a trace, and its histograms |
 //! | [`simulate`](mod@simulate), [`mrc`] | one cache with the engine's own policies; caches of all sizes |
+//! | [`policy`] | the policies that they are compared with |
 //! | [`what_if`] | a whole configuration: its latencies, its wear of flash, its log |
 //! | [`advise`] | which cache a disk should have |
 //! | [`replay`](mod@replay), [`results`] | sending a trace to a backend, and the figures as a file |
@@ -67,6 +68,7 @@ mod error;
 pub mod formats;
 pub mod info;
 pub mod mrc;
+pub mod policy;
 pub mod record;
 pub mod replay;
 pub mod report;

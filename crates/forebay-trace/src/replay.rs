@@ -169,7 +169,7 @@ pub fn replay<'a>(
 ) -> Result<Outcome, Error> {
     let asked = asked.into();
     check(asked.summary, target, settings)?;
-    run::Run::new(target, reactor, settings, clock)?.finish(records.fuse(), &asked, progress)
+    run::ReplayRun::new(target, reactor, settings, clock)?.finish(records.fuse(), &asked, progress)
 }
 
 /// Refuses what cannot work.

@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::belady::{Belady, next_uses};
 use crate::error::{Error, ErrorKind};
+use crate::policy;
 use crate::record::{Op, Record};
 
 pub(crate) use cache::Cache;
@@ -42,7 +43,7 @@ use batch::Batch;
 /// The policies that can be simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SimulatedPolicy {
-    /// One that the engine has.
+    /// One that does not know what comes.
     Online(PolicyKind),
     /// The offline optimum.
     Belady,
@@ -64,8 +65,12 @@ impl std::str::FromStr for SimulatedPolicy {
         if name == "belady" {
             return Ok(SimulatedPolicy::Belady);
         }
-        name.parse().map(SimulatedPolicy::Online).map_err(|error| {
-            Error::new(ErrorKind::Invalid, format!("{error}, belady (the offline optimum)"))
+        policy::named(name).map(SimulatedPolicy::Online).ok_or_else(|| {
+            let names = policy::ONLINE.map(PolicyKind::name).join(", ");
+            let why = format!(
+                "unknown policy \"{name}\": use one of {names}, belady (the offline optimum)"
+            );
+            Error::new(ErrorKind::Invalid, why)
         })
     }
 }

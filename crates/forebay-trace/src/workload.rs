@@ -17,6 +17,8 @@
 pub mod compaction;
 pub mod loops;
 
+use forebay_core::splitmix::Rng;
+
 use crate::record::{Op, Record};
 
 const KIB: u64 = 1 << 10;
@@ -45,7 +47,7 @@ pub struct Workload {
     time_ns: u64,
     loop_at: u64,
     scan_at: u64,
-    random: Random,
+    random: Rng,
 }
 
 impl Workload {
@@ -53,7 +55,7 @@ impl Workload {
     pub fn new(settings: Settings) -> Workload {
         assert!(settings.disk_bytes >= DISK_MIN, "the disk is too small for the areas");
         let disk = settings.disk_bytes >> 22 << 22;
-        let mut random = Random(settings.seed);
+        let mut random = Rng::new(settings.seed);
         let scan_at = random.below(disk / (256 * KIB)) * 256 * KIB;
         Workload { settings, disk, made: 0, time_ns: 0, loop_at: 0, scan_at, random }
     }
@@ -72,7 +74,8 @@ impl Workload {
 
     /// A block of the hot area.
     fn hot(&mut self) -> (Op, u64, u64) {
-        let block = self.random.skewed(self.hot_len() / (16 * KIB));
+        let blocks = self.hot_len() / (16 * KIB);
+        let block = skewed(&mut self.random, blocks);
         let len = [4, 8, 8, 8, 8, 16][self.random.below(6) as usize] * KIB;
         (self.read_or_write(), block * 16 * KIB, len)
     }
@@ -141,28 +144,12 @@ fn nth(nth: usize, op: Op, block: u64, len: u64) -> Record {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA '14).
-#[derive(Clone, Debug)]
-struct Random(u64);
-
-impl Random {
-    /// A number below `bound`, some often. The cube of an even number below one is below 1/8 half
-    /// of the time. An odd factor scatters the most frequent numbers.
-    fn skewed(&mut self, bound: u64) -> u64 {
-        let even = self.below(1 << 16);
-        let skewed = (((even * even * even) >> 24) * bound) >> 24;
-        skewed * 0x9E3B % bound
-    }
-
-    /// A number below `bound`, which is positive.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^= word >> 31;
-        ((u128::from(word) * u128::from(bound)) >> 64) as u64
-    }
+/// A number below `bound`, some often. The cube of an even number below one is below 1/8 half of
+/// the time. An odd factor scatters the most frequent numbers.
+fn skewed(random: &mut Rng, bound: u64) -> u64 {
+    let even = random.below(1 << 16);
+    let skewed = (((even * even * even) >> 24) * bound) >> 24;
+    skewed * 0x9E3B % bound
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::path::Path;
 use forebay_backends::model::ModelConfig;
 use forebay_core::config::{Config, GridOffset};
 use forebay_core::policy::PolicyKind;
+use forebay_core::splitmix::Rng;
 use forebay_trace::formats::{Options, Reader, TimeUnit};
 use forebay_trace::record::{Op, Record};
 use forebay_trace::simulate::{self, SimulatedPolicy, simulate};
@@ -181,10 +182,9 @@ fn record(time_ns: u64, op: Op, offset: u64, len: u64) -> Record {
 
 /// Reads of 8 KiB of `blocks` blocks, of which the lower ones are read the more often, every 100 µs from `start_ns` on.
 fn skewed(start_ns: u64, seed: u64, blocks: u64, reads: u64) -> impl Iterator<Item = Record> {
-    let mut state = seed;
+    let mut random = Rng::new(seed);
     (0..reads).map(move |at| {
-        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        let unit = (state >> 40) as f64 / (1u64 << 24) as f64;
+        let unit = random.unit();
         let block = (unit * unit * unit * blocks as f64) as u64;
         // Popular blocks lie anywhere.
         let place = block.wrapping_mul(0x9E37_79B9) % blocks;

@@ -28,7 +28,7 @@ use super::rule::{Action, ActiveRule};
 use super::volatile::UndoLog;
 use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
 use crate::probe::Probe;
-use crate::rng::Rng;
+use forebay_core::splitmix::Rng;
 
 /// Memory for what is read before a volatile write and written back after a power cut.
 const BOUNCE: u64 = 1 << 20;

@@ -8,8 +8,8 @@ use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
 
 use crate::backend::BackendIo;
-use crate::rng::Rng;
 use crate::{duration, size};
+use forebay_core::splitmix::Rng;
 
 /// What a rule does to an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::rng::Rng;
+use forebay_core::splitmix::Rng;
 
 /// Bytes that are kept.
 pub const LIMIT: u64 = 64 << 20;

@@ -30,9 +30,9 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
 
 use crate::error::Error;
-use crate::rng::Rng;
 use crate::uri::{Options, invalid};
 use crate::{duration, size};
+use forebay_core::splitmix::Rng;
 use san::San;
 use simple::Simple;
 

@@ -31,7 +31,7 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
 
 use super::ModelOp;
-use crate::rng::Rng;
+use forebay_core::splitmix::Rng;
 
 const DISKS: usize = 5;
 const DATA_DISKS: u64 = DISKS as u64 - 1;

@@ -5,7 +5,7 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
 
 use super::{Distribution, ModelConfig, ModelOp};
-use crate::rng::Rng;
+use forebay_core::splitmix::Rng;
 
 const SECOND: u128 = 1_000_000_000;
 

@@ -1,19 +1,7 @@
-//! Slots that lost their block, on their way to be free: retired until that is recorded, recorded until it is durable.
+//! Slots that lost their block, and are free when that is recorded.
 
-use super::{Index, NONE};
+use super::{Chain, Index, NONE};
 use crate::ids::SlotId;
-
-/// A list of slots through `next`, first in, first out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chain {
-    pub first: u32,
-    pub last: u32,
-    pub len: u32,
-}
-
-impl Chain {
-    pub const EMPTY: Chain = Chain { first: NONE, last: NONE, len: 0 };
-}
 
 impl Index {
     /// Number of slots that are retired or recorded.

@@ -29,6 +29,7 @@ use super::spread::{Part, Spread};
 use crate::characteristics::Kind;
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::{Density, Index};
+use crate::splitmix;
 
 /// Samples that make a good curve.
 pub const SAMPLES: u32 = 8192;
@@ -72,8 +73,7 @@ pub struct Shards {
 /// Every block is as likely to be sampled as any other. Neighbours are evenly so: of 1024 in a
 /// row a sample of one in a hundred has ten or eleven. Many blocks are used in runs. With a hash
 /// of each block by itself, luck would decide how much of a run is seen. The errors on real
-/// traces are about a third of what they would be then. (The mixing is SplitMix64's: Steele, Lea,
-/// Flood, OOPSLA '14.)
+/// traces are about a third of what they would be then.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     region: u64,
@@ -83,15 +83,8 @@ pub struct Sampler {
 
 impl Default for Sampler {
     fn default() -> Self {
-        Sampler { region: 0, word: mixed(0) }
+        Sampler { region: 0, word: splitmix::hash(0) }
     }
-}
-
-fn mixed(key: u64) -> u64 {
-    let mut word = key.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ word >> 31
 }
 
 impl Sampler {
@@ -101,7 +94,7 @@ impl Sampler {
     pub fn position_of(&mut self, key: u64) -> u32 {
         let region = key >> REGION_SHIFT;
         if region != self.region {
-            (self.region, self.word) = (region, mixed(region));
+            (self.region, self.word) = (region, splitmix::hash(region));
         }
         ((self.word >> 32) as u32).wrapping_add(within(key).wrapping_mul(GOLDEN))
     }

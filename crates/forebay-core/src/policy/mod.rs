@@ -10,9 +10,8 @@
 //! code. A policy orders the occupied slots of one tier. It knows neither bytes nor I/O. Its memory
 //! is allocated when it is made, and it takes nothing per request.
 //!
-//! ARC, LIRS and W-TinyLFU remember more of the blocks that left than the budget of 26 bytes a slot
-//! allows (their headers have the figures). They are for simulation: the engine's own are judged
-//! beside them.
+//! Here are the policies that a disk can have. Those that they are compared with are in
+//! `forebay-trace`, each a [`CustomPolicy`].
 //!
 //! # Example
 //!
@@ -75,42 +74,32 @@
 //! policy.check_invariants();
 //! ```
 //!
-//! A policy with a name is a file here, with a type that implements [`Policy`]. It has a variant of
+//! A policy for disks is a file here, with a type that implements [`Policy`]. It has a variant of
 //! [`PolicyKind`], a line in [`PolicyKind::ALL`], and an arm in each `match` of `PolicyKind`. It keeps
 //! its order in [`crate::list`], where a `Vec` would search every slot.
 
-mod arc;
 mod auto;
-mod clock;
 mod fifo;
-mod lirs;
 mod lru;
 mod s3fifo;
-mod sieve;
-mod wtinylfu;
 
 use std::fmt;
-use std::str::FromStr;
+use std::hash::{Hash, Hasher};
 
-pub use arc::Arc;
 pub use auto::Auto;
-pub use clock::Clock;
 pub use fifo::Fifo;
-pub use lirs::Lirs;
 pub use lru::Lru;
 pub use s3fifo::S3Fifo;
-pub use sieve::Sieve;
-pub use wtinylfu::WTinyLfu;
 
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::Index;
 use crate::list::Links;
 
 /// Blocks that one eviction spares at most, in policies that spare what was used.
-const LOOKS_MAX: u32 = 256;
+pub const LOOKS_MAX: u32 = 256;
 
 /// The block that the occupied `slot` holds.
-fn block_in(index: &Index, slot: SlotId) -> BlockIndex {
+pub fn block_in(index: &Index, slot: SlotId) -> BlockIndex {
     index.block_of(slot).expect("an occupied slot holds a block")
 }
 
@@ -174,7 +163,7 @@ pub struct Victim {
     pub remember: bool,
 }
 
-/// The policies that can be chosen by name.
+/// The policies that can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
     /// S3-FIFO's queues, divided as small copies of the cache say.
@@ -183,33 +172,50 @@ pub enum PolicyKind {
     Fifo,
     /// Least recently used.
     Lru,
-    /// Second chance (Corbató, 1968).
-    Clock,
-    /// A hand that leaves what was used where it is (Zhang et al., NSDI '24).
-    Sieve,
     /// Three static queues (Yang et al., SOSP '23).
     S3Fifo,
-    /// Recent and frequent blocks, balanced by their ghosts (Megiddo and Modha, FAST '03).
-    Arc,
-    /// By the time between a block's last two uses (Jiang and Zhang, SIGMETRICS '02).
-    Lirs,
-    /// A window, and behind it whoever was used more often (Einziger et al., TOS 2017).
-    WTinyLfu,
+    /// One that is made elsewhere.
+    Custom(&'static CustomPolicy),
+}
+
+/// A policy that is made elsewhere. Two of them are the same when their names are.
+#[derive(Clone, Copy, Debug)]
+pub struct CustomPolicy {
+    /// Its name, another one than those of [`PolicyKind::ALL`].
+    pub name: &'static str,
+    /// Makes one for so many slots, all of its memory allocated.
+    pub build: fn(slots: u32) -> Box<dyn Policy>,
+    /// What [`Policy::memory_bytes`] will be for so many slots.
+    pub memory_bytes_for: fn(slots: u32) -> u64,
+}
+
+impl PartialEq for CustomPolicy {
+    fn eq(&self, other: &CustomPolicy) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for CustomPolicy {}
+
+impl Hash for CustomPolicy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
 }
 
 impl PolicyKind {
-    /// All policies with their names, for parsing and help.
-    pub const ALL: [(PolicyKind, &'static str); 9] = [
+    /// All policies that a disk can have, with their names.
+    pub const ALL: [(PolicyKind, &'static str); 4] = [
         (PolicyKind::Auto, "auto"),
         (PolicyKind::Fifo, "fifo"),
         (PolicyKind::Lru, "lru"),
-        (PolicyKind::Clock, "clock"),
-        (PolicyKind::Sieve, "sieve"),
         (PolicyKind::S3Fifo, "s3fifo"),
-        (PolicyKind::Arc, "arc"),
-        (PolicyKind::Lirs, "lirs"),
-        (PolicyKind::WTinyLfu, "wtinylfu"),
     ];
+
+    /// The one of [`PolicyKind::ALL`] with this name.
+    pub fn named(name: &str) -> Option<PolicyKind> {
+        PolicyKind::ALL.into_iter().find(|(_, known)| *known == name).map(|(kind, _)| kind)
+    }
 
     /// A policy for `slots` slots, all of its memory allocated.
     pub fn build(self, slots: u32) -> Box<dyn Policy> {
@@ -217,27 +223,19 @@ impl PolicyKind {
             PolicyKind::Auto => Box::new(Auto::new(slots)),
             PolicyKind::Fifo => Box::new(Fifo::new(slots)),
             PolicyKind::Lru => Box::new(Lru::new(slots)),
-            PolicyKind::Clock => Box::new(Clock::new(slots)),
-            PolicyKind::Sieve => Box::new(Sieve::new(slots)),
             PolicyKind::S3Fifo => Box::new(S3Fifo::new(slots)),
-            PolicyKind::Arc => Box::new(Arc::new(slots)),
-            PolicyKind::Lirs => Box::new(Lirs::new(slots)),
-            PolicyKind::WTinyLfu => Box::new(WTinyLfu::new(slots)),
+            PolicyKind::Custom(policy) => (policy.build)(slots),
         }
     }
 
     /// What [`Policy::memory_bytes`] will be for `slots` slots.
     pub fn memory_bytes_for(self, slots: u32) -> u64 {
         match self {
-            PolicyKind::Fifo
-            | PolicyKind::Lru
-            | PolicyKind::Clock
-            | PolicyKind::Sieve
-            | PolicyKind::S3Fifo => Links::memory_bytes_for(slots),
+            PolicyKind::Fifo | PolicyKind::Lru | PolicyKind::S3Fifo => {
+                Links::memory_bytes_for(slots)
+            }
             PolicyKind::Auto => Auto::memory_bytes_for(slots),
-            PolicyKind::Arc => Arc::memory_bytes_for(slots),
-            PolicyKind::Lirs => Lirs::memory_bytes_for(slots),
-            PolicyKind::WTinyLfu => WTinyLfu::memory_bytes_for(slots),
+            PolicyKind::Custom(policy) => (policy.memory_bytes_for)(slots),
         }
     }
 
@@ -247,12 +245,8 @@ impl PolicyKind {
             PolicyKind::Auto => "auto",
             PolicyKind::Fifo => "fifo",
             PolicyKind::Lru => "lru",
-            PolicyKind::Clock => "clock",
-            PolicyKind::Sieve => "sieve",
             PolicyKind::S3Fifo => "s3fifo",
-            PolicyKind::Arc => "arc",
-            PolicyKind::Lirs => "lirs",
-            PolicyKind::WTinyLfu => "wtinylfu",
+            PolicyKind::Custom(policy) => policy.name,
         }
     }
 }
@@ -263,21 +257,5 @@ impl fmt::Display for PolicyKind {
     }
 }
 
-/// A name that is not one of a policy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown policy \"{0}\": use one of {names}", names = PolicyKind::ALL.map(|(_, name)| name).join(", "))]
-pub struct UnknownPolicy(pub String);
-
-impl FromStr for PolicyKind {
-    type Err = UnknownPolicy;
-
-    fn from_str(name: &str) -> Result<PolicyKind, UnknownPolicy> {
-        let found = PolicyKind::ALL.iter().find(|(_, known)| *known == name);
-        found.map(|&(kind, _)| kind).ok_or_else(|| UnknownPolicy(name.to_owned()))
-    }
-}
-
-#[cfg(test)]
-mod model;
 #[cfg(test)]
 mod tests;

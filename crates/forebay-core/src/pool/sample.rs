@@ -9,6 +9,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{Generation, Uuid};
+use crate::splitmix::Rng;
 
 /// Bytes at each end that are looked at.
 const END: u64 = 1 << 20;
@@ -31,22 +32,13 @@ pub fn pieces(disk: Uuid, generation: Generation, size: u64) -> Vec<ByteRange> {
     cut(size.saturating_sub(END).max(END.min(size)), size);
     let (low, high) = disk.0.split_at(8);
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-    let mut state = word(low) ^ word(high).rotate_left(32) ^ generation.0;
+    let mut rng = Rng::new(word(low) ^ word(high).rotate_left(32) ^ generation.0);
     let pages = size / PAGE;
     for _ in 0..RANDOM.min(pages) {
-        let page = mixed(&mut state) % pages;
+        let page = rng.next_u64() % pages;
         pieces.push(ByteRange::at(page * PAGE, PAGE));
     }
     pieces
-}
-
-/// The next number of SplitMix64.
-fn mixed(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 /// Hashes pieces in their order.

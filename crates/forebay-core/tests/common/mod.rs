@@ -125,9 +125,3 @@ impl Runs for Settling<'_> {
         self.actions.log.append(&mut actions.log);
     }
 }
-
-/// A block number below `blocks`, from a simple generator.
-pub fn next_block(state: &mut u64, blocks: u64) -> u64 {
-    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-    (*state >> 33) % blocks
-}

@@ -23,8 +23,9 @@
 //! **Invariant:** a buffer that a receive may still write to is not given back: a closed connection
 //! keeps it until the receive has ended.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+mod greeted;
+
+pub use greeted::Greeted;
 
 use forebay_core::action::{Buffer, ReplyData, Span};
 use forebay_core::geometry::ByteRange;
@@ -32,52 +33,14 @@ use forebay_core::ids::{Nanos, RequestTag};
 use forebay_core::request::{Op, Request};
 use forebay_io::reactor::{Completion, SocketId};
 
-use super::export::Export;
-use super::handshake::Negotiated;
 use super::session::{Session, Step, Submission};
-use crate::client::{Answer, Client, Context, DiskId, Newcomer, Tokens};
+use crate::client::{Answer, Client, Context, DiskId, Tokens};
 use crate::outbox::Outbox;
 
 /// Bytes received at a time, payloads that go straight to their buffers not counted.
 pub const INPUT_BYTES: usize = 256 << 10;
 /// Time without progress after which a client is closed.
 pub const STALL_MAX: Nanos = Nanos::from_millis(30_000);
-
-/// A client whose handshake is over.
-#[derive(Debug)]
-pub struct Greeted {
-    /// The socket.
-    pub socket: OwnedFd,
-    /// The disk that it chose.
-    pub disk: DiskId,
-    /// The exports of its listener.
-    pub exports: Arc<[Export]>,
-    /// Which of them it chose.
-    pub export: usize,
-    /// What was agreed on.
-    pub negotiated: Negotiated,
-    /// What it sent after its handshake.
-    pub leftover: Vec<u8>,
-}
-
-impl Newcomer for Greeted {
-    fn disks(&self) -> &[DiskId] {
-        std::slice::from_ref(&self.disk)
-    }
-
-    fn start(
-        self: Box<Self>,
-        cx: &mut Context<'_>,
-        id: u32,
-        tokens: Tokens,
-    ) -> std::io::Result<Box<dyn Client>> {
-        let socket = cx.reactor.add_socket(self.socket)?;
-        let session = Session::new(&self.exports[self.export], self.negotiated);
-        let connection =
-            Connection::start(cx, socket, self.disk, session, &self.leftover, id, tokens);
-        Ok(Box::new(connection))
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {

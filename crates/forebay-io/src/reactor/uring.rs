@@ -12,18 +12,18 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-use super::shared::{Freed, Op, Piece, Shared, Target, Work};
+use super::shared::{Op, Piece, Shared, Target, Work};
 use super::spin::Spin;
-use super::{Completion, Driver, Lookout, ReactorKind, Waker, context};
-use crate::arena::Arena;
-use crate::clock::{nanos_after, now_nanos};
+use super::{Completion, Lookout, Waker, context};
+use crate::clock::now_nanos;
 use registered::{Descriptor, Registered};
 
+mod driver;
 mod registered;
 mod setup;
 
@@ -36,8 +36,6 @@ const EVENT: u64 = 1 << 62;
 const ENTER_GETEVENTS: u32 = 1 << 0;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
-/// How long `stop` waits for what is in flight.
-const STOP_NS_MAX: u64 = 5_000_000_000;
 
 /// See the module.
 pub(super) struct Uring {
@@ -409,132 +407,4 @@ enum Submitted {
     Taken,
     /// There is no need to wait on.
     Ended,
-}
-
-impl Driver for Uring {
-    fn kind(&self) -> ReactorKind {
-        ReactorKind::Uring
-    }
-
-    fn waker(&self) -> &Waker {
-        &self.waker
-    }
-
-    fn on_arena(&mut self, key: usize, arena: &Arena) {
-        self.registered.add_arena(&self.ring, key, arena);
-    }
-
-    fn on_file(&mut self, key: usize, file: &OwnedFd) -> io::Result<()> {
-        self.registered.add_file(&self.ring, key, file.as_raw_fd());
-        Ok(())
-    }
-
-    fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()> {
-        // On a non-blocking socket some kernels end an operation with EAGAIN instead of waiting.
-        rustix::io::ioctl_fionbio(socket, false)?;
-        self.registered.add_socket(&self.ring, key, socket.as_raw_fd());
-        if self.messages.len() <= key {
-            self.messages.resize_with(key + 1, || None);
-        }
-        // SAFETY: all zeroes is a valid `Message`: null pointers and lengths of zero.
-        self.messages[key].get_or_insert_with(|| Box::new(unsafe { std::mem::zeroed() }));
-        Ok(())
-    }
-
-    fn on_event(&mut self, key: usize, event: &OwnedFd) -> io::Result<()> {
-        self.watch(key, event.as_raw_fd());
-        Ok(())
-    }
-
-    fn on_event_removed(&mut self, shared: &mut Shared, key: usize) {
-        // One that failed is not polled any more, and gone.
-        if shared.events.is_held(key) {
-            self.cancel(EVENT | key as u64);
-        }
-    }
-
-    fn forget(&mut self, freed: &Freed) {
-        match freed {
-            Freed::Event(..) => {}
-            Freed::Arena(key, _) => self.registered.remove_arena(&self.ring, *key),
-            Freed::File(key, _) => self.registered.remove_file(&self.ring, *key),
-            Freed::Socket(key, _) => self.registered.remove_socket(&self.ring, *key),
-        }
-    }
-
-    fn start(&mut self, shared: &mut Shared, key: usize) {
-        let entry = self.entry(shared, key);
-        self.push(entry);
-    }
-
-    fn wait(
-        &mut self,
-        shared: &mut Shared,
-        timeout: Option<Duration>,
-        completions: &mut Vec<Completion>,
-        lookout: &mut dyn Lookout,
-    ) -> io::Result<()> {
-        let deadline = match timeout {
-            None => u64::MAX,
-            Some(Duration::ZERO) => 0,
-            Some(timeout) => nanos_after(timeout),
-        };
-        self.enable()?;
-        let before = completions.len();
-        loop {
-            self.arm_waker();
-            self.push_backlog()?;
-            let mut submitted = Submitted::Taken;
-            if deadline == 0 || self.has_completions() {
-                if self.needs_submit() {
-                    submitted = self.submit(None)?;
-                }
-            } else {
-                submitted = self.sleep(deadline, lookout)?;
-            }
-            let is_woken = self.reap(shared, completions);
-            let is_over = || deadline != u64::MAX && now_nanos() >= deadline;
-            if completions.len() > before || is_woken || submitted == Submitted::Ended || is_over()
-            {
-                return Ok(());
-            }
-        }
-    }
-
-    fn stop(&mut self, shared: &mut Shared) -> bool {
-        if !self.is_enabled {
-            // Nothing was ever submitted.
-            return true;
-        }
-        // Not given to the ring, so there is nothing to wait for.
-        self.expected -= self.backlog.len();
-        self.backlog.clear();
-        let keys: Vec<u64> = shared.ops.iter().map(|(key, _)| key as u64).collect();
-        let events = shared.events.keys().map(|key| EVENT | key as u64);
-        let events: Vec<u64> = events.collect();
-        for user_data in keys.into_iter().chain(events).chain([WAKER]) {
-            self.cancel(user_data);
-        }
-        let deadline = now_nanos() + STOP_NS_MAX;
-        let mut dropped = Vec::new();
-        while self.expected > 0 && now_nanos() < deadline {
-            if self.push_backlog().is_err() || self.submit(Some(deadline)).is_err() {
-                return false;
-            }
-            self.reap(shared, &mut dropped);
-            dropped.clear();
-        }
-        if self.expected > 0 {
-            return false;
-        }
-        // The kernel takes a closed ring apart later; files are to be free, with their locks, when this
-        // returns. Without success they become free a moment later.
-        let _ = self.ring.submitter().unregister_files();
-        let _ = self.ring.submitter().unregister_buffers();
-        true
-    }
-
-    fn spin(&mut self) -> Option<&mut Spin> {
-        Some(&mut self.spin)
-    }
 }

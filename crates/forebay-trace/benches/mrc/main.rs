@@ -15,6 +15,7 @@ mod cachesim;
 use std::path::Path;
 
 use forebay_core::config::{Config, GridOffset};
+use forebay_core::splitmix::Rng;
 use forebay_trace::formats::{Options, Reader};
 use forebay_trace::mrc::{self, Curve, Sample, curves};
 use forebay_trace::record::{Op, Record};
@@ -69,11 +70,9 @@ fn main() {
 
 /// Reads of one page each, of which the eighth that is used most gets half.
 fn pages(requests: u64, blocks: u64) -> Vec<Record> {
-    let mut state = 3u64;
+    let mut random = Rng::new(3);
     let page = |_| {
-        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        let even = (state >> 33) as f64 / 2f64.powi(31);
-        let place = (even.powi(3) * blocks as f64) as u64 * 0x9E37_79B1 % blocks;
+        let place = (random.unit().powi(3) * blocks as f64) as u64 * 0x9E37_79B1 % blocks;
         let offset = place * PAGE;
         Record { time_ns: 0, op: Op::Read, offset, len: PAGE as u32, device: 0, latency_ns: None }
     };

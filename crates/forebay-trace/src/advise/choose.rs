@@ -395,7 +395,7 @@ fn metadata(disk: &Disk, curve: &Curve, ram: u64, flash: u64) -> u64 {
         write_zeroes: false,
         extents: false,
     };
-    let policy = curve.policy.parse::<PolicyKind>().unwrap_or(POLICIES[0]);
+    let policy = PolicyKind::named(&curve.policy).unwrap_or(POLICIES[0]);
     metadata_bytes(&Config {
         block_size: curve.block_size,
         grid_offset: GridOffset::Fixed(curve.grid_offset),

@@ -313,7 +313,7 @@ pub fn advise(disks: &[Disk], settings: &Settings) -> Result<Vec<Advice>, Error>
 
 /// The engine's setup for `plan`, and a log of so many bytes.
 fn setup(disk: &Disk, plan: Option<&Plan>, log: u64) -> Setup {
-    let policy = |plan: &Plan| plan.policy.parse().unwrap_or(POLICIES[0]);
+    let policy = |plan: &Plan| PolicyKind::named(&plan.policy).unwrap_or(POLICIES[0]);
     Setup {
         ram: plan.map_or(0, |plan| plan.ram),
         flash: plan.map_or(0, |plan| plan.flash),

@@ -7,6 +7,7 @@ use crate::simulate::{self, SimulatedPolicy, simulate};
 use crate::workload::{self, Workload};
 use crate::{Error, ErrorKind};
 use forebay_core::config::{GridOffset, Mode};
+use forebay_core::splitmix::Rng;
 
 const MIB: u64 = 1 << 20;
 const NOTHING: Known =
@@ -37,11 +38,8 @@ pub(super) fn requests(op: Op, blocks: impl Iterator<Item = u64>) -> Vec<Record>
 
 /// Blocks all over a disk, without an order.
 pub(super) fn random(n: u64, blocks: u64) -> impl Iterator<Item = u64> {
-    (0..n).map(move |n| {
-        let word = (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let word = (word ^ word >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        (word ^ word >> 32) % blocks
-    })
+    let mut random = Rng::new(0);
+    (0..n).map(move |_| random.below(blocks))
 }
 
 pub(super) fn read(records: &[Record]) -> impl Iterator<Item = Result<Record, Error>> {

@@ -26,13 +26,13 @@ pub(super) struct Blkparse {
 /// What a line of the output is.
 enum Line<'a> {
     /// A read or a write that has a place.
-    Event(Place<'a>),
+    Event(EventFields<'a>),
     /// Another event, or none: a total at the end.
     Other,
 }
 
 /// The fields of an event with a place.
-struct Place<'a> {
+struct EventFields<'a> {
     device: &'a str,
     seconds: &'a str,
     event: Event,
@@ -85,7 +85,7 @@ impl<'a> Line<'a> {
             field if has_no_length(field) => return Ok(Line::Other),
             field => return Err(format!("\"{}\" where \"+\" should be", shown(field))),
         };
-        Ok(Line::Event(Place { device, seconds, event, op, sector, sectors }))
+        Ok(Line::Event(EventFields { device, seconds, event, op, sector, sectors }))
     }
 }
 

@@ -1,5 +1,7 @@
 use std::collections::{BTreeMap, HashSet};
 
+use forebay_core::splitmix::Rng;
+
 use super::*;
 use crate::record::Op;
 use crate::workload::{Settings, Workload};
@@ -124,12 +126,12 @@ fn a_map_has_each_request_where_and_when_it_begins() {
 #[test]
 fn memory_is_bounded_whatever_comes() {
     let mut gathered = Gathered::new(false);
-    let mut state = 1u64;
+    let mut random = Rng::new(1);
     for n in 0..200_000u64 {
-        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        let time = if n % 1000 == 999 { state >> 8 } else { n << 20 };
-        let len = 1 + (state >> 40) as u32 % 100_000;
-        gathered.add(&record(time, Op::Write, state >> 3, len)).unwrap();
+        let word = random.next_u64();
+        let time = if n % 1000 == 999 { word >> 8 } else { n << 20 };
+        let len = 1 + (word >> 40) as u32 % 100_000;
+        gathered.add(&record(time, Op::Write, word >> 3, len)).unwrap();
     }
     assert!(gathered.lengths.len() <= LENGTHS_MAX + 32);
     let info = gathered.info();

@@ -7,7 +7,7 @@ use forebay_core::action::{ExtentState, IoOp};
 use forebay_core::geometry::ByteRange;
 
 use super::outcome::{EndedBy, Holes};
-use super::run::Run;
+use super::run::ReplayRun;
 use super::touched::Touched;
 use super::{Asked, Progress};
 use crate::error::{Error, ErrorKind};
@@ -18,7 +18,7 @@ const EXTENTS_BYTES: u64 = 1 << 30;
 /// Bytes that are looked at again at a time.
 const PIECE: u64 = 1 << 20;
 
-impl Run<'_> {
+impl ReplayRun<'_> {
     /// Refuses a target that holds data which would be lost, and fills it, or finds its holes, where that is asked for.
     pub(super) fn prepare(
         &mut self,

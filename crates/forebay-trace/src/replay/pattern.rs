@@ -9,8 +9,8 @@
 //!
 //! So a sector that comes back tells which write it is of, for which place, and whether it is whole. Little-endian.
 
-use forebay_backends::rng::Rng;
 use forebay_core::geometry::SECTOR;
+use forebay_core::splitmix::Rng;
 
 /// Bytes of a sector.
 const LEN: usize = SECTOR as usize;

@@ -6,7 +6,7 @@ use crate::record::Record;
 
 /// A request's place on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Placed {
     /// Whole logical blocks of the target, at most [`REQUEST_MAX`] long, not empty.
     pub(super) range: ByteRange,
     /// The trace's address lay beyond the target's end.
@@ -17,7 +17,7 @@ pub(super) struct Place {
 
 /// The place of `record` on a target of `size` bytes with logical blocks of `block` bytes.
 /// `None`: the request is too long for the target or for a replay.
-pub(super) fn place(record: &Record, size: u64, block: u64) -> Option<Place> {
+pub(super) fn place(record: &Record, size: u64, block: u64) -> Option<Placed> {
     let size = size / block * block;
     let mut start = record.offset;
     let len = u64::from(record.len);
@@ -35,7 +35,7 @@ pub(super) fn place(record: &Record, size: u64, block: u64) -> Option<Place> {
     if range.end > size {
         range = ByteRange::at(size - range.len(), range.len());
     }
-    Some(Place { range, wrapped, widened })
+    Some(Placed { range, wrapped, widened })
 }
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn requests_fall_on_whole_blocks_within_the_target() {
         let at = |start, len, wrapped, widened| {
-            Some(Place { range: ByteRange::at(start, len), wrapped, widened })
+            Some(Placed { range: ByteRange::at(start, len), wrapped, widened })
         };
         let cases = [
             (record(512, 1024), 512, at(512, 1024, false, false)),
@@ -77,7 +77,7 @@ mod tests {
             offset in 0..1u64 << 62, len in 1..1u32 << 30, size in 0..1u64 << 40, block in 9..=12u32,
         ) {
             let block = 1u64 << block;
-            if let Some(Place { range, .. }) = place(&record(offset, len), size, block) {
+            if let Some(Placed { range, .. }) = place(&record(offset, len), size, block) {
                 prop_assert!(range.is_aligned(block) && !range.is_empty());
                 prop_assert!(range.end <= size && range.len() <= REQUEST_MAX);
                 prop_assert!(range.len() >= u64::from(len));

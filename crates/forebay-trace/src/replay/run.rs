@@ -47,7 +47,7 @@ struct Flight {
 }
 
 /// A replay on its way.
-pub(super) struct Run<'a> {
+pub(super) struct ReplayRun<'a> {
     pub(super) target: &'a mut dyn Backend,
     reactor: &'a mut Reactor,
     pub(super) settings: &'a Settings,
@@ -79,14 +79,14 @@ pub(super) struct Run<'a> {
     outcome: Outcome,
 }
 
-impl<'a> Run<'a> {
+impl<'a> ReplayRun<'a> {
     /// Attaches the target.
     pub(super) fn new(
         target: &'a mut dyn Backend,
         reactor: &'a mut Reactor,
         settings: &'a Settings,
         clock: &'a dyn Fn() -> Nanos,
-    ) -> Result<Run<'a>, Error> {
+    ) -> Result<ReplayRun<'a>, Error> {
         let memory_len = settings.memory_bytes / PAGE * PAGE;
         let arena = Arena::new(memory_len as usize);
         let arena = Arc::new(arena.map_err(|e| Error::io("memory for the replay", e))?);
@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
             Pace::Closed { queue_depth } => queue_depth,
         };
         let start = clock();
-        Ok(Run {
+        Ok(ReplayRun {
             target,
             reactor,
             settings,
@@ -223,7 +223,7 @@ impl<'a> Run<'a> {
         let op = match record.op {
             Op::Read => IoOp::Read { memory },
             Op::Write => {
-                let Run { settings, write_data, arena, .. } = self;
+                let ReplayRun { settings, write_data, arena, .. } = self;
                 pattern::fill(settings.seed, number + 1, range.start, range.len(), write_data);
                 arena.write_at(memory.offset, write_data);
                 IoOp::Write { memory, durable: false }
@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
         let io = match op {
             Op::Read => IoOp::Read { memory },
             Op::Write => {
-                let Run { settings, write_data, arena, .. } = self;
+                let ReplayRun { settings, write_data, arena, .. } = self;
                 pattern::fill(!settings.seed, 0, range.start, range.len(), write_data);
                 arena.write_at(memory.offset, write_data);
                 IoOp::Write { memory, durable: false }

@@ -72,7 +72,7 @@ where
     let config = completed(settings.config);
     settings.models.check()?;
     // First what may be refused.
-    let after = run::Run::new(config, survey, settings, pacing)?.run(open()?)?;
+    let after = run::WhatIfRun::new(config, survey, settings, pacing)?.run(open()?)?;
     let bare = bare::run(open()?, survey, &settings.models, pacing)?;
     Ok(Outcome::new(survey, settings, pacing, bare, after))
 }

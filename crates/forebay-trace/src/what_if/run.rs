@@ -62,7 +62,7 @@ struct Asked {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Run<'a> {
+pub(super) struct WhatIfRun<'a> {
     timed: Timed,
     survey: &'a Survey,
     arrivals: Arrivals,
@@ -84,7 +84,7 @@ pub(super) struct Run<'a> {
     answered_at: Nanos,
 }
 
-impl<'a> Run<'a> {
+impl<'a> WhatIfRun<'a> {
     /// An engine that nothing was asked of.
     ///
     /// # Errors
@@ -94,10 +94,10 @@ impl<'a> Run<'a> {
         survey: &'a Survey,
         settings: &Settings,
         pacing: Pacing,
-    ) -> Result<Run<'a>, Error> {
+    ) -> Result<WhatIfRun<'a>, Error> {
         let models = &settings.models;
         let timed = Timed::new(config, models.storage, models.flash).map_err(refused)?;
-        Ok(Run {
+        Ok(WhatIfRun {
             started_at: timed.now,
             answered_at: timed.now,
             looked: (timed.now, false),

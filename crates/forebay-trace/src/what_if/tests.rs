@@ -5,7 +5,7 @@ use forebay_core::config::{
 use forebay_core::geometry::PAGE;
 use forebay_core::policy::PolicyKind;
 
-use super::run::Run;
+use super::run::WhatIfRun;
 use super::*;
 use crate::record::Op;
 use crate::simulate::{self, SimulatedPolicy};
@@ -156,7 +156,7 @@ fn what_flash_is_told_to_write_is_what_the_engine_counts() {
         let config = write_back(config, DestageOrder::Window, 64);
         Config { ram_bytes: 4 * MIB, flash_bytes: 32 * MIB, ..config }
     });
-    let run = Run::new(completed(settings.config), &survey, &settings, Pacing::Trace);
+    let run = WhatIfRun::new(completed(settings.config), &survey, &settings, Pacing::Trace);
     let ran = run.expect("it works").run(records.into_iter().map(Ok)).expect("it works");
     let counters = ran.statistics.counters;
     assert_eq!(ran.written.cache, counters.flash_write_bytes);

@@ -17,7 +17,9 @@
 
 use std::collections::BTreeSet;
 
-use super::Random;
+use forebay_core::splitmix::Rng;
+
+use super::skewed;
 use crate::record::{Op, Record};
 
 /// Blocks of a request of a flush or a merge.
@@ -62,7 +64,7 @@ type File = (u64, u64);
 
 struct Store<'a> {
     settings: &'a Compaction,
-    random: Random,
+    random: Rng,
     records: Vec<Record>,
     used: u64,
     /// The oldest first.
@@ -86,7 +88,7 @@ impl Store<'_> {
         }
         Store {
             settings,
-            random: Random(settings.seed),
+            random: Rng::new(settings.seed),
             records: Vec::new(),
             used: 0,
             level_0: Vec::new(),
@@ -178,7 +180,7 @@ impl Store<'_> {
             files = &self.levels[deeper.unwrap_or(self.levels.len()) - 1];
         }
         let len = self.settings.file_len;
-        let at = self.random.skewed(files.len() as u64 * len);
+        let at = skewed(&mut self.random, files.len() as u64 * len);
         let file = files[(at / len) as usize];
         self.request(Op::Read, file.0 * len + at % file.1, 1);
     }

@@ -5,7 +5,9 @@
 //! time goes round; after some rounds another one has its turn. A round may be broken off anywhere, and may be followed
 //! by a scan of a quarter of its length. All requests are reads.
 
-use super::Random;
+use forebay_core::splitmix::Rng;
+
+use super::skewed;
 use crate::record::{Op, Record};
 
 /// Blocks of a request of a loop or a scan.
@@ -36,9 +38,9 @@ impl Loops {
     /// The requests.
     pub fn records(&self) -> Vec<Record> {
         let loops_end = self.hot_len + self.lens.iter().sum::<u64>();
-        let mut run = Run {
+        let mut run = Making {
             settings: self,
-            random: Random(self.seed),
+            random: Rng::new(self.seed),
             records: Vec::new(),
             used: 0,
             scanned_to: loops_end,
@@ -50,16 +52,16 @@ impl Loops {
     }
 }
 
-struct Run<'a> {
+struct Making<'a> {
     settings: &'a Loops,
-    random: Random,
+    random: Rng,
     records: Vec<Record>,
     used: u64,
     /// Where the next scan begins.
     scanned_to: u64,
 }
 
-impl Run<'_> {
+impl Making<'_> {
     /// Some rounds of one loop.
     fn turn(&mut self) {
         let at = self.random.below(self.settings.lens.len() as u64) as usize;
@@ -82,7 +84,7 @@ impl Run<'_> {
         let mut at = 0;
         while at < len && self.used < uses {
             if self.random.below(100) < hot_percent {
-                let block = self.random.skewed(hot_len);
+                let block = skewed(&mut self.random, hot_len);
                 self.request(block, 1);
             } else {
                 let run = RUN.min(len - at);

@@ -1,4 +1,5 @@
-//! Text tables for people.
+//! Text tables for people. A library for tables draws frames and wraps cells. To switch that off
+//! takes about as many lines as this does.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::geometry::SECTOR;
 use proptest::prelude::*;
 
 const PLACES: u32 = 64;

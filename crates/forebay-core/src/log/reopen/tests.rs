@@ -8,6 +8,7 @@ use super::*;
 use crate::geometry::ByteRange;
 use crate::log::recover::{LeasedSegment, LogReader, ReadError, RecoverInput, recover};
 use crate::sealed::{PAGE_LEN, crc32c};
+use crate::splitmix::Rng;
 
 /// Pages of a segment.
 const PAGES: u32 = 64;
@@ -27,14 +28,14 @@ struct Flash {
     written: Vec<(Entry, u8)>,
     /// Writes and flushes until the process dies.
     left: u32,
-    random: u64,
+    random: Rng,
 }
 
 /// The process died.
 struct Died;
 
 impl Flash {
-    fn new(random: u64) -> Flash {
+    fn new(seed: u64) -> Flash {
         Flash {
             segments: BTreeMap::new(),
             durable: BTreeMap::new(),
@@ -44,15 +45,8 @@ impl Flash {
             most: 0,
             written: Vec::new(),
             left: u32::MAX,
-            random: random | 1,
+            random: Rng::new(seed),
         }
-    }
-
-    fn random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
     }
 
     fn lease(&mut self) -> (SegmentId, u64) {
@@ -91,14 +85,12 @@ impl Flash {
             let old = self.durable.get(&number).unwrap_or(&empty).clone();
             let now = self.segments.get_mut(&number).expect("it is there");
             let mut sectors = now.chunks_exact_mut(512).zip(old.chunks_exact(512));
-            let mut random = self.random;
+            let random = &mut self.random;
             sectors.by_ref().filter(|(now, old)| now != old).for_each(|(now, old)| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-                if random >> 63 == 0 {
+                if random.below(2) == 0 {
                     now.copy_from_slice(old);
                 }
             });
-            self.random = random | 1;
         }
         self.durable = self.segments.clone();
     }
@@ -192,7 +184,7 @@ impl Flash {
         let mut data = Vec::new();
         let mut entries = Vec::new();
         for &size in sizes {
-            let byte = self.random() as u8;
+            let byte = self.random.next_u64() as u8;
             let entry = Entry {
                 range: ByteRange::at(u64::from(byte) * 4096, u64::from(size.max(1)) * 4096),
                 epoch: found.next_epoch,

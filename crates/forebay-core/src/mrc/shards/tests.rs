@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::splitmix::Rng;
 
 /// Uses of granules that hit in an LRU cache of `slots` blocks, from a plain list of (block, granules that are valid).
 fn naive_hits(uses: &[(u64, Range<u32>)], slots: usize) -> u64 {
@@ -65,13 +66,10 @@ proptest! {
 
 /// Of 200,000 blocks one from anywhere and one from those that were used not long ago, by turns.
 fn mixed() -> impl Iterator<Item = u64> {
-    let mut state = 7u64;
-    (0..2_000_000u64).map(move |n| {
-        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        match n % 2 {
-            0 => (state >> 33) % 200_000,
-            _ => n / 50 % 180_000 + (state >> 33) % 20_000,
-        }
+    let mut random = Rng::new(7);
+    (0..2_000_000u64).map(move |n| match n % 2 {
+        0 => random.below(200_000),
+        _ => n / 50 % 180_000 + random.below(20_000),
     })
 }
 

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::super::model::full_index;
+use super::super::tests::full_index;
 use super::*;
 
 /// The algorithm of the paper, and the rules that it has not, on plain queues of (slot, count).
@@ -222,6 +222,42 @@ proptest! {
     }
 }
 
+/// SIEVE's hand over slots with a bit, the oldest first.
+#[derive(Default)]
+struct Hand {
+    slots: Vec<(SlotId, bool)>,
+    at: usize,
+}
+
+impl Hand {
+    fn insert(&mut self, slot: SlotId) {
+        // A hand that has passed the newest begins at the oldest.
+        self.at %= self.slots.len().max(1);
+        self.slots.push((slot, false));
+    }
+
+    fn hit(&mut self, slot: SlotId) {
+        self.slots.iter_mut().filter(|m| m.0 == slot).for_each(|m| m.1 = true);
+    }
+
+    fn remove(&mut self, slot: SlotId) {
+        let at = self.slots.iter().position(|m| m.0 == slot).unwrap();
+        self.slots.remove(at);
+        self.at -= usize::from(at < self.at);
+    }
+
+    fn evict(&mut self) -> Option<SlotId> {
+        loop {
+            self.at = self.at.checked_rem(self.slots.len())?;
+            match &mut self.slots[self.at] {
+                (_, used @ true) => *used = false,
+                (_, false) => return Some(self.slots.remove(self.at).0),
+            }
+            self.at += 1;
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn without_a_small_queue_it_is_sieve(
@@ -230,7 +266,7 @@ proptest! {
     ) {
         let rules =
             Rules { small_percent: 0, is_guarded: false, lets_unused_in: true, is_quick: false };
-        let (mut ours, mut sieve) = (S3Fifo::with_rules(slots, rules), crate::policy::Sieve::new(slots));
+        let (mut ours, mut sieve) = (S3Fifo::with_rules(slots, rules), Hand::default());
         let index = full_index(slots);
         let mut occupied = vec![false; slots as usize];
         for (what, slot, remembered) in steps {
@@ -238,21 +274,21 @@ proptest! {
             match (what, occupied[at]) {
                 (0, _) => {
                     let victim = ours.evict(&index).map(|victim| victim.slot);
-                    prop_assert_eq!(victim, sieve.evict(&index).map(|victim| victim.slot));
+                    prop_assert_eq!(victim, sieve.evict());
                     victim.into_iter().for_each(|victim| occupied[victim.0 as usize] = false);
                 }
                 (1, true) => {
                     ours.on_remove(slot);
-                    sieve.on_remove(slot);
+                    sieve.remove(slot);
                     occupied[at] = false;
                 }
                 (_, true) => {
                     ours.on_hit(slot, &index);
-                    sieve.on_hit(slot, &index);
+                    sieve.hit(slot);
                 }
                 (_, false) => {
                     ours.on_insert(slot, BlockIndex(slot.0), remembered);
-                    sieve.on_insert(slot, BlockIndex(slot.0), remembered);
+                    sieve.insert(slot);
                     occupied[at] = true;
                 }
             }

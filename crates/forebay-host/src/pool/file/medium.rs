@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
+use forebay_core::splitmix::Rng;
+
 use super::{PAGE, PoolFile, PoolPage};
 
 const SECTOR: usize = 512;
@@ -45,11 +47,11 @@ pub(crate) fn arm(fates: &[(u64, Fate)]) {
 pub(crate) fn disarm(path: &std::path::Path, power: Option<u64>) -> bool {
     use std::os::unix::fs::FileExt;
     let medium = MEDIUM.take().expect("it was armed");
-    if let Some(mut seed) = power {
+    if let Some(seed) = power {
+        let mut random = Rng::new(seed);
         let file = std::fs::File::options().write(true).open(path).unwrap();
         for (&sector, bytes) in &medium.durable {
-            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            if seed >> 62 != 0 {
+            if random.below(4) != 0 {
                 file.write_all_at(bytes, sector * SECTOR as u64).unwrap();
             }
         }

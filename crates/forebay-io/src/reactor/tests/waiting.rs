@@ -106,13 +106,13 @@ fn an_idle_reactor_uses_next_to_no_cpu_time() {
 }
 
 /// A place to be looked at, whose work appears after so many looks.
-struct Place {
+struct Counted {
     looks_left: u32,
     rests: u32,
     works_at_rest: bool,
 }
 
-impl Lookout for Place {
+impl Lookout for Counted {
     fn is_on(&self) -> bool {
         true
     }
@@ -132,7 +132,7 @@ impl Lookout for Place {
 fn whoever_brings_work_is_asked_to_tell_before_the_reactor_sleeps() {
     on_each_kind(|mut reactor| {
         reactor.set_spinning(false);
-        let mut place = Place { looks_left: u32::MAX, rests: 0, works_at_rest: true };
+        let mut place = Counted { looks_left: u32::MAX, rests: 0, works_at_rest: true };
         reactor.wait_looking(None, &mut Vec::new(), &mut place).unwrap();
         assert_eq!(place.rests, 1, "there was work, so it did not sleep for ever");
         place.works_at_rest = false;
@@ -149,7 +149,7 @@ fn whoever_brings_work_is_asked_to_tell_before_the_reactor_sleeps() {
 fn work_that_appears_during_a_spin_ends_it() {
     let mut reactor = Reactor::new(8, None).unwrap();
     reactor.set_spinning(true);
-    let mut place = Place { looks_left: 0, rests: 0, works_at_rest: true };
+    let mut place = Counted { looks_left: 0, rests: 0, works_at_rest: true };
     // Waits that are short make it spin, and spins that find something make it go on.
     for _ in 0..100 {
         place.looks_left = 2;

@@ -12,10 +12,10 @@
 //!
 //! Memory: 8 bytes a slot.
 
-use super::{LOOKS_MAX, Policy, Victim};
-use crate::ids::{BlockIndex, SlotId};
-use crate::index::Index;
-use crate::list::{Links, List};
+use forebay_core::ids::{BlockIndex, SlotId};
+use forebay_core::index::Index;
+use forebay_core::list::{Links, List};
+use forebay_core::policy::{LOOKS_MAX, Policy, Victim};
 
 /// See the module.
 #[derive(Debug)]

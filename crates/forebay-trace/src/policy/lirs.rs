@@ -20,10 +20,10 @@
 //! above the budget of 26 bytes. A use of the oldest hot block takes all younger cold ones off the stack, which
 //! takes as long as it takes.
 
-use super::{Policy, Victim, block_in};
-use crate::ids::{BlockIndex, SlotId};
-use crate::index::{Density, Index};
-use crate::list::{Links, List, SLOTS_MAX};
+use forebay_core::ids::{BlockIndex, SlotId};
+use forebay_core::index::{Density, Index};
+use forebay_core::list::{Links, List, SLOTS_MAX};
+use forebay_core::policy::{Policy, Victim, block_in};
 
 /// See the module.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::PolicyKind;
+use super::super::SIEVE;
 use super::super::model::{Model, agree, steps};
 
 /// Blocks with their bit, the oldest first, and the place of the hand.
@@ -46,6 +46,6 @@ impl Model for Slow {
 proptest! {
     #[test]
     fn it_drops_what_a_hand_over_a_list_drops(slots in 1..20u32, steps in steps(40)) {
-        agree(PolicyKind::Sieve, slots, Slow::default(), &steps);
+        agree(SIEVE, slots, Slow::default(), &steps);
     }
 }

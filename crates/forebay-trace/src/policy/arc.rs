@@ -17,10 +17,10 @@
 //! Memory: 26 bytes a slot: links 8; for each of as many ghosts links 8 and index 10. It is above the budget of
 //! 26 bytes with everything else.
 
-use super::{Policy, Victim, block_in};
-use crate::ids::{BlockIndex, SlotId};
-use crate::index::{Density, Index};
-use crate::list::{Links, List, SLOTS_MAX};
+use forebay_core::ids::{BlockIndex, SlotId};
+use forebay_core::index::{Density, Index};
+use forebay_core::list::{Links, List, SLOTS_MAX};
+use forebay_core::policy::{Policy, Victim, block_in};
 
 /// Queue number of what was used once, and of its ghosts.
 const RECENT: u8 = 1;

@@ -1,13 +1,13 @@
 use std::collections::HashMap;
 
+use forebay_core::directory::Directory;
+use forebay_core::geometry::GranuleMask;
+use forebay_core::index::Density;
 use proptest::prelude::*;
 
+use super::super::W_TINY_LFU;
 use super::sketch::Sketch;
 use super::*;
-use crate::directory::Directory;
-use crate::geometry::GranuleMask;
-use crate::index::Density;
-use crate::policy::PolicyKind;
 
 proptest! {
     #[test]
@@ -63,7 +63,7 @@ fn touch(directory: &mut Directory, block: u32) -> bool {
 
 #[test]
 fn what_is_used_often_stays_whatever_passes_by() {
-    let mut directory = Directory::new(100, 1, PolicyKind::WTinyLfu, Density::Fast);
+    let mut directory = Directory::new(100, 1, W_TINY_LFU, Density::Fast);
     (0..100).for_each(|block| assert!(!touch(&mut directory, block)));
     touch(&mut directory, 1000);
     for block in (0..5).flat_map(|_| 0..80) {
@@ -76,7 +76,7 @@ fn what_is_used_often_stays_whatever_passes_by() {
 
 #[test]
 fn a_block_that_comes_back_often_gets_in() {
-    let mut directory = Directory::new(100, 1, PolicyKind::WTinyLfu, Density::Fast);
+    let mut directory = Directory::new(100, 1, W_TINY_LFU, Density::Fast);
     (0..200).for_each(|block| assert!(!touch(&mut directory, block)));
     for round in 0..4 {
         touch(&mut directory, 7777);
@@ -88,7 +88,7 @@ fn a_block_that_comes_back_often_gets_in() {
 #[test]
 fn a_cache_of_any_size_gives_up_all_that_it_has() {
     for slots in 1..150 {
-        let mut directory = Directory::new(slots, 1, PolicyKind::WTinyLfu, Density::Fast);
+        let mut directory = Directory::new(slots, 1, W_TINY_LFU, Density::Fast);
         (0..3 * slots).for_each(|block| assert!(!touch(&mut directory, block)));
         assert_eq!(directory.len(), slots);
         directory.clear();

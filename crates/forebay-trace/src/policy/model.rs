@@ -1,9 +1,9 @@
 //! A policy beside a slow, obvious one that knows blocks only: both have to drop the same blocks.
 
+use forebay_core::ids::BlockIndex;
+use forebay_core::index::{Density, Index};
+use forebay_core::policy::PolicyKind;
 use proptest::prelude::*;
-
-use super::*;
-use crate::index::Density;
 
 /// A test's idea of a policy.
 pub trait Model {

@@ -1,8 +1,12 @@
 use std::collections::VecDeque;
 
+use forebay_core::directory::Directory;
+use forebay_core::geometry::GranuleMask;
+use forebay_core::ids::BlockIndex;
+use forebay_core::index::Density;
 use proptest::prelude::*;
 
-use super::super::PolicyKind;
+use super::super::LIRS;
 use super::super::model::{Model, agree, steps};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,23 +119,22 @@ impl Model for Slow {
 proptest! {
     #[test]
     fn it_drops_what_the_paper_drops(slots in 2..20u32, steps in steps(60)) {
-        agree(PolicyKind::Lirs, slots, Slow::new(slots), &steps);
+        agree(LIRS, slots, Slow::new(slots), &steps);
     }
 }
 
 #[test]
 fn a_loop_that_is_longer_than_the_cache_keeps_a_part_of_itself() {
-    let mut directory =
-        crate::directory::Directory::new(100, 1, PolicyKind::Lirs, crate::index::Density::Compact);
+    let mut directory = Directory::new(100, 1, LIRS, Density::Compact);
     let mut hits = 0;
-    for block in (0..10).flat_map(|_| 0..150).map(crate::ids::BlockIndex) {
+    for block in (0..10).flat_map(|_| 0..150).map(BlockIndex) {
         if let Some(slot) = directory.find(block) {
             directory.hit(slot);
             hits += 1;
             continue;
         }
         let slot = directory.take_free().unwrap_or_else(|| directory.evict().unwrap().slot);
-        directory.insert(slot, block, crate::geometry::GranuleMask(1));
+        directory.insert(slot, block, GranuleMask(1));
     }
     assert!(hits >= 9 * 98, "{hits} hits of 9 rounds with 99 hot blocks");
 }

@@ -20,12 +20,12 @@
 
 mod sketch;
 
-use sketch::Sketch;
+use forebay_core::ids::{BlockIndex, SlotId};
+use forebay_core::index::Index;
+use forebay_core::list::{Links, List};
+use forebay_core::policy::{LOOKS_MAX, Policy, Victim, block_in};
 
-use super::{LOOKS_MAX, Policy, Victim, block_in};
-use crate::ids::{BlockIndex, SlotId};
-use crate::index::Index;
-use crate::list::{Links, List};
+use sketch::Sketch;
 
 const WINDOW: u8 = 1;
 const PROBATION: u8 = 2;

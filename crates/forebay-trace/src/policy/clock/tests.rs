@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::super::PolicyKind;
+use super::super::CLOCK;
 use super::super::model::{Model, agree, steps};
 
 /// Blocks with their bit, the oldest at the back.
@@ -34,6 +34,6 @@ impl Model for Slow {
 proptest! {
     #[test]
     fn it_drops_what_a_clock_drops(slots in 1..20u32, steps in steps(40)) {
-        agree(PolicyKind::Clock, slots, Slow::default(), &steps);
+        agree(CLOCK, slots, Slow::default(), &steps);
     }
 }

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::super::PolicyKind;
+use super::super::ARC;
 use super::super::model::{Model, agree, steps};
 
 /// The paper's figure 4 on plain queues, newest at the front; the target moves after the eviction.
@@ -66,6 +66,6 @@ proptest! {
     #[test]
     fn it_drops_what_the_paper_drops(slots in 1..20u32, steps in steps(60)) {
         let model = Slow { c: slots as usize, ..Slow::default() };
-        agree(PolicyKind::Arc, slots, model, &steps);
+        agree(ARC, slots, model, &steps);
     }
 }

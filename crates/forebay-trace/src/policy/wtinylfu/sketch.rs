@@ -4,7 +4,7 @@
 //! high, where other blocks share all of them. Only aging, and counters at their end, make it too
 //! low.
 
-use crate::ids::BlockIndex;
+use forebay_core::ids::BlockIndex;
 
 /// Counters of a block.
 const HASHES: u32 = 10;
