@@ -16,7 +16,7 @@ use crate::format::ImageFormat;
 use crate::identity::{self, Identity};
 use crate::nbd::reader::ExportReader;
 use crate::uri::NbdUri;
-use forebay_core::pool::fence::Timestamp;
+use forebay_core::flash_pool::fence::Timestamp;
 use rustix::fs::{Advice, AtFlags, StatxFlags, StatxTimestamp};
 
 /// Longest tick of a file system's clock.

@@ -18,13 +18,15 @@ use forebay_core::config::{BackendTraits, Config, GridOffset, Mode, WriteLogConf
 use forebay_core::engine::Engine;
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
-use forebay_core::log::group::{self, Entry, GroupHeader, GroupView, RecordKind};
-use forebay_core::log::recover::{LeasedSegment, LogReader, ReadError, RecoverInput, recover};
-use forebay_core::log::reopen::Tail;
-use forebay_core::log::segment::SegmentHeader;
-use forebay_core::log::summary;
 use forebay_core::sealed::PAGE_LEN;
 use forebay_core::splitmix::Rng;
+use forebay_core::write_back::format::group::{self, Entry, GroupHeader, GroupView, RecordKind};
+use forebay_core::write_back::format::recover::{
+    LeasedSegment, LogReader, ReadError, RecoverInput, recover,
+};
+use forebay_core::write_back::format::reopen::Tail;
+use forebay_core::write_back::format::segment::SegmentHeader;
+use forebay_core::write_back::format::summary;
 
 /// Segments of 16 MiB.
 const PAGES: u32 = 4096;

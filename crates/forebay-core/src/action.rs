@@ -16,8 +16,8 @@ use crate::geometry::ByteRange;
 use crate::ids::{
     FlushEpoch, Generation, GroupNumber, IoId, Nanos, RequestTag, SegmentId, Sequence,
 };
-use crate::log::group::Entry;
 use crate::status::IoStatus;
+use crate::write_back::format::group::Entry;
 
 /// A piece of the disk's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,21 +8,21 @@ mod sidecar;
 pub use ring::ring_format;
 pub use sidecar::sidecar;
 
+use crate::flash_pool::disk::DiskRecord;
+use crate::flash_pool::lease::LeaseTable;
+use crate::flash_pool::progress::Progress;
+use crate::flash_pool::reservations::Reservations;
+use crate::flash_pool::superblock::Superblock;
+use crate::flash_pool::{DiskNumber, PoolGeometry};
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
-use crate::log::group::{self, Entry, GroupHeader, RecordKind};
-use crate::log::recover::{
+use crate::sealed::{self, PAGE_LEN, Page};
+use crate::write_back::format::group::{self, Entry, GroupHeader, RecordKind};
+use crate::write_back::format::recover::{
     LeasedSegment, LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, recover,
 };
-use crate::log::segment::SegmentHeader;
-use crate::log::summary;
-use crate::pool::disk::DiskRecord;
-use crate::pool::lease::LeaseTable;
-use crate::pool::progress::Progress;
-use crate::pool::reservations::Reservations;
-use crate::pool::superblock::Superblock;
-use crate::pool::{DiskNumber, PoolGeometry};
-use crate::sealed::{self, PAGE_LEN, Page};
+use crate::write_back::format::segment::SegmentHeader;
+use crate::write_back::format::summary;
 
 /// A file of changes to a valid log and pool. Each is a page, an offset and a byte. The page's
 /// lowest bit says whether the page is sealed again.
@@ -153,7 +153,7 @@ fn check(log: &RecoveredLog) {
         next = next.plus(1);
         assert!(!record.range.is_empty() && record.range.end <= DISK_SIZE);
         let pages = match record.kind {
-            RecordKind::Write => crate::log::data_pages(record.range, record.phase),
+            RecordKind::Write => crate::write_back::format::data_pages(record.range, record.phase),
             RecordKind::Zero => 0,
         };
         assert!(u64::from(record.first_checksum) + pages <= log.checksums.len() as u64);

@@ -6,22 +6,22 @@
 #[path = "common/image.rs"]
 mod image;
 
+use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
+use forebay_core::flash_pool::lease::{Lease, LeaseTable, Role};
+use forebay_core::flash_pool::progress::Progress;
+use forebay_core::flash_pool::reservations::Reservations;
+use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
+use forebay_core::flash_pool::superblock::Superblock;
+use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
-use forebay_core::log::group::{self, Entry, GroupHeader, GroupView, RecordKind};
-use forebay_core::log::recover::{
+use forebay_core::sealed::{PAGE_LEN, Page, crc32c};
+use forebay_core::write_back::format::group::{self, Entry, GroupHeader, GroupView, RecordKind};
+use forebay_core::write_back::format::recover::{
     LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, recover,
 };
-use forebay_core::log::segment::SegmentHeader;
-use forebay_core::log::summary;
-use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
-use forebay_core::pool::lease::{Lease, LeaseTable, Role};
-use forebay_core::pool::progress::Progress;
-use forebay_core::pool::reservations::Reservations;
-use forebay_core::pool::sidecar::{Sidecar, SidecarState};
-use forebay_core::pool::superblock::Superblock;
-use forebay_core::pool::{DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
-use forebay_core::sealed::{PAGE_LEN, Page, crc32c};
+use forebay_core::write_back::format::segment::SegmentHeader;
+use forebay_core::write_back::format::summary;
 use image::Image;
 
 const GOLDEN: &str = include_str!("golden/pool-v1.hex");

@@ -13,9 +13,9 @@ use forebay_core::cache_index::recover::Cold;
 use forebay_core::cache_index::{REGIONS_MAX, RingGeometry, survey};
 use forebay_core::config::{Config, GridOffset, RingConfig};
 use forebay_core::engine::{Engine, RestoredCache};
+use forebay_core::flash_pool::DiskNumber;
 use forebay_core::geometry::{Grid, PAGE};
 use forebay_core::ids::Generation;
-use forebay_core::pool::DiskNumber;
 
 use super::events::Severity;
 use super::pool::{Area, CacheArea, OpenedLog, Pool, host};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_backends::Backend;
 use forebay_core::config::Mode;
 use forebay_core::engine::Engine;
-use forebay_core::pool::DiskNumber;
+use forebay_core::flash_pool::DiskNumber;
 use forebay_frontends::client::Permission;
 use forebay_host::fence::{LastWrite, Revoker, UnreportedLoss};
 use forebay_host::pool::owner::PoolHandle;

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 
 use forebay_core::action::Span;
 use forebay_core::geometry::PAGE;
-use forebay_core::log::build::LogMemory;
+use forebay_core::write_back::format::build::LogMemory;
 
 /// The content of memory that nobody wrote.
 pub const RUBBISH: u8 = 0xdb;

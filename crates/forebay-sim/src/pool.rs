@@ -13,9 +13,9 @@ use forebay_core::action::{LogAction, Span};
 use forebay_core::config::FlushSemantics;
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::{Generation, Nanos, SegmentId, Sequence, Uuid};
-use forebay_core::log::summary;
 use forebay_core::sealed::Page;
 use forebay_core::stats::LogState;
+use forebay_core::write_back::format::summary;
 
 use crate::device::Device;
 use crate::planted::Planted;

@@ -13,15 +13,15 @@ use std::collections::VecDeque;
 use forebay_core::config::GridOffset;
 use forebay_core::geometry::{PAGE, SECTOR};
 use forebay_core::ids::{Generation, SegmentId, Sequence};
-use forebay_core::log::group::{GroupView, RecordKind};
-use forebay_core::log::recover::{
+use forebay_core::sealed::Page;
+use forebay_core::write_back::format::group::{GroupView, RecordKind};
+use forebay_core::write_back::format::recover::{
     LeasedSegment, LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, RecoveredRecord,
     recover,
 };
-use forebay_core::log::reopen::{FreshGroup, FreshSegment, Session, Tail, reopen};
-use forebay_core::log::segment::SegmentHeader;
-use forebay_core::log::summary::{self, Summary};
-use forebay_core::sealed::Page;
+use forebay_core::write_back::format::reopen::{FreshGroup, FreshSegment, Session, Tail, reopen};
+use forebay_core::write_back::format::segment::SegmentHeader;
+use forebay_core::write_back::format::summary::{self, Summary};
 
 use crate::memory::Memory;
 use crate::planted::Planted;

@@ -17,8 +17,8 @@ use forebay_core::action::{
 use forebay_core::config::Mode;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
-use forebay_core::log::group::{Entry, RecordKind};
 use forebay_core::status::IoStatus;
+use forebay_core::write_back::format::group::{Entry, RecordKind};
 
 /// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]

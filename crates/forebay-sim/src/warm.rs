@@ -18,9 +18,9 @@ use forebay_core::config::{Config, RingConfig};
 use forebay_core::engine::{Engine, RestoredCache};
 use forebay_core::geometry::{Grid, PAGE};
 use forebay_core::ids::{Generation, Nanos, Uuid};
-use forebay_core::log::recover::RecoveredLog;
-use forebay_core::log::reopen::Tail;
 use forebay_core::sealed::Page;
+use forebay_core::write_back::format::recover::RecoveredLog;
+use forebay_core::write_back::format::reopen::Tail;
 
 use crate::device::Device;
 use crate::memory::Memory;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use forebay_core::action::{Actions, Target};
 use forebay_core::engine::Engine;
 use forebay_core::ids::{IoId, Nanos};
-use forebay_core::log::build::LogBuilder;
+use forebay_core::write_back::format::build::LogBuilder;
 
 use crate::client::Clients;
 use crate::coverage::Coverage;

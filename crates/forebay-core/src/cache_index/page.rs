@@ -29,8 +29,8 @@
 
 use crate::geometry::GranuleMask;
 use crate::ids::{BlockIndex, Generation, SlotId, Uuid};
-use crate::log::COUNT_MAX;
 use crate::sealed::{PAGE_LEN, Page, has_seal, seal, u32_at, u64_at};
+use crate::write_back::format::COUNT_MAX;
 
 use super::header::VERSION;
 

@@ -8,10 +8,10 @@ use crate::cache_index::recover::{Cold, RingReader};
 use crate::config::Mode;
 use crate::geometry::ByteRange;
 use crate::ids::{Nanos, SegmentId};
-use crate::log::recover::RecoveredLog;
-use crate::log::reopen::Tail;
 use crate::status::IoStatus;
 use crate::write_back::WriteBack;
+use crate::write_back::format::recover::RecoveredLog;
+use crate::write_back::format::reopen::Tail;
 
 impl Engine {
     /// Takes over what recovery found, after it was opened again (`log/reopen.rs`): everything is on flash, durable,

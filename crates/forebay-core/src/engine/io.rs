@@ -3,8 +3,8 @@
 use crate::cache::SlotRun;
 use crate::geometry::ByteRange;
 use crate::ids::{Nanos, SlotId};
-use crate::log::index::Place;
 use crate::table::Key;
+use crate::write_back::format::index::Place;
 use crate::write_back::{DestageIo, LogIo};
 
 /// An I/O under way and whom it belongs to.

@@ -8,16 +8,17 @@
 //!                                                                                    staging_start: survives the process
 //! ```
 
+use super::Parts;
 use super::cx::{Cx, Shared};
-use super::{Parts, write};
+use super::flow::write;
 use crate::action::{Buffer, Span};
 use crate::cache::Cache;
 use crate::cache_index::CacheIndex;
 use crate::geometry::{ByteRange, PAGE, REQUEST_MAX};
-use crate::log::GROUPS_IN_MEMORY;
 use crate::requests::in_flight::{Job, Stage};
 use crate::table::Key;
 use crate::write_back::WriteBack;
+use crate::write_back::format::GROUPS_IN_MEMORY;
 
 impl Parts {
     pub(in crate::engine) fn memory_size(&self, shared: &Shared) -> u64 {

@@ -29,28 +29,18 @@
 //! Not here: peers.
 
 pub(crate) mod buffers;
-mod compare;
 mod control;
 pub(crate) mod cx;
-mod drop_cache;
-mod edges;
 mod flow;
 mod grid;
 mod grow;
-mod in_log;
 mod index;
 pub(crate) mod io;
 mod memory;
-mod mode;
-mod query;
-mod read;
 mod schedule;
 mod setup;
 mod shown;
 mod statistics;
-mod timeout;
-mod write;
-mod zero;
 
 use crate::action::{Actions, Buffer, Extent};
 use crate::cache::{Cache, SlotRun};

@@ -1,16 +1,17 @@
 //! Making an engine: checks of the configuration, sizes of everything.
 
 use super::cx::Shared;
-use super::{Engine, Parts, read};
+use super::flow::read;
+use super::{Engine, Parts};
 use crate::cache::{self, Cache};
 use crate::cache_index::CacheIndex;
 use crate::config::{Config, GridOffset, Mode, WriteLogConfig};
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
-use crate::log::index::PageGrid;
 use crate::observer::{Observer, Uses};
 use crate::primary::Primary;
 use crate::requests::Requests;
 use crate::write_back::WriteBack;
+use crate::write_back::format::index::PageGrid;
 
 /// Smallest segment of a log, in pages.
 const LOG_SEGMENT_PAGES_MIN: u32 = 16;

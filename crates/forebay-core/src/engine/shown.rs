@@ -5,11 +5,11 @@ use crate::action::{Buffer, Span};
 use crate::cache_index::CacheIndex;
 use crate::geometry::ByteRange;
 use crate::ids::{Nanos, Sequence};
-use crate::log::GROUPS_IN_MEMORY;
 use crate::observer::Observer;
 use crate::sealed::Page;
 use crate::stats::{Latency, LogStatistics, Statistics};
 use crate::write_back::WriteBack;
+use crate::write_back::format::GROUPS_IN_MEMORY;
 
 impl Engine {
     /// A snapshot of everything that is shown of the disk, as it is `now`: that may be long after the last call.

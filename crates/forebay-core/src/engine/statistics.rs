@@ -3,8 +3,8 @@
 use crate::cache_index::CacheIndex;
 use crate::engine::Parts;
 use crate::engine::cx::{Cx, Shared};
+use crate::engine::flow::mode::ModeChange;
 use crate::engine::io::{IoEntry, IoKind, RequestIo};
-use crate::engine::mode::ModeChange;
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
 use crate::stats::{LogState, LogStatistics, Statistics, TierStatistics, VfrcStatistics};

@@ -1,7 +1,7 @@
 //! A hostile sidecar: what is taken for one is, byte for byte, what would be written.
 
-use crate::pool::disk::NAME_MAX;
-use crate::pool::sidecar::{HOST_MAX, Sidecar};
+use crate::flash_pool::disk::NAME_MAX;
+use crate::flash_pool::sidecar::{HOST_MAX, Sidecar};
 use crate::sealed::crc32c;
 
 /// A file beside an image; where its first byte is odd, the rest is the text to which a checksum that is right is added.

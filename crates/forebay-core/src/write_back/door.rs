@@ -8,10 +8,10 @@ use crate::config::FlushSemantics;
 use crate::engine::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
 use crate::ids::{GroupNumber, Nanos, SegmentId, Sequence};
-use crate::log::GROUPS_IN_MEMORY;
-use crate::log::index::{Layers, PageGrid, PageIndex, Place};
 use crate::status::IoStatus;
 use crate::table::Key;
+use crate::write_back::format::GROUPS_IN_MEMORY;
+use crate::write_back::format::index::{Layers, PageGrid, PageIndex, Place};
 
 /// What becomes of a flush of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

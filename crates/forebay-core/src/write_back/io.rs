@@ -1,7 +1,7 @@
 //! The I/Os that the log and the destager own.
 
-use crate::log::index::Place;
 use crate::table::Key;
+use crate::write_back::format::index::Place;
 
 /// What an I/O of the log does.
 #[derive(Clone, Copy, Debug)]

@@ -21,14 +21,15 @@ mod acknowledgements;
 mod beside;
 pub mod destage;
 mod door;
+pub mod format;
 mod io;
 pub(crate) mod log;
 mod restore;
 mod statistics;
 
 use crate::config::{Config, WriteLogConfig};
-use crate::log::index::PageGrid;
 use crate::status::IoStatus;
+use crate::write_back::format::index::PageGrid;
 
 pub(crate) use acknowledgements::Acknowledgeable;
 use acknowledgements::Acknowledgements;

@@ -3,11 +3,11 @@
 use crate::engine::ConfigError;
 use crate::geometry::ByteRange;
 use crate::ids::{GroupNumber, Sequence};
-use crate::log::group::RecordKind;
-use crate::log::index::{LogIndex, PageGrid, Place, ZeroRecord};
-use crate::log::recover::{RecordPlace, RecoveredLog, RecoveredRecord};
-use crate::log::reopen::Tail;
 use crate::write_back::WriteBack;
+use crate::write_back::format::group::RecordKind;
+use crate::write_back::format::index::{LogIndex, PageGrid, Place, ZeroRecord};
+use crate::write_back::format::recover::{RecordPlace, RecoveredLog, RecoveredRecord};
+use crate::write_back::format::reopen::Tail;
 
 impl WriteBack {
     /// See [`Engine::restore`](crate::engine::Engine::restore).

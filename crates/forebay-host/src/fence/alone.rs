@@ -9,8 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use forebay_backends::Probe;
+use forebay_core::flash_pool::sidecar::SidecarState;
 use forebay_core::ids::{Generation, Uuid};
-use forebay_core::pool::sidecar::SidecarState;
 
 use super::sidecar::SidecarPlace;
 use super::{Fence, check_claim, words};

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use forebay_backends::Look;
+use forebay_core::flash_pool::DiskNumber;
 use forebay_core::ids::Sequence;
-use forebay_core::pool::DiskNumber;
 
 use super::{Fence, Guard, LastWrite};
 use crate::pool::EndOfSession;

@@ -1,7 +1,7 @@
 //! When a disk wrote to primary storage last: in a small file on tmpfs that outlives the process.
 //!
 //! After a kill the modification time of primary storage has to lie between the last one that was seen and the
-//! moment after the last write ([`forebay_core::pool::fence`]). The backend notes a write before it hands it to the kernel
+//! moment after the last write ([`forebay_core::flash_pool::fence`]). The backend notes a write before it hands it to the kernel
 //! and when it has ended, at most every [`NOTE_EVERY`]; a thread of the control plane looks at primary storage
 //! several times a second and notes what it sees. The file does not outlive the host, and its bytes are no format.
 //!
@@ -27,8 +27,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_backends::Writes;
+use forebay_core::flash_pool::fence::{GRACE_NS, Times, Timestamp};
 use forebay_core::ids::{Generation, Nanos, Uuid};
-use forebay_core::pool::fence::{GRACE_NS, Times, Timestamp};
 use rustix::fs::OFlags;
 
 use crate::tmpfs;

@@ -7,7 +7,7 @@
 //!   served     shard notes writes, a thread looks at primary storage                  (last_write.rs, daemon/watch.rs)
 //!   end     last look and samples ─► record closed (durable) ─► sidecar closed ─► its note removed
 //! ```
-//! [`forebay_core::pool::fence`] judges without I/O; this gathers what it judges, and keeps the sidecar.
+//! [`forebay_core::flash_pool::fence`] judges without I/O; this gathers what it judges, and keeps the sidecar.
 //!
 //! **Invariants**
 //! - A sidecar never says less than the pool: that the log may be dirty stands there before the first request and
@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
-use forebay_core::ids::{Generation, Uuid};
-use forebay_core::pool::DiskNumber;
-use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
-use forebay_core::pool::fence::{
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence};
+use forebay_core::flash_pool::fence::{
     self, Follows, Holdings, Known, SidecarFound, Times, Timestamp, Verdict, is_claimed, judge,
 };
-use forebay_core::pool::sidecar::{Sidecar, SidecarState};
+use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
+use forebay_core::ids::{Generation, Uuid};
 
 mod alone;
 mod disk_place;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::{exact, parse, rounded};
 use forebay_backends::{Look, OpenOptions, Probe, Uri};
-use forebay_core::pool::DiskNumber;
-use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence};
-use forebay_core::pool::sidecar::{Sidecar, SidecarState};
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence};
+use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use serde::{Deserialize, Serialize};
 
 use super::sidecar::{self, Found, SidecarPlace, identity};

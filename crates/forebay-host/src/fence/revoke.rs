@@ -1,15 +1,15 @@
 //! The sidecar of a disk that is served, which two threads write: the control plane, and whoever finds that flash is dead.
 //!
 //! Flash that died under a disk: the sidecar says so, with a generation that the pool on it will never know. Should that flash come back
-//! to life, the next start finds the sidecar newer than the pool ([`forebay_core::pool::fence::Change::FlashRolledBack`]): its cache is
+//! to life, the next start finds the sidecar newer than the pool ([`forebay_core::flash_pool::fence::Change::FlashRolledBack`]): its cache is
 //! dropped, and its log refused, both of which are of the past.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::ids::Generation;
-use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 
 use super::sidecar;
 use crate::pool::host;

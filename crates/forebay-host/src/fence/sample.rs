@@ -4,10 +4,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use forebay_backends::Probe;
+use forebay_core::flash_pool::disk::{DiskRecord, Evidence};
+use forebay_core::flash_pool::fence::Samples;
+use forebay_core::flash_pool::sample::{self, PIECE_MAX, Sampler};
 use forebay_core::ids::{Generation, Uuid};
-use forebay_core::pool::disk::{DiskRecord, Evidence};
-use forebay_core::pool::fence::Samples;
-use forebay_core::pool::sample::{self, PIECE_MAX, Sampler};
 use forebay_core::sealed::crc32c;
 
 /// Bytes that a cache holds and that primary storage must hold, too.

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_backends::Probe;
+use forebay_core::flash_pool::fence::SidecarFound;
+use forebay_core::flash_pool::sidecar::{SIDECAR_MAX, Sidecar, SidecarState};
 use forebay_core::ids::Uuid;
-use forebay_core::pool::fence::SidecarFound;
-use forebay_core::pool::sidecar::{SIDECAR_MAX, Sidecar, SidecarState};
 use sha2::{Digest, Sha256};
 
 use crate::pool::GOES_WITH_DEVICE;

@@ -25,8 +25,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use forebay_backends::Probe;
+use forebay_core::flash_pool::fence::Timestamp;
 use forebay_core::ids::Uuid;
-use forebay_core::pool::fence::Timestamp;
 
 use super::identity;
 use crate::tmpfs;

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use forebay_backends::Look;
 use forebay_backends::size::{exact, rounded};
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::disk::DiskRecord;
+use forebay_core::flash_pool::fence::{Change, Doubt, Timestamp, Verdict};
+use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::ids::{Nanos, Uuid};
-use forebay_core::pool::DiskNumber;
-use forebay_core::pool::disk::DiskRecord;
-use forebay_core::pool::fence::{Change, Doubt, Timestamp, Verdict};
-use forebay_core::pool::sidecar::{Sidecar, SidecarState};
 
 use super::names;
 use super::sidecar::{Found, SidecarPlace};

@@ -12,10 +12,10 @@
 
 use anyhow::{Context, Result, ensure};
 use forebay_core::cache_index::header::RingHeader;
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::lease::{Holder, Lease, Role};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::SegmentId;
-use forebay_core::pool::DiskNumber;
-use forebay_core::pool::lease::{Holder, Lease, Role};
 
 use super::file::PoolPage;
 use super::tables::VOID;

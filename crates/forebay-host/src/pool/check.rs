@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use anyhow::Result;
+use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord};
+use forebay_core::flash_pool::superblock::Superblock;
+use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry, SUPERBLOCKS, pair};
 use forebay_core::geometry::PAGE;
-use forebay_core::log::recover::{LogEnd, RecordPlace, RecoveredLog, RecoveryReport};
-use forebay_core::pool::disk::{DiskFlags, DiskRecord};
-use forebay_core::pool::superblock::Superblock;
-use forebay_core::pool::{DiskNumber, PairId, PoolGeometry, SUPERBLOCKS, pair};
 use forebay_core::sealed::{crc32c, has_seal};
+use forebay_core::write_back::format::recover::{
+    LogEnd, RecordPlace, RecoveredLog, RecoveryReport,
+};
 use serde::{Deserialize, Serialize};
 
 use super::file::{PoolFile, PoolPage};
@@ -196,7 +198,7 @@ fn check_log(
 ) {
     for entry in &log.records {
         let RecordPlace::Log { segment, page } = entry.place else { continue };
-        let action = forebay_core::log::group::Entry {
+        let action = forebay_core::write_back::format::group::Entry {
             range: entry.range,
             epoch: entry.epoch,
             kind: entry.kind,

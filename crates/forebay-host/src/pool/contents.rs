@@ -1,9 +1,9 @@
 //! What is on a flash file or device before it is used: a pool of ours, nothing, or somebody's data.
 
 use anyhow::{Result, bail};
+use forebay_core::flash_pool::SUPERBLOCKS;
+use forebay_core::flash_pool::superblock::{MAGIC, Superblock, SuperblockInvalid};
 use forebay_core::geometry::PAGE;
-use forebay_core::pool::SUPERBLOCKS;
-use forebay_core::pool::superblock::{MAGIC, Superblock, SuperblockInvalid};
 
 use super::file::{PoolFile, PoolPage};
 use super::tables::Tables;

@@ -6,7 +6,7 @@
 //!              shard ──Lease, Unlease──► owner thread ──answer──► shard                    │ (owner.rs)
 //!   Pool::close ◄─── owner thread ◄────────────────────────────────────────────────────────┘
 //! ```
-//! `forebay_core::pool` has the format; this has its I/O. Cache segments are taken from the low end, contiguous for each
+//! `forebay_core::flash_pool` has the format; this has its I/O. Cache segments are taken from the low end, contiguous for each
 //! disk (cache.rs), log segments from the high end. Those of an earlier run are kept for their disk while there is room.
 //!
 //! **Invariants**
@@ -25,12 +25,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
+use forebay_core::flash_pool::lease::{Holder, Lease, Role};
+use forebay_core::flash_pool::reservations::STATE_MAX as RESERVATIONS_MAX;
+use forebay_core::flash_pool::superblock::Superblock;
+use forebay_core::flash_pool::{DiskNumber, PoolGeometry};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::{Generation, SegmentId, Uuid};
-use forebay_core::pool::lease::{Holder, Lease, Role};
-use forebay_core::pool::reservations::STATE_MAX as RESERVATIONS_MAX;
-use forebay_core::pool::superblock::Superblock;
-use forebay_core::pool::{DiskNumber, PoolGeometry};
 
 mod cache;
 pub mod check;
@@ -213,7 +213,7 @@ impl Pool {
     }
 
     fn of(file: PoolFile, tables: Tables) -> Pool {
-        let disks = forebay_core::pool::DISKS_MAX.into();
+        let disks = forebay_core::flash_pool::DISKS_MAX.into();
         Pool {
             file: Arc::new(file),
             tables,
@@ -371,7 +371,7 @@ fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
 fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
     let wanted: u64 = shares.iter().map(|share| share.cache + share.log).sum();
     let total = if file.is_device() { file.size()? } else { wanted };
-    let size = forebay_core::pool::segment_size(total);
+    let size = forebay_core::flash_pool::segment_size(total);
     let all = |shares: &[Share]| -> u64 { shares.iter().map(|share| share.segments(size)).sum() };
     // A device that is just large enough for the rest goes without rings.
     let has_room = !file.is_device() || {

@@ -21,9 +21,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::disk::Evidence;
 use forebay_core::ids::Sequence;
-use forebay_core::pool::DiskNumber;
-use forebay_core::pool::disk::Evidence;
 use tokio::sync::oneshot;
 
 use super::file::PoolFile;

@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
+use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
+use forebay_core::flash_pool::progress::Progress;
+use forebay_core::flash_pool::{DISKS_MAX, DiskNumber};
 use forebay_core::ids::{Generation, SegmentId, Sequence, Uuid};
-use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
-use forebay_core::pool::progress::Progress;
-use forebay_core::pool::{DISKS_MAX, DiskNumber};
 
 use super::{Pool, host, staging};
 use crate::fence::Refused;

@@ -10,15 +10,15 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use forebay_core::flash_pool::disk::DiskFlags;
+use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry};
 use forebay_core::ids::{Generation, SegmentId, Uuid};
-use forebay_core::log::recover::{
+use forebay_core::sealed::PAGE_LEN;
+use forebay_core::write_back::format::recover::{
     LeasedSegment, LogReader, ReadError, RecordPlace, RecoverError, RecoverInput, RecoveredLog,
     recover,
 };
-use forebay_core::log::reopen::{FreshGroup, FreshSegment, Session, Tail, reopen};
-use forebay_core::pool::disk::DiskFlags;
-use forebay_core::pool::{DiskNumber, PairId, PoolGeometry};
-use forebay_core::sealed::PAGE_LEN;
+use forebay_core::write_back::format::reopen::{FreshGroup, FreshSegment, Session, Tail, reopen};
 
 use super::file::{PoolFile, PoolPage};
 use super::staging::{self, Fault, Left, StagedGroups, Staging};

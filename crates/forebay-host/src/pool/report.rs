@@ -5,12 +5,12 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, SessionEnd};
+use forebay_core::flash_pool::lease::{Holder, Role};
+use forebay_core::flash_pool::superblock::Superblock;
 use forebay_core::geometry::PAGE;
-use forebay_core::log::recover::RecoveredLog;
-use forebay_core::pool::DiskNumber;
-use forebay_core::pool::disk::{DiskFlags, DiskRecord, SessionEnd};
-use forebay_core::pool::lease::{Holder, Role};
-use forebay_core::pool::superblock::Superblock;
+use forebay_core::write_back::format::recover::RecoveredLog;
 use serde::{Deserialize, Serialize};
 
 use super::check::damaged_copies;

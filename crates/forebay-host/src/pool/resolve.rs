@@ -2,11 +2,11 @@
 //! discarded. The disk is not served meanwhile.
 
 use anyhow::{Context, Result};
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
+use forebay_core::flash_pool::progress::Progress;
 use forebay_core::ids::{Generation, Sequence, Uuid};
-use forebay_core::log::recover::{RecoverError, RecoveredLog};
-use forebay_core::pool::DiskNumber;
-use forebay_core::pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
-use forebay_core::pool::progress::Progress;
+use forebay_core::write_back::format::recover::{RecoverError, RecoveredLog};
 
 use super::recover::Reading;
 use super::{Dirty, Pool, host, recover, report, staging};

@@ -24,11 +24,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use forebay_core::flash_pool::disk::DiskRecord;
 use forebay_core::ids::{Generation, Uuid};
-use forebay_core::log::group::{GroupInvalid, GroupView};
-use forebay_core::log::{GROUPS_IN_MEMORY, group_memory_pages};
-use forebay_core::pool::disk::DiskRecord;
 use forebay_core::sealed::{PAGE_LEN, Page, crc32c, has_seal, seal};
+use forebay_core::write_back::format::group::{GroupInvalid, GroupView};
+use forebay_core::write_back::format::{GROUPS_IN_MEMORY, group_memory_pages};
 use forebay_io::file::lock_exclusively;
 use rustix::fs::{FallocateFlags, OFlags};
 

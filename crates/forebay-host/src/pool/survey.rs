@@ -3,12 +3,12 @@
 use forebay_core::cache_index::header::RingHeader;
 use forebay_core::cache_index::recover::{Cold, RingReader};
 use forebay_core::cache_index::survey;
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::disk::DiskRecord;
+use forebay_core::flash_pool::lease::Role;
 use forebay_core::geometry::{ByteRange, PAGE};
-use forebay_core::log::recover::RecoveredLog;
-use forebay_core::pool::DiskNumber;
-use forebay_core::pool::disk::DiskRecord;
-use forebay_core::pool::lease::Role;
 use forebay_core::sealed::Page;
+use forebay_core::write_back::format::recover::RecoveredLog;
 use serde::{Deserialize, Serialize};
 
 use super::file::{PoolFile, PoolPage};

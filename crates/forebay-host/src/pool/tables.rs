@@ -3,16 +3,16 @@
 use std::io;
 
 use anyhow::{Context, Result, anyhow};
+use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, SessionEnd};
+use forebay_core::flash_pool::lease::{Holder, Lease, LeaseTable, NotHeld, Role};
+use forebay_core::flash_pool::pair::{self, PairInvalid};
+use forebay_core::flash_pool::progress::Progress;
+use forebay_core::flash_pool::reservations::Reservations;
+use forebay_core::flash_pool::superblock::Superblock;
+use forebay_core::flash_pool::{DISKS_MAX, DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
 use forebay_core::ids::{SegmentId, Sequence, Uuid};
-use forebay_core::log::COUNT_MAX;
-use forebay_core::pool::disk::{DiskFlags, DiskRecord, SessionEnd};
-use forebay_core::pool::lease::{Holder, Lease, LeaseTable, NotHeld, Role};
-use forebay_core::pool::pair::{self, PairInvalid};
-use forebay_core::pool::progress::Progress;
-use forebay_core::pool::reservations::Reservations;
-use forebay_core::pool::superblock::Superblock;
-use forebay_core::pool::{DISKS_MAX, DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
 use forebay_core::sealed::Page;
+use forebay_core::write_back::format::COUNT_MAX;
 
 use super::file::{PoolFile, PoolPage};
 use super::host;

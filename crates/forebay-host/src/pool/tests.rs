@@ -1,5 +1,5 @@
-use forebay_core::pool::DISKS_MAX;
-use forebay_core::pool::disk::SessionEnd;
+use forebay_core::flash_pool::DISKS_MAX;
+use forebay_core::flash_pool::disk::SessionEnd;
 
 use super::*;
 
@@ -192,7 +192,7 @@ fn a_server_may_move_but_a_device_that_is_another_one_is_not_the_disks() {
 /// Damages a copy of the reservations of the first disk, in a pool that nobody uses.
 fn rot_reservations(path: &Path, geometry: PoolGeometry, copy: u32) {
     use std::os::unix::fs::FileExt;
-    let pair = forebay_core::pool::PairId::Reservations(DiskNumber(0));
+    let pair = forebay_core::flash_pool::PairId::Reservations(DiskNumber(0));
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     file.write_all_at(&[0x5a], geometry.pair_offset(pair, copy) + 90).unwrap();
 }

@@ -5,14 +5,14 @@
 //! notes one at a time, so that the version before is durable.
 
 use forebay_core::action::{Io, IoOp, LogAction, Span};
+use forebay_core::flash_pool::lease::Lease;
+use forebay_core::flash_pool::progress::Progress;
+use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry, pair};
 use forebay_core::ids::{IoId, SegmentId, Sequence, Uuid};
-use forebay_core::log::build::{LogBuilder, LogMemory};
-use forebay_core::log::group;
-use forebay_core::pool::lease::Lease;
-use forebay_core::pool::progress::Progress;
-use forebay_core::pool::{DiskNumber, PairId, PoolGeometry, pair};
 use forebay_core::sealed::PAGE_LEN;
 use forebay_core::status::IoStatus;
+use forebay_core::write_back::format::build::{LogBuilder, LogMemory};
+use forebay_core::write_back::format::group;
 use forebay_io::arena::{Arena, Region};
 use forebay_io::reactor::{ArenaId, Completion, FileId, Reactor};
 use std::collections::BTreeMap;

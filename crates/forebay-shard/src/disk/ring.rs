@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_core::action::{Io, Span};
-use forebay_core::pool::DiskNumber;
+use forebay_core::flash_pool::DiskNumber;
 use forebay_core::sealed::{PAGE_LEN, Page};
 use forebay_core::status::IoStatus;
 use forebay_host::fence::Revoker;

@@ -9,8 +9,8 @@ use forebay_core::config::{
     BackendTraits, Config, DestageOrder, FlashAdmission, GridOffset, Mode, SequentialBypass,
     WriteLogConfig,
 };
+use forebay_core::flash_pool::segment_size;
 use forebay_core::policy::PolicyKind;
-use forebay_core::pool::segment_size;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

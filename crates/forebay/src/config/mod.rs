@@ -14,9 +14,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_core::config::{self as core, BackendTraits, Config, WriteLogConfig};
+use forebay_core::flash_pool::DISKS_MAX;
 use forebay_core::geometry::{BLOCK_MAX, BLOCK_MIN, SECTOR};
 use forebay_core::ids::Nanos;
-use forebay_core::pool::DISKS_MAX;
 use forebay_frontends::vhost_user::export::QUEUES_MAX;
 
 mod disk_table;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use forebay_backends::{ErrorKind, ImageFormat, Probe, Uri};
+use forebay_core::flash_pool::sidecar::Sidecar;
 use forebay_core::ids::Uuid;
-use forebay_core::pool::sidecar::Sidecar;
 use forebay_host::events::Severity;
 use forebay_host::fence::{self, Refused};
 use forebay_host::folders;

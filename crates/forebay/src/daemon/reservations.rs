@@ -7,8 +7,8 @@
 //! **Invariant:** a disk whose reservations cannot be read is not served: nobody knows who may write to it. An
 //! administrator gives them up with `disk resolve --discard-reservations`.
 
-use forebay_core::pool::DiskNumber;
-use forebay_core::pool::reservations::STATE_MAX;
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::reservations::STATE_MAX;
 use forebay_frontends::client::Permission;
 use forebay_frontends::iscsi::device::Keeper;
 use forebay_frontends::scsi::{self, LogicalUnit};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
-use forebay_core::pool::DiskNumber;
+use forebay_core::flash_pool::DiskNumber;
 use forebay_host::fence::{DiskPlace, LastWrite};
 use forebay_shard::{DiskHandle, Drained};
 

@@ -2,7 +2,17 @@
 
 mod acknowledge;
 mod append;
+mod compare;
 mod destage;
+mod drop_cache;
+pub(super) mod edges;
 mod flush;
+mod in_log;
+pub(super) mod mode;
+mod query;
+pub(super) mod read;
 mod read_log;
 mod refuse;
+mod timeout;
+pub(super) mod write;
+mod zero;

@@ -9,17 +9,19 @@
 //! that such reads take in turn. What the log holds may be freed while what is below is fetched: then
 //! primary storage has it, and the read begins anew.
 
+use super::read::FETCHES_MAX;
 use crate::action::{Action, Buffer, IoOp, Source, Span, Target};
 use crate::engine::Parts;
 use crate::engine::cx::Cx;
 use crate::engine::io::RequestIo;
-use crate::engine::read::FETCHES_MAX;
 use crate::geometry::{ByteRange, PAGE};
-use crate::log::index::{Layer, LayerSource, PageGrid, PageIndex, Place, SectorMask};
 use crate::requests::in_flight::{Job, ReadJob};
 use crate::status::IoStatus;
 use crate::table::Key;
 use crate::write_back::WriteBack;
+use crate::write_back::format::index::{
+    Layer, LayerSource, PageGrid, PageIndex, Place, SectorMask,
+};
 
 /// Pages in a row, in the log as on the disk.
 #[derive(Clone, Copy)]

@@ -3,9 +3,9 @@
 use super::*;
 use crate::config::{DestageOrder, FlashAdmission, FlushSemantics};
 use crate::ids::{FlushEpoch, GroupNumber, SegmentId, Sequence};
-use crate::log::recover::{RecoveredLog, RecoveryReport};
-use crate::log::reopen::Tail;
 use crate::stats::LogState;
+use crate::write_back::format::recover::{RecoveredLog, RecoveryReport};
+use crate::write_back::format::reopen::Tail;
 
 /// A rig with a first segment, and the log's I/O answered by [`Rig::log`].
 pub(super) fn rig(config: Config) -> Rig {

@@ -4,8 +4,8 @@ use crate::config::DestageOrder;
 use crate::engine::cx::Cx;
 use crate::geometry::ByteRange;
 use crate::ids::{FlushEpoch, Nanos, Sequence};
-use crate::log::index::{PageIndex, Place, SectorMask, ZeroRecord};
 use crate::write_back::WriteBack;
+use crate::write_back::format::index::{PageIndex, Place, SectorMask, ZeroRecord};
 use crate::write_back::log::segments::Position;
 
 use super::{Beside, Drive, Mark, Progress};

@@ -20,9 +20,9 @@ use crate::action::{Buffer, Span};
 use crate::engine::cx::{Cx, Shared};
 use crate::geometry::{ByteRange, GranuleMask, PAGE};
 use crate::ids::BlockIndex;
-use crate::log::index::{LayerSource, PageIndex};
 use crate::write_back::Beside;
 use crate::write_back::WriteBack;
+use crate::write_back::format::index::{LayerSource, PageIndex};
 
 impl WriteBack {
     /// Offers the pages of a run, which primary storage has, to flash.

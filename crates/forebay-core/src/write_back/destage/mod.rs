@@ -51,9 +51,9 @@ use crate::engine::buffers::BufferPool;
 use crate::engine::cx::Cx;
 use crate::geometry::PAGE;
 use crate::ids::{Nanos, Sequence};
-use crate::log::recover::RecoveredLog;
 use crate::status::IoStatus;
 use crate::table::{Key, Table};
+use crate::write_back::format::recover::RecoveredLog;
 use crate::write_back::log::segments::Position;
 
 use super::{Beside, WriteBack};

@@ -10,7 +10,7 @@ use super::batch::Item;
 use super::run::RUN_PAGES_MAX;
 use crate::config::Config;
 use crate::geometry::{ByteRange, PAGE, SECTOR};
-use crate::log::index::{PageGrid, SectorMask};
+use crate::write_back::format::index::{PageGrid, SectorMask};
 
 /// Finds rows on a disk.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ pub(super) fn lead_of(grid: PageGrid, range: ByteRange) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::index::PageIndex;
+    use crate::write_back::format::index::PageIndex;
 
     /// Pages drawn by their sectors, `-` where there is none to write and a capital for one of another record; how many items are a
     /// row, and its first and last sector.

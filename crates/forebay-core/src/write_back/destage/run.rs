@@ -16,9 +16,9 @@ use crate::engine::cx::Cx;
 use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, PAGE, SECTOR};
 use crate::ids::Nanos;
-use crate::log::index::{LayerSource, PageIndex, Place, SectorMask};
 use crate::status::IoStatus;
 use crate::table::Key;
+use crate::write_back::format::index::{LayerSource, PageIndex, Place, SectorMask};
 use crate::write_back::{DestageIo, LogEvent, WriteBack};
 
 /// Pages of a run at most.

@@ -5,7 +5,7 @@ use super::window::Supply;
 use crate::config::DestageOrder;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::Sequence;
-use crate::log::index::PageIndex;
+use crate::write_back::format::index::PageIndex;
 
 impl WriteBack {
     /// Bytes of the disk in the log that primary storage does not have yet; those that were written twice count twice.

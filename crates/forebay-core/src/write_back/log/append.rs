@@ -9,8 +9,8 @@ use crate::action::{Action, Buffer, LogAction, Span};
 use crate::engine::cx::Cx;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::Sequence;
-use crate::log::group::{Entry, GroupLayout, RecordKind};
-use crate::log::index::{PageIndex, Place, ZeroRecord};
+use crate::write_back::format::group::{Entry, GroupLayout, RecordKind};
+use crate::write_back::format::index::{PageIndex, Place, ZeroRecord};
 
 impl WriteLog {
     /// Appends as much of a write to `range` as there is room for now, from the buffer; returns up to

@@ -25,8 +25,8 @@ use crate::engine::cx::Cx;
 use crate::engine::io::IoKind;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{GroupNumber, Nanos};
-use crate::log::index::Place;
 use crate::status::IoStatus;
+use crate::write_back::format::index::Place;
 use crate::write_back::{LogEvent, LogIo, WriteBack};
 
 /// How long a group that nobody waits for stays open. Not longer, because nothing of it is destaged meanwhile.

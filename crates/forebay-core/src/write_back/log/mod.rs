@@ -39,11 +39,11 @@ use crate::action::Span;
 use crate::config::WriteLogConfig;
 use crate::geometry::PAGE;
 use crate::ids::{FlushEpoch, GroupNumber, Nanos, SegmentId, Sequence};
-use crate::log::group::GroupLayout;
-use crate::log::index::{LogIndex, PageGrid, Place};
-use crate::log::{GROUP_HEADER_PAGES, GROUPS_IN_MEMORY, group_memory_pages};
 use crate::status::IoStatus;
 use crate::table::Key;
+use crate::write_back::format::group::GroupLayout;
+use crate::write_back::format::index::{LogIndex, PageGrid, Place};
+use crate::write_back::format::{GROUP_HEADER_PAGES, GROUPS_IN_MEMORY, group_memory_pages};
 
 pub(crate) use read::OverlayState;
 use segments::{Position, Segments};

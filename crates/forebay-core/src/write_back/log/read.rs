@@ -8,9 +8,9 @@ use super::WriteLog;
 use crate::action::{Event, Span};
 use crate::engine::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
-use crate::log::index::Place;
 use crate::status::IoStatus;
 use crate::table::Key;
+use crate::write_back::format::index::Place;
 
 /// The page that overlays are read through.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use crate::config::WriteLogConfig;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{Nanos, SegmentId, Sequence};
-use crate::log::index::Place;
-use crate::log::summary;
+use crate::write_back::format::index::Place;
+use crate::write_back::format::summary;
 
 /// Pause after a lease that was not to be had.
 const LEASE_PAUSE: Nanos = Nanos::from_millis(100);

@@ -16,10 +16,10 @@ use crate::engine::cx::Cx;
 use crate::engine::io::IoKind;
 use crate::geometry::PAGE;
 use crate::ids::{GroupNumber, Nanos, SegmentId, Sequence};
-use crate::log::group::GroupLayout;
-use crate::log::index::Place;
-use crate::log::summary::{self, GROUP_BYTES_MIN, GROUPS};
 use crate::status::IoStatus;
+use crate::write_back::format::group::GroupLayout;
+use crate::write_back::format::index::Place;
+use crate::write_back::format::summary::{self, GROUP_BYTES_MIN, GROUPS};
 use crate::write_back::{LogEvent, LogIo, WriteBack};
 
 /// See the module.

@@ -8,7 +8,7 @@
 //! the first is durable, and a group counts when its own write and all earlier ones have ended, in whichever order they do.
 
 use crate::ids::{GroupNumber, Nanos};
-use crate::log::index::Place;
+use crate::write_back::format::index::Place;
 
 /// What an I/O does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

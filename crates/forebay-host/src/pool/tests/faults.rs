@@ -3,14 +3,14 @@
 
 use std::os::unix::fs::FileExt;
 
+use forebay_core::flash_pool::disk::Evidence;
+use forebay_core::flash_pool::progress::Progress;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{FlushEpoch, GroupNumber, Sequence, Uuid};
-use forebay_core::log::group::{self, Entry, GroupHeader, RecordKind};
-use forebay_core::log::recover::RecordPlace;
-use forebay_core::log::segment::SegmentHeader;
-use forebay_core::pool::disk::Evidence;
-use forebay_core::pool::progress::Progress;
 use forebay_core::sealed::crc32c;
+use forebay_core::write_back::format::group::{self, Entry, GroupHeader, RecordKind};
+use forebay_core::write_back::format::recover::RecordPlace;
+use forebay_core::write_back::format::segment::SegmentHeader;
 
 use super::super::file::PoolPage;
 use super::super::file::medium::{self, Fate};

@@ -79,7 +79,7 @@ fn who_waits_for_a_file_that_a_failed_start_removes_has_one_with_a_name() {
 
 #[test]
 fn a_pool_of_a_newer_version_is_refused_and_an_unfinished_one_is_made_again() {
-    use forebay_core::pool::SUPERBLOCKS;
+    use forebay_core::flash_pool::SUPERBLOCKS;
     use std::os::unix::fs::FileExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flash");
@@ -102,7 +102,7 @@ fn a_pool_of_a_newer_version_is_refused_and_an_unfinished_one_is_made_again() {
 
 #[test]
 fn a_pool_that_has_lost_its_first_superblock_is_not_made_anew() {
-    use forebay_core::pool::SUPERBLOCKS;
+    use forebay_core::flash_pool::SUPERBLOCKS;
     use std::os::unix::fs::FileExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flash");

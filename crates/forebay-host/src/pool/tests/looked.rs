@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use forebay_core::pool::{PairId, SUPERBLOCKS};
+use forebay_core::flash_pool::{PairId, SUPERBLOCKS};
 
 use super::*;
 use crate::pool::report::{DiskReport, SessionState};

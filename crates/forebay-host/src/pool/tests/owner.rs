@@ -3,8 +3,8 @@
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
+use forebay_core::flash_pool::lease::Holder;
 use forebay_core::ids::Sequence;
-use forebay_core::pool::lease::Holder;
 
 use super::super::owner::{Close, PoolHandle, PoolOwner};
 use super::super::{Held, SharedPool, lock};

@@ -2,8 +2,8 @@
 
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{FlushEpoch, GroupNumber, Sequence};
-use forebay_core::log::group::{self, Entry, GroupHeader, RecordKind};
 use forebay_core::sealed::{Page, crc32c};
+use forebay_core::write_back::format::group::{self, Entry, GroupHeader, RecordKind};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 

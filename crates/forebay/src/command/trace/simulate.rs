@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use forebay_backends::size::rounded;
 use forebay_core::config::Config;
-use forebay_core::pool::segment_size;
+use forebay_core::flash_pool::segment_size;
 use forebay_core::stats::LatencySummary;
 use forebay_trace::report;
 use forebay_trace::simulate::{self, SimulatedPolicy, Uses};

@@ -1,0 +1,44 @@
+//! Granules of a cache block that the write log holds. Reads and the cache have to know them.
+
+use crate::engine::Parts;
+use crate::engine::cx::Shared;
+use crate::geometry::{ByteRange, GranuleMask, Grid};
+use crate::ids::BlockIndex;
+use crate::write_back::WriteBack;
+
+impl Parts {
+    /// Granules of `block` of which the log holds something.
+    pub(in crate::engine) fn logged_granules(
+        &self,
+        block: BlockIndex,
+        shared: &Shared,
+    ) -> GranuleMask {
+        granules_in_log(self.write_back.as_ref(), block, &shared.grid, WriteBack::touches)
+    }
+}
+
+/// Granules of a block of which the log holds something that must not come to flash yet.
+pub(in crate::engine) fn undestaged(
+    log: Option<&WriteBack>,
+) -> impl Fn(BlockIndex, &Grid) -> GranuleMask {
+    move |block, grid| granules_in_log(log, block, grid, WriteBack::is_undestaged)
+}
+
+fn granules_in_log(
+    log: Option<&WriteBack>,
+    block: BlockIndex,
+    grid: &Grid,
+    is_in: impl Fn(&WriteBack, ByteRange) -> bool,
+) -> GranuleMask {
+    let Some(log) = log.filter(|log| !log.is_empty()) else {
+        return GranuleMask::NONE;
+    };
+    let mut mask = GranuleMask::NONE;
+    for granule in 0..grid.granules_per_block() {
+        let range = grid.granule_range(block, granule, granule + 1);
+        if is_in(log, range) {
+            mask = mask.union(GranuleMask::span(granule, granule + 1));
+        }
+    }
+    mask
+}

@@ -1,0 +1,170 @@
+//! Changing a disk's mode with its guest at work: what was asked for, and what is so.
+//!
+//! ```text
+//!  without log ──► hold new writes ─► those under way end ─► flush primary storage ─┬─ ok ─────► with log
+//!       ▲                                                                           └─ failed
+//!       └──────────── a pause, in which writes go on without log ◄────────────────────────┘
+//!  with log ─────► drain: the throttle tightens ─► nearly clean: hold new writes ─► clean ─► without log
+//! ```
+//! A disk that starts with a clean log enters it the first way: an earlier run may have acknowledged writes
+//! that primary storage has and has not flushed. A log that failed is left the second way, for write-through. Held writes wait as for room in the log, and
+//! go on in the new mode. Where primary storage keeps failing its flushes they are held for one flush at a time.
+
+use crate::action::Event;
+use crate::config::Mode;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::{ConfigError, Parts};
+use crate::geometry::PAGE;
+use crate::ids::Nanos;
+use crate::requests::in_flight::{Job, Stage};
+use crate::write_back::WriteBack;
+
+/// A drain holds writers to come to its end when what is dirty will take so long, whatever the size of the log.
+const HOLD_TIME: Nanos = Nanos::from_millis(200);
+/// The same in pages, where nothing was destaged so far.
+const HOLD_PAGES: u64 = 256;
+
+/// How far a change of mode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum ModeChange {
+    /// The disk is in the mode that it is to be in, as far as the log is concerned.
+    Settled,
+    /// A mode with a log is wanted: new writes are held until primary storage is flushed. `again`: that failed before.
+    Entering { again: bool },
+    /// The same, but primary storage failed the flush a moment ago: until then writes go on without the log.
+    Blocked { until: Nanos },
+    /// The log is emptied for good.
+    Draining,
+}
+
+impl Parts {
+    /// See [`Engine::set_mode`](super::Engine::set_mode).
+    pub(in crate::engine) fn set_mode(
+        &mut self,
+        mode: Mode,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), ConfigError> {
+        if mode.logs() && self.write_back.is_none() {
+            let text = "this mode needs a write log, and the disk was started without one: start it with \
+                        --write-log SIZE (which needs --flash)";
+            return Err(ConfigError(text.to_owned()));
+        }
+        cx.config.mode = mode;
+        let drains = self.is_draining(cx);
+        if let Some(write_back) = &mut self.write_back {
+            if drains && write_back.pause_destaging(false) {
+                cx.event(Event::DestagingResumed);
+            }
+            // What was held for a change that is not wanted any more goes on.
+            write_back.note_room();
+        }
+        self.run(cx);
+        Ok(())
+    }
+
+    /// The mode that the disk is to be in: write-through when the log failed.
+    fn target_mode(&self, shared: &Shared) -> Mode {
+        let failed = self.write_back.as_ref().is_some_and(|log| log.failed().is_some());
+        if failed && shared.config.mode.logs() { Mode::WriteThrough } else { shared.config.mode }
+    }
+
+    /// How far the change of mode is, if there is one.
+    pub(in crate::engine) fn mode_change(&self, shared: &Shared) -> ModeChange {
+        let until = self.primary.retry_at();
+        match (self.mode.logs(), self.target_mode(shared).logs()) {
+            (false, true) if shared.now < until => ModeChange::Blocked { until },
+            (false, true) => ModeChange::Entering { again: until > Nanos(0) },
+            (true, false) => ModeChange::Draining,
+            (true, true) | (false, false) => ModeChange::Settled,
+        }
+    }
+
+    /// When a change of mode that waits for a flush goes on.
+    pub(in crate::engine) fn mode_deadline(&self, shared: &Shared) -> Nanos {
+        match self.mode_change(shared) {
+            ModeChange::Blocked { until } => until,
+            ModeChange::Settled | ModeChange::Entering { .. } | ModeChange::Draining => {
+                Nanos::NEVER
+            }
+        }
+    }
+
+    /// True while the log is emptied for good.
+    pub(in crate::engine) fn is_draining(&self, shared: &Shared) -> bool {
+        self.mode_change(shared) == ModeChange::Draining
+    }
+
+    /// True when new writes wait for the mode to change.
+    pub(in crate::engine) fn holds_writes(&self, shared: &Shared) -> bool {
+        match self.mode_change(shared) {
+            ModeChange::Settled | ModeChange::Blocked { .. } => false,
+            ModeChange::Entering { .. } => true,
+            ModeChange::Draining => self.write_back.as_ref().is_some_and(is_nearly_drained),
+        }
+    }
+
+    /// Changes the mode when everything is ready for it; true when it did.
+    pub(in crate::engine) fn advance_mode(&mut self, cx: &mut Cx<'_>) -> bool {
+        let target = self.target_mode(cx);
+        if self.mode == target {
+            return false;
+        }
+        let is_ready = match self.mode_change(cx) {
+            ModeChange::Settled => true,
+            ModeChange::Draining => self.write_back.as_mut().is_none_or(|write_back| {
+                write_back.forget_when_clean(true);
+                write_back.free_log(cx);
+                write_back.is_left()
+            }),
+            ModeChange::Entering { .. } | ModeChange::Blocked { .. } => {
+                !self.has_writes_beside_log() && self.is_flushed_for_log(cx)
+            }
+        };
+        if !is_ready {
+            return false;
+        }
+        self.mode = target;
+        self.release_owners(cx);
+        if !target.caches() {
+            self.leave_cache(cx);
+        }
+        if let Some(write_back) = &mut self.write_back {
+            if target.logs() {
+                write_back.forget_when_clean(false);
+            }
+            write_back.note_room();
+        }
+        cx.event(Event::ModeChanged { mode: target });
+        true
+    }
+
+    /// True when nothing that was written beside the log is at risk; flushes otherwise.
+    fn is_flushed_for_log(&mut self, cx: &mut Cx<'_>) -> bool {
+        let is_safe = !self.primary.is_at_risk();
+        if !is_safe {
+            self.primary.flush_unasked(cx);
+        }
+        is_safe
+    }
+
+    /// True while a write is under way that did not go into the log, or one that did without a mode for it.
+    fn has_writes_beside_log(&self) -> bool {
+        self.requests.table.iter().any(|(_, request)| match request.stage {
+            Stage::Overlap | Stage::Room | Stage::Intent => false,
+            Stage::Running | Stage::Flush | Stage::Buffer => {
+                matches!(request.job, Job::Write(_) | Job::Zero(_))
+            }
+            Stage::Logged | Stage::Durable | Stage::Throttled => true,
+        })
+    }
+}
+
+/// What is dirty will be destaged in a moment, as fast as it went lately; or the log has failed.
+fn is_nearly_drained(log: &WriteBack) -> bool {
+    let pages = log.dirty_bytes() / PAGE;
+    log.failed().is_some()
+        || match log.ns_per_page() {
+            0 => pages <= HOLD_PAGES,
+            ns_per_page => pages.saturating_mul(ns_per_page) <= HOLD_TIME.0,
+        }
+}

@@ -1,0 +1,206 @@
+//! Time: what happens to a request, or to flash, that takes too long.
+//!
+//! A request's time starts anew with every I/O of it that ends. When it is over, the client is
+//! answered (or waits, by setting, and for room in the write log in any case), but nothing is taken from
+//! the I/O: its buffer stays owned until it ends, and the range of a write stays held, so that a newer
+//! write to it cannot be overtaken by the old one; so does a write that is in the log and not safe there
+//! yet. A read's range is let go: its bytes will not be installed.
+//!
+//! Flash that does not answer is given up: reads go on from primary storage with a new buffer, the old
+//! one is an *orphan* until its I/Os end.
+
+use crate::action::{Event, ReplyData};
+use crate::config::OnTimeout;
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::io::{IoKind, RequestIo};
+use crate::ids::{Nanos, SlotId};
+use crate::requests::in_flight::{Job, Orphan, Stage};
+use crate::status::IoStatus;
+use crate::table::Key;
+use crate::write_back::format::index::Place;
+
+impl Parts {
+    pub(in crate::engine) fn tick(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now;
+        if cx.flash_deadlines.next() <= now {
+            self.fail_flash(IoStatus::TimedOut, cx);
+            while let Some(io) = cx.flash_deadlines.pop_due(now) {
+                let kind = cx.ios.find(io).map(|entry| entry.kind);
+                if let Some(IoKind::Request(request, RequestIo::Flash { .. })) = kind {
+                    self.give_up_buffer(request, cx);
+                }
+            }
+        }
+        self.primary.errors.note_calm(cx);
+        self.drop_more(cx);
+        self.time_out_log(cx);
+        self.time_out_void(cx);
+        self.time_out_note(cx);
+        while let Some(key) = self.requests.deadlines.pop_due(cx.now) {
+            if self.is_held_up_by_log(key, cx) {
+                self.requests.deadlines.push(key, cx.now.plus(cx.config.backend_timeout));
+                continue;
+            }
+            cx.counters.requests_timed_out += 1;
+            let range = self.requests.table[key].range;
+            cx.event(Event::BackendTimedOut { range });
+            match cx.config.on_timeout {
+                OnTimeout::Wait => {}
+                OnTimeout::Fail => self.time_out(key, cx),
+            }
+        }
+        self.run(cx);
+    }
+
+    /// When `tick` is due, [`Nanos::NEVER`] when nothing is timed.
+    pub(in crate::engine) fn next_deadline(&self, shared: &Shared) -> Nanos {
+        let log = self.write_back.as_ref().map_or(Nanos::NEVER, |log| {
+            log.log_deadline(shared.now, self.aim(shared)).min(log.destage_deadline(shared.now))
+        });
+        self.requests
+            .deadlines
+            .next()
+            .min(shared.flash_deadlines.next())
+            .min(log)
+            .min(self.mode_deadline(shared))
+            .min(self.index_deadline(shared.now))
+            .min(self.cache.stale_deadline())
+            .min(self.primary.errors.deadline())
+    }
+
+    /// True for a request that waits for room in the log, and for one that waits for the range or the buffers of those
+    /// that do, or did so until a moment ago: backpressure, however long it takes, for nothing was asked of primary storage for it.
+    /// Only what is at fault while there was room all the time is out of time.
+    pub(in crate::engine) fn is_held_up_by_log(&self, key: Key, shared: &Shared) -> bool {
+        let within = shared.config.backend_timeout;
+        let waited = self.write_back.as_ref().is_some_and(|log| log.has_waited(shared.now, within));
+        match self.requests.table[key].stage {
+            Stage::Room => self.mode.logs(),
+            Stage::Overlap | Stage::Buffer | Stage::Logged | Stage::Durable | Stage::Throttled => {
+                self.mode.logs() && waited
+            }
+            Stage::Running | Stage::Flush | Stage::Intent => false,
+        }
+    }
+
+    fn time_out(&mut self, key: Key, cx: &mut Cx<'_>) {
+        self.requests.answer(key, IoStatus::TimedOut, ReplyData::None, None, cx);
+        self.let_go(key, cx);
+    }
+
+    /// Takes a request that is answered out of everything but what its I/Os own.
+    pub(in crate::engine) fn let_go(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
+        match entry.stage {
+            Stage::Overlap => {}
+            Stage::Buffer => self.requests.buffer_waiters.retain(|&waiter| waiter != key),
+            Stage::Flush => self.primary.leave(key),
+            Stage::Intent => {
+                if let Some(index) = &mut self.cache_index {
+                    index.leave(key);
+                }
+            }
+            Stage::Room | Stage::Logged | Stage::Durable | Stage::Throttled => {
+                if self.is_in_log(key) {
+                    // Bytes that a crash could take back must not be seen, nor overwritten, before they
+                    // are safe: it stays, with its range.
+                    return;
+                }
+                if let Some(write_back) = &mut self.write_back {
+                    write_back.leave(key);
+                }
+            }
+            Stage::Running => match entry.job {
+                Job::Read(_) | Job::Allocation => {
+                    self.leave_overlay(key);
+                    self.requests.overlap.leave(key, &mut cx.ready);
+                }
+                Job::Write(_) | Job::Zero(_) | Job::Flush => {}
+            },
+        }
+        if entry.outstanding == 0 {
+            self.requests.forget(key, cx);
+        }
+    }
+
+    /// True when the request, or a part of it, is in the log already.
+    pub(in crate::engine) fn is_in_log(&self, key: Key) -> bool {
+        let entry = &self.requests.table[key];
+        match (entry.job, entry.stage) {
+            (Job::Write(job), Stage::Room) => job.cursor > entry.range.start,
+            (Job::Write(_) | Job::Zero(_), Stage::Logged | Stage::Durable | Stage::Throttled) => {
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes the buffer from a read whose flash I/O hangs, and starts the read anew without it.
+    fn give_up_buffer(&mut self, request: Key, cx: &mut Cx<'_>) {
+        let entry = &mut self.requests.table[request];
+        if entry.answered {
+            return;
+        }
+        let buffer = entry.buffer.take().expect("a running read has a buffer");
+        let orphan =
+            self.requests.orphans.insert(Orphan { buffer, outstanding: entry.outstanding });
+        entry.outstanding = 0;
+        if let Job::Read(job) = &mut entry.job {
+            (job.cursor, job.partial) = (job.target.start, None);
+        }
+        for io in cx.ios.iter_mut() {
+            let IoKind::Request(owner, of) = io.kind else { continue };
+            let (flash_slot, log_place) = match of {
+                _ if owner != request => continue,
+                RequestIo::Flash { at, .. } => (Some(at.slot), None),
+                RequestIo::Log { place, .. } => (None, Some(place)),
+                RequestIo::Fetch => (None, None),
+                // What goes through other memory than its buffer.
+                RequestIo::Overlay { .. } | RequestIo::Edge | RequestIo::Write => continue,
+                RequestIo::Zero | RequestIo::Extents | RequestIo::Compare { .. } => continue,
+            };
+            io.kind = IoKind::Orphan { orphan, flash_slot, log_place };
+        }
+        // A compare-and-write has memory, and so waits for none.
+        let entry = &self.requests.table[request];
+        if entry.brought.is_some() {
+            let again = cx.take_buffer(entry.range);
+            self.requests.table[request].buffer = again;
+            if again.is_none() {
+                self.requests.answer(request, IoStatus::TimedOut, ReplyData::None, None, cx);
+                return self.requests.forget(request, cx);
+            }
+        }
+        self.requests.deadlines.push(request, cx.now.plus(cx.config.backend_timeout));
+        cx.ready.push_back(request);
+    }
+
+    /// An I/O of a buffer that was given up ended after all.
+    pub(in crate::engine) fn on_orphan(
+        &mut self,
+        key: Key,
+        flash_slot: Option<SlotId>,
+        log_place: Option<Place>,
+        cx: &mut Cx<'_>,
+    ) {
+        if let (Some(place), Some(log)) = (log_place, &mut self.write_back) {
+            log.give_up_read(place);
+        }
+        if let Some(slot) = flash_slot {
+            self.cache.abandon_flash_read(slot);
+        }
+        let orphan = &mut self.requests.orphans[key];
+        orphan.outstanding -= 1;
+        if orphan.outstanding == 0 {
+            let orphan = self.requests.orphans.remove(key).expect("the orphan is there");
+            cx.free_buffer(orphan.buffer);
+        }
+    }
+
+    /// Gives the flash tier up: what it holds is forgotten, RAM or no cache goes on.
+    pub(in crate::engine) fn fail_flash(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
+        self.void_index(status, cx);
+        self.cache.fail_flash(status, cx);
+    }
+}

@@ -1,0 +1,229 @@
+//! Discards and write-zeroes: ranges of any length, done piece by piece.
+//!
+//! ```text
+//!  hold the range ─► piece ─► backend (or zeroes from a buffer) ─► drop from cache ─┬► next piece
+//!                                                                                   └► (FUA: flush) ─► reply
+//! ```
+//! Pieces bound the work of one step (a discard may cover the whole disk). A backend that cannot
+//! write zeroes is written zeroes to, unless the client wants it fast or not at all. A discard is
+//! advice: what is not whole logical blocks is left alone, and a backend that cannot discard is not
+//! asked. With FUA it ends with a flush all the same.
+
+use crate::action::{Action, IoOp, ReplyData, Target};
+use crate::engine::Parts;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::io::RequestIo;
+use crate::geometry::ByteRange;
+use crate::request::Request;
+use crate::requests::in_flight::{Job, ZeroJob, ZeroKind};
+use crate::requests::ledger::LatencyOf;
+use crate::requests::overlap::Access;
+use crate::status::IoStatus;
+use crate::table::Key;
+
+/// Longest piece that the backend is asked to zero or discard.
+const PIECE_MAX: u64 = 64 << 20;
+/// Longest piece that is written from a buffer of zeroes.
+const WRITTEN_PIECE_MAX: u64 = 1 << 20;
+
+impl Parts {
+    pub(in crate::engine) fn submit_discard(
+        &mut self,
+        request: Request,
+        fua: bool,
+        cx: &mut Cx<'_>,
+    ) {
+        let backend = cx.config.backend;
+        let logical = u64::from(backend.logical_block);
+        let start = request.range.start.next_multiple_of(logical);
+        // The log keeps a discard as zeroes, which primary storage has to write in the end.
+        let followed = if self.mode.logs() { backend.write_zeroes } else { backend.discard };
+        let end = if followed { request.range.end & !(logical - 1) } else { start };
+        let range = ByteRange::new(start, end.max(start));
+        if range.is_empty() && !fua {
+            cx.counters.discards += 1;
+            return self.refuse(request, IoStatus::Ok, cx);
+        }
+        if range.is_empty() && self.mode.logs() {
+            return self.submit_log_flush(request, cx);
+        }
+        self.enter_zero(Request { range, ..request }, ZeroKind::Discard, fua, false, cx);
+    }
+
+    pub(in crate::engine) fn submit_zeroes(
+        &mut self,
+        request: Request,
+        may_unmap: bool,
+        fast_only: bool,
+        fua: bool,
+        cx: &mut Cx<'_>,
+    ) {
+        let aligned = cx.align_to_backend(request.range) == request.range;
+        let by_writing = !cx.config.backend.write_zeroes || !aligned;
+        let is_slow = if self.mode.logs() { !cx.config.backend.write_zeroes } else { by_writing };
+        if is_slow && fast_only {
+            return self.refuse(request, IoStatus::Unsupported, cx);
+        }
+        let kind = ZeroKind::WriteZeroes { may_unmap, fast_only };
+        self.enter_zero(request, kind, fua, by_writing, cx);
+    }
+
+    fn enter_zero(
+        &mut self,
+        request: Request,
+        kind: ZeroKind,
+        fua: bool,
+        by_writing: bool,
+        cx: &mut Cx<'_>,
+    ) {
+        let cursor = request.range.start;
+        let piece = ByteRange::new(cursor, cursor);
+        let job = ZeroJob { kind, fua, cursor, piece, by_writing };
+        let held = cx.align_to_backend(request.range);
+        self.enter(request, Access::Write, held, Job::Zero(job), cx);
+    }
+
+    /// Starts the next piece.
+    pub(in crate::engine) fn run_zero(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
+        let mut job = entry.job.zero();
+        let rest = ByteRange::new(job.cursor, entry.range.end);
+        // The mode may have changed since it was submitted.
+        let is_lost = job.kind == ZeroKind::Discard && !cx.config.backend.discard;
+        let has_begun = job.cursor > entry.range.start || entry.failed.is_some();
+        if !has_begun && !rest.is_empty() && (self.mode.logs() || self.holds_writes(cx)) {
+            return self.wait_for_room(key);
+        }
+        if entry.failed.is_some() || rest.is_empty() || is_lost {
+            return self.finish_zero(key, cx);
+        }
+        if !self.intend(key, cx.align_to_backend(rest), cx) {
+            return;
+        }
+        if !job.by_writing {
+            job.piece = ByteRange::at(rest.start, rest.len().min(PIECE_MAX));
+            self.requests.table[key].job = Job::Zero(job);
+            let op = match job.kind {
+                ZeroKind::Discard => IoOp::Discard,
+                ZeroKind::WriteZeroes { may_unmap, fast_only } => {
+                    IoOp::WriteZeroes { may_unmap, fast_only }
+                }
+            };
+            let io = RequestIo::Zero;
+            return self.requests.start_io(key, io, Target::Backend, job.piece, op, cx);
+        }
+        job.piece = self.written_piece(rest, cx);
+        self.requests.table[key].job = Job::Zero(job);
+        if !self.ensure_buffer(key, cx) {
+            return;
+        }
+        self.write_zero_piece(key, job, cx);
+    }
+
+    /// The next piece to write: a logical block's part at an unaligned end, else whole blocks.
+    fn written_piece(&self, rest: ByteRange, shared: &Shared) -> ByteRange {
+        let logical = u64::from(shared.config.backend.logical_block);
+        let head_end = rest.start.next_multiple_of(logical).min(rest.end);
+        if head_end > rest.start {
+            return ByteRange::new(rest.start, head_end);
+        }
+        let end = (rest.start + WRITTEN_PIECE_MAX).min(rest.end);
+        let whole_end = end & !(logical - 1);
+        ByteRange::new(rest.start, if whole_end > rest.start { whole_end } else { rest.end })
+    }
+
+    fn write_zero_piece(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) {
+        let buffer = self.requests.table[key].memory();
+        let whole = cx.align_to_backend(job.piece);
+        if whole != job.piece {
+            // A part of one logical block: read it, then zero and write.
+            let op = IoOp::Read { memory: buffer.at(whole) };
+            let io = RequestIo::Edge;
+            return self.requests.start_io(key, io, Target::Backend, whole, op, cx);
+        }
+        self.write_zeroed_buffer(key, job, cx);
+    }
+
+    /// The logical block around a piece is there.
+    pub(in crate::engine) fn on_zero_edge(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
+        let job = entry.job.zero();
+        if entry.failed.is_some() || entry.answered {
+            return self.finish_zero(key, cx);
+        }
+        self.write_zeroed_buffer(key, job, cx);
+    }
+
+    fn write_zeroed_buffer(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) {
+        let buffer = self.requests.table[key].memory();
+        let whole = cx.align_to_backend(job.piece);
+        cx.push(Action::Zero { memory: buffer.at(job.piece) });
+        cx.counters.backend_writes += 1;
+        cx.counters.backend_write_bytes += whole.len();
+        let op = IoOp::Write { memory: buffer.at(whole), durable: false };
+        let io = RequestIo::Write;
+        self.requests.start_io(key, io, Target::Backend, whole, op, cx);
+    }
+
+    /// The backend zeroed or discarded a piece, or could not.
+    pub(in crate::engine) fn on_zeroed(&mut self, key: Key, status: IoStatus, cx: &mut Cx<'_>) {
+        let job = self.requests.table[key].job.zero_mut();
+        if status == IoStatus::Unsupported {
+            match job.kind {
+                // Advice that nobody can follow.
+                ZeroKind::Discard => {
+                    self.requests.end_io(key, IoStatus::Ok, cx);
+                    return self.on_zero_piece(key, cx);
+                }
+                ZeroKind::WriteZeroes { fast_only: false, .. } => {
+                    job.by_writing = true;
+                    self.requests.end_io(key, IoStatus::Ok, cx);
+                    if self.requests.table[key].answered {
+                        return self.finish_zero(key, cx);
+                    }
+                    return cx.ready.push_back(key);
+                }
+                ZeroKind::WriteZeroes { fast_only: true, .. } => {}
+            }
+        }
+        self.requests.end_io(key, status, cx);
+        self.on_zero_piece(key, cx);
+    }
+
+    /// A piece is done, or failed.
+    pub(in crate::engine) fn on_zero_piece(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
+        let mut job = entry.job.zero();
+        self.primary.note_write(job.piece);
+        self.cache.invalidate(job.piece, cx);
+        if let Some(buffer) = self.requests.table[key].buffer.take() {
+            cx.free_buffer(buffer);
+        }
+        job.cursor = job.piece.end;
+        self.requests.table[key].job = Job::Zero(job);
+        if entry.failed.is_none() && !entry.answered && job.cursor < entry.range.end {
+            cx.ready.push_back(key);
+        } else {
+            self.finish_zero(key, cx);
+        }
+    }
+
+    fn finish_zero(&mut self, key: Key, cx: &mut Cx<'_>) {
+        let entry = self.requests.table[key];
+        let job = entry.job.zero();
+        if entry.answered {
+            return self.requests.forget(key, cx);
+        }
+        if let Some(status) = entry.failed {
+            self.requests.answer(key, status, ReplyData::None, None, cx);
+            return self.requests.forget(key, cx);
+        }
+        cx.counters.discards += 1;
+        if job.fua {
+            return self.join_flush(key, cx);
+        }
+        self.primary.note_acknowledged();
+        self.requests.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Write), cx);
+        self.requests.forget(key, cx);
+    }
+}

@@ -1,0 +1,264 @@
+//! The sidecar: a small file beside primary storage that says whose cache and log belong to it.
+//!
+//! Text, so that whoever finds it beside an image can read it; nine lines in this order, each ended by a
+//! newline, at most [`SIDECAR_MAX`] bytes:
+//!
+//! ```text
+//! Forebay sidecar 1
+//! disk UUID
+//! pool UUID
+//! generation NUMBER
+//! state open | open-with-log | dirty | clean
+//! date SECONDS since 1970
+//! host NAME
+//! name NAME of the disk
+//! crc32c EIGHT HEXADECIMAL DIGITS of all bytes before this line
+//! ```
+//! It is replaced as a whole (a new file, flushed, renamed), so that it is there or not, never torn.
+
+use std::fmt::Write as _;
+
+use crate::ids::{Generation, Uuid};
+use crate::sealed::crc32c;
+
+/// Longest sidecar, in bytes.
+pub const SIDECAR_MAX: usize = 1024;
+/// Longest name of a host that is kept, in bytes.
+pub const HOST_MAX: usize = 255;
+
+const FIRST_LINE: &str = "Forebay sidecar 1";
+
+/// What a sidecar says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sidecar {
+    /// The disk that serves this primary storage, or did last.
+    pub disk: Uuid,
+    /// The pool that has the disk's log and cache.
+    pub pool: Uuid,
+    /// The disk's session.
+    pub generation: Generation,
+    /// How it is, or was left.
+    pub state: SidecarState,
+    /// When this was written, seconds since 1970.
+    pub date: u64,
+    /// The host that wrote it.
+    pub host: String,
+    /// The disk's name.
+    pub name: String,
+}
+
+/// How a disk is, as its sidecar says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SidecarState {
+    /// It is served, or was when its host or process died; it has no write log.
+    Open,
+    /// The same, and its write log may hold what primary storage does not.
+    OpenWithLog,
+    /// It was stopped, and its write log holds what primary storage does not.
+    Dirty,
+    /// It was stopped, and primary storage has everything.
+    Clean,
+}
+
+/// A text is no sidecar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SidecarInvalid {
+    /// Another program's, or of a version that this one does not know.
+    #[error(
+        "it does not begin with '{FIRST_LINE}': another version of Forebay wrote it, or another program"
+    )]
+    Foreign,
+    /// Changed after it was written.
+    #[error("its checksum is wrong")]
+    Checksum,
+    /// Makes no sense although its checksum is right.
+    #[error("its line '{0}' makes no sense")]
+    Line(&'static str),
+    /// Not as this program writes it, although it can be read: something else has.
+    #[error("another program wrote it")]
+    Form,
+}
+
+impl SidecarState {
+    const ALL: [(SidecarState, &str); 4] = [
+        (SidecarState::Open, "open"),
+        (SidecarState::OpenWithLog, "open-with-log"),
+        (SidecarState::Dirty, "dirty"),
+        (SidecarState::Clean, "clean"),
+    ];
+
+    /// True when a write log may hold what primary storage does not.
+    pub fn may_be_dirty(self) -> bool {
+        match self {
+            SidecarState::OpenWithLog | SidecarState::Dirty => true,
+            SidecarState::Open | SidecarState::Clean => false,
+        }
+    }
+
+    /// As it stands in the file.
+    pub fn name(self) -> &'static str {
+        let of = |(state, name)| (state == self).then_some(name);
+        SidecarState::ALL.into_iter().find_map(of).expect("every state has a name")
+    }
+}
+
+impl Sidecar {
+    /// The bytes of the file. Characters that cannot stand in a line are left out of the names.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut text = format!(
+            "{FIRST_LINE}\ndisk {}\npool {}\ngeneration {}\nstate {}\ndate {}\nhost {}\nname {}\n",
+            self.disk,
+            self.pool,
+            self.generation.0,
+            self.state.name(),
+            self.date,
+            one_line(&self.host, HOST_MAX),
+            one_line(&self.name, super::disk::NAME_MAX),
+        );
+        let checksum = crc32c(text.as_bytes());
+        let _ = writeln!(text, "crc32c {checksum:08x}");
+        assert!(text.len() <= SIDECAR_MAX, "its parts are bounded");
+        text.into_bytes()
+    }
+
+    /// What the bytes of a file say.
+    ///
+    /// # Errors
+    /// They are no sidecar that this program knows, or were changed.
+    pub fn decode(bytes: &[u8]) -> Result<Sidecar, SidecarInvalid> {
+        if !bytes.starts_with(FIRST_LINE.as_bytes()) || bytes.len() > SIDECAR_MAX {
+            return Err(SidecarInvalid::Foreign);
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| SidecarInvalid::Checksum)?;
+        let last = text.strip_suffix('\n').and_then(|text| text.rfind('\n'));
+        let (body, checksum) = text.split_at(last.ok_or(SidecarInvalid::Checksum)? + 1);
+        if checksum != format!("crc32c {:08x}\n", crc32c(body.as_bytes())) {
+            return Err(SidecarInvalid::Checksum);
+        }
+        let mut lines = body.lines();
+        if lines.next() != Some(FIRST_LINE) {
+            return Err(SidecarInvalid::Foreign);
+        }
+        let mut line = |key: &'static str| {
+            let value = lines.next().and_then(|line| line.strip_prefix(key)?.strip_prefix(' '));
+            value.ok_or(SidecarInvalid::Line(key))
+        };
+        let uuid = |text: &str, key| text.parse().map_err(|_| SidecarInvalid::Line(key));
+        let number = |text: &str, key| text.parse().map_err(|_| SidecarInvalid::Line(key));
+        let sidecar = Sidecar {
+            disk: uuid(line("disk")?, "disk")?,
+            pool: uuid(line("pool")?, "pool")?,
+            generation: Generation(number(line("generation")?, "generation")?),
+            state: {
+                let text = line("state")?;
+                let found = SidecarState::ALL.into_iter().find(|(_, name)| *name == text);
+                found.ok_or(SidecarInvalid::Line("state"))?.0
+            },
+            date: number(line("date")?, "date")?,
+            host: line("host")?.to_owned(),
+            name: line("name")?.to_owned(),
+        };
+        match lines.next() {
+            None if sidecar.generation.0 > crate::write_back::format::COUNT_MAX => {
+                Err(SidecarInvalid::Line("generation"))
+            }
+            // What it says is shown to people: nothing in it is for their terminals.
+            None if sidecar.encode() != bytes && !cfg!(feature = "planted-bugs") => {
+                Err(SidecarInvalid::Form)
+            }
+            None => Ok(sidecar),
+            Some(_) => Err(SidecarInvalid::Line("after the last one")),
+        }
+    }
+}
+
+/// `text` without what would end a line, cut to `max` bytes.
+fn one_line(text: &str, max: usize) -> String {
+    let mut line: String = text.chars().filter(|letter| !letter.is_control()).collect();
+    while line.len() > max {
+        line.pop();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sidecar() -> Sidecar {
+        Sidecar {
+            disk: Uuid([0xd1; 16]),
+            pool: Uuid([0xb0; 16]),
+            generation: Generation(7),
+            state: SidecarState::OpenWithLog,
+            date: 1_700_000_000,
+            host: "esx7.example".into(),
+            name: "db 1".into(),
+        }
+    }
+
+    fn sealed(body: &str) -> Vec<u8> {
+        format!("{body}crc32c {:08x}\n", crc32c(body.as_bytes())).into_bytes()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for (state, _) in SidecarState::ALL {
+            let sidecar = Sidecar { state, ..sidecar() };
+            assert_eq!(Sidecar::decode(&sidecar.encode()), Ok(sidecar));
+        }
+        let empty = Sidecar { host: String::new(), name: String::new(), ..sidecar() };
+        assert_eq!(Sidecar::decode(&empty.encode()), Ok(empty));
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let expect = "Forebay sidecar 1\n\
+            disk d1d1d1d1-d1d1-d1d1-d1d1-d1d1d1d1d1d1\n\
+            pool b0b0b0b0-b0b0-b0b0-b0b0-b0b0b0b0b0b0\n\
+            generation 7\nstate open-with-log\ndate 1700000000\nhost esx7.example\nname db 1\n";
+        assert_eq!(sidecar().encode(), sealed(expect));
+    }
+
+    #[test]
+    fn names_cannot_add_lines_or_grow_it() {
+        let evil =
+            Sidecar { host: "x\nstate clean\n".repeat(99), name: "é".repeat(99), ..sidecar() };
+        let read = Sidecar::decode(&evil.encode()).unwrap();
+        assert_eq!(read.state, SidecarState::OpenWithLog);
+        assert!(read.host.len() <= HOST_MAX && read.name.len() <= 64);
+    }
+
+    #[test]
+    fn every_changed_byte_is_noticed() {
+        let bytes = sidecar().encode();
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            Sidecar::decode(&changed).unwrap_err();
+            Sidecar::decode(&bytes[..at]).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn nonsense_under_a_right_checksum_is_named() {
+        let text = String::from_utf8(sidecar().encode()).unwrap();
+        let body = &text[..text.rfind("crc32c").unwrap()];
+        let check = |from: &str, to: &str, expect| {
+            assert_eq!(Sidecar::decode(&sealed(&body.replace(from, to))), Err(expect), "{to}");
+        };
+        check("sidecar 1", "sidecar 2", SidecarInvalid::Foreign);
+        check("disk d1", "disk x1", SidecarInvalid::Line("disk"));
+        check("state open-with-log", "state closed", SidecarInvalid::Line("state"));
+        check("generation 7", "generation -7", SidecarInvalid::Line("generation"));
+        check(
+            "generation 7",
+            "generation 18446744073709551615",
+            SidecarInvalid::Line("generation"),
+        );
+        check("generation 7", "generation 07", SidecarInvalid::Form);
+        check("name db 1", "name db\u{1b}[2J1", SidecarInvalid::Form);
+        check("name db 1\n", "", SidecarInvalid::Line("name"));
+        check("name db 1\n", "name db 1\nmore\n", SidecarInvalid::Line("after the last one"));
+    }
+}
