@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 256;
 const SETTLE_MAX: Duration = Duration::from_secs(1);
 
 /// How much an event matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// Good to know.
@@ -32,7 +32,7 @@ pub enum Severity {
 }
 
 /// One line of the event log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EventLine {
     /// Counts up from 1; a gap means that events were dropped from the log.
     pub number: u64,
