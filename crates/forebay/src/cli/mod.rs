@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::DiskOptions;
 use crate::config::iscsi::IscsiOptions;
 use crate::config::values::{Name, Reactor};
+use crate::messages::reference::Page;
 
 pub mod disk;
 pub mod trace;
@@ -65,6 +66,9 @@ pub enum Command {
     Completion(CompletionArgs),
     /// Print the manual page
     Man,
+    /// Print a page of the reference
+    #[command(hide = true)]
+    Reference(ReferenceArgs),
 }
 
 /// `forebay run`.
@@ -246,6 +250,16 @@ Example:
 pub struct CompletionArgs {
     /// The shell
     pub shell: clap_complete::Shell,
+}
+
+/// `forebay reference`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  forebay reference schema > configuration.schema.json")]
+pub struct ReferenceArgs {
+    /// The page
+    pub page: Page,
 }
 
 #[cfg(test)]
