@@ -5,6 +5,7 @@
 mod configuration;
 mod markdown;
 mod states;
+mod statistics;
 mod tree;
 
 /// A page.
@@ -14,6 +15,8 @@ pub enum Page {
     Configuration,
     /// The same as a JSON schema, for editors
     Schema,
+    /// Figures in JSON
+    Statistics,
     /// States in JSON
     States,
 }
@@ -24,6 +27,7 @@ impl Page {
         match self {
             Page::Configuration => configuration::page(),
             Page::Schema => configuration::schema(),
+            Page::Statistics => statistics::page(),
             Page::States => states::page(),
         }
     }
@@ -39,6 +43,7 @@ mod tests {
         match page {
             Page::Configuration => "configuration.md",
             Page::Schema => "configuration.schema.json",
+            Page::Statistics => "statistics.md",
             Page::States => "states.md",
         }
     }
