@@ -2,6 +2,7 @@
 //!
 //! A test compares each page with the file that is committed. `make reference` writes the files anew.
 
+mod cli;
 mod configuration;
 mod markdown;
 mod states;
@@ -11,6 +12,8 @@ mod tree;
 /// A page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Page {
+    /// Commands and options
+    Cli,
     /// Keys of the configuration file
     Configuration,
     /// The same as a JSON schema, for editors
@@ -25,6 +28,7 @@ impl Page {
     /// What it says.
     pub fn text(self) -> String {
         match self {
+            Page::Cli => cli::page(),
             Page::Configuration => configuration::page(),
             Page::Schema => configuration::schema(),
             Page::Statistics => statistics::page(),
@@ -41,6 +45,7 @@ mod tests {
 
     fn file(page: Page) -> &'static str {
         match page {
+            Page::Cli => "cli.md",
             Page::Configuration => "configuration.md",
             Page::Schema => "configuration.schema.json",
             Page::Statistics => "statistics.md",
