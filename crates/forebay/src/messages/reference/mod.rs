@@ -4,6 +4,7 @@
 
 mod cli;
 mod configuration;
+mod errors;
 mod markdown;
 mod states;
 mod statistics;
@@ -22,6 +23,8 @@ pub enum Page {
     Statistics,
     /// States in JSON
     States,
+    /// Exit codes and errors
+    Errors,
 }
 
 impl Page {
@@ -33,6 +36,7 @@ impl Page {
             Page::Schema => configuration::schema(),
             Page::Statistics => statistics::page(),
             Page::States => states::page(),
+            Page::Errors => errors::page(),
         }
     }
 }
@@ -50,6 +54,7 @@ mod tests {
             Page::Schema => "configuration.schema.json",
             Page::Statistics => "statistics.md",
             Page::States => "states.md",
+            Page::Errors => "errors.md",
         }
     }
 
