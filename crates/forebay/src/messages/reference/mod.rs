@@ -5,6 +5,7 @@
 mod cli;
 mod configuration;
 mod errors;
+mod events;
 mod markdown;
 mod states;
 mod statistics;
@@ -23,6 +24,8 @@ pub enum Page {
     Statistics,
     /// States in JSON
     States,
+    /// Events
+    Events,
     /// Exit codes and errors
     Errors,
 }
@@ -36,6 +39,7 @@ impl Page {
             Page::Schema => configuration::schema(),
             Page::Statistics => statistics::page(),
             Page::States => states::page(),
+            Page::Events => events::page(),
             Page::Errors => errors::page(),
         }
     }
@@ -54,6 +58,7 @@ mod tests {
             Page::Schema => "configuration.schema.json",
             Page::Statistics => "statistics.md",
             Page::States => "states.md",
+            Page::Events => "events.md",
             Page::Errors => "errors.md",
         }
     }
