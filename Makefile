@@ -10,12 +10,12 @@ FOREBAY := target/release/forebay
 export PATH := $(PATH):/usr/sbin:/sbin
 
 
-.PHONY: instructions help run test lint licences unit conformance guest-test bench bench-quick soak setup build clean
+.PHONY: instructions help run test lint licences reference unit conformance guest-test bench bench-quick soak setup build clean
 .NOTPARALLEL:
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
-	@echo "More: make build, unit, conformance [ONLY=words], guest-test, bench-quick, setup"
+	@echo "More: make build, unit, conformance [ONLY=words], guest-test, bench-quick, setup, reference"
 
 run: setup-build build
 	$(FOREBAY) demo $(if $(FOREBAY_TRACE),--trace $(FOREBAY_TRACE))
@@ -34,6 +34,10 @@ lint: licences
 
 licences:
 	@$(PYTHON) scripts/licences
+
+# Makes docs/reference anew, as the program has it. A unit test compares them.
+reference:
+	FOREBAY_BLESS=1 $(CARGO) test --locked -p forebay --lib the_reference
 
 unit:
 	$(CARGO) test --workspace --locked

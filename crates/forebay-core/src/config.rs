@@ -8,6 +8,7 @@ use crate::policy::PolicyKind;
 
 /// How a disk uses its cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Reads and writes fill the cache; a write is acknowledged when primary storage has it.
@@ -104,6 +105,7 @@ pub enum SequentialBypass {
 
 /// The order in which primary storage receives what the log holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DestageOrder {
     /// Flush epoch by flush epoch: primary storage alone is a crash-consistent image at every instant.

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 /// The outcome of an I/O on a device, and of a guest's request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum IoStatus {
-    /// Everything that was asked for was done; never a short transfer.
+    /// Everything was done that was asked for; never a short transfer.
     #[default]
     Ok,
     /// The device failed, or transferred less than was asked for.
@@ -25,7 +26,7 @@ pub enum IoStatus {
     ShuttingDown,
     /// A compare-and-write found other bytes than were expected, and wrote nothing. Not an error.
     Miscompare,
-    /// Somebody has reserved the disk. Frontends say so, the engine and its devices never do.
+    /// An initiator has reserved the disk. Frontends give this status, the engine and its devices never do.
     Reserved,
 }
 

@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 256;
 const SETTLE_MAX: Duration = Duration::from_secs(1);
 
 /// How much an event matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// Good to know.
@@ -31,17 +31,83 @@ pub enum Severity {
     Error,
 }
 
+/// What kind of event it is, for programs: a code keeps its meaning from version to version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventCode {
+    /// The guest's requests did not fit the grid of cache blocks, and Forebay moved it.
+    GridMoved,
+    /// The guest's requests do not fit the grid of cache blocks, too late to move it.
+    GridAdvice,
+    /// The cache on flash was given up after errors of its device.
+    FlashFailed,
+    /// The index that keeps the cache on flash over a restart cannot be written.
+    IndexFailed,
+    /// The flash of a write log that had failed is dead. No later start will use the log.
+    LogRevoked,
+    /// The same, but Forebay cannot note beside primary storage that the log must not be used.
+    LogNotRevoked,
+    /// Forebay cannot note on flash that the index must not be used.
+    IndexNotVoided,
+    /// Flash failed a write of the cache.
+    SlotQuarantined,
+    /// Flash returned wrong bytes of the cache.
+    ChecksumMismatch,
+    /// Primary storage failed an I/O, and had not failed before. More failures only count.
+    PrimaryFails,
+    /// Primary storage works again after failures.
+    PrimaryWorks,
+    /// Primary storage did not answer within `backend-timeout`.
+    PrimaryTimedOut,
+    /// The flash of the write log failed.
+    LogFailed,
+    /// The write log returned wrong bytes, or none, that primary storage does not have.
+    LogCorrupt,
+    /// Destaging met an error that it had not met before.
+    DestageFailed,
+    /// Destaging was paused, and a change of mode needs it.
+    DestagingResumed,
+    /// The write log fills, and writers slow down.
+    LogThrottles,
+    /// The write log is full, and writers wait.
+    LogFull,
+    /// The write log has room again.
+    LogHasRoom,
+    /// The disk reached the mode that it was asked for.
+    ModeChanged,
+    /// Primary storage may have lost writes that it acknowledged and that nobody had flushed.
+    UnflushedWritesAtRisk,
+}
+
+/// How much an event matters, and its code where it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventKind {
+    /// How much it matters.
+    pub severity: Severity,
+    /// Its code.
+    pub code: Option<EventCode>,
+}
+
+impl From<Severity> for EventKind {
+    fn from(severity: Severity) -> EventKind {
+        EventKind { severity, code: None }
+    }
+}
+
 /// One line of the event log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EventLine {
     /// Counts up from 1; a gap means that events were dropped from the log.
     pub number: u64,
     /// Milliseconds since 1970-01-01 UTC.
     pub time_ms: u64,
-    /// The disk, where it is about one.
+    /// The disk. Null: it is about the daemon.
     pub disk: Option<String>,
     /// How much it matters.
     pub severity: Severity,
+    /// What kind of event it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<EventCode>,
     /// What happened.
     pub text: String,
 }
@@ -63,13 +129,15 @@ impl EventSender {
     }
 
     /// Reports an event; when too many wait already it is only counted.
-    pub fn report(&self, disk: Option<&str>, severity: Severity, text: String) {
+    pub fn report(&self, disk: Option<&str>, kind: impl Into<EventKind>, text: String) {
+        let EventKind { severity, code } = kind.into();
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let line = EventLine {
             number: 0,
             time_ms: since_1970.as_millis() as u64,
             disk: disk.map(str::to_owned),
             severity,
+            code,
             text,
         };
         let count = if self.sender.try_send(line).is_ok() { &self.sent } else { &self.dropped };
@@ -193,6 +261,7 @@ mod tests {
             time_ms: 0,
             disk: Some("db".into()),
             severity: Severity::Info,
+            code: None,
             text: text.into(),
         }
     }

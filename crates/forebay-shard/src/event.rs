@@ -2,10 +2,41 @@
 
 use forebay_core::action::{DestageFault, Event};
 
-use forebay_host::events::Severity;
+use forebay_host::events::{EventCode, EventKind, Severity};
 
-/// How much an event matters, and what happened.
-pub(crate) fn describe(event: Event) -> (Severity, String) {
+/// How much an event matters, its code, and what happened.
+pub fn describe(event: Event) -> (EventKind, String) {
+    let (severity, text) = words(event);
+    (EventKind { severity, code: Some(code(event)) }, text)
+}
+
+fn code(event: Event) -> EventCode {
+    match event {
+        Event::GridMoved { .. } => EventCode::GridMoved,
+        Event::GridAdvice { .. } => EventCode::GridAdvice,
+        Event::FlashFailed { .. } => EventCode::FlashFailed,
+        Event::RingFailed { .. } => EventCode::IndexFailed,
+        Event::LogRevoked => EventCode::LogRevoked,
+        Event::LogNotRevoked => EventCode::LogNotRevoked,
+        Event::RingNotVoided => EventCode::IndexNotVoided,
+        Event::SlotQuarantined { .. } => EventCode::SlotQuarantined,
+        Event::ChecksumMismatch { .. } => EventCode::ChecksumMismatch,
+        Event::PrimaryFails { .. } => EventCode::PrimaryFails,
+        Event::PrimaryWorks { .. } => EventCode::PrimaryWorks,
+        Event::BackendTimedOut { .. } => EventCode::PrimaryTimedOut,
+        Event::LogFailed { .. } => EventCode::LogFailed,
+        Event::LogCorrupt { .. } => EventCode::LogCorrupt,
+        Event::DestageFailed { .. } => EventCode::DestageFailed,
+        Event::DestagingResumed => EventCode::DestagingResumed,
+        Event::LogThrottles => EventCode::LogThrottles,
+        Event::LogFull => EventCode::LogFull,
+        Event::LogHasRoom => EventCode::LogHasRoom,
+        Event::ModeChanged { .. } => EventCode::ModeChanged,
+        Event::UnflushedWritesAtRisk { .. } => EventCode::UnflushedWritesAtRisk,
+    }
+}
+
+fn words(event: Event) -> (Severity, String) {
     match event {
         Event::GridMoved { offset } => (
             Severity::Info,
@@ -28,7 +59,7 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
         Event::RingFailed { status } => (
             Severity::Warning,
             format!(
-                "what the cache on flash holds is not recorded any more ({status}): it starts empty the next time"
+                "the index of the cache on flash cannot be written ({status}): the next start begins with an empty cache"
             ),
         ),
         Event::LogRevoked => (
@@ -39,14 +70,14 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
         ),
         Event::LogNotRevoked => (
             Severity::Error,
-            "flash is dead, and it cannot be noted beside primary storage that the log on it must not be used again: \
-             what memory has is kept back"
+            "flash is dead, and Forebay cannot note beside primary storage that the log on it must not be used again: \
+             it keeps back what memory has"
                 .to_owned(),
         ),
         Event::RingNotVoided => (
             Severity::Error,
-            "flash cannot note that its cache must not be used again: before this disk is started on this flash \
-             the next time, remove the flash file, or zero the first MiB of the device"
+            "flash cannot note that its cache must not be used again: remove the flash file, or zero the first MiB of \
+             the device, before this disk starts on this flash again"
                 .to_owned(),
         ),
         Event::SlotQuarantined { offset } => (
@@ -84,8 +115,8 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
         Event::LogFailed { status } => (
             Severity::Error,
             format!(
-                "the write log failed ({status}): nothing more is written to it, what it holds is destaged, and \
-                 the disk goes on without it"
+                "the write log failed ({status}): Forebay destages what it holds, writes no more to it, and the disk goes \
+                 on without it"
             ),
         ),
         Event::LogCorrupt { range } => (
@@ -101,24 +132,24 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
                 DestageFault::LogRead => "could not read the write log on flash",
                 DestageFault::Note => "could not note on flash how far it is",
             };
-            (Severity::Warning, format!("destaging {what} ({status}); it is tried again"))
+            (Severity::Warning, format!("destaging {what} ({status}); it tries again"))
         }
         Event::DestagingResumed => (
             Severity::Warning,
-            "destaging was paused and goes on: the change of mode needs everything destaged".to_owned(),
+            "destaging was paused and goes on: the change of mode needs it".to_owned(),
         ),
         Event::LogThrottles => (
             Severity::Warning,
-            "the write log fills: writers are slowed to the speed of destaging; 'forebay disk show' tells what limits it"
+            "the write log fills: writers slow down to the speed of destaging; 'forebay disk show' says what limits it"
                 .to_owned(),
         ),
         Event::LogFull => (
             Severity::Error,
-            "the write log is full: writers wait for destaging; 'forebay disk show' tells what limits it".to_owned(),
+            "the write log is full: writers wait for destaging; 'forebay disk show' says what limits it".to_owned(),
         ),
         Event::LogHasRoom => (
             Severity::Info,
-            "the write log has room again: writers are not slowed any more".to_owned(),
+            "the write log has room again: writers go on at full speed".to_owned(),
         ),
         Event::ModeChanged { mode } => {
             (Severity::Info, format!("the disk is now in mode {mode}"))
@@ -126,7 +157,7 @@ pub(crate) fn describe(event: Event) -> (Severity, String) {
         Event::UnflushedWritesAtRisk { bytes } => (
             Severity::Error,
             format!(
-                "up to {bytes} bytes written but not flushed may be lost; the next flush fails"
+                "up to {bytes} bytes that were written and not flushed may be lost; the guest's next flush fails"
             ),
         ),
     }

@@ -43,7 +43,7 @@ pub use status::{DiskStatus, Drained, Dropped, LogEnd, PrimaryState};
 mod client;
 mod disk;
 mod disk_handle;
-mod event;
+pub mod event;
 mod handle;
 mod mailbox;
 mod new_disk;

@@ -6,7 +6,9 @@ use forebay_core::status::IoStatus;
 use serde::{Deserialize, Serialize};
 
 /// How primary storage of a disk is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrimaryState {
     /// It serves.

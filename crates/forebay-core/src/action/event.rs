@@ -19,14 +19,15 @@ pub enum DestageFault {
 
 /// A kind of I/O on primary storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PrimaryOp {
-    /// Reads.
+    /// A read.
     #[default]
     Read,
-    /// Writes, discards and writes of zeroes.
+    /// A write, a discard or a write of zeroes.
     Write,
-    /// Flushes.
+    /// A flush.
     Flush,
 }
 

@@ -2,57 +2,58 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Sums since the engine was made.
+/// Sums since the disk was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Counters {
-    /// Read requests answered well.
+    /// Read requests that succeeded.
     pub reads: u64,
-    /// Bytes that they asked for.
+    /// Bytes of reads that succeeded.
     pub read_bytes: u64,
-    /// Write requests answered well.
+    /// Write requests that succeeded, without compare-and-writes.
     pub writes: u64,
-    /// Bytes that they wrote.
+    /// Bytes of writes that succeeded.
     pub write_bytes: u64,
-    /// Compare-and-writes that found what they expected, and wrote; not counted as writes.
+    /// Compare-and-writes that found what they expected, and wrote.
     pub compare_and_writes: u64,
-    /// Compare-and-writes that found something else, and wrote nothing.
+    /// Compare-and-writes that found other bytes, and wrote nothing.
     pub miscompares: u64,
-    /// Flush requests answered well.
+    /// Flush requests that succeeded.
     pub flushes: u64,
-    /// Discards and write-zeroes answered well.
+    /// Discards and writes of zeroes that succeeded.
     pub discards: u64,
-    /// Prefetches answered well.
+    /// Prefetches that succeeded.
     pub prefetches: u64,
-    /// Group writes of the log.
+    /// Group writes to the write log.
     pub log_writes: u64,
-    /// Bytes that they wrote, headers included.
+    /// Bytes of group writes to the write log, headers included.
     pub log_write_bytes: u64,
-    /// Flushes of the log.
+    /// Flushes of the write log.
     pub log_flushes: u64,
-    /// Bytes read from the log, for the guest and for destaging.
+    /// Bytes read from the write log, for the guest and for destaging.
     pub log_read_bytes: u64,
-    /// I/Os of the log that failed or returned wrong bytes.
+    /// I/Os of the write log that failed or returned wrong bytes.
     pub log_errors: u64,
-    /// Writes of the ring that keeps the cache over a restart.
+    /// Writes of the index that keeps the cache over a restart.
     pub ring_writes: u64,
-    /// Bytes that they wrote.
+    /// Bytes of writes of that index.
     pub ring_write_bytes: u64,
-    /// Flushes of flash before them.
+    /// Flushes of flash before writes of that index.
     pub ring_flushes: u64,
-    /// Times that a write waited until its region was marked in the ring.
+    /// Times that a write waited until its region was marked in that index.
     pub writes_waited_for_marks: u64,
     /// Writes to primary storage that destaged.
     pub destage_writes: u64,
-    /// Bytes that they wrote.
+    /// Bytes that were destaged to primary storage.
     pub destage_write_bytes: u64,
-    /// Batches destaged.
+    /// Batches that were destaged.
     pub destage_batches: u64,
-    /// I/Os of destaging that failed; each is tried again.
+    /// I/Os of destaging that failed. Each is tried again.
     pub destage_errors: u64,
-    /// Acknowledgements that the throttle delayed.
+    /// Acknowledgements of writes that the throttle delayed.
     pub acknowledgements_delayed: u64,
-    /// Time that it added to them, in all.
+    /// Time by which the throttle delayed acknowledgements, in all.
     pub injected_latency_ns: u64,
     /// Requests answered with an error.
     pub requests_failed: u64,
@@ -60,19 +61,19 @@ pub struct Counters {
     pub requests_timed_out: u64,
     /// Reads answered from RAM alone.
     pub read_hits_ram: u64,
-    /// Reads answered from the cache with flash taking part.
+    /// Reads answered from the cache, with flash taking part.
     pub read_hits_flash: u64,
-    /// Reads that took the bytes of an earlier one in flight, in a mode with a cache.
+    /// Reads that took the bytes of an earlier read in flight, in a mode with a cache.
     pub read_hits_joined: u64,
-    /// Reads of which a part was in the cache.
+    /// Reads that found a part in the cache.
     pub read_hits_partial: u64,
-    /// Reads of which nothing was in the cache.
+    /// Reads that found nothing in the cache.
     pub read_misses: u64,
-    /// Reads of sequential streams, or that asked not to be admitted, and so left nothing behind.
+    /// Reads that put nothing into the cache: those of sequential streams, and those that asked for it.
     pub reads_bypassed: u64,
-    /// Writes of sequential streams, not admitted.
+    /// Writes of sequential streams that put nothing into the cache.
     pub writes_bypassed: u64,
-    /// Edges of writes that were fetched into the cache, in the background.
+    /// Edges of writes that were fetched into the cache in the background.
     pub edges_fetched: u64,
     /// Bytes of reads that came from RAM.
     pub ram_read_bytes: u64,
@@ -96,33 +97,33 @@ pub struct Counters {
     pub flash_writes: u64,
     /// Flash I/Os that failed.
     pub flash_errors: u64,
-    /// Flash reads whose checksum was wrong; each became a miss.
+    /// Flash reads whose checksum was wrong. Each became a miss.
     pub flash_checksum_errors: u64,
-    /// Flash slots not used any more after a failed write.
+    /// Flash slots that are out of use after a failed write.
     pub flash_slots_quarantined: u64,
     /// Blocks admitted to flash.
     pub flash_admitted: u64,
-    /// Blocks that were refused on flash, by their history or for the budget of writes.
+    /// Blocks that flash refused, for their history or for the budget of writes.
     pub flash_refused: u64,
-    /// Fills of flash that found no memory: too many were under way.
+    /// Fills of flash that found no memory, because too many were under way.
     pub flash_fills_skipped_staging: u64,
-    /// Fills of flash that found no slot: all were in use.
+    /// Fills of flash that found no slot, because all were in use.
     pub flash_fills_skipped_slots: u64,
-    /// Fills of flash of granules that were being written with older bytes.
+    /// Fills of flash whose granules were being written with older bytes.
     pub flash_fills_skipped_busy: u64,
     /// Blocks put into RAM.
     pub ram_filled: u64,
-    /// Blocks that found no slot in RAM because all were in use.
+    /// Blocks that found no slot in RAM, because all were in use.
     pub ram_fills_skipped: u64,
     /// Blocks evicted from RAM.
     pub ram_evicted: u64,
     /// Blocks evicted from flash.
     pub flash_evicted: u64,
-    /// Fills and writes that had to evict.
+    /// Fills and writes that had to evict blocks.
     pub evict_ops: u64,
     /// Cached blocks dropped because primary storage may have lost unflushed writes.
     pub blocks_dropped_at_risk: u64,
-    /// Ranges that were too long to be dropped from the cache at once.
+    /// Ranges that were too long to drop from the cache at once.
     pub drops_in_parts: u64,
     /// Requests that waited for an overlapping one.
     pub overlap_waits: u64,

@@ -117,14 +117,15 @@ pub struct LatencyBuckets {
     pub buckets: Vec<(u64, u64)>,
 }
 
-/// Figures of a latency histogram, in nanoseconds; all 0 when nothing was counted.
+/// Figures of a latency; all 0 when nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatencySummary {
-    /// How many.
+    /// How many were measured.
     pub count: u64,
     /// Arithmetic mean, exact.
     pub mean_ns: u64,
-    /// Shortest.
+    /// The shortest.
     pub min_ns: u64,
     /// Median.
     pub p50_ns: u64,
@@ -134,12 +135,13 @@ pub struct LatencySummary {
     pub p99_ns: u64,
     /// 99.9th percentile.
     pub p999_ns: u64,
-    /// Longest.
+    /// The longest.
     pub max_ns: u64,
 }
 
-/// Request latencies by kind and by source, and the latencies of the devices themselves.
+/// Latencies of requests by kind and by source, and of the devices themselves.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatencyStatistics {
     /// All reads.
     pub read: LatencySummary,
@@ -151,7 +153,7 @@ pub struct LatencyStatistics {
     pub read_backend: LatencySummary,
     /// Writes.
     pub write: LatencySummary,
-    /// Compare-and-writes, whatever they found.
+    /// Compare-and-writes, successful or not.
     #[serde(default)]
     pub compare_and_write: LatencySummary,
     /// Flushes.

@@ -21,61 +21,63 @@ pub use state::{DestageLimit, IndexState, LogState, RequestOp, TierState};
 
 /// Everything that is shown of one disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Statistics {
     /// The mode that was asked for.
     pub mode: Mode,
     /// The mode that the disk is in.
     #[serde(default)]
     pub mode_actual: Mode,
-    /// The write log; `None`: it has none.
+    /// The write log. Null without one.
     #[serde(default)]
     pub log: Option<LogStatistics>,
-    /// What keeps the cache on flash over a restart; `None`: nothing does.
+    /// The index that keeps the cache on flash over a restart. Null without one.
     #[serde(default)]
     pub ring: Option<RingStatistics>,
-    /// Cache block in bytes.
+    /// The cache block.
     pub block_size: u64,
-    /// Granule in bytes.
+    /// The granule: what a block is divided in.
     pub granule_size: u64,
-    /// Byte offset of the block grid.
+    /// Where the grid of cache blocks begins.
     pub grid_offset: u64,
-    /// Size of the disk in bytes.
+    /// Size of the disk.
     pub disk_size: u64,
-    /// Eviction policy by its name.
+    /// The eviction policy.
     pub policy: String,
-    /// Requests in flight, waiting ones included.
+    /// Requests in flight, including those that wait.
     pub requests_in_flight: u64,
-    /// What fails on primary storage now; of reads, writes and flushes those that do.
+    /// What fails on primary storage now, an entry for each operation that fails.
     #[serde(default)]
     pub primary_errors: Vec<PrimaryErrors>,
-    /// The last request that was answered with an error.
+    /// The last request that was answered with an error. Null: none was.
     #[serde(default)]
     pub last_failed_request: Option<FailedRequest>,
     /// Bytes written to primary storage since its last flush, at most.
     pub unflushed_bytes: u64,
-    /// RAM for cache metadata in bytes, both tiers.
+    /// RAM for the metadata of the cache, both tiers.
     pub metadata_bytes: u64,
-    /// Bytes of request buffers, and how many are free.
+    /// Bytes of request buffers.
     pub buffer_bytes: u64,
     /// Bytes of request buffers that are free.
     pub buffer_bytes_free: u64,
-    /// RAM tier.
+    /// The RAM tier of the cache.
     pub ram: TierStatistics,
-    /// Flash tier.
+    /// The flash tier of the cache.
     pub flash: TierStatistics,
-    /// Sums.
+    /// Sums since the disk was opened.
     pub counters: Counters,
     /// Latencies.
     pub latency: LatencyStatistics,
-    /// vFRC's names.
+    /// Statistics under the names of vFRC.
     pub vfrc: VfrcStatistics,
-    /// The flight recorder; `None`: there is none.
+    /// The flight recorder. Null without one.
     #[serde(default)]
     pub recorder: Option<RecorderStatistics>,
 }
 
-/// vFRC's statistics, by its names. Both tiers count together.
+/// vFRC's statistics under its names. Both tiers count together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VfrcStatistics {
     /// Cache blocks that the cache can hold.
     #[serde(rename = "numBlocks")]
@@ -86,75 +88,79 @@ pub struct VfrcStatistics {
     /// Blocks evicted per operation that had to evict.
     #[serde(rename = "Evict:avgNumBlocksPerOp")]
     pub evict_avg_num_blocks_per_op: f64,
-    /// Reads answered wholly from the cache, per cent of all reads.
+    /// Reads answered wholly from the cache, of all reads.
     #[serde(rename = "vFlash:cacheHitPercentage")]
     pub cache_hit_percentage: f64,
 }
 
-/// State of one tier.
+/// One tier of the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TierStatistics {
-    /// What it does.
+    /// What the tier does.
     #[serde(default)]
     pub state: TierState,
-    /// Why it failed.
+    /// Why the tier failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<IoStatus>,
-    /// Slots.
+    /// Blocks that the tier can hold.
     pub slots: u64,
-    /// Slots that hold a block.
+    /// Blocks that the tier holds.
     pub slots_used: u64,
-    /// RAM for its metadata in bytes.
+    /// RAM for the metadata of the tier.
     pub metadata_bytes: u64,
 }
 
-/// The ring that keeps the cache on flash over a restart.
+/// The index that keeps the cache on flash over a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RingStatistics {
-    /// What it does.
+    /// What the index does.
     pub state: IndexState,
-    /// Pages of 4 KiB that it has.
+    /// Pages of 4 KiB that the index has.
     pub pages: u64,
-    /// The number of the last page that is durable.
+    /// The last page of the index that is durable.
     pub last_page: u64,
     /// Regions that the disk is divided in for write-intent marks.
     pub regions: u64,
-    /// How many are marked.
+    /// Regions that are marked.
     pub regions_marked: u64,
-    /// Bytes of a region.
+    /// Size of a region.
     pub region_bytes: u64,
     /// The cache was taken over from a former run.
     pub is_warm: bool,
     /// Cache blocks that the former run left.
     pub blocks_found: u64,
-    /// How many of them could be proven current, and are in the cache.
+    /// Blocks of the former run that were proven current, and are in the cache.
     pub blocks_kept: u64,
-    /// Memory that it takes.
+    /// Memory of the index.
     pub memory_bytes: u64,
 }
 
 /// I/Os on primary storage that fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrimaryErrors {
-    /// What was asked of it.
+    /// What primary storage was asked for.
     pub operation: PrimaryOp,
     /// The last error.
     pub status: IoStatus,
-    /// Where the last one failed.
+    /// Where the last I/O failed.
     pub last_offset: u64,
-    /// How many failed since all went well.
+    /// I/Os that failed since all went well.
     pub failed: u64,
 }
 
 /// A request that was answered with an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FailedRequest {
-    /// What was asked.
+    /// What the request asked for.
     pub operation: RequestOp,
     /// Its first byte.
     pub offset: u64,
-    /// Its bytes.
+    /// Its length.
     pub length: u64,
     /// The error.
     pub status: IoStatus,
@@ -162,16 +168,17 @@ pub struct FailedRequest {
 
 /// The flight recorder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RecorderStatistics {
-    /// Its memory.
+    /// Memory of the recorder.
     pub bytes: u64,
-    /// Requests that it has.
+    /// Requests that the recorder has.
     pub requests: u64,
-    /// From the first of them to the last, as in a trace of them.
+    /// Time from the first of them to the last, as in a trace of them.
     pub span_ns: u64,
-    /// Since the last of them.
+    /// Time since the last of them.
     #[serde(default)]
     pub idle_ns: u64,
-    /// Reads and writes that came so far.
+    /// Reads and writes that came since the disk was opened.
     pub observed: u64,
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// State of one tier of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TierState {
     /// The disk has no such tier.
@@ -17,6 +18,7 @@ pub enum TierState {
 
 /// State of the write log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LogState {
     /// The disk is in a mode that does not write to it.
@@ -47,6 +49,7 @@ impl LogState {
 
 /// What limits destaging: the one reason that an administrator can do most about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DestageLimit {
     /// Primary storage has everything.
@@ -84,6 +87,7 @@ pub enum DestageLimit {
 
 /// State of what keeps the cache on flash over a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum IndexState {
     /// It is not written: the next start begins with an empty cache.
@@ -97,19 +101,20 @@ pub enum IndexState {
     Closed,
 }
 
-/// What a request asked for, as far as it is told of one that failed.
+/// What a request that failed had asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestOp {
-    /// Bytes.
+    /// A read.
     #[default]
     Read,
-    /// That bytes are written; a compare-and-write, too.
+    /// A write, or a compare-and-write.
     Write,
-    /// That a range is discarded, or reads as zeroes.
+    /// A discard, or a write of zeroes.
     Zero,
     /// A flush.
     Flush,
-    /// Which parts of a range are allocated.
+    /// A query which parts of a range are allocated.
     Allocation,
 }

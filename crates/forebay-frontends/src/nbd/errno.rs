@@ -4,7 +4,10 @@ use forebay_core::status::IoStatus;
 use forebay_nbd::errno::Errno;
 
 /// What a client is told of `status`.
-pub(crate) fn result_of(status: IoStatus) -> Result<(), Errno> {
+///
+/// # Errors
+/// The error number, of a request that failed.
+pub fn result_of(status: IoStatus) -> Result<(), Errno> {
     match status {
         IoStatus::Ok => Ok(()),
         IoStatus::IoError | IoStatus::TimedOut => Err(Errno::Io),

@@ -16,7 +16,7 @@
 
 mod contexts;
 pub mod driver;
-mod errno;
+pub mod errno;
 mod export;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

@@ -22,45 +22,47 @@ use super::tables::Tables;
 use super::{Dirty, Snapshot, recover};
 
 /// A pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PoolReport {
-    /// Where it is.
+    /// Where the pool is.
     pub path: String,
-    /// Its name for good.
+    /// UUID of the pool.
     pub uuid: String,
-    /// When it was made, seconds since 1970.
+    /// When the pool was made.
     pub created: u64,
-    /// Bytes of a segment.
+    /// Size of a segment.
     pub segment_size: u64,
-    /// The daemon that uses it.
+    /// The daemon that uses the pool. Null: none does.
     #[serde(default)]
     pub used_by: Option<String>,
-    /// What is wrong with it; nothing: it is good.
+    /// What is wrong with the pool. Empty: nothing.
     #[serde(default)]
     pub faults: Vec<String>,
     /// Segments, by who has them.
     pub segments: SegmentCounts,
-    /// Its disks.
+    /// Disks of the pool.
     pub disks: Vec<DiskReport>,
 }
 
 /// Segments, by who has them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct SegmentCounts {
-    /// All.
+    /// All segments.
     pub all: u32,
     /// The pool's own.
     pub metadata: u32,
-    /// Nobody's.
+    /// Free segments.
     pub free: u32,
-    /// Of logs.
+    /// Segments of write logs.
     pub log: u32,
-    /// Of caches, and of what keeps them over a restart.
+    /// Segments of caches, and of their indexes.
     pub cache: u32,
 }
 
 /// How a disk was left, as its pool says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SessionState {
     /// It ended in order.
@@ -72,50 +74,50 @@ pub enum SessionState {
 }
 
 /// A disk in a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DiskReport {
-    /// Its name.
+    /// Name of the disk.
     pub name: String,
-    /// Its name for good.
+    /// UUID of the disk.
     pub uuid: String,
     /// URI of primary storage.
     pub backend: String,
-    /// Bytes of primary storage.
+    /// Size of primary storage.
     pub size: u64,
     /// The mode that was asked for.
     pub mode: String,
     /// How it was left.
     pub session: SessionState,
-    /// When it was last opened, seconds since 1970.
+    /// When the disk was last opened.
     pub opened: u64,
-    /// When it was last closed, seconds since 1970; 0: not since.
+    /// When the disk was last closed. 0: not since it was opened.
     pub closed: u64,
-    /// The generation that it was last served under.
+    /// The generation that the disk was last served under.
     pub generation: u64,
-    /// No generation above this one was ever written under.
+    /// The highest generation that anything was written under, at most.
     pub generation_pending: u64,
     /// Flushes were acknowledged before they were durable.
     pub flushes_deferred: bool,
-    /// What speaks for primary storage being what the log belongs to, where that is not strong.
+    /// How sure Forebay is that primary storage is what the log belongs to. Null: nothing speaks against it.
     #[serde(default)]
     pub evidence: Option<String>,
-    /// Segments of its log.
+    /// Segments of its write log.
     pub log_segments: u32,
     /// Writes that may not be on primary storage.
     pub dirty_records: u64,
-    /// Their bytes.
+    /// Bytes of those writes.
     pub dirty_bytes: u64,
-    /// How many of the writes are only in the staging file.
+    /// Writes among them that are only in the staging file.
     pub staged_records: u64,
-    /// What is wrong with the staging file, where writes may have been in it alone.
+    /// What is wrong with the staging file, where it may have held the only copy of writes.
     #[serde(default)]
     pub staging_fault: Option<String>,
-    /// Why its log cannot be used.
+    /// Why its write log cannot be used. Null: it can.
     pub error: Option<String>,
-    /// What is wrong with what flash has of it; nothing: it is good. Of a disk that is served, since its start.
+    /// What is wrong with the flash of the disk. Empty: nothing. Of a disk that is served: since its start.
     #[serde(default)]
     pub faults: Vec<String>,
-    /// What a start would find of its cache on flash; none: nothing is recorded of one.
+    /// What a start would find of its cache on flash. Null: nothing is recorded.
     #[serde(default)]
     pub ring: Option<RingReport>,
 }

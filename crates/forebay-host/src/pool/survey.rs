@@ -14,24 +14,25 @@ use serde::{Deserialize, Serialize};
 use super::file::{PoolFile, PoolPage};
 use super::tables::Tables;
 
-/// The ring of a disk's cache.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The index of the cache of a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RingReport {
-    /// The run of the disk that wrote it last.
+    /// The generation that wrote the index last.
     pub generation: u64,
-    /// Pages of it that count.
+    /// Pages of the index that count.
     pub pages: u64,
-    /// Blocks in the cache, as it says.
+    /// Blocks in the cache, as the index says.
     pub blocks: u64,
-    /// How many of them a start keeps when primary storage is what the disk left; of a disk that is served, after an orderly end.
+    /// Blocks that a start keeps when nobody else changed primary storage. Of a disk that is served: after an orderly
+    /// end.
     pub kept: u64,
     /// Regions of the disk that were written to, and perhaps not flushed.
     pub regions_marked: u64,
     /// The disk ended in order.
     pub closed: bool,
-    /// Why the cache starts empty, if it does.
+    /// Why the cache would start empty. Null: it would not.
     pub cold: Option<String>,
-    /// That is because it is damaged.
+    /// The cache would start empty because the index is damaged.
     #[serde(default)]
     pub is_damaged: bool,
 }

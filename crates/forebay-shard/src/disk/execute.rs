@@ -106,8 +106,8 @@ impl Executor for Execution<'_> {
     }
 
     fn event(&mut self, event: Event) {
-        let (severity, text) = event::describe(event);
-        self.disk().report(severity, text);
+        let (kind, text) = event::describe(event);
+        self.disk().report(kind, text);
     }
 }
 

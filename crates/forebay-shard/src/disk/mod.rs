@@ -29,7 +29,7 @@ use forebay_core::engine::{ConfigError, Growth};
 use forebay_core::ids::{IoId, Nanos};
 use forebay_core::status::IoStatus;
 use forebay_frontends::client::Port;
-use forebay_host::events::{EventSender, Severity};
+use forebay_host::events::{EventKind, EventSender};
 use forebay_host::fence::UnreportedLoss;
 use forebay_io::clock;
 use forebay_io::reactor::Reactor;
@@ -238,7 +238,7 @@ impl ShardDisk {
             || self.port.engine.wants_to_proceed()
     }
 
-    fn report(&self, severity: Severity, text: String) {
-        self.events.report(Some(&self.name), severity, text);
+    fn report(&self, kind: impl Into<EventKind>, text: String) {
+        self.events.report(Some(&self.name), kind, text);
     }
 }

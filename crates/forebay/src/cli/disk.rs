@@ -17,16 +17,17 @@ pub enum DiskCommand {
     List(ListArgs),
     /// Show how a disk is: mode, dirty data, destaging, write log, state
     Show(NamedArgs),
-    /// Show what a disk is asked, as vscsiStats counts it: sixteen histograms
+    /// Show the requests of a disk in sixteen histograms, as vscsiStats counts them
     Histogram(HistogramArgs),
-    /// Show which share of its uses a cache of each size would miss, from what the disk was asked so far
+    /// Show which share of the requests so far a cache of each size would miss
     Mrc(MrcArgs),
-    /// Say which cache the disk should have, from what it was asked lately, and hold it to that
+    /// Say which cache the disk should have, from its latest requests, and check later what came of it
     Advise(DiskAdviseArgs),
     /// Wait until everything written so far is on primary storage
     #[command(after_help = "\
-The disk destages by itself; this waits for it and shows how far it is, on standard error: a bar on a terminal, else a line
-every ten seconds. In a mode without log primary storage is flushed. Ctrl-C or --timeout end the waiting, nothing else.
+The disk destages by itself. This command waits for it and shows on standard error how far it is: a bar
+on a terminal, else a line every ten seconds. In a mode without log it flushes primary storage. Ctrl-C
+and --timeout end the waiting, nothing else.
 
 Examples:
   forebay disk flush db
@@ -34,46 +35,47 @@ Examples:
     Flush(FlushArgs),
     /// Change settings of a running disk
     Set(SetArgs),
-    /// Destage nothing until resumed; writes go on until the write log is full
+    /// Pause destaging; writes go on until the write log is full
     Pause(NamedArgs),
     /// Go on with destaging
     Resume(NamedArgs),
-    /// Drop what is cached in RAM and on flash, with the guest at work
+    /// Empty the cache in RAM and on flash, with the guest at work
     #[command(after_help = "\
-What is dirty stays in the write log. Use it when somebody else has changed primary storage while the disk is served, or to
-measure with a cold cache.
+Dirty data stay in the write log. Use it when somebody else changed primary storage while the disk was
+served, or to measure with a cold cache.
 
 Example:
   forebay disk drop-cache db")]
     DropCache(NamedArgs),
-    /// Let the disk have the size that primary storage has by now, with the guest at work
+    /// Grow the disk to the size of primary storage, with the guest at work
     #[command(after_help = "\
-Make primary storage longer first (truncate -s, qemu-img resize, lvextend; an NBD server has to be
-connected to again, which a restart of it does), then this. What is cached stays. Virtual machines
-over vhost-user and iSCSI initiators are told; NBD clients see the new size when they connect again.
-A disk does not become shorter.
+First make primary storage longer: 'truncate -s', 'qemu-img resize' or 'lvextend'. Restart an NBD
+server, because Forebay sees its new size when it connects again. The cache stays. Virtual machines over
+vhost-user and iSCSI initiators see the new size at once. NBD clients see it when they connect again. A
+disk cannot become shorter.
 
 Example:
   truncate -s +10G /san/db.raw && forebay disk resize db")]
     Resize(NamedArgs),
-    /// Destage everything, then serve the disk no more and forget it
+    /// Destage everything, then end the disk and remove it from its pool
     #[command(after_help = "\
-No client may be attached, nor attach meanwhile. Primary storage has everything then, and the pool knows nothing of the disk;
-when that is not so in the end, the command fails and says what is left where.
+First detach every client. None may attach meanwhile. Afterwards primary storage has everything, and the
+pool knows nothing of the disk. If that fails, the command says what is left, and where.
 
-Ctrl-C ends this command, not the detach. A disk that is being detached goes back into service with 'forebay disk resume', or
-when its mode is set or its destaging paused.
+Ctrl-C ends this command, and the detach goes on. 'forebay disk resume' cancels it. So does a change of
+mode, or a pause of destaging.
 
 Example:
   forebay disk detach db")]
     Detach(NamedArgs),
-    /// Decide about the write log of a disk that was refused: use it, or discard it
+    /// Decide about the write log of a refused disk: use it, or discard it
     #[command(after_help = "\
-A disk is refused when primary storage was changed while its write log holds data, or when part of
-the log is gone. Look at both sides, copy them, and decide. Without a choice nothing is changed.
+Forebay refuses a disk when primary storage changed while its write log holds data, or when part of the
+log is gone. Look at both sides, copy them, and decide. Without a choice this command only shows both
+sides.
 
-While the daemon that refused the disk serves others, it decides, and serves the disk at once. When
-no daemon has the pool, --pool says where that is, and the disk can be started then.
+A daemon that still runs carries out the choice, and serves the disk at once. When no daemon uses the
+pool, say with --pool where the pool is. Then start the disk.
 
 Examples:
   forebay disk resolve db
@@ -82,11 +84,12 @@ Examples:
   forebay disk resolve db --pool /nvme/pool --use-log
   forebay disk resolve db --pool /nvme/pool --discard-reservations")]
     Resolve(ResolveArgs),
-    /// Try again to serve a disk that was refused, once what was wrong is put right
+    /// Try again to serve a disk that was refused
     #[command(after_help = "\
-For a disk that 'disk list' shows as NOT SERVED because another process used its primary storage, for instance. One whose write
-log was refused needs 'disk resolve'. A disk that is served, but not everywhere, because a socket could not be had, gets what is
-missing. The other disks of the daemon are not disturbed.
+Use it for a disk that 'forebay disk list' shows as NOT SERVED, when its trouble is over: another process
+used its primary storage, for instance. A disk with a refused write log needs 'forebay disk resolve'. A
+disk that is served, but not at all of its addresses, gets the missing ones. Other disks of the daemon
+go on.
 
 Example:
   forebay disk open db")]
@@ -133,9 +136,9 @@ pub struct NamedArgs {
 /// `forebay disk histogram`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-They are counted from --start to --stop, since that costs each request some time; --reset begins anew. What they count is what
-'forebay trace histogram' counts in a recording of the same requests, and so are --csv and --json. For requests of before
---start: 'forebay trace record DISK --last', then 'forebay trace histogram'.
+Forebay counts from --start to --stop, because counting costs each request some time. --reset begins
+anew. The figures are those of 'forebay trace histogram' for a recording of the same requests. For
+requests before --start, use 'forebay trace record DISK --last', then 'forebay trace histogram'.
 
 Examples:
   forebay disk histogram db --start
@@ -165,8 +168,9 @@ pub struct HistogramArgs {
 /// `forebay disk mrc`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each disk keeps a miss-ratio curve of LRU, in every mode, from a sample of its blocks in 1 MiB of memory: what 'forebay
-trace mrc --block-size' that of the disk finds in a recording of all requests since the start. 'disk show' has it in short.
+Each disk keeps a miss-ratio curve of LRU, in every mode. It comes from a sample of the blocks, in 1 MiB
+of memory. It is what 'forebay trace mrc' finds in a recording of all requests since the start, with the
+block size of the disk. 'forebay disk show' has it in short.
 
 Examples:
   forebay disk mrc db
@@ -187,7 +191,7 @@ pub struct MrcArgs {
 pub struct FlushArgs {
     /// The disk
     pub disk: Name,
-    /// Wait no longer than this; the exit code is 1 then [default: as long as it takes]
+    /// Wait no longer than this; then the exit code is 1 [default: as long as it takes]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
     /// Options of all.
@@ -198,8 +202,8 @@ pub struct FlushArgs {
 /// `forebay disk set`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A change from write-back drains the log first, with the guest at work; 'disk show' tells how far it is. If destaging is
-paused, it goes on. The next start has the mode of its command line or file again.
+A change from write-back first drains the log, with the guest at work. 'forebay disk show' says how far
+it is. If destaging is paused, it goes on. The next start has the mode of its command line or file again.
 
 Examples:
   forebay disk set db --mode write-through
@@ -213,7 +217,7 @@ pub struct SetArgs {
     /// Wait until the disk is in that mode, as 'disk flush' does
     #[arg(long)]
     pub wait: bool,
-    /// With --wait: no longer than this; the exit code is 1 then [default: as long as it takes]
+    /// With --wait: no longer than this; then the exit code is 1 [default: as long as it takes]
     #[arg(long, value_name = "TIME", requires = "wait")]
     pub timeout: Option<Span>,
     /// Options of all.
@@ -226,16 +230,16 @@ pub struct SetArgs {
 pub struct ResolveArgs {
     /// The disk
     pub disk: Name,
-    /// The flash that has its write log, the path of --flash [default: the daemon that refused the disk is asked]
+    /// The flash that has its write log, as in --flash [default: the daemon that refused the disk knows it]
     #[arg(long, value_name = "PATH")]
     pub pool: Option<PathBuf>,
-    /// Take primary storage as it is, and let the log, as far as it goes, be written over it
+    /// Use the log: Forebay writes what it holds over primary storage
     #[arg(long, conflicts_with = "discard_log")]
     pub use_log: bool,
-    /// Give up what is in the log: AMOUNT is how much, as it is shown
+    /// Give up what is in the log; AMOUNT is how much, as this command shows it
     #[arg(long, value_name = "AMOUNT")]
     pub discard_log: Option<String>,
-    /// Give up the persistent reservations of SCSI initiators that are stored for it
+    /// Give up the persistent reservations of SCSI initiators that the pool stores for the disk
     #[arg(long, conflicts_with_all = ["use_log", "discard_log"])]
     pub discard_reservations: bool,
     /// The state folder of its daemon, with --pool [default: as 'forebay run']
@@ -258,8 +262,8 @@ pub enum PoolCommand {
 /// `forebay pool show`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is changed. A pool that nobody uses is read; while a daemon uses it, that one is asked: its control socket is looked for
-as by 'forebay stats', or is at --control.
+It changes nothing. It reads a pool that nobody uses. While a daemon uses the pool, it asks the daemon. It
+finds the control socket as 'forebay stats' does, or at --control.
 
 Examples:
   forebay pool show /nvme/pool
@@ -275,7 +279,7 @@ pub struct PoolShowArgs {
 /// `forebay pool check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is changed. Stop the daemon that uses the pool first; 'forebay pool show' works meanwhile.
+It changes nothing. Stop the daemon that uses the pool first. 'forebay pool show' works while it runs.
 
 Example:
   forebay pool check /nvme/pool")]

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::DiskOptions;
 use crate::config::iscsi::IscsiOptions;
 use crate::config::values::{Name, Reactor};
+use crate::messages::reference::Page;
 
 pub mod disk;
 pub mod trace;
@@ -26,8 +27,11 @@ Examples:
   forebay run file:/san/db.raw --ram 256MiB --nbd unix:/run/forebay/db.sock
   forebay stats db --watch
 
-Exit codes: 0 done; 1 failed, the reason is on standard error; 2 the command line or the configuration
-file is wrong, trying again is no use.
+Exit codes:
+  0  done
+  1  failed, the reason is on standard error
+  2  the command line or the configuration file is wrong: change it, then try again
+
 Sizes: 512, 8KiB, 1.5GiB. Times: 500ms, 30s, 2min. FOREBAY_LOG=debug logs more."
 )]
 pub struct Cli {
@@ -62,6 +66,9 @@ pub enum Command {
     Completion(CompletionArgs),
     /// Print the manual page
     Man,
+    /// Print a page of the reference
+    #[command(hide = true)]
+    Reference(ReferenceArgs),
 }
 
 /// `forebay run`.
@@ -84,16 +91,15 @@ Examples:
   forebay run file:/san/db.raw --ram 1GiB --iscsi 10.0.0.1:3260
   forebay run file:/san/db.raw --ram 1GiB --vhost-user /run/forebay/db.vhost
 
-It prints 'ready' when clients can attach. SIGTERM or Ctrl-C finishes what is in flight, flushes
-primary storage and removes the sockets, within 30 seconds. To end it at once send the same signal
-again a second or more later, or the other one. SIGHUP ends it in order, too. Exit codes: 0 ended
-well; 1 failed; 2 wrong options.
+It prints 'ready' when clients can attach. SIGTERM, SIGHUP or Ctrl-C ends it in order, within 30
+seconds: it finishes what is in flight, flushes primary storage and removes the sockets. To end it at
+once, send the same signal again a second or more later, or another one.
 
-The control socket, for 'forebay stats' and 'forebay events', is NAME.control.sock in the user's
-folder: /run/forebay for root, $XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that
-is not set. Only the same user may use it; both look there, or at their own --control PATH.
+The control socket is NAME.control.sock in the user's folder: /run/forebay for root,
+$XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that is not set. Other commands look
+for it there, or at their own --control PATH. Only the same user and root may use it.
 
-To let a hypervisor that runs as another user attach: --nbd 'unix:PATH?mode=0660&group=kvm'.")]
+A hypervisor of another user may attach with --nbd 'unix:PATH?mode=0660&group=kvm'.")]
 pub struct RunArgs {
     /// URI of primary storage
     pub backend: String,
@@ -114,7 +120,7 @@ pub struct RunArgs {
 /// Settings of the whole daemon on the command line.
 #[derive(Debug, Args)]
 pub struct DaemonArgs {
-    /// Shard threads; one disk lives on one shard [default: one per disk, at most one per CPU]
+    /// Shard threads, 1 to 64; one disk lives on one shard [default: one per disk, at most one per CPU]
     #[arg(long, value_name = "N", help_heading = "Daemon")]
     pub shards: Option<usize>,
     /// Kernel interface: auto, io_uring or epoll
@@ -123,7 +129,7 @@ pub struct DaemonArgs {
     /// Control socket [default: NAME.control.sock in the user's folder, see below]
     #[arg(long, value_name = "PATH", help_heading = "Daemon")]
     pub control: Option<PathBuf>,
-    /// Folder where it is remembered which disk a block device or NBD export belongs to [default: /var/lib/forebay for root, $XDG_STATE_HOME/forebay or ~/.local/state/forebay]
+    /// Folder where Forebay notes which disk a block device or NBD export belongs to [default: /var/lib/forebay for root, $XDG_STATE_HOME/forebay or ~/.local/state/forebay]
     #[arg(long, value_name = "PATH", help_heading = "Daemon")]
     pub state_dir: Option<PathBuf>,
     /// Print the start-up summary as one line of JSON
@@ -149,8 +155,8 @@ Example configuration:
 
 The keys of [[disk]] are the options of 'forebay run'.
 
-SIGHUP reads the file again, while every disk is served on: disks that were not served are tried
-again, and an event says what a restart would change. SIGTERM or Ctrl-C ends it, as 'forebay run'.
+SIGHUP reads the file again. Every disk that is served goes on. Forebay tries the others again, and
+an event says what a restart would change. SIGTERM or Ctrl-C ends it, as 'forebay run'.
 
 Examples:
   forebay serve --config /etc/forebay.toml
@@ -175,9 +181,9 @@ Examples:
   forebay stats db --watch          one disk, once a second, until Ctrl-C
   forebay stats db --json | jq .
 
-Control sockets are looked for in the user's folder: /run/forebay for root,
-$XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that is not set. For a daemon of
-another user, or one that was started with --control PATH, give the same --control PATH.")]
+It looks for control sockets in the user's folder: /run/forebay for root, $XDG_RUNTIME_DIR/forebay for
+other users, /tmp/forebay-UID where that is not set. For a daemon of another user, or one that was
+started with --control PATH, give the same --control PATH.")]
 pub struct StatsArgs {
     /// The disk [default: all]
     pub disk: Option<Name>,
@@ -198,7 +204,7 @@ pub struct StatsArgs {
 Example:
   forebay events db --json
 
-Control sockets are found as by 'forebay stats'.")]
+It finds control sockets as 'forebay stats' does.")]
 pub struct EventsArgs {
     /// The disk [default: all]
     pub disk: Option<Name>,
@@ -213,9 +219,10 @@ pub struct EventsArgs {
 /// `forebay demo`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Makes a disk image behind a modelled SAN (five 15,000 rpm disks in RAID 5) in a temporary folder and
-replays the same I/O on it through NBD three times: a stretch of the trace of a PostgreSQL server that
-Forebay carries, or of a trace that you give. Needs about 1 GiB of RAM; cleans up.
+It makes a disk image behind a modelled SAN, in a temporary folder. The SAN is five 15,000 rpm disks in
+RAID 5. It replays the same I/O on the image three times, through NBD: a stretch of a PostgreSQL
+server's trace, which Forebay carries, or of your trace. It needs about 1 GiB of RAM. It removes what
+it made.
 
 Examples:
   forebay demo
@@ -243,6 +250,16 @@ Example:
 pub struct CompletionArgs {
     /// The shell
     pub shell: clap_complete::Shell,
+}
+
+/// `forebay reference`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  forebay reference schema > configuration.schema.json")]
+pub struct ReferenceArgs {
+    /// The page
+    pub page: Page,
 }
 
 #[cfg(test)]

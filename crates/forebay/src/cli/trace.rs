@@ -21,25 +21,25 @@ pub use simulate::{SimulateArgs, WhatIfArgs};
 /// The commands on traces.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Record what a running disk is asked, or what it was asked lately
+    /// Record the requests of a running disk, or write its latest ones
     Record(RecordArgs),
-    /// Show what a cache, or a whole configuration, would have done to a trace
+    /// Show what a cache, or a whole configuration, would have done for a trace
     Simulate(Box<SimulateArgs>),
     /// Replay a trace on a target and measure it
     Replay(ReplayArgs),
-    /// Hold the results of replays against each other
+    /// Compare the results of replays
     Compare(CompareArgs),
     /// Replay a trace without cache, with a cold and with a warm one
     Ab(AbArgs),
     /// Write a trace in another format
     Convert(ConvertArgs),
-    /// Show what a trace's disks were asked, as vscsiStats counts it
+    /// Show the requests of a trace in histograms, as vscsiStats counts them
     Histogram(HistogramArgs),
-    /// Show which share of its uses a cache of each size would miss
+    /// Show which share of a trace's requests a cache of each size would miss
     Mrc(MrcArgs),
-    /// Show what a trace is: its length, requests, alignment, working set, reuse and hottest regions
+    /// Describe a trace: its length, requests, alignment, working set, reuse and hottest regions
     Info(InfoArgs),
-    /// Say which cache the disks of traces should have, or that one is of no use
+    /// Say which cache the disks of traces should have, if any
     Advise(AdviseArgs),
 }
 
@@ -68,7 +68,7 @@ pub struct TraceReading {
     /// Only the requests of this device of the trace
     #[arg(long, value_name = "N", help_heading = "Trace")]
     pub device: Option<u32>,
-    /// Pass over records that make no sense, at most N of them [default: as many as there are], instead of ending at the first
+    /// Pass over records that make no sense, instead of ending at the first; with N: over so many at most
     #[arg(
         long,
         value_name = "N",
@@ -82,9 +82,10 @@ pub struct TraceReading {
 /// `forebay trace record`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each disk has a flight recorder: its last reads and writes, as many as go into --recorder of 'forebay run'. --last writes
-them; without it what comes from now on is recorded, until --duration or Ctrl-C. Data are not recorded. The disk waits for
-no recording: what is written over before it is fetched is dropped, and counted.
+Each disk has a flight recorder with its last reads and writes, as many as fit into --recorder of
+'forebay run'. --last writes those to the file. Without it the command records what comes from now on,
+until --duration or Ctrl-C. It records requests, not data. A disk never waits for a recording. If the
+recording falls behind, it loses requests and counts them.
 
 Examples:
   forebay trace record db --last -o incident.fbt
@@ -93,7 +94,7 @@ Examples:
 pub struct RecordArgs {
     /// The disk
     pub disk: Name,
-    /// The file to write; it is replaced when the recording, until then FILE.part, has ended
+    /// The file to write; until the recording has ended, it is FILE.part
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Record for this time [default: until Ctrl-C]
@@ -124,7 +125,8 @@ pub struct PageArg {
 /// `forebay trace convert`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Formats, found by content, plain or compressed with zstd, gzip or xz; those with a + are also written:
+Forebay knows the format of a file by its content. The file may be compressed with zstd, gzip or xz. It
+also writes the formats with a +:
   fbt+                Forebay's own: a few bytes per request, checked
   vscsi1+, vscsi2+    vscsiStats, binary           vscsi-csv+          vscsiStats -e
   msr+                MSR Cambridge CSV            spc                 SPC, UMass repository
@@ -132,7 +134,8 @@ Formats, found by content, plain or compressed with zstd, gzip or xz; those with
   blktrace, blkparse  the Linux block layer's      fio2+, fio3+        fio's I/O log
   alibaba, tencent    block traces of their clouds
 
-By name: .fbt, .vscsi, .vscsi2, .msr, .iolog (fio3), .fio2; with .zst, .gz or .xz behind, compressed.
+The name of the output says its format: .fbt, .vscsi, .vscsi2, .msr, .iolog (fio3), .fio2. With .zst, .gz
+or .xz behind, the output is compressed.
 
 Examples:
   forebay trace convert vm.vscsi vm.fbt
@@ -155,8 +158,14 @@ pub struct ConvertArgs {
 /// `forebay trace histogram`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The sixteen histograms of vscsiStats, of each device: length, distance from the request before (1: sequential), from the closest of
-the last 16, latency, outstanding requests and time since the one before; of all requests, reads and writes. A bucket's bound is in it.
+For each device it prints the sixteen histograms of vscsiStats, of all requests, reads and writes:
+  - length
+  - distance from the request before (1: sequential), and from the closest of the last 16
+  - latency
+  - outstanding requests
+  - time since the request before
+
+A request that equals the bound of a bucket counts in it.
 
 Examples:
   forebay trace histogram vm.vscsi
@@ -180,9 +189,9 @@ pub struct HistogramArgs {
 /// `forebay trace mrc`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Miss ratios are of 4 KiB pieces read or written, as 'forebay trace simulate' counts them. LRU is
-found from reuse distances, other policies from caches that are as many times smaller as fewer
-blocks are looked at. With --sample exact, each figure is what 'simulate --cache-size' says.
+A miss ratio counts pieces of 4 KiB, read or written, as 'forebay trace simulate' does. The curve of LRU
+comes from reuse distances. Curves of other policies come from small caches that see a sample of the
+blocks. With --sample exact, each figure is that of 'forebay trace simulate --cache-size'.
 
 Examples:
   forebay trace mrc vm.vscsi

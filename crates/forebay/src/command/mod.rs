@@ -51,6 +51,7 @@ pub fn execute(cli: Cli) -> ExitCode {
         Command::Demo(args) => demo::demo(args),
         Command::Completion(args) => completion::completion(args.shell),
         Command::Man => manual(),
+        Command::Reference(args) => print(&args.page.text()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -75,6 +76,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<std::io::Error>()
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn print(text: &str) -> Result<()> {
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
 /// Makes the file for a page, where one is wanted.
@@ -120,7 +125,8 @@ fn manual() -> Result<()> {
 }
 
 fn render_subcommands(command: &clap::Command, out: &mut impl Write) -> Result<()> {
-    for child in command.get_subcommands().filter(|child| child.get_name() != "help") {
+    let is_shown = |it: &&clap::Command| it.get_name() != "help" && !it.is_hide_set();
+    for child in command.get_subcommands().filter(is_shown) {
         let name = child.get_bin_name().unwrap_or(child.get_name()).to_uppercase();
         writeln!(out, ".SH {name}")?;
         let page = clap_mangen::Man::new(child.clone());

@@ -37,28 +37,44 @@ use super::iscsi::IscsiTable;
 use super::values::{Address, Name, Reactor, ValueError};
 use super::{CONNECTIONS_MAX, DaemonSpec, DiskSpec, ListenerSpec};
 
-#[derive(Debug, serde::Deserialize)]
+/// The configuration file of 'forebay serve'.
+#[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct File {
+pub(super) struct File {
+    /// Name of the daemon, which names its control socket [default: from the file's name]
     name: Option<Name>,
+    /// Shard threads, 1 to 64; one disk lives on one shard [default: one per disk, at most one per CPU]
+    #[schemars(range(min = 1, max = 64))]
     shards: Option<usize>,
+    /// Kernel interface: auto takes io_uring where that works, else epoll
     #[serde(default = "any_reactor")]
     reactor: Reactor,
+    /// Control socket [default: NAME.control.sock in the user's folder]
     control: Option<PathBuf>,
+    /// Folder where Forebay notes which disk a block device or an NBD export belongs to [default: /var/lib/forebay for root, $XDG_STATE_HOME/forebay or ~/.local/state/forebay]
     state_dir: Option<PathBuf>,
+    /// The disks
     #[serde(default)]
+    #[schemars(length(min = 1))]
     disk: Vec<DiskTable>,
+    /// NBD listeners for several disks
     #[serde(default)]
     nbd: Vec<Listener>,
+    /// iSCSI targets
     #[serde(default)]
     iscsi: Vec<IscsiTable>,
 }
 
-#[derive(Debug, serde::Deserialize)]
+/// An NBD listener for several disks.
+#[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "nbd")]
 struct Listener {
+    /// Where clients attach
     listen: Address,
+    /// Names of the disks that it serves; the first is the default export [default: all]
     disks: Option<Vec<Name>>,
+    /// Connections that may be open at a time [default: 128]
     connections_max: Option<u32>,
 }
 

@@ -36,37 +36,67 @@ pub struct IscsiOptions {
     /// User that initiators log in as (CHAP)
     #[arg(long, value_name = "USER", help_heading = "iSCSI", requires = "chap_secret_file")]
     pub chap_user: Option<String>,
-    /// File with that user's secret: 12 bytes or more; a line end after it is no part of it
+    /// File with that user's secret: 12 bytes or more; a line end after it does not count
     #[arg(long, value_name = "FILE", help_heading = "iSCSI", requires = "chap_user")]
     pub chap_secret_file: Option<PathBuf>,
     /// User as which the target proves itself to initiators that ask for it
     #[arg(long, value_name = "USER", help_heading = "iSCSI",
           requires_all = ["mutual_chap_secret_file", "chap_user"])]
     pub mutual_chap_user: Option<String>,
-    /// File with the target's secret, which must differ from the initiators'
+    /// File with that user's secret, which must differ from the initiators'
     #[arg(long, value_name = "FILE", help_heading = "iSCSI", requires = "mutual_chap_user")]
     pub mutual_chap_secret_file: Option<PathBuf>,
-    /// File to log the headers of PDUs to, for field reports: never a byte of data
+    /// File to log the headers of PDUs to, for field reports; it never has a byte of data
     #[arg(long, value_name = "FILE", help_heading = "iSCSI", requires = "iscsi")]
     pub iscsi_log: Option<PathBuf>,
 }
 
-/// A `[[iscsi]]` table.
-#[derive(Debug, serde::Deserialize)]
+/// An iSCSI target.
+#[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "iscsi", extend("dependencies" = {
+    "chap-user": ["chap-secret-file"],
+    "chap-secret-file": ["chap-user"],
+    "mutual-chap-user": ["mutual-chap-secret-file", "chap-user"],
+    "mutual-chap-secret-file": ["mutual-chap-user"],
+}))]
 pub struct IscsiTable {
+    /// Where initiators attach
+    #[schemars(length(min = 1))]
     listen: Vec<Portal>,
+    /// Name of the target
     target: IscsiName,
+    /// Names of its disks, which are logical units 0, 1, … in this order; not together with luns [default: all]
     disks: Option<Vec<Name>>,
+    /// Disks by the number of their logical unit, 0 to 255, such as { 1 = "db" }
+    #[serde(default)]
+    #[schemars(schema_with = "luns")]
     luns: Option<BTreeMap<String, Name>>,
+    /// Initiators that may log in, by name [default: all]
     #[serde(default)]
     initiators: Vec<IscsiName>,
+    /// User that initiators log in as (CHAP)
     chap_user: Option<String>,
+    /// File with the secret of chap-user: 12 bytes or more; a line end after it does not count
     chap_secret_file: Option<PathBuf>,
+    /// User as which the target proves itself to initiators that ask for it
     mutual_chap_user: Option<String>,
+    /// File with the secret of mutual-chap-user, which must differ from the initiators'
     mutual_chap_secret_file: Option<PathBuf>,
+    /// Connections that may be open at a time at each portal [default: 128]
     connections_max: Option<u32>,
+    /// File to log the headers of PDUs to, never a byte of data [default: none]
     log: Option<PathBuf>,
+}
+
+fn luns(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let number = "^(1?[0-9]{1,2}|2[0-4][0-9]|25[0-5])$";
+    let name = generator.subschema_for::<Name>();
+    schemars::json_schema!({
+        "type": "object",
+        "patternProperties": { number: name },
+        "additionalProperties": false,
+    })
 }
 
 /// One target.

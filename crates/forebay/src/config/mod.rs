@@ -22,6 +22,7 @@ use forebay_frontends::vhost_user::export::QUEUES_MAX;
 mod disk_table;
 pub mod file;
 pub mod iscsi;
+pub mod schema;
 pub mod values;
 
 use values::{
@@ -30,7 +31,9 @@ use values::{
 };
 
 /// Settings of one disk that have a default.
-#[derive(Clone, Debug, Default, PartialEq, clap::Args, serde::Deserialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, clap::Args, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DiskOptions {
     /// Use of the cache: write-through, write-around, write-back, write-only (write-back that fills nothing on read), pass-through or monitor [default: write-through]
@@ -39,7 +42,7 @@ pub struct DiskOptions {
     /// Cache block: the unit of caching and eviction, a power of two from 4KiB to 1MiB [default: 8KiB]
     #[arg(long, value_name = "SIZE", help_heading = "Cache")]
     pub block_size: Option<Size>,
-    /// RAM for cached data; taken at start. 0 for none [default: 1GiB]
+    /// RAM for cached data, taken at start; 0 for none. Modes without a cache have none [default: 1GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Cache")]
     pub ram: Option<Size>,
     /// Flash for cached data: a file (created) or a block device, and how much of it [default: none]
@@ -51,64 +54,64 @@ pub struct DiskOptions {
     /// Eviction policy: auto, s3fifo, lru or fifo [default: auto]
     #[arg(long, value_name = "POLICY", help_heading = "Cache")]
     pub policy: Option<Policy>,
-    /// Blocks that go to flash: always, or by history (when it is full, only those used again) [default: always]
+    /// Blocks that go to flash: always, or by history (when flash is full, only those used again) [default: always]
     #[arg(long, value_name = "WHICH", help_heading = "Cache")]
     pub flash_admission: Option<Admission>,
-    /// Drive writes per day that the flash is to bear: fewer new blocks go there as it runs short [default: no limit]
+    /// Drive writes per day that the flash may take: as they run short, fewer new blocks go there [default: no limit]
     #[arg(long, value_name = "N", help_heading = "Cache")]
     pub flash_dwpd: Option<DriveWrites>,
     /// Sequential streams that are not cached: auto (those that do not come back in time), those longer than SIZE, or off [default: auto]
     #[arg(long, value_name = "auto|SIZE|off", help_heading = "Cache")]
     pub bypass_sequential: Option<Bypass>,
-    /// Most RAM that the cache's metadata may need; checked before start [default: 1GiB]
+    /// Most RAM that the cache's metadata may need, checked before start [default: 1GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Cache")]
     pub metadata_limit: Option<Size>,
-    /// Part of the flash for the write log of write-back [default: a quarter, in write-back and write-only]
+    /// Part of the flash for the write log [default: a quarter, in write-back and write-only]
     #[arg(long, value_name = "SIZE", help_heading = "Write-back")]
     pub write_log: Option<Size>,
     /// Order of destaging: strict (primary storage alone is always crash-consistent), window (only between windows) or throughput (never) [default: strict]
     #[arg(long, value_name = "ORDER", help_heading = "Write-back")]
     pub destage_order: Option<DestageOrder>,
-    /// Flush primary storage between flush epochs (flush), for one that may lose power at the same time, or not (none) [default: none]
+    /// Flush primary storage between flush epochs (flush) or not (none); flush is for storage that may lose power at the same time [default: none]
     #[arg(long, value_name = "flush|none", help_heading = "Write-back")]
     pub destage_barrier: Option<Barrier>,
     /// Most bytes per second that are destaged [default: no limit]
     #[arg(long, value_name = "SIZE", help_heading = "Write-back")]
     pub max_destage_rate: Option<Size>,
-    /// A guest's flush waits until its data are durable (honest), or not (deferred: a loss of power loses up to --max-dirty-age) [default: honest]
+    /// A guest's flush waits until its data are durable (honest), or not (deferred). With deferred a loss of power loses up to --max-dirty-age [default: honest]
     #[arg(long, value_name = "honest|deferred", help_heading = "Write-back")]
     pub flush_semantics: Option<FlushSemantics>,
     /// With deferred flushes: time after which data are durable [default: 10s]
     #[arg(long, value_name = "TIME", help_heading = "Write-back")]
     pub max_dirty_age: Option<Span>,
-    /// Agree that a loss of power loses acknowledged and flushed writes, as deferred flushes do
+    /// Agree to deferred flushes: a loss of power loses writes that were acknowledged and flushed
     #[arg(long, help_heading = "Write-back")]
     pub accept_data_loss: bool,
     /// Memory for the flight recorder, which has the last requests ('forebay trace record'); 0 for none [default: 8MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Disk")]
     pub recorder: Option<Size>,
-    /// Whether clients see a volatile write cache and flush it (on), or each write is durable (off) [default: on; off over iSCSI]
+    /// Clients see a volatile write cache and flush it (on), or each write is durable (off) [default: on; off over iSCSI]
     #[arg(long, value_name = "on|off", help_heading = "Disk")]
     pub write_cache: Option<Switch>,
     /// Refuse writes, and open primary storage without the right to write
     #[arg(long, help_heading = "Disk")]
     pub read_only: bool,
-    /// Serve an image as it is although its bytes are those of a qcow2, VMDK, VHDX, VHD, VDI or QED image
+    /// Serve an image as raw bytes, although it is a qcow2, VMDK, VHDX, VHD, VDI or QED image
     #[arg(long, help_heading = "Disk")]
     pub raw_anyway: bool,
-    /// Declare that nobody else writes to primary storage, also while the disk is stopped: cached data are then used after a
-    /// restart where nothing speaks against it, although nothing proves it
+    /// Declare that nobody else writes to primary storage, also while the disk is stopped. After a restart the disk then uses
+    /// its cache without proof, unless something speaks against it
     #[arg(long, help_heading = "Disk")]
     pub backend_exclusive: bool,
-    /// Use primary storage although the write log of the disk with this UUID may hold newer data, which are given up
+    /// Use primary storage, and give up newer data that the write log of the disk with this UUID may hold
     #[arg(long, value_name = "UUID", help_heading = "Disk")]
     pub take_over: Option<DiskId>,
-    /// What iSCSI initiators take the disk for: its NAA name and serial number are made of this UUID [default: the one
-    /// that the disk has in its flash pool; without flash they are made of its name]
+    /// Identity of the disk for iSCSI initiators: Forebay makes its NAA name and serial number of this UUID [default: the one
+    /// that the disk has in its flash pool; without flash Forebay takes its name]
     #[arg(long, value_name = "UUID", help_heading = "Disk")]
     pub unit_id: Option<DiskId>,
-    /// Physical block that iSCSI initiators are told of; 512B for those that refuse disks with 4 KiB ones, such as ESXi
-    /// before 6.5 [default: 4KiB]
+    /// Physical block that iSCSI initiators see: 4KiB, or 512B for initiators that refuse 4 KiB, such as ESXi before 6.5
+    /// [default: 4KiB]
     #[arg(long, value_name = "SIZE", help_heading = "Disk")]
     pub physical_block: Option<Size>,
     /// Time that primary storage has for one I/O [default: 30s]
@@ -117,16 +120,17 @@ pub struct DiskOptions {
     /// What the client gets after that time: fail (an I/O error) or wait [default: fail]
     #[arg(long, value_name = "fail|wait", help_heading = "Disk")]
     pub on_timeout: Option<OnTimeout>,
-    /// Where clients attach over NBD: unix:PATH[?mode=0660&group=NAME] (without: only the user who runs
-    /// Forebay; a folder that is missing is made) or HOST:PORT; may be given several times
+    /// Where clients attach over NBD: HOST:PORT or unix:PATH[?mode=0660&group=NAME]; may be given several times. Forebay makes a
+    /// missing folder. Without mode only the user who runs Forebay may attach
     #[arg(long, value_name = "ADDRESS", help_heading = "Disk")]
     pub nbd: Vec<Address>,
-    /// Where a hypervisor finds the disk as a vhost-user-blk device: a unix socket, PATH[?mode=0660&group=NAME];
-    /// a folder that is missing is made
+    /// Where a hypervisor finds the disk as a vhost-user-blk device: a unix socket, PATH[?mode=0660&group=NAME]. Forebay makes a
+    /// missing folder
     #[arg(long, value_name = "PATH", help_heading = "Disk")]
     pub vhost_user: Option<SocketPath>,
     /// Queues of the vhost-user-blk device, 1 to 16 [default: 1]
     #[arg(long, value_name = "N", help_heading = "Disk", requires = "vhost_user")]
+    #[schemars(range(min = 1, max = QUEUES_MAX))]
     pub queues: Option<u16>,
 }
 

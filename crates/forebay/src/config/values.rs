@@ -14,6 +14,7 @@ use forebay_core::policy::PolicyKind;
 use forebay_io::reactor::ReactorKind;
 
 mod address;
+mod schema;
 
 pub use address::{Access, Address, SocketPath};
 
@@ -79,6 +80,18 @@ macro_rules! words {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 $(if self.0 == $value { return f.write_str($word); })+
                 unreachable!("every value has a word")
+            }
+        }
+
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn inline_schema() -> bool {
+                true
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schema::words(&[$($word),+])
             }
         }
     };

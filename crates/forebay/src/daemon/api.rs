@@ -33,17 +33,17 @@ use serde::{Deserialize, Serialize};
 use forebay_host::fence::resolve::Shown;
 
 /// What the daemon is and serves; also the start-up summary of `--json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DaemonInfo {
-    /// Its name.
+    /// Name of the daemon.
     pub name: String,
     /// Version of Forebay.
     pub version: String,
-    /// Process.
+    /// Its process.
     pub pid: u32,
     /// Kernel interface of the shards: `io_uring` or `epoll`.
     pub reactor: String,
-    /// Why it is not io_uring, where that was wanted.
+    /// Why the kernel interface is not io_uring, where that was wanted.
     pub reactor_fallback: Option<String>,
     /// Shard threads.
     pub shards: usize,
@@ -56,21 +56,21 @@ pub struct DaemonInfo {
     /// Disks that are configured and not served, until an administrator decides about them.
     #[serde(default)]
     pub refused: Vec<RefusedDisk>,
-    /// Disks that are being opened: the daemon starts, and answers nothing else.
+    /// Disks that are being opened. The daemon starts, and answers nothing else.
     #[serde(default)]
     pub starting: Vec<String>,
 }
 
 /// A disk that is configured and not served.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RefusedDisk {
-    /// Its name.
+    /// Name of the disk.
     pub name: String,
     /// URI of primary storage.
     pub backend: String,
-    /// Why.
+    /// Why it is not served.
     pub reason: String,
-    /// The flash that has its write log, where it has any.
+    /// The flash that has its write log. Null: none has.
     #[serde(default)]
     pub pool: Option<String>,
 }
@@ -94,17 +94,17 @@ pub struct Resolved {
 }
 
 /// A disk, as configured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DiskInfo {
-    /// Its name.
+    /// Name of the disk.
     pub name: String,
     /// URI of primary storage.
     pub backend: String,
-    /// Size in bytes.
+    /// Size of the disk.
     pub size: u64,
-    /// Mode by its name.
+    /// The mode.
     pub mode: String,
-    /// Cache block in bytes.
+    /// The cache block.
     pub block_size: u64,
     /// RAM for cached data.
     pub ram_bytes: u64,
@@ -112,108 +112,110 @@ pub struct DiskInfo {
     pub metadata_bytes: u64,
     /// All memory that was taken for I/O: request buffers and cached data.
     pub memory_bytes: u64,
-    /// How much of it lies on huge pages.
+    /// Bytes of that memory on huge pages.
     pub memory_huge_bytes: u64,
-    /// Flash: path and share.
+    /// Its flash: path and share.
     pub flash: Option<String>,
-    /// Whether flash I/O goes past the page cache.
+    /// Flash I/O goes past the page cache.
     pub flash_direct: Option<bool>,
-    /// Flash that the write log may take; 0: there is none.
+    /// Flash that the write log may take. 0: there is none.
     #[serde(default)]
     pub write_log_bytes: u64,
     /// Flushes are acknowledged before they are durable.
     #[serde(default)]
     pub flushes_deferred: bool,
-    /// What speaks for primary storage being what the disk left; `None`: the disk has no flash, or is new.
+    /// How sure Forebay was at the start that nobody else had changed primary storage. Null: the disk has no flash, or
+    /// is new.
     #[serde(default)]
     pub evidence: Option<String>,
-    /// Why nothing keeps other disks of this host from its primary storage; `None`: something does.
+    /// Why nothing keeps other disks of this host from the same primary storage. Null: something does.
     #[serde(default)]
     pub unguarded: Option<String>,
-    /// Refuses writes.
+    /// The disk refuses writes.
     pub read_only: bool,
-    /// Whether clients see a volatile write cache.
+    /// Clients see a volatile write cache.
     pub write_cache: bool,
     /// The shard that it lives on.
     pub shard: usize,
     /// Where clients find it.
     pub addresses: Vec<String>,
-    /// Where hypervisors find it as a vhost-user-blk device, with how many queues.
+    /// The socket of its vhost-user-blk device, and the number of its queues. Null: it has none.
     #[serde(default)]
     pub vhost_user: Option<(String, u16)>,
 }
 
 /// A listener.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ListenerInfo {
-    /// Where: `unix:PATH` or `IP:PORT`.
+    /// Its address: `unix:PATH` or `IP:PORT`.
     pub address: String,
-    /// The disks that clients find there; the first is the default export.
+    /// The disks that clients find there. The first is the default export.
     pub disks: Vec<String>,
-    /// Connections open now, those in handshake included.
+    /// Connections that are open, including those in handshake.
     pub connections: u32,
     /// Connections that may be open.
     pub connections_max: u32,
     /// Connections accepted so far.
     pub accepted: u64,
-    /// Connections closed at once because too many were open.
+    /// Connections closed at once, because too many were open.
     pub refused: u64,
     /// Connections that ended before their handshake did.
     pub handshakes_failed: u64,
 }
 
 /// A vhost-user-blk device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VhostUserInfo {
-    /// Its socket.
+    /// Socket of the device.
     pub socket: String,
-    /// Its queues.
+    /// Queues of the device.
     pub queues: u16,
-    /// A hypervisor is there.
+    /// A hypervisor is attached.
     pub is_connected: bool,
     /// Hypervisors that came so far.
     pub sessions: u64,
     /// Requests taken from rings.
     pub requests: u64,
-    /// Of these, requests that were in flight when a run before this one was killed.
+    /// Requests among them that were in flight when an earlier run was killed.
     pub replayed: u64,
-    /// Times that guests said that there are requests.
+    /// Times that guests announced requests.
     pub kicks: u64,
-    /// Times that guests were told that there are answers.
+    /// Times that Forebay announced answers to guests.
     pub calls: u64,
     /// Rings that were found broken, and stopped.
     pub broken: u64,
 }
 
 /// A disk, as it is now.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DiskStats {
-    /// Its name.
+    /// Name of the disk.
     pub name: String,
-    /// Clients attached.
+    /// Clients that are attached.
     pub connections: u32,
     /// Clients whose next request waits for room in the disk's tables.
     pub connections_waiting: u32,
     /// How primary storage is.
     pub primary_storage: PrimaryState,
-    /// Why it is lost.
+    /// Why primary storage is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary_trouble: Option<String>,
     /// Sessions with primary storage that were lost so far.
     pub sessions_lost: u64,
-    /// It is being detached: it is destaged, no client may attach, and it ends then.
+    /// The disk is being detached: no client may attach, and it ends when everything is destaged.
     #[serde(default)]
     pub is_detaching: bool,
-    /// Its vhost-user-blk device.
+    /// The vhost-user-blk device of the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<VhostUserInfo>,
-    /// What spoke at the start for primary storage being what the disk left; `None`: the disk has no flash, or is new.
+    /// How sure Forebay was at the start that nobody else had changed primary storage. Null: the disk has no flash, or
+    /// is new.
     #[serde(default)]
     pub evidence: Option<String>,
-    /// Why nothing keeps other disks of this host from its primary storage; `None`: something does.
+    /// Why nothing keeps other disks of this host from the same primary storage. Null: something does.
     #[serde(default)]
     pub unguarded: Option<String>,
-    /// What has become of primary storage while it is served, where it is not what was opened.
+    /// What has become of primary storage since it was opened, where it changed under the disk.
     #[serde(default)]
     pub storage_changed: Option<String>,
     /// What the engine counts.

@@ -2,8 +2,7 @@
 //!
 //! What decides matches the types; programs read their codes in JSON.
 
-#[cfg(test)]
-mod reference;
+pub mod reference;
 
 use forebay_core::stats::{
     DestageLimit, IndexState, LogState, LogStatistics, RequestOp, TierState, TierStatistics,

@@ -55,7 +55,7 @@ fn writes_of_all_sizes_arrive_whole() {
     }
     for command in [Command::Flush, Command::Cache, Command::Trim, Command::WriteZeroes] {
         let len = if command == Command::Flush { 0 } else { 8192 };
-        assert_eq!(client.call(&mut shard, command, 0, len), []);
+        assert_eq!(client.call(&mut shard, command, 0, len), [0; 0]);
     }
     assert_eq!(client.call(&mut shard, Command::Read, 0, 8192), vec![0; 8192]);
 }
@@ -138,7 +138,7 @@ fn what_a_reservation_forbids_is_refused_and_the_rest_is_not() {
             let data = client.answer(&mut shard).data;
             assert_eq!(data.err(), (!is_allowed).then_some(Errno::Perm), "{command:?}");
         }
-        assert_eq!(client.call(&mut shard, Command::Flush, 0, 0), []);
+        assert_eq!(client.call(&mut shard, Command::Flush, 0, 0), [0; 0]);
         assert!(shard.disk.backend == before && shard.disk.port.engine.is_idle());
     }
     shard.disk.port.access = Permission::All;

@@ -18,7 +18,7 @@ fn standard_data_is_that_of_a_disk() {
     assert_eq!(&bytes[8..36], b"FOREBAY Virtual disk    1   ");
     assert_eq!(bytes[58..66], [0, 0xa0, 4, 0x60, 4, 0xc0, 9, 0x60]);
     assert_eq!(world.data(&[0x12, 0, 0, 0, 5, 0]), bytes[..5]);
-    assert_eq!(world.data(&[0x12, 0, 0, 0, 0, 0]), []);
+    assert_eq!(world.data(&[0x12, 0, 0, 0, 0, 0]), [0; 0]);
     world.check(&[0x12, 0, 0x80, 0, 255, 0], &[], "5/24/00 at cdb 2.7");
     world.check(&[0x12, 2, 0, 0, 255, 0], &[], "5/24/00 at cdb 1.1");
     world.check(&[0x12, 1, 0xb5, 0, 255, 0], &[], "5/24/00 at cdb 2.7");

@@ -48,7 +48,7 @@ fn what_was_not_does_not() {
     // The last registration counts.
     let (cdb, list) = out(Action::Register, 0, 2, 3, 0);
     world.check_of(world.b, &cdb, &list, "good abort 0");
-    assert_eq!(world.flash, []);
+    assert_eq!(world.flash, [0; 0]);
     let (cdb, list) = out(Action::Release, 1, 1, 0, 0);
     world.check(&cdb, &list, "good");
     let mut again = restarted(&[]).expect("nothing");

@@ -9,13 +9,14 @@ use crate::config::values::{Name, Size};
 /// `forebay disk advise`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What 'forebay trace advise' says of a trace, of a disk in any mode: from its flight recorder, which has its last requests, and
-from the latencies that it measured. The disk's miss-ratio curve, of all requests since its start, tells whether the recording is
-like the whole; where it is not, more is uncertain.
+It gives the advice of 'forebay trace advise' for a disk in any mode. It reads the disk's flight recorder,
+which has the last requests, and the latencies that the disk measured. The miss-ratio curve of all
+requests since the start says whether those are typical. If they are not, the advice is less certain.
 
---keep keeps what is expected of the advised cache, in the state folder of the daemon. Once the disk is configured so and its cache
-is full, or has seen as many reads as the advice is from, its reads count, over restarts, and 'disk show' and 'disk advise' tell what
-came of it and why. A later --keep begins anew.
+With --keep the daemon keeps in its state folder what the advised cache should do. Configure the disk as
+advised. Its reads count as soon as the cache is full, or has seen as many reads as the advice is from.
+They count over restarts. 'forebay disk show' and 'forebay disk advise' say what came of the advice, and
+why. A later --keep begins anew.
 
 Examples:
   forebay disk advise db                                      with the RAM and flash that it has
@@ -35,10 +36,10 @@ pub struct DiskAdviseArgs {
     /// Latencies.
     #[command(flatten)]
     pub latencies: LatencyArgs,
-    /// Keep what is expected, to hold it against what happens
+    /// Keep what is expected, to compare it with what happens
     #[arg(long)]
     pub keep: bool,
-    /// Advise nothing, and forget what was kept
+    /// Give no advice, and forget the kept one
     #[arg(long, conflicts_with_all = ["keep", "ram", "flash", "html"])]
     pub forget: bool,
     /// A report.

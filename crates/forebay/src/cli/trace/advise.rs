@@ -12,16 +12,19 @@ use crate::config::values::{Size, Span, ValueError};
 /// `forebay trace advise`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each file is the trace of one disk; several disks share what there is, so that the latencies of all their requests together are
-least. What a disk reserves is its own, whether it needs it or not: the others share the rest. Every cache is simulated in blocks of 4 KiB to 64 KiB,
-and of those that are nearly as fast as the fastest the cheapest is advised: for reads that are not read again, or too many to
-fit, none; from less than 100 reads nothing. Latencies come from a model (docs/traces/advise.md): those of primary storage
-from the trace, where it has them.
+Each file is the trace of one disk. Several disks share RAM and flash so that the sum of all latencies is
+least. A disk keeps what it reserves, needed or not, and the others share the rest.
+
+Forebay simulates every cache in blocks of 4 KiB to 64 KiB. It advises the cheapest cache among those that
+are nearly as fast as the fastest. It advises none where reads do not come back, or are too many to fit.
+It gives no advice from less than 100 reads. Latencies come from a model (docs/traces/advise.md). Those of
+primary storage come from the trace, where it has them.
 
 Examples:
   forebay trace advise vm.vscsi --ram 4GiB --flash 200GiB
   forebay trace advise db.fbt web.fbt mail.fbt --ram 64GiB --flash 1TiB --backend-latency 3ms
-  forebay trace advise db.fbt web.fbt --ram 64GiB --flash 1TiB --reserve-ram db.fbt=16GiB --reserve-flash web.fbt=200GiB
+  forebay trace advise db.fbt web.fbt --ram 64GiB --flash 1TiB \\
+      --reserve-ram db.fbt=16GiB --reserve-flash web.fbt=200GiB
   forebay trace advise rack.blktrace.zst --device 3 --flash 1TiB --json
   forebay trace advise vm.fbt --flash 200GiB --html advice.html")]
 pub struct AdviseArgs {
@@ -37,7 +40,7 @@ pub struct AdviseArgs {
     /// Flash, of all disks together [default: none]
     #[arg(long, value_name = "SIZE")]
     pub flash: Option<Size>,
-    /// RAM that the disk of this trace keeps at least, for each disk that does [default: none]
+    /// RAM that the disk of this trace keeps at least; may be given for several disks [default: none]
     #[arg(long, value_name = "FILE=SIZE")]
     pub reserve_ram: Vec<Reservation>,
     /// Flash that the disk of this trace keeps at least, with its write log [default: none]

@@ -11,9 +11,9 @@ use crate::config::values::{Name, Span};
 /// `forebay trace replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Replay writes to the target: what was on it is lost where the trace writes. A target that is not
-known to be empty (all of it holes or zeroes, and it says so) is refused unless --overwrite
-consents; a block device does not say so. A trace that only reads is replayed on anything.
+Replay overwrites data of the target where the trace writes. It refuses a target that may hold data,
+unless you give --overwrite. A target is known to be empty if it reports itself as holes or zeroes. A
+block device does not report that. A trace that only reads is replayed on any target.
 
 When requests are issued:
   (nothing), --speed X      at the trace's own times, whether or not earlier ones have ended;
@@ -23,15 +23,14 @@ When requests are issued:
   --as-fast-as-possible     as soon as fewer than --queue-depth are outstanding
   both of these             as --dependent, without the guest's own time
 
-Reads of a sparse file that find holes are answered without a look at storage, and replays of it
-differ from run to run: --prefill writes all that the trace touches first, in data that does not
-compress, and flushes it. Without it a warning tells how much of what is read first is holes.
+A read of a hole in a sparse file needs no storage, so results of such a file differ from run to run.
+--prefill first writes all that the trace touches, with data that does not compress, and flushes it.
+Without --prefill a warning says how much of the data that is read first is holes.
 
---verify writes sectors that tell their address and version, checks each read against what it
-may find, and at the end reads all that was written again. It takes 80 bytes of memory for each
-4 KiB page written.
+--verify writes sectors that carry their address and version. It checks each read, and in the end reads
+everything again that it wrote. It takes 80 bytes of memory for each 4 KiB page written.
 
-Ctrl-C issues nothing more and reports what was measured; a second one ends at once.
+Ctrl-C ends the replay and reports what was measured. A second one ends it at once.
 
 Examples:
   truncate -s 100G /tmp/scratch.raw
@@ -48,7 +47,7 @@ pub struct ReplayArgs {
     /// When, and how much.
     #[command(flatten)]
     pub how: How,
-    /// Write to a target that holds data, or does not tell whether it does
+    /// Write to a target that holds data, or may hold data
     #[arg(long)]
     pub overwrite: bool,
     /// Check that reads bring back what was written
@@ -68,8 +67,8 @@ pub struct ReplayArgs {
 /// `forebay trace compare`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each replay is held against the first. An interval (95 %) says where the ratio of two figures
-lies, as far as chance within the replays goes: by block bootstrap over slices of time, because
+It compares each replay with the first. An interval (95 %) says where the ratio of two figures lies, as
+far as chance within the replays goes. It comes from a block bootstrap over slices of time, because
 latencies in a row are alike.
 
 Examples:
@@ -90,19 +89,18 @@ pub struct CompareArgs {
 /// `forebay trace ab`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Three replays of the same requests: on the backend itself, through a disk with an empty cache,
-and once more with what is cached by then. The disk is as the configuration file says, but in
-front of --backend, and served to nobody else; listeners and targets of the file are not opened.
-Between replays everything is destaged, and in the end the disk is detached. Name no backend that
-somebody uses.
+It replays the same requests three times: on the backend itself, through a disk with an empty cache, and
+once more with the cache as it is by then. The disk is as the configuration file says, but in front of
+--backend. It is served to nobody else: listeners and targets of the file stay closed. Forebay destages
+everything between replays, and detaches the disk in the end. Do not name a backend that somebody uses.
 
-A backend that is not known to be empty is refused unless --overwrite consents, if the trace
-writes, or --prefill does: it writes all that the trace touches before the first replay, so that
-none of them reads holes.
+--prefill writes all that the trace touches before the first replay, so that no replay reads holes. If
+the trace or --prefill writes, it refuses a backend that may hold data, unless you give --overwrite.
 
 Examples:
   forebay trace ab vm.fbt --backend file:/san/scratch.raw --prefill --config with.toml --html ab.html
-  forebay trace ab vm.fbt --backend 'model:san?inner=mem:64GiB' --config with.toml --disk db --speed 4 --json ab.json")]
+  forebay trace ab vm.fbt --backend 'model:san?inner=mem:64GiB' --config with.toml --disk db \\
+      --speed 4 --json ab.json")]
 pub struct AbArgs {
     /// The trace.
     #[command(flatten)]
@@ -110,7 +108,7 @@ pub struct AbArgs {
     /// URI of primary storage
     #[arg(long, value_name = "URI")]
     pub backend: Uri,
-    /// Configuration file, as for 'forebay serve', that says how the disk is cached; it needs no address
+    /// Configuration file, as for 'forebay serve'; its disk needs no address
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
     /// The disk of the configuration file [default: its only one]
@@ -119,7 +117,7 @@ pub struct AbArgs {
     /// When, and how much.
     #[command(flatten)]
     pub how: How,
-    /// Write to a backend that holds data, or does not tell whether it does
+    /// Write to a backend that holds data, or may hold data
     #[arg(long)]
     pub overwrite: bool,
     /// Write the figures to FILE as JSON ('-': to standard output)
@@ -150,7 +148,7 @@ pub struct How {
     /// I/Os outstanding at a time [default: 32 with --as-fast-as-possible]
     #[arg(long, value_name = "N", requires = "as_fast_as_possible", conflicts_with = "dependent")]
     pub queue_depth: Option<u32>,
-    /// Replay the trace so many times in a row
+    /// Number of times to replay the trace in a row
     #[arg(long = "loop", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub passes: u32,
     /// Stop after this time

@@ -15,24 +15,31 @@ use crate::config::values::{
 #[command(
     group = ArgGroup::new("what").args(["cache_size", "ram", "flash", "mode"]).required(true).multiple(true),
     after_help = "\
-With --cache-size it counts what one cache of that size would have hit: no write modes, no time. It counts as published figures
-do: a write of 512 bytes makes all of its 4 KiB valid. The engine fetches the rest when that pays, and may hit less
-(docs/traces/simulate.md).
+With --cache-size it counts what one cache of that size would have hit, without write modes or time. It
+counts as published figures do: a write of 512 bytes makes all of its 4 KiB valid. The engine fetches the
+rest only when that pays, and may hit less (docs/traces/simulate.md).
 
-With --mode, --ram or --flash it runs 'forebay run' as these options say it, the engine itself, over modelled devices in virtual
-time: where reads are answered from, latencies with and without Forebay, what primary storage does, how full the write log
-gets, what is written to flash. Of the policies 'forebay run' takes auto, s3fifo, lru and fifo; the others are there to be compared
-with. Requests come on the trace's clock; without times, or with --queue-depth, so many at a
-time. Primary storage is of --backend-latency, or the trace's own latencies, and takes any number of requests at a time;
---backend model:san is an array of five disks, and model:san?latency=3ms&iops=5000 a device with a limit.
+With --mode, --ram or --flash it runs the engine itself, as 'forebay run' with these options, over
+modelled devices in virtual time. It shows:
+  - where reads are answered from
+  - latencies with and without Forebay
+  - what primary storage does
+  - how full the write log gets
+  - what is written to flash
+
+'forebay run' takes the policies auto, s3fifo, lru and fifo. The others are for comparison. Requests come
+on the trace's clock. Without times, or with --queue-depth, a number of them is outstanding. Primary
+storage has the latency of --backend-latency, or that of the trace, and takes any number of requests at a
+time. '--backend model:san' is an array of five disks. 'model:san?latency=3ms&iops=5000' is a device with a
+limit.
 
 'forebay trace convert --help' lists the formats of traces.
 
 Examples:
   forebay trace simulate vm.vscsi --cache-size 512MiB --block-size 4KiB --policy lru --json
   forebay trace simulate vm.vscsi --ram 1GiB --flash 8GiB --html vm.html
-  forebay trace simulate vm.fbt --mode write-back --flash 8GiB --write-log 1GiB --destage-order window \\
-      --backend 'model:san?latency=3ms&iops=5000' --flash-endurance 600TB"
+  forebay trace simulate vm.fbt --mode write-back --flash 8GiB --write-log 1GiB \\
+      --destage-order window --backend 'model:san?latency=3ms&iops=5000' --flash-endurance 600TB"
 )]
 pub struct SimulateArgs {
     /// The trace.
@@ -86,20 +93,20 @@ pub struct WhatIfArgs {
     /// Most bytes per second that are destaged [default: no limit]
     #[arg(long, value_name = "SIZE", help_heading = "Configuration")]
     pub max_destage_rate: Option<Size>,
-    /// Blocks that go to flash: always, or by history (when it is full, only those used again) [default: always]
+    /// Blocks that go to flash: always, or by history (when flash is full, only those used again) [default: always]
     #[arg(long, value_name = "WHICH", help_heading = "Configuration")]
     pub flash_admission: Option<Admission>,
-    /// Drive writes per day that the flash is to bear: fewer new blocks go there as it runs short [default: no limit]
+    /// Drive writes per day that the flash may take: as they run short, fewer new blocks go there [default: no limit]
     #[arg(long, value_name = "N", help_heading = "Configuration")]
     pub flash_dwpd: Option<DriveWrites>,
     /// Sequential streams that are not cached: auto (those that do not come back in time), those longer than SIZE, or off [default: auto]
     #[arg(long, value_name = "auto|SIZE|off", help_heading = "Configuration")]
     pub bypass_sequential: Option<Bypass>,
-    /// Whether writes are durable when they are answered (off), or a flush would make them so (on), which no trace has
+    /// Writes are durable when they are answered (off), or after a flush (on); no trace has flushes
     /// [default: off]
     #[arg(long, value_name = "on|off", help_heading = "Configuration")]
     pub write_cache: Option<Switch>,
-    /// Requests at a time, each when another one is answered, instead of on the trace's clock [default: 32 without times]
+    /// Requests that are outstanding at a time, instead of the trace's clock [default: 32 without times]
     #[arg(long, value_name = "N", help_heading = "Configuration",
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queue_depth: Option<u32>,
@@ -113,7 +120,7 @@ pub struct WhatIfArgs {
     /// Mean latency of a write to primary storage [default: the trace's own, else that of reads]
     #[arg(long, value_name = "TIME", help_heading = "Devices")]
     pub backend_write_latency: Option<Span>,
-    /// Latency of a hit in RAM, and of what every request takes besides its I/Os [default: 11us, as measured]
+    /// Latency of a hit in RAM, which every request takes besides its I/Os [default: 11us, as measured]
     #[arg(long, value_name = "TIME", help_heading = "Devices")]
     pub ram_latency: Option<Span>,
     /// Mean latency of a hit on flash [default: 100us]
@@ -122,7 +129,7 @@ pub struct WhatIfArgs {
     /// Mean latency of a durable write to flash [default: 94us, as measured]
     #[arg(long, value_name = "TIME", help_heading = "Devices")]
     pub flash_write_latency: Option<Span>,
-    /// What may be written to the flash in its life, as its data sheet says, such as 600TB: how long it lasts is shown
+    /// Bytes that the flash takes in its life, as its data sheet says, such as 600TB; the report then says how long it lasts
     #[arg(long, value_name = "TBW", help_heading = "Devices")]
     pub flash_endurance: Option<Endurance>,
 }

@@ -1,7 +1,15 @@
 use super::*;
 
+/// What the parser makes of a file. The schema must take what it takes.
 fn read(text: &str) -> Result<DaemonSpec, String> {
-    parse(text, Name("test".to_owned())).map_err(|error| format!("{error:#}"))
+    let read = parse(text, Name("test".to_owned())).map_err(|error| format!("{error:#}"));
+    if read.is_ok() {
+        let file = toml::from_str(text).unwrap();
+        let seen =
+            crate::config::schema::violations(crate::config::schema::schema().as_value(), &file);
+        assert!(seen.is_empty(), "{seen:?}\n{text}");
+    }
+    read
 }
 
 #[test]

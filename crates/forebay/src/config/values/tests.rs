@@ -1,6 +1,13 @@
 use super::*;
 
-fn check<T: FromStr<Err = ValueError> + fmt::Display>(input: &str, expect: Result<&str, &str>) {
+/// What a type parses, and that its schema says the same.
+fn check<T>(input: &str, expect: Result<&str, &str>)
+where
+    T: FromStr<Err = ValueError> + fmt::Display + schemars::JsonSchema,
+{
+    let schema = schemars::schema_for!(T);
+    let is_valid = crate::config::schema::violations(schema.as_value(), &input.into()).is_empty();
+    assert_eq!(is_valid, expect.is_ok(), "{input}: {schema:?}");
     match (input.parse::<T>(), expect) {
         (Ok(value), Ok(text)) => assert_eq!(value.to_string(), text, "{input}"),
         (Err(error), Err(text)) => assert!(error.0.contains(text), "{input}: {error}"),

@@ -1,12 +1,14 @@
-//! `docs/reference/states.md`, made from the types. A test compares the page with what is made here; with `FOREBAY_BLESS=1` it
-//! writes the page anew.
+//! `docs/reference/states.md`, made from the types.
 
 use std::fmt::Write as _;
 
 use forebay_core::stats::{DestageLimit, IndexState, LogState, LogStatistics, TierState};
+use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::daemon::api::PrimaryState;
+use crate::messages;
 
 const LOG: [(LogState, &str); 8] = [
     (LogState::Unused, "The disk's mode does not write to the log."),
@@ -96,25 +98,24 @@ const PRIMARY: [(PrimaryState, &str); 4] = [
     ),
 ];
 
-/// The page.
-pub(crate) fn states() -> String {
+pub(super) fn page() -> String {
     let mut page = String::from(
         "# States\n\n\
          `forebay stats DISK --json` gives each state as a code. A code keeps its meaning from version to\n\
-         version. The commands print words instead, which may change. This page is made from the\n\
-         program: `cargo test -p forebay messages` checks it.\n",
+         version. The commands print words instead, which may change.\n",
     );
-    let log = |state| super::log(&LogStatistics { state, ..LogStatistics::default() });
+    let log = |state| messages::log(&LogStatistics { state, ..LogStatistics::default() });
     section(&mut page, "Write log: `log.state`", &LOG, log);
-    section(&mut page, "Destaging: `log.limited_by`", &LIMIT, |it| super::limit(it).to_owned());
-    let tier =
-        |state| super::tier(&forebay_core::stats::TierStatistics { state, ..Default::default() });
+    section(&mut page, "Destaging: `log.limited_by`", &LIMIT, |it| messages::limit(it).to_owned());
+    let tier = |state| {
+        messages::tier(&forebay_core::stats::TierStatistics { state, ..Default::default() })
+    };
     section(&mut page, "Cache: `ram.state`, `flash.state`", &TIER, tier);
     section(&mut page, "Index of the cache: `ring.state`", &INDEX, |it| {
-        super::index(it).to_owned()
+        messages::index(it).to_owned()
     });
     let primary = |primary_storage| {
-        super::primary_storage(&crate::daemon::api::DiskStats {
+        messages::primary_storage(&crate::daemon::api::DiskStats {
             primary_storage,
             ..Default::default()
         })
@@ -123,31 +124,19 @@ pub(crate) fn states() -> String {
     page
 }
 
-fn section<T: Copy + Serialize>(
+fn section<T: Copy + Serialize + JsonSchema>(
     page: &mut String,
     title: &str,
     states: &[(T, &str)],
     words: impl Fn(T) -> String,
 ) {
     let _ = write!(page, "\n## {title}\n\n| code | shown as | meaning |\n|---|---|---|\n");
+    let all = schemars::schema_for!(T);
+    let all = all.get("oneOf").and_then(Value::as_array).map(Vec::len);
+    assert_eq!(all, Some(states.len()), "{title}: every state has its row");
     for (state, meaning) in states {
         let code = serde_json::to_value(state).expect("a state is a word");
         let code = code.as_str().expect("a state is a word");
         let _ = writeln!(page, "| `{code}` | {} | {meaning} |", words(*state).trim_end());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_page_of_states_is_what_the_program_makes() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/states.md");
-        if std::env::var_os("FOREBAY_BLESS").is_some() {
-            std::fs::write(path, states()).unwrap();
-        }
-        let page = std::fs::read_to_string(path).unwrap();
-        assert!(page == states(), "it is old: FOREBAY_BLESS=1 cargo test -p forebay messages");
     }
 }

@@ -1,0 +1,429 @@
+//! `docs/reference/events.md`: what a daemon reports.
+//!
+//! The engine's events are types: severity, code and an example come from the functions that report them. The control
+//! plane's events are sentences so far, and are listed by hand.
+
+use forebay_core::action::{DestageFault, Event, PrimaryOp};
+use forebay_core::config::Mode;
+use forebay_core::geometry::ByteRange;
+use forebay_core::status::IoStatus;
+use forebay_host::events::{EventCode, EventLine, KEPT, Severity};
+use forebay_shard::event::describe;
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+use super::markdown::{block, paragraph, prose, sentence, table};
+use super::tree::{Tree, description};
+
+pub(super) fn page() -> String {
+    let mut page = String::from("# Events\n");
+    paragraph(
+        &mut page,
+        &format!(
+            "A daemon writes events to standard error, and keeps the last {KEPT}. `forebay events` shows them, oldest first. \
+             `forebay events --json` prints each event as a line of JSON:"
+        ),
+    );
+    let line = EventLine {
+        number: 12,
+        time_ms: 1_790_000_000_000,
+        disk: Some("db".to_owned()),
+        severity: Severity::Info,
+        code: Some(EventCode::LogHasRoom),
+        text: describe(Event::LogHasRoom).1,
+    };
+    block(&mut page, "json", &serde_json::to_string_pretty(&line).expect("an event is JSON"));
+    let settings = SchemaSettings::draft07().for_serialize();
+    let tree = Tree::new(settings.into_generator().into_root_schema_for::<EventLine>());
+    let rows: Vec<_> = Tree::properties(tree.root())
+        .map(|(key, about)| [format!("`{key}`"), sentence(&description(about))])
+        .collect();
+    table(&mut page, ["key", "meaning"], &rows);
+    paragraph(
+        &mut page,
+        "`severity` is `info`, `warning` or `error`. An error means that something does not work. A warning means that it \
+         works less well than it should. Events tell of changes: for alarms on a state that lasts, use the codes of the \
+         [states](states.md).",
+    );
+
+    page.push_str("\n## Events with a code\n");
+    paragraph(&mut page, "A code keeps its meaning from version to version. The words may change.");
+    let known = &tree.root()["definitions"]["EventCode"]["oneOf"];
+    let known = known.as_array().expect("a code is one of several words");
+    let reported = EXAMPLES.map(|event| (describe(event), to_do(event)));
+    let row = |word: &Value| {
+        let code: EventCode =
+            serde_json::from_value(word["const"].clone()).expect("a code is a word");
+        let found = reported.iter().find(|((kind, _), _)| kind.code == Some(code));
+        let ((kind, text), to_do) = found.expect("an event has this code");
+        [
+            format!("`{}`", word["const"].as_str().unwrap_or_default()),
+            severity(kind.severity),
+            description(word),
+            to_do.to_string(),
+            prose(text),
+        ]
+    };
+    let rows: Vec<_> = known.iter().map(row).collect();
+    table(&mut page, ["code", "severity", "when", "what to do", "example"], &rows);
+
+    page.push_str("\n## Events without a code\n");
+    paragraph(
+        &mut page,
+        "These events of the daemon are sentences. `…` stands for a name, a figure or a reason.",
+    );
+    for (heading, events) in SENTENCES {
+        page.push_str(&format!("\n**{heading}**\n"));
+        let row = |(how_much, text, to_do): &(Severity, &str, &str)| {
+            [severity(*how_much), (*text).to_owned(), (*to_do).to_owned()]
+        };
+        table(
+            &mut page,
+            ["severity", "event", "what to do"],
+            &events.iter().map(row).collect::<Vec<_>>(),
+        );
+    }
+    page
+}
+
+fn severity(severity: Severity) -> String {
+    format!("{severity:?}").to_lowercase()
+}
+
+/// One of each.
+const EXAMPLES: [Event; 21] = {
+    let status = IoStatus::IoError;
+    let range = ByteRange { start: 1 << 20, end: (1 << 20) + 4096 };
+    [
+        Event::GridMoved { offset: 3584 },
+        Event::GridAdvice { offset: 3584 },
+        Event::FlashFailed { status },
+        Event::RingFailed { status },
+        Event::LogRevoked,
+        Event::LogNotRevoked,
+        Event::RingNotVoided,
+        Event::SlotQuarantined { offset: 1 << 20 },
+        Event::ChecksumMismatch { offset: 1 << 20 },
+        Event::PrimaryFails {
+            op: PrimaryOp::Write,
+            status: IoStatus::NoSpace,
+            offset: 1 << 20,
+            is_destaging: false,
+        },
+        Event::PrimaryWorks { op: PrimaryOp::Write, failed: 5 },
+        Event::BackendTimedOut { range },
+        Event::LogFailed { status },
+        Event::LogCorrupt { range },
+        Event::DestageFailed { fault: DestageFault::LogRead, status },
+        Event::DestagingResumed,
+        Event::LogThrottles,
+        Event::LogFull,
+        Event::LogHasRoom,
+        Event::ModeChanged { mode: Mode::WriteThrough },
+        Event::UnflushedWritesAtRisk { bytes: 65536 },
+    ]
+};
+
+fn to_do(event: Event) -> &'static str {
+    match event {
+        Event::GridMoved { .. } => {
+            "Nothing. Set `grid-offset` to this value to keep the cache at the next start."
+        }
+        Event::GridAdvice { .. } => "Set `grid-offset` as it says, and start the disk again.",
+        Event::FlashFailed { .. } => "Replace the flash device, and start the disk again.",
+        Event::RingFailed { .. } => "Check the flash device.",
+        Event::LogRevoked => "Replace the flash device when the disk is in another mode.",
+        Event::LogNotRevoked => {
+            "Keep the daemon running. Make the folder of primary storage, or the state folder, writable."
+        }
+        Event::RingNotVoided => {
+            "Remove the flash file, or zero the first MiB of the device, before the next start."
+        }
+        Event::SlotQuarantined { .. } => "If it repeats, replace the flash device.",
+        Event::ChecksumMismatch { .. } => {
+            "If it repeats, replace the flash device. The guest got the right bytes."
+        }
+        Event::PrimaryFails { .. } => {
+            "Check primary storage. `forebay disk show` counts the failures."
+        }
+        Event::PrimaryWorks { .. } => "Nothing.",
+        Event::BackendTimedOut { .. } => "Check primary storage and its network.",
+        Event::LogFailed { .. } => "Wait until the log is destaged, then replace the flash device.",
+        Event::LogCorrupt { .. } => {
+            "Stop the guest. Copy the flash and primary storage. Restore what is lost from a backup."
+        }
+        Event::DestageFailed { .. } => "Check primary storage, or the flash, as it says.",
+        Event::DestagingResumed => "Nothing. Pause again after the change, if wanted.",
+        Event::LogThrottles => "Look at `limited by` in `forebay disk show`.",
+        Event::LogFull => {
+            "Look at `limited by` in `forebay disk show`. Make primary storage faster, or the log larger."
+        }
+        Event::LogHasRoom => "Nothing.",
+        Event::ModeChanged { .. } => "Nothing.",
+        Event::UnflushedWritesAtRisk { .. } => {
+            "Check the guest: its next flush fails, and its file system may need a check."
+        }
+    }
+}
+
+use Severity::{Error, Info, Warning};
+
+type Sentences = (&'static str, &'static [(Severity, &'static str, &'static str)]);
+
+const SENTENCES: [Sentences; 6] = [
+    (
+        "The daemon",
+        &[
+            (Info, "SIGTERM: finishing what is in flight; …", "Wait."),
+            (Info, "ended: everything acknowledged is on primary storage …", "Nothing."),
+            (Info, "every disk was detached", "Nothing. The daemon ends."),
+            (Info, "SIGHUP: … says what was read at the start", "Nothing."),
+            (
+                Warning,
+                "SIGHUP: … was changed. Nothing of that is in force before a restart: …",
+                "Restart when it suits.",
+            ),
+            (
+                Error,
+                "SIGHUP: nothing changes, and a restart would fail: …",
+                "Correct the configuration file.",
+            ),
+            (
+                Warning,
+                "serving, but standard output did not take the start-up summary: …",
+                "Check who reads the output.",
+            ),
+        ],
+    ),
+    (
+        "A flash pool",
+        &[
+            (Info, "the flash … was blank, and is a pool of … now", "Nothing."),
+            (
+                Warning,
+                "the pool on …, of …, was too small for what is configured and was made anew …",
+                "Nothing. Its caches start empty. Give `unit-id` where iSCSI initiators must see the same unit.",
+            ),
+            (
+                Error,
+                "the flash … cannot be written: …; nothing more is leased from it",
+                "Check the flash device.",
+            ),
+            (
+                Error,
+                "segment … of the flash was given back …",
+                "Report it: it is a fault of Forebay.",
+            ),
+        ],
+    ),
+    (
+        "The start of a disk",
+        &[
+            (
+                Error,
+                "the disk is not served: …",
+                "Read the reason, and see [refused disks](errors.md#a-disk-that-is-not-served).",
+            ),
+            (Info, "the disk is served now", "Nothing."),
+            (
+                Error,
+                "the disk is served, but not everywhere: …",
+                "Put it right, then `forebay disk open DISK`.",
+            ),
+            (Info, "the disk is served everywhere now", "Nothing."),
+            (Warning, "an administrator has decided: …", "Nothing."),
+            (Info, "primary storage is as it was noted last (strong evidence)", "Nothing."),
+            (
+                Warning,
+                "nothing proves that nobody else wrote to primary storage (…): weak evidence; …",
+                "Make sure that nobody else did. Info instead of warning if the log is empty.",
+            ),
+            (
+                Warning,
+                "primary storage was changed by somebody else: …; the write log was empty, …",
+                "Find out who did.",
+            ),
+            (
+                Info,
+                "primary storage was served as disk … before: …",
+                "Give `unit-id` where iSCSI initiators must see the same unit.",
+            ),
+            (Info, "the write log of a former run goes on: …", "Nothing."),
+            (
+                Warning,
+                "… segments of the write log were read whole: …",
+                "Check the flash device if flash does not read them.",
+            ),
+            (
+                Error,
+                "a former run crashed and its staging file …: writes … may be lost",
+                "Check the guest's data.",
+            ),
+            (
+                Error,
+                "a former run ended before it could tell that primary storage may have lost writes …",
+                "Nothing: the guest's next flush fails. Check its file system.",
+            ),
+            (
+                Warning,
+                "a former run ended without an answer to everything that it sent to primary storage …",
+                "Wait. Writes go on after that time.",
+            ),
+            (Info, "the cache on flash is warm: …", "Nothing."),
+            (
+                Info,
+                "the cache on flash starts empty: …",
+                "Nothing. A warning if its index is damaged: then check the flash device.",
+            ),
+            (
+                Warning,
+                "the cache on flash has … instead of …: …",
+                "Destage old logs: `forebay pool show` lists them.",
+            ),
+            (
+                Warning,
+                "the flash has no room to record what the cache holds: …",
+                "Give the pool more flash.",
+            ),
+            (
+                Warning,
+                "the block grid is at byte offset … in this run, …",
+                "Let the log be destaged, and start again.",
+            ),
+            (
+                Info,
+                "there is no folder on tmpfs for a staging file: …",
+                "Mount `/dev/shm`. Writes wait for flash until then.",
+            ),
+            (
+                Warning,
+                "no sidecar can be written …",
+                "Give a folder that can be written, as it says.",
+            ),
+            (
+                Warning,
+                "… cannot be locked (…): nothing keeps another disk of this host from using the same primary storage …",
+                "Give a state folder: `--state-dir`.",
+            ),
+            (Warning, "… is not a file of this user and cannot be removed: …", "Remove it."),
+            (Info, "a persistent reservation of a SCSI initiator is in force: …", "Nothing."),
+            (
+                Info,
+                "the state folder cannot keep that primary storage is raw (…): …",
+                "Give a state folder that can be written.",
+            ),
+        ],
+    ),
+    (
+        "A disk that runs",
+        &[
+            (Info, "mode … was asked for, instead of …", "Nothing. `mode-changed` follows."),
+            (Warning, "destaging was paused; …", "Resume it before the log is full."),
+            (Info, "destaging goes on: it was resumed", "Nothing."),
+            (Info, "the cache was dropped: … blocks", "Nothing."),
+            (Info, "the disk was resized from … to …", "Let the guest use the new size."),
+            (
+                Info,
+                "it is being detached: …",
+                "Wait, or cancel it with `forebay disk resume DISK`.",
+            ),
+            (
+                Warning,
+                "its detach was cancelled: …; clients may attach again",
+                "Detach again, if wanted.",
+            ),
+            (Info, "the disk was detached: primary storage has everything", "Nothing."),
+            (
+                Error,
+                "it was not detached as it should be, and is not served any more: …",
+                "Read the reason. Start the disk again.",
+            ),
+            (
+                Warning,
+                "not all is destaged before the end: …; the rest stays in the write log, …",
+                "Start the disk again to go on.",
+            ),
+            (Info, "an advice is kept: …", "Configure the disk as advised."),
+        ],
+    ),
+    (
+        "Primary storage",
+        &[
+            (
+                Error,
+                "the connection to primary storage was lost; it is being restored",
+                "Check the server and the network. I/O waits.",
+            ),
+            (Info, "the connection to primary storage is restored", "Nothing."),
+            (
+                Error,
+                "primary storage failed the first flush: …",
+                "Check primary storage and the guest's data.",
+            ),
+            (
+                Error,
+                "primary storage was modified while no write of this disk was under way: …",
+                "Find out who writes there. Then `forebay disk drop-cache DISK`.",
+            ),
+            (
+                Error,
+                "another file is at … by now …; the image … was removed: …; the image is not at … any more …",
+                "Follow the event: the disk goes on with the file that it has open.",
+            ),
+            (
+                Error,
+                "primary storage was cut short by somebody else: …",
+                "Stop the guest and bring back a copy.",
+            ),
+            (
+                Warning,
+                "primary storage is again where and as long as it was when the disk was opened",
+                "Nothing.",
+            ),
+        ],
+    ),
+    (
+        "Clients",
+        &[
+            (Warning, "… cannot accept: …", "Raise the limit of open files, or read the reason."),
+            (Warning, "a client was dropped: …", "Check the client."),
+            (Warning, "the connection of a hypervisor was closed: …", "Check the hypervisor."),
+            (
+                Warning,
+                "…: another hypervisor has connected: it waits until the one that is there leaves",
+                "Stop one of them.",
+            ),
+        ],
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// The sources below `folder`, each text in one line; what is made into pages left out.
+    fn sources(folder: &Path, all: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("reference") {
+                sources(&path, all);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                let text = std::fs::read_to_string(path).unwrap();
+                text.split("\\\n").for_each(|part| all.push_str(part.trim_start()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_sentences_of_the_page_are_in_the_program() {
+        let mut program = String::new();
+        sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")), &mut program);
+        let sentences = super::SENTENCES.iter().flat_map(|(_, events)| events.iter());
+        for part in sentences.flat_map(|(_, text, _)| text.split('…')) {
+            let part = part.trim_matches([' ', ',', ';', ':', '.', '(', ')']);
+            // The name of a signal is put before what is said of it.
+            let part = part.strip_prefix("SIGTERM: ").unwrap_or(part);
+            assert!(program.contains(part), "nobody says '{part}'");
+        }
+    }
+}
