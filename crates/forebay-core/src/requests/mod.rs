@@ -220,3 +220,6 @@ impl Requests {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,3 +104,6 @@ impl WriteBack {
         self.destager.check_invariants();
     }
 }
+
+#[cfg(test)]
+mod tests;

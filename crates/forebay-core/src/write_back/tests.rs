@@ -1,0 +1,274 @@
+//! Write-back alone: I/Os end when the test says so, beside a cache without tiers.
+
+use super::destage::throttle::Aim;
+use super::*;
+use crate::action::{Action, Actions, Io, IoOp, Target};
+use crate::cache::Cache;
+use crate::config::BackendTraits;
+use crate::engine::cx::{Cx, Shared};
+use crate::engine::io::IoKind;
+use crate::geometry::{ByteRange, Grid};
+use crate::ids::{Nanos, SegmentId};
+use crate::table::Key;
+
+const PAGE: u64 = 4096;
+
+struct Rig {
+    write_back: WriteBack,
+    cache: Cache,
+    shared: Shared,
+    pending: Vec<Io>,
+    /// Segments leased so far, and given back.
+    leased: u32,
+    unleased: Vec<SegmentId>,
+}
+
+impl Rig {
+    fn new(with: impl FnOnce(WriteLogConfig) -> WriteLogConfig) -> Rig {
+        let backend = BackendTraits {
+            size: 1 << 20,
+            logical_block: 512,
+            read_only: false,
+            discard: false,
+            write_zeroes: true,
+            extents: false,
+        };
+        let log = with(WriteLogConfig::new(16, 8));
+        let config = Config {
+            write_log: Some(log),
+            ram_bytes: 0,
+            flash_bytes: 0,
+            buffer_bytes: 2 << 20,
+            ..Config::for_disk(backend)
+        };
+        let grid = Grid::new(config.backend.size, config.block_size, 0);
+        Rig {
+            write_back: WriteBack::new(log, &config, config.buffer_bytes, PageGrid::new(0)),
+            cache: Cache::new(&config, &grid, config.buffer_bytes, 64),
+            shared: Shared::new(config, grid, 64),
+            pending: Vec::new(),
+            leased: 0,
+            unleased: Vec::new(),
+        }
+    }
+
+    /// One call of the part, with what it asked for carried out.
+    fn call<T>(&mut self, call: impl FnOnce(&mut WriteBack, &mut Cache, &mut Cx<'_>) -> T) -> T {
+        let mut actions = Actions::with_capacity(64);
+        let mut cx = Cx { actions: &mut actions, shared: &mut self.shared };
+        let result = call(&mut self.write_back, &mut self.cache, &mut cx);
+        for action in actions.list {
+            match action {
+                Action::Io(io) => self.pending.push(io),
+                Action::Unlease(segment) => self.unleased.push(segment),
+                Action::Lease => {
+                    let segment = (SegmentId(self.leased), u64::from(self.leased));
+                    self.leased += 1;
+                    self.write_back.on_leased(self.shared.now, Some(segment));
+                }
+                _ => {}
+            }
+        }
+        self.write_back.check_invariants();
+        result
+    }
+
+    fn commit(&mut self) {
+        self.call(|write_back, _, cx| write_back.commit(cx));
+    }
+
+    /// Appends a write of a page, all of it.
+    fn append(&mut self, key: Key, page: u64, fua: bool) -> Waiter {
+        // The first lease is asked for by a commit.
+        self.commit();
+        let range = ByteRange::at(page * PAGE, PAGE);
+        let buffer = self.shared.take_buffer(range).expect("memory");
+        let end = self.call(|write_back, _, cx| write_back.append_write(range, buffer, cx));
+        assert_eq!(end, range.end);
+        self.write_back.on_appended(key, fua)
+    }
+
+    /// Ends the oldest I/O of the log.
+    fn end_log_io(&mut self, status: IoStatus) -> LogEvent {
+        let io = self.pending.remove(0);
+        let pages = io.range.len() / PAGE;
+        self.call(|write_back, _, cx| {
+            let IoKind::Log(owned) = cx.end(io.id).kind else {
+                panic!("an I/O of the log: {io:?}")
+            };
+            match owned {
+                LogIo::Write { group } => {
+                    write_back.on_log_written(group, status, &vec![7; pages as usize])
+                }
+                LogIo::Summary => write_back.on_log_summarized(status),
+                LogIo::Flush => write_back.on_log_flushed(status),
+            }
+        })
+    }
+
+    fn destage(&mut self) {
+        let drive = Drive { is_draining: true, is_ending: false, takes_writes: true };
+        self.call(|write_back, cache, cx| {
+            let mut beside = Beside { cache, index: &mut None, keeps_writes: true };
+            write_back.destage(drive, &mut beside, cx);
+        });
+    }
+
+    /// Ends the oldest I/O of the destager well.
+    fn end_destage_io(&mut self) {
+        let io = self.pending.remove(0);
+        self.call(|write_back, cache, cx| {
+            let IoKind::Destager(owned) = cx.end(io.id).kind else {
+                panic!("of the destager: {io:?}")
+            };
+            let mut beside = Beside { cache, index: &mut None, keeps_writes: true };
+            match owned {
+                DestageIo::Write { run } => {
+                    write_back.on_destage_write(run, IoStatus::Ok, &mut beside, cx);
+                }
+                DestageIo::Flush { session } => {
+                    assert!(write_back.on_destage_flushed(session, IoStatus::Ok, 0, cx));
+                }
+                DestageIo::Note => {
+                    assert_eq!(write_back.on_destage_noted(IoStatus::Ok, cx), LogEvent::Nothing);
+                }
+                DestageIo::Read { run, place, pages } => {
+                    let sums = vec![7; pages as usize];
+                    let read = (place, pages);
+                    let (status, event) =
+                        write_back.check_destage_read(read, IoStatus::Ok, &sums, cx);
+                    assert_eq!((status, event), (IoStatus::Ok, LogEvent::Nothing));
+                    let fault = crate::action::DestageFault::LogRead;
+                    write_back.on_destage_read(run, (fault, status), cx);
+                }
+                DestageIo::Below { .. } | DestageIo::Zero { .. } | DestageIo::ZeroEdge { .. } => {
+                    panic!("whole pages: {io:?}")
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_staged_write_waits_for_nothing_and_a_durable_one_for_its_group() {
+    let mut rig = Rig::new(|log| log);
+    assert_eq!(rig.append(Key(1), 0, false), Waiter::Nothing);
+    assert_eq!(rig.append(Key(2), 1, true), Waiter::Durable);
+    assert_eq!(rig.write_back.guest_flush(), GuestFlush::Waits);
+    rig.commit();
+    assert!(matches!(rig.pending[0].op, IoOp::Write { durable: true, .. }));
+    assert_eq!(rig.write_back.next_satisfied(), None, "it is on its way");
+    assert_eq!(rig.end_log_io(IoStatus::Ok), LogEvent::Advanced);
+    assert_eq!(rig.write_back.next_satisfied(), Some(Key(2)));
+    assert_eq!(rig.write_back.guest_flush(), GuestFlush::Done);
+}
+
+#[test]
+fn without_staging_a_plain_write_waits_until_it_is_written() {
+    let mut rig = Rig::new(|log| WriteLogConfig { staging: false, ..log });
+    assert_eq!(rig.append(Key(1), 0, false), Waiter::Written);
+    rig.commit();
+    assert_eq!(rig.end_log_io(IoStatus::Ok), LogEvent::Advanced);
+    assert_eq!(rig.write_back.next_satisfied(), Some(Key(1)));
+}
+
+#[test]
+fn the_first_error_is_final_and_names_those_who_waited() {
+    let mut rig = Rig::new(|log| log);
+    rig.append(Key(1), 0, true);
+    rig.append(Key(2), 1, true);
+    rig.commit();
+    assert_eq!(rig.end_log_io(IoStatus::IoError), LogEvent::Fails(IoStatus::IoError));
+    let waited = rig.call(|write_back, _, cx| write_back.fail(IoStatus::IoError, cx));
+    let keys: Vec<_> = waited.into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, [Key(1), Key(2)]);
+    assert_eq!(rig.write_back.guest_flush(), GuestFlush::Fails);
+    let range = ByteRange::at(0, PAGE);
+    let buffer = rig.shared.take_buffer(range).expect("memory");
+    let end = rig.call(|write_back, _, cx| write_back.append_write(range, buffer, cx));
+    assert_eq!(end, range.start, "nothing is appended any more");
+}
+
+#[test]
+fn only_what_is_durable_is_destaged() {
+    let mut rig = Rig::new(|log| log);
+    rig.append(Key(1), 0, false);
+    // Nobody waits for it: it is written when it has waited for company, and not durably.
+    rig.shared.now = Nanos::from_millis(2);
+    rig.commit();
+    assert_eq!(rig.end_log_io(IoStatus::Ok), LogEvent::Advanced);
+    rig.destage();
+    assert!(rig.pending.is_empty(), "{:?}", rig.pending);
+    // The destager has asked for it to become durable.
+    rig.commit();
+    assert!(matches!(rig.pending[0].op, IoOp::Flush));
+    assert_eq!(rig.end_log_io(IoStatus::Ok), LogEvent::Advanced);
+    rig.destage();
+    assert_eq!(rig.pending[0].target, Target::Log, "{:?}", rig.pending);
+}
+
+#[test]
+fn what_is_destaged_is_flushed_and_noted_before_it_counts() {
+    let mut rig = Rig::new(|log| log);
+    rig.append(Key(1), 3, true);
+    rig.commit();
+    assert_eq!(rig.end_log_io(IoStatus::Ok), LogEvent::Advanced);
+    assert_eq!(rig.write_back.dirty_bytes(), PAGE);
+    assert!(!rig.write_back.is_clean());
+    let mut done = Vec::new();
+    while !rig.write_back.is_left() {
+        rig.write_back.forget_when_clean(true);
+        rig.destage();
+        let Some(io) = rig.pending.first() else { continue };
+        done.push(match (io.target, io.op) {
+            (Target::Log, IoOp::Read { .. }) => "read",
+            (Target::Backend, IoOp::Write { .. }) => "write",
+            (Target::Backend, IoOp::Flush) => "flush",
+            (Target::Log, IoOp::Progress { .. }) => "note",
+            _ => panic!("{io:?}"),
+        });
+        rig.end_destage_io();
+    }
+    assert_eq!(done, ["read", "write", "flush", "note"]);
+    assert_eq!(rig.write_back.dirty_bytes(), 0);
+    assert!(rig.write_back.is_empty());
+}
+
+#[test]
+fn a_lost_session_is_destaged_again() {
+    let mut rig = Rig::new(|log| log);
+    rig.append(Key(1), 3, true);
+    rig.commit();
+    assert_eq!(rig.end_log_io(IoStatus::Ok), LogEvent::Advanced);
+    rig.destage();
+    rig.end_destage_io();
+    rig.end_destage_io();
+    assert_eq!(rig.write_back.dirty_bytes(), 0, "it is written, and not flushed");
+    rig.write_back.on_session_lost();
+    rig.destage();
+    assert_eq!(rig.write_back.dirty_bytes(), PAGE);
+}
+
+#[test]
+fn a_compare_and_write_is_acknowledged_first() {
+    let mut rig = Rig::new(|log| log);
+    let write =
+        |key, at_once| Acknowledgeable { key: Key(key), ready: Nanos(0), bytes: PAGE, at_once };
+    rig.write_back.may_acknowledge(write(1, false));
+    rig.write_back.may_acknowledge(write(2, true));
+    rig.write_back.begin_acknowledging(Nanos(0));
+    let next = |rig: &mut Rig| rig.write_back.next_acknowledgement(Aim::Room).map(|(w, _)| w.key);
+    assert_eq!(
+        [next(&mut rig), next(&mut rig), next(&mut rig)],
+        [Some(Key(2)), Some(Key(1)), None]
+    );
+}
+
+#[test]
+fn a_write_to_a_page_in_the_log_is_found_there_until_it_is_free() {
+    let mut rig = Rig::new(|log| log);
+    let (written, other) = (ByteRange::at(PAGE, PAGE), ByteRange::at(8 * PAGE, PAGE));
+    rig.append(Key(1), 1, true);
+    assert!(rig.write_back.touches(written) && !rig.write_back.touches(other));
+    assert!(rig.write_back.is_undestaged(written));
+}
