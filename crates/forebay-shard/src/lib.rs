@@ -54,7 +54,6 @@ mod registration;
 mod ring;
 mod run;
 mod status;
-#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod thread;
 mod token;
