@@ -6,7 +6,7 @@
 //!     RAM hit? ├─ yes ─► Reply(slots)     │
 //!              no                         ▼
 //!              └─► requests ─► range held ─► buffer ─► a flow runs it ─► Reply
-//!                                     flow/{read, write, compare, zero, flush, query}.rs
+//!                                     flow/: read, write, compare, zero, flush, query
 //!                                               │        │
 //!                                               └────────┴─► cache, cache index, write log, primary storage
 //! ```
