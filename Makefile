@@ -1,4 +1,5 @@
 # make run    the demonstration     make test   every test       make bench  figures against peers
+# make check  format, clippy, docs and unit tests of what changed, before a commit (SINCE=COMMIT: since then)
 # make lint   format, clippy, licences   make soak   simulation without end (SEEDS=A..B: these)
 #
 # Every target installs first what it needs and does not find (scripts/setup).
@@ -10,7 +11,7 @@ FOREBAY := target/release/forebay
 export PATH := $(PATH):/usr/sbin:/sbin
 
 
-.PHONY: instructions help run test lint licences reference unit conformance guest-test bench bench-quick soak setup build clean
+.PHONY: instructions help run check test lint licences reference unit conformance guest-test bench bench-quick soak setup build build-bench clean
 .NOTPARALLEL:
 
 help:
@@ -21,10 +22,17 @@ run: setup-build build
 	$(FOREBAY) demo $(if $(FOREBAY_TRACE),--trace $(FOREBAY_TRACE))
 
 build:
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked -p forebay
+
+# Tests and benchmarks need the load generator beside it.
+build-bench:
+	$(CARGO) build --release --locked -p forebay -p forebay-bench
+
+check: setup-build
+	@scripts/check $(if $(SINCE),--since $(SINCE))
 
 # The last line is the sum of the conformance tests; cargo prints its own above.
-test: setup-test lint unit build conformance
+test: setup-test lint unit build-bench conformance
 
 lint: licences
 	$(CARGO) fmt --all --check
@@ -45,10 +53,10 @@ unit:
 conformance:
 	FOREBAY_GUEST_KILLS=$${FOREBAY_GUEST_KILLS:-1} $(PYTHON) tests/conformance/run.py $(ONLY)
 
-guest-test: setup-guest build
+guest-test: setup-guest build-bench
 	$(PYTHON) tests/conformance/run.py guest
 
-bench: setup-bench build instructions
+bench: setup-bench build-bench instructions
 	$(CARGO) bench --locked -p forebay-core
 	$(CARGO) bench --locked -p forebay-trace
 	$(PYTHON) bench/run.py $(WHAT)
@@ -61,7 +69,7 @@ instructions: setup-bench $(RUNNER)
 $(RUNNER):
 	$(CARGO) install --locked gungraun-runner --version 0.20.0 --root target/tools
 
-bench-quick: setup-bench build
+bench-quick: setup-bench build-bench
 	$(PYTHON) bench/run.py --quick $(WHAT)
 
 soak: setup-build

@@ -3,8 +3,8 @@
 
     run.py [WORD...] [--server forebay|nbdkit] [--forebay PATH] [--jobs N] [--keep] [--list]
 
-Tests whose name or file has all of the WORDs run, each in a process and a folder of its own, as many
-at a time as there are CPUs; those that measure time run last, one after the other. A test that cannot
+Tests whose name or file has all of the WORDs run, each in a process and a folder of its own, one more
+at a time than there are CPUs; those that measure time run last, one after the other. A test that cannot
 run on this machine is counted as skipped, with its reason.
 With --server nbdkit the tests that hold for every NBD server run against that one: what fails there
 is wrong in the test. The last line is "N passed, N failed, N skipped".
@@ -37,9 +37,10 @@ def main():
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--server", choices=["forebay", "nbdkit"], default="forebay")
     parser.add_argument("--forebay", default=os.path.join(ROOT, "target/release/forebay"))
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N",
-                        help="tests at a time (as many as there are CPUs)")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)) + 1, metavar="N",
+                        help="tests at a time (one more than there are CPUs: many wait)")
     parser.add_argument("--keep", action="store_true", help="keep the folders of failed tests")
+    parser.add_argument("--longest", type=int, default=10, metavar="N", help="name so many of the longest tests at the end (10)")
     parser.add_argument("--list", action="store_true", help="only name the tests")
     options = parser.parse_args()
 
@@ -48,18 +49,23 @@ def main():
         print("\n".join("%-10s %s" % (t.area, t.name) for t in tests))
         return 0
     if options.server == "forebay" and not os.access(options.forebay, os.X_OK):
-        sys.exit("conformance: %s is not built: run `make build`" % options.forebay)
+        sys.exit("conformance: %s is not built: run `make conformance`" % options.forebay)
     counts = {PASSED: 0, FAILED: 0, SKIPPED: 0}
+    durations = []
     started = time.monotonic()
-    for test, seconds, result, text in run_all(tests, options):
+    for test, seconds, cpu, result, text in run_all(tests, options):
         counts[result] += 1
+        durations.append((seconds, cpu, test))
         mark = {PASSED: "ok     ", FAILED: "FAILED ", SKIPPED: "skipped"}[result]
         reason = ": " + text.strip() if result == SKIPPED else ""
         print("%s %s: %s (%.1f s)%s" % (mark, test.area, test.name, seconds, reason),
               flush=True)
         if result == FAILED:
             print("".join("        " + line for line in text.splitlines(True)), flush=True)
-    print("conformance: %.0f s" % (time.monotonic() - started))
+    print("conformance: %.0f s, %.0f s of CPU, the longest tests:"
+          % (time.monotonic() - started, sum(cpu for _, cpu, _ in durations)))
+    for seconds, cpu, test in sorted(durations, key=lambda d: -d[0])[:options.longest]:
+        print("%7.1f s %7.1f s of CPU  %s: %s" % (seconds, cpu, test.area, test.name))
     print("%d passed, %d failed, %d skipped" % (counts[PASSED], counts[FAILED], counts[SKIPPED]))
     return 1 if counts[FAILED] or not tests else 0
 
@@ -72,15 +78,16 @@ def collect():
 
 
 def run_all(tests, options):
-    """Runs tests; yields each with its seconds, its result and what to show of it, as they end."""
-    waiting = sorted(tests, key=lambda test: test.alone)
+    """Runs tests; yields each with its seconds, those of CPU, its result and what to show of it, as they end."""
+    # Those that may take long come first: what begins last should be short.
+    waiting = sorted(tests, key=lambda test: (test.alone, -test.timeout))
     running = []
     while waiting or running:
         alone = any(test.alone for test in [r.test for r in running] + waiting[:1])
         while waiting and len(running) < (1 if alone else max(options.jobs, 1)):
             test = waiting.pop(0)
             if options.server != "forebay" and test.forebay_only:
-                yield test, 0, SKIPPED, "only Forebay does this"
+                yield test, 0, 0, SKIPPED, "only Forebay does this"
             else:
                 running.append(Running(test, options))
             alone = any(test.alone for test in [r.test for r in running] + waiting[:1])
@@ -90,7 +97,7 @@ def run_all(tests, options):
         for one in [r for r in running if r.is_over()]:
             running.remove(one)
             result, text = one.finish()
-            yield one.test, time.monotonic() - one.began, result, text
+            yield one.test, time.monotonic() - one.began, one.cpu_seconds, result, text
 
 
 class Running:
@@ -124,7 +131,8 @@ class Running:
             os.killpg(self.child, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        _, status = os.waitpid(self.child, 0)
+        _, status, usage = os.wait4(self.child, 0)
+        self.cpu_seconds = usage.ru_utime + usage.ru_stime
         return os.waitstatus_to_exitcode(status) if done else None
 
     def finish(self):
