@@ -2,7 +2,7 @@
 //! numbers that look like chance and follow from a seed, the same on every machine.
 //!
 //! It is the one generator of the project. The engine draws nothing: it only hashes with it.
-//! Formats depend on it (`pool/sample.rs`), and so do the seeds of the simulation and of made-up
+//! Formats depend on it (`flash_pool/sample.rs`), and so do the seeds of the simulation and of made-up
 //! workloads. So the sequence of a seed never changes. It keeps no secret.
 
 /// State of the generator.

@@ -49,7 +49,6 @@ mod mailbox;
 mod new_disk;
 mod run;
 mod status;
-#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;

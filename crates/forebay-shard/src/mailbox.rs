@@ -3,7 +3,7 @@
 //! ```text
 //!   DiskHandle::ask(closure) ──Command::Disk──► mailbox ──► shard: closure(Visit { disk, now, clients })
 //!        ▲                                                        │
-//!        └───────────────────── oneshot ◄── answer ───────────────┘  at once, or turns later (answers.rs)
+//!        └───────────────────── oneshot ◄── answer ───────────────┘  at once, or turns later (disk/answers.rs)
 //! ```
 //! An operation on a disk is one closure: what it does, and what it answers, stand in one method of
 //! [`DiskHandle`]. It runs between two turns of its shard, where nothing else touches the disk, and must not take long.

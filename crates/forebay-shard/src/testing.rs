@@ -1,4 +1,7 @@
 //! For tests: a shard that cannot attach primary storage of the first disks that it is handed, and one that hangs.
+//!
+//! No feature hides it: with one, the tests and the programs would each compile this crate and what depends on it. A
+//! program calls none of it, so the linker leaves it out.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};

@@ -1,6 +1,6 @@
 //! Whether granules that a write covers in part are read again in time: learned from a sample that is not fetched.
 //!
-//! What becomes of it is a flow's matter (`engine/edges.rs`). A granule has its number on the disk for a key, counted
+//! What becomes of it is a flow's matter (`engine/flow/edges.rs`). A granule has its number on the disk for a key, counted
 //! from byte 0.
 
 use super::Cache;

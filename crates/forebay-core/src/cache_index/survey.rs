@@ -5,7 +5,7 @@
 //!   ring ─► claims, newest first ─► one per block ─► less blocks in marked regions ─► less granules that the log has ─► kept
 //! ```
 //! Nothing is changed. Memory: 16 bytes for each claim, less than the cache takes when it is served. The simulation compares
-//! it with what each restart finds. Not judged: whether primary storage is what the disk left (`pool/fence.rs`).
+//! it with what each restart finds. Not judged: whether primary storage is what the disk left (`flash_pool/fence.rs`).
 
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, ByteRange, GranuleMask, Grid};
 use crate::ids::{BlockIndex, Generation, SlotId};

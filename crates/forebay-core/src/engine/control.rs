@@ -14,7 +14,7 @@ use crate::write_back::format::recover::RecoveredLog;
 use crate::write_back::format::reopen::Tail;
 
 impl Engine {
-    /// Takes over what recovery found, after it was opened again (`log/reopen.rs`): everything is on flash, durable,
+    /// Takes over what recovery found, after it was opened again (`write_back/format/reopen.rs`): everything is on flash, durable,
     /// and the log goes on at `tail`. Call it before the first request.
     ///
     /// # Errors

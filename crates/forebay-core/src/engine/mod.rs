@@ -6,7 +6,7 @@
 //!     RAM hit? ├─ yes ─► Reply(slots)     │
 //!              no                         ▼
 //!              └─► requests ─► range held ─► buffer ─► a flow runs it ─► Reply
-//!                                            read.rs  write.rs  compare.rs  zero.rs  flush.rs  query.rs
+//!                                     flow/: read, write, compare, zero, flush, query
 //!                                               │        │
 //!                                               └────────┴─► cache, cache index, write log, primary storage
 //! ```

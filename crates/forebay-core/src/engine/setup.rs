@@ -40,7 +40,7 @@ impl Engine {
         };
         let grid = Grid::new(config.backend.size, config.block_size, offset);
         let base = config.buffer_bytes / PAGE * PAGE;
-        // Twice: when flash hangs, its I/Os stay while their reads begin anew (`timeout.rs`).
+        // Twice: when flash hangs, its I/Os stay while their reads begin anew (`flow/timeout.rs`).
         let log_ios = config.write_log.map_or(0, |_| WriteBack::ios_max(&config));
         let ios_max =
             config.requests_max * read::FETCHES_MAX * 2 + cache::FILL_WRITES_MAX + 3 + log_ios;

@@ -16,7 +16,7 @@
 //! its blocks in cache this rule lowers misses from 90 % to 78 %.)
 //!
 //! `auto` also has these queues, by other rules (`auto.rs`). With a small queue of 0 % they are
-//! SIEVE's (`sieve.rs`): new blocks go to the main queue. A *hand* goes through it, and leaves
+//! SIEVE's (of `forebay-trace`): new blocks go to the main queue. A *hand* goes through it, and leaves
 //! used blocks where they are.
 //!
 //! One thing differs from both: an eviction looks at no more than [`LOOKS_MAX`] blocks and then

@@ -108,7 +108,7 @@ pub(crate) enum ReadFor {
     Client,
     /// Nobody, for now.
     Cache,
-    /// Nobody: it was not asked for, and is not answered (`edges.rs`).
+    /// Nobody: it was not asked for, and is not answered (`engine/flow/edges.rs`).
     Edge,
     /// A compare-and-write, as which it goes on.
     Compare {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   generation + 1 pending ─► recover ─► give back what nothing depends on ─► fresh segments: staged records, and the
-//!      end of the log if it is short (`core/log/reopen.rs`) ─► (engine restores) ─► committed ─► the staging file
+//!      end of the log if it is short (`format/reopen.rs` of the core) ─► (engine restores) ─► committed ─► the staging file
 //!      may be used again
 //! ```
 //! Each arrow is durable before the next, so that a crash anywhere finds the same records again.

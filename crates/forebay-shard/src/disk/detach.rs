@@ -2,7 +2,7 @@
 //! meanwhile is waited for or refused here, too.
 //!
 //! ```text
-//!   serving ── detach ──► detaching ── nothing is dirty ──► draining (disk.rs) ─► done
+//!   serving ── detach ──► detaching ── nothing is dirty ──► draining (ending.rs) ─► done
 //!      ▲                      │
 //!      └─ another mode, pause, resume; the log is lost: a cancelled detach, in the mode of before
 //! ```

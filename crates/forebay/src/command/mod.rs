@@ -6,6 +6,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::CommandFactory;
 use forebay_trace::{Error as TraceError, ErrorKind};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use self::output::Output;
 use crate::cli::trace::PageArg;
@@ -38,7 +42,7 @@ const USAGE: u8 = 2;
 /// Carries out a command line and tells how it ended; errors go to standard error.
 pub fn execute(cli: Cli) -> ExitCode {
     let is_daemon = matches!(cli.command, Command::Run(_) | Command::Serve(_));
-    log_to_stderr(if is_daemon { "info" } else { "warn" });
+    log_to_stderr(if is_daemon { LevelFilter::INFO } else { LevelFilter::WARN });
     last_words::tell_panics();
     let result = match cli.command {
         Command::Run(args) => run::run(*args),
@@ -95,17 +99,16 @@ fn write_page(file: Option<Output>, page: impl FnOnce() -> String) -> Result<()>
 }
 
 /// Logs from `level` up, or as FOREBAY_LOG says. Where nobody reads standard error, lines are lost and nothing else.
-fn log_to_stderr(level: &str) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+fn log_to_stderr(level: LevelFilter) {
+    let asked = std::env::var("FOREBAY_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = asked.unwrap_or_else(|| Targets::new().with_default(level));
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_target(false)
         // It would tell of its errors on standard error, and panic where that is closed.
-        .log_internal_errors(false)
-        .try_init();
+        .log_internal_errors(false);
+    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
 }
 
 /// The manual page: the command, then a section for each of its subcommands, which have no pages of their own.

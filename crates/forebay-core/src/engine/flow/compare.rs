@@ -2,7 +2,7 @@
 //! they are the same others are written, with no access of anybody in between.
 //!
 //! ```text
-//!  hold the range ─► fetch, as a read (read.rs, log/read.rs) ─► compare ─┬─ the same ─► a write (write.rs, log/)
+//!  hold the range ─► fetch, as a read (read.rs, read_log.rs) ─► compare ─┬─ the same ─► a write (write.rs, append.rs)
 //!                     │ failed                                           └─ differ ──► reply: where; nothing changed
 //!                     └► reply: the error; nothing changed
 //! ```
@@ -14,7 +14,7 @@
 //! fetch leaves flash alone: its granules are not held.
 //!
 //! As a write it is whatever the mode makes of one, but for the throttle, which does not delay it
-//! (`log/acknowledge.rs`): hosts that share a disk tell each other by it that they live. With a log it waits for
+//! (`acknowledge.rs`): hosts that share a disk tell each other by it that they live. With a log it waits for
 //! the commit in flight and its own, and for no flush of primary storage. It waits for the destager only where a log
 //! is full, or to be left, and behind writes to the same bytes.
 //!

@@ -109,7 +109,8 @@ impl Parts {
         if self.mode == target {
             return false;
         }
-        let is_ready = match self.mode_change(cx) {
+        let change = self.mode_change(cx);
+        let is_ready = match change {
             ModeChange::Settled => true,
             ModeChange::Draining => self.write_back.as_mut().is_none_or(|write_back| {
                 write_back.forget_when_clean(true);
@@ -129,7 +130,7 @@ impl Parts {
             self.leave_cache(cx);
         }
         if let Some(write_back) = &mut self.write_back {
-            if target.logs() {
+            if matches!(change, ModeChange::Entering { .. } | ModeChange::Blocked { .. }) {
                 write_back.forget_when_clean(false);
             }
             write_back.note_room();

@@ -11,7 +11,7 @@
 //! durable in parts only, as one is that is longer than the log has room for: recovery takes nothing of that, and primary
 //! storage may lose what it was sent of it. That is not kept.
 //!
-//! History alone decides (`admission.rs`): all that is ever written passes here, most of it to be read
+//! History alone decides (`cache/flash/admission.rs`): all that is ever written passes here, most of it to be read
 //! by nobody, and would displace the rest. A block that was on flash when it was overwritten has kept its place there.
 
 use super::row::lead_of;

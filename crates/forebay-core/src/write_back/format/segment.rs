@@ -99,7 +99,7 @@ impl SegmentHeader {
     ///
     /// It may be written once the segment's lease and everything that [`SegmentHeader::durable`] claims
     /// are durable. When it opens a new generation, everything before `first_sequence` must be durable. Where it is
-    /// written after groups of its own, and replaces older segments, so must be those groups (`log/reopen.rs`).
+    /// written after groups of its own, and replaces older segments, so must be those groups (`format/reopen.rs`).
     pub fn encode(&self, page: &mut Page) {
         let raw = Raw {
             magic: *MAGIC,

@@ -7,7 +7,7 @@
 //!     page 0           page 1                                                 page [`first_page`]
 //! ```
 //! It is gathered in memory as groups are sealed, and written when the segment is full. One checksum is over all of it, so that
-//! a torn one is none. Whether it may be believed is not in it: its groups may not have been durable. See `log/recover`.
+//! a torn one is none. Whether it may be believed is not in it: its groups may not have been durable. See `recover.rs`.
 //!
 //! | offset | bytes | field |
 //! |---:|---:|---|
