@@ -21,14 +21,14 @@ fn a_ram_hit_allocates_nothing() {
     let blocks = 4096;
     let mut engine = warm_engine(blocks, observed);
     engine.observer_mut().count(Nanos(0), Box::default());
-    let mut actions = Actions::with_capacity(256);
+    let (mut actions, mut spare) = (Actions::with_capacity(256), Actions::with_capacity(256));
     let mut random = Rng::new(1);
     let info = allocation_counter::measure(|| {
         for tag in 0..10_000 {
             let block = random.below(blocks);
             read(&mut engine, Nanos(tag), ByteRange::at(block * 4096, 4096), &mut actions);
             if tag % 32 == 0 {
-                settle(&mut engine, &mut actions);
+                settle(&mut engine, &mut actions, &mut spare);
             }
         }
     });
@@ -40,7 +40,7 @@ fn writes_flushes_and_misses_allocate_nothing() {
     let blocks = 4096;
     let mut engine = warm_engine(blocks, observed);
     engine.observer_mut().count(Nanos(0), Box::default());
-    let mut actions = Actions::with_capacity(256);
+    let (mut actions, mut spare) = (Actions::with_capacity(256), Actions::with_capacity(256));
     let mut random = Rng::new(1);
     let info = allocation_counter::measure(|| {
         for tag in 0..10_000 {
@@ -60,7 +60,7 @@ fn writes_flushes_and_misses_allocate_nothing() {
             };
             let request = Request { tag: RequestTag(tag), range, op };
             engine.submit(Nanos(tag), request, &mut actions).expect("room for a request");
-            assert_eq!(settle(&mut engine, &mut actions), 1);
+            assert_eq!(settle(&mut engine, &mut actions, &mut spare), 1);
         }
     });
     assert_eq!(info.count_total, 0);

@@ -28,12 +28,12 @@ pub fn warm_engine(blocks: u64, with: impl FnOnce(Config) -> Config) -> Engine {
         ..Config::for_disk(backend)
     };
     let mut engine = Engine::new(with(config)).expect("a valid configuration");
-    let mut actions = Actions::with_capacity(1024);
+    let (mut actions, mut spare) = (Actions::with_capacity(1024), Actions::default());
     let step = 1 << 20;
     for start in (0..size).step_by(step) {
         let range = ByteRange::at(start, (step as u64).min(size - start));
         read(&mut engine, Nanos(0), range, &mut actions);
-        assert_eq!(settle(&mut engine, &mut actions), 1);
+        assert_eq!(settle(&mut engine, &mut actions, &mut spare), 1);
     }
     engine
 }
@@ -44,9 +44,10 @@ pub fn read(engine: &mut Engine, now: Nanos, range: ByteRange, actions: &mut Act
     engine.submit(now, request, actions).expect("room for a request");
 }
 
-/// Completes every I/O well until there is none; returns the number of good replies.
-pub fn settle(engine: &mut Engine, actions: &mut Actions) -> u64 {
-    let mut settling = Settling { engine, actions, replies: 0 };
+/// Completes every I/O well until there is none; returns the number of good replies. While
+/// `actions` are carried out, `spare` takes what the engine asks for.
+pub fn settle(engine: &mut Engine, actions: &mut Actions, spare: &mut Actions) -> u64 {
+    let mut settling = Settling { engine, actions, spare, replies: 0 };
     executor::run(&mut settling);
     let replies = settling.replies;
     engine.sent(Nanos(0));
@@ -57,6 +58,7 @@ pub fn settle(engine: &mut Engine, actions: &mut Actions) -> u64 {
 struct Settling<'a> {
     engine: &'a mut Engine,
     actions: &'a mut Actions,
+    spare: &'a mut Actions,
     replies: u64,
 }
 
@@ -112,16 +114,12 @@ impl Runs for Settling<'_> {
         let goes_on = self.engine.wants_to_proceed() || !self.actions.list.is_empty();
         goes_on.then(|| {
             self.engine.proceed(Nanos(0), self.actions);
-            std::mem::take(self.actions)
+            std::mem::replace(self.actions, std::mem::take(self.spare))
         })
     }
 
     fn carried_out(&mut self, mut actions: Actions) {
-        // What came meanwhile follows in the memory that there is.
         actions.clear();
-        std::mem::swap(self.actions, &mut actions);
-        self.actions.list.append(&mut actions.list);
-        self.actions.slices.append(&mut actions.slices);
-        self.actions.log.append(&mut actions.log);
+        *self.spare = actions;
     }
 }
