@@ -75,7 +75,8 @@ class Recorder:
                 assert sector == pattern(block * 4096 + at, 512, version), "torn sector"
 
 
-def crash_repeatedly(bed, disk, image, times=4):
+def write_over_kills(bed, disk, times=4):
+    """Kills and restarts the server under load. Gives the recorder of what must be there."""
     recorder = Recorder(disk, bed.random, 4 * MIB // 4096)
     thread = threading.Thread(target=recorder.run, daemon=True)
     thread.start()
@@ -90,6 +91,11 @@ def crash_repeatedly(bed, disk, image, times=4):
     thread.join(30)
     assert not thread.is_alive(), "the client's last requests were not answered"
     assert len(recorder.acknowledged) > 500
+    return recorder
+
+
+def crash_repeatedly(bed, disk, image, times=4):
+    recorder = write_over_kills(bed, disk, times)
     h = nbd.NBD()
     h.connect_uri(disk.uri)
     recorder.check(lambda at, length: bytes(h.pread(length, at)))

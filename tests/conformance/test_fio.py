@@ -1,6 +1,4 @@
 """fio writes, reads back and verifies checksums."""
-import os
-
 from bed import MIB, need_program, test
 
 # Small enough for two cores, larger than the caches below it.
@@ -91,46 +89,3 @@ def fio_verifies_write_back_in_windows_without_a_write_cache(bed):
     disk = write_back(bed, "--destage-order", "window", "--write-cache", "off")
     verify(bed, disk, "--bsrange=512-40k", "--bs_unaligned=0", "--blockalign=512", bs="512",
            size=16 * MIB)
-
-
-@test(timeout=240)
-def what_fio_wrote_before_a_kill_is_there_after_the_restart(bed):
-    verify_over_a_kill(bed, disk_on_file(bed, ram="16MiB", flash=bed.path("flash") + ":32MiB"))
-
-
-@test(forebay_only=True, timeout=240)
-def what_fio_wrote_before_a_kill_is_there_after_the_restart_in_write_back(bed):
-    verify_over_a_kill(bed, write_back(bed))
-
-
-@test(forebay_only=True, timeout=240)
-def what_fio_wrote_before_a_kill_is_there_after_the_restart_destaging_in_windows(bed):
-    verify_over_a_kill(bed, write_back(bed, "--destage-order", "window"))
-
-
-@test(forebay_only=True, timeout=240)
-def what_was_read_after_a_kill_under_fio_is_on_primary_storage_after_a_detach(bed):
-    disk = write_back(bed)
-    verify_over_a_kill(bed, disk)
-    bed.run(["nbdcopy", disk.uri, bed.path("seen")])
-    bed.run([bed.program, "disk", "detach", "disk", "--control", bed.path("disk.control")])
-    disk.was_ended = True
-    assert disk.process.wait(60) == 0
-    bed.run(["cmp", bed.path("seen"), bed.path("disk.raw")])
-
-
-def verify_over_a_kill(bed, disk):
-    need_program("fio")
-    job = ["fio", "--name=crash", "--ioengine=nbd", "--uri=" + disk.uri, "--rw=randwrite", "--bs=4k",
-           "--iodepth=32", "--size=%d" % SIZE, "--verify=crc32c", "--randseed=3", "--verify_fatal=1",
-           "--aux-path=" + bed.directory]
-    # The trigger saves which writes were acknowledged, then kills the server.
-    disk.was_ended = True
-    bed.run(job + ["--do_verify=0", "--verify_state_save=1", "--rate_iops=4000",
-                   "--trigger-timeout=2", "--trigger=kill -9 %d" % disk.process.pid],
-            code=None, timeout=100)
-    state = bed.path("local-crash-0-verify.state")
-    assert os.path.exists(state), "fio saved no state"
-    disk.process.wait(30)
-    disk.start()
-    bed.run(job + ["--verify_only", "--verify_state_load=1"])

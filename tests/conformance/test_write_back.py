@@ -6,7 +6,7 @@ import threading
 
 from bed import MIB, eventually, on_tmpfs, pattern, test
 import nbd
-from test_crash import Recorder
+from test_crash import Recorder, write_over_kills
 
 LOG = ["--write-log", "4MiB"]
 DEFERRED = ["--flush-semantics", "deferred", "--max-dirty-age", "1s", "--accept-data-loss"]
@@ -85,29 +85,39 @@ def write_back_serves_and_destages(bed):
 
 @test(forebay_only=True)
 def nothing_acknowledged_is_lost_by_kills_under_load_in_write_back(bed):
+    lose_nothing_over_kills(bed)
+
+
+@test(forebay_only=True)
+def nothing_acknowledged_is_lost_by_kills_under_load_destaging_in_windows(bed):
+    lose_nothing_over_kills(bed, "--destage-order", "window")
+
+
+def lose_nothing_over_kills(bed, *extra):
     image = bed.image("disk.raw", 4 * MIB)
-    disk = write_back(bed, "file:" + image)
-    recorder = Recorder(disk, bed.random, 4 * MIB // 4096)
-    thread = threading.Thread(target=recorder.run, daemon=True)
-    thread.start()
-    for round_ in range(6):
-        goal = recorder.version + 2000
-        eventually(lambda: recorder.version > goal, "2000 more writes")
+    disk = write_back(bed, "file:" + image, extra=extra)
+    recorder = write_over_kills(bed, disk, times=6)
+    for _ in range(2):
+        h = attach(disk)
+        recorder.check(lambda at, length: bytes(h.pread(length, at)))
         disk.restart()
-        eventually(lambda: recorder.sessions > round_ + 1, "the client reconnects")
-    goal = recorder.version + 500
-    eventually(lambda: recorder.version > goal, "500 more writes")
-    recorder.stop = True
-    thread.join(30)
-    assert not thread.is_alive(), "the client's last requests were not answered"
-    h = attach(disk)
-    recorder.check(lambda at, length: bytes(h.pread(length, at)))
-    disk.restart()
-    h = attach(disk)
-    recorder.check(lambda at, length: bytes(h.pread(length, at)))
     destaged(disk)
     recorder.check(read_file(image))
     assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def what_was_read_after_a_kill_is_on_primary_storage_after_a_detach(bed):
+    image = bed.image("disk.raw", 4 * MIB)
+    disk = write_back(bed, "file:" + image)
+    recorder = write_over_kills(bed, disk, times=1)
+    disk.restart()
+    bed.run(["nbdcopy", disk.uri, bed.path("seen")])
+    disk_command(bed, disk, "detach", "disk")
+    disk.was_ended = True
+    assert disk.process.wait(60) == 0
+    bed.run(["cmp", bed.path("seen"), image])
+    recorder.check(read_file(image))
 
 
 @test(forebay_only=True)
