@@ -50,13 +50,10 @@ pub(super) struct Damaged {
 }
 
 impl Tables {
-    /// Makes a pool of nobody on `file`.
-    ///
-    /// # Errors
-    /// The medium's. The pool is not there then, or as far as it can be told from one.
-    pub fn create(file: &PoolFile, superblock: Superblock) -> io::Result<Tables> {
+    /// Those of a pool that nothing was written to.
+    fn empty(superblock: Superblock) -> Tables {
         let geometry = superblock.geometry;
-        let mut tables = Tables {
+        Tables {
             superblock,
             leases: LeaseTable::new(geometry),
             disks: vec![None; DISKS_MAX.into()],
@@ -64,7 +61,16 @@ impl Tables {
             reservations: vec![Ok(no_reservations(Uuid::NIL)); DISKS_MAX.into()],
             versions: vec![0; geometry.pairs() as usize],
             written: Vec::new(),
-        };
+        }
+    }
+
+    /// Makes a pool of nobody on `file`.
+    ///
+    /// # Errors
+    /// The medium's. The pool is not there then, or as far as it can be told from one.
+    pub fn create(file: &PoolFile, superblock: Superblock) -> io::Result<Tables> {
+        let geometry = superblock.geometry;
+        let mut tables = Tables::empty(superblock);
         let mut page = PoolPage::ZERO;
         file.write(SUPERBLOCKS[0], std::slice::from_ref(&page))?;
         file.sync()?;
@@ -130,15 +136,7 @@ impl Tables {
     ) -> Result<(Tables, Vec<Damaged>)> {
         let pool = superblock.pool;
         let geometry = superblock.geometry;
-        let mut tables = Tables {
-            superblock,
-            leases: LeaseTable::new(geometry),
-            disks: vec![None; DISKS_MAX.into()],
-            progress: vec![None; DISKS_MAX.into()],
-            reservations: vec![Ok(no_reservations(Uuid::NIL)); DISKS_MAX.into()],
-            versions: vec![0; geometry.pairs() as usize],
-            written: Vec::new(),
-        };
+        let mut tables = Tables::empty(superblock);
         let mut damaged = Vec::new();
         let pages = pairs(file, geometry)?;
         let copies_of = |pair: PairId| {
