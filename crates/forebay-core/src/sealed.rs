@@ -9,6 +9,7 @@
 //! valid pages only.
 
 use crc_fast::{CrcAlgorithm, Digest};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// One page.
 pub type Page = [u8; PAGE_LEN];
@@ -35,18 +36,40 @@ pub fn has_seal(page: &Page, magic: &[u8; 8]) -> bool {
     page[..8] == magic[..] && page[CHECKSUM] == checksum(page).to_le_bytes()
 }
 
+/// The record that `bytes` begin with, and what is behind it.
+///
+/// # Panics
+/// The record is longer than `bytes`. Those of this crate are shorter than a page.
+pub(crate) fn record<T>(bytes: &[u8]) -> (&T, &[u8])
+where
+    T: FromBytes + KnownLayout + Immutable + Unaligned,
+{
+    T::ref_from_prefix(bytes).expect("a record is shorter than a page")
+}
+
+/// Lets `bytes` begin with `record`.
+///
+/// # Panics
+/// As [`record`].
+pub(crate) fn put_record(bytes: &mut [u8], record: &(impl IntoBytes + Immutable)) {
+    record.write_to_prefix(bytes).expect("a record is shorter than a page");
+}
+
+/// The `N` bytes at `at`.
+pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut found = [0; N];
+    found.copy_from_slice(&bytes[at..at + N]);
+    found
+}
+
 /// The little-endian integer at `at`.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(word)
+    u32::from_le_bytes(bytes_at(bytes, at))
 }
 
 /// The same of eight bytes.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
+    u64::from_le_bytes(bytes_at(bytes, at))
 }
 
 fn checksum(page: &Page) -> u32 {

@@ -57,16 +57,18 @@ impl<T> Table<T> {
         Key(u64::from(place.reuse) << 32 | u64::from(position))
     }
 
-    /// Takes an entry out; `None` when the key is stale.
-    pub fn remove(&mut self, key: Key) -> Option<T> {
-        let place = self.places.get_mut(key.position())?;
-        if u64::from(place.reuse) != key.0 >> 32 {
-            return None;
-        }
-        let entry = place.entry.take()?;
-        place.reuse = place.reuse.wrapping_add(1);
+    /// Takes an entry out; panics when the key is stale.
+    pub fn remove(&mut self, key: Key) -> T {
+        let place = self.places.get_mut(key.position());
+        let place = place.filter(|place| u64::from(place.reuse) == key.0 >> 32);
+        let taken = place.and_then(|place| {
+            let entry = place.entry.take()?;
+            place.reuse = place.reuse.wrapping_add(1);
+            Some(entry)
+        });
+        let entry = taken.expect("the key names a living entry");
         self.free.push(key.position() as u32);
-        Some(entry)
+        entry
     }
 
     /// The entry of a key; `None` when the key is stale.
@@ -119,12 +121,21 @@ mod tests {
         let mut table = Table::new(1);
         let first = table.insert('a');
         assert!(table.is_full());
-        assert_eq!(table.remove(first), Some('a'));
+        assert_eq!(table.remove(first), 'a');
         let second = table.insert('b');
         assert_eq!(first.position(), second.position());
         assert_eq!(table.find(first), None);
-        assert_eq!(table.remove(first), None);
         assert_eq!(table[second], 'b');
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "a living entry")]
+    fn an_entry_is_taken_out_once() {
+        let mut table = Table::new(1);
+        let first = table.insert('a');
+        table.remove(first);
+        table.insert('b');
+        table.remove(first);
     }
 }

@@ -115,7 +115,7 @@ impl Claims for Told {
         offset == u64::from(GRID_OFFSET)
     }
 
-    fn expect(&mut self, _: &[(SlotId, BlockIndex)]) {}
+    fn prefetch(&mut self, _: &[(SlotId, BlockIndex)]) {}
 
     fn claim(&mut self, claim: &Claim<'_>) -> bool {
         let checksums = claim.checksums().collect();

@@ -43,7 +43,7 @@ impl AlignmentDetector {
     /// The byte offset that more requests have than any other, and how many.
     pub fn most(&self) -> (u64, u32) {
         let phases = (0..).step_by(SECTOR as usize).zip(self.phases);
-        phases.max_by_key(|&(_, count)| count).expect("there are phases")
+        phases.fold((0, 0), |most, phase| if phase.1 >= most.1 { phase } else { most })
     }
 
     /// Whole-page requests seen.

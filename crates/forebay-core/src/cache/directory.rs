@@ -268,8 +268,8 @@ impl Directory {
 
     /// Fetches the memory that [`Directory::restore`] of these needs, for all of them at once: one after the
     /// other the CPU would wait for each.
-    pub fn expect(&self, coming: &[(SlotId, BlockIndex)]) {
-        std::hint::black_box(self.index.expect(coming));
+    pub fn prefetch(&self, coming: &[(SlotId, BlockIndex)]) {
+        std::hint::black_box(self.index.prefetch(coming));
     }
 
     /// Reads the memory that uses of these blocks begin with, for all of them at once: one after the other the CPU would

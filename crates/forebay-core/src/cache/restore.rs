@@ -14,9 +14,9 @@ impl Cache {
     }
 
     /// Fetches the memory that [`Cache::restore`] of these needs, for all of them at once.
-    pub(crate) fn expect(&self, coming: &[(SlotId, BlockIndex)]) {
+    pub(crate) fn prefetch(&self, coming: &[(SlotId, BlockIndex)]) {
         if let Some(flash) = &self.flash {
-            flash.tier.expect(coming);
+            flash.tier.prefetch(coming);
         }
     }
 

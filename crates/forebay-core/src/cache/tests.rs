@@ -143,7 +143,7 @@ impl Rig {
     /// The fill at place `n` of the pending I/Os ends.
     pub(crate) fn end_fill(&mut self, n: usize, status: IoStatus) {
         let io = self.pending.remove(n);
-        let entry = self.shared.ios.remove(Key(io.id.0)).expect("it is under way");
+        let entry = self.shared.ios.remove(Key(io.id.0));
         self.shared.flash_deadlines.remove(Key(io.id.0));
         let IoKind::Fill { fill, to } = entry.kind else { panic!("a fill") };
         let IoOp::Write { memory, .. } = io.op else { panic!("a write") };

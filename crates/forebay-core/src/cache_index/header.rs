@@ -17,7 +17,7 @@
 //! older ring in its place does not know of.
 
 use crate::ids::{Generation, Uuid};
-use crate::sealed::{Page, has_seal, seal, u32_at, u64_at};
+use crate::sealed::{Page, bytes_at, has_seal, seal, u32_at, u64_at};
 
 const MAGIC: &[u8; 8] = b"FBRINGHD";
 /// The version of everything here.
@@ -63,7 +63,7 @@ impl RingHeader {
         let (u32_at, u64_at) = (|at| u32_at(page, at), |at| u64_at(page, at));
         let known = has_seal(page, MAGIC) && page[12..14] == VERSION.to_le_bytes();
         known.then(|| RingHeader {
-            disk: Uuid(page[16..32].try_into().expect("sixteen")),
+            disk: Uuid(bytes_at(page, 16)),
             generation: Generation(u64_at(32)),
             nonce: u64_at(40),
             disk_size: u64_at(48),

@@ -49,7 +49,7 @@ pub trait Claims {
 
     /// Slots and blocks of the next claims: the memory that they need can be fetched for all at
     /// once.
-    fn expect(&mut self, coming: &[(SlotId, BlockIndex)]);
+    fn prefetch(&mut self, coming: &[(SlotId, BlockIndex)]);
 
     /// A slot holds a block; false when that cannot be.
     fn claim(&mut self, claim: &Claim<'_>) -> bool;
@@ -328,7 +328,7 @@ impl State {
                 self.coming.push((slot, block));
             }
         }
-        claims.expect(&self.coming);
+        claims.prefetch(&self.coming);
     }
 
     /// True when nothing newer was said of the slot; `None` when there is no such slot.

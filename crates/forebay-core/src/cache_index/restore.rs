@@ -103,8 +103,8 @@ impl Claims for Restoring<'_> {
         fits
     }
 
-    fn expect(&mut self, coming: &[(SlotId, BlockIndex)]) {
-        self.cache.expect(coming);
+    fn prefetch(&mut self, coming: &[(SlotId, BlockIndex)]) {
+        self.cache.prefetch(coming);
     }
 
     fn claim(&mut self, claim: &Claim<'_>) -> bool {

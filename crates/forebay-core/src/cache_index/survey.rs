@@ -119,7 +119,7 @@ impl Claims for Surveying<'_> {
         fits
     }
 
-    fn expect(&mut self, _: &[(SlotId, BlockIndex)]) {}
+    fn prefetch(&mut self, _: &[(SlotId, BlockIndex)]) {}
 
     fn claim(&mut self, claim: &Claim<'_>) -> bool {
         let Some(grid) = &self.grid else { return false };

@@ -36,7 +36,9 @@ impl Parts {
             Op::Read { no_admit } => self.submit_read(request, no_admit, ReadFor::Client, cx),
             Op::Prefetch => self.submit_prefetch(request, cx),
             Op::Write { buffer, fua } => self.submit_write(request, buffer, fua, cx),
-            Op::CompareAndWrite { fua, .. } => self.submit_compare(request, fua, cx),
+            Op::CompareAndWrite { buffer, fua } => {
+                self.submit_compare(request, buffer, fua, cx);
+            }
             Op::Flush => self.submit_flush(request, cx),
             Op::Discard { fua } => self.submit_discard(request, fua, cx),
             Op::WriteZeroes { may_unmap, fast_only, fua } => {

@@ -2,23 +2,29 @@
 //! completes it, in any order, with any status.
 
 mod bypass;
+mod clean_cache;
 mod compare;
+mod compare_hindered;
 mod destage;
 mod drop_cache;
 mod edges;
+mod ends;
 mod faults;
 mod flash_fill;
 mod grid;
 mod grow;
 mod joined;
 mod log;
+mod log_faults;
 mod lost;
+mod modes;
 mod order;
 mod reads;
 mod revoke;
 mod room;
 mod shown;
 mod stale;
+mod summary;
 mod warm;
 mod writes;
 
@@ -61,6 +67,16 @@ struct Rig {
     replies: Vec<(u64, IoStatus, Vec<u8>)>,
     events: Vec<Event>,
     now: Nanos,
+}
+
+/// A rig in write-back whose first segment is leased.
+fn write_back(config: Config) -> Rig {
+    let mut rig = Rig::new(config);
+    // Primary storage is flushed before the log answers for it.
+    rig.tick(0);
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    rig
 }
 
 /// 1 MiB of primary storage whose 4 KiB blocks hold their number, and 4 KiB cache blocks.

@@ -37,13 +37,13 @@
 //! Texts are UTF-8, filled up with zeroes.
 
 use zerocopy::little_endian::{I64, U32, U64};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::pair::{self, PairInvalid};
 use super::{DiskNumber, PairId};
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, SECTOR};
 use crate::ids::{Generation, Sequence, Uuid};
-use crate::sealed::Page;
+use crate::sealed::{self, Page};
 use crate::write_back::format::{COUNT_MAX, DISK_SIZE_MAX};
 
 /// Longest name, in bytes.
@@ -151,7 +151,7 @@ pub struct DiskRecord {
     pub log_end: Sequence,
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
     uuid: [u8; 16],
@@ -176,7 +176,7 @@ struct Raw {
     log_end: U64,
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawEvidence {
     size: U64,
@@ -250,7 +250,7 @@ impl DiskRecord {
         copies: [&Page; 2],
     ) -> Result<(u64, Option<DiskRecord>), PairInvalid> {
         let (version, page) = pair::choose(pool, PairId::Disk(number), copies)?;
-        let (raw, _) = Raw::ref_from_prefix(pair::contents(page)).expect("smaller than a page");
+        let (raw, _) = sealed::record::<Raw>(pair::contents(page));
         if raw.uuid == Uuid::NIL.0 {
             return Ok((version, None));
         }

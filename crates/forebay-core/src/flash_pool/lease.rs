@@ -14,12 +14,12 @@
 //! A lease is durable before anything is written to its segment, and its end before the segment has another.
 
 use zerocopy::little_endian::{U16, U64};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::pair::{self, PairInvalid};
 use super::{DISKS_MAX, DiskNumber, PairId, PoolGeometry};
 use crate::ids::{Generation, SegmentId, Uuid};
-use crate::sealed::Page;
+use crate::sealed::{self, Page};
 use crate::write_back::format::COUNT_MAX;
 use crate::write_back::format::recover::LeasedSegment;
 
@@ -167,7 +167,7 @@ impl LeaseTable {
         copies: [&Page; 2],
     ) -> Result<u64, PairInvalid> {
         let (version, page) = pair::choose(pool, PairId::Leases(number), copies)?;
-        let raw = RawPage::ref_from_bytes(pair::contents(page)).expect("the rest of a page");
+        let (raw, _) = sealed::record::<RawPage>(pair::contents(page));
         let metadata = self.geometry.metadata_segments();
         for (segment, entry) in (number * PER_PAGE..).zip(&raw.entries) {
             let holder = entry.decode().ok_or(PairInvalid::Field("lease"))?;
@@ -185,13 +185,13 @@ impl LeaseTable {
     }
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawPage {
     entries: [RawLease; PER_PAGE as usize],
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawLease {
     generation: U64,

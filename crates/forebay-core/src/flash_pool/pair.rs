@@ -18,11 +18,11 @@
 //! is opened that needs a flush, since what was read may not have been durable either.
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::PairId;
 use crate::ids::Uuid;
-use crate::sealed::{self, PAGE_LEN, Page};
+use crate::sealed::{self, Page};
 
 /// First bytes of a page of the tables.
 pub const MAGIC: &[u8; 8] = b"FBMETAPG";
@@ -66,7 +66,7 @@ pub fn choose(pool: Uuid, pair: PairId, copies: [&Page; 2]) -> Result<(u64, &Pag
     best.ok_or(PairInvalid::Damaged)
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
     magic: [u8; 8],
@@ -103,7 +103,7 @@ pub(super) fn encode(
         zeroes: [0; 16],
     };
     page.fill(0);
-    raw.write_to_prefix(page).expect("smaller than a page");
+    sealed::put_record(page, &raw);
     let bytes = contents.as_bytes();
     page[CONTENTS..CONTENTS + bytes.len()].copy_from_slice(bytes);
     sealed::seal(page);
@@ -114,15 +114,15 @@ pub(super) trait ContentsBytes: IntoBytes + Immutable {}
 impl<T: IntoBytes + Immutable + ?Sized> ContentsBytes for T {}
 
 /// The contents of a page that [`choose`] gave.
-pub(super) fn contents(page: &Page) -> &[u8; PAGE_LEN - CONTENTS] {
-    page[CONTENTS..].try_into().expect("the rest of a page")
+pub(super) fn contents(page: &Page) -> &[u8] {
+    &page[CONTENTS..]
 }
 
 fn version(pool: Uuid, pair: PairId, page: &Page) -> Result<Option<u64>, PairInvalid> {
     if !sealed::has_seal(page, MAGIC) {
         return Ok(None);
     }
-    let (raw, _) = Raw::ref_from_prefix(page).expect("smaller than a page");
+    let (raw, _) = sealed::record::<Raw>(page);
     let is_this = raw.pool == pool.0 && raw.index == pair.index() && raw.kind == kind(pair);
     let version = raw.version.get();
     if !is_this || !(1..=VERSION_MAX).contains(&version) {

@@ -12,12 +12,12 @@
 //! it is sent that overwrites another one after `flushed`, so that it is raised in strides. A log is discarded by raising both to its last record.
 
 use zerocopy::little_endian::U64;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::pair::{self, PairInvalid};
 use super::{DiskNumber, PairId};
 use crate::ids::{Sequence, Uuid};
-use crate::sealed::Page;
+use crate::sealed::{self, Page};
 use crate::write_back::format::COUNT_MAX;
 
 /// How far a disk's log is on primary storage.
@@ -32,7 +32,7 @@ pub struct Progress {
     pub through: Sequence,
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
     disk: [u8; 16],
@@ -62,7 +62,7 @@ impl Progress {
         copies: [&Page; 2],
     ) -> Result<(u64, Progress), PairInvalid> {
         let (version, page) = pair::choose(pool, PairId::Progress(number), copies)?;
-        let (raw, _) = Raw::ref_from_prefix(pair::contents(page)).expect("smaller than a page");
+        let (raw, _) = sealed::record::<Raw>(pair::contents(page));
         let progress = Progress {
             disk: Uuid(raw.disk),
             flushed: Sequence(raw.flushed.get()),

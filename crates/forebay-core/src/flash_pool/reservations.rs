@@ -12,12 +12,12 @@
 //! durable before its answer.
 
 use zerocopy::little_endian::U32;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::pair::{self, CONTENTS, PairInvalid};
 use super::{DiskNumber, PairId};
 use crate::ids::Uuid;
-use crate::sealed::{PAGE_LEN, Page};
+use crate::sealed::{self, PAGE_LEN, Page};
 
 /// Bytes that a state has at most.
 pub const STATE_MAX: usize = PAGE_LEN - CONTENTS - size_of::<Raw>();
@@ -31,7 +31,7 @@ pub struct Reservations {
     pub state: Vec<u8>,
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
     disk: [u8; 16],
@@ -61,7 +61,7 @@ impl Reservations {
         copies: [&Page; 2],
     ) -> Result<(u64, Reservations), PairInvalid> {
         let (version, page) = pair::choose(pool, PairId::Reservations(number), copies)?;
-        let (raw, rest) = Raw::ref_from_prefix(pair::contents(page)).expect("smaller than a page");
+        let (raw, rest) = sealed::record::<Raw>(pair::contents(page));
         let state = usize::try_from(raw.len.get()).ok().and_then(|len| rest.split_at_checked(len));
         match state {
             Some((state, behind)) if behind.iter().all(|byte| *byte == 0) => {

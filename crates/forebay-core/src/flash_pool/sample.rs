@@ -9,6 +9,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{Generation, Uuid};
+use crate::sealed::u64_at;
 use crate::splitmix::Rng;
 
 /// Bytes at each end that are looked at.
@@ -30,9 +31,8 @@ pub fn pieces(disk: Uuid, generation: Generation, size: u64) -> Vec<ByteRange> {
     };
     cut(0, END.min(size));
     cut(size.saturating_sub(END).max(END.min(size)), size);
-    let (low, high) = disk.0.split_at(8);
-    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-    let mut rng = Rng::new(word(low) ^ word(high).rotate_left(32) ^ generation.0);
+    let (low, high) = (u64_at(&disk.0, 0), u64_at(&disk.0, 8));
+    let mut rng = Rng::new(low ^ high.rotate_left(32) ^ generation.0);
     let pages = size / PAGE;
     for _ in 0..RANDOM.min(pages) {
         let page = rng.next_u64() % pages;

@@ -16,7 +16,7 @@
 //! | 64 | … | zero |
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{DISKS_MAX, PoolGeometry, TABLE};
 use crate::ids::Uuid;
@@ -58,7 +58,7 @@ pub enum SuperblockInvalid {
     Differ,
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
     magic: [u8; 8],
@@ -93,7 +93,7 @@ impl Superblock {
             created: self.created.into(),
         };
         page.fill(0);
-        raw.write_to_prefix(page).expect("smaller than a page");
+        sealed::put_record(page, &raw);
         sealed::seal(page);
     }
 
@@ -108,7 +108,7 @@ impl Superblock {
         if !sealed::has_seal(page, MAGIC) {
             return Err(SuperblockInvalid::Damaged);
         }
-        let (raw, _) = Raw::ref_from_prefix(page).expect("smaller than a page");
+        let (raw, _) = sealed::record::<Raw>(page);
         if raw.version != VERSION {
             return Err(SuperblockInvalid::Version(raw.version.get()));
         }

@@ -134,7 +134,7 @@ impl Claims for Told {
         fits
     }
 
-    fn expect(&mut self, coming: &[(SlotId, BlockIndex)]) {
+    fn prefetch(&mut self, coming: &[(SlotId, BlockIndex)]) {
         assert!(coming.iter().all(|(slot, _)| slot.0 < SLOTS));
     }
 

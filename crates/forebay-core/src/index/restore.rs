@@ -14,7 +14,7 @@ impl Index {
     /// Reads the memory that a lookup of these blocks, and putting them into these slots, will
     /// read. The loops have no branch that depends on it, so the CPU waits for many cache lines
     /// at once. The sum is for nothing.
-    pub fn expect(&self, coming: &[(SlotId, BlockIndex)]) -> u32 {
+    pub fn prefetch(&self, coming: &[(SlotId, BlockIndex)]) -> u32 {
         let last = self.entries.len() - 1;
         let next = |slot: u32| self.entries[last.min(slot as usize)].next;
         let head = |block: BlockIndex| {

@@ -160,10 +160,10 @@ impl Shards {
 
     /// One for a live disk, with as many of [`SAMPLES`] as go into 1 MiB, of one block in eight at most.
     pub fn for_disk(granules_per_block: u32) -> Shards {
-        let samples = (0..).map(|halved| SAMPLES >> halved);
-        let mut fit =
-            samples.filter(|&n| Self::memory_bytes_for(n, granules_per_block) <= LIVE_BYTES);
-        let samples = fit.next().expect("a few samples fit");
+        let mut samples = SAMPLES;
+        while Self::memory_bytes_for(samples, granules_per_block) > LIVE_BYTES {
+            samples /= 2;
+        }
         Shards::below(ALL / LIVE_ONE_IN, samples, granules_per_block)
     }
 

@@ -289,8 +289,10 @@ impl Policy for S3Fifo {
         // Room for new blocks is made some evictions ahead: as if those were in the small queue already.
         let small_len_then = self.small.len() + self.full_len - self.len();
         let mut looks = 0;
-        if self.rules.lets_unused_in && self.small.len() > self.small_len {
-            let oldest = self.links.pop_back(&mut self.small).expect("it is too long");
+        if self.rules.lets_unused_in
+            && self.small.len() > self.small_len
+            && let Some(oldest) = self.links.pop_back(&mut self.small)
+        {
             self.links.push_front(&mut self.main, oldest);
         }
         if !self.rules.has_hand()

@@ -152,7 +152,7 @@ impl Requests {
 
     /// Forgets a request that is answered and has no I/O under way.
     pub(crate) fn forget(&mut self, key: Key, cx: &mut Cx<'_>) {
-        let entry = self.table.remove(key).expect("the request is there");
+        let entry = self.table.remove(key);
         assert!(entry.answered && entry.outstanding == 0, "{entry:?}");
         self.overlap.leave(key, &mut cx.ready);
         self.deadlines.remove(key);

@@ -61,7 +61,7 @@ fn restore_records(index: &mut LogIndex, found: &RecoveredLog, segment_pages: u3
     // Slots are taken in order, so a segment's slot is its place in the list; records are in the same order.
     let mut slot = 0;
     for records in found.records.chunks(COMPANY) {
-        index.expect(records.iter().flat_map(|record| match record.kind {
+        index.prefetch(records.iter().flat_map(|record| match record.kind {
             RecordKind::Write => grid.pages(record.range).take(COMPANY),
             RecordKind::Zero => grid.pages(ByteRange::default()).take(COMPANY),
         }));

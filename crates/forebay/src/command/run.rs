@@ -40,7 +40,7 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         disks: vec![args.disk.resolve(name.clone(), args.backend)],
         name,
     };
-    config::check(&spec)?;
+    config::check::daemon(&spec)?;
     config::iscsi::check_secrets(&spec.targets)?;
     client::block_on(serve_until_signal(spec, None, args.daemon.json))
 }

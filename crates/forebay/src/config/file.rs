@@ -97,7 +97,7 @@ pub fn load(path: &Path) -> Result<DaemonSpec> {
 pub fn load_unattached(path: &Path) -> Result<DaemonSpec> {
     read(path, |text, name| {
         let spec = describe(text, name)?;
-        super::check_unattached(&spec)?;
+        super::check::unattached(&spec)?;
         Ok(spec)
     })
 }
@@ -120,7 +120,7 @@ fn read(path: &Path, parse: impl Fn(&str, Name) -> Result<DaemonSpec>) -> Result
 /// As [`load`].
 pub fn parse(text: &str, name: Name) -> Result<DaemonSpec> {
     let spec = describe(text, name)?;
-    super::check(&spec)?;
+    super::check::daemon(&spec)?;
     Ok(spec)
 }
 

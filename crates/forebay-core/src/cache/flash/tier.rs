@@ -116,13 +116,13 @@ impl FlashTier {
     }
 
     /// Fetches the memory that [`Directory::restore`] and [`FlashTier::store_checksum`] of these need.
-    pub(in crate::cache) fn expect(&self, coming: &[(SlotId, BlockIndex)]) {
+    pub(in crate::cache) fn prefetch(&self, coming: &[(SlotId, BlockIndex)]) {
         let mut sum = 0;
         for (slot, _) in coming {
             sum ^= self.checksums[slot.0 as usize * self.granules as usize];
         }
         std::hint::black_box(sum);
-        self.dir.expect(coming);
+        self.dir.prefetch(coming);
     }
 
     pub(in crate::cache) fn store_checksum(&mut self, slot: SlotId, granule: u32, checksum: u32) {

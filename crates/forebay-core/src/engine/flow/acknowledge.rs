@@ -145,11 +145,10 @@ impl Parts {
                     self.requests.count_write(key, cx);
                     job.fua
                 }
-                Job::Zero(job) => {
+                other => {
                     cx.counters.discards += 1;
-                    job.fua
+                    other.zero().fua
                 }
-                Job::Read(_) | Job::Flush | Job::Allocation => unreachable!("a write"),
             };
             if fua {
                 write_back.on_durable_acknowledged(cx.now, aim);

@@ -59,8 +59,7 @@ impl Parts {
     fn append(&mut self, key: Key, cx: &mut Cx<'_>) -> bool {
         match self.requests.table[key].job {
             Job::Write(job) => self.append_write(key, job, cx),
-            Job::Zero(job) => self.append_zeroes(key, job, cx),
-            Job::Read(_) | Job::Flush | Job::Allocation => unreachable!("it changes nothing"),
+            other => self.append_zeroes(key, other.zero(), cx),
         }
     }
 

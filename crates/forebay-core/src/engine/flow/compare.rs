@@ -61,11 +61,11 @@ impl Parts {
     pub(in crate::engine) fn submit_compare(
         &mut self,
         request: Request,
+        buffer: Buffer,
         fua: bool,
         cx: &mut Cx<'_>,
     ) {
         let range = request.range;
-        let buffer = request.op.buffer().expect("it brings its buffer");
         let grown = cx.grid.align_to_granules(range);
         // The grid may have moved since the client got its buffer.
         let use_cache = self.mode.caches() && buffer.window.contains(grown);
@@ -116,7 +116,7 @@ impl Parts {
         difference: Option<u64>,
         cx: &mut Cx<'_>,
     ) {
-        let entry = cx.ios.remove(Key(id.0)).expect("a comparison that the engine asked for");
+        let entry = cx.end(id);
         let IoKind::Request(key, RequestIo::Compare { fua }) = entry.kind else {
             panic!("an I/O that is no comparison");
         };

@@ -14,7 +14,7 @@ use crate::action::{Action, Buffer, IoOp, Source, Span, Target};
 use crate::engine::Parts;
 use crate::engine::cx::Cx;
 use crate::engine::io::RequestIo;
-use crate::geometry::{ByteRange, PAGE};
+use crate::geometry::{ByteRange, PAGE, SECTOR};
 use crate::requests::in_flight::{Job, ReadJob};
 use crate::status::IoStatus;
 use crate::table::Key;
@@ -74,9 +74,8 @@ impl Parts {
                 break;
             }
             if position >= end {
-                let block = cx.grid.block_of(position);
-                let (first, _) = cx.grid.touched(block, bytes).first_run().expect("not empty");
-                end = cx.grid.granule_range(block, first, first + 1).end;
+                let sector = ByteRange::at(position, SECTOR);
+                end = cx.grid.align_to_granules(sector).end;
             }
             if !goes_on {
                 self.start_log_run(key, run.take(), cx);

@@ -139,10 +139,7 @@ impl Parts {
     /// Takes the buffer from a read whose flash I/O hangs, and starts the read anew without it.
     fn give_up_buffer(&mut self, request: Key, cx: &mut Cx<'_>) {
         let entry = &mut self.requests.table[request];
-        if entry.answered {
-            return;
-        }
-        let buffer = entry.buffer.take().expect("a running read has a buffer");
+        let Some(buffer) = entry.buffer.take_if(|_| !entry.answered) else { return };
         let orphan =
             self.requests.orphans.insert(Orphan { buffer, outstanding: entry.outstanding });
         entry.outstanding = 0;
@@ -193,7 +190,7 @@ impl Parts {
         let orphan = &mut self.requests.orphans[key];
         orphan.outstanding -= 1;
         if orphan.outstanding == 0 {
-            let orphan = self.requests.orphans.remove(key).expect("the orphan is there");
+            let orphan = self.requests.orphans.remove(key);
             cx.free_buffer(orphan.buffer);
         }
     }

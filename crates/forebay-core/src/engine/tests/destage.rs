@@ -1,21 +1,10 @@
 //! The destager: what reaches primary storage, in which order, and what is forgotten when.
 
 use super::*;
-use crate::config::{DestageOrder, FlashAdmission, FlushSemantics};
+use crate::config::DestageOrder;
 use crate::ids::{FlushEpoch, GroupNumber, SegmentId, Sequence};
-use crate::stats::LogState;
 use crate::write_back::format::recover::{RecoveredLog, RecoveryReport};
 use crate::write_back::format::reopen::Tail;
-
-/// A rig with a first segment, and the log's I/O answered by [`Rig::log`].
-pub(super) fn rig(config: Config) -> Rig {
-    let mut rig = Rig::new(config);
-    // Primary storage is flushed before the log answers for it.
-    rig.tick(0);
-    rig.settle_log();
-    assert_eq!(rig.engine.mode(), Mode::WriteBack);
-    rig
-}
 
 impl Rig {
     /// Ends all I/O on the log, and grants leases; I/O on primary storage stays.
@@ -32,7 +21,7 @@ impl Rig {
 
 #[test]
 fn an_epoch_waits_until_every_write_of_the_one_before_has_completed() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 1, true);
     rig.log();
     rig.write_with(2, 65536, 4096, 2, true);
@@ -47,7 +36,7 @@ fn an_epoch_waits_until_every_write_of_the_one_before_has_completed() {
 /// some seconds has noted what it did.
 #[test]
 fn what_is_done_is_flushed_and_noted_after_a_second() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 1, true);
     rig.log();
     rig.write_with(2, 65536, 4096, 2, true);
@@ -80,7 +69,7 @@ fn what_is_done_is_flushed_and_noted_after_a_second() {
 fn with_a_barrier_an_epoch_waits_until_the_one_before_is_flushed() {
     let mut config = with_log();
     config.write_log.as_mut().expect("a log").barrier = true;
-    let mut rig = rig(config);
+    let mut rig = write_back(config);
     rig.write_with(1, 0, 4096, 1, true);
     rig.log();
     rig.write_with(2, 65536, 4096, 2, true);
@@ -98,7 +87,7 @@ fn with_a_barrier_an_epoch_waits_until_the_one_before_is_flushed() {
 
 #[test]
 fn within_an_epoch_only_the_newest_bytes_are_written_sorted_and_together() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     for (tag, start) in [(1, 12288), (2, 4096), (3, 8192), (4, 4096), (5, 40960)] {
         rig.write(tag, start, 4096, tag as u8);
     }
@@ -113,7 +102,7 @@ fn within_an_epoch_only_the_newest_bytes_are_written_sorted_and_together() {
 
 #[test]
 fn writes_off_the_grid_are_written_with_one_io_each_and_neighbours_together() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     for (tag, start, len) in [(1, 3584, 4096), (2, 65536 - 512, 16384), (3, 131072 + 512, 1024)] {
         rig.write(tag, start, len, tag as u8);
     }
@@ -133,7 +122,7 @@ fn writes_off_the_grid_are_written_with_one_io_each_and_neighbours_together() {
 
 #[test]
 fn the_epoch_under_way_is_left_alone_for_a_while() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 4096, 1);
     rig.tick(1);
     rig.log();
@@ -145,7 +134,7 @@ fn the_epoch_under_way_is_left_alone_for_a_while() {
 
 #[test]
 fn nothing_reaches_primary_storage_before_it_is_durable_in_the_log() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 4096, 1);
     rig.tick(1);
     rig.complete(0, IoStatus::Ok);
@@ -160,7 +149,7 @@ fn nothing_reaches_primary_storage_before_it_is_durable_in_the_log() {
 #[test]
 fn what_overwrites_something_in_the_log_is_noted_before_it_reaches_primary_storage() {
     for (is_flushed, second) in [(false, 0), (false, 2048), (false, 4096), (true, 0)] {
-        let mut rig = rig(with_log());
+        let mut rig = write_back(with_log());
         rig.write_with(1, 0, 4096, 1, true);
         if is_flushed {
             rig.settle_log();
@@ -184,7 +173,7 @@ fn what_overwrites_something_in_the_log_is_noted_before_it_reaches_primary_stora
 
 #[test]
 fn zeroes_and_what_lies_over_them_are_noted_before_they_reach_primary_storage() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
     rig.submit(1, 0, 4096, Op::WriteZeroes { may_unmap: true, fua: true, fast_only: false });
     rig.log();
@@ -206,7 +195,7 @@ fn zeroes_and_what_lies_over_them_are_noted_before_they_reach_primary_storage() 
 fn what_is_durable_behind_a_long_write_reaches_primary_storage_after_all_of_it() {
     const LONG: u64 = 300 * KIB;
     const BEHIND: [u64; 2] = [512 * KIB, 600 * KIB];
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, LONG, 0xFA);
     rig.write_with(2, BEHIND[0], 4096, 2, true);
     let (mut was_partly_there, mut is_sent) = (false, false);
@@ -292,7 +281,7 @@ fn a_note_of_records_that_are_gone_does_not_count_for_those_that_have_their_numb
 
 #[test]
 fn what_was_sent_and_not_noted_is_written_again_after_a_lost_session() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 1, true);
     rig.log();
     assert_eq!(rig.drawn(), ["W 0+4096"]);
@@ -309,7 +298,7 @@ fn what_was_sent_and_not_noted_is_written_again_after_a_lost_session() {
 
 #[test]
 fn records_are_kept_until_a_flush_of_the_same_session_succeeded() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 1, true);
     rig.log();
     rig.complete(0, IoStatus::Ok);
@@ -326,7 +315,7 @@ fn records_are_kept_until_a_flush_of_the_same_session_succeeded() {
 
 #[test]
 fn a_flush_that_ends_after_its_session_frees_nothing() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 1, true);
     rig.log();
     rig.complete(0, IoStatus::Ok);
@@ -341,7 +330,7 @@ fn a_flush_that_ends_after_its_session_frees_nothing() {
 
 #[test]
 fn a_flush_of_an_earlier_session_that_fails_late_has_everything_written_again() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 1, true);
     rig.log();
     rig.complete(0, IoStatus::Ok);
@@ -360,7 +349,7 @@ fn a_flush_of_an_earlier_session_that_fails_late_has_everything_written_again() 
 
 #[test]
 fn an_error_of_primary_storage_is_tried_again_after_a_pause_and_only_what_failed() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 4096, 1);
     rig.write(2, 65536, 4096, 2);
     rig.submit(3, 0, 0, Op::Flush);
@@ -382,7 +371,7 @@ fn an_error_of_primary_storage_is_tried_again_after_a_pause_and_only_what_failed
 fn sectors_of_one_page_from_two_records_are_written_together_on_large_logical_blocks() {
     let mut config = with_log();
     config.backend.logical_block = 4096;
-    let mut rig = rig(config);
+    let mut rig = write_back(config);
     rig.write(1, 512, 512, 8);
     rig.write(2, 1536, 512, 9);
     rig.submit(3, 0, 0, Op::Flush);
@@ -398,7 +387,7 @@ fn sectors_of_one_page_from_two_records_are_written_together_on_large_logical_bl
 fn a_window_merges_epochs() {
     let mut config = with_log();
     config.write_log.as_mut().expect("a log").order = DestageOrder::Window;
-    let mut rig = rig(config);
+    let mut rig = write_back(config);
     rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
     for tag in 1..5 {
         rig.write_with(tag, 0, 4096, tag as u8, true);
@@ -412,267 +401,8 @@ fn a_window_merges_epochs() {
 }
 
 #[test]
-fn the_mode_changes_both_ways_with_writes_under_way() {
-    let mut rig = rig(with_log());
-    rig.write(1, 0, 4096, 1);
-    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
-    rig.run_actions();
-    rig.write(2, 4096, 4096, 2);
-    assert_eq!(rig.engine.mode(), Mode::WriteBack, "not before everything is destaged");
-    rig.settle_log();
-    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
-    assert!(rig.has_reply(2));
-    assert_eq!((rig.backend[0], rig.backend[4096]), (1, 2));
-    rig.write(3, 8192, 4096, 3);
-    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
-    rig.run_actions();
-    rig.write(4, 12288, 4096, 4);
-    assert!(!rig.has_reply(4), "it waits for the mode");
-    rig.settle_log();
-    assert_eq!(rig.engine.mode(), Mode::WriteBack);
-    assert!(rig.has_reply(3) && rig.has_reply(4));
-    rig.expect_bytes(8192, 4096, 3);
-    rig.expect_bytes(12288, 4096, 4);
-}
-
-#[test]
-fn writes_held_for_a_mode_that_is_not_wanted_any_more_go_on() {
-    let mut config = with_log();
-    config.mode = Mode::WriteThrough;
-    let mut rig = Rig::new(config);
-    rig.tick(0);
-    rig.grant();
-    rig.write(1, 0, 4096, 9);
-    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
-    rig.run_actions();
-    rig.write(2, 65536, 4096, 9);
-    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
-    rig.run_actions();
-    rig.settle();
-    assert!(rig.has_reply(1) && rig.has_reply(2));
-}
-
-#[test]
-fn a_loss_that_was_not_told_is_told_by_the_first_flush_after_the_change_of_mode() {
-    let mut config = with_log();
-    config.mode = Mode::WriteThrough;
-    let mut rig = Rig::new(config);
-    rig.tick(0);
-    rig.grant();
-    rig.write(1, 0, 4096, 9);
-    rig.settle();
-    rig.engine.on_session_lost(rig.now, &mut rig.actions);
-    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
-    rig.run_actions();
-    rig.settle_log();
-    assert_eq!(rig.engine.mode(), Mode::WriteBack);
-    rig.submit(2, 0, 0, Op::Flush);
-    rig.submit(3, 0, 0, Op::Flush);
-    assert_eq!((rig.replied(2).1, rig.replied(3).1), (IoStatus::IoError, IoStatus::Ok));
-}
-
-#[test]
-fn writes_are_not_held_for_a_mode_that_primary_storage_keeps_from_by_failing_its_flushes() {
-    let mut config = with_log();
-    config.mode = Mode::WriteThrough;
-    let mut rig = Rig::new(config);
-    rig.tick(0);
-    rig.grant();
-    rig.write(1, 0, 4096, 9);
-    rig.settle();
-    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
-    rig.run_actions();
-    for round in 0..5 {
-        rig.write(10 + round, 4096, 4096, round as u8);
-        assert!(!rig.has_reply(10 + round), "held while the flush is under way");
-        let flush = rig.find("F 0+0");
-        rig.complete(flush, IoStatus::IoError);
-        rig.write(20 + round, 8192, 4096, round as u8);
-        rig.settle();
-        assert_eq!(rig.replied(10 + round).1, IoStatus::Ok);
-        assert_eq!(rig.replied(20 + round).1, IoStatus::Ok, "in the pause, too");
-        let statistics = rig.engine.statistics(rig.now);
-        let modes = (statistics.mode, statistics.mode_actual);
-        assert_eq!(modes, (Mode::WriteBack, Mode::WriteThrough));
-        let state = statistics.log.expect("a log").state;
-        assert_eq!(state, LogState::WaitsForFlush);
-        rig.tick(60_000);
-    }
-    rig.settle_log();
-    assert_eq!(rig.engine.mode(), Mode::WriteBack);
-    assert_eq!(rig.engine.statistics(rig.now).log.expect("a log").state, LogState::Active);
-}
-
-fn deferred() -> Config {
-    let mut config = with_log();
-    let dirty_age_max = Nanos::from_millis(10_000);
-    config.write_log.as_mut().expect("a log").flush = FlushSemantics::Deferred { dirty_age_max };
-    config
-}
-
-#[test]
-fn a_disk_with_deferred_flushes_destages_before_it_ends() {
-    let mut rig = rig(deferred());
-    rig.write(1, 0, 4096, 7);
-    rig.engine.shut_down(rig.now, &mut rig.actions);
-    rig.run_actions();
-    assert!(rig.engine.destages_at_end());
-    rig.settle_log();
-    assert!(!rig.engine.destages_at_end() && rig.engine.is_idle());
-    assert!(rig.engine.statistics(rig.now).log.expect("a log").is_clean);
-    assert_eq!(rig.backend[0], 7);
-}
-
-#[test]
-fn a_disk_with_deferred_flushes_keeps_its_log_when_primary_storage_is_away_at_the_end() {
-    let mut rig = rig(deferred());
-    rig.write(1, 0, 4096, 7);
-    rig.engine.shut_down(rig.now, &mut rig.actions);
-    rig.run_actions();
-    rig.engine.stop_destaging(rig.now, &mut rig.actions);
-    rig.run_actions();
-    rig.settle_log();
-    assert!(!rig.engine.destages_at_end() && rig.engine.is_idle());
-    let log = rig.engine.statistics(rig.now).log.expect("a log");
-    assert!(log.is_durable && !log.is_clean);
-    assert_ne!(rig.backend[0], 7);
-}
-
-/// Flash of 16 blocks without RAM, under a log.
-fn with_log_and_flash() -> Config {
-    // What is written once pushes nothing out.
-    let flash_admission = FlashAdmission::History;
-    Config { flash_bytes: 64 * KIB, flash_admission, ..with_log() }
-}
-
-impl Rig {
-    /// Writes blocks that nobody asks for again, until the log has nothing of before.
-    fn free_segments(&mut self) {
-        for n in 0..48 {
-            self.write_with(1000 + n, (64 + n) * 4096, 4096, 0xFF, true);
-            self.settle_log();
-        }
-    }
-
-    fn expect_from_flash(&mut self, start: u64, byte: u8) {
-        self.read(2000, start, 4096);
-        assert!(self.drawn()[0].starts_with("r "), "{:?}", self.drawn());
-        self.settle();
-        self.expect_bytes(start, 4096, byte);
-    }
-}
-
-#[test]
-fn what_was_destaged_twice_becomes_clean_cache() {
-    let mut rig = rig(with_log_and_flash());
-    for round in 1..=2 {
-        rig.write_with(round, 8192, 4096, round as u8, true);
-        rig.settle_log();
-        assert_eq!(rig.counters().flash_admitted, round - 1);
-    }
-    rig.free_segments();
-    rig.expect_from_flash(8192, 2);
-}
-
-#[test]
-fn a_write_cancels_destaged_bytes_on_their_way_to_flash() {
-    let mut rig = rig(with_log_and_flash());
-    // It has a history.
-    rig.write_with(9, 8192, 4096, 9, true);
-    rig.settle_log();
-    rig.write_with(1, 8192, 4096, 1, true);
-    rig.log();
-    rig.write_with(2, 8192, 4096, 2, true);
-    rig.log();
-    // The first one arrives on primary storage when the second one is in the log.
-    let at = rig.find("W 8192+4096");
-    rig.complete(at, IoStatus::Ok);
-    assert!(!rig.drawn().iter().any(|io| io.starts_with('w')), "old bytes: {:?}", rig.drawn());
-    rig.log();
-    let at = rig.find("W 8192+4096");
-    rig.complete(at, IoStatus::Ok);
-    let fill = rig.find("w 0+4096");
-    rig.write_with(3, 8192, 4096, 3, true);
-    rig.log();
-    rig.complete(fill, IoStatus::Ok);
-    assert_eq!(rig.engine.statistics(rig.now).vfrc.num_blocks_currently_cached, 0);
-    rig.settle_log();
-    rig.expect_bytes(8192, 4096, 3);
-}
-
-#[test]
-fn what_ram_gave_up_before_it_was_destaged_comes_to_flash_with_its_history() {
-    let mut rig = rig(Config { ram_bytes: 8 * KIB, ..with_log_and_flash() });
-    rig.write_with(1, 0, 4096, 1, true);
-    rig.log();
-    rig.read(9, 0, 4096);
-    rig.sent();
-    for tag in 2..6 {
-        rig.write_with(tag, tag * 4096, 4096, tag as u8, true);
-        rig.log();
-    }
-    assert_eq!(rig.counters().flash_admitted, 0);
-    rig.settle_log();
-    rig.free_segments();
-    rig.expect_from_flash(0, 1);
-}
-
-/// Three epochs of one write each: the first is on primary storage, not flushed there, the second under way.
-fn one_of_three_destaged() -> Rig {
-    let mut rig = rig(with_log());
-    for n in 1..=3 {
-        rig.write_with(n, n * 65536, 4096, n as u8, true);
-        rig.log();
-    }
-    rig.complete(rig.find("W 65536+4096"), IoStatus::Ok);
-    rig.log();
-    assert_eq!(rig.drawn(), ["W 131072+4096"]);
-    rig
-}
-
-#[test]
-fn an_end_in_order_notes_what_is_destaged() {
-    let mut rig = one_of_three_destaged();
-    assert_eq!(rig.engine.dirty_bytes(), 2 * 4096);
-    rig.engine.shut_down(rig.now, &mut rig.actions);
-    rig.run_actions();
-    assert!(!rig.engine.is_idle());
-    rig.complete(rig.find("W 131072+4096"), IoStatus::Ok);
-    assert_eq!(rig.drawn(), ["F 0+0"], "with what was under way, once; and nothing new is written");
-    rig.complete(0, IoStatus::Ok);
-    assert!(rig.engine.settles_at_end());
-    assert_eq!(rig.drawn(), ["log P 0+0"]);
-    assert!(!rig.engine.is_idle());
-    rig.complete(0, IoStatus::Ok);
-    assert!(rig.engine.is_idle());
-    assert_eq!(rig.engine.dirty_bytes(), 4096);
-}
-
-#[test]
-fn an_end_in_order_does_not_insist_where_primary_storage_or_the_log_fails() {
-    for (fails, last) in [("F 0+0", 0), ("log P 0+0", 1)] {
-        let mut rig = one_of_three_destaged();
-        rig.engine.shut_down(rig.now, &mut rig.actions);
-        rig.run_actions();
-        rig.complete(rig.find("W 131072+4096"), IoStatus::Ok);
-        for _ in 0..last {
-            rig.complete(0, IoStatus::Ok);
-        }
-        rig.complete(rig.find(fails), IoStatus::IoError);
-        assert!(rig.engine.is_idle(), "{fails}: {:?}", rig.drawn());
-    }
-    // Nor where it takes too long.
-    let mut rig = one_of_three_destaged();
-    rig.engine.shut_down(rig.now, &mut rig.actions);
-    rig.run_actions();
-    rig.engine.stop_destaging(rig.now, &mut rig.actions);
-    rig.complete(rig.find("W 131072+4096"), IoStatus::Ok);
-    assert!(rig.engine.is_idle(), "{:?}", rig.drawn());
-}
-
-#[test]
 fn dirty_bytes_are_those_of_the_guest() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
     for n in 0..4 {
         rig.write_with(n, n * 65536, 4096, 1, true);
@@ -706,7 +436,7 @@ fn primary_storage_is_inconsistent_while_a_window_is_written_and_at_no_other_tim
     for (order, is_consistent) in [(DestageOrder::Strict, true), (DestageOrder::Window, false)] {
         let mut config = with_log();
         config.write_log.as_mut().expect("a log").order = order;
-        let mut rig = rig(config);
+        let mut rig = write_back(config);
         rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
         for n in 0..3 {
             rig.write_with(n, n * 65536, 4096, 1, true);

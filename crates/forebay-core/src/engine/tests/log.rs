@@ -2,17 +2,7 @@
 
 use super::*;
 use crate::action::Action;
-use crate::config::{DestageOrder, FlashAdmission, FlushSemantics};
-
-/// A rig whose first segment is leased.
-pub(super) fn rig(config: Config) -> Rig {
-    let mut rig = Rig::new(config);
-    // Primary storage is flushed before the log answers for it.
-    rig.tick(0);
-    rig.settle_log();
-    assert_eq!(rig.engine.mode(), Mode::WriteBack);
-    rig
-}
+use crate::config::DestageOrder;
 
 fn without_staging() -> Config {
     let mut config = with_log();
@@ -22,7 +12,7 @@ fn without_staging() -> Config {
 
 #[test]
 fn a_plain_write_is_acknowledged_when_it_is_staged() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 4096, 7);
     assert!(rig.has_reply(1));
     rig.expect_bytes(0, 4096, 7);
@@ -45,7 +35,7 @@ fn a_disk_is_write_back_only_after_what_an_earlier_run_wrote_is_flushed() {
 
 #[test]
 fn without_staging_a_plain_write_waits_until_the_log_has_it() {
-    let mut rig = rig(without_staging());
+    let mut rig = write_back(without_staging());
     rig.write(1, 0, 4096, 7);
     assert!(!rig.has_reply(1));
     assert_eq!(rig.drawn(), ["log W 0+12288"], "segment header, group header, data");
@@ -55,7 +45,7 @@ fn without_staging_a_plain_write_waits_until_the_log_has_it() {
 
 #[test]
 fn writes_that_wait_together_share_one_durable_write() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     for tag in 1..7 {
         rig.write_with(tag, tag * 8192, 4096, 7, true);
     }
@@ -72,7 +62,7 @@ fn writes_that_wait_together_share_one_durable_write() {
 
 #[test]
 fn a_durable_write_goes_beside_another_one_and_is_acknowledged_after_it() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 7, true);
     rig.write_with(2, 8192, 4096, 8, true);
     assert_eq!(rig.drawn(), ["log W 0+12288", "log W 12288+8192"]);
@@ -87,7 +77,7 @@ fn a_durable_write_goes_beside_another_one_and_is_acknowledged_after_it() {
 
 #[test]
 fn a_group_smaller_than_the_one_under_way_waits_for_company() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write_with(1, 0, 8192, 7, true);
     rig.write_with(2, 8192, 4096, 8, true);
     assert_eq!(rig.drawn(), ["log W 0+16384"]);
@@ -102,7 +92,7 @@ fn in_strict_order_groups_go_one_by_one_while_destaging_does_not_keep_up() {
     for (order, under_way) in [(DestageOrder::Strict, 1), (DestageOrder::Window, 2)] {
         let mut config = with_log();
         config.write_log.as_mut().expect("a log").order = order;
-        let mut rig = rig(config);
+        let mut rig = write_back(config);
         rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
         rig.write_with(1, 0, 8192, 7, true);
         rig.complete(0, IoStatus::Ok);
@@ -114,7 +104,7 @@ fn in_strict_order_groups_go_one_by_one_while_destaging_does_not_keep_up() {
 
 #[test]
 fn a_plain_write_does_not_go_beside_one_under_way() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 7, true);
     rig.write(2, 8192, 32768, 8);
     assert!(rig.has_reply(2));
@@ -124,7 +114,7 @@ fn a_plain_write_does_not_go_beside_one_under_way() {
 
 #[test]
 fn nothing_goes_beside_a_write_that_needs_a_flush_of_the_medium() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 4096, 7);
     rig.tick(1);
     rig.write_with(2, 8192, 4096, 7, true);
@@ -141,39 +131,8 @@ fn nothing_goes_beside_a_write_that_needs_a_flush_of_the_medium() {
 }
 
 #[test]
-fn a_write_that_ended_beside_one_that_fails_is_kept_in_memory_and_destaged() {
-    for first in [0, 1] {
-        let mut rig = rig(with_log());
-        rig.write_with(1, 0, 4096, 7, true);
-        rig.write_with(2, 8192, 4096, 8, true);
-        // Whichever fails, and whether the other one has ended.
-        rig.complete(1, if first == 0 { IoStatus::Ok } else { IoStatus::IoError });
-        rig.complete(0, if first == 0 { IoStatus::IoError } else { IoStatus::Ok });
-        assert_eq!((rig.replied(1).1, rig.replied(2).1), (IoStatus::IoError, IoStatus::IoError));
-        rig.pool.fill(0);
-        rig.settle_log();
-        assert_eq!(rig.engine.mode(), Mode::WriteThrough);
-        assert_eq!((rig.backend[0], rig.backend[8192]), (7, 8));
-        assert!(rig.engine.is_idle());
-    }
-}
-
-#[test]
-fn a_second_write_that_hangs_fails_the_log() {
-    let mut rig = rig(with_log());
-    rig.write_with(1, 0, 4096, 7, true);
-    rig.tick(1_000);
-    rig.write_with(2, 8192, 4096, 8, true);
-    rig.complete(0, IoStatus::Ok);
-    rig.tick(4_001);
-    assert!(!rig.has_reply(2), "its time began when it did");
-    rig.tick(1_000);
-    assert_eq!((rig.replied(1).1, rig.replied(2).1), (IoStatus::Ok, IoStatus::IoError));
-}
-
-#[test]
 fn a_durable_write_behind_one_that_is_not_needs_a_flush_of_the_medium() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 4096, 7);
     rig.tick(1);
     rig.write_with(2, 8192, 4096, 7, true);
@@ -188,7 +147,7 @@ fn a_durable_write_behind_one_that_is_not_needs_a_flush_of_the_medium() {
 
 #[test]
 fn a_write_that_nobody_waits_for_gathers_company() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     for tag in 1..=3 {
         rig.write(tag, tag * 4096, 4096, 7);
         assert!(rig.has_reply(tag));
@@ -201,7 +160,7 @@ fn a_write_that_nobody_waits_for_gathers_company() {
 
 #[test]
 fn a_flush_does_not_wait_for_the_gathering() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 4096, 7);
     rig.submit(2, 0, 0, Op::Flush);
     assert_eq!(rig.drawn(), ["log W 0+12288"]);
@@ -212,7 +171,7 @@ fn a_flush_does_not_wait_for_the_gathering() {
 
 #[test]
 fn a_durable_write_takes_along_what_gathers() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 4096, 7);
     rig.write_with(2, 8192, 4096, 7, true);
     assert_eq!(rig.drawn(), ["log W 0+16384"]);
@@ -222,128 +181,14 @@ fn a_durable_write_takes_along_what_gathers() {
 
 #[test]
 fn a_group_that_is_full_does_not_wait_for_the_gathering() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 9 * 4096, 7);
     assert_eq!(rig.drawn(), ["log W 0+45056"], "all that a group takes in memory");
 }
 
-/// The summary of the first segment, and the first group of the second one, of a page.
-const SUMMARY: &str = "log W 61440+4096";
-const BEHIND: &str = "log W 65536+12288";
-
-/// Fills the first segment, whose groups are on their way, and leases a second one.
-fn fill_a_segment(rig: &mut Rig) {
-    rig.write(1, 0, 12 * 4096, 7);
-    rig.grant();
-    assert_eq!(rig.drawn(), ["log W 0+45056"]);
-    rig.complete(0, IoStatus::Ok);
-    rig.settle_until("log W 45056+16384");
-}
-
-#[test]
-fn a_full_segment_gets_its_summary_before_the_next_group() {
-    let mut rig = rig(with_log());
-    fill_a_segment(&mut rig);
-    rig.write_with(2, 1 << 16, 4096, 8, true);
-    rig.complete(rig.find("log W 45056+16384"), IoStatus::Ok);
-    rig.settle_until(SUMMARY);
-    assert!(!rig.drawn().contains(&BEHIND.to_string()) && !rig.has_reply(2));
-    rig.complete(rig.find(SUMMARY), IoStatus::Ok);
-    rig.find(BEHIND);
-    rig.settle_log();
-    rig.expect_bytes(1 << 16, 4096, 8);
-}
-
-#[test]
-fn a_summary_goes_neither_beside_groups_nor_a_group_beside_it() {
-    let mut rig = rig(with_log());
-    rig.grant();
-    rig.write_with(1, 0, 4 * 4096, 7, true);
-    rig.write_with(2, 1 << 15, 8 * 4096, 8, true);
-    rig.write_with(3, 1 << 16, 9 * 4096, 9, true);
-    let groups = ["log W 0+24576", "log W 24576+36864"];
-    assert_eq!(rig.drawn(), groups);
-    rig.complete(1, IoStatus::Ok);
-    assert_eq!(rig.drawn(), groups[..1]);
-    rig.complete(0, IoStatus::Ok);
-    assert!(rig.has_reply(1) && rig.has_reply(2));
-    rig.settle_until(SUMMARY);
-    assert!(rig.drawn().iter().all(|io| !io.starts_with("log W") || io == SUMMARY));
-    rig.settle_log();
-    assert!(rig.has_reply(3));
-}
-
-#[test]
-fn a_summary_that_fails_or_hangs_fails_the_log_and_loses_nothing() {
-    for hangs in [false, true] {
-        let mut rig = rig(with_log());
-        fill_a_segment(&mut rig);
-        rig.settle_until(SUMMARY);
-        rig.write_with(2, 1 << 16, 4096, 8, true);
-        if hangs {
-            rig.tick(5_001);
-            assert_eq!(rig.replied(2).1, IoStatus::IoError);
-        } else {
-            rig.complete(rig.find(SUMMARY), IoStatus::IoError);
-        }
-        rig.settle_log();
-        assert_eq!((rig.replied(2).1, rig.engine.mode()), (IoStatus::IoError, Mode::WriteThrough));
-        assert!(rig.backend[..12 * 4096].iter().all(|&b| b == 7));
-        assert!(rig.engine.is_idle());
-    }
-}
-
-#[test]
-fn zeroes_that_fill_a_summary_end_the_segment() {
-    let mut rig = rig(with_log());
-    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
-    let zeroes = Op::WriteZeroes { may_unmap: false, fast_only: false, fua: false };
-    let mut ends = Vec::new();
-    for tag in 0..200 {
-        let range = ByteRange::at(tag * 512, 512);
-        let request = Request { tag: RequestTag(tag), range, op: zeroes };
-        rig.engine.submit(rig.now, request, &mut rig.actions).expect("a free place");
-        if tag % 20 == 19 {
-            rig.run_actions();
-            rig.tick(1);
-            while !rig.pending.is_empty() {
-                rig.grant();
-                ends.push(rig.pending[0].range.start);
-                rig.complete(0, IoStatus::Ok);
-            }
-        }
-    }
-    let summary = ends.iter().position(|&start| start == 15 * 4096).expect("a summary");
-    let (groups, behind) = ends.split_at(summary);
-    assert!(groups.iter().all(|&start| start < 8 * 4096), "there is room for groups: {groups:?}");
-    assert!(!behind[1..].is_empty() && behind[1..].iter().all(|&start| start >= 16 * 4096));
-}
-
-#[test]
-fn a_segment_stays_leased_while_something_that_hangs_may_land_in_it() {
-    for hangs in ["log W 45056+16384", SUMMARY] {
-        let mut rig = rig(with_log());
-        fill_a_segment(&mut rig);
-        rig.write(2, 1 << 16, 4096, 8);
-        rig.settle_until(hangs);
-        for _ in 0..100 {
-            while let Some(index) = rig.drawn().iter().position(|drawn| drawn != hangs) {
-                rig.complete(index, IoStatus::Ok);
-            }
-            rig.grant();
-            rig.tick(1000);
-        }
-        assert!(rig.backend[..12 * 4096].iter().all(|&b| b == 7), "it was destaged");
-        assert!(rig.unleased.is_empty(), "{hangs}");
-        rig.complete(rig.find(hangs), IoStatus::Ok);
-        rig.settle_log();
-        assert_eq!(rig.unleased, [crate::ids::SegmentId(0)], "{hangs}");
-    }
-}
-
 #[test]
 fn the_end_of_a_disk_does_not_wait_for_the_gathering() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 4096, 7);
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.run_actions();
@@ -354,7 +199,7 @@ fn the_end_of_a_disk_does_not_wait_for_the_gathering() {
 
 #[test]
 fn writes_that_come_together_share_one_commit() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     for tag in 0..5 {
         let range = ByteRange::at(tag * 8192, 4096);
         let buffer = rig.engine.write_buffer(range).expect("a free buffer");
@@ -368,7 +213,7 @@ fn writes_that_come_together_share_one_commit() {
 
 #[test]
 fn a_buffer_is_not_lent_again_before_copies_from_it_were_made() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     let range = ByteRange::at(0, 4096);
     let first = rig.engine.write_buffer(range).expect("a free buffer");
     let op = Op::Write { buffer: first, fua: false };
@@ -389,7 +234,7 @@ fn a_buffer_is_not_lent_again_before_copies_from_it_were_made() {
 
 #[test]
 fn a_flush_ends_although_writes_go_on() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 4096, 7);
     rig.submit(2, 0, 0, Op::Flush);
     for tag in 3..8 {
@@ -405,14 +250,14 @@ fn a_flush_ends_although_writes_go_on() {
 
 #[test]
 fn a_flush_of_a_clean_log_is_acknowledged_at_once() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.submit(1, 0, 0, Op::Flush);
     assert!(rig.has_reply(1));
 }
 
 #[test]
 fn a_read_sees_the_newest_bytes_sector_by_sector() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 4096, 7);
     rig.write(2, 1024, 512, 8);
     rig.write(3, 1024 + 512, 512, 9);
@@ -460,7 +305,7 @@ fn a_read_that_came_before_the_log_and_ran_with_it_is_of_the_newest_bytes() {
 
 #[test]
 fn zeroes_are_read_before_primary_storage_has_them() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     let op = Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false };
     rig.submit(1, 512, 64 * KIB, op);
     assert!(rig.has_reply(1));
@@ -472,43 +317,10 @@ fn zeroes_are_read_before_primary_storage_has_them() {
 }
 
 #[test]
-fn a_log_that_fails_tells_who_waits_and_is_drained_from_memory() {
-    let mut rig = rig(with_log());
-    rig.write(1, 0, 4096, 7);
-    rig.write_with(2, 8192, 4096, 8, true);
-    rig.complete(0, IoStatus::IoError);
-    assert_eq!(rig.replied(2).1, IoStatus::IoError);
-    assert!(rig.events.iter().any(|event| matches!(event, Event::LogFailed { .. })));
-    rig.settle_log();
-    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
-    assert!(rig.backend[..4096].iter().all(|&b| b == 7), "what was acknowledged is there");
-    rig.write(3, 4096, 4096, 9);
-    rig.settle();
-    assert!(rig.backend[4096..8192].iter().all(|&b| b == 9));
-}
-
-#[test]
-fn dirty_bytes_that_cannot_be_read_stop_the_disk() {
-    let mut rig = rig(with_log());
-    rig.write_with(1, 0, 4096, 7, true);
-    rig.complete(0, IoStatus::Ok);
-    rig.pool.fill(0);
-    for _ in 0..20 {
-        rig.tick(20_000);
-        while !rig.pending.is_empty() {
-            rig.complete(0, IoStatus::Ok);
-        }
-    }
-    assert!(rig.backend[..4096].iter().all(|&b| b == 0), "wrong bytes are never destaged");
-    rig.read(2, 0, 4096);
-    assert_eq!(rig.replied(2).1, IoStatus::IoError);
-}
-
-#[test]
 fn a_flush_is_answered_although_the_destager_wants_everything_durable() {
     let mut config = with_log();
     config.write_log.as_mut().expect("a log").segments_max = 40;
-    let mut rig = rig(config);
+    let mut rig = write_back(config);
     for tag in 0..120 {
         rig.grant();
         rig.tick(20);
@@ -526,30 +338,6 @@ fn a_flush_is_answered_although_the_destager_wants_everything_durable() {
         }
     }
     panic!("the flush waits for writers who do not stop");
-}
-
-#[test]
-fn a_read_whose_flash_hangs_begins_anew_without_the_log_pages_it_waits_for() {
-    let flash_admission = FlashAdmission::Always;
-    let mut rig = rig(Config { flash_bytes: 256 * KIB, flash_admission, ..with_log() });
-    rig.read(1, 0, 4096);
-    rig.settle();
-    rig.write(2, 4096, 4096, 0x77);
-    rig.tick(1);
-    let write = rig.find("log W 0+12288");
-    rig.complete(write, IoStatus::Ok);
-    rig.submit(3, 0, 12288, Op::Read { no_admit: true });
-    let below = rig.find("R 8192+4096");
-    rig.complete(below, IoStatus::Ok);
-    rig.tick(5_000);
-    let log = rig.find("log R 8192+4096");
-    rig.complete(log, IoStatus::Ok);
-    assert!(!rig.has_reply(3), "its other pages are still fetched");
-    while let Some(at) = rig.drawn().iter().rposition(|io| !io.starts_with("r ")) {
-        rig.complete(at, IoStatus::Ok);
-    }
-    let bytes = &rig.replied(3).2;
-    assert_eq!((bytes[0], bytes[4096], bytes[8192]), (0, 0x77, 2));
 }
 
 #[test]
@@ -573,69 +361,4 @@ fn a_read_that_waited_for_a_buffer_over_a_change_of_mode_sees_the_log() {
     assert!(rig.has_reply(2));
     rig.settle();
     assert_eq!(rig.replied(1).2[0], 0x55);
-}
-
-#[test]
-fn deferred_flushes_are_due_in_the_future_also_when_the_log_fails() {
-    let mut config = with_log();
-    let dirty_age_max = Nanos::from_millis(1_000);
-    config.write_log.as_mut().expect("a log").flush = FlushSemantics::Deferred { dirty_age_max };
-    let mut rig = rig(config);
-    rig.write(1, 0, 4096, 1);
-    rig.submit(2, 0, 0, Op::Flush);
-    assert!(rig.has_reply(2), "at once");
-    rig.tick(1);
-    let write = rig.find("log W 0+12288");
-    rig.complete(write, IoStatus::Ok);
-    rig.tick(600);
-    let flush = rig.find("log F 0+0");
-    assert!(rig.engine.next_deadline() > rig.now);
-    rig.complete(flush, IoStatus::IoError);
-    rig.tick(1);
-    assert!(rig.engine.next_deadline() > rig.now);
-}
-
-#[test]
-fn a_log_device_that_is_dead_stops_the_disk_without_a_storm() {
-    let mut rig = rig(with_log());
-    rig.write(1, 0, 4096, 9);
-    let mut ios = 0;
-    for _ in 0..100 {
-        rig.tick(10_000);
-        while !rig.pending.is_empty() {
-            let log = rig.pending[0].target == Target::Log;
-            ios += u32::from(log);
-            rig.complete(0, if log { IoStatus::IoError } else { IoStatus::Ok });
-        }
-    }
-    assert!(ios < 50, "{ios} I/Os on a dead device");
-    rig.read(2, 0, 4096);
-    assert_eq!(rig.replied(2).1, IoStatus::IoError);
-}
-
-#[test]
-fn a_log_device_that_hangs_fails_the_log() {
-    let mut rig = rig(with_log());
-    rig.write_with(1, 0, 4096, 9, true);
-    rig.tick(5_001);
-    assert_eq!(rig.replied(1).1, IoStatus::IoError);
-    assert!(rig.events.iter().any(|event| matches!(event, Event::LogFailed { .. })));
-    rig.complete(0, IoStatus::Ok);
-    rig.settle_log();
-    assert_eq!(rig.backend[0], 9);
-}
-
-#[test]
-fn a_disk_whose_log_failed_ends_although_nobody_may_see_what_is_in_its_memory() {
-    let mut rig = rig(with_log());
-    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
-    rig.write_with(1, 0, 4096, 7, true);
-    rig.complete(0, IoStatus::IoError);
-    assert_eq!(rig.replied(1).1, IoStatus::IoError);
-    rig.read(2, 0, 4096);
-    assert!(!rig.has_reply(2), "the bytes may be gone after the end");
-    rig.engine.shut_down(rig.now, &mut rig.actions);
-    rig.run_actions();
-    assert_eq!(rig.replied(2).1, IoStatus::ShuttingDown);
-    assert!(rig.engine.is_idle());
 }

@@ -1,6 +1,5 @@
 //! What nobody may see any more: parts of writes and bytes in memory alone, when a log is lost or a disk ends.
 
-use super::log::rig;
 use super::warm::with_ring;
 use super::*;
 use crate::config::OnTimeout;
@@ -18,7 +17,7 @@ fn half_a_write(rig: &mut Rig) {
 
 #[test]
 fn half_a_write_that_the_end_refuses_is_seen_by_nobody() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     half_a_write(&mut rig);
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.run_actions();
@@ -48,7 +47,7 @@ fn fail_reads_of_the_log(rig: &mut Rig, writes: IoStatus) {
 
 #[test]
 fn half_a_write_is_seen_by_nobody_when_the_log_is_lost() {
-    let mut rig = rig(Config { on_timeout: OnTimeout::Wait, ..with_log() });
+    let mut rig = write_back(Config { on_timeout: OnTimeout::Wait, ..with_log() });
     half_a_write(&mut rig);
     rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
     fail_reads_of_the_log(&mut rig, IoStatus::Ok);
@@ -60,7 +59,7 @@ fn half_a_write_is_seen_by_nobody_when_the_log_is_lost() {
 
 #[test]
 fn what_only_memory_has_is_seen_by_nobody_when_the_log_is_lost() {
-    let mut rig = rig(Config { on_timeout: OnTimeout::Wait, ..with_log() });
+    let mut rig = write_back(Config { on_timeout: OnTimeout::Wait, ..with_log() });
     rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
     rig.write_with(1, 0, 4096, 7, true);
     rig.complete(0, IoStatus::Ok);
@@ -82,7 +81,7 @@ fn a_read_that_waits_for_memory_is_refused_when_the_log_is_lost() {
     let mut config = with_log();
     config.on_timeout = OnTimeout::Wait;
     (config.backend.size, config.buffer_bytes) = (64 << 20, 36 << 20);
-    let mut rig = rig(config);
+    let mut rig = write_back(config);
     rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
     rig.write_with(1, 0, 4096, 7, true);
     rig.complete(0, IoStatus::Ok);
@@ -99,7 +98,7 @@ fn a_read_that_waits_for_memory_is_refused_when_the_log_is_lost() {
 
 #[test]
 fn a_compare_and_write_does_not_wait_for_room_in_a_log_that_is_lost() {
-    let mut rig = rig(Config { on_timeout: OnTimeout::Wait, ..with_log() });
+    let mut rig = write_back(Config { on_timeout: OnTimeout::Wait, ..with_log() });
     rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
     rig.write_with(1, 0, 4096, 7, true);
     rig.complete(0, IoStatus::Ok);
@@ -120,7 +119,7 @@ fn a_compare_and_write_does_not_wait_for_room_in_a_log_that_is_lost() {
 /// What is destaged and not noted would be destaged again after a restart, over what was written since.
 #[test]
 fn notes_that_fail_for_good_stop_the_disk_and_do_not_freeze_it() {
-    let mut rig = rig(Config { on_timeout: OnTimeout::Wait, ..with_log() });
+    let mut rig = write_back(Config { on_timeout: OnTimeout::Wait, ..with_log() });
     rig.write_with(1, 0, 4096, 7, true);
     rig.settle_until("F 0+0");
     rig.complete(0, IoStatus::Ok);
@@ -146,7 +145,7 @@ fn notes_that_fail_for_good_stop_the_disk_and_do_not_freeze_it() {
 #[test]
 fn half_a_write_that_waits_for_room_goes_on_when_the_log_is_left() {
     let Config { mode, write_log, .. } = with_log();
-    let mut rig = rig(Config { mode, write_log, ..with_ring(4) });
+    let mut rig = write_back(Config { mode, write_log, ..with_ring(4) });
     half_a_write(&mut rig);
     rig.tick(31_000);
     assert!(!rig.has_reply(1), "the time of primary storage does not end it");
@@ -163,7 +162,7 @@ fn half_a_write_that_waits_for_room_goes_on_when_the_log_is_left() {
 
 #[test]
 fn a_read_of_the_log_that_fails_is_remembered_until_primary_storage_has_the_data() {
-    let mut rig = rig(Config { ram_bytes: 0, ..with_log() });
+    let mut rig = write_back(Config { ram_bytes: 0, ..with_log() });
     let failed = |rig: &Rig| rig.engine.log_statistics(rig.now).expect("a log").reads_failed;
     rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
     rig.write_with(1, 0, 4096, 7, true);

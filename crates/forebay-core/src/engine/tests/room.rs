@@ -1,11 +1,10 @@
 //! A log that is full: who waits for room, and for how long.
 
-use super::log::rig;
 use super::*;
 
 #[test]
 fn a_full_log_makes_writers_wait_and_goes_on_as_it_is_destaged() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     for tag in 0..40 {
         rig.write(tag, tag * 8192, 8192, tag as u8 + 1);
         rig.grant();
@@ -18,7 +17,7 @@ fn a_full_log_makes_writers_wait_and_goes_on_as_it_is_destaged() {
 
 #[test]
 fn a_request_longer_than_the_log_goes_through_it() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write(1, 0, 512 * KIB, 9);
     rig.settle_log();
     assert!(rig.has_reply(1));
@@ -27,7 +26,7 @@ fn a_request_longer_than_the_log_goes_through_it() {
 
 #[test]
 fn a_writer_that_waits_for_room_waits_as_long_as_primary_storage_is_away() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     let mut tag = 0;
     while rig.engine.statistics(rig.now).log.expect("a log").writes_waiting == 0 {
         rig.write(tag, tag % 200 * 4096, 4096, tag as u8);
@@ -48,7 +47,7 @@ fn a_writer_that_waits_for_room_waits_as_long_as_primary_storage_is_away() {
 fn a_writer_that_gets_room_as_its_time_ends_has_all_of_it_to_be_written() {
     let mut config = with_log();
     config.write_log.as_mut().expect("a log").staging = false;
-    let mut rig = rig(config);
+    let mut rig = write_back(config);
     let mut tag = 0;
     while rig.engine.statistics(rig.now).log.expect("a log").writes_waiting == 0 {
         tag += 1;
@@ -72,7 +71,7 @@ fn a_writer_that_gets_room_as_its_time_ends_has_all_of_it_to_be_written() {
 
 #[test]
 fn a_read_behind_a_writer_that_waited_has_all_of_its_time() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     let mut tag = 0;
     while rig.engine.statistics(rig.now).log.expect("a log").writes_waiting == 0 {
         tag += 1;
@@ -99,7 +98,7 @@ fn a_read_behind_a_writer_that_waited_has_all_of_its_time() {
 fn a_read_that_waits_for_the_buffers_of_writers_who_wait_for_room_waits_as_they_do() {
     let mut config = with_log();
     (config.backend.size, config.buffer_bytes) = (64 << 20, 36 << 20);
-    let mut rig = rig(config);
+    let mut rig = write_back(config);
     let mut tag = 0;
     while rig.engine.statistics(rig.now).log.expect("a log").writes_waiting == 0 {
         tag += 1;
@@ -135,7 +134,7 @@ fn a_lease_that_is_not_to_be_had_is_asked_for_again_after_a_pause() {
 
 #[test]
 fn a_pool_without_a_free_segment_leaves_the_log_full_also_while_it_is_asked_again() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
     rig.write(1, 0, 512 * KIB, 9);
     // One more is asked for, and never to be had.
@@ -155,7 +154,7 @@ fn a_pool_without_a_free_segment_leaves_the_log_full_also_while_it_is_asked_agai
 fn at_the_end_nothing_waits_for_room() {
     let mut config = with_log();
     config.backend.size = 16 << 20;
-    let mut rig = rig(config);
+    let mut rig = write_back(config);
     rig.write(1, 0, 2 << 20, 9);
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.run_actions();

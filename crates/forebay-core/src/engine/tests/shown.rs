@@ -1,6 +1,5 @@
 //! What an administrator is shown: ages, what limits destaging, a log that is full; and a flush that one asks for.
 
-use super::destage::rig;
 use super::*;
 use crate::action::{DestageFault, PrimaryOp};
 use crate::stats::{DestageLimit, LogState, LogStatistics};
@@ -22,7 +21,7 @@ impl Rig {
 
 #[test]
 fn an_age_grows_and_a_rate_ends_while_nothing_happens() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.pause(true);
     for n in 0..30 {
         rig.write_with(n, n * 8192, 4096, 1, true);
@@ -49,7 +48,7 @@ fn an_age_grows_and_a_rate_ends_while_nothing_happens() {
 
 #[test]
 fn what_limits_destaging_is_said_and_whose_fault_it_is() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     let check = |rig: &Rig, expect: DestageLimit| assert_eq!(rig.shown().limited_by, expect);
     check(&rig, DestageLimit::Nothing);
     rig.write(1, 0, 4096, 1);
@@ -95,7 +94,7 @@ fn what_limits_destaging_is_said_and_whose_fault_it_is() {
 
 #[test]
 fn a_note_that_fails_is_not_the_fault_of_primary_storage() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 1, true);
     rig.write_with(2, 0, 4096, 2, true);
     rig.settle_until("log P 0+0");
@@ -109,7 +108,7 @@ fn a_note_that_fails_is_not_the_fault_of_primary_storage() {
 
 #[test]
 fn a_mode_without_log_lets_paused_destaging_go_on() {
-    let mut rig = rig(with_log());
+    let mut rig = write_back(with_log());
     rig.pause(true);
     rig.write_with(1, 0, 4096, 7, true);
     rig.log();
@@ -130,7 +129,7 @@ fn a_mode_without_log_lets_paused_destaging_go_on() {
 fn a_full_log_is_told_once_and_so_is_the_room_that_is_back() {
     let mut config = with_log();
     config.write_log.as_mut().expect("a log").throttle_percent = 50;
-    let mut rig = rig(config);
+    let mut rig = write_back(config);
     for round in 1..=2 {
         rig.pause(true);
         for n in 0..64 {
@@ -197,7 +196,7 @@ fn a_flush_that_is_asked_for_covers_what_was_written_before() {
     assert_eq!(rig.engine.flushed_primary_storage(fourth), Some(true));
     assert_eq!(statistics(&rig).unflushed_bytes, 0);
     assert_eq!(
-        self::rig(with_log()).engine.flush_primary_storage(Nanos(1), &mut Actions::default()),
+        write_back(with_log()).engine.flush_primary_storage(Nanos(1), &mut Actions::default()),
         None
     );
 }

@@ -158,7 +158,8 @@ impl Batch {
 
     /// The zero record to do now, from where it is to go on.
     pub(super) fn zero(&self) -> Option<(ZeroItem, u64)> {
-        let zero = self.zeroes.list.get(self.zeroes.next)?;
+        let list = (self.phase == Phase::Zeroes).then_some(&self.zeroes.list)?;
+        let zero = list.get(self.zeroes.next)?;
         Some((*zero, self.zeroes.cursor.max(zero.range.start)))
     }
 
@@ -172,10 +173,6 @@ impl Batch {
         if self.zeroes.next == self.zeroes.list.len() {
             self.phase = Phase::Pages;
         }
-    }
-
-    pub(super) fn is_zeroing(&self) -> bool {
-        self.phase == Phase::Zeroes
     }
 
     /// The items that are not started.

@@ -32,6 +32,7 @@
 //! is ever given up, nor when flash is dead, as long as memory has it (`revoke.rs`). Memory for runs is the destager's own: writers that wait for the log hold theirs.
 
 mod batch;
+mod drive;
 pub(crate) mod epochs;
 mod finish;
 mod keep;
@@ -58,11 +59,12 @@ use crate::write_back::log::segments::Position;
 
 use super::{Beside, WriteBack};
 use batch::Batch;
+pub(crate) use drive::Drive;
 use epochs::Epochs;
 pub(crate) use revoke::LateNote;
 use revoke::Revocation;
 use run::Run;
-use throttle::{Aim, Fill, Throttle, ThrottleConfig};
+use throttle::{Throttle, ThrottleConfig};
 use window::{DestageWindow, WindowConfig};
 
 /// Memory for runs.
@@ -194,17 +196,6 @@ struct Flushing {
     done: Sequence,
     mark: Mark,
     began: Nanos,
-}
-
-/// What drives destaging beside what is in the log.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Drive {
-    /// The log is emptied for good.
-    pub is_draining: bool,
-    /// The disk ends, and is destaged first.
-    pub is_ending: bool,
-    /// New writes go into the log, and wait for room where it is full.
-    pub takes_writes: bool,
 }
 
 /// What it still does.
@@ -419,104 +410,6 @@ impl Destager {
         assert!(self.running.unwritten.len() <= self.running.runs.len());
         if self.is_at_rest() {
             assert_eq!(u64::from(self.running.memory.pages_free()), MEMORY / PAGE);
-        }
-    }
-}
-
-impl WriteBack {
-    /// Does what can be done now; called whenever something has changed.
-    pub(crate) fn destage(&mut self, drive: Drive, beside: &mut Beside<'_>, cx: &mut Cx<'_>) {
-        // What only the memory of a failed log has must not reach primary storage while a cache that does not
-        // know of it might be believed.
-        if self.log.health.failed.is_some() && beside.is_voiding() {
-            return;
-        }
-        self.free_log(cx);
-        self.note_restored_age(cx.now);
-        let waits_for_room = drive.takes_writes && self.is_full();
-        let are_waiting =
-            self.is_throttled() || waits_for_room || drive.is_draining || drive.is_ending;
-        self.destager.window.on_writers(are_waiting);
-        loop {
-            if !self.destager.batch.is_active() && !self.begin_batch(drive, cx) {
-                break;
-            }
-            if !self.note_progress(beside, cx) {
-                break;
-            }
-            if !self.write_batch(beside, cx) {
-                break;
-            }
-        }
-        self.flush_destaged(cx);
-        self.note_flushed_progress(beside, cx);
-        self.note_idle(cx.now);
-    }
-
-    /// What an earlier run left ages from now on.
-    fn note_restored_age(&mut self, now: Nanos) {
-        let (log, flushed) = (&mut self.log, self.destager.reached.flushed);
-        if log.told.ages.oldest().is_none() && flushed < log.reached.written.sequence {
-            log.told.ages.on_append(now, flushed.plus(1));
-        }
-    }
-
-    /// When time alone may change something.
-    pub(crate) fn destage_deadline(&self, now: Nanos) -> Nanos {
-        let (destager, log) = (&self.destager, &self.log);
-        let has_dirty = destager.notes.noted.flushed < log.reached.written.sequence;
-        let note = destager.note_deadline();
-        let later = |time: Nanos| if time > now { time } else { Nanos::NEVER };
-        if !destager.goes_on() || !has_dirty {
-            let settles = destager.has_to_settle();
-            return if settles { note.min(later(destager.trouble.retry_at)) } else { note };
-        }
-        let delayed = destager.oldest.plus(log.config.destage_delay);
-        let start = later(destager.trouble.retry_at).min(later(destager.window.next_allowed()));
-        start.min(later(delayed)).min(later(destager.settle_at())).min(note)
-    }
-
-    /// The session of primary storage ended: what was not flushed is written again.
-    pub(crate) fn on_session_lost(&mut self) {
-        self.destager.on_session_lost();
-    }
-
-    /// A read of the guest goes to primary storage, or came back from there after so long.
-    pub(crate) fn note_guest_read_start(&mut self, now: Nanos) {
-        self.destager.window.on_guest_read_start(now);
-    }
-
-    pub(crate) fn note_guest_read(&mut self, now: Nanos, latency: Nanos) {
-        self.destager.window.on_guest_read(now, latency);
-    }
-
-    /// Destages nothing until told to go on, or goes on; true when that is a change.
-    pub(crate) fn pause_destaging(&mut self, pause: bool) -> bool {
-        std::mem::replace(&mut self.destager.paused, pause) != pause
-    }
-
-    pub(in crate::write_back) fn fill(&self) -> Fill {
-        // What was destaged and is not free yet takes room, too, but comes back with the next flush.
-        Fill { dirty: self.occupied_bytes(), capacity: self.log.segments.pages_max() * PAGE }
-    }
-
-    /// True when writers are slowed.
-    pub(in crate::write_back) fn is_throttled(&self) -> bool {
-        self.destager.throttle.excess(self.fill()) > 0.0
-    }
-
-    /// When a write that could be acknowledged since `ready` may be.
-    pub(crate) fn throttle_due(&self, ready: Nanos, bytes: u64, aim: Aim) -> Nanos {
-        let destager = &self.destager;
-        destager.throttle.due(ready, bytes, self.fill(), aim, &destager.window.destaging())
-    }
-
-    fn note_idle(&mut self, now: Nanos) {
-        // Records of zeroes have no bytes.
-        let (last, destager) = (self.log.last_sequence(), &mut self.destager);
-        if destager.reached.done >= last && destager.running.outstanding == 0 {
-            destager.window.on_idle(now);
-            destager.oldest = Nanos::NEVER;
         }
     }
 }

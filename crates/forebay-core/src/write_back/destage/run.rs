@@ -9,6 +9,7 @@
 //! on one more page of memory, and each row of sectors is a write. On logical blocks larger than a sector a page
 //! in parts is filled from primary storage first, and written whole.
 
+use super::batch::ZeroItem;
 use super::row::{Rows, lead_of};
 use super::{Beside, Destager, ZEROES_PIECE_MAX};
 use crate::action::{Action, DestageFault, IoOp, Span, Target};
@@ -57,7 +58,7 @@ impl Destager {
     }
 
     fn end_run(&mut self, run: Key) {
-        let run = self.running.runs.remove(run).expect("the run is there");
+        let run = self.running.runs.remove(run);
         self.running.memory.give(run.memory.0, run.memory.1);
     }
 }
@@ -86,9 +87,9 @@ impl WriteBack {
             if !allowed {
                 return false;
             }
-            if destager.batch.is_zeroing() {
+            if let Some(zero) = destager.batch.zero() {
                 if destager.running.outstanding == 0 {
-                    self.start_zero(cx);
+                    self.start_zero(zero, cx);
                 }
                 return false;
             }
@@ -107,9 +108,8 @@ impl WriteBack {
         true
     }
 
-    fn start_zero(&mut self, cx: &mut Cx<'_>) {
+    fn start_zero(&mut self, (zero, cursor): (ZeroItem, u64), cx: &mut Cx<'_>) {
         let destager = &mut self.destager;
-        let (zero, cursor) = destager.batch.zero().expect("the batch has zeroes");
         destager.running.outstanding += 1;
         let backend = cx.config.backend;
         let logical = u64::from(backend.logical_block);
@@ -163,15 +163,15 @@ impl WriteBack {
         cx: &mut Cx<'_>,
     ) {
         let destager = &mut self.destager;
-        if !status.is_ok() || destager.batch.has_failed() {
+        let goes_on = status.is_ok() && !destager.batch.has_failed();
+        let Some((_, cursor)) = destager.batch.zero().filter(|_| goes_on) else {
             destager.running.outstanding -= 1;
             destager.running.memory.give(first, pages);
             if !status.is_ok() {
                 self.destager.fail_batch(DestageFault::PrimaryStorage, status, cx);
             }
             return;
-        }
-        let (_, cursor) = destager.batch.zero().expect("the batch has zeroes");
+        };
         let base = destager.running.base + u64::from(first) * PAGE;
         let memory = Span { offset: base, len: block.len() as u32 };
         let zeroes = memory.part(cursor - block.start, end - cursor);

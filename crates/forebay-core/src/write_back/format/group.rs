@@ -40,7 +40,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::segment::phase_is_sane;
 use super::{COUNT_MAX, DISK_SIZE_MAX, data_pages};
@@ -158,7 +158,7 @@ pub struct GroupHeader {
 impl GroupHeader {
     /// The fields of `page` as they stand there, whatever they are.
     pub(super) fn read(page: &Page) -> GroupHeader {
-        let (raw, _) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
+        let (raw, _) = sealed::record::<RawHeader>(page);
         GroupHeader {
             disk: Uuid(raw.disk),
             generation: Generation(raw.generation.get()),
@@ -198,7 +198,7 @@ pub fn begin(page: &mut Page, header: &GroupHeader) {
     page[..8].fill(0);
     fence(Ordering::Release);
     page.fill(0);
-    raw.write_to_prefix(page).expect("a header is smaller than a page");
+    sealed::put_record(page, &raw);
     fence(Ordering::Release);
     page[..8].copy_from_slice(MAGIC);
 }
@@ -210,7 +210,7 @@ pub fn begin(page: &mut Page, header: &GroupHeader) {
 /// # Panics
 /// The record does not fit or is not whole sectors, or `checksums` lacks one for a page.
 pub fn append(page: &mut Page, entry: &Entry, checksums: &[u32]) -> u32 {
-    let (header, _) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
+    let (header, _) = sealed::record::<RawHeader>(page);
     let count = usize::from(header.entries.get());
     let first_page = u32::from(header.data_pages.get());
     let pages = entry.data_pages(header.phase.get());
@@ -244,14 +244,14 @@ pub fn append(page: &mut Page, entry: &Entry, checksums: &[u32]) -> u32 {
 
 /// Appends the CRC32C of the group's data pages, as its records were appended, to `out`.
 pub fn checksums(page: &Page, out: &mut Vec<u32>) {
-    let (header, _) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
+    let (header, _) = sealed::record::<RawHeader>(page);
     out.extend((0..usize::from(header.data_pages.get())).map(|index| checksum_of(page, index)));
 }
 
 /// The part of the group in `page` that a summary has: its entries, the number of its data pages,
 /// its phase.
 pub(super) fn parts(page: &Page) -> (&[RawEntry], U16, U16) {
-    let (header, rest) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
+    let (header, rest) = sealed::record::<RawHeader>(page);
     let count = usize::from(header.entries.get());
     let (entries, _) = <[RawEntry]>::ref_from_prefix_with_elems(rest, count).expect("they fit");
     (entries, header.data_pages, header.phase)
@@ -260,7 +260,7 @@ pub(super) fn parts(page: &Page) -> (&[RawEntry], U16, U16) {
 /// CRC32C of data page `index` of the group in `page`.
 pub(super) fn checksum_of(page: &Page, index: usize) -> u32 {
     let at = checksum_at(index);
-    u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"))
+    sealed::u32_at(page, at)
 }
 
 /// Completes a group for flash: says what is durable and puts the checksum in its place. Nothing may be
@@ -269,10 +269,11 @@ pub(super) fn checksum_of(page: &Page, index: usize) -> u32 {
 /// # Panics
 /// When the group has no entry, or claims that its own records are durable.
 pub fn seal(page: &mut Page, durable: Sequence) {
-    let (header, _) = RawHeader::mut_from_prefix(page).expect("smaller than a page");
+    let mut header = *sealed::record::<RawHeader>(page).0;
     assert!(header.entries.get() > 0, "an empty group");
     assert!(durable.0 < header.first_sequence.get(), "a group is not durable before it is written");
     header.durable = durable.0.into();
+    sealed::put_record(page, &header);
     sealed::seal(page);
 }
 
@@ -305,7 +306,7 @@ impl<'a> GroupView<'a> {
             return Err(GroupInvalid::Absent);
         }
         let view = GroupView::decode(page)?;
-        let (raw, _) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
+        let (raw, _) = sealed::record::<RawHeader>(page);
         if u32::from(raw.data_pages.get()) != view.layout.data_pages {
             return Err(GroupInvalid::Field("number of data pages"));
         }
@@ -331,7 +332,7 @@ impl<'a> GroupView<'a> {
     }
 
     fn decode(page: &'a Page) -> Result<GroupView<'a>, GroupInvalid> {
-        let (raw, _) = RawHeader::ref_from_prefix(page).expect("smaller than a page");
+        let (raw, _) = sealed::record::<RawHeader>(page);
         let header = GroupHeader::read(page);
         let impossible = |what| Err(GroupInvalid::Field(what));
         if !phase_is_sane(header.phase) {
@@ -400,7 +401,7 @@ impl<'a> GroupView<'a> {
     }
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawHeader {
     magic: [u8; 8],
@@ -418,7 +419,7 @@ struct RawHeader {
 }
 
 /// An entry as it stands on flash.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(super) struct RawEntry {
     start: U64,
@@ -462,7 +463,7 @@ impl RawEntry {
 
 fn raw_entry(page: &Page, index: u32) -> &RawEntry {
     let at = ENTRIES + index as usize * ENTRY;
-    RawEntry::ref_from_bytes(&page[at..at + ENTRY]).expect("an entry's length")
+    sealed::record(&page[at..]).0
 }
 
 fn checksum_at(index: usize) -> usize {

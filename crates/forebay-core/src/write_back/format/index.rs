@@ -244,7 +244,7 @@ impl LogIndex {
     }
 
     /// These pages are about to be added: what the CPU has to fetch for that it fetches side by side.
-    pub fn expect(&self, pages: impl Iterator<Item = PageIndex> + Clone) {
+    pub fn prefetch(&self, pages: impl Iterator<Item = PageIndex> + Clone) {
         let head = |page| self.heads[self.bucket(page)];
         let heads = pages.clone().fold(0, |sum: u32, page| sum.wrapping_add(head(page)));
         let entry = |page| self.entries.get(head(page) as usize).map_or(0, |entry| entry.page.0);

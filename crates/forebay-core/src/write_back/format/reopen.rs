@@ -118,12 +118,13 @@ pub fn reopen(found: &RecoveredLog, segment_pages: u32) -> Reopening {
         (kept, start, first_group) = (index, first, segment.first_group);
     }
     let first_sequence = found.records.get(start).map_or(found.next_sequence, |r| r.sequence);
-    let mut packer = Packer { groups_end, done: Vec::new(), number: first_group };
-    packer.begin_segment(first_sequence);
+    let first = FreshSegment::begin(first_group, first_sequence);
+    let mut packer = Packer { groups_end, done: Vec::new(), last: first, number: first_group };
     for (index, record) in found.records.iter().enumerate().skip(start) {
         let phase = found.records[index.saturating_sub(1)].phase;
         packer.add(index, record, phase);
     }
+    packer.done.push(packer.last);
     Reopening { segments: packer.done, kept }
 }
 
@@ -132,25 +133,28 @@ struct Packer {
     /// The page of a segment where its groups end.
     groups_end: u32,
     done: Vec<FreshSegment>,
+    last: FreshSegment,
     /// Of the next group.
     number: GroupNumber,
 }
 
-impl Packer {
-    fn begin_segment(&mut self, first_sequence: Sequence) {
-        self.done.push(FreshSegment {
+impl FreshSegment {
+    fn begin(first_group: GroupNumber, first_sequence: Sequence) -> FreshSegment {
+        FreshSegment {
             groups: Vec::new(),
             end_page: 1,
-            first_group: self.number,
+            first_group,
             first_sequence,
             end_sequence: first_sequence,
-        });
+        }
     }
+}
 
+impl Packer {
     /// Adds the record with this index, before which one with `phase` was added.
     fn add(&mut self, index: usize, record: &RecoveredRecord, phase: u16) {
         let pages = record.data_pages();
-        let segment = self.done.last_mut().expect("one was begun");
+        let segment = &mut self.last;
         let room = self.groups_end - segment.end_page;
         if let Some(group) = segment.groups.last_mut()
             && record.phase == phase
@@ -164,9 +168,10 @@ impl Packer {
             return;
         }
         if pages + 1 > room {
-            self.begin_segment(record.sequence);
+            let next = FreshSegment::begin(self.number, record.sequence);
+            self.done.push(std::mem::replace(&mut self.last, next));
         }
-        let segment = self.done.last_mut().expect("one was begun");
+        let segment = &mut self.last;
         let mut layout = GroupLayout::default();
         layout.add(pages);
         let (page, number) = (segment.end_page, self.number);
@@ -270,8 +275,8 @@ impl Reopening {
             found.next_sequence = fresh.end_sequence;
             found.next_ordinal = ordinal + 1;
         }
-        let last = self.segments.last().expect("there is one");
-        let segment = places.last().expect("as many").0;
+        let mut pairs = self.segments.iter().zip(places);
+        let (last, &(segment, _)) = pairs.next_back().expect("a reopening has a segment");
         Tail { segment, page: last.end_page }
     }
 }

@@ -23,7 +23,7 @@
 //! one, and hope that they lie behind the end of that log.)
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::COUNT_MAX;
 use crate::geometry::{PAGE, SECTOR};
@@ -74,7 +74,7 @@ pub enum SegmentInvalid {
     Field(&'static str),
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
     magic: [u8; 8],
@@ -117,7 +117,7 @@ impl SegmentHeader {
             segment: self.segment.0.into(),
         };
         page.fill(0);
-        raw.write_to_prefix(page).expect("a header is smaller than a page");
+        sealed::put_record(page, &raw);
         sealed::seal(page);
     }
 
@@ -129,7 +129,7 @@ impl SegmentHeader {
         if !sealed::has_seal(page, MAGIC) {
             return Err(SegmentInvalid::Absent);
         }
-        let (raw, _) = Raw::ref_from_prefix(page).expect("a header is smaller than a page");
+        let (raw, _) = sealed::record::<Raw>(page);
         if raw.version != VERSION {
             return Err(SegmentInvalid::Version(raw.version.get()));
         }

@@ -39,13 +39,13 @@
 //! | … | 4 each | CRC32C of the data pages, in order |
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::group::{self, DATA_PAGES_MAX, ENTRIES_MAX, Entry, GroupLayout, RawEntry};
 use super::segment::{SegmentHeader, phase_is_sane};
 use crate::geometry::PAGE;
 use crate::ids::{Generation, GroupNumber, SegmentId, Sequence, Uuid};
-use crate::sealed::Page;
+use crate::sealed::{self, Page};
 
 /// First bytes of a summary.
 pub const MAGIC: &[u8; 8] = b"FBLOGSUM";
@@ -85,10 +85,10 @@ pub fn add_group(out: &mut [u8], page: &Page) {
     let layout =
         GroupLayout { entries: entries.len() as u32, data_pages: u32::from(data_pages.get()) };
     assert_eq!(out.len(), group_bytes(layout) as usize, "{layout:?}");
-    let (frame, rest) = RawGroup::mut_from_prefix(out).expect("long enough");
-    *frame =
+    let raw =
         RawGroup { entries: (entries.len() as u16).into(), data_pages, phase, zero: U16::ZERO };
-    let (to, checksums) = rest.split_at_mut(size_of_val(entries));
+    sealed::put_record(out, &raw);
+    let (to, checksums) = out[size_of::<RawGroup>()..].split_at_mut(size_of_val(entries));
     to.copy_from_slice(entries.as_bytes());
     for (index, to) in checksums.chunks_exact_mut(4).enumerate() {
         to.copy_from_slice(&group::checksum_of(page, index).to_le_bytes());
@@ -132,7 +132,7 @@ impl From<&SegmentHeader> for Summarized {
 /// behind is zeroed.
 pub fn seal(out: &mut [u8], segment: &Summarized, groups: u32, bytes: u32) {
     let raw = RawSummary { groups: groups.into(), bytes: bytes.into(), ..RawSummary::of(segment) };
-    raw.write_to_prefix(out).expect("a summary has a page at least");
+    sealed::put_record(out, &raw);
     out[bytes as usize..].fill(0);
     let checksum = checksum(&out[..bytes as usize]);
     out[CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
@@ -141,7 +141,7 @@ pub fn seal(out: &mut [u8], segment: &Summarized, groups: u32, bytes: u32) {
 /// Makes the checksum of a summary right, whatever it says, if it says how long it is.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn reseal(out: &mut [u8]) {
-    let (raw, _) = RawSummary::ref_from_prefix(out).expect("a page is longer");
+    let (raw, _) = sealed::record::<RawSummary>(out);
     let len = raw.bytes.get() as usize;
     if (GROUPS as usize..=out.len()).contains(&len) {
         let checksum = checksum(&out[..len]);
@@ -165,7 +165,7 @@ pub enum SummaryInvalid {
 /// # Errors
 /// There is none, or none that can be.
 pub fn length(page: &[u8], header: &SegmentHeader) -> Result<u32, SummaryInvalid> {
-    let (raw, _) = RawSummary::ref_from_prefix(page).expect("a page is longer");
+    let (raw, _) = sealed::record::<RawSummary>(page);
     let expected = RawSummary {
         checksum: raw.checksum,
         bytes: raw.bytes,
@@ -207,7 +207,7 @@ impl<'a> Summary<'a> {
             return Err(SummaryInvalid::Damaged);
         }
         let bytes = &bytes[..len];
-        let (raw, rest) = RawSummary::ref_from_prefix(bytes).expect("long enough");
+        let (raw, rest) = sealed::record::<RawSummary>(bytes);
         if raw.checksum != checksum(bytes) {
             return Err(SummaryInvalid::Damaged);
         }
@@ -280,7 +280,7 @@ fn checksum(summary: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawSummary {
     magic: [u8; 8],
@@ -299,7 +299,7 @@ struct RawSummary {
     zeroes: [u8; 12],
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawGroup {
     entries: U16,

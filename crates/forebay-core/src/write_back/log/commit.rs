@@ -60,7 +60,7 @@ impl WriteLog {
 
     /// True when the open group, which has records, is to be written now.
     fn may_write(&self, now: Nanos, two_at_a_time: bool) -> bool {
-        if self.summary_is_due() {
+        if self.summary_due().is_some() {
             return false;
         }
         if self.under_way.is_none() {
@@ -182,8 +182,10 @@ impl WriteBack {
             cx.counters.log_flushes += 1;
             let nothing = ByteRange::default();
             cx.start(Target::Log, nothing, IoOp::Flush, IoKind::Log(LogIo::Flush));
-        } else if log.under_way.is_none() && log.summary_is_due() {
-            self.write_summary(until, cx);
+        } else if log.under_way.is_none()
+            && let Some(place) = log.summary_due()
+        {
+            self.write_summary(place, until, cx);
         } else if has_records && log.may_write(cx.now, two_at_a_time) {
             self.write_group(until, cx);
         }

@@ -139,16 +139,14 @@ impl Segments {
     /// Begins the next segment; which, and its ordinal; `None` when none is leased.
     pub(in crate::write_back) fn begin(&mut self) -> Option<(SegmentId, u64)> {
         let (id, ordinal) = self.spare.pop_front()?;
-        self.push(id);
+        self.push(Segment { id, last: Sequence(u64::MAX), readers: 0 });
         Some((id, ordinal))
     }
 
     /// Adds a segment that an earlier run wrote.
     pub(in crate::write_back) fn restore(&mut self, id: SegmentId, last: Sequence) {
-        self.push(id);
+        self.push(Segment { id, last, readers: 0 });
         self.next_page = self.pages;
-        let slot = *self.order.back().expect("it was pushed");
-        self.slots[slot as usize].last = last;
     }
 
     /// Goes on in the last segment, from page `next` on; not while there are more segments than there may be: those
@@ -158,9 +156,9 @@ impl Segments {
         self.next_page = if may_append { next } else { self.pages };
     }
 
-    fn push(&mut self, id: SegmentId) {
+    fn push(&mut self, segment: Segment) {
         let slot = self.free_slots.pop().expect("no more segments than were configured");
-        self.slots[slot as usize] = Segment { id, last: Sequence(u64::MAX), readers: 0 };
+        self.slots[slot as usize] = segment;
         self.order.push_back(slot);
         self.next_page = 0;
     }

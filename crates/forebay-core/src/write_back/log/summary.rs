@@ -114,8 +114,8 @@ impl WriteLog {
         Some(place)
     }
 
-    pub(super) fn summary_is_due(&self) -> bool {
-        self.memory.summary.due.is_some()
+    pub(super) fn summary_due(&self) -> Option<Place> {
+        self.memory.summary.due
     }
 
     /// Nothing more is written to the log.
@@ -128,10 +128,10 @@ impl WriteLog {
 }
 
 impl WriteBack {
-    /// Writes the summary that is due.
-    pub(super) fn write_summary(&mut self, until: Nanos, cx: &mut Cx<'_>) {
+    /// Writes the summary that is due, to `place`.
+    pub(super) fn write_summary(&mut self, place: Place, until: Nanos, cx: &mut Cx<'_>) {
         let log = &mut self.log;
-        let place = log.memory.summary.due.take().expect("it is due");
+        log.memory.summary.due = None;
         let Gathered { memory, segment, bytes, groups, .. } = log.memory.summary;
         let Opened { segment, ordinal, first_group, first_sequence } =
             segment.expect("it has been gathered");

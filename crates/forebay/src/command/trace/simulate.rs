@@ -20,7 +20,7 @@ use super::super::{page_file, write_page};
 use super::input::Input;
 use crate::cli::trace::{SimulateArgs, WhatIfArgs};
 use crate::config::values::{Endurance, Flash, FlashSize, Name, Size, Span, ValueError};
-use crate::config::{DiskOptions, DiskSpec, check_disk};
+use crate::config::{DiskOptions, DiskSpec, check};
 
 const BAR: &str = "{msg} {bar:30} {percent} %, {eta} left";
 const DAYS_OF_YEAR: f64 = 365.25;
@@ -118,7 +118,7 @@ fn settings(args: &SimulateArgs, survey: &Survey) -> Result<Settings> {
         return Err(ValueError(why.to_owned()).into());
     };
     let spec = spec(args, survey.traits().size);
-    check_disk(&spec).map_err(ValueError)?;
+    check::disk(&spec).map_err(ValueError)?;
     let flash = spec.flash.as_ref().map_or(0, |flash| flash.bytes);
     let write_log = spec.write_log.as_ref().map(|log| log.engine_config(segment_size(flash)));
     let config = Config { policy, write_log, ..spec.engine_config(survey.traits()) };

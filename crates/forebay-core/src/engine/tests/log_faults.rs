@@ -1,0 +1,157 @@
+//! A log whose device fails or hangs.
+
+use super::*;
+use crate::config::{FlashAdmission, FlushSemantics};
+
+#[test]
+fn a_write_that_ended_beside_one_that_fails_is_kept_in_memory_and_destaged() {
+    for first in [0, 1] {
+        let mut rig = write_back(with_log());
+        rig.write_with(1, 0, 4096, 7, true);
+        rig.write_with(2, 8192, 4096, 8, true);
+        // Whichever fails, and whether the other one has ended.
+        rig.complete(1, if first == 0 { IoStatus::Ok } else { IoStatus::IoError });
+        rig.complete(0, if first == 0 { IoStatus::IoError } else { IoStatus::Ok });
+        assert_eq!((rig.replied(1).1, rig.replied(2).1), (IoStatus::IoError, IoStatus::IoError));
+        rig.pool.fill(0);
+        rig.settle_log();
+        assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+        assert_eq!((rig.backend[0], rig.backend[8192]), (7, 8));
+        assert!(rig.engine.is_idle());
+    }
+}
+
+#[test]
+fn a_second_write_that_hangs_fails_the_log() {
+    let mut rig = write_back(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.tick(1_000);
+    rig.write_with(2, 8192, 4096, 8, true);
+    rig.complete(0, IoStatus::Ok);
+    rig.tick(4_001);
+    assert!(!rig.has_reply(2), "its time began when it did");
+    rig.tick(1_000);
+    assert_eq!((rig.replied(1).1, rig.replied(2).1), (IoStatus::Ok, IoStatus::IoError));
+}
+
+#[test]
+fn a_log_that_fails_tells_who_waits_and_is_drained_from_memory() {
+    let mut rig = write_back(with_log());
+    rig.write(1, 0, 4096, 7);
+    rig.write_with(2, 8192, 4096, 8, true);
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
+    assert!(rig.events.iter().any(|event| matches!(event, Event::LogFailed { .. })));
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert!(rig.backend[..4096].iter().all(|&b| b == 7), "what was acknowledged is there");
+    rig.write(3, 4096, 4096, 9);
+    rig.settle();
+    assert!(rig.backend[4096..8192].iter().all(|&b| b == 9));
+}
+
+#[test]
+fn dirty_bytes_that_cannot_be_read_stop_the_disk() {
+    let mut rig = write_back(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.complete(0, IoStatus::Ok);
+    rig.pool.fill(0);
+    for _ in 0..20 {
+        rig.tick(20_000);
+        while !rig.pending.is_empty() {
+            rig.complete(0, IoStatus::Ok);
+        }
+    }
+    assert!(rig.backend[..4096].iter().all(|&b| b == 0), "wrong bytes are never destaged");
+    rig.read(2, 0, 4096);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
+}
+
+#[test]
+fn a_read_whose_flash_hangs_begins_anew_without_the_log_pages_it_waits_for() {
+    let flash_admission = FlashAdmission::Always;
+    let mut rig = write_back(Config { flash_bytes: 256 * KIB, flash_admission, ..with_log() });
+    rig.read(1, 0, 4096);
+    rig.settle();
+    rig.write(2, 4096, 4096, 0x77);
+    rig.tick(1);
+    let write = rig.find("log W 0+12288");
+    rig.complete(write, IoStatus::Ok);
+    rig.submit(3, 0, 12288, Op::Read { no_admit: true });
+    let below = rig.find("R 8192+4096");
+    rig.complete(below, IoStatus::Ok);
+    rig.tick(5_000);
+    let log = rig.find("log R 8192+4096");
+    rig.complete(log, IoStatus::Ok);
+    assert!(!rig.has_reply(3), "its other pages are still fetched");
+    while let Some(at) = rig.drawn().iter().rposition(|io| !io.starts_with("r ")) {
+        rig.complete(at, IoStatus::Ok);
+    }
+    let bytes = &rig.replied(3).2;
+    assert_eq!((bytes[0], bytes[4096], bytes[8192]), (0, 0x77, 2));
+}
+
+#[test]
+fn deferred_flushes_are_due_in_the_future_also_when_the_log_fails() {
+    let mut config = with_log();
+    let dirty_age_max = Nanos::from_millis(1_000);
+    config.write_log.as_mut().expect("a log").flush = FlushSemantics::Deferred { dirty_age_max };
+    let mut rig = write_back(config);
+    rig.write(1, 0, 4096, 1);
+    rig.submit(2, 0, 0, Op::Flush);
+    assert!(rig.has_reply(2), "at once");
+    rig.tick(1);
+    let write = rig.find("log W 0+12288");
+    rig.complete(write, IoStatus::Ok);
+    rig.tick(600);
+    let flush = rig.find("log F 0+0");
+    assert!(rig.engine.next_deadline() > rig.now);
+    rig.complete(flush, IoStatus::IoError);
+    rig.tick(1);
+    assert!(rig.engine.next_deadline() > rig.now);
+}
+
+#[test]
+fn a_log_device_that_is_dead_stops_the_disk_without_a_storm() {
+    let mut rig = write_back(with_log());
+    rig.write(1, 0, 4096, 9);
+    let mut ios = 0;
+    for _ in 0..100 {
+        rig.tick(10_000);
+        while !rig.pending.is_empty() {
+            let log = rig.pending[0].target == Target::Log;
+            ios += u32::from(log);
+            rig.complete(0, if log { IoStatus::IoError } else { IoStatus::Ok });
+        }
+    }
+    assert!(ios < 50, "{ios} I/Os on a dead device");
+    rig.read(2, 0, 4096);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
+}
+
+#[test]
+fn a_log_device_that_hangs_fails_the_log() {
+    let mut rig = write_back(with_log());
+    rig.write_with(1, 0, 4096, 9, true);
+    rig.tick(5_001);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
+    assert!(rig.events.iter().any(|event| matches!(event, Event::LogFailed { .. })));
+    rig.complete(0, IoStatus::Ok);
+    rig.settle_log();
+    assert_eq!(rig.backend[0], 9);
+}
+
+#[test]
+fn a_disk_whose_log_failed_ends_although_nobody_may_see_what_is_in_its_memory() {
+    let mut rig = write_back(with_log());
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
+    rig.read(2, 0, 4096);
+    assert!(!rig.has_reply(2), "the bytes may be gone after the end");
+    rig.engine.shut_down(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(rig.replied(2).1, IoStatus::ShuttingDown);
+    assert!(rig.engine.is_idle());
+}
