@@ -194,6 +194,15 @@ pub struct Reply {
     pub data: ReplyData,
 }
 
+/// Why a log gets no segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoLease {
+    /// None is free at the moment.
+    Now,
+    /// What is leased cannot be noted any more.
+    Ever,
+}
+
 /// One thing to do, at once and in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {

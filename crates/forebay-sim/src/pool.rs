@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_core::action::{LogAction, Span};
+use forebay_core::action::{LogAction, NoLease, Span};
 use forebay_core::config::FlushSemantics;
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::{Generation, Nanos, SegmentId, Sequence, Uuid};
@@ -135,6 +135,7 @@ impl World<'_> {
     pub(crate) fn on_lease(&mut self) {
         // Now and then another disk has them all.
         let leased = if self.rng.chance(50) { None } else { self.pool.lease() };
+        let leased = leased.ok_or(NoLease::Now);
         self.log.line(self.now, || format!("leased {leased:?}"));
         self.engine.leased(self.now, leased, &mut self.actions);
     }

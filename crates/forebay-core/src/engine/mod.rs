@@ -57,6 +57,7 @@ use crate::table::Key;
 use crate::write_back::WriteBack;
 
 use cx::{Cx, Shared};
+use flow::mode::DrainHold;
 pub use grow::Growth;
 use io::{IoKind, RequestIo};
 pub use setup::{ConfigError, metadata_bytes};
@@ -83,6 +84,7 @@ pub(crate) struct Parts {
     primary: Primary,
     /// The mode that the disk is in; what it is to be in is in `config`.
     mode: Mode,
+    drain_hold: DrainHold,
     /// Something was told since [`Engine::proceed`].
     was_told: bool,
     /// What every request is answered with: the disk ends, or its dirty bytes are lost.

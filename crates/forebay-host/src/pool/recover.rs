@@ -9,7 +9,8 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
+use forebay_core::action::NoLease;
 use forebay_core::flash_pool::disk::DiskFlags;
 use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry};
 use forebay_core::ids::{Generation, SegmentId, Uuid};
@@ -208,12 +209,17 @@ impl Pool {
         let plan = reopen(found, self.geometry().segment_pages());
         let mut places = Vec::new();
         for fresh in &plan.segments {
-            let Some(place) = self.lease_log(number) else {
-                bail!(
-                    "the flash {} has no free segment to go on with the log",
-                    self.file.path().display()
-                )
-            };
+            let place = self.lease_log(number).map_err(|why| {
+                let flash = self.file.path().display();
+                match why {
+                    NoLease::Now => {
+                        anyhow!("the flash {flash} has no free segment to go on with the log")
+                    }
+                    NoLease::Ever => {
+                        anyhow!("the flash {flash} cannot be written, so that the log cannot go on")
+                    }
+                }
+            })?;
             let place = (place.0, place.1.ordinal);
             self.write_fresh(place, session, found, fresh, staged)?;
             places.push(place);

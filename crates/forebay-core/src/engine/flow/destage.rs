@@ -108,9 +108,10 @@ impl Parts {
                 if write_back.failed().is_none() {
                     self.fail_log(IoStatus::TimedOut, cx);
                 }
-                if let Some(write_back) = &mut self.write_back {
-                    write_back.ask_to_revoke(cx);
-                }
+                let Some(write_back) = &mut self.write_back else { return };
+                let event = write_back.on_late_note(cx);
+                write_back.ask_to_revoke(cx);
+                self.on_log_event(event, cx);
             }
         }
     }
