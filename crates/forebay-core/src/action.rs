@@ -195,11 +195,13 @@ pub struct Reply {
 }
 
 /// Why a log gets no segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoLease {
     /// None is free at the moment.
+    #[error("no segment of it is free")]
     Now,
     /// What is leased cannot be noted any more.
+    #[error("its tables cannot be written")]
     Ever,
 }
 

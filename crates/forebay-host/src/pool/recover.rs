@@ -10,7 +10,6 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use forebay_core::action::NoLease;
 use forebay_core::flash_pool::disk::DiskFlags;
 use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry};
 use forebay_core::ids::{Generation, SegmentId, Uuid};
@@ -209,16 +208,8 @@ impl Pool {
         let plan = reopen(found, self.geometry().segment_pages());
         let mut places = Vec::new();
         for fresh in &plan.segments {
-            let place = self.lease_log(number).map_err(|why| {
-                let flash = self.file.path().display();
-                match why {
-                    NoLease::Now => {
-                        anyhow!("the flash {flash} has no free segment to go on with the log")
-                    }
-                    NoLease::Ever => {
-                        anyhow!("the flash {flash} cannot be written, so that the log cannot go on")
-                    }
-                }
+            let place = self.lease_log(number).with_context(|| {
+                format!("the log cannot go on on the flash {}", self.file.path().display())
             })?;
             let place = (place.0, place.1.ordinal);
             self.write_fresh(place, session, found, fresh, staged)?;
