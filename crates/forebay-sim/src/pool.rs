@@ -37,6 +37,8 @@ pub(crate) struct Pool {
     free: Vec<SegmentId>,
     pub held: BTreeMap<SegmentId, (Generation, u64)>,
     next_ordinal: u64,
+    /// Leased in the life of the process.
+    pub leases: u32,
     pub committed: Generation,
     pub pending: Generation,
     /// The last record that an orderly end left, until a start has come to its end.
@@ -71,6 +73,7 @@ impl Pool {
             free: (0..segments).map(SegmentId).collect(),
             held: BTreeMap::new(),
             next_ordinal: 1,
+            leases: 0,
             committed: Generation(0),
             pending: Generation(0),
             log_end: Sequence(0),
@@ -133,9 +136,15 @@ impl World<'_> {
 
     /// The pool answers.
     pub(crate) fn on_lease(&mut self) {
-        // Now and then another disk has them all.
-        let leased = if self.rng.chance(50) { None } else { self.pool.lease() };
-        let leased = leased.ok_or(NoLease::Now);
+        let leased = if self.setup.leases_max.is_some_and(|max| self.pool.leases >= max) {
+            Err(NoLease::Ever)
+        } else if self.rng.chance(50) {
+            // Another disk has them all.
+            Err(NoLease::Now)
+        } else {
+            self.pool.leases += 1;
+            self.pool.lease().ok_or(NoLease::Now)
+        };
         self.log.line(self.now, || format!("leased {leased:?}"));
         self.engine.leased(self.now, leased, &mut self.actions);
     }
