@@ -138,7 +138,7 @@ fn a_comparison_says_in_words_what_differs() {
     let page = comparison(&runs);
     let expect = [
         "with cache instead of before",
-        "read latency, mean: 5.00 times shorter (95 %: ",
+        "read latency, mean: 5.00 times shorter (95 % interval: ",
         "write latency, mean: no difference that stands out from chance",
         "circular block bootstrap",
         "the same slices are drawn",
