@@ -40,7 +40,8 @@ pub fn advice(told: &[DiskAdvice<'_>]) -> String {
         }
         p.quiet {
             "The figures of the advised cache, and of those in the table, are what the engine did with the trace in virtual time. The lines of the charts are a model of the "
-            "cache alone, from which the engine's trials began: what it fetches, bypasses and writes is not in them."
+            "cache alone, from which the engine's trials began: what it fetches, bypasses and writes is not in them. "
+            "The engine's run draws each latency around the means that were reckoned with, so its own means without a cache differ from these a little."
         }
     };
     page(&format!("Advice for {}", names.join(", ")), &lead, &sections)
