@@ -98,7 +98,7 @@ fn a_configuration_has_its_latencies_its_log_and_its_flash_on_a_page() {
             "Mean latency of reads",
             "Mean latency of writes",
             "Dirty bytes in the write log",
-            "writers were slowed for",
+            "injected latency, in all",
             "to the write log",
         ],
     );
