@@ -87,6 +87,16 @@ pub enum IoOp {
     Extents,
 }
 
+impl IoOp {
+    /// True when a device may answer [`IoStatus::Unsupported`].
+    pub(crate) fn is_optional(self) -> bool {
+        match self {
+            IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => true,
+            IoOp::Read { .. } | IoOp::Write { .. } | IoOp::Progress { .. } | IoOp::Flush => false,
+        }
+    }
+}
+
 /// One I/O to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Io {

@@ -2,7 +2,6 @@
 
 use forebay_backends::{BackendEvent, Context as BackendContext};
 use forebay_core::ids::Nanos;
-use forebay_core::status::IoStatus;
 use forebay_frontends::client::Port;
 use forebay_host::events::Severity;
 use forebay_host::pool::owner::Leased;
@@ -64,7 +63,7 @@ impl ShardDisk {
         for event in events.drain(..) {
             match event {
                 BackendEvent::Done { id: FINAL_FLUSH, status } => {
-                    if !matches!(status, IoStatus::Ok | IoStatus::Unsupported) {
+                    if !status.is_ok() {
                         self.port.engine.on_last_flush_failed();
                         self.follow_loss();
                     }
