@@ -97,6 +97,17 @@ impl IoOp {
     }
 }
 
+/// What came of [`Action::Void`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Voided {
+    /// The pool says durably that the ring must not be believed.
+    InPool,
+    /// The pool cannot say it. So primary storage does, of all that is on flash: of the log, too.
+    WithLog,
+    /// Nobody can know.
+    Nowhere,
+}
+
 /// One I/O to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Io {

@@ -1,6 +1,7 @@
 //! The engine is told what has ended: an I/O, what primary storage says, what the owner of the pool has done.
 
 use forebay_backends::{BackendEvent, Context as BackendContext};
+use forebay_core::action::Voided;
 use forebay_core::ids::Nanos;
 use forebay_frontends::client::Port;
 use forebay_host::events::Severity;
@@ -109,9 +110,9 @@ impl ShardDisk {
     }
 
     /// The ring is durably known not to be believed, or cannot be.
-    pub(crate) fn voided(&mut self, now: Nanos, known: bool) {
+    pub(crate) fn voided(&mut self, now: Nanos, voided: Voided) {
         if !matches!(self.ending, Ending::Done(_)) {
-            self.port.engine.voided(now, known, &mut self.port.actions);
+            self.port.engine.voided(now, voided, &mut self.port.actions);
         }
     }
 
