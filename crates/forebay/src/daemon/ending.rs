@@ -8,7 +8,6 @@
 //! | any | last flush failed, or a session was lost and no flush told the guest | not safe |
 
 use forebay_backends::size::rounded;
-use forebay_core::status::IoStatus;
 
 use forebay_host::pool::EndOfSession;
 use forebay_shard::{Drained, LogEnd};
@@ -91,6 +90,8 @@ pub(super) fn in_order(dirty: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::status::IoStatus;
+
     use super::*;
 
     const CLEAN: LogEnd = LogEnd {
