@@ -158,9 +158,16 @@ impl World<'_> {
     /// It is noted, or cannot be.
     pub(crate) fn on_revocation(&mut self) {
         let known = self.chance.chance(700);
-        self.pool.revoked = known && self.planted != Planted::ForgottenRevocation;
-        self.coverage.logs_revoked += u64::from(known);
+        if known {
+            self.note_revoked();
+        }
         self.engine.revoked(self.now, known, &mut self.actions);
+    }
+
+    /// No later start believes anything of the pool.
+    pub(crate) fn note_revoked(&mut self) {
+        self.pool.revoked = self.planted != Planted::ForgottenRevocation;
+        self.coverage.logs_revoked += 1;
     }
 
     /// True while memory alone has what was acknowledged: the process must not die, or it is lost.

@@ -2,7 +2,7 @@
 
 use super::cx::Cx;
 use super::{ConfigError, Engine, Growth, Parts, RestoredCache};
-use crate::action::{Actions, NoLease};
+use crate::action::{Actions, NoLease, Voided};
 use crate::cache_index::header::RingHeader;
 use crate::cache_index::recover::{Cold, RingReader};
 use crate::config::Mode;
@@ -190,10 +190,11 @@ impl Engine {
         self.parts.cache.watch_alignment();
     }
 
-    /// That the ring must not be believed is durably known now, or cannot be.
-    pub fn voided(&mut self, now: Nanos, known: bool, actions: &mut Actions) {
+    /// That the ring must not be believed is durably known now, or cannot be. Where that is known of the log, too, what
+    /// is dirty is destaged from now on, and the disk goes on without a log.
+    pub fn voided(&mut self, now: Nanos, voided: Voided, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
-        parts.voided(known, &mut cx);
+        parts.voided(voided, &mut cx);
     }
 
     /// Records everything and ends the ring, so that the next run finds all of it. `flushed`: primary storage was

@@ -124,7 +124,8 @@ impl Engine {
         parts.submit(request, &mut cx)
     }
 
-    /// An I/O ended. `checksums`: CRC32C of each piece, when the I/O asked for them and ended well.
+    /// An I/O ended. `checksums`: CRC32C of each piece, when the I/O asked for them and ended well. A read, a write or a
+    /// flush that is said to be unsupported has failed.
     ///
     /// Panics when the engine did not ask for the I/O or was told of its end before.
     pub fn complete(
@@ -230,6 +231,7 @@ impl Engine {
 impl Parts {
     fn complete(&mut self, io: IoId, status: IoStatus, checksums: &[u32], cx: &mut Cx<'_>) {
         let entry = cx.end(io);
+        let status = entry.status(status);
         self.note_io(&entry, status, cx);
         match entry.kind {
             IoKind::Request(request, io) => self.on_request_io(request, io, status, checksums, cx),

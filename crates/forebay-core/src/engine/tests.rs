@@ -20,6 +20,7 @@ mod lost;
 mod modes;
 mod order;
 mod reads;
+mod restored;
 mod revoke;
 mod room;
 mod shown;

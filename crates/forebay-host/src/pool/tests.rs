@@ -3,6 +3,7 @@ use forebay_core::flash_pool::disk::SessionEnd;
 
 use super::*;
 
+mod discarded;
 mod faults;
 mod file;
 mod looked;

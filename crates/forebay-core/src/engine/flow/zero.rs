@@ -45,7 +45,8 @@ impl Parts {
             return self.refuse(request, IoStatus::Ok, cx);
         }
         if range.is_empty() && self.mode.logs() {
-            return self.submit_log_flush(request, cx);
+            // It tells of no loss: a guest takes that from a flush.
+            return self.wait_for_log(request, cx);
         }
         self.enter_zero(Request { range, ..request }, ZeroKind::Discard, fua, false, cx);
     }

@@ -1,6 +1,7 @@
 //! The destager: what reaches primary storage, in which order, and what is forgotten when.
 
 use super::*;
+use crate::action::PrimaryOp;
 use crate::config::DestageOrder;
 use crate::ids::{FlushEpoch, GroupNumber, SegmentId, Sequence};
 use crate::write_back::format::recover::{RecoveredLog, RecoveryReport};
@@ -365,6 +366,29 @@ fn an_error_of_primary_storage_is_tried_again_after_a_pause_and_only_what_failed
     assert_eq!(rig.drawn(), ["W 65536+4096"]);
     rig.settle_log();
     assert!(rig.backend[65536..69632].iter().all(|&b| b == 2));
+}
+
+#[test]
+fn written_zeroes_that_are_unsupported_are_an_error_and_wait_like_one() {
+    let mut config = with_log();
+    config.backend.write_zeroes = false;
+    let mut rig = write_back(config);
+    let op = Op::WriteZeroes { may_unmap: false, fast_only: false, fua: true };
+    rig.submit(1, 4096, 4096, op);
+    rig.settle_until("W 4096+4096");
+    let write = rig.find("W 4096+4096");
+    rig.complete(write, IoStatus::Unsupported);
+    rig.log();
+    assert!(rig.drawn().is_empty(), "{:?}", rig.drawn());
+    assert_eq!((rig.counters().destage_errors, rig.counters().backend_errors), (1, 1));
+    let (op, status) = (PrimaryOp::Write, IoStatus::IoError);
+    let fails = Event::PrimaryFails { op, status, offset: 4096, is_destaging: true };
+    assert!(rig.events.contains(&fails), "{:?}", rig.events);
+    rig.tick(1_000);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 4096+4096"]);
+    rig.settle_log();
+    assert!(rig.backend[4096..8192].iter().all(|&b| b == 0));
 }
 
 #[test]

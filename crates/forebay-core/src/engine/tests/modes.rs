@@ -1,6 +1,7 @@
 //! Changes of mode under writes: when the log takes over, and when it lets go.
 
 use super::*;
+use crate::action::Voided;
 use crate::stats::LogState;
 
 #[test]
@@ -31,6 +32,7 @@ fn the_mode_changes_both_ways_with_writes_under_way() {
 fn writes_held_for_a_mode_that_is_not_wanted_any_more_go_on() {
     let mut config = with_log();
     config.mode = Mode::WriteThrough;
+    config.backend.logical_block = 4096;
     let mut rig = Rig::new(config);
     rig.tick(0);
     rig.grant();
@@ -58,6 +60,10 @@ fn a_loss_that_was_not_told_is_told_by_the_first_flush_after_the_change_of_mode(
     rig.run_actions();
     rig.settle_log();
     assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    // A discard of less than a page asks for nothing, and is no flush.
+    rig.submit(4, 512, 512, Op::Discard { fua: true });
+    rig.log();
+    assert!(rig.has_reply(4) && rig.replied(4).1.is_ok());
     rig.submit(2, 0, 0, Op::Flush);
     rig.submit(3, 0, 0, Op::Flush);
     assert_eq!((rig.replied(2).1, rig.replied(3).1), (IoStatus::IoError, IoStatus::Ok));
@@ -139,7 +145,7 @@ fn zeroes_that_were_begun_and_wait_for_the_index_go_on_in_the_log() {
         rig.complete(0, IoStatus::Ok);
     }
     rig.grant();
-    rig.engine.voided(rig.now, true, &mut rig.actions);
+    rig.engine.voided(rig.now, Voided::InPool, &mut rig.actions);
     rig.run_actions();
     rig.grant();
     assert_eq!(rig.engine.mode(), Mode::WriteBack);
