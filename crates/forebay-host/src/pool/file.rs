@@ -1,6 +1,7 @@
 //! The bytes of a pool: whole pages, read and written past the page cache where that works.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -185,6 +186,42 @@ impl PoolFile {
         #[cfg(test)]
         medium::on_read()?;
         self.read_pages(offset, pages)
+    }
+
+    /// Fills `pages` from byte `offset` on with what is there: the rest stays as it is.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read_what_is_there(&self, offset: u64, pages: &mut [PoolPage]) -> io::Result<()> {
+        #[cfg(test)]
+        medium::on_read()?;
+        let mut slices: Vec<_> =
+            pages.iter_mut().map(|page| IoSliceMut::new(&mut page.0)).collect();
+        let (mut at, mut rest) = (offset, &mut slices[..]);
+        while !rest.is_empty() {
+            let read = rustix::io::preadv(&self.fd, rest, at)?;
+            at += read as u64;
+            // The last sectors of a file or device need not fill a page.
+            if read % PAGE_LEN != 0 || read == 0 {
+                break;
+            }
+            IoSliceMut::advance_slices(&mut rest, read);
+        }
+        Ok(())
+    }
+
+    /// The parts of `start..end` that may hold data, in order: a hole of a file holds none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn extents(&self, start: u64, end: u64, count_max: usize) -> io::Result<Vec<Range<u64>>> {
+        let len = end.saturating_sub(start);
+        let found = forebay_io::file::extents(self.fd.as_fd(), start, len, count_max)?;
+        let told = found.last().map_or(start, |last| last.offset + last.len);
+        let data = found.iter().filter(|extent| extent.is_data);
+        let mut data: Vec<_> = data.map(|it| it.offset..it.offset + it.len).collect();
+        data.extend((told < end).then_some(told..end));
+        Ok(data)
     }
 
     fn read_pages(&self, offset: u64, pages: &mut [PoolPage]) -> io::Result<()> {

@@ -50,6 +50,7 @@ mod tables;
 mod tests;
 
 use super::events::Severity;
+use super::shell;
 pub use cache::CacheArea;
 use contents::Contents;
 pub use file::LOCK_WAIT;
@@ -140,11 +141,7 @@ impl Pool {
     pub fn open(path: &Path, shares: &[Share]) -> Result<Pool> {
         let file = PoolFile::open(path, false)?;
         let tables = match contents::look(&file)? {
-            Contents::Foreign(what) => bail!(
-                "the flash {0} carries {what}; it would be overwritten. Choose another path, or if nothing on it is needed: \
-                 `wipefs --all` and `dd if=/dev/zero bs=1M count=1` for a device, remove a file",
-                path.display()
-            ),
+            Contents::Foreign(what) => bail!(foreign(&file, &what)),
             Contents::Blank => {
                 file.go_if_new();
                 let tables = create(&file, shares)?;
@@ -356,6 +353,21 @@ impl Pool {
     fn generation(&self, disk: DiskNumber) -> Generation {
         self.tables.disk(disk).map_or(Generation(0), |record| record.pending)
     }
+}
+
+/// Flash that is somebody's, and how to agree to its loss.
+fn foreign(file: &PoolFile, what: &str) -> String {
+    let path = shell::quoted(file.path());
+    let wipe = match file.is_device() {
+        true => format!(
+            "'wipefs --all {path}', then 'blkdiscard {path}' ('blkdiscard --zeroout {path}' where it cannot discard)"
+        ),
+        false => format!("remove the file, or 'truncate -s 0 {path}'"),
+    };
+    format!(
+        "the flash {} carries {what}; it would be overwritten. Choose another path, or if nothing on it is needed: {wipe}",
+        file.path().display()
+    )
 }
 
 /// Makes a pool for these shares; of all of a device.

@@ -377,6 +377,7 @@ fn allow_many_files() {
 
 /// Opens each flash file or device once, for the shares of all disks on it; or why another process has it.
 fn open_pools(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, Result<Pool, String>>> {
+    preflight::check_flash_is_apart(spec)?;
     let mut shares: BTreeMap<PathBuf, Vec<Share>> = BTreeMap::new();
     for disk in &spec.disks {
         let Some(flash) = &disk.flash else { continue };

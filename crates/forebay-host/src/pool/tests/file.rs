@@ -22,6 +22,51 @@ fn foreign_data_is_refused_by_its_name() {
 }
 
 #[test]
+fn data_anywhere_in_a_file_is_refused_and_zeroes_are_not() {
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    // `filled`: bytes that are zeroes as data, from the start on; the others are a hole.
+    let check = |size: u64, filled: u64, (at, data): (u64, &[u8]), expect: Option<u64>| {
+        let _ = std::fs::remove_file(&path);
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(size).unwrap();
+        for n in 0..filled / MIB {
+            file.write_all_at(&vec![0; MIB as usize], n * MIB).unwrap();
+        }
+        file.write_all_at(data, at).unwrap();
+        let opened = Pool::open(&path, &[share(5, 4)]);
+        match (opened, expect) {
+            (Ok(_), None) => {}
+            (Err(error), Some(at)) => {
+                let error = format!("{error:#}");
+                assert!(error.contains(&format!("not Forebay's at byte {at};")), "{error}");
+                assert!(error.contains("truncate -s 0"), "{error}");
+                let mut there = vec![1; data.len()];
+                std::fs::File::open(&path).unwrap().read_exact_at(&mut there, 0).unwrap();
+                assert_eq!(there, vec![0; data.len()], "untouched");
+            }
+            (opened, _) => panic!("{expect:?}: {opened:?}"),
+        }
+    };
+    let nothing: (u64, &[u8]) = (0, &[]);
+    check(0, 0, nothing, None);
+    check(64 * MIB, 0, nothing, None);
+    check(64 * MIB, 64 * MIB, nothing, None);
+    check(64 * MIB, 0, (20 * MIB, &[0xff; 8192]), None);
+    check(64 * MIB, 0, (20 * MIB + 5, b"x"), Some(20 * MIB));
+    check(64 * MIB, 64 * MIB, (33 * MIB + 4096, b"x"), Some(33 * MIB + 4096));
+    check(64 * MIB + 700, 0, (64 * MIB + 699, b"x"), Some(64 * MIB));
+    check(64 * MIB + 512, 0, (64 * MIB + 511, b"x"), Some(64 * MIB));
+    // Samples find what is large, and what is at the end.
+    let large = vec![7; 2 * MIB as usize];
+    let check_large = |data, expect| check(100 * MIB, 100 * MIB, data, expect);
+    check_large((100 * MIB - 512, b"EFI PART"), Some(100 * MIB - 4096));
+    check_large((50 * MIB, &large), Some(52547584));
+    check_large(nothing, None);
+}
+
+#[test]
 fn a_folder_that_is_not_there_is_named_and_a_folder_is_no_flash() {
     let folder = tempfile::tempdir().unwrap();
     let error = open(&folder.path().join("deep/flash"), &[share(5, 0)]).unwrap_err();

@@ -133,8 +133,8 @@ fn refused(page: &mut String) {
             "When no initiator relies on them: `forebay disk resolve DISK --discard-reservations`.",
         ],
         [
-            "Primary storage is an image of another format.",
-            "Serve it through `qemu-nbd`, as the message shows. If it is a raw disk after all: `--raw-anyway`.",
+            "Primary storage is an image of another format, or a flash pool.",
+            "Serve an image through `qemu-nbd`, as the message shows. If it is a raw disk after all: `--raw-anyway`.",
         ],
         [
             "The shard could not take the disk, or the disk was not detached as it should be.",
