@@ -304,7 +304,12 @@ impl Daemon {
         let mut trouble = Vec::new();
         for (name, left) in leaving.collect::<Vec<_>>() {
             let why = match timeout_at(limit, left).await {
-                Ok(Ok(Ok(()))) => continue,
+                Ok(Ok(Ok(warning))) => {
+                    if let Some(text) = warning {
+                        self.events.report(Some(&name), Severity::Warning, text);
+                    }
+                    continue;
+                }
                 Ok(Ok(Err(error))) => format!("{error:#}"),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!(

@@ -125,6 +125,10 @@ fn refused(page: &mut String) {
             "Start that disk and detach it. If its log is gone for ever: `--take-over UUID`.",
         ],
         [
+            "Primary storage was renamed, and the log of its disk may hold newer data.",
+            "Give the image the name back that the message shows.",
+        ],
+        [
             "The flash holds writes of a disk with this name for other primary storage, or for this one under another name.",
             "Start that disk and flush it, or use its name.",
         ],

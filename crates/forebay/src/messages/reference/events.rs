@@ -302,6 +302,16 @@ const SENTENCES: [Sentences; 6] = [
             ),
             (
                 Warning,
+                "its sidecar cannot be written (…): nothing acknowledged depends on it; …",
+                "Make room beside the image. The next start goes on.",
+            ),
+            (
+                Warning,
+                "the state folder cannot be written (…) and goes on to say that this disk was detached: …",
+                "Give a state folder that can be written: `--state-dir`.",
+            ),
+            (
+                Warning,
                 "… cannot be locked (…): nothing keeps another disk of this host from using the same primary storage …",
                 "Give a state folder: `--state-dir`.",
             ),
