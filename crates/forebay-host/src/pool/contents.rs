@@ -14,6 +14,7 @@ use forebay_core::geometry::PAGE;
 
 use super::file::{PoolFile, PoolPage};
 use super::tables::Tables;
+use crate::shell::quoted;
 
 /// Bytes looked at for a pool, and at either end for anything.
 const START: u64 = 1 << 20;
@@ -52,6 +53,17 @@ impl Contents {
     }
 }
 
+/// How to empty flash that nobody needs, as a command line.
+pub(super) fn wipe(file: &PoolFile) -> String {
+    let path = quoted(file.path());
+    match file.is_device() {
+        true => format!(
+            "'wipefs --all {path}', then 'blkdiscard {path}', or 'blkdiscard --zeroout {path}' where it cannot discard"
+        ),
+        false => format!("'truncate -s 0 {path}', or remove the file"),
+    }
+}
+
 const UNKNOWN: &str = "data that is not Forebay's";
 
 /// Looks at the start of `file`.
@@ -86,7 +98,12 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
             "the flash {shown} was made by another version of Forebay: it has format {version}, this one \
              knows 1. Use that version to start and detach its disks, then remove the file, or wipe the device ('blkdiscard')"
         ),
-        Err(other) => bail!("the flash {shown} cannot be used: {other}; nothing was changed"),
+        Err(other) => bail!(
+            "the flash {shown} cannot be used: {other}. Nothing was changed. Copy it, and put back what was there if a copy of that \
+             is left. If it is gone for ever, with what only its write logs held, empty the flash ({}). The error of the next \
+             start says how a disk whose log was there goes on without it",
+            wipe(file)
+        ),
     }
     let is_blank = |page: &PoolPage| page.0.iter().all(|byte| *byte == 0);
     let second = Superblock::decode(&copies[1].0).ok();
@@ -107,7 +124,8 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
         bail!(
             "the start of the flash {shown} was overwritten: it carries data that is not Forebay's, but the second superblock of a \
              pool is behind it, and the pool may hold writes that are not on primary storage. If nobody needs what is at its \
-             start, zero that ('dd if=/dev/zero of={shown} bs=4K count=1 conv=notrunc'), and 'forebay pool show {shown}' tells what the pool has"
+             start, zero that ('dd if=/dev/zero of={0} bs=4K count=1 conv=notrunc'), and 'forebay pool show {0}' tells what the pool has",
+            quoted(file.path())
         );
     }
     let bytes: Vec<u8> = start.iter().flat_map(|page| page.0).collect();

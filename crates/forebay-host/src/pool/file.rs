@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
 use forebay_core::geometry::PAGE;
 use forebay_core::sealed::{PAGE_LEN, Page};
-use forebay_io::file::{OpenFile, Options};
+use forebay_io::file::{FileErrorKind, OpenFile, Options};
 use rustix::fs::FallocateFlags;
 
 #[cfg(test)]
@@ -86,7 +86,17 @@ impl PoolFile {
         let is_new = !path.exists();
         let allocate = (!read_only).then_some(0);
         let options = Options { read_only, allocate, lock_wait: LOCK_WAIT, ..Options::default() };
-        let file = OpenFile::open(path, &options).context("the flash cannot be used")?;
+        let file = match OpenFile::open(path, &options) {
+            Err(error) if error.kind() == FileErrorKind::Denied => {
+                let needed = if read_only { "read" } else { "read and write" };
+                bail!(
+                    "the flash {} cannot be used: {}; run as a user who may {needed} it, or choose another path",
+                    path.display(),
+                    error.why()
+                )
+            }
+            opened => opened.context("the flash cannot be used")?,
+        };
         let (is_direct, is_device) = (file.is_direct(), file.is_block_device());
         let (path, fd) = (path.to_owned(), file.into_fd());
         let is_provisional = AtomicBool::new(false);

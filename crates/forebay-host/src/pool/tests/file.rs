@@ -146,6 +146,51 @@ fn a_pool_of_a_newer_version_is_refused_and_an_unfinished_one_is_made_again() {
 }
 
 #[test]
+fn a_pool_that_was_cut_short_is_made_whole_when_it_has_no_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [share(5, 4)];
+    let cut =
+        || std::fs::File::options().write(true).open(&path).unwrap().set_len(4 * MIB).unwrap();
+    let mut pool = open(&path, &shares).unwrap();
+    let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
+    pool.take_cache(number, 5 * MIB, 0).unwrap();
+    let (uuid, len) = (pool.disk_uuid(number), path.metadata().unwrap().len());
+    drop(pool);
+    cut();
+    let error = open(&path, &shares).unwrap_err();
+    assert!(error.contains("cut short: it has 4 MiB of the") && error.contains("'db'"), "{error}");
+    assert_eq!(path.metadata().unwrap().len(), 4 * MIB, "untouched");
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(len).unwrap();
+    let mut pool = open(&path, &shares).unwrap();
+    pool.close(number, EndOfSession::Clean, true, None).unwrap();
+    drop(pool);
+    cut();
+    let mut pool = open(&path, &shares).unwrap();
+    let (severity, news) = pool.take_news().unwrap();
+    assert!(severity == Severity::Warning && news.contains("has its size again"), "{news}");
+    assert_eq!((pool.disk_uuid(number), path.metadata().unwrap().len()), (uuid, len));
+    serve(&mut pool, &wish("db", "file:/db"));
+}
+
+#[test]
+fn both_superblocks_that_are_damaged_are_told_with_what_to_do() {
+    use forebay_core::flash_pool::SUPERBLOCKS;
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a flash");
+    drop(open(&path, &[share(5, 4)]).unwrap());
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    for offset in SUPERBLOCKS {
+        file.write_all_at(b"x", offset + 40).unwrap();
+    }
+    let error = open(&path, &[share(5, 4)]).unwrap_err();
+    for expect in ["damaged. Nothing was changed", "truncate -s 0 '", "goes on without it"] {
+        assert!(error.contains(expect), "{error}");
+    }
+}
+
+#[test]
 fn a_pool_that_has_lost_its_first_superblock_is_not_made_anew() {
     use forebay_core::flash_pool::SUPERBLOCKS;
     use std::os::unix::fs::FileExt;

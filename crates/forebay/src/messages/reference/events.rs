@@ -201,6 +201,11 @@ const SENTENCES: [Sentences; 6] = [
             (Info, "the flash … was blank, and is a pool of … now", "Nothing."),
             (
                 Warning,
+                "the flash … was cut short: …, and has its size again; what was cached in the rest is gone",
+                "Find out who did that.",
+            ),
+            (
+                Warning,
                 "the pool on …, of …, was too small for what is configured and was made anew …",
                 "Nothing. Its caches start empty. Give `unit-id` where iSCSI initiators must see the same unit.",
             ),
