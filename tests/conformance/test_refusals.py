@@ -197,3 +197,59 @@ def a_wrong_configuration_file_is_refused_by_key(bed):
             f.write(text)
         refused(bed, ["serve", "--config", path], expected)
     refused(bed, ["serve", "--config", bed.path("none.toml")], "none.toml")
+    os.mkfifo(bed.path("fifo"))
+    for special in ["/dev/zero", bed.path("fifo")]:
+        for more in [[], ["--check"]]:
+            refused(bed, ["serve", "--config", special, *more], special, "not a regular file", code=2)
+    os.truncate(path, 17 * MIB)
+    refused(bed, ["serve", "--config", path], "more than 16 MiB", code=2)
+
+
+@test(forebay_only=True)
+def a_cache_of_no_size_and_an_advice_without_one_are_refused(bed):
+    disk = bed.disk("mem:1MiB", ram="1MiB")
+    mrc = ["disk", "mrc", "disk", "--control", bed.path("disk.control"), "--cache-size"]
+    refused(bed, [*mrc, "0"], "below the block size", code=2)
+    refused(bed, [*mrc, "1MiB,512"], "below the block size")
+    bed.run([bed.program, *mrc, "1MiB,2MiB"])
+    refused(bed, ["trace", "advise", bed.path("none")], "--ram <SIZE>|--flash <SIZE>", code=2)
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def command_lines_that_are_printed_reach_a_shell_whole(bed):
+    folder = bed.path("it's, a folder")
+    os.mkdir(folder)
+    sock, control = folder + "/n b&d.sock", folder + "/c d.sock"
+    disk = bed.disk("mem:1MiB", ram="1MiB", nbd="unix:" + sock, wait=False)
+    disk.command[disk.command.index("--control") + 1] = control
+    disk.start()
+    lines = {}
+    for line in disk.said.splitlines():
+        words = line.split(None, 1)
+        if words and words[0] in ("attach", "watch"):
+            lines[words[0]] = words[1]
+    assert int(bed.run(["sh", "-c", lines["attach"].replace("nbdinfo", "nbdinfo --size")])) == MIB
+    shown = lines["watch"].replace("forebay", bed.program, 1).replace("--watch", "--json")
+    assert '"name":"disk"' in bed.run(["sh", "-c", shown])
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_pool_that_this_user_may_not_write_is_told_once(bed):
+    if os.geteuid() != 0:
+        raise Skip("only root can be another user")
+    pool = bed.path("pool")
+    disk = bed.disk("mem:1MiB", ram="1MiB", flash=pool + ":16MiB")
+    assert disk.stop() == 0
+    for path, mode in [(bed.directory, 0o755), (pool, 0o600)]:
+        os.chmod(path, mode)
+    os.mkdir(bed.path("own"))
+    os.chown(bed.path("own"), 65534, 65534)
+    own = bed.path("own/")
+    result = bed.run(
+        [bed.program, "run", "mem:1MiB", "--ram", "1MiB", "--flash", pool + ":16MiB", "--nbd", "unix:" + own + "s",
+         "--control", own + "c", "--state-dir", own + "st"],
+        code=None, user=65534, group=65534, extra_groups=[], cwd="/")
+    assert result.returncode == 1 and result.stderr.count("Permission denied") == 1, result.stderr
+    assert "read-only" not in result.stderr and "read and write it" in result.stderr, result.stderr

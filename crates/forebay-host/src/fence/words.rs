@@ -16,6 +16,7 @@ use super::sidecar::{Found, SidecarPlace};
 use crate::date::utc;
 use crate::events::Severity;
 use crate::pool::{Dirty, Pool};
+use crate::shell::quoted;
 
 /// The disk must not be served until an administrator has decided; other disks can.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +48,8 @@ impl Refused {
     pub fn passed_by(what: &str, disk: &str, pool: &str, instead: &str) -> Refused {
         Refused(format!(
             "the flash {pool} holds persistent reservations of SCSI initiators for {what}: {instead}. When no initiator \
-             relies on them any more: forebay disk resolve {disk} --pool {pool} --discard-reservations"
+             relies on them any more: forebay disk resolve {disk} --pool {} --discard-reservations",
+            quoted(pool)
         ))
     }
 
@@ -55,8 +57,9 @@ impl Refused {
     pub fn reservations(disk: &str, pool: &str, why: &str) -> Refused {
         Refused(format!(
             "persistent reservations of SCSI initiators were stored for it, and cannot be read: {why}. Nobody knows who \
-             may write to it. When no initiator relies on them any more: forebay disk resolve {disk} --pool {pool} \
-             --discard-reservations"
+             may write to it. When no initiator relies on them any more: forebay disk resolve {disk} --pool {} \
+             --discard-reservations",
+            quoted(pool)
         ))
     }
 }
@@ -270,7 +273,7 @@ pub(super) fn refused(
             "that was found at an earlier start, and nobody has resolved it".to_owned()
         }
     };
-    let shown = pool.path().display();
+    let shown = quoted(pool.path());
     let mut text = format!(
         "primary storage was changed by somebody else while the write log holds data that it does not have: {why}.\n"
     );

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use forebay_backends::uri::NbdUri;
 use forebay_backends::{ErrorKind, ImageFormat, Probe, Uri};
 use forebay_core::flash_pool::sidecar::Sidecar;
 use forebay_core::ids::Uuid;
@@ -127,7 +128,8 @@ fn served_by_qemu(
     in_qemu: &str,
 ) -> (String, String) {
     let socket = folders::folder().with_file_name(format!("{}.qemu-nbd.sock", spec.name));
-    let socket = socket.display();
+    let uri = NbdUri::at_socket("", &socket);
+    let socket = quoted(&socket);
     let read_only = if spec.read_only { " --read-only" } else { "" };
     let what = format!(
         "a {format} image. Forebay serves bytes as they are: the guest would see the tables of the image instead of its disk"
@@ -135,7 +137,7 @@ fn served_by_qemu(
     let instead = format!(
         " Let QEMU read the image:\n  qemu-nbd --fork --persistent --shared=0 --format={in_qemu} --cache=none \
          --discard=unmap{read_only} --socket={socket} {path}\nand make its export primary storage: \
-         nbd+unix:///?socket={socket}"
+         {uri}"
     );
     (what, instead)
 }
