@@ -210,7 +210,7 @@ def a_cache_of_no_size_and_an_advice_without_one_are_refused(bed):
     disk = bed.disk("mem:1MiB", ram="1MiB")
     mrc = ["disk", "mrc", "disk", "--control", bed.path("disk.control"), "--cache-size"]
     refused(bed, [*mrc, "0"], "below the block size", code=2)
-    refused(bed, [*mrc, "1MiB,512"], "below the block size")
+    refused(bed, [*mrc, "1MiB,512"], "cache size 512 is below the block size 8192", code=2)
     bed.run([bed.program, *mrc, "1MiB,2MiB"])
     refused(bed, ["trace", "advise", bed.path("none")], "--ram <SIZE>|--flash <SIZE>", code=2)
     assert disk.stop() == 0

@@ -176,10 +176,6 @@ pub(super) async fn mrc(
         Some((uses.snapshot(), uses.block_size(), uses.grid_offset()))
     };
     match observe(&disk, look).await {
-        Ok(Some((_, block_size, _))) if sizes.iter().any(|size| *size < block_size) => {
-            let why = format!("a cache size is below the block size {block_size}");
-            refuse(StatusCode::BAD_REQUEST, why)
-        }
         Ok(Some((snapshot, block_size, grid_offset))) => {
             let curves = vec![mrc::of_disk(&snapshot, block_size, grid_offset, &sizes)];
             Json(Curves { curves }).into_response()
