@@ -5,7 +5,7 @@
 //!   /images/copy.raw, the same file without a sidecar beside it, is known as /images/db.raw
 //! ```
 //! So whichever name a start is given, it finds the same sidecar and the same identity. A name that has a sidecar beside it
-//! is not asked about. An image that was renamed away from its sidecar is known by the link as well ([`left_behind`]).
+//! is not asked about. An image that was renamed away from its sidecar is known by the link as well (`left_behind`).
 //!
 //! So are pools, for whoever is told that the write log of a disk is in another one:
 //!
