@@ -1,4 +1,4 @@
-"""The completion of a shell knows the disks that run."""
+"""The completion of a shell knows the disks that run, and the words that an option takes."""
 import os
 import shutil
 
@@ -29,12 +29,14 @@ def completed(bed, environment, line):
 
 
 @test(forebay_only=True)
-def bash_completes_the_names_of_disks(bed):
+def bash_completes_the_names_of_disks_and_the_words_of_options(bed):
     environment = folder(bed)
     for line, expected in [("forebay stats ", ["erp", "db-1.x"]), ("forebay disk show e", ["erp"]),
                            ("forebay disk set db", ["db-1.x"]), ("forebay events --json ", ["erp", "db-1.x"]),
                            ("forebay trace record ", ["erp", "db-1.x"]), ("forebay disk sho", ["show"]),
-                           ("forebay disk show --js", ["--json"])]:
+                           ("forebay disk show --js", ["--json"]), ("forebay run --policy s", ["s3fifo"]),
+                           ("forebay disk set db-1.x --mode write-o", ["write-only"]),
+                           ("forebay trace convert a b --to fio", ["fio2", "fio3"])]:
         assert completed(bed, environment, line) == expected, line
     assert "erp" not in completed(bed, environment, "forebay stats --control ")
     assert "erp" not in completed(bed, environment, "forebay run ")

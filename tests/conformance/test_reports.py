@@ -151,7 +151,7 @@ def a_comparison_says_what_differs_and_what_does_not(bed):
     text = forebay(bed, "compare", one, two, three, "--html", path)
     page, colours = rendered(bed, path)
     for said in (text, page.text):
-        assert "fast instead of slow" in said and "times shorter (95 %:" in said, said
+        assert "fast instead of slow" in said and "times shorter (95 % interval:" in said, said
     assert "circular block bootstrap" in page.text and "the same slices" in page.text
     assert page.charts == 4 + 4 + 1 and colours.get(RED, 0) > 200
     told = json.loads(forebay(bed, "compare", one, two, three, "--json"))

@@ -22,7 +22,7 @@ def resize(bed, disk, code=0):
     command = [bed.program, "disk", "resize", disk.name, "--json", "--control", bed.path(disk.name + ".control")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == code, done
-    return json.loads(done.stdout) if code == 0 else done.stderr
+    return json.loads(done.stdout) if done.stdout else done.stderr
 
 
 def lengthen(image, size=NEW, byte=b"\xab"):
@@ -49,7 +49,7 @@ def a_disk_grows_under_its_clients_and_stays_so_over_a_kill(bed):
         tail = OLD & ~4095
         assert bytes(h.pread(OLD - tail, tail)) == pattern(tail, OLD - tail), "its end is cached"
         h.pwrite(bytes(512), OLD - 512)
-        assert resize(bed, disk) == {"before": OLD, "after": OLD}
+        assert resize(bed, disk, code=1) == {"before": OLD, "after": OLD}
         lengthen(image)
         assert resize(bed, disk) == {"before": OLD, "after": NEW}
         assert h.get_size() == OLD
@@ -84,7 +84,10 @@ def a_disk_does_not_become_shorter(bed):
     said = resize(bed, disk, code=1)
     assert "does not become shorter" in said and str(OLD) in said, said
     os.truncate(image, OLD)
-    assert resize(bed, disk)["after"] == OLD
+    assert resize(bed, disk, code=1)["after"] == OLD
+    command = [bed.program, "disk", "resize", disk.name, "--control", bed.path(disk.name + ".control")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and not done.stdout and "unchanged" in done.stderr, "nothing grew: %s" % (done,)
 
 
 @test(forebay_only=True)
@@ -124,7 +127,7 @@ def an_export_grows_when_its_server_was_restarted(bed):
     disk = bed.disk(primary.uri)
     h = attach(disk)
     lengthen(image, 8 * MIB)
-    assert resize(bed, disk) == {"before": 4 * MIB, "after": 4 * MIB}, "the connection is the old one"
+    assert resize(bed, disk, code=1) == {"before": 4 * MIB, "after": 4 * MIB}, "the connection is the old one"
     primary.restart()
     h.pread(4096, 0)
     assert resize(bed, disk) == {"before": 4 * MIB, "after": 8 * MIB}

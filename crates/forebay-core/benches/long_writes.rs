@@ -78,7 +78,7 @@ fn write(engine: &mut Engine, memory: &mut [u8], leases: &mut u32, len: u64) -> 
             }
             Action::Lease => {
                 *leases += 1;
-                engine.leased(Nanos(1), Some((SegmentId(*leases), (*leases).into())), actions);
+                engine.leased(Nanos(1), Ok((SegmentId(*leases), (*leases).into())), actions);
             }
             _ => {}
         }));

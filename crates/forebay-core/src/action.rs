@@ -87,6 +87,27 @@ pub enum IoOp {
     Extents,
 }
 
+impl IoOp {
+    /// True when a device may answer [`IoStatus::Unsupported`].
+    pub(crate) fn is_optional(self) -> bool {
+        match self {
+            IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents => true,
+            IoOp::Read { .. } | IoOp::Write { .. } | IoOp::Progress { .. } | IoOp::Flush => false,
+        }
+    }
+}
+
+/// What came of [`Action::Void`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Voided {
+    /// The pool says durably that the ring must not be believed.
+    InPool,
+    /// The pool cannot say it. So primary storage does, of all that is on flash: of the log, too.
+    WithLog,
+    /// Nobody can know.
+    Nowhere,
+}
+
 /// One I/O to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Io {
@@ -192,6 +213,17 @@ pub struct Reply {
     pub submitted: Nanos,
     /// What it returns.
     pub data: ReplyData,
+}
+
+/// Why a log gets no segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoLease {
+    /// None is free at the moment.
+    #[error("no segment of it is free")]
+    Now,
+    /// What is leased cannot be noted any more.
+    #[error("its tables cannot be written")]
+    Ever,
 }
 
 /// One thing to do, at once and in order.

@@ -8,6 +8,8 @@ mod sidecar;
 pub use ring::ring_format;
 pub use sidecar::sidecar;
 
+use crate::config::{BackendTraits, Config, GridOffset, Mode, WriteLogConfig};
+use crate::engine::Engine;
 use crate::flash_pool::disk::DiskRecord;
 use crate::flash_pool::lease::LeaseTable;
 use crate::flash_pool::progress::Progress;
@@ -21,6 +23,7 @@ use crate::write_back::format::group::{self, Entry, GroupHeader, RecordKind};
 use crate::write_back::format::recover::{
     LeasedSegment, LogReader, ReadError, RecordPlace, RecoverInput, RecoveredLog, recover,
 };
+use crate::write_back::format::reopen::reopen;
 use crate::write_back::format::segment::SegmentHeader;
 use crate::write_back::format::summary;
 
@@ -63,8 +66,9 @@ pub fn flash_format(data: &[u8]) {
         accept_missing: data.len() % 2 == 1,
         walk_all: false,
     };
-    if let Ok(log) = recover(&input, &mut log) {
+    if let Ok(mut log) = recover(&input, &mut log) {
         check(&log);
+        take_over(&mut log);
     }
 }
 
@@ -163,6 +167,39 @@ fn check(log: &RecoveredLog) {
     }
     assert!(log.next_sequence <= next && log.next_sequence > log.flushed);
     assert!(log.records.last().is_none_or(|last| !last.more && last.epoch < log.next_epoch));
+}
+
+/// Opens the log again, and hands it to an engine: it goes on with it, or says why not.
+fn take_over(log: &mut RecoveredLog) {
+    let plan = reopen(log, SEGMENT_PAGES);
+    let fresh = (2..).map(|number| (SegmentId(number), number.into()));
+    let tail = plan.apply(log, &fresh.take(plan.segments.len()).collect::<Vec<_>>());
+    let phase = log.records.first().map_or(0, |record| record.phase);
+    let backend = BackendTraits {
+        size: DISK_SIZE,
+        logical_block: 512,
+        read_only: false,
+        discard: true,
+        write_zeroes: true,
+        extents: true,
+    };
+    let segments_found = log.segments.len() as u32 + 1;
+    let write_log = WriteLogConfig {
+        segments_found,
+        ..WriteLogConfig::new(SEGMENT_PAGES, segments_found.max(3))
+    };
+    let config = Config {
+        mode: Mode::WriteBack,
+        write_log: Some(write_log),
+        grid_offset: GridOffset::Fixed(phase.into()),
+        ram_bytes: 0,
+        requests_max: 4,
+        ..Config::for_disk(backend)
+    };
+    let mut engine = Engine::new(config).expect("a sane configuration");
+    if engine.restore(log, tail).is_ok() {
+        engine.check_invariants();
+    }
 }
 
 /// Decodes a page as everything that a pool has.

@@ -9,7 +9,7 @@
 //! of clients, of whatever protocol.
 //!
 //! **Invariant:** I/O that a reservation forbids reaches no engine by another protocol. Clients
-//! that have no part in reservations submit with [`Context::submit_unreserved`], which looks at
+//! that have no part in reservations submit with [`Context::submit_if_allowed`], which looks at
 //! [`Port::access`] in the moment of the submission. All clients of a disk are on its shard, so
 //! that nothing comes between. A request that the engine has by then comes before all later ones
 //! that overlap it, as if it had ended before the reservation.
@@ -210,21 +210,22 @@ impl Context<'_> {
         self.disks.port(disk)
     }
 
-    /// Submits a request to a disk's engine.
+    /// Submits a request to a disk's engine, whatever is reserved: its caller has checked that
+    /// itself, as iSCSI does for its initiators.
     ///
     /// # Errors
     /// [`Busy`]: nothing happened; the caller still owns the request and its buffer.
-    pub fn submit(&mut self, disk: DiskId, request: Request) -> Result<(), Busy> {
+    pub fn submit_unchecked(&mut self, disk: DiskId, request: Request) -> Result<(), Busy> {
         let port = self.disks.port(disk);
         port.engine.submit(self.now, request, &mut port.actions)
     }
 
-    /// The same for a client that has no part in reservations. Forbidden I/O is answered with
-    /// [`IoStatus::Reserved`], as the engine answers.
+    /// Submits a request of a client that has no part in reservations. I/O that they forbid is
+    /// answered with [`IoStatus::Reserved`], as the engine answers.
     ///
     /// # Errors
-    /// As of [`Context::submit`].
-    pub fn submit_unreserved(&mut self, disk: DiskId, request: Request) -> Result<(), Busy> {
+    /// As of [`Context::submit_unchecked`].
+    pub fn submit_if_allowed(&mut self, disk: DiskId, request: Request) -> Result<(), Busy> {
         let port = self.disks.port(disk);
         if port.access.allows(&request.op) {
             return port.engine.submit(self.now, request, &mut port.actions);

@@ -243,11 +243,11 @@ fn log_line(line: &EventLine, missing: u64) {
     if missing > 0 {
         tracing::warn!("{missing} events were not logged: too many at once");
     }
-    let disk = line.disk.as_deref().unwrap_or("-");
+    let disk = line.disk.as_ref().map_or(String::new(), |disk| format!("disk {disk}: "));
     match line.severity {
-        Severity::Info => tracing::info!(disk, "{}", line.text),
-        Severity::Warning => tracing::warn!(disk, "{}", line.text),
-        Severity::Error => tracing::error!(disk, "{}", line.text),
+        Severity::Info => tracing::info!("{disk}{}", line.text),
+        Severity::Warning => tracing::warn!("{disk}{}", line.text),
+        Severity::Error => tracing::error!("{disk}{}", line.text),
     }
 }
 

@@ -139,7 +139,15 @@ pub fn ring_bytes_max(cache: u64, block_size: u64) -> u64 {
 /// What came back, in words.
 fn warm(restored: &RestoredCache) -> String {
     let RestoredCache { found, kept, closed, .. } = *restored;
-    let share = (kept * 100).checked_div(found).unwrap_or(100);
     let end = if closed { "an end in order" } else { "a crash" };
+    if found == 0 {
+        return format!("the cache on flash starts empty: it was empty before {end}");
+    }
+    if kept == 0 {
+        return format!(
+            "the cache on flash starts empty: none of {found} blocks is kept after {end}"
+        );
+    }
+    let share = kept * 100 / found;
     format!("the cache on flash is warm: {kept} of {found} blocks ({share} %) are kept after {end}")
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use forebay_core::action::Voided;
 use forebay_core::config::Mode;
 use forebay_core::engine::Growth;
 use forebay_core::observer::Observer;
@@ -75,8 +76,8 @@ impl DiskHandle {
     }
 
     /// The answer to a disk whose ring must not be believed.
-    pub(crate) fn voided(&self, known: bool) {
-        self.tell(move |on| on.disk.voided(on.now, known));
+    pub(crate) fn voided(&self, voided: Voided) {
+        self.tell(move |on| on.disk.voided(on.now, voided));
     }
 
     /// The answer to a disk whose flash is dead.

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use super::client::Clients;
 use super::disk::ShardDisk;
-use super::disk::execute::Execution;
+use super::disk::carry_out::Execution;
 use super::mailbox::{Command, Visit};
 use super::token::Class;
 use super::{DiskHandle, Drained, token};

@@ -157,6 +157,7 @@ impl World<'_> {
         self.log.line(self.now, || format!("crash, host dies: {host}"));
         self.coverage.crashes += 1;
         self.coverage.hosts_lost += u64::from(host);
+        self.pool.leases = 0;
         match self.rng.chance(500) {
             true => self.carry_out(),
             false => self.carry_out_once(),

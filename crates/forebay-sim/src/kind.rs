@@ -29,6 +29,8 @@ pub enum Kind {
     TornIndex,
     /// Much that is discarded.
     Discard,
+    /// Modes that change often.
+    Switch,
     /// Short runs without a crash.
     Short,
     /// Short runs that crash once, and once more while they recover.
@@ -51,6 +53,7 @@ impl Kind {
             Kind::RottenFlash => long(setup::ROTTING),
             Kind::TornIndex => long(setup::TEARING),
             Kind::Discard => long(setup::DISCARDING),
+            Kind::Switch => long(setup::SWITCHING),
             Kind::Short => short_run(seed, None, log),
             Kind::Crash => crash(seed, log),
             Kind::Administrator => administrator(seed, log),

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_core::action::{LogAction, Span};
+use forebay_core::action::{LogAction, NoLease, Span};
 use forebay_core::config::FlushSemantics;
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::{Generation, Nanos, SegmentId, Sequence, Uuid};
@@ -37,6 +37,8 @@ pub(crate) struct Pool {
     free: Vec<SegmentId>,
     pub held: BTreeMap<SegmentId, (Generation, u64)>,
     next_ordinal: u64,
+    /// Leased in the life of the process.
+    pub leases: u32,
     pub committed: Generation,
     pub pending: Generation,
     /// The last record that an orderly end left, until a start has come to its end.
@@ -71,6 +73,7 @@ impl Pool {
             free: (0..segments).map(SegmentId).collect(),
             held: BTreeMap::new(),
             next_ordinal: 1,
+            leases: 0,
             committed: Generation(0),
             pending: Generation(0),
             log_end: Sequence(0),
@@ -133,8 +136,15 @@ impl World<'_> {
 
     /// The pool answers.
     pub(crate) fn on_lease(&mut self) {
-        // Now and then another disk has them all.
-        let leased = if self.rng.chance(50) { None } else { self.pool.lease() };
+        let leased = if self.setup.leases_max.is_some_and(|max| self.pool.leases >= max) {
+            Err(NoLease::Ever)
+        } else if self.rng.chance(50) {
+            // Another disk has them all.
+            Err(NoLease::Now)
+        } else {
+            self.pool.leases += 1;
+            self.pool.lease().ok_or(NoLease::Now)
+        };
         self.log.line(self.now, || format!("leased {leased:?}"));
         self.engine.leased(self.now, leased, &mut self.actions);
     }
@@ -148,9 +158,16 @@ impl World<'_> {
     /// It is noted, or cannot be.
     pub(crate) fn on_revocation(&mut self) {
         let known = self.chance.chance(700);
-        self.pool.revoked = known && self.planted != Planted::ForgottenRevocation;
-        self.coverage.logs_revoked += u64::from(known);
+        if known {
+            self.note_revoked();
+        }
         self.engine.revoked(self.now, known, &mut self.actions);
+    }
+
+    /// No later start believes anything of the pool.
+    pub(crate) fn note_revoked(&mut self) {
+        self.pool.revoked = self.planted != Planted::ForgottenRevocation;
+        self.coverage.logs_revoked += 1;
     }
 
     /// True while memory alone has what was acknowledged: the process must not die, or it is lost.

@@ -41,6 +41,8 @@ pub struct Setup {
     pub longer_by: u64,
     /// How often an administrator changes the mode.
     pub mode_changes: u32,
+    /// After so many leases in the life of a process the pool cannot note any more.
+    pub leases_max: Option<u32>,
     /// That flash does not die but returns wrong bytes.
     pub log_rots: bool,
     /// The effect of discards on primary storage.
@@ -108,11 +110,16 @@ pub const TEARING: u64 = 1 << 44;
 /// Seeds from here on are of disks that are discarded much, on primary storage that does not do it.
 pub const DISCARDING: u64 = 1 << 45;
 
+/// Seeds from here on are of disks whose mode changes often, under writes and zeroes in several pieces.
+pub const SWITCHING: u64 = 1 << 46;
+
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);
     let mut setup = setup(&mut rng);
-    if seed >= DISCARDING {
+    if seed >= SWITCHING {
+        switch_often(&mut rng, &mut setup);
+    } else if seed >= DISCARDING {
         discard_much(&mut rng, &mut setup);
     } else if seed >= TEARING {
         restart_often(&mut rng, &mut setup);
@@ -143,6 +150,29 @@ fn discard_much(rng: &mut Rng, setup: &mut Setup) {
     let load = &mut setup.load;
     (load.weights[0], load.weights[3]) = (60, 20);
     load.requests = load.requests.max(200);
+}
+
+/// Changes of mode one after the other, on primary storage that zeroes are written to piece by piece.
+fn switch_often(rng: &mut Rng, setup: &mut Setup) {
+    let config = &mut setup.config;
+    config.backend.size = rng.between(2 << 20, 6 << 20) & !(PAGE - 1);
+    config.backend.read_only = false;
+    config.backend.write_zeroes = rng.chance(200);
+    config.grid_offset = GridOffset::Fixed(0);
+    let mode = config.mode;
+    write_log(rng, config);
+    config.mode = rng.pick(&[mode, Mode::WriteThrough, Mode::WriteBack]);
+    setup.quiet = false;
+    setup.mode_changes = rng.between(4, 24) as u32;
+    setup.disasters = rng.between(1, 6) as u32;
+    setup.leases_max = rng.chance(200).then(|| rng.between(1, 12) as u32);
+    let load = &mut setup.load;
+    load.requests = rng.between(100, 300);
+    load.weights[1] = load.weights[1].max(10);
+    load.weights[2] = load.weights[2].max(4);
+    load.weights[4] = rng.between(4, 12);
+    load.length_max = rng.pick(&[64 << 10, 1 << 20, 3 << 20]);
+    load.pages_left = rng.chance(400).then(|| rng.between(256, 600));
 }
 
 /// A log whose flash dies, over and over.
@@ -299,6 +329,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
         longer_by: 0,
         log_dies: false,
         log_rots: false,
+        leases_max: None,
         discards: Discards::ByChance,
         ring_tears: false,
         late_max: Nanos::from_millis(3),

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_core::action::Target;
+use forebay_core::action::{Target, Voided};
 use forebay_core::cache_index::RingGeometry;
 use forebay_core::cache_index::header::RingHeader;
 use forebay_core::cache_index::recover::RingReader;
@@ -233,7 +233,12 @@ impl World<'_> {
         if self.planted != Planted::ForgottenVoid {
             self.ring.header = None;
         }
-        self.engine.voided(self.now, true, &mut self.actions);
+        let is_in_pool = self.setup.config.write_log.is_none() || !self.chance.chance(300);
+        let voided = if is_in_pool { Voided::InPool } else { Voided::WithLog };
+        if voided == Voided::WithLog {
+            self.note_revoked();
+        }
+        self.engine.voided(self.now, voided, &mut self.actions);
     }
 
     /// Power fails; of pages of the ring that are on their way all but the first one are there.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_sim::setup::{COMPARING, DISCARDING, DYING, RESTARTING, ROTTING, TEARING};
+use forebay_sim::setup::{COMPARING, DISCARDING, DYING, RESTARTING, ROTTING, SWITCHING, TEARING};
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 
 /// Seeds that must pass however slow the machine is.
@@ -119,6 +119,16 @@ fn what_a_discard_left_as_it_was_or_zeroed_stays_so_where_primary_storage_discar
         let found = (DISCARDING..).take(100).find(|&seed| run_seed(seed, planted).is_err());
         assert!(found.is_some(), "{planted:?} was not found");
     }
+}
+
+#[test]
+fn a_mode_that_changes_often_loses_nothing_of_what_is_under_way() {
+    let mut coverage = Coverage::default();
+    for seed in (SWITCHING..).take(300).chain([SWITCHING + 639]) {
+        coverage.add(&pass(seed).coverage);
+    }
+    assert!(coverage.mode_changes > 3000 && coverage.crashes > 400, "{coverage:?}");
+    assert!(coverage.records_recovered > 400, "{coverage:?}");
 }
 
 #[test]

@@ -22,7 +22,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use forebay_backends::model::{Distribution, Model, ModelConfig, ModelOp};
-use forebay_core::action::{Actions, Event, Io, IoOp, LogAction, Reply, ReplyData, Span, Target};
+use forebay_core::action::{
+    Actions, Event, Io, IoOp, LogAction, NoLease, Reply, ReplyData, Span, Target,
+};
 use forebay_core::config::{Config, Mode};
 use forebay_core::engine::{Busy, ConfigError, Engine};
 use forebay_core::executor::{self, Executor, Runs};
@@ -325,7 +327,7 @@ impl Timed {
             Due::Lease => {
                 let ordinal = self.leased_ever;
                 self.leased_ever += 1;
-                let segment = self.free_segments.pop().map(|id| (id, ordinal));
+                let segment = self.free_segments.pop().map(|id| (id, ordinal)).ok_or(NoLease::Now);
                 self.engine.leased(now, segment, &mut self.actions);
             }
         }

@@ -73,10 +73,10 @@ impl Figure {
         match self {
             Figure::ReadMean => "read latency, mean",
             Figure::ReadP50 => "read latency, median",
-            Figure::ReadP99 => "read latency, 99 %",
+            Figure::ReadP99 => "read latency, p99",
             Figure::WriteMean => "write latency, mean",
             Figure::WriteP50 => "write latency, median",
-            Figure::WriteP99 => "write latency, 99 %",
+            Figure::WriteP99 => "write latency, p99",
             Figure::Iops => "requests per second",
         }
     }
@@ -157,7 +157,7 @@ impl Difference {
     }
 
     /// As one would say it of the other run.
-    pub fn words(&self) -> String {
+    fn words(&self, unit: Unit) -> String {
         let name = self.figure.name();
         let (more, less) = match self.figure {
             Figure::Iops => ("more", "fewer"),
@@ -169,33 +169,64 @@ impl Difference {
             | Figure::WriteP99 => ("longer", "shorter"),
         };
         let is_more = self.ratio >= 1.0;
-        let times = if is_more { self.ratio } else { 1.0 / self.ratio };
         let word = if is_more { more } else { less };
-        let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−");
-        let is_told_in_times = times >= MANIFOLD;
         let stands_out = self.stands_out() != Some(false);
-        let interval = match self.interval {
-            None => "too short a replay to tell chance from difference".to_owned(),
-            Some((low, high)) if is_told_in_times => {
+        let interval = match (self.interval, unit) {
+            (None, _) => "too short a replay to tell chance from difference".to_owned(),
+            (Some((low, high)), Unit::Times) => {
                 let turned = stands_out && !is_more;
                 let (low, high) = if turned { (1.0 / high, 1.0 / low) } else { (low, high) };
-                format!("95 %: {} to {} times", ratio(low), ratio(high))
+                format!("95 % interval: {} to {} times", times(low), times(high))
             }
-            Some((low, high)) => format!("95 %: {} to {} %", percent(low), percent(high)),
+            (Some((low, high)), Unit::Percent) => {
+                format!("95 % interval: {} to {} %", percent(low), percent(high))
+            }
         };
         if !stands_out {
             return format!("{name}: no difference that stands out from chance ({interval})");
         }
-        match is_told_in_times {
-            true => format!("{name}: {} times {word} ({interval})", ratio(times)),
-            false => {
+        match unit {
+            Unit::Times => format!("{name}: {} times {word} ({interval})", times(self.manifold())),
+            Unit::Percent => {
                 format!("{name}: {:.1} % {word} ({interval})", (self.ratio - 1.0).abs() * 100.0)
             }
         }
     }
+
+    /// The ratio, or its inverse where the other one has less.
+    fn manifold(&self) -> f64 {
+        if self.ratio >= 1.0 { self.ratio } else { 1.0 / self.ratio }
+    }
 }
 
-/// From here on a ratio is shown in times, below in per cent.
+/// Differences as one would say them of the other run, all in one unit.
+pub fn words(differences: &[Difference]) -> Vec<String> {
+    let is_manifold = differences.iter().any(|it| it.manifold() >= MANIFOLD);
+    let unit = if is_manifold { Unit::Times } else { Unit::Percent };
+    differences.iter().map(|difference| difference.words(unit)).collect()
+}
+
+/// What ratios are told in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Times,
+    Percent,
+}
+
+/// A ratio; near 1 with three digits behind the point.
+fn times(of: f64) -> String {
+    if (0.9..1.1).contains(&of) { format!("{of:.3}") } else { ratio(of) }
+}
+
+/// The change in per cent, with its sign where it has one.
+fn percent(ratio: f64) -> String {
+    match (ratio - 1.0) * 100.0 {
+        change if change.abs() < 0.05 => "0.0".to_owned(),
+        change => format!("{change:+.1}").replace('-', "−"),
+    }
+}
+
+/// A list with a ratio from here on tells all ratios in times, any other in per cent.
 const MANIFOLD: f64 = 1.5;
 
 /// Resamples of two runs.

@@ -2,7 +2,7 @@
 
 use super::cx::Cx;
 use super::{ConfigError, Engine, Growth, Parts, RestoredCache};
-use crate::action::Actions;
+use crate::action::{Actions, NoLease, Voided};
 use crate::cache_index::header::RingHeader;
 use crate::cache_index::recover::{Cold, RingReader};
 use crate::config::Mode;
@@ -96,12 +96,18 @@ impl Engine {
         }
     }
 
-    /// A lease that was asked for came, with its ordinal; or there is none to be had now: it is asked for
-    /// again after a moment.
-    pub fn leased(&mut self, now: Nanos, segment: Option<(SegmentId, u64)>, actions: &mut Actions) {
+    /// A lease that was asked for came, with its ordinal, or does not come. [`NoLease::Now`]: it is asked for again
+    /// after a moment. [`NoLease::Ever`]: the log fails, for it could free nothing and get nothing.
+    pub fn leased(
+        &mut self,
+        now: Nanos,
+        lease: Result<(SegmentId, u64), NoLease>,
+        actions: &mut Actions,
+    ) {
         let (parts, mut cx) = self.at(now, actions);
         if let Some(write_back) = &mut parts.write_back {
-            write_back.on_leased(now, segment);
+            let event = write_back.on_leased(now, lease);
+            parts.on_log_event(event, &mut cx);
         }
         parts.run(&mut cx);
     }
@@ -184,10 +190,11 @@ impl Engine {
         self.parts.cache.watch_alignment();
     }
 
-    /// That the ring must not be believed is durably known now, or cannot be.
-    pub fn voided(&mut self, now: Nanos, known: bool, actions: &mut Actions) {
+    /// That the ring must not be believed is durably known now, or cannot be. Where that is known of the log, too, what
+    /// is dirty is destaged from now on, and the disk goes on without a log.
+    pub fn voided(&mut self, now: Nanos, voided: Voided, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
-        parts.voided(known, &mut cx);
+        parts.voided(voided, &mut cx);
     }
 
     /// Records everything and ends the ring, so that the next run finds all of it. `flushed`: primary storage was

@@ -115,7 +115,7 @@ impl Cx<'_> {
     /// Asks the executor for an I/O.
     pub(crate) fn start(&mut self, target: Target, range: ByteRange, op: IoOp, kind: IoKind) {
         let issued = self.now;
-        let key = self.ios.insert(IoEntry { issued, range, kind });
+        let key = self.ios.insert(IoEntry { issued, range, kind, is_optional: op.is_optional() });
         let checksum_piece = match target {
             Target::Flash | Target::Ring => {
                 let due = issued.plus(self.config.flash_timeout);

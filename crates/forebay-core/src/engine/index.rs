@@ -2,6 +2,7 @@
 
 use super::cx::{Cx, Shared};
 use super::{Parts, RestoredCache};
+use crate::action::Voided;
 use crate::cache_index::header::RingHeader;
 use crate::cache_index::recover::{Cold, RingReader};
 use crate::cache_index::{CacheIndex, IndexWants};
@@ -70,9 +71,17 @@ impl Parts {
     }
 
     /// That the index must not be believed is durably known now, or cannot be.
-    pub(super) fn voided(&mut self, known: bool, cx: &mut Cx<'_>) {
+    pub(super) fn voided(&mut self, voided: Voided, cx: &mut Cx<'_>) {
+        let (known, takes_log) = match voided {
+            Voided::InPool => (true, false),
+            Voided::WithLog => (true, true),
+            Voided::Nowhere => (false, false),
+        };
+        // It is so of the log also where nobody has waited for the answer.
+        let has_changed = takes_log && self.on_flash_revoked(cx);
         let Parts { cache_index, cache, .. } = self;
-        if cache_index.as_mut().is_some_and(|index| index.voided(known, cache, cx)) {
+        let was_awaited = cache_index.as_mut().is_some_and(|index| index.voided(known, cache, cx));
+        if was_awaited || has_changed {
             self.run(cx);
         }
     }

@@ -3,6 +3,7 @@
 use crate::cache::SlotRun;
 use crate::geometry::ByteRange;
 use crate::ids::{Nanos, SlotId};
+use crate::status::IoStatus;
 use crate::table::Key;
 use crate::write_back::format::index::Place;
 use crate::write_back::{DestageIo, LogIo};
@@ -13,6 +14,18 @@ pub(crate) struct IoEntry {
     pub issued: Nanos,
     pub range: ByteRange,
     pub kind: IoKind,
+    /// A device may be unable to do such a thing at all, and say so.
+    pub is_optional: bool,
+}
+
+impl IoEntry {
+    /// How it ended. Of what every device has to do, one that says that it cannot has failed.
+    pub(crate) fn status(&self, told: IoStatus) -> IoStatus {
+        match told {
+            IoStatus::Unsupported if !self.is_optional => IoStatus::IoError,
+            told => told,
+        }
+    }
 }
 
 /// Whose I/O it is, and what it does there.

@@ -8,9 +8,9 @@
 //!                                                                                    staging_start: survives the process
 //! ```
 
-use super::Parts;
 use super::cx::{Cx, Shared};
 use super::flow::write;
+use super::{Engine, Parts};
 use crate::action::{Buffer, Span};
 use crate::cache::Cache;
 use crate::cache_index::CacheIndex;
@@ -19,6 +19,28 @@ use crate::requests::in_flight::{Job, Stage};
 use crate::table::Key;
 use crate::write_back::WriteBack;
 use crate::write_back::format::GROUPS_IN_MEMORY;
+
+/// Lending buffers to whoever brings bytes.
+impl Engine {
+    /// The buffer for the bytes of a write to `range`; `None`: no memory now, ask again after a
+    /// completion. The caller fills `buffer.at(range)` and passes it to [`Engine::submit`], or gives
+    /// it back with [`Engine::release`].
+    ///
+    /// Panics when the range is empty, not on the disk or longer than
+    /// [`REQUEST_MAX`](crate::geometry::REQUEST_MAX): the frontend checks what its client says.
+    pub fn write_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
+        self.parts.client_buffer(range, 0, &mut self.shared)
+    }
+
+    /// The buffer for what a compare-and-write of `range` brings: the bytes to write go to `buffer.at(range)`, those
+    /// that it expects to `buffer.expected(range)`. `None`, and what becomes of it: as for [`Engine::write_buffer`].
+    ///
+    /// Panics when the range is empty, not on the disk or longer than
+    /// [`COMPARE_MAX`](crate::geometry::COMPARE_MAX).
+    pub fn compare_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
+        self.parts.compare_buffer(range, &mut self.shared)
+    }
+}
 
 impl Parts {
     pub(in crate::engine) fn memory_size(&self, shared: &Shared) -> u64 {

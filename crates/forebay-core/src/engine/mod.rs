@@ -57,6 +57,7 @@ use crate::table::Key;
 use crate::write_back::WriteBack;
 
 use cx::{Cx, Shared};
+use flow::mode::DrainHold;
 pub use grow::Growth;
 use io::{IoKind, RequestIo};
 pub use setup::{ConfigError, metadata_bytes};
@@ -83,6 +84,7 @@ pub(crate) struct Parts {
     primary: Primary,
     /// The mode that the disk is in; what it is to be in is in `config`.
     mode: Mode,
+    drain_hold: DrainHold,
     /// Something was told since [`Engine::proceed`].
     was_told: bool,
     /// What every request is answered with: the disk ends, or its dirty bytes are lost.
@@ -122,7 +124,8 @@ impl Engine {
         parts.submit(request, &mut cx)
     }
 
-    /// An I/O ended. `checksums`: CRC32C of each piece, when the I/O asked for them and ended well.
+    /// An I/O ended. `checksums`: CRC32C of each piece, when the I/O asked for them and ended well. A read, a write or a
+    /// flush that is said to be unsupported has failed.
     ///
     /// Panics when the engine did not ask for the I/O or was told of its end before.
     pub fn complete(
@@ -228,6 +231,7 @@ impl Engine {
 impl Parts {
     fn complete(&mut self, io: IoId, status: IoStatus, checksums: &[u32], cx: &mut Cx<'_>) {
         let entry = cx.end(io);
+        let status = entry.status(status);
         self.note_io(&entry, status, cx);
         match entry.kind {
             IoKind::Request(request, io) => self.on_request_io(request, io, status, checksums, cx),

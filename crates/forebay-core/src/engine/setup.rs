@@ -1,6 +1,7 @@
 //! Making an engine: checks of the configuration, sizes of everything.
 
 use super::cx::Shared;
+use super::flow::mode::DrainHold;
 use super::flow::read;
 use super::{Engine, Parts};
 use crate::cache::{self, Cache};
@@ -67,6 +68,7 @@ impl Engine {
             // What an earlier run wrote beside the log is flushed before the log answers for it.
             mode: if config.mode.logs() { Mode::WriteThrough } else { config.mode },
             was_told: false,
+            drain_hold: DrainHold::Free,
             refuses: None,
         };
         let shared = Shared::new(config, grid, ios_max);

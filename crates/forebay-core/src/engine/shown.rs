@@ -1,9 +1,8 @@
 //! What others see of a disk: figures, states, and what its memory holds.
 
 use super::Engine;
-use crate::action::{Buffer, Span};
+use crate::action::Span;
 use crate::cache_index::CacheIndex;
-use crate::geometry::ByteRange;
 use crate::ids::{Nanos, Sequence};
 use crate::observer::Observer;
 use crate::sealed::Page;
@@ -108,24 +107,5 @@ impl Engine {
     /// Bytes of flash that the executor provides.
     pub fn flash_size(&self) -> u64 {
         self.parts.flash_size(&self.shared)
-    }
-
-    /// The buffer for the bytes of a write to `range`; `None`: no memory now, ask again after a
-    /// completion. The caller fills `buffer.at(range)` and passes it to [`Engine::submit`], or gives
-    /// it back with [`Engine::release`].
-    ///
-    /// Panics when the range is empty, not on the disk or longer than
-    /// [`REQUEST_MAX`](crate::geometry::REQUEST_MAX): the frontend checks what its client says.
-    pub fn write_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
-        self.parts.client_buffer(range, 0, &mut self.shared)
-    }
-
-    /// The buffer for what a compare-and-write of `range` brings: the bytes to write go to `buffer.at(range)`, those
-    /// that it expects to `buffer.expected(range)`. `None`, and what becomes of it: as for [`Engine::write_buffer`].
-    ///
-    /// Panics when the range is empty, not on the disk or longer than
-    /// [`COMPARE_MAX`](crate::geometry::COMPARE_MAX).
-    pub fn compare_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
-        self.parts.compare_buffer(range, &mut self.shared)
     }
 }

@@ -20,6 +20,7 @@ mod lost;
 mod modes;
 mod order;
 mod reads;
+mod restored;
 mod revoke;
 mod room;
 mod shown;
@@ -29,7 +30,7 @@ mod warm;
 mod writes;
 
 use super::*;
-use crate::action::{Event, Io, IoOp, LogAction, Reply, ReplyData, Span, Target};
+use crate::action::{Event, Io, IoOp, LogAction, NoLease, Reply, ReplyData, Span, Target};
 use crate::config::{BackendTraits, GridOffset, SequentialBypass, WriteLogConfig};
 use crate::executor::{self, Executor, Runs};
 use crate::geometry::{ByteRange, PAGE};
@@ -315,7 +316,7 @@ impl Rig {
         while std::mem::take(&mut self.leases.0) > 0 {
             let segment = (crate::ids::SegmentId(self.leases.1), u64::from(self.leases.1));
             self.leases.1 += 1;
-            self.engine.leased(self.now, Some(segment), &mut self.actions);
+            self.engine.leased(self.now, Ok(segment), &mut self.actions);
             self.run_actions();
         }
     }

@@ -68,7 +68,7 @@ impl Errors {
         match failing {
             Some(failing) if status.is_ok() => failing.has_succeeded = true,
             None if status.is_ok() => {}
-            // It says what it cannot do, once, and is not asked again.
+            // What not every storage can do.
             _ if status == IoStatus::Unsupported => {}
             Some(Failing { count, .. }) => {
                 let count = *count + 1;

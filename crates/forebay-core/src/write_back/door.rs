@@ -3,7 +3,7 @@
 use super::destage::throttle::Aim;
 use super::log::{OverlayState, WriteLog};
 use super::{LogEvent, WriteBack};
-use crate::action::{Buffer, Event, Span};
+use crate::action::{Buffer, Event, NoLease, Span};
 use crate::config::FlushSemantics;
 use crate::engine::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
@@ -247,9 +247,15 @@ impl WriteBack {
     }
 
     /// A lease that was asked for came, or not.
-    pub(crate) fn on_leased(&mut self, now: Nanos, segment: Option<(SegmentId, u64)>) {
-        self.log.segments.on_leased(now, segment);
+    pub(crate) fn on_leased(
+        &mut self,
+        now: Nanos,
+        lease: Result<(SegmentId, u64), NoLease>,
+    ) -> LogEvent {
+        self.log.segments.on_leased(now, lease.ok());
         self.log.waiting.room_changed = true;
+        let fails = lease == Err(NoLease::Ever) && self.log.health.failed.is_none();
+        if fails { LogEvent::Fails(IoStatus::IoError) } else { LogEvent::Nothing }
     }
 }
 

@@ -48,7 +48,7 @@ impl WriteBack {
         (log.reached.written.whole, log.reached.durable.whole) = (last, last);
         log.reached.end = log.segments.head();
         log.numbers.epoch = found.next_epoch;
-        self.destager.restore(found);
+        self.destager.restore(found, log.index.zeroes().count());
         Ok(())
     }
 }
@@ -78,7 +78,7 @@ fn restore_records(index: &mut LogIndex, found: &RecoveredLog, segment_pages: u3
 fn restore_record(index: &mut LogIndex, found: &RecoveredLog, record: &RecoveredRecord, at: u32) {
     let (sequence, epoch, range) = (record.sequence, record.epoch, record.range);
     if record.kind == RecordKind::Zero {
-        return index.insert_zero(ZeroRecord { sequence, epoch, range, may_unmap: false });
+        return index.restore_zero(ZeroRecord { sequence, epoch, range, may_unmap: false });
     }
     let grid: PageGrid = index.grid();
     let first = grid.page_of(range.start).0;

@@ -64,7 +64,8 @@ impl Rig {
                 Action::Lease => {
                     let segment = (SegmentId(self.leased), u64::from(self.leased));
                     self.leased += 1;
-                    self.write_back.on_leased(self.shared.now, Some(segment));
+                    let event = self.write_back.on_leased(self.shared.now, Ok(segment));
+                    assert_eq!(event, LogEvent::Nothing);
                 }
                 _ => {}
             }

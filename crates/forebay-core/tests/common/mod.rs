@@ -79,7 +79,7 @@ impl Executor for Settling<'_> {
     fn build(&mut self, _action: LogAction) {}
 
     fn lease(&mut self) {
-        self.engine.leased(Nanos(0), Some((SegmentId(1), 1)), self.actions);
+        self.engine.leased(Nanos(0), Ok((SegmentId(1), 1)), self.actions);
     }
 
     fn unlease(&mut self, _segment: SegmentId) {

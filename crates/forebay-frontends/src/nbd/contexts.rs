@@ -3,7 +3,7 @@
 //! | context | number | flags |
 //! |---|---|---|
 //! | `base:allocation` | 1 | 1 hole, 2 reads as zeroes |
-//! | `forebay:state` | 2 | 1 in the cache, 2 newer than primary storage |
+//! | `forebay:state` | 2 | 1 in the cache or the write log, 2 newer than primary storage: 0, 1 or 3 |
 
 use forebay_core::action::ExtentState;
 use forebay_core::request::Op;

@@ -265,7 +265,7 @@ impl Connection {
     /// Submits a request, and the second question of it when there is one.
     fn submit(&mut self, cx: &mut Context<'_>, mut request: Request, mut second: Option<Op>) {
         loop {
-            if cx.submit_unreserved(self.disk, request).is_err() {
+            if cx.submit_if_allowed(self.disk, request).is_err() {
                 self.waiting = Some(Waiting::Place { request, second });
                 return;
             }

@@ -287,7 +287,7 @@ impl Queue {
     }
 
     fn submit_request(&mut self, cx: &mut Context<'_>, request: Request) {
-        if cx.submit_unreserved(self.disk, request).is_err() {
+        if cx.submit_if_allowed(self.disk, request).is_err() {
             self.waiting = Some(Waiting::Place { request });
         }
     }

@@ -279,17 +279,11 @@ pub(super) fn refused(
     );
     text += &sides(pool.path(), &record, &dirty, look, found);
     let _ = writeln!(text, "Nothing was changed. Copy both, then decide:");
-    let _ = writeln!(
-        text,
-        "  forebay disk resolve {} --pool {shown} --use-log               writes the log over what is there now",
-        record.name
-    );
-    let _ = write!(
-        text,
-        "  forebay disk resolve {} --pool {shown} --discard-log {:<10} keeps what is there, and loses the log",
-        record.name,
-        exact(dirty.bytes),
-    );
+    let (use_log, discard) = ("--use-log", format!("--discard-log {}", exact(dirty.bytes)));
+    let width = discard.len();
+    let command = format!("  forebay disk resolve {} --pool {shown}", record.name);
+    let _ = writeln!(text, "{command} {use_log:<width$}  writes the log over what is there now");
+    let _ = write!(text, "{command} {discard}  keeps what is there, and loses the log");
     Refused(text)
 }
 

@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
+use forebay_core::action::NoLease;
 use forebay_core::flash_pool::lease::{Holder, Lease, Role};
 use forebay_core::flash_pool::reservations::STATE_MAX as RESERVATIONS_MAX;
 use forebay_core::flash_pool::superblock::Superblock;
@@ -270,23 +271,29 @@ impl Pool {
         self.file.share()
     }
 
-    /// Leases a segment to a disk's log, durably; `None` when there is none, flash fails, or the disk was detached.
-    pub fn lease_log(&mut self, disk: DiskNumber) -> Option<Held> {
-        if self.has_failed || self.tables.disk(disk).is_none() {
-            return None;
+    /// Leases a segment to a disk's log, durably.
+    ///
+    /// # Errors
+    /// There is none now, or the disk was detached; or flash failed, and nothing is leased any more.
+    pub fn lease_log(&mut self, disk: DiskNumber) -> Result<Held, NoLease> {
+        if self.has_failed {
+            return Err(NoLease::Ever);
+        }
+        if self.tables.disk(disk).is_none() {
+            return Err(NoLease::Now);
         }
         let mut segment = self.free_segments().last();
         if segment.is_none() && self.give_up_a_cache() {
             segment = self.free_segments().last();
         }
-        let segment = segment?;
+        let segment = segment.ok_or(NoLease::Now)?;
         let ordinal = self.next_ordinals[usize::from(disk.0)];
         let generation = self.generation(disk);
         let lease = Lease { disk, role: Role::Log, generation, ordinal };
         let leased = self.tables.lease(&self.file, &[segment], lease);
-        self.note(leased)?;
+        self.note(leased).ok_or(NoLease::Ever)?;
         self.next_ordinals[usize::from(disk.0)] += 1;
-        Some((segment, lease))
+        Ok((segment, lease))
     }
 
     /// The segments of a disk's log, with their leases.

@@ -21,6 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use forebay_core::action::NoLease;
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::Evidence;
 use forebay_core::ids::Sequence;
@@ -33,8 +34,8 @@ use crate::events::{EventSender, Severity};
 /// How long a disk waits that asked for a segment when there was none.
 const NONE_LEFT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a disk gets: a segment with its lease, or none now.
-pub type Leased = Option<Held>;
+/// What a disk gets: a segment with its lease, or none.
+pub type Leased = Result<Held, NoLease>;
 
 /// Takes the answer to a request for a segment; must not wait.
 pub type Answer = Box<dyn FnOnce(Leased) + Send>;
@@ -197,7 +198,7 @@ impl Owner {
         loop {
             let now = Instant::now();
             for (_, answer) in self.waiting.extract_if(.., |(due, _)| *due <= now) {
-                answer(None);
+                answer(Err(NoLease::Now));
             }
             let due = self.waiting.iter().map(|(due, _)| *due).min();
             let pause =
@@ -224,8 +225,10 @@ impl Owner {
             Wish::Lease(disk, answer) => {
                 let leased = lock(&self.pool).lease_log(disk);
                 match leased {
-                    Some(_) => answer(leased),
-                    None => self.waiting.push((Instant::now() + NONE_LEFT_PAUSE, answer)),
+                    Ok(_) | Err(NoLease::Ever) => answer(leased),
+                    Err(NoLease::Now) => {
+                        self.waiting.push((Instant::now() + NONE_LEFT_PAUSE, answer))
+                    }
                 }
             }
             Wish::Void(disk, answer) => {

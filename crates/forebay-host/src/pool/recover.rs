@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use forebay_core::flash_pool::disk::DiskFlags;
 use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry};
 use forebay_core::ids::{Generation, SegmentId, Uuid};
@@ -208,12 +208,9 @@ impl Pool {
         let plan = reopen(found, self.geometry().segment_pages());
         let mut places = Vec::new();
         for fresh in &plan.segments {
-            let Some(place) = self.lease_log(number) else {
-                bail!(
-                    "the flash {} has no free segment to go on with the log",
-                    self.file.path().display()
-                )
-            };
+            let place = self.lease_log(number).with_context(|| {
+                format!("the log cannot go on on the flash {}", self.file.path().display())
+            })?;
             let place = (place.0, place.1.ordinal);
             self.write_fresh(place, session, found, fresh, staged)?;
             places.push(place);

@@ -21,8 +21,10 @@ pub struct Undecided {
     pub missing: u64,
     /// The end of the highest byte that it writes.
     pub end: u64,
-    /// The highest sequence that may have been in it.
+    /// The highest sequence that was in it, as far as that is known.
     last: Sequence,
+    /// It cannot be read, and no orderly end has noted where it ends.
+    may_go_on: bool,
 }
 
 /// Primary storage as an administrator takes it.
@@ -54,8 +56,9 @@ impl Pool {
             let reading = Reading { accept_missing, walk_all: false };
             recover::find_by(&self.file, &self.tables, number, &staged, reading)
         };
-        let mut undecided =
-            Undecided { last: self.tables.progress(number).through, ..Default::default() };
+        let noted = self.record(number).log_end;
+        let last = self.tables.progress(number).through.max(noted);
+        let mut undecided = Undecided { last, ..Default::default() };
         let found = match read(false) {
             Err(RecoverError::Missing { expected, durable, .. }) => {
                 undecided.missing = durable.0 - expected.0 + 1;
@@ -66,7 +69,10 @@ impl Pool {
         };
         match found {
             Ok(log) => undecided.take(&log),
-            Err(why) => undecided.dirty.error = Some(why.to_string()),
+            Err(why) => {
+                undecided.dirty.error = Some(why.to_string());
+                undecided.may_go_on = noted == Sequence(0);
+            }
         }
         undecided
     }
@@ -91,7 +97,7 @@ impl Pool {
         self.tables.set_disk(&self.file, number, Some(record))
     }
 
-    /// What is in the log is given up. Until the last step the disk is marked as unresolved, or its log is empty.
+    /// What is in the log is given up. Until the last step the disk is refused as before, or its log is empty.
     ///
     /// # Errors
     /// The medium's; it can be done again then.
@@ -104,6 +110,11 @@ impl Pool {
         self.drop_cache(number)?;
         let mut record = self.record(number);
         let (disk, last) = (record.uuid, undecided.last);
+        if undecided.may_go_on {
+            // Raising the progress to what is known of it would leave the rest of its records.
+            self.set_unresolved(number)?;
+            self.free_log(number, |_| true)?;
+        }
         let progress = Progress { disk, flushed: last, through: last };
         self.tables
             .set_progress(&self.file, number, progress)
@@ -113,6 +124,7 @@ impl Pool {
         let decided = DiskFlags::UNRESOLVED.0 | DiskFlags::ACCEPT_MISSING.0 | DiskFlags::WEAK.0;
         record.flags.0 &= !decided;
         settled.note(&mut record);
+        record.log_end = Sequence(0);
         record.session = SessionEnd::Clean;
         record.closed = host::now();
         self.tables.set_disk(&self.file, number, Some(record))

@@ -1,8 +1,8 @@
 //! The engine is told what has ended: an I/O, what primary storage says, what the owner of the pool has done.
 
 use forebay_backends::{BackendEvent, Context as BackendContext};
+use forebay_core::action::Voided;
 use forebay_core::ids::Nanos;
-use forebay_core::status::IoStatus;
 use forebay_frontends::client::Port;
 use forebay_host::events::Severity;
 use forebay_host::pool::owner::Leased;
@@ -64,7 +64,7 @@ impl ShardDisk {
         for event in events.drain(..) {
             match event {
                 BackendEvent::Done { id: FINAL_FLUSH, status } => {
-                    if !matches!(status, IoStatus::Ok | IoStatus::Unsupported) {
+                    if !status.is_ok() {
                         self.port.engine.on_last_flush_failed();
                         self.follow_loss();
                     }
@@ -110,9 +110,9 @@ impl ShardDisk {
     }
 
     /// The ring is durably known not to be believed, or cannot be.
-    pub(crate) fn voided(&mut self, now: Nanos, known: bool) {
+    pub(crate) fn voided(&mut self, now: Nanos, voided: Voided) {
         if !matches!(self.ending, Ending::Done(_)) {
-            self.port.engine.voided(now, known, &mut self.port.actions);
+            self.port.engine.voided(now, voided, &mut self.port.actions);
         }
     }
 

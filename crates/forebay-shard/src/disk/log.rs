@@ -4,7 +4,7 @@
 //! Progress goes to a page of its own memory, to the two places of its page pair in turn; the engine
 //! notes one at a time, so that the version before is durable.
 
-use forebay_core::action::{Io, IoOp, LogAction, Span};
+use forebay_core::action::{Io, IoOp, LogAction, NoLease, Span};
 use forebay_core::flash_pool::lease::Lease;
 use forebay_core::flash_pool::progress::Progress;
 use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry, pair};
@@ -196,10 +196,10 @@ impl Log {
     }
 
     /// What was asked for came: the segment and its ordinal, for the engine.
-    pub(super) fn leased(&mut self, leased: Leased) -> Option<(SegmentId, u64)> {
+    pub(super) fn leased(&mut self, leased: Leased) -> Result<(SegmentId, u64), NoLease> {
         let (segment, lease) = leased?;
         self.leases.insert(segment, lease);
-        Some((segment, lease.ordinal))
+        Ok((segment, lease.ordinal))
     }
 
     /// Gives a segment back; false when it is not the disk's.

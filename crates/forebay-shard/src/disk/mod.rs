@@ -45,11 +45,11 @@ use ring::Ring;
 
 mod answers;
 mod attach;
+pub(crate) mod carry_out;
 mod complete;
 mod detach;
 mod device;
 mod ending;
-pub(crate) mod execute;
 mod log;
 mod registration;
 mod ring;

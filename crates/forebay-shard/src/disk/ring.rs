@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::action::{Io, Span};
+use forebay_core::action::{Io, Span, Voided};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::sealed::{PAGE_LEN, Page};
 use forebay_core::status::IoStatus;
@@ -53,20 +53,24 @@ impl Ring {
         self.device.start(io, reactor, arena, memory)
     }
 
-    /// Has it noted that the ring must not be believed, in the pool, or beside primary storage when flash is dead; the
-    /// answer comes with [`DiskHandle::voided`].
+    /// Has it noted that the ring must not be believed, in the pool, or beside primary storage when flash is dead, then
+    /// of the log as well; the answer comes with [`DiskHandle::voided`].
     pub(super) fn void(&self) {
         let (handle, revoker) = (self.handle.clone(), self.revoker.clone());
-        let answer = move |known: bool| match revoker {
-            Some(revoker) if !known => {
+        let answer = move |is_noted: bool| match revoker {
+            _ if is_noted => handle.voided(Voided::InPool),
+            None => handle.voided(Voided::Nowhere),
+            Some(revoker) => {
                 let waits = handle.clone();
-                let revoke = move || waits.voided(revoker.revoke());
+                let revoke = move || match revoker.revoke() {
+                    true => waits.voided(Voided::WithLog),
+                    false => waits.voided(Voided::Nowhere),
+                };
                 let thread = std::thread::Builder::new().name("forebay-revoke".to_owned());
                 if thread.spawn(revoke).is_err() {
-                    handle.voided(false);
+                    handle.voided(Voided::Nowhere);
                 }
             }
-            _ => handle.voided(known),
         };
         self.owner.void(self.number, Box::new(answer));
     }

@@ -102,6 +102,7 @@ impl Chart<'_> {
         }
         for (n, line) in lines.iter().enumerate() {
             self.line(out, line);
+            self.mark_clipped(out, line);
             let x = self.x + 135.0 * n as f64;
             let y = self.y - 10.0;
             let _ = writeln!(
@@ -115,6 +116,24 @@ impl Chart<'_> {
                 line.name
             );
         }
+    }
+
+    /// Says how far a line goes that leaves the chart, where it does so first.
+    fn mark_clipped(&self, out: &mut String, line: &Line) {
+        let values = |slice: &Slice| (line.value)(slice).map(|value| (slice.seconds, value));
+        let values = self.outcome.slices.iter().filter_map(values);
+        let beyond: Vec<_> = values.filter(|(_, value)| *value > self.top).collect();
+        let Some(&(first, _)) = beyond.first() else { return };
+        let most = beyond.iter().fold(0.0, |most: f64, (_, value)| most.max(*value));
+        let (x, y) = self.at(first, self.top);
+        let _ = writeln!(
+            out,
+            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{}\">↑ up to {most:.0} {}</text>",
+            x + 4.0,
+            y + 14.0,
+            line.colour,
+            self.unit
+        );
     }
 
     /// Interrupted where there is no value.

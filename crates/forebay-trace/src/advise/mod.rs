@@ -192,6 +192,12 @@ impl Advice {
         Share { ram, flash: flash + self.writes.log_bytes() }
     }
 
+    /// Mean latency of its reads without Forebay, in nanoseconds: of the run, where it was run.
+    pub(crate) fn uncached_read_ns(&self) -> f64 {
+        let ran = self.proof.as_ref().map(|proof| proof.before.reads.mean_ns as f64);
+        ran.unwrap_or(self.latencies.backend.mean_ns)
+    }
+
     /// All requests together, in nanoseconds.
     fn latency_of_all(&self) -> f64 {
         self.after.mean_ns * (self.reads + self.write_requests) as f64

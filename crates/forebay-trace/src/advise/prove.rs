@@ -49,6 +49,8 @@ pub struct Proof {
     pub flash: Option<Wear>,
     /// The write log.
     pub log: Option<Log>,
+    /// Bytes of the larger tier beyond the best setup, for pages that are new after the trace.
+    pub room_bytes: u64,
     /// The last part of a long trace, with which the others were compared.
     pub stretch: Option<Stretch>,
 }
@@ -149,8 +151,10 @@ where
         };
         done();
         if whole.flaw().is_none() {
-            let stretch = (!is_whole).then_some(compared);
-            return Ok(proven(disk, advice, &search, &whole, (stretch, !weak.is_empty())));
+            let setup = best.setup;
+            let room = (roomy.flash + roomy.ram).saturating_sub(setup.flash + setup.ram);
+            let ran = Ran { whole: &whole, stretch: (!is_whole).then_some(compared), room };
+            return Ok(proven(disk, advice, &search, ran, !weak.is_empty()));
         }
         refused.push(best.setup);
     }
@@ -167,13 +171,21 @@ fn faster(record: &Record, times: u64) -> Record {
     Record { time_ns: record.time_ns / times, ..*record }
 }
 
+/// The last run.
+struct Ran<'a> {
+    whole: &'a Trial,
+    stretch: Option<Stretch>,
+    room: u64,
+}
+
 fn proven(
     disk: &Disk,
     advice: Advice,
     search: &Search<'_>,
-    trial: &Trial,
-    (stretch, had_weak_log): (Option<Stretch>, bool),
+    ran: Ran<'_>,
+    had_weak_log: bool,
 ) -> Advice {
+    let trial = ran.whole;
     let Setup { log, .. } = trial.setup;
     let outcome = &trial.outcome;
     let plan = trial.setup.caches().then(|| plan(disk, trial));
@@ -216,7 +228,8 @@ fn proven(
             warm: outcome.warm,
             flash: outcome.flash,
             log: outcome.log,
-            stretch,
+            room_bytes: ran.room,
+            stretch: ran.stretch,
         }),
         plan,
         forgone,

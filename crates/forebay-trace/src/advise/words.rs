@@ -196,15 +196,11 @@ fn expected(plan: &Plan) -> String {
 
 fn cache(advice: &Advice, plan: &Plan) -> String {
     let what = size_of(plan);
-    let before = advice
-        .proof
-        .as_ref()
-        .map_or(advice.latencies.backend.mean_ns, |proof| proof.before.reads.mean_ns as f64);
     let mut text = format!(
         "{what} at {}: {} of reads hit, {} → {} on average",
         rounded(plan.block_size),
         expected(plan),
-        ns(before),
+        ns(advice.uncached_read_ns()),
         ns(plan.read.mean_ns),
     );
     if plan.is_steady {
@@ -214,6 +210,14 @@ fn cache(advice: &Advice, plan: &Plan) -> String {
         text += " here; the parts of the trace differ too much to tell what comes";
     }
     let (size, tier) = plan.larger();
+    let room = advice.proof.as_ref().map_or(0, |proof| proof.room_bytes);
+    if room > 0 {
+        text += &format!(
+            "; {} do for this trace, and {} are room for the new pages that it still brings",
+            rounded(size - room),
+            rounded(room)
+        );
+    }
     let larger = advice.alternatives.iter().find(|other| {
         other.block_size == plan.block_size && other.larger().1 == tier && other.larger().0 > size
     });
@@ -234,7 +238,7 @@ fn with_log(advice: &Advice, bytes: u64) -> String {
     };
     let [slow, fast] = [proof.before, proof.after].map(|of| time(of.writes.mean_ns));
     let order = if advice.in_windows { " that destages in windows" } else { "" };
-    let filled = 100 * log.dirty_bytes_max / log.capacity_bytes.max(1);
+    let filled = 100 * log.occupied_bytes_max / log.capacity_bytes.max(1);
     format!(
         "Writes: a log of {} on flash{order}, {slow} → {fast} on average; it was at most {filled} % full",
         rounded(bytes)

@@ -40,7 +40,8 @@ pub fn advice(told: &[DiskAdvice<'_>]) -> String {
         }
         p.quiet {
             "The figures of the advised cache, and of those in the table, are what the engine did with the trace in virtual time. The lines of the charts are a model of the "
-            "cache alone, from which the engine's trials began: what it fetches, bypasses and writes is not in them."
+            "cache alone, from which the engine's trials began: what it fetches, bypasses and writes is not in them. "
+            "The engine's run draws each latency around the means that were reckoned with, so its own means without a cache differ from these a little."
         }
     };
     page(&format!("Advice for {}", names.join(", ")), &lead, &sections)
@@ -57,7 +58,7 @@ fn expected(of: &DiskAdvice<'_>) -> Markup {
         let [low, high] = plan.hit_ratio_range.map(|ratio| format!("{:.1} %", ratio * 100.0));
         rows.push(("reads that hit", format!("{low} to {high}")));
         let [fast, slow] = plan.read_mean_range_ns.map(ns);
-        let uncached = ns(of.advice.latencies.backend.mean_ns);
+        let uncached = ns(of.advice.uncached_read_ns());
         rows.push(("mean of reads", format!("{fast} to {slow}, instead of {uncached}")));
         if !plan.is_steady {
             let why = "the parts of the trace differ too much: this is where the cache was, not where it will be";
@@ -77,7 +78,7 @@ fn expected(of: &DiskAdvice<'_>) -> Markup {
             rows.push(("mean of writes", format!("{without} → {with}")));
         }
         if let Some(log) = &proof.log {
-            let filled = 100 * log.dirty_bytes_max / log.capacity_bytes.max(1);
+            let filled = 100 * log.occupied_bytes_max / log.capacity_bytes.max(1);
             rows.push(("write log", format!("at most {filled} % full")));
         }
     }
@@ -105,6 +106,7 @@ fn curves(of: &DiskAdvice<'_>) -> Markup {
     }
 }
 
+/// A line goes on as it ends until the advised size: beyond what the trace touches nothing is gained.
 fn drawn(
     all: &[BySize<'_>],
     plan: Option<&Plan>,
@@ -112,8 +114,11 @@ fn drawn(
     advised: impl Fn(&Plan) -> f64,
 ) -> Vec<Line> {
     let line = |curve: &BySize<'_>| {
-        let points =
-            curve.points.iter().map(|&(size, hits, mean)| (size as f64, Some(of(mean, hits))));
+        let end = curve.points.last().zip(plan.map(|plan| plan.larger().0));
+        let end = end.filter(|((size, ..), advised)| advised > size);
+        let end = end.map(|(&(_, hits, mean), advised)| (advised, hits, mean));
+        let points = curve.points.iter().copied().chain(end);
+        let points = points.map(|(size, hits, mean)| (size as f64, Some(of(mean, hits))));
         Line::new(format!("{} blocks", rounded(curve.block_size)), points)
     };
     let mut lines: Vec<Line> = all.iter().map(line).collect();

@@ -8,7 +8,7 @@ use super::replay::{
     time_chart,
 };
 use super::{page, table};
-use crate::compare::{Figure, RESAMPLES, SLICES_MIN, differences, is_paired};
+use crate::compare::{Figure, RESAMPLES, SLICES_MIN, differences, is_paired, words};
 use crate::results::{Run, warnings};
 
 /// Runs beside the first in one table.
@@ -28,7 +28,7 @@ pub fn comparison(runs: &[Run]) -> String {
         h2 { "In words" }
         @for run in &runs[1..] {
             h3 { (run.name) " instead of " (runs[0].name) }
-            ul { @for difference in differences(&runs[0], run) { li { (difference.words()) } } }
+            ul { @for text in words(&differences(&runs[0], run)) { li { (text) } } }
         }
         h2 { "Figures" }
         (figures(runs))
@@ -41,7 +41,7 @@ pub fn comparison(runs: &[Run]) -> String {
         }
         h2 { "Over time" }
         @for (op, name) in kinds(&all) {
-            @for (share, what) in [(0.5, "Median"), (0.99, "99 %")] {
+            @for (share, what) in [(0.5, "Median"), (0.99, "p99")] {
                 @let all: Vec<_> = runs.iter().map(|run| over_time(run.name.clone(), run, over_time_of(op, share))).collect();
                 (time_chart(&format!("{what} latency of {name}"), &all))
             }
@@ -97,7 +97,7 @@ fn figures_of(first: &Run, others: &[Run]) -> Markup {
     let all = || std::iter::once(first).chain(others);
     let mut head = vec!["", first.name.as_str()];
     for run in others {
-        head.extend([run.name.as_str(), "ratio", "95 %"]);
+        head.extend([run.name.as_str(), "ratio", "95 % interval"]);
     }
     let found: Vec<_> = others.iter().map(|run| differences(first, run)).collect();
     let rows = Figure::ALL.into_iter().filter(|figure| all().any(|run| figure.of(run).is_some()));

@@ -98,7 +98,7 @@ fn a_configuration_has_its_latencies_its_log_and_its_flash_on_a_page() {
             "Mean latency of reads",
             "Mean latency of writes",
             "Dirty bytes in the write log",
-            "writers were slowed for",
+            "injected latency, in all",
             "to the write log",
         ],
     );
@@ -138,7 +138,7 @@ fn a_comparison_says_in_words_what_differs() {
     let page = comparison(&runs);
     let expect = [
         "with cache instead of before",
-        "read latency, mean: 5.00 times shorter (95 %: ",
+        "read latency, mean: 5.00 times shorter (95 % interval: ",
         "write latency, mean: no difference that stands out from chance",
         "circular block bootstrap",
         "the same slices are drawn",

@@ -128,9 +128,11 @@ fn log(outcome: &Outcome) -> Markup {
     let Some(log) = &outcome.log else { return Markup::default() };
     facts(&[
         ("size", rounded(log.capacity_bytes).to_string()),
+        ("occupied at most", rounded(log.occupied_bytes_max).to_string()),
         ("dirty at most", rounded(log.dirty_bytes_max).to_string()),
-        ("writers were slowed for", time(log.throttled_ns)),
-        ("acknowledgements delayed", count(log.acknowledgements_delayed)),
+        ("injected latency, in all", time(log.injected_latency_ns)),
+        ("acknowledgements that had some", count(log.acknowledgements_delayed)),
+        ("time in which writers were slowed", time(log.throttled_ns)),
         ("times full", count(log.times_full)),
         (
             "destaged",

@@ -213,6 +213,8 @@ pub struct Wear {
 pub struct Log {
     /// Bytes that it may take.
     pub capacity_bytes: u64,
+    /// Bytes of it that were taken, at most: dirty data with what describes them, data written over included.
+    pub occupied_bytes_max: u64,
     /// Bytes that primary storage did not have yet, at most.
     pub dirty_bytes_max: u64,
     /// Time in which writers were slowed, or waited for room.
@@ -361,6 +363,7 @@ fn log(settings: &Settings, ran: &Ran) -> Option<Log> {
     let per_second = counters.destage_write_bytes as f64 * SECOND / ran.filled.dirty_ns as f64;
     Some(Log {
         capacity_bytes: log_bytes(&settings.config),
+        occupied_bytes_max: ran.filled.occupied_max,
         dirty_bytes_max: ran.filled.dirty_max,
         throttled_ns: ran.filled.throttled_ns,
         times_full: ran.filled.times_full,

@@ -39,6 +39,8 @@ pub(super) struct Ran {
 /// How full the log was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Filled {
+    /// Bytes of the log that were taken at most.
+    pub occupied_max: u64,
     /// Bytes that were dirty at most.
     pub dirty_max: u64,
     /// Time in which something was dirty.
@@ -251,6 +253,11 @@ impl<'a> WhatIfRun<'a> {
             self.filled.dirty_ns += now.since(then).0;
         }
         self.looked = (now, dirty > 0);
+        if dirty > 0 {
+            let log = self.timed.engine.log_statistics(now);
+            let occupied = log.map_or(0, |log| log.occupied_bytes);
+            self.filled.occupied_max = self.filled.occupied_max.max(occupied);
+        }
         self.filled.dirty_max = self.filled.dirty_max.max(dirty);
         if let Some(part) = self.parts.last() {
             part.dirty_max = part.dirty_max.max(dirty);

@@ -16,6 +16,10 @@ pub enum DiskCommand {
     /// Name the disks that run here
     List(ListArgs),
     /// Show how a disk is: mode, dirty data, destaging, write log, state
+    #[command(after_help = "\
+Examples:
+  forebay disk show db
+  forebay disk show db --json | jq .log")]
     Show(NamedArgs),
     /// Show the requests of a disk in sixteen histograms, as vscsiStats counts them
     Histogram(HistogramArgs),
@@ -25,9 +29,9 @@ pub enum DiskCommand {
     Advise(DiskAdviseArgs),
     /// Wait until everything written so far is on primary storage
     #[command(after_help = "\
-The disk destages by itself. This command waits for it and shows on standard error how far it is: a bar
-on a terminal, else a line every ten seconds. In a mode without log it flushes primary storage. Ctrl-C
-and --timeout end the waiting, nothing else.
+The disk destages by itself. This command waits for it and shows on standard error how far it \
+is: a bar on a terminal, else a line every ten seconds. In a mode without log it flushes primary \
+storage. Ctrl-C and --timeout end the waiting, nothing else.
 
 Examples:
   forebay disk flush db
@@ -36,46 +40,52 @@ Examples:
     /// Change settings of a running disk
     Set(SetArgs),
     /// Pause destaging; writes go on until the write log is full
+    #[command(after_help = "\
+Example:
+  forebay disk pause db")]
     Pause(NamedArgs),
-    /// Go on with destaging
+    /// Go on with destaging, or cancel a detach
+    #[command(after_help = "\
+Example:
+  forebay disk resume db")]
     Resume(NamedArgs),
     /// Empty the cache in RAM and on flash, with the guest at work
     #[command(after_help = "\
-Dirty data stay in the write log. Use it when somebody else changed primary storage while the disk was
-served, or to measure with a cold cache.
+Dirty data stay in the write log. Use it when somebody else changed primary storage while the \
+disk was served, or to measure with a cold cache.
 
 Example:
   forebay disk drop-cache db")]
     DropCache(NamedArgs),
     /// Grow the disk to the size of primary storage, with the guest at work
     #[command(after_help = "\
-First make primary storage longer: 'truncate -s', 'qemu-img resize' or 'lvextend'. Restart an NBD
-server, because Forebay sees its new size when it connects again. The cache stays. Virtual machines over
-vhost-user and iSCSI initiators see the new size at once. NBD clients see it when they connect again. A
-disk cannot become shorter.
+First make primary storage longer: 'truncate -s', 'qemu-img resize' or 'lvextend'. Restart an \
+NBD server, because Forebay sees its new size when it connects again. The cache stays. Virtual \
+machines over vhost-user and iSCSI initiators see the new size at once. NBD clients see it when \
+they connect again. A disk cannot become shorter.
 
 Example:
   truncate -s +10G /san/db.raw && forebay disk resize db")]
     Resize(NamedArgs),
     /// Destage everything, then end the disk and remove it from its pool
     #[command(after_help = "\
-First detach every client. None may attach meanwhile. Afterwards primary storage has everything, and the
-pool knows nothing of the disk. If that fails, the command says what is left, and where.
+First detach every client. None may attach meanwhile. Afterwards primary storage has everything, \
+and the pool knows nothing of the disk. If that fails, the command says what is left, and where.
 
-Ctrl-C ends this command, and the detach goes on. 'forebay disk resume' cancels it. So does a change of
-mode, or a pause of destaging.
+Ctrl-C ends this command, and the detach goes on. 'forebay disk resume' cancels it. So does a \
+change of mode, or a pause of destaging.
 
 Example:
   forebay disk detach db")]
     Detach(NamedArgs),
     /// Decide about the write log of a refused disk: use it, or discard it
     #[command(after_help = "\
-Forebay refuses a disk when primary storage changed while its write log holds data, or when part of the
-log is gone. Look at both sides, copy them, and decide. Without a choice this command only shows both
-sides.
+Forebay refuses a disk when primary storage changed while its write log holds data, or when part \
+of the log is gone. Look at both sides, copy them, and decide. Without a choice this command \
+only shows both sides.
 
-A daemon that still runs carries out the choice, and serves the disk at once. When no daemon uses the
-pool, say with --pool where the pool is. Then start the disk.
+A daemon that still runs carries out the choice, and serves the disk at once. When no daemon \
+uses the pool, say with --pool where the pool is. Then start the disk.
 
 Examples:
   forebay disk resolve db
@@ -86,10 +96,10 @@ Examples:
     Resolve(ResolveArgs),
     /// Try again to serve a disk that was refused
     #[command(after_help = "\
-Use it for a disk that 'forebay disk list' shows as NOT SERVED, when its trouble is over: another process
-used its primary storage, for instance. A disk with a refused write log needs 'forebay disk resolve'. A
-disk that is served, but not at all of its addresses, gets the missing ones. Other disks of the daemon
-go on.
+Use it for a disk that 'forebay disk list' shows as NOT SERVED, when its trouble is over: \
+another process used its primary storage, for instance. A disk with a refused write log needs \
+'forebay disk resolve'. A disk that is served, but not at all of its addresses, gets the missing \
+ones. Other disks of the daemon go on.
 
 Example:
   forebay disk open db")]
@@ -120,11 +130,6 @@ pub struct ListArgs {
 
 /// A command about one disk.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  forebay disk show db
-  forebay disk show db --json | jq .log
-  forebay disk pause db")]
 pub struct NamedArgs {
     /// The disk
     pub disk: Name,
@@ -136,9 +141,10 @@ pub struct NamedArgs {
 /// `forebay disk histogram`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Forebay counts from --start to --stop, because counting costs each request some time. --reset begins
-anew. The figures are those of 'forebay trace histogram' for a recording of the same requests. For
-requests before --start, use 'forebay trace record DISK --last', then 'forebay trace histogram'.
+Forebay counts from --start to --stop, because counting costs each request some time. --reset \
+begins anew. The figures are those of 'forebay trace histogram' for a recording of the same \
+requests. For requests before --start, use 'forebay trace record DISK --last', then 'forebay \
+trace histogram'.
 
 Examples:
   forebay disk histogram db --start
@@ -168,9 +174,9 @@ pub struct HistogramArgs {
 /// `forebay disk mrc`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each disk keeps a miss-ratio curve of LRU, in every mode. It comes from a sample of the blocks, in 1 MiB
-of memory. It is what 'forebay trace mrc' finds in a recording of all requests since the start, with the
-block size of the disk. 'forebay disk show' has it in short.
+Each disk keeps a miss-ratio curve of LRU, in every mode. It comes from a sample of the blocks, \
+in 1 MiB of memory. It is what 'forebay trace mrc' finds in a recording of all requests since \
+the start, with the block size of the disk. 'forebay disk show' has it in short.
 
 Examples:
   forebay disk mrc db
@@ -202,16 +208,17 @@ pub struct FlushArgs {
 /// `forebay disk set`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A change from write-back first drains the log, with the guest at work. 'forebay disk show' says how far
-it is. If destaging is paused, it goes on. The next start has the mode of its command line or file again.
+A change from write-back first drains the log, with the guest at work. 'forebay disk show' says \
+how far it is. If destaging is paused, it goes on. The next start has the mode of its command \
+line or file again.
 
 Examples:
-  forebay disk set db --mode write-through
-  forebay disk set db --mode write-back")]
+  forebay disk set db --mode write-back
+  forebay disk set db --mode write-through --wait --timeout 10m")]
 pub struct SetArgs {
     /// The disk
     pub disk: Name,
-    /// Use of the cache
+    /// Use of the cache: write-through, write-around, write-back, write-only, pass-through or monitor
     #[arg(long)]
     pub mode: Mode,
     /// Wait until the disk is in that mode, as 'disk flush' does
@@ -262,8 +269,8 @@ pub enum PoolCommand {
 /// `forebay pool show`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It changes nothing. It reads a pool that nobody uses. While a daemon uses the pool, it asks the daemon. It
-finds the control socket as 'forebay stats' does, or at --control.
+It changes nothing. It reads a pool that nobody uses. While a daemon uses the pool, it asks the \
+daemon. It finds the control socket as 'forebay stats' does, or at --control.
 
 Examples:
   forebay pool show /nvme/pool
@@ -279,7 +286,8 @@ pub struct PoolShowArgs {
 /// `forebay pool check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It changes nothing. Stop the daemon that uses the pool first. 'forebay pool show' works while it runs.
+It changes nothing. Stop the daemon that uses the pool first. 'forebay pool show' works while it \
+runs.
 
 Example:
   forebay pool check /nvme/pool")]

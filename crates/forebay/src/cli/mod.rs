@@ -21,16 +21,17 @@ pub mod trace;
     name = "forebay",
     version,
     propagate_version = true,
+    hide_possible_values = true,
     after_help = "\
 Examples:
-  forebay demo                       shows the gain on a modelled SAN, in under two minutes
+  forebay demo      # shows the gain on a modelled SAN, in under two minutes
   forebay run file:/san/db.raw --ram 256MiB --nbd unix:/run/forebay/db.sock
   forebay stats db --watch
 
 Exit codes:
   0  done
   1  failed, the reason is on standard error
-  2  the command line or the configuration file is wrong: change it, then try again
+  2  the command line or the configuration file is wrong: change it
 
 Sizes: 512, 8KiB, 1.5GiB. Times: 500ms, 30s, 2min. FOREBAY_LOG=debug logs more."
 )]
@@ -54,7 +55,7 @@ pub enum Command {
     /// Show and change running disks: state, mode, flush, pause, detach
     #[command(subcommand)]
     Disk(disk::DiskCommand),
-    /// Look into a flash pool that nobody uses
+    /// Look into a flash pool: what is in it, and whether it is sound
     #[command(subcommand)]
     Pool(disk::PoolCommand),
     /// Work with block I/O traces: simulate a cache, replay
@@ -80,24 +81,25 @@ BACKEND is primary storage, as a URI:
   nbd://HOST[:PORT]/EXPORT                an NBD export over TCP
   nbd+unix:///EXPORT?socket=PATH          an NBD export over a unix socket
   mem:1GiB                                memory, for tests
-  model:san?iops=900&inner=file:/x        a modelled SAN over another backend, for tests
-  fault:rule=error,op=read&inner=file:/x  faults over another backend, for tests
+  model:san?iops=900&inner=file:/x        a SAN model over a backend, for tests
+  fault:rule=error,op=read&inner=file:/x  faults over a backend, for tests
 
 Examples:
   forebay run file:/san/db.raw --name db --ram 256MiB --flash /nvme/pool:4GiB \\
       --block-size 8KiB --nbd unix:/run/forebay/db.sock
-  forebay run nbd+unix:///?socket=/run/slow.sock --ram 1GiB --nbd 127.0.0.1:10809
+  forebay run 'nbd+unix:///?socket=/run/slow.sock' --ram 1GiB \\
+      --nbd 127.0.0.1:10809
   forebay run mem:1GiB --mode pass-through --nbd 127.0.0.1:0
   forebay run file:/san/db.raw --ram 1GiB --iscsi 10.0.0.1:3260
   forebay run file:/san/db.raw --ram 1GiB --vhost-user /run/forebay/db.vhost
 
-It prints 'ready' when clients can attach. SIGTERM, SIGHUP or Ctrl-C ends it in order, within 30
-seconds: it finishes what is in flight, flushes primary storage and removes the sockets. To end it at
-once, send the same signal again a second or more later, or another one.
+It prints 'ready' when clients can attach. SIGTERM, SIGHUP or Ctrl-C ends it in order, within 30 \
+seconds: it finishes what is in flight, flushes primary storage and removes the sockets. To end \
+it at once, send the same signal again a second or more later, or another one.
 
-The control socket is NAME.control.sock in the user's folder: /run/forebay for root,
-$XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that is not set. Other commands look
-for it there, or at their own --control PATH. Only the same user and root may use it.
+The control socket is NAME.control.sock in the user's folder: /run/forebay for root, \
+$XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that is not set. Other commands \
+look for it there, or at their own --control PATH. Only the same user and root may use it.
 
 A hypervisor of another user may attach with --nbd 'unix:PATH?mode=0660&group=kvm'.")]
 pub struct RunArgs {
@@ -155,8 +157,8 @@ Example configuration:
 
 The keys of [[disk]] are the options of 'forebay run'.
 
-SIGHUP reads the file again. Every disk that is served goes on. Forebay tries the others again, and
-an event says what a restart would change. SIGTERM or Ctrl-C ends it, as 'forebay run'.
+SIGHUP reads the file again. Every disk that is served goes on. Forebay tries the others again, \
+and an event says what a restart would change. SIGTERM or Ctrl-C ends it, as 'forebay run'.
 
 Examples:
   forebay serve --config /etc/forebay.toml
@@ -177,13 +179,13 @@ pub struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  forebay stats                     every disk that runs here
-  forebay stats db --watch          one disk, once a second, until Ctrl-C
+  forebay stats                 # every disk that runs here
+  forebay stats db --watch      # one disk, once a second, until Ctrl-C
   forebay stats db --json | jq .
 
-It looks for control sockets in the user's folder: /run/forebay for root, $XDG_RUNTIME_DIR/forebay for
-other users, /tmp/forebay-UID where that is not set. For a daemon of another user, or one that was
-started with --control PATH, give the same --control PATH.")]
+It looks for control sockets in the user's folder: /run/forebay for root, \
+$XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that is not set. For a daemon \
+of another user, or one that was started with --control PATH, give the same --control PATH.")]
 pub struct StatsArgs {
     /// The disk [default: all]
     pub disk: Option<Name>,
@@ -219,10 +221,10 @@ pub struct EventsArgs {
 /// `forebay demo`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It makes a disk image behind a modelled SAN, in a temporary folder. The SAN is five 15,000 rpm disks in
-RAID 5. It replays the same I/O on the image three times, through NBD: a stretch of a PostgreSQL
-server's trace, which Forebay carries, or of your trace. It needs about 1 GiB of RAM. It removes what
-it made.
+It makes a disk image behind a modelled SAN, in a temporary folder. The SAN is five 15,000 rpm \
+disks in RAID 5. It replays the same I/O on the image three times, through NBD: a stretch of a \
+PostgreSQL server's trace, which Forebay carries, or of your trace. It needs about 1 GiB of RAM. \
+It removes what it made.
 
 Examples:
   forebay demo
@@ -248,7 +250,7 @@ pub struct DemoArgs {
 Example:
   forebay completion bash > /etc/bash_completion.d/forebay")]
 pub struct CompletionArgs {
-    /// The shell
+    /// The shell: bash, elvish, fish, powershell or zsh
     pub shell: clap_complete::Shell,
 }
 
@@ -258,7 +260,7 @@ pub struct CompletionArgs {
 Example:
   forebay reference schema > configuration.schema.json")]
 pub struct ReferenceArgs {
-    /// The page
+    /// The page: cli, configuration, schema, statistics, states, events or errors
     pub page: Page,
 }
 

@@ -57,16 +57,76 @@ fn wrong_lines_name_the_argument_and_what_is_allowed() {
     }
 }
 
-#[test]
-fn every_command_explains_itself_with_an_example() {
+/// Every command, its parents included.
+fn all_commands() -> Vec<clap::Command> {
     let mut command = Cli::command();
     command.build();
-    let mut todo = vec![command];
-    while let Some(mut command) = todo.pop() {
+    let (mut todo, mut all) = (vec![command], Vec::new());
+    while let Some(command) = todo.pop() {
         todo.extend(command.get_subcommands().filter(|c| c.get_name() != "help").cloned());
+        all.push(command);
+    }
+    all
+}
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    for mut command in all_commands() {
         let help = command.render_long_help().to_string();
         if command.get_name() != "man" && !command.has_subcommands() {
             assert!(help.contains("Example"), "{}: {help}", command.get_name());
         }
     }
+}
+
+#[test]
+fn help_wraps_paragraphs_and_leaves_examples_as_they_are() {
+    for command in all_commands() {
+        let Some(text) = command.get_after_help().map(ToString::to_string) else { continue };
+        let name = command.get_bin_name().unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let is_prose = |line: &str| !line.is_empty() && !line.starts_with("  ");
+        for pair in lines.windows(2) {
+            let is_cut = is_prose(pair[0]) && is_prose(pair[1]);
+            assert!(!is_cut, "{name}: a paragraph is one line of the text, see {pair:?}");
+        }
+        let shown = command.clone().term_width(80).render_long_help().to_string();
+        for line in lines.iter().filter(|line| !is_prose(line)) {
+            assert!(shown.lines().any(|it| it == *line), "{name}: 80 columns break {line:?}");
+        }
+    }
+}
+
+#[test]
+fn an_example_that_goes_on_in_the_next_line_can_be_pasted() {
+    for command in all_commands() {
+        let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for pair in text.lines().collect::<Vec<_>>().windows(2) {
+            let is_example = pair[0].trim_start().starts_with("forebay ");
+            let goes_on = is_example && pair[1].starts_with("      ");
+            assert!(!goes_on || pair[0].ends_with(" \\"), "{pair:?}");
+        }
+    }
+}
+
+#[test]
+fn completions_know_the_words_of_an_option() {
+    let words = |path: &str, option: &str| {
+        let mut command = Cli::command();
+        for name in path.split(' ') {
+            command = command.find_subcommand(name).unwrap().clone();
+        }
+        let option = command.get_arguments().find(|it| it.get_long() == Some(option)).unwrap();
+        let words = option.get_possible_values();
+        words.iter().map(|word| word.get_name().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    let modes = "write-through write-around write-back write-only pass-through monitor";
+    assert_eq!(words("run", "mode"), modes);
+    assert_eq!(words("disk set", "mode"), modes);
+    assert_eq!(words("trace simulate", "mode"), modes);
+    assert_eq!(words("run", "policy"), "auto s3fifo lru fifo");
+    assert!(words("trace mrc", "policy").ends_with(" belady"));
+    assert_eq!(words("trace convert", "to"), "fbt vscsi1 vscsi2 vscsi-csv msr fio2 fio3");
+    assert!(words("trace info", "format").contains("blkparse"));
+    assert_eq!(words("run", "nbd"), "");
 }

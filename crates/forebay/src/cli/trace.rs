@@ -6,9 +6,10 @@ use clap::{Args, Subcommand};
 
 use forebay_trace::formats::{Format, TimeUnit};
 use forebay_trace::mrc::Sample;
+use forebay_trace::policy;
 use forebay_trace::simulate::SimulatedPolicy;
 
-use crate::config::values::{GridOffset, Name, Size, Span};
+use crate::config::values::{GridOffset, Name, Size, Span, Words};
 
 mod advise;
 mod replay;
@@ -57,10 +58,11 @@ pub struct TraceInput {
 #[derive(Debug, Args)]
 pub struct TraceReading {
     /// Format of the trace, for example vscsi1 or blkparse [default: found by its content]
-    #[arg(long, visible_alias = "from", value_name = "NAME", help_heading = "Trace")]
+    #[arg(long, visible_alias = "from", value_name = "NAME", help_heading = "Trace",
+          value_parser = formats())]
     pub format: Option<Format>,
-    /// Unit of the time column of SSDsim, MQSim and DiskSim text [default: by its look]
-    #[arg(long, value_name = "UNIT", help_heading = "Trace")]
+    /// Unit of the time column of SSDsim, MQSim and DiskSim text: ns, us, ms or s [default: by its look]
+    #[arg(long, value_name = "UNIT", help_heading = "Trace", value_parser = time_units())]
     pub time_unit: Option<TimeUnit>,
     /// Bytes that the length column of such text counts [default: 512]
     #[arg(long, value_name = "BYTES", help_heading = "Trace")]
@@ -79,13 +81,33 @@ pub struct TraceReading {
     pub skip_bad: Option<Option<u64>>,
 }
 
+/// The formats that are read.
+fn formats() -> Words<Format> {
+    Words::new(Format::ALL.map(|(_, name)| name))
+}
+
+/// Those that are written.
+fn written_formats() -> Words<Format> {
+    let written = Format::ALL.into_iter().filter(|(format, _)| format.is_written());
+    Words::new(written.map(|(_, name)| name))
+}
+
+fn time_units() -> Words<TimeUnit> {
+    Words::new(TimeUnit::ALL.map(|(_, name)| name))
+}
+
+/// The policies that a simulation takes.
+fn policies() -> Words<SimulatedPolicy> {
+    Words::new(policy::ONLINE.map(|kind| kind.name()).into_iter().chain(["belady"]))
+}
+
 /// `forebay trace record`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each disk has a flight recorder with its last reads and writes, as many as fit into --recorder of
-'forebay run'. --last writes those to the file. Without it the command records what comes from now on,
-until --duration or Ctrl-C. It records requests, not data. A disk never waits for a recording. If the
-recording falls behind, it loses requests and counts them.
+Each disk has a flight recorder with its last reads and writes, as many as fit into --recorder \
+of 'forebay run'. --last writes those to the file. Without it the command records what comes \
+from now on, until --duration or Ctrl-C. It records requests, not data. A disk never waits for a \
+recording. If the recording falls behind, it loses requests and counts them.
 
 Examples:
   forebay trace record db --last -o incident.fbt
@@ -104,7 +126,7 @@ pub struct RecordArgs {
     #[arg(long, conflicts_with = "duration")]
     pub last: bool,
     /// Format to write [default: by the file's name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = written_formats())]
     pub to: Option<Format>,
     /// Print JSON
     #[arg(long)]
@@ -125,21 +147,26 @@ pub struct PageArg {
 /// `forebay trace convert`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Forebay knows the format of a file by its content. The file may be compressed with zstd, gzip or xz. It
-also writes the formats with a +:
-  fbt+                Forebay's own: a few bytes per request, checked
-  vscsi1+, vscsi2+    vscsiStats, binary           vscsi-csv+          vscsiStats -e
-  msr+                MSR Cambridge CSV            spc                 SPC, UMass repository
-  ssdsim, mqsim, disksim   text of five columns    arc                 the ARC paper's .lis
-  blktrace, blkparse  the Linux block layer's      fio2+, fio3+        fio's I/O log
-  alibaba, tencent    block traces of their clouds
+Forebay knows the format of a file by its content. The file may be compressed with zstd, gzip or \
+xz. It also writes the formats with a +:
+  fbt+                     Forebay's own: a few bytes per request, checked
+  vscsi1+, vscsi2+         vscsiStats, binary
+  vscsi-csv+               vscsiStats -e
+  msr+                     MSR Cambridge CSV
+  spc                      SPC, UMass repository
+  ssdsim, mqsim, disksim   text of five columns
+  arc                      the ARC paper's .lis
+  blktrace, blkparse       the Linux block layer's
+  fio2+, fio3+             fio's I/O log
+  alibaba, tencent         block traces of their clouds
 
-The name of the output says its format: .fbt, .vscsi, .vscsi2, .msr, .iolog (fio3), .fio2. With .zst, .gz
-or .xz behind, the output is compressed.
+The name of the output says its format: .fbt, .vscsi, .vscsi2, .msr, .iolog (fio3), .fio2. With \
+.zst, .gz or .xz behind, the output is compressed.
 
 Examples:
   forebay trace convert vm.vscsi vm.fbt
-  forebay trace convert --device 1 rack.blkparse.zst disk1.csv.gz --to vscsi-csv
+  forebay trace convert --device 1 rack.blkparse.zst disk1.csv.gz \\
+      --to vscsi-csv
   ssh host cat vm.vscsi | forebay trace convert - vm.fbt")]
 pub struct ConvertArgs {
     /// The trace.
@@ -148,7 +175,7 @@ pub struct ConvertArgs {
     /// The file to write ('-': standard output); it is replaced
     pub output: PathBuf,
     /// Format to write [default: by the file's name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = written_formats())]
     pub to: Option<Format>,
     /// Print JSON
     #[arg(long)]
@@ -158,9 +185,11 @@ pub struct ConvertArgs {
 /// `forebay trace histogram`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For each device it prints the sixteen histograms of vscsiStats, of all requests, reads and writes:
+For each device it prints the sixteen histograms of vscsiStats, of all requests, reads and \
+writes:
   - length
-  - distance from the request before (1: sequential), and from the closest of the last 16
+  - distance from the request before (1: sequential)
+  - distance from the closest of the last 16 requests
   - latency
   - outstanding requests
   - time since the request before
@@ -188,22 +217,27 @@ pub struct HistogramArgs {
 
 /// `forebay trace mrc`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-A miss ratio counts pieces of 4 KiB, read or written, as 'forebay trace simulate' does. The curve of LRU
-comes from reuse distances. Curves of other policies come from small caches that see a sample of the
-blocks. With --sample exact, each figure is that of 'forebay trace simulate --cache-size'.
+#[command(
+    mut_arg("file", |it| it.help("The trace ('-': standard input; a pipe only for LRU)")),
+    after_help = "\
+A miss ratio counts pieces of 4 KiB, read or written, as 'forebay trace simulate' does. The \
+curve of LRU comes from reuse distances. Curves of other policies come from small caches that \
+see a sample of the blocks. With --sample exact, each figure is that of 'forebay trace simulate \
+--cache-size'.
 
 Examples:
   forebay trace mrc vm.vscsi
   forebay trace mrc vm.fbt --policy lru,auto,belady --block-size 4KiB,64KiB
   forebay trace mrc vm.fbt --cache-size 512MiB,1GiB,2GiB --sample exact --json
-  forebay trace mrc vm.fbt --policy lru,auto --html curves.html")]
+  forebay trace mrc vm.fbt --policy lru,auto --html curves.html"
+)]
 pub struct MrcArgs {
     /// The trace.
     #[command(flatten)]
     pub input: TraceInput,
     /// Eviction policies, as 'forebay trace simulate' has them
-    #[arg(long, value_name = "POLICIES", default_value = "lru", value_delimiter = ',')]
+    #[arg(long, value_name = "POLICIES", default_value = "lru", value_delimiter = ',',
+          value_parser = policies())]
     pub policy: Vec<SimulatedPolicy>,
     /// Cache blocks, powers of two from 512 to 1MiB
     #[arg(long, value_name = "SIZES", default_value = "8KiB", value_delimiter = ',')]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
 use forebay_core::config::{DestageOrder, Mode};
-use forebay_core::stats::{DestageLimit, LogState, LogStatistics};
+use forebay_core::stats::{DestageLimit, LogState, LogStatistics, RecorderStatistics};
 
 use super::advise;
 use super::client::{self, Found};
@@ -107,14 +107,7 @@ fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
         let _ = writeln!(text, "  reads would hit   {} (LRU)", observed::expected(known));
     }
     if let Some(recorder) = &engine.recorder {
-        let _ = writeln!(
-            text,
-            "  flight recorder   the last {} requests, which came in {}, the last of them {} ago; {}",
-            count(recorder.requests),
-            time(recorder.span_ns),
-            time(recorder.idle_ns),
-            rounded(recorder.bytes)
-        );
+        let _ = writeln!(text, "  flight recorder   {}", recorded(recorder));
     }
     let Some(log) = &engine.log else {
         let _ = writeln!(text, "  write log         none");
@@ -177,6 +170,19 @@ fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
         of(c.log_flushes, "time")
     );
     text
+}
+
+fn recorded(recorder: &RecorderStatistics) -> String {
+    let memory = rounded(recorder.bytes);
+    match recorder.requests {
+        0 => format!("no request yet; {memory}"),
+        requests => format!(
+            "the last {}, which came in {}, the last of them {} ago; {memory}",
+            of(requests, "request"),
+            time(recorder.span_ns),
+            time(recorder.idle_ns)
+        ),
+    }
 }
 
 fn describe_device(device: &VhostUserInfo, text: &mut String) {
@@ -330,12 +336,21 @@ async fn set(args: SetArgs) -> Result<()> {
     }
     let dirty = engine.log.as_ref().map_or(0, |log| log.dirty_bytes);
     print(&format!(
-        "disk {}: {} until {} are destaged, then {}; 'forebay disk show {0}' tells how far it is\n",
+        "disk {}: {} until {}, then {}; 'forebay disk show {0}' tells how far it is\n",
         now.name,
         engine.mode_actual,
-        rounded(dirty),
+        awaited(engine.mode, dirty),
         engine.mode
     ))
+}
+
+/// What a change to `mode` waits for.
+fn awaited(mode: Mode, dirty: u64) -> String {
+    match (mode.logs(), dirty) {
+        (true, _) => "primary storage has flushed earlier writes".to_owned(),
+        (false, 0) => "the write log is clean".to_owned(),
+        (false, dirty) => format!("{} are destaged", rounded(dirty)),
+    }
 }
 
 /// Waits until the disk is in that mode.
@@ -401,23 +416,27 @@ async fn resize(args: NamedArgs) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let path = format!("/v1/disks/{}/resize", found.disk);
     let resized: Resized = client::tell(&found.control, &path).await?;
-    if args.common.json {
-        return print(&(serde_json::to_string(&resized)? + "\n"));
-    }
     let Resized { before, after } = resized;
-    print(&match before == after {
-        true => format!(
-            "disk {}: primary storage still has {} ({after} bytes); make it longer first\n",
+    if args.common.json {
+        print(&(serde_json::to_string(&resized)? + "\n"))?;
+    }
+    if before == after {
+        bail!(
+            "disk {}: unchanged, primary storage still has {} ({after} bytes); make it longer, then try again. An NBD \
+             server has to start again before Forebay sees its new size",
             found.disk,
             rounded(after)
-        ),
-        false => format!(
-            "disk {}: resized from {} to {} ({after} bytes)\n",
-            found.disk,
-            rounded(before),
-            rounded(after)
-        ),
-    })
+        );
+    }
+    if args.common.json {
+        return Ok(());
+    }
+    print(&format!(
+        "disk {}: resized from {} to {} ({after} bytes)\n",
+        found.disk,
+        rounded(before),
+        rounded(after)
+    ))
 }
 
 async fn detach(args: NamedArgs) -> Result<()> {
@@ -459,4 +478,26 @@ pub(super) async fn stats(found: &Found) -> Result<DiskStats> {
 
 fn print(text: &str) -> Result<()> {
     Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_mode_says_what_it_waits_for() {
+        let flushed = "primary storage has flushed earlier writes";
+        assert_eq!(awaited(Mode::WriteBack, 0), flushed);
+        assert_eq!(awaited(Mode::WriteOnly, 4096), flushed);
+        assert_eq!(awaited(Mode::WriteThrough, 4096), "4 KiB are destaged");
+        assert_eq!(awaited(Mode::PassThrough, 0), "the write log is clean");
+    }
+
+    #[test]
+    fn a_recorder_without_requests_says_so() {
+        let mut recorder = RecorderStatistics { bytes: 8 << 20, ..Default::default() };
+        assert_eq!(recorded(&recorder), "no request yet; 8 MiB");
+        recorder.requests = 1;
+        assert!(recorded(&recorder).starts_with("the last 1 request, which"));
+    }
 }

@@ -1,16 +1,18 @@
 //! `forebay disk list`: a line for each disk, also of those that are refused or being opened.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use anyhow::Result;
 use forebay_backends::size::rounded;
 
 use forebay_core::stats::LogState;
+use forebay_host::folders::option_for;
 
 use super::client::{self, Found};
 use super::disk::stats;
 use crate::cli::disk::ListArgs;
-use crate::daemon::api::{DaemonInfo, DiskInfo, DiskStats, PrimaryState};
+use crate::daemon::api::{DaemonInfo, DiskInfo, DiskStats, PrimaryState, RefusedDisk};
 use crate::messages;
 
 /// What is listed of all daemons, or of one.
@@ -28,7 +30,7 @@ pub(super) async fn list(args: &ListArgs) -> Result<String> {
     for (control, heard) in heard {
         match heard {
             Ok(daemon) => {
-                behind += &not_running(&daemon, common.json)?;
+                behind += &not_running(&daemon, &control, common.json)?;
                 for info in daemon.disks {
                     let found = Found { control: control.clone(), disk: info.name.clone() };
                     let stats = stats(&found).await?;
@@ -49,12 +51,12 @@ pub(super) async fn list(args: &ListArgs) -> Result<String> {
 }
 
 /// The disks of a daemon that clients do not find.
-fn not_running(daemon: &DaemonInfo, json: bool) -> Result<String> {
+fn not_running(daemon: &DaemonInfo, control: &Path, json: bool) -> Result<String> {
     let mut out = String::new();
     for disk in &daemon.refused {
         let _ = match json {
             true => writeln!(out, "{}", serde_json::to_string(disk)?),
-            false => writeln!(out, "{}  NOT SERVED  {}  {}", disk.name, disk.backend, disk.reason),
+            false => writeln!(out, "{}", not_served(disk, &option_for(control))),
         };
     }
     for name in &daemon.starting {
@@ -64,6 +66,19 @@ fn not_running(daemon: &DaemonInfo, json: bool) -> Result<String> {
         };
     }
     Ok(out)
+}
+
+/// A disk that is not served in a line; `disk show` has the whole reason.
+fn not_served(disk: &RefusedDisk, control: &str) -> String {
+    let RefusedDisk { name, backend, reason, .. } = disk;
+    let line = reason.lines().next().unwrap_or_default();
+    let sentence = line.split_once(". ").map_or(line, |(first, _)| first);
+    let sentence = sentence.trim_end_matches(['.', ':']);
+    let more = match sentence.len() + 1 < reason.len() {
+        true => format!("; more: forebay disk show {name}{control}"),
+        false => String::new(),
+    };
+    format!("{name}  NOT SERVED  {backend}  {sentence}{more}")
 }
 
 /// A disk in a line: what it is now, and what about it is not as it should be.
@@ -101,4 +116,26 @@ fn listed_for_programs(info: &DiskInfo, stats: &DiskStats) -> Result<serde_json:
     shown["log_state"] = serde_json::to_value(log.map(|log| log.state))?;
     shown["dirty_bytes"] = log.map_or(0, |log| log.dirty_bytes).into();
     Ok(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_not_served_takes_one_line() {
+        let listed = |reason: &str| {
+            let (name, backend) = ("db".to_owned(), "file:/x".to_owned());
+            not_served(&RefusedDisk { name, backend, reason: reason.to_owned(), pool: None }, "")
+        };
+        let more = "; more: forebay disk show db";
+        for (reason, line) in [
+            ("its pool is in use", "its pool is in use".to_owned()),
+            ("the log is lost.", "the log is lost".to_owned()),
+            ("it is an image:\n  qemu-nbd x", format!("it is an image{more}")),
+            ("one. Two /a.b c.\nThree", format!("one{more}")),
+        ] {
+            assert_eq!(listed(reason), format!("db  NOT SERVED  file:/x  {line}"));
+        }
+    }
 }

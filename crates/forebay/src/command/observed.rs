@@ -9,24 +9,26 @@ use super::table::time;
 use super::trace::{describe_curves, describe_histograms};
 use crate::cli::disk::{HistogramArgs, MrcArgs};
 use crate::config::values::ValueError;
-use crate::daemon::api::{Curves, DiskStats, Histograms};
+use crate::daemon::api::{Curves, DiskStats, Histograms, HistogramsChange};
 
 /// Shows the histograms, or changes whether they are counted: the text.
 pub(super) async fn histogram(args: HistogramArgs) -> Result<String> {
     let found = client::find_one(&args.disk, args.common.control.as_deref()).await?;
     let path = format!("/v1/disks/{}/histograms", found.disk);
-    let changes = [
-        (args.start, "start", "its histograms are counted from now on, or have been"),
-        (args.reset, "reset", "its histograms are counted anew"),
-        (args.stop, "stop", "its histograms are not counted any more"),
-    ];
-    if let Some((_, change, what)) = changes.into_iter().find(|(is_asked, ..)| *is_asked) {
+    let changes = [(args.start, "start"), (args.reset, "reset"), (args.stop, "stop")];
+    if let Some((_, change)) = changes.into_iter().find(|(is_asked, _)| *is_asked) {
         let path = format!("{path}/{change}");
-        let done: serde_json::Value = client::tell(&found.control, &path).await?;
-        return Ok(match args.common.json {
-            true => format!("{done}\n"),
-            false => format!("disk {}: {what}\n", found.disk),
-        });
+        let done: HistogramsChange = client::tell(&found.control, &path).await?;
+        if args.common.json {
+            return Ok(serde_json::to_string(&done)? + "\n");
+        }
+        let what = match (change, done.were_counted) {
+            ("start", true) => "are counted already, and go on",
+            ("stop", true) => "are not counted any more",
+            ("stop", false) => "were not counted",
+            _ => "are counted from now on",
+        };
+        return Ok(format!("disk {}: its histograms {what}\n", found.disk));
     }
     let histograms: Histograms = client::ask(&found.control, &path).await?;
     if args.common.json {

@@ -15,8 +15,10 @@ use forebay_io::reactor::ReactorKind;
 
 mod address;
 mod schema;
+mod words;
 
 pub use address::{Access, Address, SocketPath};
+pub use words::Words;
 
 /// Why what was typed cannot work, in words for whoever typed it. Ends the program with exit code 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +82,13 @@ macro_rules! words {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 $(if self.0 == $value { return f.write_str($word); })+
                 unreachable!("every value has a word")
+            }
+        }
+
+        impl clap::builder::ValueParserFactory for $name {
+            type Parser = Words<$name>;
+            fn value_parser() -> Words<$name> {
+                Words::new([$($word),+])
             }
         }
 

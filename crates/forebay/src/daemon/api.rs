@@ -14,7 +14,7 @@
 //!                                  about a disk that is refused, and it is served
 //!   POST /v1/disks/NAME/open       Resolved; the same without a decision
 //!   GET /v1/disks/NAME/records     Records[?from=N&max=N&unanswered=true]: requests from number N on, at most RECORDS_MAX
-//!   GET /v1/disks/NAME/histograms  Histograms; POST …/start, reset, stop: {}
+//!   GET /v1/disks/NAME/histograms  Histograms; POST …/start, reset, stop: HistogramsChange
 //!   GET /v1/disks/NAME/mrc         Curves[?sizes=BYTES,…]: at most CACHE_SIZES_MAX of them
 //!   GET /v1/disks/NAME/advice      AdviceInfo: the advice that was kept, and what came of it; POST with a Prediction keeps
 //!                                  that one instead, POST …/forget none
@@ -287,6 +287,13 @@ pub struct Histograms {
     pub counted_ns: u64,
     /// The disk, as `trace histogram` has a device.
     pub devices: Vec<Device>,
+}
+
+/// What is new about the histograms of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistogramsChange {
+    /// They were counted before.
+    pub were_counted: bool,
 }
 
 /// Cache sizes in one question for a curve at most.

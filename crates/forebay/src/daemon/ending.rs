@@ -8,7 +8,6 @@
 //! | any | last flush failed, or a session was lost and no flush told the guest | not safe |
 
 use forebay_backends::size::rounded;
-use forebay_core::status::IoStatus;
 
 use forebay_host::pool::EndOfSession;
 use forebay_shard::{Drained, LogEnd};
@@ -46,7 +45,7 @@ pub(super) fn left(disk: &Drained) -> Left {
             rounded(dirty_bytes),
             disk.name
         )),
-        Some(_) | None if !is_flushed(disk) => Left::NotSafe(format!(
+        Some(_) | None if !disk.status.is_ok() => Left::NotSafe(format!(
             "the last flush of primary storage failed ({}); writes since the flush before (up to {}) may be lost",
             disk.status,
             rounded(disk.unflushed_bytes)
@@ -72,13 +71,9 @@ pub(super) fn end_of_session(disk: &Drained) -> EndOfSession {
         _ if disk.is_detaching && is_safe => EndOfSession::Detached,
         Some(log) if !log.is_clean && (!log.is_durable || log.is_lost) => EndOfSession::Failed,
         Some(log) if !log.is_clean => EndOfSession::Dirty,
-        Some(_) | None if is_flushed(disk) => EndOfSession::Clean,
+        Some(_) | None if disk.status.is_ok() => EndOfSession::Clean,
         Some(_) | None => EndOfSession::Failed,
     }
-}
-
-fn is_flushed(disk: &Drained) -> bool {
-    matches!(disk.status, IoStatus::Ok | IoStatus::Unsupported)
 }
 
 /// What is said at the end of a daemon that ended in order; `dirty`: whose log holds what is not on primary storage.
@@ -95,6 +90,8 @@ pub(super) fn in_order(dirty: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::status::IoStatus;
+
     use super::*;
 
     const CLEAN: LogEnd = LogEnd {

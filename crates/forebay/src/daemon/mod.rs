@@ -56,10 +56,10 @@ mod refused;
 mod reload;
 mod reservations;
 mod served;
-mod starting;
 pub mod unix;
 pub mod vhost_user;
 mod watch;
+mod while_starting;
 
 use crate::config::DaemonSpec;
 use crate::config::values::Access;
@@ -113,7 +113,7 @@ impl Daemon {
         };
         let (socket, control_listener) = UnixSocket::bind(&socket_path, &Access::default())
             .with_context(|| format!("'{}' has no control socket", spec.name))?;
-        let starting = starting::answer(control_listener.try_clone()?, &spec, &socket_path)?;
+        let starting = while_starting::answer(control_listener.try_clone()?, &spec, &socket_path)?;
         let (log, events) = EventLog::start().context("no thread for the event log")?;
         let mut pools = BTreeMap::new();
         let mut handles = Pools::new();

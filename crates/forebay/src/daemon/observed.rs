@@ -18,7 +18,9 @@ use forebay_io::clock;
 use forebay_trace::characterise::{Device, named};
 use forebay_trace::mrc;
 
-use super::api::{CACHE_SIZES_MAX, Curves, Histograms, RECORDS_MAX, RecordLine, Records};
+use super::api::{
+    CACHE_SIZES_MAX, Curves, Histograms, HistogramsChange, RECORDS_MAX, RecordLine, Records,
+};
 use super::control::{ControlState, refuse};
 use super::served::ServedDisk;
 
@@ -146,7 +148,11 @@ pub(super) async fn change_histograms(
             return refuse(StatusCode::NOT_FOUND, why);
         }
     };
-    changed.map_or_else(|refusal| *refusal, |_| Json(serde_json::json!({})).into_response())
+    match changed {
+        // Each of them gives back memory exactly if there was a count.
+        Ok(counted) => Json(HistogramsChange { were_counted: counted.is_some() }).into_response(),
+        Err(refusal) => *refusal,
+    }
 }
 
 #[derive(Debug, serde::Deserialize)]

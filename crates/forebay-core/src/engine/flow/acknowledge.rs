@@ -66,6 +66,11 @@ impl Parts {
             // From before the mode changed.
             return self.refuse(request, IoStatus::IoError, cx);
         }
+        self.wait_for_log(request, cx);
+    }
+
+    /// The request is answered when all that is in the log by now is durable.
+    pub(in crate::engine) fn wait_for_log(&mut self, request: Request, cx: &mut Cx<'_>) {
         let key = self.requests.insert(request, Job::Flush, cx);
         let Some(write_back) = &mut self.write_back else { return };
         match write_back.guest_flush() {

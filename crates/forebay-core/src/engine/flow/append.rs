@@ -86,7 +86,8 @@ impl Parts {
 
     fn append_zeroes(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) -> bool {
         let Some(write_back) = &mut self.write_back else { return false };
-        let range = self.requests.table[key].range;
+        // What was done beside the log is its own no more, and newer writes may be there.
+        let range = ByteRange::new(job.cursor, self.requests.table[key].range.end);
         let may_unmap = match job.kind {
             ZeroKind::Discard => true,
             ZeroKind::WriteZeroes { may_unmap, .. } => may_unmap,

@@ -102,8 +102,8 @@ impl Parts {
         let found = buffer.at(range);
         let expected = entry.brought.expect("what the client sent").expected(range);
         let kind = IoKind::Request(key, RequestIo::Compare { fua });
-        let issued = cx.now;
-        let id = IoId(cx.ios.insert(IoEntry { issued, range, kind }).0);
+        let compared = IoEntry { issued: cx.now, range, kind, is_optional: false };
+        let id = IoId(cx.ios.insert(compared).0);
         cx.push(Action::Compare { id, found, expected });
     }
 

@@ -92,6 +92,16 @@ impl Parts {
         }
     }
 
+    /// No later start believes what is on flash, although the log may still be written there: what it acknowledged from now
+    /// on would be refused with it. False: the log is given up already, or there is none.
+    pub(in crate::engine) fn on_flash_revoked(&mut self, cx: &mut Cx<'_>) -> bool {
+        let works = self.write_back.as_ref().is_some_and(|log| log.failed().is_none());
+        if works {
+            self.fail_log(IoStatus::IoError, cx);
+        }
+        works
+    }
+
     /// A log I/O, a note, or the answer to a question takes too long.
     pub(in crate::engine) fn time_out_log(&mut self, cx: &mut Cx<'_>) {
         let Some(write_back) = &self.write_back else { return };
@@ -108,9 +118,10 @@ impl Parts {
                 if write_back.failed().is_none() {
                     self.fail_log(IoStatus::TimedOut, cx);
                 }
-                if let Some(write_back) = &mut self.write_back {
-                    write_back.ask_to_revoke(cx);
-                }
+                let Some(write_back) = &mut self.write_back else { return };
+                let event = write_back.on_late_note(cx);
+                write_back.ask_to_revoke(cx);
+                self.on_log_event(event, cx);
             }
         }
     }

@@ -5,13 +5,15 @@
 //!       ▲                                                                           └─ failed
 //!       └──────────── a pause, in which writes go on without log ◄────────────────────────┘
 //!  with log ─────► drain: the throttle tightens ─► nearly clean: hold new writes ─► clean ─► without log
+//!                    ▲                                 │ destaging stops, or takes too long
+//!                    └──── a pause, writes go on ◄─────┘
 //! ```
 //! A disk that starts with a clean log enters it the first way: an earlier run may have acknowledged writes
 //! that primary storage has and has not flushed. A log that failed is left the second way, for write-through. Held writes wait as for room in the log, and
 //! go on in the new mode. Where primary storage keeps failing its flushes they are held for one flush at a time.
 
 use crate::action::Event;
-use crate::config::Mode;
+use crate::config::{Config, Mode};
 use crate::engine::cx::{Cx, Shared};
 use crate::engine::{ConfigError, Parts};
 use crate::geometry::PAGE;
@@ -23,6 +25,9 @@ use crate::write_back::WriteBack;
 const HOLD_TIME: Nanos = Nanos::from_millis(200);
 /// The same in pages, where nothing was destaged so far.
 const HOLD_PAGES: u64 = 256;
+/// Longest that a drain holds writers at a time, whatever was expected, and how long it lets them go on then.
+const HOLD_MAX: Nanos = Nanos::from_millis(1_000);
+const HOLD_PAUSE: Nanos = Nanos::from_millis(10_000);
 
 /// How far a change of mode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +40,17 @@ pub(in crate::engine) enum ModeChange {
     Blocked { until: Nanos },
     /// The log is emptied for good.
     Draining,
+}
+
+/// Whether a drain holds writers, so that it comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum DrainHold {
+    /// It does as soon as what is dirty will take but a moment.
+    Free,
+    /// It does.
+    Since(Nanos),
+    /// It did for too long.
+    NotBefore(Nanos),
 }
 
 impl Parts {
@@ -81,11 +97,12 @@ impl Parts {
 
     /// When a change of mode that waits for a flush goes on.
     pub(in crate::engine) fn mode_deadline(&self, shared: &Shared) -> Nanos {
-        match self.mode_change(shared) {
-            ModeChange::Blocked { until } => until,
-            ModeChange::Settled | ModeChange::Entering { .. } | ModeChange::Draining => {
-                Nanos::NEVER
-            }
+        match (self.mode_change(shared), self.drain_hold) {
+            (ModeChange::Blocked { until }, _) => until,
+            (ModeChange::Draining, DrainHold::Since(since)) => since.plus(HOLD_MAX),
+            (ModeChange::Draining, DrainHold::NotBefore(at)) => at,
+            (ModeChange::Draining, DrainHold::Free) => Nanos::NEVER,
+            (ModeChange::Settled | ModeChange::Entering { .. }, _) => Nanos::NEVER,
         }
     }
 
@@ -99,12 +116,37 @@ impl Parts {
         match self.mode_change(shared) {
             ModeChange::Settled | ModeChange::Blocked { .. } => false,
             ModeChange::Entering { .. } => true,
-            ModeChange::Draining => self.write_back.as_ref().is_some_and(is_nearly_drained),
+            ModeChange::Draining => {
+                let failed = self.write_back.as_ref().is_some_and(|log| log.failed().is_some());
+                failed || matches!(self.drain_hold, DrainHold::Since(_))
+            }
         }
+    }
+
+    /// Decides whether the drain holds writers from now on; true when those who were held go on.
+    fn hold_for_drain(&mut self, shared: &Shared) -> bool {
+        let before = self.drain_hold;
+        let is_near = self.is_draining(shared)
+            && self.write_back.as_ref().is_some_and(|log| is_nearly_drained(log, &shared.config));
+        self.drain_hold = match before {
+            DrainHold::NotBefore(at) if shared.now < at => before,
+            _ if !is_near => DrainHold::Free,
+            DrainHold::Since(since) if shared.now >= since.plus(HOLD_MAX) => {
+                DrainHold::NotBefore(shared.now.plus(HOLD_PAUSE))
+            }
+            DrainHold::Since(_) => before,
+            DrainHold::Free | DrainHold::NotBefore(_) => DrainHold::Since(shared.now),
+        };
+        let holds = |hold| matches!(hold, DrainHold::Since(_));
+        holds(before) && !holds(self.drain_hold)
     }
 
     /// Changes the mode when everything is ready for it; true when it did.
     pub(in crate::engine) fn advance_mode(&mut self, cx: &mut Cx<'_>) -> bool {
+        let lets_go = self.hold_for_drain(cx);
+        if let Some(write_back) = self.write_back.as_mut().filter(|_| lets_go) {
+            write_back.note_room();
+        }
         let target = self.target_mode(cx);
         if self.mode == target {
             return false;
@@ -151,8 +193,9 @@ impl Parts {
     /// True while a write is under way that did not go into the log, or one that did without a mode for it.
     fn has_writes_beside_log(&self) -> bool {
         self.requests.table.iter().any(|(_, request)| match request.stage {
-            Stage::Overlap | Stage::Room | Stage::Intent => false,
-            Stage::Running | Stage::Flush | Stage::Buffer => {
+            // Each looks at the mode again when its turn comes; what it wrote before is flushed.
+            Stage::Overlap | Stage::Room | Stage::Intent | Stage::Buffer => false,
+            Stage::Running | Stage::Flush => {
                 matches!(request.job, Job::Write(_) | Job::Zero(_))
             }
             Stage::Logged | Stage::Durable | Stage::Throttled => true,
@@ -160,11 +203,11 @@ impl Parts {
     }
 }
 
-/// What is dirty will be destaged in a moment, as fast as it went lately; or the log has failed.
-fn is_nearly_drained(log: &WriteBack) -> bool {
-    let pages = log.dirty_bytes() / PAGE;
-    log.failed().is_some()
-        || match log.ns_per_page() {
+/// What is dirty will be destaged in a moment, as fast as it went lately.
+fn is_nearly_drained(log: &WriteBack, config: &Config) -> bool {
+    let pages = log.dirty_bytes() / PAGE + log.zero_pages_left(&config.backend);
+    log.makes_progress()
+        && match log.ns_per_page() {
             0 => pages <= HOLD_PAGES,
             ns_per_page => pages.saturating_mul(ns_per_page) <= HOLD_TIME.0,
         }

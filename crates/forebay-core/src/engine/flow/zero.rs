@@ -45,7 +45,8 @@ impl Parts {
             return self.refuse(request, IoStatus::Ok, cx);
         }
         if range.is_empty() && self.mode.logs() {
-            return self.submit_log_flush(request, cx);
+            // It tells of no loss: a guest takes that from a flush.
+            return self.wait_for_log(request, cx);
         }
         self.enter_zero(Request { range, ..request }, ZeroKind::Discard, fua, false, cx);
     }
@@ -88,13 +89,16 @@ impl Parts {
         let entry = self.requests.table[key];
         let mut job = entry.job.zero();
         let rest = ByteRange::new(job.cursor, entry.range.end);
-        // The mode may have changed since it was submitted.
-        let is_lost = job.kind == ZeroKind::Discard && !cx.config.backend.discard;
-        let has_begun = job.cursor > entry.range.start || entry.failed.is_some();
-        if !has_begun && !rest.is_empty() && (self.mode.logs() || self.holds_writes(cx)) {
+        let is_over = rest.is_empty() || entry.failed.is_some();
+        // The mode may have changed since it was submitted, also between two pieces.
+        if !is_over && (self.mode.logs() || self.holds_writes(cx)) {
+            if let Some(buffer) = self.requests.table[key].buffer.take() {
+                cx.free_buffer(buffer);
+            }
             return self.wait_for_room(key);
         }
-        if entry.failed.is_some() || rest.is_empty() || is_lost {
+        let is_lost = job.kind == ZeroKind::Discard && !cx.config.backend.discard;
+        if is_over || is_lost {
             return self.finish_zero(key, cx);
         }
         if !self.intend(key, cx.align_to_backend(rest), cx) {

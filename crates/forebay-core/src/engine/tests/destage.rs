@@ -1,6 +1,7 @@
 //! The destager: what reaches primary storage, in which order, and what is forgotten when.
 
 use super::*;
+use crate::action::PrimaryOp;
 use crate::config::DestageOrder;
 use crate::ids::{FlushEpoch, GroupNumber, SegmentId, Sequence};
 use crate::write_back::format::recover::{RecoveredLog, RecoveryReport};
@@ -368,6 +369,29 @@ fn an_error_of_primary_storage_is_tried_again_after_a_pause_and_only_what_failed
 }
 
 #[test]
+fn written_zeroes_that_are_unsupported_are_an_error_and_wait_like_one() {
+    let mut config = with_log();
+    config.backend.write_zeroes = false;
+    let mut rig = write_back(config);
+    let op = Op::WriteZeroes { may_unmap: false, fast_only: false, fua: true };
+    rig.submit(1, 4096, 4096, op);
+    rig.settle_until("W 4096+4096");
+    let write = rig.find("W 4096+4096");
+    rig.complete(write, IoStatus::Unsupported);
+    rig.log();
+    assert!(rig.drawn().is_empty(), "{:?}", rig.drawn());
+    assert_eq!((rig.counters().destage_errors, rig.counters().backend_errors), (1, 1));
+    let (op, status) = (PrimaryOp::Write, IoStatus::IoError);
+    let fails = Event::PrimaryFails { op, status, offset: 4096, is_destaging: true };
+    assert!(rig.events.contains(&fails), "{:?}", rig.events);
+    rig.tick(1_000);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 4096+4096"]);
+    rig.settle_log();
+    assert!(rig.backend[4096..8192].iter().all(|&b| b == 0));
+}
+
+#[test]
 fn sectors_of_one_page_from_two_records_are_written_together_on_large_logical_blocks() {
     let mut config = with_log();
     config.backend.logical_block = 4096;
@@ -453,4 +477,41 @@ fn primary_storage_is_inconsistent_while_a_window_is_written_and_at_no_other_tim
         rig.settle_log();
         assert!(shown(&rig));
     }
+}
+
+#[test]
+fn a_pause_is_not_taken_for_slow_storage() {
+    let mut config = with_log();
+    config.write_log = Some(WriteLogConfig::new(SEGMENT_PAGES, 32));
+    let mut rig = write_back(config);
+    // Primary storage that ends a write each 5 ms.
+    let serve = |rig: &mut Rig, milliseconds: u64| {
+        for _ in 0..milliseconds / 5 {
+            rig.log();
+            rig.tick(5);
+            if let Some(at) = rig.pending.iter().position(|io| io.target == Target::Backend) {
+                rig.complete(at, IoStatus::Ok);
+            }
+        }
+    };
+    let speed =
+        |rig: &Rig| rig.engine.log_statistics(rig.now).expect("a log").destage_bytes_per_second;
+    // No two of them are neighbours.
+    for n in 0..120 {
+        rig.write(n, n * 8192, 4096, 7);
+        rig.log();
+    }
+    rig.submit(500, 0, 0, Op::Flush);
+    serve(&mut rig, 450);
+    let before = speed(&rig);
+    assert!(before > 400_000, "{before} B/s");
+    assert_ne!(rig.backend[119 * 8192], 7, "something is left");
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.run_actions();
+    serve(&mut rig, 60_000);
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    serve(&mut rig, 2_000);
+    assert_eq!(rig.backend[119 * 8192], 7);
+    assert!(speed(&rig) > before / 2, "{before} B/s before, {} after", speed(&rig));
 }

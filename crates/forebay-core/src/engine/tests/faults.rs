@@ -459,3 +459,37 @@ fn errors_of_primary_storage_are_told_once_and_an_end_when_it_has_worked_for_a_w
     assert_eq!(rig.events, [fails, Event::PrimaryWorks { op, failed: 7 }]);
     assert_eq!(rig.engine.statistics(rig.now).primary_errors, []);
 }
+
+/// A server may say so of anything. Only zeroes, discards and queries are what not every storage can do.
+#[test]
+fn a_read_a_write_and_a_flush_that_are_unsupported_have_failed() {
+    for op in PrimaryOp::ALL {
+        let mut rig = Rig::new(config());
+        match op {
+            PrimaryOp::Read => rig.read(1, 0, 4096),
+            PrimaryOp::Write => rig.write(1, 0, 4096, 7),
+            PrimaryOp::Flush => {
+                rig.write(2, 0, 4096, 7);
+                rig.settle();
+                rig.submit(1, 0, 0, Op::Flush);
+            }
+        }
+        rig.complete(0, IoStatus::Unsupported);
+        assert_eq!(rig.replied(1).1, IoStatus::IoError, "{op:?}");
+        assert_eq!(rig.counters().backend_errors, 1, "{op:?}");
+        let status = IoStatus::IoError;
+        let fails = Event::PrimaryFails { op, status, offset: 0, is_destaging: false };
+        assert_eq!(rig.events[0], fails);
+    }
+}
+
+#[test]
+fn zeroes_that_are_written_and_said_to_be_unsupported_fail_their_request() {
+    let mut config = config();
+    config.backend.write_zeroes = false;
+    let mut rig = Rig::new(config);
+    rig.submit(1, 0, 4096, Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false });
+    let write = rig.find("W 0+4096");
+    rig.complete(write, IoStatus::Unsupported);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
+}

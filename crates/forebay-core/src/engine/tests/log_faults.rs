@@ -155,3 +155,65 @@ fn a_disk_whose_log_failed_ends_although_nobody_may_see_what_is_in_its_memory() 
     assert_eq!(rig.replied(2).1, IoStatus::ShuttingDown);
     assert!(rig.engine.is_idle());
 }
+
+/// Flash that dies under a write, of whose I/O what `hangs` never ends. It is known that the log is of the past.
+fn dead_flash(hangs: fn(&Io) -> bool) -> Rig {
+    let mut rig = write_back(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.tick(5_001);
+    let mut is_answered = false;
+    for n in 0..60 {
+        let ends = |io: &Io| io.target == Target::Backend || !hangs(io);
+        while let Some(at) = rig.pending.iter().position(ends) {
+            let works = rig.pending[at].target == Target::Backend;
+            rig.complete(at, if works { IoStatus::Ok } else { IoStatus::IoError });
+        }
+        if rig.revocations == 1 && !std::mem::replace(&mut is_answered, true) {
+            rig.engine.revoked(rig.now, true, &mut rig.actions);
+            rig.run_actions();
+        }
+        if n == 10 {
+            rig.write(2, 65536, 4096, 8);
+        }
+        rig.tick(1_000);
+    }
+    rig
+}
+
+#[test]
+fn an_io_that_never_ends_keeps_no_disk_from_leaving_its_log() {
+    let hanging: [fn(&Io) -> bool; 2] = [|io| matches!(io.op, IoOp::Write { .. }), |_| true];
+    for hangs in hanging {
+        let mut rig = dead_flash(hangs);
+        assert_eq!(rig.replied(1).1, IoStatus::IoError);
+        assert!(rig.replied(2).1.is_ok(), "{:?}", rig.events);
+        assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+        assert_eq!((rig.backend[0], rig.backend[65536]), (7, 8));
+        assert_eq!(rig.unleased, [], "what hangs may land in it");
+        // It ends after all, and nothing comes of it.
+        while !rig.pending.is_empty() {
+            rig.complete(0, IoStatus::Ok);
+        }
+        rig.engine.check_invariants();
+        rig.expect_bytes(0, 4096, 7);
+    }
+}
+
+#[test]
+fn a_pool_that_can_lease_nothing_any_more_stops_no_guest() {
+    let mut rig = write_back(with_log());
+    for n in 0..200 {
+        rig.write(n, (n % 64) * 16384, 16384, 7);
+        while !rig.has_reply(n) {
+            while std::mem::take(&mut rig.leases.0) > 0 {
+                rig.engine.leased(rig.now, Err(NoLease::Ever), &mut rig.actions);
+                rig.run_actions();
+            }
+            assert!(rig.now < Nanos::from_millis(60_000), "write {n} waits: {:?}", rig.events);
+            if rig.pending.is_empty() { rig.tick(1_000) } else { rig.complete(0, IoStatus::Ok) }
+        }
+    }
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert!(rig.backend.iter().all(|&byte| byte == 7));
+}

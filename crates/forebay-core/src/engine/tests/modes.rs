@@ -1,6 +1,7 @@
 //! Changes of mode under writes: when the log takes over, and when it lets go.
 
 use super::*;
+use crate::action::Voided;
 use crate::stats::LogState;
 
 #[test]
@@ -31,6 +32,7 @@ fn the_mode_changes_both_ways_with_writes_under_way() {
 fn writes_held_for_a_mode_that_is_not_wanted_any_more_go_on() {
     let mut config = with_log();
     config.mode = Mode::WriteThrough;
+    config.backend.logical_block = 4096;
     let mut rig = Rig::new(config);
     rig.tick(0);
     rig.grant();
@@ -58,6 +60,10 @@ fn a_loss_that_was_not_told_is_told_by_the_first_flush_after_the_change_of_mode(
     rig.run_actions();
     rig.settle_log();
     assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    // A discard of less than a page asks for nothing, and is no flush.
+    rig.submit(4, 512, 512, Op::Discard { fua: true });
+    rig.log();
+    assert!(rig.has_reply(4) && rig.replied(4).1.is_ok());
     rig.submit(2, 0, 0, Op::Flush);
     rig.submit(3, 0, 0, Op::Flush);
     assert_eq!((rig.replied(2).1, rig.replied(3).1), (IoStatus::IoError, IoStatus::Ok));
@@ -93,4 +99,212 @@ fn writes_are_not_held_for_a_mode_that_primary_storage_keeps_from_by_failing_its
     rig.settle_log();
     assert_eq!(rig.engine.mode(), Mode::WriteBack);
     assert_eq!(rig.engine.statistics(rig.now).log.expect("a log").state, LogState::Active);
+}
+
+fn zeroes() -> Op {
+    Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false }
+}
+
+/// A disk in write-through that may get a log, on primary storage of 8 MiB that is zeroed by writing.
+fn zeroed_by_writing() -> Config {
+    let mut config = Config { mode: Mode::WriteThrough, ..with_log() };
+    config.backend.size = 8 << 20;
+    config.backend.write_zeroes = false;
+    config
+}
+
+#[test]
+fn zeroes_that_were_begun_and_wait_for_the_index_go_on_in_the_log() {
+    use crate::cache_index::RingGeometry;
+    use crate::config::RingConfig;
+    use crate::ids::{Generation, Uuid};
+    let config = zeroed_by_writing();
+    let size = config.backend.size;
+    let pages = RingGeometry::new(16, 1, 4 * KIB, size).pages();
+    let mut ring = RingConfig::new(Uuid(*b"a disk with ring"), Generation(1), 7, pages, size);
+    ring.mark_delay = Nanos::from_millis(1_000);
+    let mut rig = Rig::new(Config { flash_bytes: 64 * KIB, ring: Some(ring), ..config });
+    rig.tick(0);
+    rig.grant();
+    rig.settle();
+    rig.submit(1, 0, 2 << 20, zeroes());
+    rig.settle_until("W 0+1048576");
+    rig.read(5, 4 << 20, 4096);
+    // A page of the index fails under it: the second piece waits until the index is void.
+    while !rig.drawn().iter().any(|io| io.starts_with("ring")) {
+        match rig.drawn().iter().position(|io| io != "W 0+1048576") {
+            Some(at) => rig.complete(at, IoStatus::Ok),
+            None => rig.tick(300),
+        }
+    }
+    let at = rig.drawn().iter().position(|io| io.starts_with("ring")).expect("looked at");
+    rig.complete(at, IoStatus::IoError);
+    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    while !rig.pending.is_empty() {
+        rig.complete(0, IoStatus::Ok);
+    }
+    rig.grant();
+    rig.engine.voided(rig.now, Voided::InPool, &mut rig.actions);
+    rig.run_actions();
+    rig.grant();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    assert!(!rig.drawn().iter().any(|io| io.starts_with("W 1048576")), "{:?}", rig.drawn());
+    rig.settle_log();
+    assert!(rig.replied(1).1.is_ok());
+    rig.submit(10, 0, 0, Op::Flush);
+    rig.log();
+    assert!(rig.replied(10).1.is_ok());
+    assert_eq!(rig.engine.statistics(rig.now).unflushed_bytes, 0, "a flush covers both pieces");
+    rig.expect_bytes(0, 2 << 20, 0);
+}
+
+#[test]
+fn zeroes_that_were_begun_and_wait_for_memory_do_not_undo_a_later_write() {
+    let mut rig = Rig::new(zeroed_by_writing());
+    rig.tick(0);
+    rig.grant();
+    rig.settle();
+    let mib = 1u64 << 20;
+    let range = ByteRange::at(mib, 4096);
+    let buffer = rig.engine.write_buffer(range).expect("a buffer");
+    rig.slice(buffer.at(range)).fill(9);
+    rig.submit(1, 0, 2 * mib, zeroes());
+    assert_eq!(rig.drawn(), ["W 0+1048576"]);
+    // All other memory is in the hands of clients: the second piece waits for some.
+    let mut lent = Vec::new();
+    for len in [mib, 64 * KIB, 4096] {
+        while let Some(buffer) = rig.engine.write_buffer(ByteRange::at(0, len)) {
+            lent.push(buffer);
+        }
+    }
+    rig.read(2, 4 * mib, 2 * mib);
+    rig.complete(0, IoStatus::Ok);
+    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.submit(3, mib, 4096, Op::Write { buffer, fua: false });
+    for buffer in lent {
+        rig.engine.release(rig.now, buffer, &mut rig.actions);
+        rig.run_actions();
+    }
+    // Primary storage is slow, so that whatever is to be written there stays under way.
+    for _ in 0..100 {
+        rig.log();
+        match rig.drawn().iter().position(|io| !io.starts_with("W 1048576")) {
+            Some(at) => rig.complete(at, IoStatus::Ok),
+            None => rig.tick(10),
+        }
+    }
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    assert!(rig.has_reply(1) && rig.has_reply(3));
+    rig.read(4, mib, 4096);
+    rig.log();
+    let read = rig.replied(4).2.clone();
+    rig.settle_log();
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.settle_log();
+    rig.engine.drop_cache(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.settle_log();
+    rig.expect_bytes(mib, 4096, read[0]);
+    assert_eq!(rig.backend[mib as usize], read[0]);
+}
+
+/// A disk with little in its log that is to be in write-through, and a new write.
+fn drain(fails: bool) -> Rig {
+    let mut rig = write_back(with_log());
+    rig.write(1, 0, 4096, 7);
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    if !fails {
+        rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+        rig.run_actions();
+    }
+    rig.write(2, 65536, 4096, 8);
+    rig
+}
+
+/// Lets that many milliseconds pass, in which primary storage works or fails.
+fn pass(rig: &mut Rig, milliseconds: u64, fails: bool) {
+    let until = rig.now.plus(Nanos::from_millis(milliseconds));
+    while rig.now < until {
+        rig.grant();
+        while !rig.pending.is_empty() {
+            let fails = fails && rig.pending[0].target == Target::Backend;
+            rig.complete(0, if fails { IoStatus::IoError } else { IoStatus::Ok });
+        }
+        rig.tick(100);
+    }
+}
+
+#[test]
+fn a_drain_that_primary_storage_keeps_from_its_end_holds_no_writes() {
+    let mut rig = drain(true);
+    pass(&mut rig, 1_000, true);
+    assert!(rig.replied(2).1.is_ok());
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    pass(&mut rig, 60_000, false);
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert_eq!((rig.backend[0], rig.backend[65536]), (7, 8));
+}
+
+#[test]
+fn a_drain_that_is_paused_holds_no_writes() {
+    let mut rig = drain(false);
+    pass(&mut rig, 500, false);
+    assert!(rig.replied(2).1.is_ok());
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    pass(&mut rig, 1_000, false);
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert_eq!((rig.backend[0], rig.backend[65536]), (7, 8));
+}
+
+#[test]
+fn a_drain_whose_last_writes_hang_holds_new_ones_for_a_second_at_a_time() {
+    let mut rig = write_back(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.log();
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    assert_eq!(rig.drawn(), ["W 0+4096"]);
+    let mut waits = Vec::new();
+    for tag in 10..24 {
+        rig.write(tag, 65536, 4096, 8);
+        let began = rig.now;
+        rig.log();
+        while !rig.has_reply(tag) {
+            rig.tick(100);
+            rig.log();
+            assert!(rig.now.since(began) < Nanos::from_millis(5_000), "held for ever: {waits:?}");
+        }
+        waits.push(rig.now.since(began).0 / 1_000_000);
+        rig.tick(1_000);
+    }
+    let held = waits.iter().filter(|&&wait| wait >= 500).count();
+    assert!((1..=2).contains(&held), "a second in eleven: {waits:?}");
+    rig.complete(rig.find("W 0+4096"), IoStatus::Ok);
+    pass(&mut rig, 12_000, false);
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert_eq!(rig.backend[65536], 8);
+}
+
+#[test]
+fn zeroes_that_take_long_count_in_a_drain() {
+    let mut config = with_log();
+    config.backend.size = 64 << 20;
+    config.backend.write_zeroes = false;
+    let mut rig = write_back(config);
+    rig.submit(1, 0, 64 << 20, zeroes());
+    rig.log();
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.write(2, 0, 4096, 8);
+    rig.log();
+    rig.tick(500);
+    assert!(rig.has_reply(2), "64 MiB are yet to be written: {:?}", rig.drawn());
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert_eq!((rig.backend[0], rig.backend[4096]), (8, 0));
 }

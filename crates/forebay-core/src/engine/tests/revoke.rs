@@ -127,3 +127,42 @@ fn an_answer_that_nobody_waits_for_is_none() {
     rig.settle_log();
     assert_eq!(rig.engine.mode(), Mode::WriteBack);
 }
+
+#[test]
+fn an_answer_that_comes_late_is_as_good_as_one_in_time() {
+    let mut rig = dead();
+    assert_eq!(rig.revocations, 1);
+    // As long as primary storage may take, and longer.
+    wait(&mut rig, 5);
+    assert!(rig.events.contains(&Event::LogNotRevoked));
+    assert_eq!(rig.backend[0], 0);
+    answer(&mut rig, true);
+    wait(&mut rig, 2);
+    assert!(rig.events.contains(&Event::LogRevoked));
+    assert_eq!(rig.backend[0], 7);
+    is_served(&mut rig);
+}
+
+#[test]
+fn a_note_that_hangs_beside_a_log_that_nobody_can_revoke_ends_in_a_loss_that_is_told() {
+    let mut rig = Rig::new(with_log());
+    rig.tick(0);
+    rig.settle_log();
+    rig.write(1, 0, 4096, 7);
+    rig.write_with(2, 8192, 4096, 8, true);
+    let mut is_answered = false;
+    for _ in 0..120 {
+        let ends = |io: &Io| !matches!(io.op, IoOp::Progress { .. });
+        while let Some(at) = rig.pending.iter().position(ends) {
+            let works = rig.pending[at].target == Target::Backend;
+            rig.complete(at, if works { IoStatus::Ok } else { IoStatus::IoError });
+        }
+        if rig.revocations == 1 && !std::mem::replace(&mut is_answered, true) {
+            answer(&mut rig, false);
+            rig.write(3, 65536, 4096, 9);
+        }
+        rig.tick(1_000);
+    }
+    assert!(rig.engine.log_is_lost(), "{:?}", rig.events);
+    assert_eq!(rig.replied(3).1, IoStatus::IoError);
+}

@@ -124,7 +124,7 @@ fn a_lease_that_is_not_to_be_had_is_asked_for_again_after_a_pause() {
     let mut rig = Rig::new(with_log());
     rig.tick(0);
     assert_eq!(std::mem::take(&mut rig.leases.0), 1);
-    rig.engine.leased(rig.now, None, &mut rig.actions);
+    rig.engine.leased(rig.now, Err(NoLease::Now), &mut rig.actions);
     rig.run_actions();
     assert_eq!(rig.leases.0, 0);
     assert!(rig.engine.next_deadline() > rig.now);
@@ -140,7 +140,7 @@ fn a_pool_without_a_free_segment_leaves_the_log_full_also_while_it_is_asked_agai
     // One more is asked for, and never to be had.
     for _ in 0..20 {
         while std::mem::take(&mut rig.leases.0) > 0 {
-            rig.engine.leased(rig.now, None, &mut rig.actions);
+            rig.engine.leased(rig.now, Err(NoLease::Now), &mut rig.actions);
             rig.run_actions();
         }
         rig.settle();

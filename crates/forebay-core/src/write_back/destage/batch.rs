@@ -109,6 +109,11 @@ impl Batch {
         }
     }
 
+    /// What is written again at once may have so many zero records.
+    pub(super) fn expect_zeroes(&mut self, zeroes: usize) {
+        self.zeroes.list.reserve(zeroes);
+    }
+
     pub(super) fn is_active(&self) -> bool {
         self.phase != Phase::None
     }

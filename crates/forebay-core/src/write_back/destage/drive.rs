@@ -108,9 +108,16 @@ impl WriteBack {
     fn note_idle(&mut self, now: Nanos) {
         // Records of zeroes have no bytes.
         let (last, destager) = (self.log.last_sequence(), &mut self.destager);
-        if destager.reached.done >= last && destager.running.outstanding == 0 {
-            destager.window.on_idle(now);
+        if destager.running.outstanding > 0 {
+            return;
+        }
+        let is_done = destager.reached.done >= last;
+        if is_done {
             destager.oldest = Nanos::NEVER;
+        }
+        // The speed is that of destaging, and not of a pause.
+        if is_done || !destager.goes_on() || destager.trouble.retry_at > now {
+            destager.window.on_idle(now);
         }
     }
 }

@@ -130,6 +130,12 @@ impl WriteBack {
             destager.trouble.fault.take_if(|fault| *fault == DestageFault::Note);
             return LogEvent::Nothing;
         }
+        self.on_note_failed(status, cx)
+    }
+
+    /// A note failed, or takes too long.
+    pub(super) fn on_note_failed(&mut self, status: IoStatus, cx: &mut Cx<'_>) -> LogEvent {
+        let destager = &mut self.destager;
         destager.notes.failures += 1;
         // Without notes nothing is destaged: try again, as after an error of primary storage.
         let is_hopeless = destager.notes.failures >= NOTE_FAILURES_MAX;

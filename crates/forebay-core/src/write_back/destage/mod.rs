@@ -348,8 +348,9 @@ impl Destager {
 }
 
 impl Destager {
-    /// Takes over where an earlier run was.
-    pub(super) fn restore(&mut self, found: &RecoveredLog) {
+    /// Takes over where an earlier run was, which left so many zero records.
+    pub(super) fn restore(&mut self, found: &RecoveredLog, zeroes: usize) {
+        self.batch.expect_zeroes(zeroes);
         // What is not in the log any more needs no destaging.
         let last = Sequence(found.next_sequence.0 - 1);
         let flushed = found.flushed.min(last);

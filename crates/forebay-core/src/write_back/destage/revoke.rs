@@ -4,6 +4,7 @@
 //!              a note fails or hangs, and the log has failed
 //!   None ──────────────────────────────────────────────────► Asked ─┬─ known ──────────────► Revoked: nothing is noted any more
 //!                                                                   └─ not known, too late ► Kept: notes are tried on
+//!                                                                                              │ known after all ► Revoked
 //! ```
 //! Notes tell a later start which records primary storage may have. Without them it would write old records over newer
 //! bytes, if the flash came back to life: so it has to be known first, elsewhere than on flash, that the log there is
@@ -13,7 +14,8 @@ use super::Destager;
 use crate::action::{Action, Event};
 use crate::engine::cx::Cx;
 use crate::ids::Nanos;
-use crate::write_back::WriteBack;
+use crate::status::IoStatus;
+use crate::write_back::{LogEvent, WriteBack};
 
 /// What takes too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +44,9 @@ impl Destager {
     /// When the note or the question under way has taken too long; never: there is none, or it does not matter any more.
     pub(super) fn note_deadline(&self) -> Nanos {
         match self.notes.revocation {
-            Revocation::None if self.notes.noting.is_none() => Nanos::NEVER,
-            Revocation::None | Revocation::Asked => self.notes.until,
-            Revocation::Revoked | Revocation::Kept => Nanos::NEVER,
+            Revocation::None | Revocation::Kept if self.notes.noting.is_none() => Nanos::NEVER,
+            Revocation::None | Revocation::Asked | Revocation::Kept => self.notes.until,
+            Revocation::Revoked => Nanos::NEVER,
         }
     }
 }
@@ -52,7 +54,8 @@ impl Destager {
 impl WriteBack {
     /// A note failed, or hangs: if the log has failed, too, its flash is dead.
     pub(crate) fn ask_to_revoke(&mut self, cx: &mut Cx<'_>) {
-        let until = cx.now.plus(cx.config.flash_timeout);
+        // The answer is written beside primary storage.
+        let until = cx.now.plus(cx.config.backend_timeout);
         let destager = &mut self.destager;
         if self.log.health.failed.is_some() && destager.notes.revocation == Revocation::None {
             (destager.notes.revocation, destager.notes.until) = (Revocation::Asked, until);
@@ -63,15 +66,26 @@ impl WriteBack {
     /// The answer to [`Action::Revoke`]: whether it is durably known that no later start may go on with the log. False:
     /// nobody waits for it any more.
     pub(crate) fn on_revoked(&mut self, known: bool, cx: &mut Cx<'_>) -> bool {
-        let destager = &mut self.destager;
-        if destager.notes.revocation != Revocation::Asked {
-            // It took too long.
-            return false;
-        }
-        destager.notes.revocation = if known { Revocation::Revoked } else { Revocation::Kept };
+        let (destager, is_lost) = (&mut self.destager, self.log.health.is_lost);
+        destager.notes.revocation = match destager.notes.revocation {
+            Revocation::Asked if !known => Revocation::Kept,
+            // It took long, and is as good as in time.
+            Revocation::Asked | Revocation::Kept if known && !is_lost => Revocation::Revoked,
+            _ => return false,
+        };
         (destager.trouble.retry_at, destager.trouble.pause) = (cx.now, super::RETRY_MIN);
         cx.event(if known { Event::LogRevoked } else { Event::LogNotRevoked });
         true
+    }
+
+    /// A note hangs, and nothing else tells a later start what it would: as good as failed, once more.
+    pub(crate) fn on_late_note(&mut self, cx: &mut Cx<'_>) -> LogEvent {
+        let notes = &mut self.destager.notes;
+        notes.until = cx.now.plus(cx.config.flash_timeout);
+        if notes.revocation != Revocation::Kept {
+            return LogEvent::Nothing;
+        }
+        self.on_note_failed(IoStatus::TimedOut, cx)
     }
 
     /// What is late, if anything: a note, or the answer to the question.

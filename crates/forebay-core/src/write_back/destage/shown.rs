@@ -2,7 +2,7 @@
 
 use super::WriteBack;
 use super::window::Supply;
-use crate::config::DestageOrder;
+use crate::config::{BackendTraits, DestageOrder};
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::Sequence;
 use crate::write_back::format::index::PageIndex;
@@ -41,6 +41,22 @@ impl WriteBack {
     /// True when the destager writes, unless it has to wait for a moment.
     pub(crate) fn goes_on(&self) -> bool {
         self.destager.goes_on()
+    }
+
+    /// True when the destager writes, and the last attempt was none in vain.
+    pub(crate) fn makes_progress(&self) -> bool {
+        self.destager.goes_on() && self.destager.trouble.fault.is_none()
+    }
+
+    /// The zero records that primary storage does not have yet, as so many pages to write; each piece that it can zero
+    /// itself counts as one.
+    pub(crate) fn zero_pages_left(&self, backend: &BackendTraits) -> u64 {
+        let destager = &self.destager;
+        let by_writing = !backend.write_zeroes || destager.running.zeroes_by_writing;
+        let unit = if by_writing { PAGE } else { super::ZEROES_PIECE_MAX };
+        let zeroes = self.log.index.zeroes();
+        let left = zeroes.filter(|zero| zero.sequence > destager.reached.done);
+        left.map(|zero| zero.range.len().div_ceil(unit)).sum()
     }
 
     pub(crate) fn is_paused(&self) -> bool {

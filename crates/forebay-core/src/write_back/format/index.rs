@@ -12,8 +12,8 @@
 //! entries by place, in log order, so it finds hidden ones too: they belong to earlier flush
 //! epochs.
 //!
-//! Zero records have no data and may cover the whole disk. They are kept in a bounded list and are
-//! compared by sequence with what the page's entries show.
+//! Zero records have no data and may cover the whole disk. They are kept in a list, which new ones do
+//! not make longer than its limit, and are compared by sequence with what the page's entries show.
 
 mod page;
 
@@ -24,7 +24,7 @@ pub use page::{ALL, PageGrid, PageIndex, SectorMask};
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{FlushEpoch, Sequence};
 
-/// Zero records in the log at most; one more waits until some are destaged.
+/// Zero records in the log at most; one more waits until some are destaged. A restart may find more.
 pub const ZEROES_MAX: usize = 256;
 
 const NONE: u32 = u32::MAX;
@@ -255,6 +255,12 @@ impl LogIndex {
     /// Adds a zero record, newer than everything. Panics when there is no room.
     pub fn insert_zero(&mut self, zero: ZeroRecord) {
         assert!(!self.zeroes_are_full());
+        self.restore_zero(zero);
+    }
+
+    /// Adds a zero record that a restart found. Those over the limit take more memory: a progress page that has rotted
+    /// brings back records that were destaged, beside those that took their places.
+    pub fn restore_zero(&mut self, zero: ZeroRecord) {
         assert!(self.zeroes.back().is_none_or(|last| last.sequence < zero.sequence));
         self.zeroes.push_back(zero);
     }

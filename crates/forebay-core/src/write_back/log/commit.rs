@@ -109,8 +109,8 @@ impl WriteLog {
             true => self.volatile_until(),
             false => self.under_way.until(),
         };
-        let io = if self.health.failed.is_some() { Nanos::NEVER } else { io };
-        io.min(self.segments.lease_deadline(now))
+        let next = io.min(self.segments.lease_deadline(now));
+        if self.health.failed.is_some() { Nanos::NEVER } else { next }
     }
 
     /// This group, and all before it, are on flash.
@@ -169,11 +169,11 @@ impl WriteBack {
         let log = &mut self.log;
         let keeps_up = dirty * BACKLOG_PART <= log.segments.pages_max() * PAGE;
         let two_at_a_time = keeps_up || log.config.order != DestageOrder::Strict;
-        if log.segments.wants_lease(cx.now) {
-            cx.push(Action::Lease);
-        }
         if log.health.failed.is_some() {
             return;
+        }
+        if log.segments.wants_lease(cx.now) {
+            cx.push(Action::Lease);
         }
         let group = &log.memory.groups[log.memory.open];
         let has_records = group.state == GroupState::Open && group.layout.entries > 0;
@@ -211,7 +211,7 @@ impl WriteBack {
         cx.actions.push_log(LogAction::SealGroup { memory: header, durable: durable_now, summary });
         let memory = WriteLog::written_span(&group);
         let mut place = log.segments.place(group.position);
-        log.segments.hold(place);
+        log.segments.begin_write(place);
         if group.opens_segment.is_some() {
             place = Place(place.0 - 1);
         }
@@ -234,7 +234,7 @@ impl WriteBack {
         let log = &mut self.log;
         log.under_way.end_write(number);
         // Until now its segment could not be given to somebody else.
-        log.segments.unhold(log.segments.place(log.memory.groups[number].position));
+        log.segments.end_write(log.segments.place(log.memory.groups[number].position));
         if log.health.failed.is_some() || !status.is_ok() {
             // What was written stays in memory, whether another one was too late or this one failed.
             while log.under_way.take_ended().is_some() {}

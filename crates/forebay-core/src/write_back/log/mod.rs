@@ -416,7 +416,8 @@ impl WriteLog {
         self.wants.closing = true;
     }
 
-    /// True when no group is under way, in memory or to flash.
+    /// True when no group is under way, in memory or to flash. What a log that failed has under way may never end, and
+    /// is waited for by nobody.
     pub(super) fn is_quiet(&self) -> bool {
         let is_empty = |group: &Group| match group.state {
             GroupState::Empty => true,
@@ -424,7 +425,8 @@ impl WriteLog {
             // What is stuck in a failed log was destaged from memory.
             GroupState::Writing => self.health.failed.is_some(),
         };
-        self.under_way.is_none() && self.memory.groups.iter().all(is_empty)
+        let has_failed = self.health.failed.is_some();
+        (has_failed || self.under_way.is_none()) && self.memory.groups.iter().all(is_empty)
     }
 
     /// True when a log I/O takes too long.

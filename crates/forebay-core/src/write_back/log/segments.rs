@@ -32,6 +32,8 @@ struct Segment {
     last: Sequence,
     /// Reads under way.
     readers: u32,
+    /// Writes under way, and the summary that is due.
+    writers: u32,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,7 @@ pub(in crate::write_back) struct Segments {
 impl Segments {
     pub(in crate::write_back) fn new(config: &WriteLogConfig) -> Segments {
         let (pages, max, slots) = (config.segment_pages, config.segments_max, config.slots());
-        let none = Segment { id: SegmentId(0), last: Sequence(0), readers: 0 };
+        let none = Segment { id: SegmentId(0), last: Sequence(0), readers: 0, writers: 0 };
         Segments {
             pages,
             groups_end: summary::first_page(pages),
@@ -139,13 +141,13 @@ impl Segments {
     /// Begins the next segment; which, and its ordinal; `None` when none is leased.
     pub(in crate::write_back) fn begin(&mut self) -> Option<(SegmentId, u64)> {
         let (id, ordinal) = self.spare.pop_front()?;
-        self.push(Segment { id, last: Sequence(u64::MAX), readers: 0 });
+        self.push(Segment { id, last: Sequence(u64::MAX), readers: 0, writers: 0 });
         Some((id, ordinal))
     }
 
     /// Adds a segment that an earlier run wrote.
     pub(in crate::write_back) fn restore(&mut self, id: SegmentId, last: Sequence) {
-        self.push(Segment { id, last, readers: 0 });
+        self.push(Segment { id, last, readers: 0, writers: 0 });
         self.next_page = self.pages;
     }
 
@@ -205,11 +207,12 @@ impl Segments {
         self.spare.extend(id);
     }
 
-    /// The last record of the oldest segment, when everything in it is `flushed`, nobody reads it, and
-    /// it is not the one being written.
+    /// The last record of the oldest segment, when everything in it is `flushed`, nobody reads it or
+    /// writes to it, and it is not the last one.
     pub(in crate::write_back) fn oldest_is_free(&self, flushed: Sequence) -> Option<Sequence> {
-        let Segment { last, readers, .. } = self.slots[*self.order.front()? as usize];
-        (last <= flushed && readers == 0 && self.order.len() > 1).then_some(last)
+        let Segment { last, readers, writers, .. } = self.slots[*self.order.front()? as usize];
+        let is_free = last <= flushed && readers == 0 && writers == 0;
+        (is_free && self.order.len() > 1).then_some(last)
     }
 
     /// Takes the oldest segment out of use.
@@ -230,5 +233,14 @@ impl Segments {
 
     pub(in crate::write_back) fn unhold(&mut self, place: Place) {
         self.slots[(place.0 / self.pages) as usize].readers -= 1;
+    }
+
+    /// Something will be written there: the segment stays, also when nobody waits for that any more.
+    pub(in crate::write_back) fn begin_write(&mut self, place: Place) {
+        self.slots[(place.0 / self.pages) as usize].writers += 1;
+    }
+
+    pub(in crate::write_back) fn end_write(&mut self, place: Place) {
+        self.slots[(place.0 / self.pages) as usize].writers -= 1;
     }
 }

@@ -108,7 +108,7 @@ impl WriteLog {
             // Also where only the summary is full.
             self.segments.end_last();
             let due = self.segments.summary_place(self.segments.place(group.position));
-            self.segments.hold(due);
+            self.segments.begin_write(due);
             self.memory.summary.due = Some(due);
         }
         Some(place)
@@ -122,7 +122,7 @@ impl WriteLog {
     pub(in crate::write_back) fn give_up_summary(&mut self) {
         self.memory.summary.segment = None;
         if let Some(due) = self.memory.summary.due.take() {
-            self.segments.unhold(due);
+            self.segments.end_write(due);
         }
     }
 }
@@ -159,7 +159,7 @@ impl WriteBack {
     pub(crate) fn on_log_summarized(&mut self, status: IoStatus) -> LogEvent {
         let log = &mut self.log;
         let place = log.under_way.end_summary();
-        log.segments.unhold(place);
+        log.segments.end_write(place);
         match log.health.failed {
             None if !status.is_ok() => LogEvent::Fails(status),
             None | Some(_) => LogEvent::Nothing,

@@ -153,7 +153,7 @@ impl Connection {
         }
         let charge = if matches!(op, Op::Read { .. }) { range.len() } else { 0 };
         let request = Request { tag: self.tag(key), range, op };
-        match cx.submit(disk, request) {
+        match cx.submit_unchecked(disk, request) {
             Ok(()) => {
                 self.session.charge(key, charge);
                 Asked::Yes
@@ -179,7 +179,7 @@ impl Connection {
     ) -> Asked {
         let Sink::Memory(memory) = self.session.task(key).sink else { return Asked::Nothing };
         let request = Request { tag: self.tag(key), range, op: op(memory.buffer) };
-        if cx.submit(disk, request).is_err() {
+        if cx.submit_unchecked(disk, request).is_err() {
             return Asked::Busy;
         }
         self.session.take_buffer(key);
@@ -205,7 +205,7 @@ impl Connection {
             memory.write_at(span.offset + at, block);
         }
         let request = Request { tag: self.tag(key), range, op: Op::Write { buffer, fua } };
-        if cx.submit(disk, request).is_err() {
+        if cx.submit_unchecked(disk, request).is_err() {
             cx.release(disk, buffer);
             return Asked::Busy;
         }
@@ -299,7 +299,7 @@ impl Connection {
         found.iter_mut().zip(data).for_each(|(byte, more)| *byte |= more);
         arena.write_at(memory.second.offset, found);
         let request = Request { tag: self.tag(key), range, op: op(memory.buffer) };
-        if cx.submit(disk, request).is_err() {
+        if cx.submit_unchecked(disk, request).is_err() {
             cx.release(disk, memory.buffer);
             return Asked::Busy;
         }

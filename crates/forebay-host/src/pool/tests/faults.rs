@@ -18,7 +18,7 @@ use super::*;
 
 /// What the guest was told, and what it was not, over all runs.
 #[derive(Debug, Default)]
-struct Told {
+pub(super) struct Told {
     /// The last record that was durable.
     durable: u64,
     /// The last record that may be there.
@@ -37,9 +37,9 @@ struct Told {
 }
 
 /// A session of the disk, as a shard has it.
-struct Session {
-    number: DiskNumber,
-    log: OpenedLog,
+pub(super) struct Session {
+    pub(super) number: DiskNumber,
+    pub(super) log: OpenedLog,
     segment: SegmentId,
     page: u32,
     group: GroupNumber,
@@ -56,7 +56,7 @@ fn data(sequence: u64) -> PoolPage {
 
 impl Session {
     /// Opens the disk as the daemon does, and looks at what is there.
-    fn open(pool: &mut Pool, wish: &DiskWish, told: &mut Told) -> Result<Session> {
+    pub(super) fn open(pool: &mut Pool, wish: &DiskWish, told: &mut Told) -> Result<Session> {
         let number = pool.admit(wish)?;
         told.meet(pool.record(number).uuid);
         told.check_reservations(pool.reservations(number)?);
@@ -71,7 +71,7 @@ impl Session {
     }
 
     /// Writes a durable group of one record.
-    fn append(&mut self, pool: &Pool, told: &mut Told) -> Result<()> {
+    pub(super) fn append(&mut self, pool: &Pool, told: &mut Told) -> Result<()> {
         let mut pages = PoolPage::zeroes(2);
         let header = GroupHeader {
             disk: self.log.disk,
@@ -98,7 +98,7 @@ impl Session {
     }
 
     /// Goes on in another segment.
-    fn next_segment(&mut self, pool: &mut Pool) -> Result<()> {
+    pub(super) fn next_segment(&mut self, pool: &mut Pool) -> Result<()> {
         let (segment, lease) = pool.lease_log(self.number).context("no lease")?;
         let header = SegmentHeader {
             disk: self.log.disk,
@@ -220,7 +220,7 @@ fn life(path: &Path, told: &mut Told) -> Result<()> {
 const FATES: [Fate; 4] = [Fate::Fails, Fate::Tears, Fate::Lies, Fate::Dies];
 
 /// In memory: what is flushed, and what is not, the medium under test decides.
-fn folder() -> tempfile::TempDir {
+pub(super) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 

@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
+use forebay_core::action::NoLease;
 use forebay_core::flash_pool::lease::Holder;
 use forebay_core::ids::Sequence;
 
@@ -112,7 +113,7 @@ fn a_disk_that_was_detached_gets_nothing() {
     let a = bed.disks[0];
     bed.handle.close(a, ended(EndOfSession::Detached)).unwrap();
     let mut pool = lock(&bed.pool);
-    assert_eq!(pool.lease_log(a), None);
+    assert_eq!(pool.lease_log(a), Err(NoLease::Now));
     assert!(!pool.set_reservations(a, vec![1; 40]));
     assert_eq!(pool.tables.log_segments(a), 0);
     drop(pool);

@@ -32,7 +32,7 @@ fn run_again(advice: &Advice, records: &[Record], settings: &Settings) -> crate:
 
 #[test]
 fn what_is_told_is_what_the_engine_does_with_the_setup_that_is_advised() {
-    let mut modes = Vec::new();
+    let (mut modes, mut rooms) = (Vec::new(), Vec::new());
     for (seed, ram, flash) in
         [(1, 0, 8 * MIB), (2, 8 * MIB, 0), (3, 2 * MIB, 24 * MIB), (4, 0, 512 * MIB)]
     {
@@ -52,8 +52,12 @@ fn what_is_told_is_what_the_engine_does_with_the_setup_that_is_advised() {
         assert_eq!(advice.after.mean_ns, outcome.after.all.mean_ns as f64);
         assert!(advice.after.mean_ns < advice.before.mean_ns, "{}", advice.sentence);
         assert!(advice.setup.ram <= ram && advice.setup.flash + advice.setup.log <= flash);
+        let says_room = advice.sentence.contains("room for the new pages that it still brings");
+        assert_eq!(says_room, proof.room_bytes > 0, "{}", advice.sentence);
+        rooms.push(proof.room_bytes);
         modes.push(advice.mode);
     }
+    assert!(rooms.iter().any(|room| *room > 0), "the traces bring new pages to their end");
     assert!(modes.contains(&Mode::WriteBack) && modes.contains(&Mode::WriteThrough), "{modes:?}");
 }
 

@@ -9,17 +9,18 @@ use crate::config::values::{Name, Size};
 /// `forebay disk advise`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It gives the advice of 'forebay trace advise' for a disk in any mode. It reads the disk's flight recorder,
-which has the last requests, and the latencies that the disk measured. The miss-ratio curve of all
-requests since the start says whether those are typical. If they are not, the advice is less certain.
+It gives the advice of 'forebay trace advise' for a disk in any mode. It reads the disk's flight \
+recorder, which has the last requests, and the latencies that the disk measured. The miss-ratio \
+curve of all requests since the start says whether those are typical. If they are not, the \
+advice is less certain.
 
-With --keep the daemon keeps in its state folder what the advised cache should do. Configure the disk as
-advised. Its reads count as soon as the cache is full, or has seen as many reads as the advice is from.
-They count over restarts. 'forebay disk show' and 'forebay disk advise' say what came of the advice, and
-why. A later --keep begins anew.
+With --keep the daemon keeps in its state folder what the advised cache should do. Configure the \
+disk as advised. Its reads count as soon as the cache is full, or has seen as many reads as the \
+advice is from. They count over restarts. 'forebay disk show' and 'forebay disk advise' say what \
+came of the advice, and why. A later --keep begins anew.
 
 Examples:
-  forebay disk advise db                                      with the RAM and flash that it has
+  forebay disk advise db      # with the RAM and flash that it has
   forebay disk advise db --ram 4GiB --flash 200GiB
   forebay disk advise db --flash 200GiB --keep
   forebay disk advise db --flash 200GiB --html advice.html

@@ -12,17 +12,18 @@ use crate::config::values::{Size, Span, ValueError};
 /// `forebay trace advise`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").args(["ram", "flash"]).required(true).multiple(true), after_help = "\
-Each file is the trace of one disk. Several disks share RAM and flash so that the sum of all latencies is
-least. A disk keeps what it reserves, needed or not, and the others share the rest.
+Each file is the trace of one disk. Several disks share RAM and flash so that the sum of all \
+latencies is least. A disk keeps what it reserves, needed or not, and the others share the rest.
 
-Forebay simulates every cache in blocks of 4 KiB to 64 KiB. It advises the cheapest cache among those that
-are nearly as fast as the fastest. It advises none where reads do not come back, or are too many to fit.
-It gives no advice from less than 100 reads. Latencies come from a model (docs/traces/advise.md). Those of
-primary storage come from the trace, where it has them.
+Forebay simulates every cache in blocks of 4 KiB to 64 KiB. It advises the cheapest cache among \
+those that are nearly as fast as the fastest. It advises none where reads do not come back, or \
+are too many to fit. It gives no advice from less than 100 reads. Latencies come from a model \
+(docs/traces/advise.md). Those of primary storage come from the trace, where it has them.
 
 Examples:
   forebay trace advise vm.vscsi --ram 4GiB --flash 200GiB
-  forebay trace advise db.fbt web.fbt mail.fbt --ram 64GiB --flash 1TiB --backend-latency 3ms
+  forebay trace advise db.fbt web.fbt mail.fbt --ram 64GiB --flash 1TiB \\
+      --backend-latency 3ms
   forebay trace advise db.fbt web.fbt --ram 64GiB --flash 1TiB \\
       --reserve-ram db.fbt=16GiB --reserve-flash web.fbt=200GiB
   forebay trace advise rack.blktrace.zst --device 3 --flash 1TiB --json

@@ -10,33 +10,40 @@ use crate::config::values::{Name, Span};
 
 /// `forebay trace replay`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Replay overwrites data of the target where the trace writes. It refuses a target that may hold data,
-unless you give --overwrite. A target is known to be empty if it reports itself as holes or zeroes. A
-block device does not report that. A trace that only reads is replayed on any target.
+#[command(
+    mut_arg("file", |it| it.help("The trace ('-': standard input, a file redirected and no pipe)")),
+    after_help = "\
+Replay overwrites data of the target where the trace writes. It refuses a target that may hold \
+data, unless you give --overwrite. A target is known to be empty if it reports itself as holes \
+or zeroes. A block device does not report that. A trace that only reads is replayed on any \
+target.
 
 When requests are issued:
-  (nothing), --speed X      at the trace's own times, whether or not earlier ones have ended;
-                            how late is reported
-  --dependent [--speed X]   when those have ended that had ended before it in the trace, and
-                            after the guest's own time between (needs a trace with latencies)
+  (nothing), --speed X      at the trace's own times, whether or not earlier
+                            ones have ended; how late is reported
+  --dependent [--speed X]   when those have ended that had ended before it in
+                            the trace, and after the guest's own time between
+                            (needs a trace with latencies)
   --as-fast-as-possible     as soon as fewer than --queue-depth are outstanding
   both of these             as --dependent, without the guest's own time
 
-A read of a hole in a sparse file needs no storage, so results of such a file differ from run to run.
---prefill first writes all that the trace touches, with data that does not compress, and flushes it.
-Without --prefill a warning says how much of the data that is read first is holes.
+A read of a hole in a sparse file needs no storage, so results of such a file differ from run to \
+run. --prefill first writes all that the trace touches, with data that does not compress, and \
+flushes it. Without --prefill a warning says how much of the data that is read first is holes.
 
---verify writes sectors that carry their address and version. It checks each read, and in the end reads
-everything again that it wrote. It takes 80 bytes of memory for each 4 KiB page written.
+--verify writes sectors that carry their address and version. It checks each read, and in the \
+end reads everything again that it wrote. It takes 80 bytes of memory for each 4 KiB page \
+written.
 
 Ctrl-C ends the replay and reports what was measured. A second one ends it at once.
 
 Examples:
   truncate -s 100G /tmp/scratch.raw
-  forebay trace replay vm.vscsi --target file:/tmp/scratch.raw --prefill --speed 2
-  forebay trace replay vm.fbt --target 'nbd+unix:///?socket=/run/forebay/db.sock&connections=4' \\
-      --as-fast-as-possible --queue-depth 32 --duration 60s --json out.json --html out.html")]
+  forebay trace replay vm.vscsi --target file:/tmp/scratch.raw --prefill
+  forebay trace replay vm.fbt --as-fast-as-possible --queue-depth 32 \\
+      --target 'nbd+unix:///?socket=/run/forebay/db.sock&connections=4' \\
+      --duration 60s --json out.json --html out.html"
+)]
 pub struct ReplayArgs {
     /// The trace.
     #[command(flatten)]
@@ -67,13 +74,13 @@ pub struct ReplayArgs {
 /// `forebay trace compare`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It compares each replay with the first. An interval (95 %) says where the ratio of two figures lies, as
-far as chance within the replays goes. It comes from a block bootstrap over slices of time, because
-latencies in a row are alike.
+It compares each replay with the first. An interval (95 %) says where the ratio of two figures \
+lies, as far as chance within the replays goes. It comes from a block bootstrap over slices of \
+time, because latencies in a row are alike.
 
 Examples:
   forebay trace compare without.json with.json --html report.html
-  forebay trace compare ab.json                      the three runs of 'forebay trace ab'")]
+  forebay trace compare ab.json      # the three runs of 'forebay trace ab'")]
 pub struct CompareArgs {
     /// Results of 'forebay trace replay --json' or 'forebay trace ab --json'
     #[arg(required = true)]
@@ -88,19 +95,25 @@ pub struct CompareArgs {
 
 /// `forebay trace ab`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-It replays the same requests three times: on the backend itself, through a disk with an empty cache, and
-once more with the cache as it is by then. The disk is as the configuration file says, but in front of
---backend. It is served to nobody else: listeners and targets of the file stay closed. Forebay destages
-everything between replays, and detaches the disk in the end. Do not name a backend that somebody uses.
+#[command(
+    mut_arg("file", |it| it.help("The trace ('-': standard input, a file redirected and no pipe)")),
+    after_help = "\
+It replays the same requests three times: on the backend itself, through a disk with an empty \
+cache, and once more with the cache as it is by then. The disk is as the configuration file \
+says, but in front of --backend. It is served to nobody else: listeners and targets of the file \
+stay closed. Forebay destages everything between replays, and detaches the disk in the end. Do \
+not name a backend that somebody uses.
 
---prefill writes all that the trace touches before the first replay, so that no replay reads holes. If
-the trace or --prefill writes, it refuses a backend that may hold data, unless you give --overwrite.
+--prefill writes all that the trace touches before the first replay, so that no replay reads \
+holes. If the trace or --prefill writes, it refuses a backend that may hold data, unless you \
+give --overwrite.
 
 Examples:
-  forebay trace ab vm.fbt --backend file:/san/scratch.raw --prefill --config with.toml --html ab.html
-  forebay trace ab vm.fbt --backend 'model:san?inner=mem:64GiB' --config with.toml --disk db \\
-      --speed 4 --json ab.json")]
+  forebay trace ab vm.fbt --backend file:/san/scratch.raw --prefill \\
+      --config with.toml --html ab.html
+  forebay trace ab vm.fbt --backend 'model:san?inner=mem:64GiB' \\
+      --config with.toml --disk db --speed 4 --json ab.json"
+)]
 pub struct AbArgs {
     /// The trace.
     #[command(flatten)]

@@ -4,7 +4,7 @@ use clap::{ArgGroup, Args};
 use forebay_backends::model::ModelConfig;
 use forebay_trace::simulate::SimulatedPolicy;
 
-use super::{PageArg, TraceInput};
+use super::{PageArg, TraceInput, policies};
 use crate::config::values::{
     Admission, Barrier, Bypass, DestageOrder, DriveWrites, Endurance, FlashSize, GridOffset, Mode,
     Size, Span, Switch,
@@ -15,31 +15,33 @@ use crate::config::values::{
 #[command(
     group = ArgGroup::new("what").args(["cache_size", "ram", "flash", "mode"]).required(true).multiple(true),
     after_help = "\
-With --cache-size it counts what one cache of that size would have hit, without write modes or time. It
-counts as published figures do: a write of 512 bytes makes all of its 4 KiB valid. The engine fetches the
-rest only when that pays, and may hit less (docs/traces/simulate.md).
+With --cache-size it counts what one cache of that size would have hit, without write modes or \
+time. It counts as published figures do: a write of 512 bytes makes all of its 4 KiB valid. The \
+engine fetches the rest only when that pays, and may hit less (docs/traces/simulate.md).
 
-With --mode, --ram or --flash it runs the engine itself, as 'forebay run' with these options, over
-modelled devices in virtual time. It shows:
+With --mode, --ram or --flash it runs the engine itself, as 'forebay run' with these options, \
+over modelled devices in virtual time. It shows:
   - where reads are answered from
   - latencies with and without Forebay
   - what primary storage does
   - how full the write log gets
   - what is written to flash
 
-'forebay run' takes the policies auto, s3fifo, lru and fifo. The others are for comparison. Requests come
-on the trace's clock. Without times, or with --queue-depth, a number of them is outstanding. Primary
-storage has the latency of --backend-latency, or that of the trace, and takes any number of requests at a
-time. '--backend model:san' is an array of five disks. 'model:san?latency=3ms&iops=5000' is a device with a
-limit.
+'forebay run' takes the policies auto, s3fifo, lru and fifo. The others are for comparison. \
+Requests come on the trace's clock. Without times, or with --queue-depth, a number of them is \
+outstanding. Primary storage has the latency of --backend-latency, or that of the trace, and \
+takes any number of requests at a time. '--backend model:san' is an array of five disks. \
+'model:san?latency=3ms&iops=5000' is a device with a limit.
 
 'forebay trace convert --help' lists the formats of traces.
 
 Examples:
-  forebay trace simulate vm.vscsi --cache-size 512MiB --block-size 4KiB --policy lru --json
+  forebay trace simulate vm.vscsi --cache-size 512MiB --policy lru --json
   forebay trace simulate vm.vscsi --ram 1GiB --flash 8GiB --html vm.html
-  forebay trace simulate vm.fbt --mode write-back --flash 8GiB --write-log 1GiB \\
-      --destage-order window --backend 'model:san?latency=3ms&iops=5000' --flash-endurance 600TB"
+  forebay trace simulate vm.fbt --mode write-back --flash 8GiB \\
+      --write-log 1GiB --destage-order window --flash-endurance 600TB \\
+      --backend 'model:san?latency=3ms&iops=5000'",
+    mut_arg("file", |it| it.help("The trace ('-': standard input; a pipe only with --cache-size)"))
 )]
 pub struct SimulateArgs {
     /// The trace.
@@ -52,7 +54,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "SIZE", default_value = "8KiB")]
     pub block_size: Size,
     /// Eviction policy: auto, s3fifo, lru, fifo, clock, sieve, arc, lirs, wtinylfu, or with --cache-size belady (the offline optimum)
-    #[arg(long, value_name = "POLICY", default_value = "auto")]
+    #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = policies())]
     pub policy: SimulatedPolicy,
     /// Byte offset of the grid of cache blocks, or auto: found from the first requests, as 'forebay run' does
     #[arg(long, value_name = "BYTES", default_value = "auto")]

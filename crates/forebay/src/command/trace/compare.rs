@@ -1,7 +1,7 @@
 //! `forebay trace compare`: results of replays, each held against the first.
 
 use anyhow::{Result, ensure};
-use forebay_trace::compare::{Difference, Figure, differences};
+use forebay_trace::compare::{self, Difference, Figure, differences};
 use forebay_trace::report;
 use forebay_trace::results::{self, Results, Run};
 use serde::Serialize;
@@ -68,8 +68,8 @@ pub(super) fn describe(runs: &[Run]) -> String {
     let mut text = table.text(2);
     for run in &runs[1..] {
         text += &format!("\n{} instead of {}:\n", run.name, runs[0].name);
-        for difference in differences(&runs[0], run) {
-            text += &format!("  {}\n", difference.words());
+        for words in compare::words(&differences(&runs[0], run)) {
+            text += &format!("  {words}\n");
         }
     }
     for warning in results::warnings(runs) {

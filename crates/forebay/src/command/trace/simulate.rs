@@ -15,7 +15,7 @@ use forebay_trace::what_if::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::super::output::show;
-use super::super::table::{Table, count, percent, time};
+use super::super::table::{Table, count, of, percent, time};
 use super::super::{page_file, write_page};
 use super::input::Input;
 use crate::cli::trace::{SimulateArgs, WhatIfArgs};
@@ -242,18 +242,20 @@ fn of_log(log: &Log) -> String {
         (slowed, full) => {
             let delayed = log.acknowledgements_delayed;
             let text = format!(
-                "writers were slowed for {} ({} acknowledgements by {} on average)",
-                time(slowed),
-                count(delayed),
-                time(log.injected_latency_ns / delayed.max(1))
+                "writers were slowed by {} in all ({}, {} on average, within {})",
+                time(log.injected_latency_ns),
+                of(delayed, "acknowledgement"),
+                time(log.injected_latency_ns / delayed.max(1)),
+                time(slowed)
             );
-            if full > 0 { format!("{text}; it was full {} times", count(full)) } else { text }
+            if full > 0 { format!("{text}; it was full {}", of(full, "time")) } else { text }
         }
     };
     format!(
-        "  write log: {} of {} dirty at most; {slowed}\n  destaging: {} in {} writes, {}/s while there was something to destage; done {} after the last answer\n",
-        rounded(log.dirty_bytes_max),
+        "  write log: {} of {} occupied at most, {} dirty; {slowed}\n  destaging: {} in {} writes, {}/s while there was something to destage; done {} after the last answer\n",
+        rounded(log.occupied_bytes_max),
         rounded(log.capacity_bytes),
+        rounded(log.dirty_bytes_max),
         rounded(log.destage_bytes),
         count(log.destage_writes),
         rounded(log.destage_bytes_per_second),

@@ -147,13 +147,7 @@ fn row(argument: &Arg) -> [String; 3] {
         None if is_switch => String::new(),
         None => given.join(", "),
     };
-    let mut meaning = sentence(help);
-    let words = argument.get_possible_values();
-    if !words.is_empty() && !is_switch {
-        let words: Vec<String> = words.iter().map(|it| format!("`{}`", it.get_name())).collect();
-        let _ = write!(meaning, " One of {}.", words.join(", "));
-    }
-    [spelled(argument), default, meaning]
+    [spelled(argument), default, sentence(help)]
 }
 
 /// How an argument is written on a command line.

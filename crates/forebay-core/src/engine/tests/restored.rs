@@ -1,0 +1,88 @@
+//! What a restart found, and could not have been written in one run.
+
+use super::*;
+use crate::ids::{FlushEpoch, GroupNumber, SegmentId, Sequence};
+use crate::write_back::format::group::RecordKind;
+use crate::write_back::format::index::ZEROES_MAX;
+use crate::write_back::format::recover::{
+    RecordPlace, RecoveredLog, RecoveredRecord, RecoveredSegment,
+};
+use crate::write_back::format::reopen::Tail;
+
+/// More than may be in the log at once.
+const ZEROES: u64 = 2 * ZEROES_MAX as u64 + 7;
+/// One that is written over at once.
+const WRITTEN: u64 = 300;
+
+/// A log of zero records, each of a sector, up to `through` perhaps on primary storage; the sector of `WRITTEN` is
+/// written again after it.
+fn many_zeroes(rig: &mut Rig, through: u64) -> RecoveredLog {
+    let record = |sequence, kind, sector: u64| RecoveredRecord {
+        sequence: Sequence(sequence),
+        epoch: FlushEpoch(1 + sequence / 64),
+        kind,
+        more: false,
+        range: ByteRange::at(sector * 512, 512),
+        phase: 0,
+        place: RecordPlace::Log { segment: SegmentId(0), page: 2 },
+        first_checksum: 0,
+    };
+    let mut records: Vec<_> = (1..=ZEROES).map(|n| record(n, RecordKind::Zero, n)).collect();
+    let last = ZEROES + 1;
+    records.insert(WRITTEN as usize, record(WRITTEN + 1, RecordKind::Write, WRITTEN));
+    for (record, sequence) in records.iter_mut().zip(1..) {
+        (record.sequence, record.epoch) = (Sequence(sequence), FlushEpoch(1 + sequence / 64));
+    }
+    let page = &mut rig.pool[2 * 4096..3 * 4096];
+    page.fill(0x77);
+    let checksum = page.iter().fold(7u32, |s, &b| s * 31 % 65537 + u32::from(b));
+    let segment = RecoveredSegment {
+        segment: SegmentId(0),
+        ordinal: 0,
+        first_group: GroupNumber(1),
+        first_sequence: Sequence(1),
+        end_sequence: Sequence(last + 1),
+    };
+    RecoveredLog {
+        segments: vec![segment],
+        records,
+        checksums: vec![checksum],
+        next_group: GroupNumber(8),
+        next_sequence: Sequence(last + 1),
+        next_ordinal: 1,
+        next_epoch: FlushEpoch(100),
+        through: Sequence(through),
+        ..RecoveredLog::default()
+    }
+}
+
+/// Rot in the newest progress page brings back destaged zero records, beside those that took their places.
+#[test]
+fn more_zeroes_than_a_log_may_have_are_taken_over_and_destaged_in_order() {
+    // Some, or all, of them were sent, and are written again at once.
+    for through in [0, 400, ZEROES + 1] {
+        let mut rig = Rig::new(with_log());
+        let found = many_zeroes(&mut rig, through);
+        rig.engine.restore(&found, Tail { segment: SegmentId(1), page: 1 }).unwrap();
+        rig.leases.1 = 2;
+        rig.engine.check_invariants();
+        let expected = |rig: &mut Rig| {
+            for n in 1..=ZEROES {
+                rig.expect_bytes(n * 512, 512, if n == WRITTEN { 0x77 } else { 0 });
+            }
+        };
+        rig.tick(0);
+        // One more has to wait for room.
+        rig.submit(1, 0, 512, Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false });
+        assert!(!rig.has_reply(1));
+        expected(&mut rig);
+        rig.settle_log();
+        assert_eq!(rig.replied(1).1, IoStatus::Ok);
+        expected(&mut rig);
+        for n in 0..=ZEROES {
+            let (at, byte) = (n as usize * 512, if n == WRITTEN { 0x77 } else { 0 });
+            assert!(rig.backend[at..at + 512].iter().all(|&b| b == byte), "{n} of {through}");
+        }
+        assert!(rig.engine.log_statistics(rig.now).unwrap().is_clean);
+    }
+}
