@@ -37,6 +37,25 @@ def on_device(device, offset, length):
 
 
 @test(forebay_only=True)
+def a_device_with_data_or_that_shows_primary_storage_is_no_flash(bed):
+    at = ["--ram", "1MiB", "--nbd", "unix:" + bed.path("s"), "--control", bed.path("c"),
+          "--state-dir", bed.path("state")]
+    image = bed.image("device.raw", 256 * MIB, "holes")
+    with open(image, "r+b") as f:
+        f.seek(256 * MIB - 512)
+        f.write(b"EFI PART")  # as the copy of a partition table at the end
+    with loop_device(image) as device:
+        flash = ["--flash", device + ":32MiB"]
+        refused(bed, ["run", "file:" + image, *at, *flash], "are one and the same", code=1)
+        refused(bed, ["run", "block:" + device, *at, "--flash", image + ":32MiB"], "are one and the same", code=1)
+        refused(bed, ["run", "mem:1MiB", *at, *flash], "not Forebay's at byte 268431360", "blkdiscard " + device, code=1)
+        assert on_device(device, 0, MIB) == bytes(MIB), "it was written to"
+        bed.run(["blkdiscard", device])
+        disk = bed.disk("mem:1MiB", ram="1MiB", flash=device + ":32MiB")
+        assert disk.stop() == 0
+
+
+@test(forebay_only=True)
 def a_block_device_is_served_with_flash_on_another(bed):
     primary, pool = bed.image("primary.raw", 16 * MIB), bed.image("pool.raw", 36 * MIB, "holes")
     with loop_device(primary) as device, loop_device(pool) as flash:

@@ -45,6 +45,7 @@ def a_check_finds_what_is_wrong_with_primary_storage(bed):
     Config(bed).disk("file:" + bed.path("missing.raw")).check("disk 'd1'", "missing.raw")
     Config(bed).disk("file:" + bed.path("c.qcow2")).check("is a qcow2 image", "qemu-nbd")
     Config(bed).disk("file:" + a, flash=a + ":64MiB").check("the flash %s" % a)
+    Config(bed).disk("file:" + a, read_only=True, flash=a + ":64MiB").check("are one and the same")
     Config(bed).disk("file:" + a).check()
 
 

@@ -231,6 +231,93 @@ def without_its_sidecar_or_with_a_time_that_was_set_the_evidence_is_weak(bed):
     assert disk.stop() == 0
 
 
+@test(forebay_only=True)
+def an_end_whose_sidecar_cannot_be_written_is_a_good_end(bed):
+    image = image_of(bed)
+    disk = bed.disk("file:" + image, ram="1MiB", flash=bed.path("pool") + ":16MiB")
+    attach(disk).pread(4096, 0)
+    os.mkdir(sidecar(image) + ".new")
+    assert disk.stop() == 0
+    assert "nothing acknowledged depends on it" in disk.log(), disk.log()
+    os.rmdir(sidecar(image) + ".new")
+    disk.start()
+    assert "strong evidence" in disk.log(), disk.log()
+    assert disk.stop() == 0
+
+
+def without_flash(bed, image, *more, name="plain"):
+    """The command of a disk without flash."""
+    return [bed.program, "run", "file:" + image, "--name", name, "--ram", "1MiB", "--nbd", "unix:" + bed.path("x.sock"),
+            "--control", bed.path("x.control"), "--state-dir", bed.path("state"), *more]
+
+
+@test(forebay_only=True)
+def a_renamed_image_with_a_dirty_log_is_refused_until_it_is_put_back_or_taken_over(bed):
+    image, renamed = image_of(bed), bed.path("renamed.raw")
+    disk = dirty_disk(bed, "file:" + image)
+    assert disk.stop() == 0
+    os.link(image, bed.path("other-name"))
+    os.rename(image, renamed)
+    # Something else under its old name says nothing of it.
+    for puts_another_there in [False, True]:
+        if puts_another_there:
+            bed.image("disk.raw", MIB)
+        for name in [renamed, bed.path("other-name")]:
+            for more in [[], ["--read-only"], ["--flash", bed.path("other-pool") + ":16MiB"]]:
+                refused = bed.run(without_flash(bed, name, *more), code=None)
+                assert refused.returncode == 1, refused.stderr
+                for text in ["another name, %s," % image, "'disk'", bed.path("pool"), "--take-over"]:
+                    assert text in refused.stderr, (text, refused.stderr)
+    uuid = refused.stderr.split("--take-over ")[1].split()[0]
+    os.rename(renamed, image)
+    disk.start()
+    serves_what_was_written(disk)
+    disk_command(bed, disk, "pause", "disk")
+    attach(disk).pwrite(pattern(OWN, 4096, 1), OWN)
+    assert disk.stop() == 0
+    os.rename(image, renamed)
+    for more in [["--take-over", uuid], []]:
+        taken = bed.disk("file:" + renamed, ram="1MiB", name="taken", extra=more)
+        assert taken.stop() == 0
+        bed.servers.remove(taken)
+
+
+@test(forebay_only=True)
+def an_old_copy_of_the_pool_is_refused_after_a_detach(bed):
+    image = image_of(bed)
+    disk = dirty_disk(bed, "file:" + image)
+    disk.kill()
+    shutil.copyfile(bed.path("pool"), bed.path("old-pool"))
+    disk.start()
+    destaged(disk)
+    h = attach(disk)
+    for n in range(20):
+        h.pwrite(pattern(OWN + n * 8192, 4096, 50 + n), OWN + n * 8192)
+    h.shutdown()
+    disk.was_ended = True
+    disk_command(bed, disk, "detach", "disk")
+    assert disk.process.wait(30) == 0
+    assert not os.path.exists(sidecar(image))
+    there = digest(image)
+    shutil.copyfile(bed.path("old-pool"), bed.path("pool"))
+    for _ in range(2):
+        refused = bed.run(disk.command, code=None)
+        assert refused.returncode == 1 and "resolve disk" in refused.stderr, refused.stderr
+        assert digest(image) == there, "it was written to"
+    assert "was detached" in refused.stderr or "nobody has resolved it" in refused.stderr, refused.stderr
+    bed.run([bed.program, "disk", "resolve", "disk", "--pool", bed.path("pool"), "--state-dir", bed.path("state"),
+             "--discard-log", "80KiB"])
+    disk.start()
+    h = attach(disk)
+    for n in range(20):
+        assert bytes(h.pread(4096, OWN + n * 8192)) == pattern(OWN + n * 8192, 4096, 50 + n), n
+    h.shutdown()
+    assert disk.stop() == 0
+    disk.start()
+    assert "strong evidence" in disk.log(), disk.log()
+    assert disk.stop() == 0
+
+
 def other_pool(bed, image, *more):
     """A disk of another pool on the same image."""
     return bed.disk("file:" + image, ram="2MiB", flash=bed.path("other-pool") + ":16MiB",

@@ -51,6 +51,29 @@ def what_is_no_pool_is_named_and_not_spoken_of_as_overwritten(bed):
 
 
 @test(forebay_only=True)
+def a_clean_pool_that_was_cut_in_half_starts_cold(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = bed.disk("file:" + image, ram="1MiB", flash=bed.path("pool") + ":16MiB")
+    h = attach(disk)
+    for _ in range(2):
+        for at in range(0, 16 * MIB, MIB):
+            h.pread(MIB, at)
+    h.shutdown()
+    assert disk.stop() == 0
+    os.truncate(bed.path("pool"), 8 * MIB)
+    disk.start()
+    assert "was cut short" in disk.log() and "has its size again" in disk.log(), disk.log()
+    h = attach(disk)
+    for at in range(0, 16 * MIB, MIB):
+        assert bytes(h.pread(MIB, at)) == pattern(at, MIB)
+    h.shutdown()
+    assert disk.stop() == 0
+    disk.start()
+    assert disk.log().count("was cut short") == 1, disk.log()
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
 def deferred_flushes_are_a_risk_only_until_an_end_in_order(bed):
     _, disk, h = opened(bed, extra=["--flush-semantics", "deferred", "--max-dirty-age", "1s",
                                     "--accept-data-loss"])

@@ -1,12 +1,16 @@
-//! Image files that are not raw, known by their first or last bytes.
+//! What is no raw disk, known by a few of its bytes: images of other formats, and flash pools.
 //!
-//! Forebay serves the bytes of a file as they are. A guest would see the tables of such an image instead of its disk.
+//! Forebay serves the bytes of a file as they are. A guest would see the tables of such an image instead of its disk, and
+//! write over those of a pool.
 //! A guest may write the same bytes to a raw disk: they prove nothing about one that was served before.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+
+use forebay_core::flash_pool::SUPERBLOCKS;
+use forebay_core::flash_pool::superblock::MAGIC;
 
 /// A format of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +27,8 @@ pub enum ImageFormat {
     Vhd,
     /// VirtualBox's.
     Vdi,
+    /// No image: a flash pool of Forebay.
+    Pool,
 }
 
 /// Bytes at each end that tell.
@@ -36,6 +42,11 @@ impl ImageFormat {
     pub fn of(file: &File, size: u64) -> io::Result<Option<ImageFormat>> {
         let head = sector(file, 0)?;
         let tail = sector(file, size.saturating_sub(SECTOR as u64))?;
+        for superblock in SUPERBLOCKS {
+            if sector(file, superblock)?.starts_with(MAGIC) {
+                return Ok(Some(ImageFormat::Pool));
+            }
+        }
         Ok(ImageFormat::from_bytes(&head, &tail))
     }
 
@@ -60,15 +71,16 @@ impl ImageFormat {
         }
     }
 
-    /// Its name in `qemu-nbd --format`.
-    pub fn in_qemu(self) -> &'static str {
+    /// Its name in `qemu-nbd --format`; `None`: QEMU cannot read it.
+    pub fn in_qemu(self) -> Option<&'static str> {
         match self {
-            ImageFormat::Qcow2 => "qcow2",
-            ImageFormat::Qed => "qed",
-            ImageFormat::Vmdk => "vmdk",
-            ImageFormat::Vhdx => "vhdx",
-            ImageFormat::Vhd => "vpc",
-            ImageFormat::Vdi => "vdi",
+            ImageFormat::Qcow2 => Some("qcow2"),
+            ImageFormat::Qed => Some("qed"),
+            ImageFormat::Vmdk => Some("vmdk"),
+            ImageFormat::Vhdx => Some("vhdx"),
+            ImageFormat::Vhd => Some("vpc"),
+            ImageFormat::Vdi => Some("vdi"),
+            ImageFormat::Pool => None,
         }
     }
 }
@@ -82,6 +94,7 @@ impl fmt::Display for ImageFormat {
             ImageFormat::Vhdx => "VHDX",
             ImageFormat::Vhd => "VHD",
             ImageFormat::Vdi => "VDI",
+            ImageFormat::Pool => "Forebay pool",
         })
     }
 }
@@ -118,6 +131,8 @@ mod tests {
         check(0, b"conectix", 65536, Some(ImageFormat::Vhd));
         check(65536 - 512, b"conectix", 65536, Some(ImageFormat::Vhd));
         check(64, b"\x7f\x10\xda\xbe", 65536, Some(ImageFormat::Vdi));
+        check(0, b"FOREBAY\0\x01", 65536, Some(ImageFormat::Pool));
+        check(512 << 10, b"FOREBAY\0\x01", 1 << 20, Some(ImageFormat::Pool));
         for (at, magic) in [(1, b"QFI\xfb".as_slice()), (0, b"QFI"), (510, b"\x55\xaa")] {
             check(at, magic, 65536, None);
         }

@@ -94,8 +94,16 @@ pub(crate) fn file_of_loop(device: BorrowedFd<'_>) -> Option<PathBuf> {
     backing_file(&in_sysfs(device)?)
 }
 
+/// The same of the device with this number (`st_rdev`).
+pub fn file_of_loop_device(number: u64) -> Option<PathBuf> {
+    backing_file(&numbered(number)?)
+}
+
 fn in_sysfs(device: BorrowedFd<'_>) -> Option<PathBuf> {
-    let number = rustix::fs::fstat(device).ok()?.st_rdev;
+    numbered(rustix::fs::fstat(device).ok()?.st_rdev)
+}
+
+fn numbered(number: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
 }

@@ -87,7 +87,7 @@ use std::time::Duration;
 pub use backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
 pub use error::{Error, ErrorKind};
 pub use format::ImageFormat;
-pub use identity::Identity;
+pub use identity::{Identity, file_of_loop_device};
 pub use probe::{Look, Probe, Standing};
 pub use uri::Uri;
 

@@ -144,13 +144,22 @@ impl Probe {
 
     /// The same under another name, with the sidecar and the identity that it has there, if `path` is a name of the same file.
     pub fn known_as(mut self, path: &Path) -> Probe {
-        let Of::File { file, path: Some(_), .. } = &self.of else { return self };
-        if matches!(stands_at(file, path), Ok(Standing::Same)) {
+        if self.is_named(path) {
             let mut sidecar = path.as_os_str().to_owned();
             sidecar.push(".forebay");
             (self.sidecar, self.identity) = (Some(sidecar.into()), Identity::of_file(path));
         }
         self
+    }
+
+    /// True when `path` leads to the same image file.
+    pub fn is_named(&self, path: &Path) -> bool {
+        match &self.of {
+            Of::File { file, path: Some(_), .. } => {
+                matches!(stands_at(file, path), Ok(Standing::Same))
+            }
+            Of::File { path: None, .. } | Of::Export { .. } => false,
+        }
     }
 
     /// The place of a sidecar beside it, where there can be one.

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use super::shell::quoted;
 use super::tmpfs;
 
 const SUFFIX: &str = ".control.sock";
@@ -64,7 +65,7 @@ pub fn option_for(control: &Path) -> String {
     let is_socket = control.to_str().is_some_and(|path| path.ends_with(SUFFIX));
     match is_socket && control.parent() == Some(&folder()) {
         true => String::new(),
-        false => format!(" --control {}", control.display()),
+        false => format!(" --control {}", quoted(control)),
     }
 }
 

@@ -16,7 +16,7 @@
 //! | [`warm`] | the start of a cache that flash kept over a restart |
 //! | [`events`] | what an operator wants to know |
 //! | [`folders`], `tmpfs` | where this host keeps sockets, state, and what a kill must not lose |
-//! | [`date`] | dates as people read them |
+//! | [`date`], [`shell`] | dates as people read them, words as a shell does |
 //!
 //! **Users.** The control plane opens, serves and closes disks with all of it. A shard uses four
 //! small things only: the way to a pool's owner ([`pool::owner::PoolHandle`]), the staging file,
@@ -32,5 +32,6 @@ pub mod events;
 pub mod fence;
 pub mod folders;
 pub mod pool;
+pub mod shell;
 mod tmpfs;
 pub mod warm;

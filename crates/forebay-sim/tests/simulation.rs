@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_sim::setup::{
-    COMPARING, DISCARDING, DYING, RESTARTING, ROTTING, SWITCHING, TEARING,
-};
+use forebay_sim::setup::{COMPARING, DISCARDING, DYING, RESTARTING, ROTTING, SWITCHING, TEARING};
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 
 /// Seeds that must pass however slow the machine is.

@@ -355,6 +355,18 @@ impl NbdUri {
     pub const TIMEOUT: Nanos = Nanos::from_millis(30_000);
     /// Time until a lost server counts as dead, unless the URI says otherwise.
     pub const FENCE: Nanos = Nanos::from_millis(10_000);
+
+    /// An export at a unix socket, with nothing else said.
+    pub fn at_socket(export: &str, socket: &Path) -> NbdUri {
+        NbdUri {
+            address: NbdAddress::Unix(socket.to_owned()),
+            export: export.to_owned(),
+            connections: Self::CONNECTIONS,
+            timeout: Self::TIMEOUT,
+            fence: Self::FENCE,
+            read_only: false,
+        }
+    }
 }
 
 impl fmt::Display for Uri {

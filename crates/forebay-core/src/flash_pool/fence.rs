@@ -48,6 +48,8 @@ pub struct Known {
     pub size: u64,
     /// Its times, as remembered.
     pub times: Times,
+    /// This host remembers a detach of the disk: primary storage had everything, and its log was given up.
+    pub is_detached: bool,
 }
 
 /// Times of primary storage, as remembered.
@@ -171,6 +173,8 @@ pub enum Change {
         /// The highest that the pool knows.
         pool: Generation,
     },
+    /// The disk was detached since: this is an old copy of its pool.
+    Detached,
     /// The sidecar is of an earlier session: an old copy of primary storage was put back with its sidecar.
     SidecarRolledBack {
         /// Of the sidecar.
@@ -193,6 +197,9 @@ pub fn judge(known: &Known, found: &Found<'_>) -> Verdict {
 
 /// What speaks against it.
 fn change(known: &Known, found: &Found<'_>) -> Option<Change> {
+    if known.is_detached {
+        return Some(Change::Detached);
+    }
     if found.size != known.size {
         return Some(Change::Size { was: known.size, is: found.size });
     }

@@ -12,8 +12,9 @@ use forebay_backends::Probe;
 use forebay_core::flash_pool::sidecar::SidecarState;
 use forebay_core::ids::{Generation, Uuid};
 
+use super::detached::Detached;
 use super::sidecar::SidecarPlace;
-use super::{Fence, check_claim, words};
+use super::{Fence, check_claim, names, words};
 use crate::events::Severity;
 use crate::pool::host;
 
@@ -39,7 +40,11 @@ impl Alone {
         state: Option<&Path>,
         notes: &mut Vec<(Severity, String)>,
     ) -> Result<Alone> {
-        let found = check_claim(&place, takes_over, state)?;
+        let found = check_claim(probe.as_ref(), &place, takes_over, state)?;
+        if let (Some(probe), Some(_)) = (&probe, takes_over) {
+            // From now on no sidecar beside a former name counts.
+            let _ = names::remember(probe, state);
+        }
         let probe = probe.filter(|probe| place.is_apart() && !probe.is_read_only());
         let Some(probe) = probe else {
             return Ok(Alone { fence: None, is_unanswered: false });
@@ -56,6 +61,8 @@ impl Alone {
             is_weak: false,
             last_write: None,
             revoker: None,
+            // It has no pool that an old copy could be of.
+            detached: Detached::of(Uuid::NIL, None),
         };
         fence.set_writer(Uuid::NIL);
         if let Err(error) = fence.write_sidecar(SidecarState::Open) {

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use forebay_backends::Look;
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::ids::Sequence;
 
-use super::{Fence, Guard, LastWrite};
+use super::{Fence, Guard, LastWrite, words};
 use crate::pool::EndOfSession;
 use crate::pool::owner::{Close, PoolHandle};
 
@@ -66,6 +66,7 @@ impl DiskPlace {
     /// The disk is served no more and left so; `is_quiet` when nothing of it is under way on primary storage, `log_end`
     /// the last record of its log. Lets go of
     /// primary storage. Who comes second, as a detach and the daemon's end may, waits for the first and is told the same.
+    /// Returns what is worth a warning, once.
     ///
     /// # Errors
     /// The medium's.
@@ -74,12 +75,12 @@ impl DiskPlace {
         end: EndOfSession,
         is_quiet: bool,
         log_end: Option<Sequence>,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
         let left = match std::mem::replace(&mut *stay, Stay::Left(None)) {
             Stay::Served(Some(fence), _lock) => self.note(fence, end, is_quiet, log_end),
-            Stay::Served(None, _) => Ok(()),
-            Stay::Left(None) => Ok(()),
+            Stay::Served(None, _) => Ok(None),
+            Stay::Left(None) => Ok(None),
             Stay::Left(Some(why)) => {
                 *stay = Stay::Left(Some(why.clone()));
                 bail!(why)
@@ -98,7 +99,7 @@ impl DiskPlace {
         end: EndOfSession,
         is_quiet: bool,
         log_end: Option<Sequence>,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         let can_look = self.pool.is_some()
             && is_quiet
             && matches!(end, EndOfSession::Clean | EndOfSession::Dirty);
@@ -107,6 +108,15 @@ impl DiskPlace {
         if let Some((pool, number)) = &self.pool {
             pool.close(*number, Close { end, is_quiet, last, log_end })?;
         }
-        fence.leave(end, is_quiet, looked).context("cannot write its sidecar")
+        match (fence.leave(end, is_quiet, looked), end) {
+            (Ok(()), _) => Ok(None),
+            // The pool knows how it was left. What the sidecar said while it was served is never less than that.
+            (Err(error), EndOfSession::Clean | EndOfSession::Dirty) => {
+                Ok(Some(words::sidecar_left(fence.sidecar.is_some(), &error)))
+            }
+            (Err(error), EndOfSession::Detached | EndOfSession::Failed) => {
+                Err(anyhow::Error::new(error).context("cannot remove its sidecar"))
+            }
+        }
     }
 }

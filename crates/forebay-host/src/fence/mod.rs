@@ -15,7 +15,7 @@
 //! - What a session found and judged is given up (the old note of the last write, the old evidence) only when the session is
 //!   committed, so that a start that dies in between is judged from the same facts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::ids::{Generation, Uuid};
 
 mod alone;
+mod detached;
 mod disk_place;
 mod last_write;
 mod lock;
@@ -53,6 +54,7 @@ pub use words::{held, not_noted, unreported_loss, unreported_loss_later};
 
 use super::events::Severity;
 use super::pool::{DiskWish, EndOfSession, Pool, host};
+use detached::Detached;
 use sidecar::Found;
 pub use sidecar::{SidecarPlace, identity, replace};
 
@@ -73,6 +75,9 @@ pub struct Examined {
     former: Option<Uuid>,
     is_unanswered: bool,
     refused: Option<Refused>,
+    detached: Detached,
+    /// The state folder.
+    state: Option<PathBuf>,
 }
 
 /// A disk's fence while it is served.
@@ -91,6 +96,7 @@ pub struct Fence {
     last_write: Option<Arc<LastWrite>>,
     /// For whoever finds that flash is dead.
     revoker: Option<Arc<Revoker>>,
+    detached: Detached,
 }
 
 /// Refuses primary storage that belongs to another disk, whose log may hold newer data. For a disk without flash; what was
@@ -99,10 +105,12 @@ pub struct Fence {
 /// # Errors
 /// It does, and the administrator has not said that this disk takes it over.
 fn check_claim(
+    probe: Option<&Probe>,
     place: &SidecarPlace,
     takes_over: Option<Uuid>,
     state: Option<&Path>,
 ) -> Result<Found> {
+    check_left_behind(probe, takes_over, state, |there| is_claimed(there, None, None, |_| false))?;
     let found = sidecar::read(place.path());
     match &found {
         Found::There(sidecar)
@@ -111,6 +119,25 @@ fn check_claim(
             Err(words::claimed(sidecar, place, state).into())
         }
         _ => Ok(found),
+    }
+}
+
+/// Refuses an image that was renamed away from a sidecar of another disk, whose log may hold newer data.
+///
+/// # Errors
+/// It was, and the administrator has not said that this disk takes it over.
+fn check_left_behind(
+    probe: Option<&Probe>,
+    takes_over: Option<Uuid>,
+    state: Option<&Path>,
+    is_claimed: impl Fn(&Sidecar) -> bool,
+) -> Result<()> {
+    let left = probe.and_then(|probe| names::left_behind(probe, state));
+    match left {
+        Some((name, there)) if is_claimed(&there) && takes_over != Some(there.disk) => {
+            Err(words::left_behind(&name, &there, state).into())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -137,14 +164,19 @@ pub fn examine(
         None => Look { size: wish.size, modified: None, changed: None },
     };
     let found = sidecar::read(place.path());
-    if let Found::There(there) = &found {
-        let claimed =
-            is_claimed(there, Some(record.uuid), Some(pool.uuid()), |disk| pool.knows(disk));
-        if claimed && wish.takes_over != Some(there.disk) {
-            return Err(words::claimed(there, &place, state).into());
-        }
+    let claims = |there: &Sidecar| {
+        is_claimed(there, Some(record.uuid), Some(pool.uuid()), |disk| pool.knows(disk))
+    };
+    check_left_behind(probe.as_ref(), wish.takes_over, state, claims)?;
+    if let Found::There(there) = &found
+        && claims(there)
+        && wish.takes_over != Some(there.disk)
+    {
+        return Err(words::claimed(there, &place, state).into());
     }
-    let known = known(pool, &record, look.modified);
+    let detached = Detached::of(identity(probe.as_ref()), state);
+    let known =
+        Known { is_detached: detached.has(record.uuid), ..known(pool, &record, look.modified) };
     let samples = sample::compare(probe.as_ref(), &record, look.size, facts, EXAMINE_MAX);
     let (modified, changed) = (look.modified, look.changed);
     let sidecar = judged(&found, &place, &known);
@@ -165,7 +197,20 @@ pub fn examine(
     };
     let is_unanswered =
         record.flags.has(DiskFlags::UNANSWERED) || place.is_apart() && found.is_open();
-    Ok(Examined { probe, place, look, verdict, follows, is_dirty, is_unanswered, former, refused })
+    let state = state.map(Path::to_owned);
+    Ok(Examined {
+        probe,
+        place,
+        look,
+        verdict,
+        follows,
+        is_dirty,
+        former,
+        is_unanswered,
+        refused,
+        detached,
+        state,
+    })
 }
 
 /// The sidecar as the fence judges it. An old one in the state folder tells that the folder was put back, not primary
@@ -193,6 +238,7 @@ fn known(pool: &Pool, record: &DiskRecord, modified: Option<Timestamp>) -> Known
         pending: record.pending,
         size: record.size,
         times: times(record, modified),
+        is_detached: false,
     }
 }
 
@@ -245,13 +291,18 @@ impl Examined {
         former.or_else(|| words::note(self.verdict, self.is_dirty, self.keeps_cache()))
     }
 
-    /// The session begins, whose generation is durable as pending in the pool: the sidecar says so from now on.
+    /// The session begins, whose generation is durable as pending in the pool: the sidecar says so from now on, and the
+    /// state folder where it is.
     pub fn begin(
         self,
         pool: &Pool,
         number: DiskNumber,
         notes: &mut Vec<(Severity, String)>,
     ) -> Fence {
+        if let Some(probe) = &self.probe {
+            // Without it another name of the image does not lead here, and nothing else depends on it.
+            let _ = names::remember(probe, self.state.as_deref());
+        }
         let record = pool.record(number);
         let is_weak = matches!(self.follows, Follows::Serve { is_weak: true, .. });
         let mut fence = Fence {
@@ -266,6 +317,7 @@ impl Examined {
             is_weak,
             last_write: None,
             revoker: None,
+            detached: self.detached,
         };
         fence.set_writer(pool.uuid());
         let state =
@@ -317,6 +369,10 @@ impl Fence {
                 other => other.context("cannot write its sidecar")?,
             }
         }
+        // It lives again: a pool with it was an old copy, and is not any more.
+        if let Err(error) = self.detached.forget(self.disk) {
+            notes.push((Severity::Warning, words::detach_not_forgotten(&error)));
+        }
         if let Some(modified) = self.look.modified
             && let Ok(last_write) =
                 LastWrite::begin(self.disk, self.generation, modified, self.ahead_ns)
@@ -363,6 +419,8 @@ impl Fence {
                 if let Some(last_write) = self.last_write.take() {
                     last_write.remove();
                 }
+                // Without it an old copy of the pool is not told from a new one, and nothing else depends on it.
+                let _ = self.detached.note(self.disk);
                 match self.written_at() {
                     Some(path) => sidecar::remove(path),
                     None => Ok(()),

@@ -5,7 +5,7 @@
 //!   /images/copy.raw, the same file without a sidecar beside it, is known as /images/db.raw
 //! ```
 //! So whichever name a start is given, it finds the same sidecar and the same identity. A name that has a sidecar beside it
-//! is not asked about.
+//! is not asked about. An image that was renamed away from its sidecar is known by the link as well (`left_behind`).
 //!
 //! So are pools, for whoever is told that the write log of a disk is in another one:
 //!
@@ -13,14 +13,19 @@
 //!   STATE/POOL.pool ──link──► /var/lib/forebay/flash
 //! ```
 //!
+//! The link is named after the inode and the time when it was made: the number of an image that was removed is given again.
+//!
 //! **Limits.** Another host, or this one with another state folder, does not know the first name.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use forebay_backends::Probe;
+use forebay_core::flash_pool::fence::Timestamp;
+use forebay_core::flash_pool::sidecar::Sidecar;
 use forebay_core::ids::Uuid;
 
 use super::sidecar;
@@ -39,9 +44,29 @@ fn known_path(probe: &Probe, state: Option<&Path>) -> Option<PathBuf> {
         return None;
     }
     let path = fs::read_link(link(probe, state?)?).ok()?;
-    let mut sidecar = path.clone().into_os_string();
-    sidecar.push(".forebay");
-    is_there(Path::new(&sidecar)).then_some(path)
+    is_there(&beside(&path)).then_some(path)
+}
+
+/// The name that an image had when a disk with flash was served from it last, where it leads elsewhere or nowhere by now, with
+/// the sidecar that lies beside that name. `None` where that name was taken over by another image which a disk is known to
+/// have been served from, or where the file system does not tell when a file was made: its number may be another's then.
+pub(super) fn left_behind(probe: &Probe, state: Option<&Path>) -> Option<(PathBuf, Sidecar)> {
+    let state = state?;
+    let here = probe.sidecar()?.with_extension("");
+    let (_, Some(_)) = probe.inode()? else { return None };
+    let path = fs::read_link(link(probe, state)?).ok()?;
+    let owner = path.metadata().ok().and_then(|there| link_of(&there, state));
+    let is_anothers =
+        || owner.is_some_and(|owner| fs::read_link(owner).is_ok_and(|name| name == path));
+    if path == here || probe.is_named(&path) && !is_there(probe.sidecar()?) {
+        return None;
+    }
+    match sidecar::read(Some(&beside(&path))) {
+        sidecar::Found::There(there) if probe.is_named(&path) || !is_anothers() => {
+            Some((path, there))
+        }
+        _ => None,
+    }
 }
 
 /// Remembers by which name the image is known, durably.
@@ -86,8 +111,23 @@ fn put(state: &Path, link: &Path, target: &Path) -> io::Result<()> {
 
 fn link(probe: &Probe, state: &Path) -> Option<PathBuf> {
     let (inode, born) = probe.inode()?;
-    let (seconds, nanos) = born.unwrap_or_default();
-    Some(state.join(format!("{inode:x}-{seconds:x}.{nanos:x}.image")))
+    Some(named(state, inode, born.unwrap_or_default()))
+}
+
+/// The link that the file with these metadata has, where its file system tells when it was made.
+fn link_of(file: &fs::Metadata, state: &Path) -> Option<PathBuf> {
+    let born = file.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(named(state, file.ino(), (born.as_secs() as i64, born.subsec_nanos())))
+}
+
+fn named(state: &Path, inode: u64, (seconds, nanos): Timestamp) -> PathBuf {
+    state.join(format!("{inode:x}-{seconds:x}.{nanos:x}.image"))
+}
+
+fn beside(image: &Path) -> PathBuf {
+    let mut sidecar = image.as_os_str().to_owned();
+    sidecar.push(".forebay");
+    sidecar.into()
 }
 
 fn is_there(path: &Path) -> bool {
@@ -162,6 +202,41 @@ mod tests {
         assert_eq!(bed.known_as("two.raw"), "two.raw");
         fs::copy(bed.at("two.raw"), bed.at("three.raw")).unwrap();
         assert_eq!(bed.known_as("three.raw"), "three.raw");
+    }
+
+    #[test]
+    fn a_renamed_image_is_known_by_the_sidecar_that_it_left_behind() {
+        let bed = Bed::new();
+        let state = bed.at("state");
+        let left = |name: &str| left_behind(&bed.probe(name), Some(&state)).map(|(path, _)| path);
+        let sidecar = Sidecar {
+            disk: Uuid([1; 16]),
+            pool: Uuid([2; 16]),
+            generation: forebay_core::ids::Generation(1),
+            state: forebay_core::flash_pool::sidecar::SidecarState::Dirty,
+            date: 5,
+            host: "h".into(),
+            name: "db".into(),
+        };
+        bed.remember("one.raw");
+        fs::write(bed.at("one.raw.forebay"), sidecar.encode()).unwrap();
+        assert_eq!(left("one.raw"), None, "it has its name");
+        fs::hard_link(bed.at("one.raw"), bed.at("two.raw")).unwrap();
+        assert_eq!(left("two.raw"), None, "it is known under its first name");
+        fs::write(bed.at("two.raw.forebay"), "").unwrap();
+        assert_eq!(left("two.raw"), Some(bed.at("one.raw")), "a sidecar beside it changes nothing");
+        fs::remove_file(bed.at("two.raw.forebay")).unwrap();
+        fs::remove_file(bed.at("one.raw")).unwrap();
+        assert_eq!(left("two.raw"), Some(bed.at("one.raw")), "it was renamed");
+        // Another file has its first name: a disk may have been served from it since, or not.
+        fs::write(bed.at("one.raw"), vec![2; 65536]).unwrap();
+        assert_eq!(left("two.raw"), Some(bed.at("one.raw")));
+        assert_eq!(left("one.raw"), None, "it was never known otherwise");
+        bed.remember("one.raw");
+        assert_eq!(left("two.raw"), None, "the sidecar is the other one's");
+        fs::remove_file(bed.at("one.raw")).unwrap();
+        fs::remove_file(bed.at("one.raw.forebay")).unwrap();
+        assert_eq!(left("two.raw"), None, "nothing is left of it");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence};
 use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use serde::{Deserialize, Serialize};
 
+use super::detached::Detached;
 use super::sidecar::{self, Found, SidecarPlace, identity};
 use super::{Guard, names, sample, words};
 use crate::fence::is_in_use;
@@ -33,6 +34,7 @@ pub struct Sides {
     look: Look,
     found: Found,
     notes: Vec<String>,
+    detached: Detached,
     _lock: Guard,
 }
 
@@ -167,7 +169,20 @@ impl Sides {
         let found = sidecar::read(place.path());
         let undecided = pool.undecided(number);
         let (pool, _lock) = (shared, lock);
-        Ok(Sides { pool, number, record, undecided, probe, place, look, found, notes, _lock })
+        let detached = Detached::of(identity(probe.as_ref()), state);
+        Ok(Sides {
+            pool,
+            number,
+            record,
+            undecided,
+            probe,
+            place,
+            look,
+            found,
+            notes,
+            detached,
+            _lock,
+        })
     }
 
     fn pool(&self) -> MutexGuard<'_, Pool> {
@@ -308,6 +323,9 @@ impl Sides {
         let record = self.pool().record(self.number);
         self.record = record;
         self.write_sidecar(state)?;
+        let forgotten = self.detached.forget(self.record.uuid);
+        forgotten
+            .context("cannot write the state folder, which says that the disk was detached")?;
         let session = (self.record.uuid, self.record.committed);
         let size = self.look.size;
         let last =

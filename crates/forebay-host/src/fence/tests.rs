@@ -17,6 +17,8 @@ struct Bed {
     wish: DiskWish,
     /// The sidecar lies in a state folder, as if there were no place beside the image.
     is_apart: bool,
+    /// There is a state folder.
+    has_state: bool,
 }
 
 /// A disk that is served.
@@ -54,7 +56,7 @@ impl Bed {
             is_exclusive: false,
             takes_over: None,
         };
-        Bed { folder, wish, is_apart: false }
+        Bed { folder, wish, is_apart: false, has_state: false }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -91,7 +93,8 @@ impl Bed {
         let size = fs::metadata(self.path("db.raw")).unwrap().len();
         let wish = DiskWish { size, ..self.wish.clone() };
         let number = pool.admit(&wish).unwrap();
-        let examined = examine(pool, number, &wish, self.sides(), facts, None)?;
+        let state = Some(self.path("state")).filter(|_| self.has_state);
+        let examined = examine(pool, number, &wish, self.sides(), facts, state.as_deref())?;
         Ok((number, examined.note(pool, number)?))
     }
 
@@ -166,11 +169,11 @@ fn primary_storage_without_a_place_beside_it_is_claimed_in_the_state_folder() {
     let error =
         bed.examine(&mut bed.pool(), &[]).err().expect("it is the other pool's").to_string();
     assert!(error.contains("the disk 'db' of another pool"), "{error}");
-    assert!(check_claim(&bed.place(), None, None).is_err(), "without flash neither");
+    assert!(check_claim(None, &bed.place(), None, None).is_err(), "without flash neither");
     fs::remove_file(bed.path("pool")).unwrap();
     fs::rename(bed.path("away"), bed.path("pool")).unwrap();
     bed.serve().leave(EndOfSession::Clean);
-    check_claim(&bed.place(), None, None).unwrap();
+    check_claim(None, &bed.place(), None, None).unwrap();
     // A state folder that was put back says nothing of primary storage.
     let old = fs::read(bed.path("state/db.forebay")).unwrap();
     bed.serve().leave(EndOfSession::Clean);
@@ -261,6 +264,31 @@ fn a_disk_that_was_left_in_order_finds_strong_evidence() {
     assert_eq!(bed.sidecar().generation, Generation(3));
     bed.serve().leave(EndOfSession::Detached);
     assert!(!bed.path("db.raw.forebay").exists());
+}
+
+#[test]
+fn an_old_copy_of_a_pool_whose_disk_was_detached_is_refused_until_that_is_decided() {
+    for has_state in [true, false] {
+        let mut bed = Bed::new();
+        bed.has_state = has_state;
+        let (pool, old) = (bed.path("pool"), bed.path("old"));
+        bed.serve().leave(EndOfSession::Clean);
+        // Copied while the disk is served.
+        let served = bed.serve();
+        fs::copy(&pool, &old).unwrap();
+        served.leave(EndOfSession::Detached);
+        fs::copy(&old, &pool).unwrap();
+        let expect = match has_state {
+            true => Verdict::Mismatch(fence::Change::Detached),
+            false => Verdict::Weak(fence::Doubt::Unseen),
+        };
+        assert_eq!(bed.verdict(), expect);
+        if has_state {
+            // Its log is empty, so that nothing keeps the disk from being served again.
+            bed.serve().leave(EndOfSession::Clean);
+            assert_eq!(bed.verdict(), Verdict::Strong);
+        }
+    }
 }
 
 #[test]
@@ -383,7 +411,7 @@ fn other_sidecars_claim_or_contradict() {
     assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::OtherDisk));
     put(&Sidecar { state: SidecarState::Dirty, ..stranger.clone() });
     let state = bed.path("state");
-    let error = || check_claim(&bed.place(), None, Some(&state)).unwrap_err().to_string();
+    let error = || check_claim(None, &bed.place(), None, Some(&state)).unwrap_err().to_string();
     assert!(error().contains("this host does not know where its pool is"), "{}", error());
     let link = state.join(format!("{}.pool", stranger.pool));
     fs::create_dir_all(&state).unwrap();
@@ -394,8 +422,8 @@ fn other_sidecars_claim_or_contradict() {
         error.contains("disk 'db' of another pool") && error.contains("--take-over"),
         "{error}"
     );
-    assert!(check_claim(&bed.place(), None, None).is_err());
-    assert!(check_claim(&bed.place(), Some(stranger.disk), None).is_ok());
+    assert!(check_claim(None, &bed.place(), None, None).is_err());
+    assert!(check_claim(None, &bed.place(), Some(stranger.disk), None).is_ok());
     fs::remove_file(&path).unwrap();
     assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
     fs::write(&path, "something else").unwrap();

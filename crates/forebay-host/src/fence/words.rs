@@ -16,6 +16,7 @@ use super::sidecar::{Found, SidecarPlace};
 use crate::date::utc;
 use crate::events::Severity;
 use crate::pool::{Dirty, Pool};
+use crate::shell::quoted;
 
 /// The disk must not be served until an administrator has decided; other disks can.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +48,8 @@ impl Refused {
     pub fn passed_by(what: &str, disk: &str, pool: &str, instead: &str) -> Refused {
         Refused(format!(
             "the flash {pool} holds persistent reservations of SCSI initiators for {what}: {instead}. When no initiator \
-             relies on them any more: forebay disk resolve {disk} --pool {pool} --discard-reservations"
+             relies on them any more: forebay disk resolve {disk} --pool {} --discard-reservations",
+            quoted(pool)
         ))
     }
 
@@ -55,8 +57,9 @@ impl Refused {
     pub fn reservations(disk: &str, pool: &str, why: &str) -> Refused {
         Refused(format!(
             "persistent reservations of SCSI initiators were stored for it, and cannot be read: {why}. Nobody knows who \
-             may write to it. When no initiator relies on them any more: forebay disk resolve {disk} --pool {pool} \
-             --discard-reservations"
+             may write to it. When no initiator relies on them any more: forebay disk resolve {disk} --pool {} \
+             --discard-reservations",
+            quoted(pool)
         ))
     }
 }
@@ -151,6 +154,9 @@ fn change_in_words(change: Change) -> String {
             "its sidecar is of generation {}, the pool knows none above {}: an old copy of the flash was put back, or the flash died and the disk went on without it",
             sidecar.0, pool.0
         ),
+        Change::Detached => {
+            "the disk was detached from it, as this host remembers: an old copy of the flash was put back".to_owned()
+        }
         Change::SidecarRolledBack { sidecar, pool } => format!(
             "its sidecar is of generation {}, the disk wrote {}: an old copy was put back with its sidecar",
             sidecar.0, pool.0
@@ -215,6 +221,42 @@ pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace, state: Option<&Pa
     ))
 }
 
+/// The image had the name `before`, beside which a disk has left its sidecar.
+pub(super) fn left_behind(before: &Path, sidecar: &Sidecar, state: Option<&Path>) -> Refused {
+    let before = before.display();
+    let pool = match names::pool_path(sidecar.pool, state) {
+        Some(path) => format!("its pool was at {} last", path.display()),
+        None => "this host does not know where its pool is".to_owned(),
+    };
+    Refused(format!(
+        "its primary storage was served under another name, {before}, as the disk '{}', and was renamed since: the write log of \
+         that disk may hold newer data ({pool}). Give the image its name back, start that disk and detach it ('forebay disk \
+         detach {0}'); then rename it. If that log is gone for ever and what primary storage holds is to be used as it is: \
+         --take-over {} (disk {1} of pool {}, as {before}.forebay says)",
+        sidecar.name, sidecar.disk, sidecar.pool,
+    ))
+}
+
+/// The state folder still says that a disk was detached which is served again.
+pub(super) fn detach_not_forgotten(error: &std::io::Error) -> String {
+    format!(
+        "the state folder cannot be written ({error}) and goes on to say that this disk was detached: the next start takes its \
+         pool for an old copy, drops its cache and refuses a dirty log. Give a folder that can be written: --state-dir"
+    )
+}
+
+/// A disk has ended in order, and its sidecar could not say so; `was_written`: it says that the disk is served.
+pub(super) fn sidecar_left(was_written: bool, error: &std::io::Error) -> String {
+    let what = match was_written {
+        true => {
+            "it goes on to say that the disk is served. The next start with this pool goes on as usual; one with another pool or \
+             without flash may be refused until then"
+        }
+        false => "the next start has weak evidence, and may drop clean cached data",
+    };
+    format!("its sidecar cannot be written ({error}): nothing acknowledged depends on it; {what}")
+}
+
 /// The disk is refused: both sides, and what resolves it.
 pub(super) fn refused(
     pool: &Pool,
@@ -231,7 +273,7 @@ pub(super) fn refused(
             "that was found at an earlier start, and nobody has resolved it".to_owned()
         }
     };
-    let shown = pool.path().display();
+    let shown = quoted(pool.path());
     let mut text = format!(
         "primary storage was changed by somebody else while the write log holds data that it does not have: {why}.\n"
     );

@@ -1,4 +1,11 @@
 //! What is on a flash file or device before it is used: a pool of ours, nothing, or somebody's data.
+//!
+//! The first MiB tells a pool and most file systems. What is blank there is looked at further on: all that a file has, or
+//! samples of a device or a large file. Holes, zeroes, and the ones of erased flash are nothing.
+//!
+//! **Limit.** Samples may miss data in the middle of a device, or of a file with more than [`READ_MAX`].
+
+use std::ops::Range;
 
 use anyhow::{Result, bail};
 use forebay_core::flash_pool::SUPERBLOCKS;
@@ -7,19 +14,28 @@ use forebay_core::geometry::PAGE;
 
 use super::file::{PoolFile, PoolPage};
 use super::tables::Tables;
+use crate::shell::quoted;
 
-/// Bytes looked at.
+/// Bytes looked at for a pool, and at either end for anything.
 const START: u64 = 1 << 20;
+/// Beyond the start so much is read whole; of more than that, samples.
+const READ_MAX: u64 = 64 << 20;
+/// Bytes of a read.
+const PIECE: u64 = 64 << 10;
+/// Samples of what is too much to read.
+const SAMPLES: u64 = 256;
+/// Pieces of a file that are told apart as data or holes; what is beyond them counts as data.
+const EXTENTS_MAX: usize = 4096;
 
 /// What was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// Nothing, or what may be overwritten: a pool that was never finished.
     Blank,
     /// A pool.
     Pool(Superblock),
     /// What is not ours.
-    Foreign(&'static str),
+    Foreign(String),
 }
 
 impl Contents {
@@ -34,6 +50,17 @@ impl Contents {
             Contents::Blank => bail!("{shown} is no pool: it is blank"),
             Contents::Foreign(what) => bail!("{shown} is no pool: it carries {what}"),
         }
+    }
+}
+
+/// How to empty flash that nobody needs, as a command line.
+pub(super) fn wipe(file: &PoolFile) -> String {
+    let path = quoted(file.path());
+    match file.is_device() {
+        true => format!(
+            "'wipefs --all {path}', then 'blkdiscard {path}', or 'blkdiscard --zeroout {path}' where it cannot discard"
+        ),
+        false => format!("'truncate -s 0 {path}', or remove the file"),
     }
 }
 
@@ -52,7 +79,7 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
     } else {
         let size = file.size()?;
         if size > 0 {
-            return Ok(Contents::Foreign(UNKNOWN));
+            return Ok(Contents::Foreign(UNKNOWN.to_owned()));
         }
     }
     let mut copies = [&PoolPage::ZERO; 2];
@@ -69,9 +96,14 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
         }
         Err(SuperblockInvalid::Version(version)) => bail!(
             "the flash {shown} was made by another version of Forebay: it has format {version}, this one \
-             knows 1. Use that version to start and detach its disks, then remove the file or zero its first MiB"
+             knows 1. Use that version to start and detach its disks, then remove the file, or wipe the device ('blkdiscard')"
         ),
-        Err(other) => bail!("the flash {shown} cannot be used: {other}; nothing was changed"),
+        Err(other) => bail!(
+            "the flash {shown} cannot be used: {other}. Nothing was changed. Copy it, and put back what was there if a copy of that \
+             is left. If it is gone for ever, with what only its write logs held, empty the flash ({}). The error of the next \
+             start says how a disk whose log was there goes on without it",
+            wipe(file)
+        ),
     }
     let is_blank = |page: &PoolPage| page.0.iter().all(|byte| *byte == 0);
     let second = Superblock::decode(&copies[1].0).ok();
@@ -83,17 +115,73 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
         });
     }
     if start.iter().all(is_blank) {
-        return Ok(Contents::Blank);
+        return Ok(match data_further_on(file)? {
+            Some(offset) => Contents::Foreign(format!("{UNKNOWN} at byte {offset}")),
+            None => Contents::Blank,
+        });
     }
     if second.is_some() {
         bail!(
             "the start of the flash {shown} was overwritten: it carries data that is not Forebay's, but the second superblock of a \
              pool is behind it, and the pool may hold writes that are not on primary storage. If nobody needs what is at its \
-             start, zero that ('dd if=/dev/zero of={shown} bs=4K count=1 conv=notrunc'), and 'forebay pool show {shown}' tells what the pool has"
+             start, zero that ('dd if=/dev/zero of={0} bs=4K count=1 conv=notrunc'), and 'forebay pool show {0}' tells what the pool has",
+            quoted(file.path())
         );
     }
     let bytes: Vec<u8> = start.iter().flat_map(|page| page.0).collect();
-    Ok(Contents::Foreign(signature(&bytes).unwrap_or(UNKNOWN)))
+    Ok(Contents::Foreign(signature(&bytes).unwrap_or(UNKNOWN).to_owned()))
+}
+
+/// True for what nobody has written: zeroes, or the ones that some flash has where it was erased.
+fn is_erased(page: &PoolPage) -> bool {
+    let first = page.0[0];
+    (first == 0 || first == 0xff) && page.0.iter().all(|byte| *byte == first)
+}
+
+/// Where data is behind the first MiB, as far as anybody looks.
+///
+/// # Errors
+/// The medium's.
+fn data_further_on(file: &PoolFile) -> Result<Option<u64>> {
+    let size = file.size()?;
+    let extents = file.extents(START.min(size), size, EXTENTS_MAX)?;
+    let mut pages = PoolPage::zeroes((PIECE / PAGE) as usize);
+    for offset in pieces(&extents, size) {
+        pages.fill(PoolPage::ZERO);
+        file.read_what_is_there(offset, &mut pages)?;
+        if let Some(page) = pages.iter().position(|page| !is_erased(page)) {
+            return Ok(Some(offset + page as u64 * PAGE));
+        }
+    }
+    Ok(None)
+}
+
+/// Where to read what may be data: everywhere, or, where that is too much, in places and at the end.
+fn pieces(extents: &[Range<u64>], size: u64) -> Vec<u64> {
+    let total: u64 = extents.iter().map(|it| it.end - it.start).sum();
+    let all = |from: u64, extents: &[Range<u64>]| -> Vec<u64> {
+        let pieces = extents.iter().flat_map(|it| {
+            let start = it.start.max(from);
+            (start - start % PAGE..it.end).step_by(PIECE as usize)
+        });
+        pieces.collect()
+    };
+    if total <= READ_MAX {
+        return all(0, extents);
+    }
+    let sample = |n: u64| {
+        let mut at = total / SAMPLES * n;
+        let extent = extents.iter().find(|it| {
+            let len = it.end - it.start;
+            let is_in = at < len;
+            at -= if is_in { 0 } else { len };
+            is_in
+        });
+        extent.map(|it| (it.start + at) / PAGE * PAGE)
+    };
+    let mut found: Vec<u64> = (0..SAMPLES).filter_map(sample).collect();
+    found.extend(all(size.saturating_sub(START), extents));
+    found
 }
 
 /// True for the header of a cache without a log, as it was before pools: nothing in it outlived its process.

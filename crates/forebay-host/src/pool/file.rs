@@ -1,6 +1,7 @@
 //! The bytes of a pool: whole pages, read and written past the page cache where that works.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
 use forebay_core::geometry::PAGE;
 use forebay_core::sealed::{PAGE_LEN, Page};
-use forebay_io::file::{OpenFile, Options};
+use forebay_io::file::{FileErrorKind, OpenFile, Options};
 use rustix::fs::FallocateFlags;
 
 #[cfg(test)]
@@ -85,7 +86,17 @@ impl PoolFile {
         let is_new = !path.exists();
         let allocate = (!read_only).then_some(0);
         let options = Options { read_only, allocate, lock_wait: LOCK_WAIT, ..Options::default() };
-        let file = OpenFile::open(path, &options).context("the flash cannot be used")?;
+        let file = match OpenFile::open(path, &options) {
+            Err(error) if error.kind() == FileErrorKind::Denied => {
+                let needed = if read_only { "read" } else { "read and write" };
+                bail!(
+                    "the flash {} cannot be used: {}; run as a user who may {needed} it, or choose another path",
+                    path.display(),
+                    error.why()
+                )
+            }
+            opened => opened.context("the flash cannot be used")?,
+        };
         let (is_direct, is_device) = (file.is_direct(), file.is_block_device());
         let (path, fd) = (path.to_owned(), file.into_fd());
         let is_provisional = AtomicBool::new(false);
@@ -185,6 +196,42 @@ impl PoolFile {
         #[cfg(test)]
         medium::on_read()?;
         self.read_pages(offset, pages)
+    }
+
+    /// Fills `pages` from byte `offset` on with what is there: the rest stays as it is.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read_what_is_there(&self, offset: u64, pages: &mut [PoolPage]) -> io::Result<()> {
+        #[cfg(test)]
+        medium::on_read()?;
+        let mut slices: Vec<_> =
+            pages.iter_mut().map(|page| IoSliceMut::new(&mut page.0)).collect();
+        let (mut at, mut rest) = (offset, &mut slices[..]);
+        while !rest.is_empty() {
+            let read = rustix::io::preadv(&self.fd, rest, at)?;
+            at += read as u64;
+            // The last sectors of a file or device need not fill a page.
+            if read % PAGE_LEN != 0 || read == 0 {
+                break;
+            }
+            IoSliceMut::advance_slices(&mut rest, read);
+        }
+        Ok(())
+    }
+
+    /// The parts of `start..end` that may hold data, in order: a hole of a file holds none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn extents(&self, start: u64, end: u64, count_max: usize) -> io::Result<Vec<Range<u64>>> {
+        let len = end.saturating_sub(start);
+        let found = forebay_io::file::extents(self.fd.as_fd(), start, len, count_max)?;
+        let told = found.last().map_or(start, |last| last.offset + last.len);
+        let data = found.iter().filter(|extent| extent.is_data);
+        let mut data: Vec<_> = data.map(|it| it.offset..it.offset + it.len).collect();
+        data.extend((told < end).then_some(told..end));
+        Ok(data)
     }
 
     fn read_pages(&self, offset: u64, pages: &mut [PoolPage]) -> io::Result<()> {

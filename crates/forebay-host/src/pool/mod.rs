@@ -51,6 +51,7 @@ mod tables;
 mod tests;
 
 use super::events::Severity;
+use super::shell;
 pub use cache::CacheArea;
 use contents::Contents;
 pub use file::LOCK_WAIT;
@@ -140,11 +141,11 @@ impl Pool {
     /// It is in use, holds somebody's data, is too small, damaged, or cannot be opened.
     pub fn open(path: &Path, shares: &[Share]) -> Result<Pool> {
         let file = PoolFile::open(path, false)?;
-        let tables = match contents::look(&file)? {
+        let (tables, news) = match contents::look(&file)? {
             Contents::Foreign(what) => bail!(
-                "the flash {0} carries {what}; it would be overwritten. Choose another path, or if nothing on it is needed: \
-                 `wipefs --all` and `dd if=/dev/zero bs=1M count=1` for a device, remove a file",
-                path.display()
+                "the flash {} carries {what}; it would be overwritten. Choose another path, or if nothing on it is needed: {}",
+                path.display(),
+                contents::wipe(&file)
             ),
             Contents::Blank => {
                 file.go_if_new();
@@ -155,20 +156,21 @@ impl Pool {
                     path.display(),
                     rounded(bytes(&tables))
                 );
-                return Ok(Pool { news: Some((Severity::Info, news)), ..Pool::of(file, tables) });
+                (tables, Some((Severity::Info, news)))
             }
             Contents::Pool(superblock) => {
                 // What was written by a process that died may not be durable, and is now.
                 file.sync().context("cannot flush the flash")?;
                 let tables = Tables::read(&file, superblock)
                     .with_context(|| format!("the flash {}", path.display()))?;
+                let was_cut = make_whole(&file, &tables)?.map(|text| (Severity::Warning, text));
                 // A pool of before rings, that cannot be made anew, goes on without.
                 let is_fixed =
                     file.is_device() || tables.disks().any(|(n, _)| tables.log_segments(n) > 0);
                 let enough =
                     fits(&tables, shares) || is_fixed && fits(&tables, &without_rings(shares));
                 match enough {
-                    true => tables,
+                    true => (tables, was_cut),
                     false => {
                         let larger = again(&file, &tables, shares)?;
                         let news = format!(
@@ -178,13 +180,12 @@ impl Pool {
                             rounded(bytes(&tables)),
                             rounded(bytes(&larger))
                         );
-                        let news = Some((Severity::Warning, news));
-                        return Ok(Pool { news, ..Pool::of(file, larger) });
+                        (larger, Some((Severity::Warning, news)))
                     }
                 }
             }
         };
-        Ok(Pool::of(file, tables))
+        Ok(Pool { news, ..Pool::of(file, tables) })
     }
 
     /// Opens and locks a pool that is there, to change what it says of a disk that is not served.
@@ -365,6 +366,41 @@ impl Pool {
     }
 }
 
+/// Gives a pool file that was cut short its length back: what is missing reads as zeroes, which no cached block is taken for.
+/// What is worth telling of it.
+///
+/// # Errors
+/// A write log may have been in what is missing, or it is a device.
+fn make_whole(file: &PoolFile, tables: &Tables) -> Result<Option<String>> {
+    let geometry = tables.geometry();
+    let whole = u64::from(geometry.segments()) * geometry.segment_size();
+    let there = file.size()?;
+    if there >= whole {
+        return Ok(None);
+    }
+    let of = tables.disks().filter(|(number, _)| tables.log_segments(*number) > 0);
+    let logs: Vec<&str> = of.map(|(_, record)| record.name.as_str()).collect();
+    let cut = format!(
+        "the flash {} was cut short: it has {} of the {} of its pool",
+        file.path().display(),
+        rounded(there),
+        rounded(whole)
+    );
+    ensure!(
+        logs.is_empty(),
+        "{cut}, and the write log of '{}' may be in the rest. Put the whole back. If it is gone for ever, with what only that log \
+         held, give --flash another path: the error of that start says how a disk goes on without its log",
+        logs.join("', '")
+    );
+    ensure!(
+        !file.is_device(),
+        "{cut}. It has no write log: wipe it, and a start makes a new pool there ({})",
+        contents::wipe(file)
+    );
+    file.make_room(whole)?;
+    Ok(Some(format!("{cut}, and has its size again; what was cached in the rest is gone")))
+}
+
 /// Makes a pool for these shares; of all of a device.
 fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
     let geometry = geometry(file, shares)?;
@@ -445,11 +481,12 @@ fn again(file: &PoolFile, tables: &Tables, shares: &[Share]) -> Result<Tables> {
         reserved.is_empty(),
         "the flash {} is a pool of {}, too small for what is configured, and it holds persistent reservations of SCSI \
          initiators for '{}': start with the former sizes, let the initiators clear them, or give them up ('forebay disk \
-         resolve {} --pool {0} --discard-reservations'), and start again",
+         resolve {} --pool {} --discard-reservations'), and start again",
         file.path().display(),
         rounded(size),
         reserved.join("', '"),
-        reserved[0]
+        reserved[0],
+        shell::quoted(file.path())
     );
     create(file, shares)
 }

@@ -9,6 +9,7 @@ use forebay_core::ids::{Generation, SegmentId, Sequence, Uuid};
 
 use super::{Pool, host, staging};
 use crate::fence::Refused;
+use crate::shell::quoted;
 
 /// In the first byte of an identity.
 pub const GOES_WITH_DEVICE: u8 = 0x80;
@@ -111,8 +112,9 @@ impl Pool {
             let shown = self.file.path().display();
             bail!(
                 "the flash {shown} holds {DISKS_MAX} disks already, all of them served or with writes or reservations of \
-                 their own: 'forebay pool show {shown}' lists them; start one that is not needed and detach it, or give \
-                 this disk other flash"
+                 their own: 'forebay pool show {}' lists them; start one that is not needed and detach it, or give \
+                 this disk other flash",
+                quoted(self.file.path())
             )
         };
         // What a former disk of this number has cached is nobody's.
@@ -168,12 +170,13 @@ impl Pool {
             return Err(Refused::other_disk(format!(
             "the flash {shown} holds writes of the disk '{}' that are not on its primary storage, {} of \
              {}; but '{}' is now to be on {to} of {}. Start it on the former one and let it be destaged \
-             ('forebay disk flush {0}'), give this disk another name, or decide: 'forebay disk resolve {0} --pool {shown}'",
+             ('forebay disk flush {0}'), give this disk another name, or decide: 'forebay disk resolve {0} --pool {5}'",
             record.name,
             record.uri,
             rounded(record.size),
             wish.name,
-            rounded(wish.size)
+            rounded(wish.size),
+            quoted(self.file.path())
             ))
             .into());
         }

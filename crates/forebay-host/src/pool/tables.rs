@@ -76,6 +76,8 @@ impl Tables {
         file.sync()?;
         superblock.encode(&mut page.0);
         file.write(SUPERBLOCKS[1], std::slice::from_ref(&page))?;
+        // Tables without it would be somebody's data to the next start.
+        file.sync()?;
         let pool = superblock.pool;
         for number in (0..DISKS_MAX).map(DiskNumber) {
             let (disk, progress) = (PairId::Disk(number), PairId::Progress(number));

@@ -35,8 +35,12 @@ pub enum FileErrorKind {
 impl FileError {
     pub(super) fn new(action: &'static str, path: &Path, source: io::Error) -> FileError {
         let (kind, why, advice) = explain(&source);
-        let why = why.map_or_else(|| source.to_string(), str::to_owned);
-        FileError { kind, action, path: path.to_owned(), why, advice, source: Some(source) }
+        // What the kernel says is told once.
+        let (why, source) = match why {
+            Some(why) => (why.to_owned(), Some(source)),
+            None => (source.to_string(), None),
+        };
+        FileError { kind, action, path: path.to_owned(), why, advice, source }
     }
 
     pub(super) fn held_by(path: &Path, process: u32) -> FileError {
@@ -64,6 +68,11 @@ impl FileError {
     /// What kind it is.
     pub fn kind(&self) -> FileErrorKind {
         self.kind
+    }
+
+    /// Why, without advice.
+    pub fn why(&self) -> &str {
+        &self.why
     }
 
     /// Where it happened.

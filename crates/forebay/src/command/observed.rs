@@ -8,6 +8,7 @@ use super::client::{self, Found};
 use super::table::time;
 use super::trace::{describe_curves, describe_histograms};
 use crate::cli::disk::{HistogramArgs, MrcArgs};
+use crate::config::values::ValueError;
 use crate::daemon::api::{Curves, DiskStats, Histograms, HistogramsChange};
 
 /// Shows the histograms, or changes whether they are counted: the text.
@@ -46,6 +47,11 @@ pub(super) async fn mrc(args: MrcArgs) -> Result<String> {
     let found = client::find_one(&args.disk, args.common.control.as_deref()).await?;
     let sizes: Vec<u64> = args.cache_size.iter().map(|size| size.0).collect();
     let curves = curves(&found, &sizes).await?;
+    let block_size = curves.curves.iter().map(|curve| curve.block_size).max().unwrap_or(0);
+    if let Some(small) = sizes.iter().find(|size| **size < block_size) {
+        let why = format!("cache size {small} is below the block size {block_size}");
+        return Err(ValueError(why).into());
+    }
     if args.common.json {
         return Ok(serde_json::to_string(&curves)? + "\n");
     }

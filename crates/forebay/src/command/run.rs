@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
+use forebay_backends::uri::NbdUri;
 use forebay_host::events::Severity;
 use forebay_host::folders;
+use forebay_host::shell::quoted;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::table::of;
@@ -296,22 +298,26 @@ fn describe_disk(disk: &DiskInfo, text: &mut String) {
             continue;
         }
         let uri = match address.strip_prefix("unix:") {
-            Some(path) => format!("nbd+unix:///{}?socket={path}", disk.name),
+            Some(path) => NbdUri::at_socket(&disk.name, Path::new(path)).to_string(),
             None => format!("nbd://{address}/{}", disk.name),
         };
         let _ = writeln!(text, "  attach           nbdinfo '{uri}'");
+        // QEMU reads two commas as one.
+        let in_qemu = uri.replace(',', ",,");
         let _ = writeln!(
             text,
-            "                   qemu-system-x86_64 … -drive file='{uri}',format=raw,cache=none,if=virtio"
+            "                   qemu-system-x86_64 … -drive file='{in_qemu}',format=raw,cache=none,if=virtio"
         );
     }
 }
 
 /// How QEMU attaches to a vhost-user device, in the words of versions that go on and of those before.
-fn attach_a_guest(socket: impl Display, queues: impl Display) -> String {
+fn attach_a_guest(socket: &str, queues: impl Display) -> String {
+    let device =
+        quoted(format!("socket,id=disk,path={},reconnect-ms=1000", socket.replace(',', ",,")));
     format!(
         "  attach           qemu-system-x86_64 … -object memory-backend-memfd,id=mem,size=SIZE,share=on \\
-                   -machine memory-backend=mem -chardev socket,id=disk,path={socket},reconnect-ms=1000 \\
+                   -machine memory-backend=mem -chardev {device} \\
                    -device vhost-user-blk-pci,chardev=disk,num-queues={queues}
                    (QEMU before 9.2: reconnect=1 instead of reconnect-ms=1000)\n"
     )
@@ -326,6 +332,9 @@ mod tests {
         let hint = attach_a_guest("/run/db.vhost", 2);
         let lines: Vec<&str> = hint.lines().collect();
         assert!(lines[1].ends_with(",path=/run/db.vhost,reconnect-ms=1000 \\"), "{hint}");
+        let odd = attach_a_guest("/run/a b,c", 2);
+        let expect = "-chardev 'socket,id=disk,path=/run/a b,,c,reconnect-ms=1000' \\";
+        assert!(odd.contains(expect), "{odd}");
         assert!(lines[2].ends_with("chardev=disk,num-queues=2"), "{hint}");
         let old = "(QEMU before 9.2: reconnect=1 instead of reconnect-ms=1000)";
         assert_eq!(lines[3].trim(), old);

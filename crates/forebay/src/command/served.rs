@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::Uri;
+use forebay_backends::uri::NbdUri;
 use forebay_core::stats::Counters;
 use forebay_shard::{DiskHandle, DiskStatus};
 use forebay_trace::record::Record;
@@ -50,7 +51,7 @@ impl Served {
     fn start(mut spec: DaemonSpec, folder: &Path) -> Result<Served> {
         let name = spec.disks[0].name.clone();
         let socket = folder.join("nbd.sock");
-        let uri = format!("nbd+unix:///{name}?socket={}", socket.display()).parse()?;
+        let uri = Uri::Nbd(NbdUri::at_socket(&name.0, &socket));
         spec.listeners = vec![ListenerSpec {
             address: Address::Unix(socket, Access::default()),
             disks: vec![name.clone()],

@@ -28,14 +28,19 @@
 //! A key that is not known is an error, so that a misspelt one does not silently do nothing.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use forebay_backends::size::rounded;
 
 use super::disk_table::DiskTable;
 use super::iscsi::IscsiTable;
 use super::values::{Address, Name, Reactor, ValueError};
 use super::{CONNECTIONS_MAX, DaemonSpec, DiskSpec, ListenerSpec};
+
+/// A configuration file has no more bytes.
+const BYTES_MAX: u64 = 16 << 20;
 
 /// The configuration file of 'forebay serve'.
 #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
@@ -103,8 +108,8 @@ pub fn load_unattached(path: &Path) -> Result<DaemonSpec> {
 }
 
 fn read(path: &Path, parse: impl Fn(&str, Name) -> Result<DaemonSpec>) -> Result<DaemonSpec> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        ValueError(format!("cannot read the configuration file {}: {error}", path.display()))
+    let text = text_of(path).map_err(|why| {
+        ValueError(format!("cannot read the configuration file {}: {why}", path.display()))
     })?;
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("forebay");
     let name = stem.parse().unwrap_or(Name("forebay".to_owned()));
@@ -112,6 +117,21 @@ fn read(path: &Path, parse: impl Fn(&str, Name) -> Result<DaemonSpec>) -> Result
     parse(&text, name).map_err(|error| {
         ValueError(format!("in the configuration file {}: {error:#}", path.display())).into()
     })
+}
+
+/// What a file of a reasonable size says. To open a pipe would wait, and a device may have no end.
+fn text_of(path: &Path) -> Result<String, String> {
+    let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !found.is_file() {
+        return Err("it is not a regular file".to_owned());
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    match text.len() as u64 > BYTES_MAX {
+        true => Err(format!("it has more than {}", rounded(BYTES_MAX))),
+        false => Ok(text),
+    }
 }
 
 /// The daemon that `text` describes; `name` is its name unless it says another.

@@ -94,7 +94,7 @@ pub struct DiskOptions {
     /// Refuse writes, and open primary storage without the right to write
     #[arg(long, help_heading = "Disk")]
     pub read_only: bool,
-    /// Serve an image as raw bytes, although it is a qcow2, VMDK, VHDX, VHD, VDI or QED image
+    /// Serve an image as raw bytes, although it is a qcow2, VMDK, VHDX, VHD, VDI or QED image, or a flash pool
     #[arg(long, help_heading = "Disk")]
     pub raw_anyway: bool,
     /// Declare that nobody else writes to primary storage, also while the disk is stopped. After a restart the disk then uses

@@ -220,7 +220,8 @@ async fn end(state: &Arc<ControlState>, name: &str, disk: Arc<ServedDisk>) -> Re
         (Left::OnPrimaryStorage, Err(error)) => format!(
             "primary storage has everything, but the flash still has the disk's record: {error:#}"
         ),
-        (Left::OnPrimaryStorage, Ok(())) => {
+        // A detach that was noted leaves nothing to warn of.
+        (Left::OnPrimaryStorage, Ok(_)) => {
             state.note_ended(&disk, None);
             let text = "the disk was detached: primary storage has everything";
             state.report(Some(name), Severity::Info, text);

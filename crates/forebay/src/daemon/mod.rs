@@ -304,7 +304,12 @@ impl Daemon {
         let mut trouble = Vec::new();
         for (name, left) in leaving.collect::<Vec<_>>() {
             let why = match timeout_at(limit, left).await {
-                Ok(Ok(Ok(()))) => continue,
+                Ok(Ok(Ok(warning))) => {
+                    if let Some(text) = warning {
+                        self.events.report(Some(&name), Severity::Warning, text);
+                    }
+                    continue;
+                }
                 Ok(Ok(Err(error))) => format!("{error:#}"),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!(
@@ -377,6 +382,7 @@ fn allow_many_files() {
 
 /// Opens each flash file or device once, for the shares of all disks on it; or why another process has it.
 fn open_pools(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, Result<Pool, String>>> {
+    preflight::check_flash_is_apart(spec)?;
     let mut shares: BTreeMap<PathBuf, Vec<Share>> = BTreeMap::new();
     for disk in &spec.disks {
         let Some(flash) = &disk.flash else { continue };

@@ -12,6 +12,7 @@ use forebay_host::fence::{Refused, is_in_use};
 use forebay_host::folders;
 use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
+use forebay_host::shell::quoted;
 use forebay_shard::{DiskHandle, ShardSender};
 
 use super::advice::Keeper;
@@ -147,7 +148,7 @@ fn through_daemon(reason: String, disk: &DiskSpec, control: &str) -> String {
     let Some(flash) = &disk.flash else { return reason };
     let command = format!("forebay disk resolve {}", disk.name);
     let instead = format!("{command}{control}");
-    reason.replace(&format!("{command} --pool {}", flash.path.display()), &instead)
+    reason.replace(&format!("{command} --pool {}", quoted(&flash.path)), &instead)
 }
 
 /// Why a disk alone must not be served; `None`: what is wrong is to be put right before anything is served.

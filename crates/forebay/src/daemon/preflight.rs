@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
 use forebay_backends::{ErrorKind, OpenOptions, Uri};
 use forebay_core::config::BackendTraits;
@@ -87,33 +87,72 @@ fn metadata_of(disk: &DiskSpec) -> u64 {
     metadata_bytes(&disk.engine_config(of_any_size))
 }
 
+/// Refuses flash that is also something else: a pool would be made on it.
+///
+/// # Errors
+/// What is the same, and what to do.
+pub(super) fn check_flash_is_apart(spec: &DaemonSpec) -> Result<()> {
+    let found = shared_files(spec).into_iter().find(|users| users.iter().any(|user| user.is_flash));
+    found.map_or(Ok(()), |users| bail!(one_and_the_same(&users)))
+}
+
+/// A part of the configuration that uses a file, device or export.
+struct User {
+    what: String,
+    is_flash: bool,
+    is_writer: bool,
+}
+
 /// Files, devices and exports that two parts of the configuration would write to.
 fn same_files(spec: &DaemonSpec) -> Vec<String> {
-    let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    shared_files(spec).iter().map(|users| one_and_the_same(users)).collect()
+}
+
+fn one_and_the_same(users: &[User]) -> String {
+    let names: Vec<&str> = users.iter().map(|user| user.what.as_str()).collect();
+    let advice = match users.iter().any(|user| user.is_flash) {
+        true => "Give each flash a file or device of its own",
+        false => "Let one disk serve it, or several with read-only",
+    };
+    format!("{} are one and the same. {advice}", names.join(" and "))
+}
+
+/// The users of what several use, where one of them would spoil it for the others.
+fn shared_files(spec: &DaemonSpec) -> Vec<Vec<User>> {
+    let mut users: BTreeMap<String, Vec<User>> = BTreeMap::new();
     for disk in &spec.disks {
         let Ok(uri) = disk.backend.parse::<Uri>() else { continue };
         let who = uri.path().map_or_else(|| uri.export(), identity);
-        if let Some(who) = who.filter(|_| is_written(disk, &uri)) {
-            let user = format!("primary storage of disk '{}'", disk.name);
+        let what = format!("primary storage of disk '{}'", disk.name);
+        let user = User { what, is_flash: false, is_writer: is_written(disk, &uri) };
+        if let Some(who) = who {
             users.entry(who).or_default().push(user);
         }
     }
     for path in flash_paths(spec).keys() {
+        let what = format!("the flash {}", path.display());
         if let Some(who) = identity(path) {
-            users.entry(who).or_default().push(format!("the flash {}", path.display()));
+            users.entry(who).or_default().push(User { what, is_flash: true, is_writer: true });
         }
     }
-    let shared = users.into_values().filter(|users| users.len() > 1);
-    let words = |users: Vec<String>| format!("{} are one and the same", users.join(" and "));
-    shared.map(words).collect()
+    let is_spoilt = |users: &Vec<User>| {
+        let writers = users.iter().filter(|user| user.is_writer).count();
+        writers > 1 || users.len() > 1 && users.iter().any(|user| user.is_flash)
+    };
+    users.into_values().filter(is_spoilt).collect()
 }
 
-/// Who a file or device is, whatever path leads there.
+/// Who a file or device is, whatever path leads there. A loop device that shows a file is the file.
 fn identity(path: &Path) -> Option<String> {
     let found = path.metadata().ok()?;
-    Some(match found.file_type().is_block_device() {
-        true => format!("device {}", found.rdev()),
-        false => format!("file {} {}", found.dev(), found.ino()),
+    if !found.file_type().is_block_device() {
+        return Some(format!("file {} {}", found.dev(), found.ino()));
+    }
+    let shown = forebay_backends::file_of_loop_device(found.rdev());
+    let file = shown.and_then(|file| file.metadata().ok());
+    Some(match file {
+        Some(file) => format!("file {} {}", file.dev(), file.ino()),
+        None => format!("device {}", found.rdev()),
     })
 }
 

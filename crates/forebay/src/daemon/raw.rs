@@ -1,6 +1,6 @@
 //! Whether primary storage is raw, before it is served as if it were.
 //!
-//! Forebay refuses a file or device with the bytes of an image of another format. A guest may write these bytes to its raw
+//! Forebay refuses a file or device with the bytes of an image of another format, or of a flash pool. A guest may write these bytes to its raw
 //! disk. So the state folder of this host keeps a note of each disk that was served as raw, and a sidecar tells the same.
 //! Neither holds for a file that was made later, such as a converted image in the old one's place.
 
@@ -8,12 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use forebay_backends::uri::NbdUri;
 use forebay_backends::{ErrorKind, ImageFormat, Probe, Uri};
 use forebay_core::flash_pool::sidecar::Sidecar;
 use forebay_core::ids::Uuid;
 use forebay_host::events::Severity;
 use forebay_host::fence::{self, Refused};
 use forebay_host::folders;
+use forebay_host::shell::quoted;
 
 use crate::config::DiskSpec;
 
@@ -96,27 +98,46 @@ fn has_sidecar(probe: &Probe) -> bool {
     sidecar.is_some_and(|sidecar| i64::try_from(sidecar.date).is_ok_and(|date| made <= date))
 }
 
-/// What is there, and what serves it.
+/// What is there, and what to do.
 fn refusal(spec: &DiskSpec, image: &Path, format: ImageFormat) -> String {
-    let socket = folders::folder().with_file_name(format!("{}.qemu-nbd.sock", spec.name));
-    let (socket, in_qemu) = (socket.display(), format.in_qemu());
-    let read_only = if spec.read_only { " --read-only" } else { "" };
+    let path = quoted(image);
+    let (what, instead) = match format.in_qemu() {
+        Some(in_qemu) => served_by_qemu(spec, &path, format, in_qemu),
+        None => (
+            "a flash pool of Forebay. Its write logs may hold what is nowhere else, and the guest would write over \
+             them"
+            .to_owned(),
+            format!(
+                "\n  forebay pool show {path}\nsays whose pool it is. Give the disk its own image or device as primary \
+                 storage, and a pool to --flash."
+            ),
+        ),
+    };
     format!(
-        "its primary storage {} is a {format} image. Forebay serves bytes as they are: the guest would see the tables of the \
-         image instead of its disk. Let QEMU read the image:\n  qemu-nbd --fork --persistent --shared=0 --format={in_qemu} \
-         --cache=none --discard=unmap{read_only} --socket={socket} {}\nand make its export primary storage: \
-         nbd+unix:///?socket={socket}\nIf it is a raw disk after all, whose first or last bytes only look like that: --raw-anyway \
-         (raw-anyway = true in a configuration file)",
-        spec.backend,
-        quoted(&image.to_string_lossy())
+        "its primary storage {} is {what}.{instead}\nIf it is a raw disk after all, where some bytes only look like \
+         that: --raw-anyway (raw-anyway = true in a configuration file)",
+        spec.backend
     )
 }
 
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:=@".contains(c);
-    match word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
+/// An image that QEMU can read.
+fn served_by_qemu(
+    spec: &DiskSpec,
+    path: &str,
+    format: ImageFormat,
+    in_qemu: &str,
+) -> (String, String) {
+    let socket = folders::folder().with_file_name(format!("{}.qemu-nbd.sock", spec.name));
+    let uri = NbdUri::at_socket("", &socket);
+    let socket = quoted(&socket);
+    let read_only = if spec.read_only { " --read-only" } else { "" };
+    let what = format!(
+        "a {format} image. Forebay serves bytes as they are: the guest would see the tables of the image instead of its disk"
+    );
+    let instead = format!(
+        " Let QEMU read the image:\n  qemu-nbd --fork --persistent --shared=0 --format={in_qemu} --cache=none \
+         --discard=unmap{read_only} --socket={socket} {path}\nand make its export primary storage: \
+         {uri}"
+    );
+    (what, instead)
 }

@@ -56,15 +56,15 @@ impl ServedDisk {
         Some((self.flash.clone()?, self.place.as_ref()?.number()?))
     }
 
-    /// Notes in its pool how it was left; once, whoever asks.
+    /// Notes in its pool how it was left; once, whoever asks. Returns what is worth a warning.
     ///
     /// # Errors
     /// The medium's.
-    pub(super) fn leave(&self, disk: &Drained) -> Result<()> {
+    pub(super) fn leave(&self, disk: &Drained) -> Result<Option<String>> {
         *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = None;
         match &self.place {
             Some(place) => place.leave(ending::end_of_session(disk), disk.is_quiet, disk.log_end),
-            None => Ok(()),
+            None => Ok(None),
         }
     }
 

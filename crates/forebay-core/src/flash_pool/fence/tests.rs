@@ -13,6 +13,7 @@ const KNOWN: Known = Known {
     pending: Generation(8),
     size: 4096,
     times: STOPPED,
+    is_detached: false,
 };
 const STOPPED: Times = Times::Final { modified: Some(AT), changed: Some(AT) };
 const KILLED: Times = Times::Between { from: AT, to: LATER };
@@ -56,6 +57,14 @@ fn check_with<'a>(
     };
     change(&mut known, &mut found);
     assert_eq!(judge(&known, &found), expect, "{known:?} {found:?}");
+}
+
+#[test]
+fn a_pool_with_a_disk_that_was_detached_is_an_old_copy() {
+    for times in [STOPPED, KILLED, HOST_LOST] {
+        let expect = Verdict::Mismatch(Change::Detached);
+        check(times, |known, _| known.is_detached = true, expect);
+    }
 }
 
 #[test]

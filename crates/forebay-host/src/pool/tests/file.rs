@@ -22,6 +22,51 @@ fn foreign_data_is_refused_by_its_name() {
 }
 
 #[test]
+fn data_anywhere_in_a_file_is_refused_and_zeroes_are_not() {
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    // `filled`: bytes that are zeroes as data, from the start on; the others are a hole.
+    let check = |size: u64, filled: u64, (at, data): (u64, &[u8]), expect: Option<u64>| {
+        let _ = std::fs::remove_file(&path);
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(size).unwrap();
+        for n in 0..filled / MIB {
+            file.write_all_at(&vec![0; MIB as usize], n * MIB).unwrap();
+        }
+        file.write_all_at(data, at).unwrap();
+        let opened = Pool::open(&path, &[share(5, 4)]);
+        match (opened, expect) {
+            (Ok(_), None) => {}
+            (Err(error), Some(at)) => {
+                let error = format!("{error:#}");
+                assert!(error.contains(&format!("not Forebay's at byte {at};")), "{error}");
+                assert!(error.contains("truncate -s 0"), "{error}");
+                let mut there = vec![1; data.len()];
+                std::fs::File::open(&path).unwrap().read_exact_at(&mut there, 0).unwrap();
+                assert_eq!(there, vec![0; data.len()], "untouched");
+            }
+            (opened, _) => panic!("{expect:?}: {opened:?}"),
+        }
+    };
+    let nothing: (u64, &[u8]) = (0, &[]);
+    check(0, 0, nothing, None);
+    check(64 * MIB, 0, nothing, None);
+    check(64 * MIB, 64 * MIB, nothing, None);
+    check(64 * MIB, 0, (20 * MIB, &[0xff; 8192]), None);
+    check(64 * MIB, 0, (20 * MIB + 5, b"x"), Some(20 * MIB));
+    check(64 * MIB, 64 * MIB, (33 * MIB + 4096, b"x"), Some(33 * MIB + 4096));
+    check(64 * MIB + 700, 0, (64 * MIB + 699, b"x"), Some(64 * MIB));
+    check(64 * MIB + 512, 0, (64 * MIB + 511, b"x"), Some(64 * MIB));
+    // Samples find what is large, and what is at the end.
+    let large = vec![7; 2 * MIB as usize];
+    let check_large = |data, expect| check(100 * MIB, 100 * MIB, data, expect);
+    check_large((100 * MIB - 512, b"EFI PART"), Some(100 * MIB - 4096));
+    check_large((50 * MIB, &large), Some(52547584));
+    check_large(nothing, None);
+}
+
+#[test]
 fn a_folder_that_is_not_there_is_named_and_a_folder_is_no_flash() {
     let folder = tempfile::tempdir().unwrap();
     let error = open(&folder.path().join("deep/flash"), &[share(5, 0)]).unwrap_err();
@@ -98,6 +143,51 @@ fn a_pool_of_a_newer_version_is_refused_and_an_unfinished_one_is_made_again() {
     file.write_all_at(&page, SUPERBLOCKS[1]).unwrap();
     file.write_all_at(&[0; 4096], SUPERBLOCKS[0]).unwrap();
     open(&path, &[share(5, 0)]).unwrap();
+}
+
+#[test]
+fn a_pool_that_was_cut_short_is_made_whole_when_it_has_no_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [share(5, 4)];
+    let cut =
+        || std::fs::File::options().write(true).open(&path).unwrap().set_len(4 * MIB).unwrap();
+    let mut pool = open(&path, &shares).unwrap();
+    let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
+    pool.take_cache(number, 5 * MIB, 0).unwrap();
+    let (uuid, len) = (pool.disk_uuid(number), path.metadata().unwrap().len());
+    drop(pool);
+    cut();
+    let error = open(&path, &shares).unwrap_err();
+    assert!(error.contains("cut short: it has 4 MiB of the") && error.contains("'db'"), "{error}");
+    assert_eq!(path.metadata().unwrap().len(), 4 * MIB, "untouched");
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(len).unwrap();
+    let mut pool = open(&path, &shares).unwrap();
+    pool.close(number, EndOfSession::Clean, true, None).unwrap();
+    drop(pool);
+    cut();
+    let mut pool = open(&path, &shares).unwrap();
+    let (severity, news) = pool.take_news().unwrap();
+    assert!(severity == Severity::Warning && news.contains("has its size again"), "{news}");
+    assert_eq!((pool.disk_uuid(number), path.metadata().unwrap().len()), (uuid, len));
+    serve(&mut pool, &wish("db", "file:/db"));
+}
+
+#[test]
+fn both_superblocks_that_are_damaged_are_told_with_what_to_do() {
+    use forebay_core::flash_pool::SUPERBLOCKS;
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a flash");
+    drop(open(&path, &[share(5, 4)]).unwrap());
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    for offset in SUPERBLOCKS {
+        file.write_all_at(b"x", offset + 40).unwrap();
+    }
+    let error = open(&path, &[share(5, 4)]).unwrap_err();
+    for expect in ["damaged. Nothing was changed", "truncate -s 0 '", "goes on without it"] {
+        assert!(error.contains(expect), "{error}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use forebay_trace::advise::{Known, Latency};
 
 use super::{PageArg, TraceReading};
@@ -11,7 +11,7 @@ use crate::config::values::{Size, Span, ValueError};
 
 /// `forebay trace advise`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(group = ArgGroup::new("what").args(["ram", "flash"]).required(true).multiple(true), after_help = "\
 Each file is the trace of one disk. Several disks share RAM and flash so that the sum of all \
 latencies is least. A disk keeps what it reserves, needed or not, and the others share the rest.
 
@@ -36,7 +36,7 @@ pub struct AdviseArgs {
     #[command(flatten)]
     pub reading: TraceReading,
     /// RAM for cached data, of all disks together [default: none]
-    #[arg(long, value_name = "SIZE", required_unless_present = "flash")]
+    #[arg(long, value_name = "SIZE")]
     pub ram: Option<Size>,
     /// Flash, of all disks together [default: none]
     #[arg(long, value_name = "SIZE")]

@@ -134,7 +134,8 @@ impl State {
 
     fn line(&self, now: Instant) -> String {
         let (what, requests) = (self.what(), count(self.requests));
-        if self.reading == 1 {
+        // In the engine each setup reads all of them.
+        if self.reading == 1 || self.reading > READINGS {
             return format!("{what}, {requests} requests");
         }
         let left = self.all.saturating_sub(self.requests) as f64 / self.requests.max(1) as f64;
@@ -167,5 +168,8 @@ mod tests {
         let expect =
             format!("db.fbt: reading 2 of {READINGS}, 1,000 of 3,000 requests, 10 seconds left");
         assert_eq!(line, expect);
+        state.reading = READINGS + 1;
+        state.requests = 7000;
+        assert_eq!(state.line(began), "db.fbt: in the engine, 7,000 requests");
     }
 }

@@ -62,10 +62,6 @@ impl Opening<'_> {
     /// # Errors
     /// Another disk has left what must not get lost, its reservations cannot be read, or the medium's.
     pub(super) fn admit(&self, who: &Identified, pool: PoolDoor) -> Result<Admitted> {
-        if let Some(probe) = &who.probe {
-            // Without it another name of the image does not lead here, and nothing else depends on it.
-            let _ = names::remember(probe, self.state);
-        }
         // Without it a start with another pool says which this one is, and not where.
         let _ = names::remember_pool(&pool.lock(), self.state);
         let identity = fence::identity(who.probe.as_ref());

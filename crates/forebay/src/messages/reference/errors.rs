@@ -125,6 +125,10 @@ fn refused(page: &mut String) {
             "Start that disk and detach it. If its log is gone for ever: `--take-over UUID`.",
         ],
         [
+            "Primary storage was renamed, and the log of its disk may hold newer data.",
+            "Give the image the name back that the message shows.",
+        ],
+        [
             "The flash holds writes of a disk with this name for other primary storage, or for this one under another name.",
             "Start that disk and flush it, or use its name.",
         ],
@@ -133,8 +137,8 @@ fn refused(page: &mut String) {
             "When no initiator relies on them: `forebay disk resolve DISK --discard-reservations`.",
         ],
         [
-            "Primary storage is an image of another format.",
-            "Serve it through `qemu-nbd`, as the message shows. If it is a raw disk after all: `--raw-anyway`.",
+            "Primary storage is an image of another format, or a flash pool.",
+            "Serve an image through `qemu-nbd`, as the message shows. If it is a raw disk after all: `--raw-anyway`.",
         ],
         [
             "The shard could not take the disk, or the disk was not detached as it should be.",

@@ -201,6 +201,11 @@ const SENTENCES: [Sentences; 6] = [
             (Info, "the flash … was blank, and is a pool of … now", "Nothing."),
             (
                 Warning,
+                "the flash … was cut short: …, and has its size again; what was cached in the rest is gone",
+                "Find out who did that.",
+            ),
+            (
+                Warning,
                 "the pool on …, of …, was too small for what is configured and was made anew …",
                 "Nothing. Its caches start empty. Give `unit-id` where iSCSI initiators must see the same unit.",
             ),
@@ -299,6 +304,16 @@ const SENTENCES: [Sentences; 6] = [
                 Warning,
                 "no sidecar can be written …",
                 "Give a folder that can be written, as it says.",
+            ),
+            (
+                Warning,
+                "its sidecar cannot be written (…): nothing acknowledged depends on it; …",
+                "Make room beside the image. The next start goes on.",
+            ),
+            (
+                Warning,
+                "the state folder cannot be written (…) and goes on to say that this disk was detached: …",
+                "Give a state folder that can be written: `--state-dir`.",
             ),
             (
                 Warning,
