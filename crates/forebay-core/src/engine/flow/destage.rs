@@ -140,8 +140,10 @@ impl Parts {
         }
     }
 
-    /// What the throttle aims at.
+    /// What the throttle aims at. To slow writers down for a drain that stands still would gain nothing.
     pub(in crate::engine) fn aim(&self, shared: &Shared) -> Aim {
-        if self.is_draining(shared) { Aim::Empty } else { Aim::Room }
+        let drains = self.is_draining(shared)
+            && self.write_back.as_ref().is_some_and(WriteBack::makes_progress);
+        if drains { Aim::Empty } else { Aim::Room }
     }
 }
