@@ -85,6 +85,7 @@ mod cache;
 pub mod cache_index;
 pub mod characteristics;
 pub mod config;
+mod cx;
 pub mod engine;
 pub mod executor;
 pub mod flash_pool;

@@ -8,7 +8,7 @@
 
 use super::Cache;
 use super::stale::PartNumber;
-use crate::engine::cx::Shared;
+use crate::cx::Shared;
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

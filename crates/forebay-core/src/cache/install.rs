@@ -15,7 +15,7 @@
 use super::flash::Offered;
 use super::{BlockBytes, Cache, Offer, SlotRun, Undestaged, working};
 use crate::action::Buffer;
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::{BlockIndex, SlotId};
 use crate::status::IoStatus;

@@ -1,7 +1,7 @@
 //! Dropping what became wrong, or may have, from both tiers.
 
 use super::Cache;
-use crate::engine::cx::Shared;
+use crate::cx::Shared;
 use crate::geometry::ByteRange;
 use crate::ids::BlockIndex;
 

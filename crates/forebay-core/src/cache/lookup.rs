@@ -2,7 +2,7 @@
 
 use super::{Cache, Unrecorded};
 use crate::action::{ReplyData, Span};
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask, Grid, Piece};
 use crate::ids::{BlockIndex, SlotId};
 use crate::status::IoStatus;

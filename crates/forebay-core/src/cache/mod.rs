@@ -50,7 +50,7 @@ mod streams;
 mod update;
 
 use crate::config::{Config, GridOffset};
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::{GranuleMask, Grid, PAGE};
 use crate::ids::BlockIndex;
 use crate::stats::{TierState, TierStatistics};

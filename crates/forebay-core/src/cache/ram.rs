@@ -11,7 +11,7 @@
 
 use super::directory::Directory;
 use crate::action::{Action, Buffer, Span};
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask, Grid};
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::Density;

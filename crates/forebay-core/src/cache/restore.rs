@@ -1,7 +1,7 @@
 //! The flash tier as a former run left it, and what the cache index asks of the tier while it is recorded.
 
 use super::Cache;
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::GranuleMask;
 use crate::ids::{BlockIndex, SlotId};
 

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 
 use super::Cache;
 use super::directory::Directory;
-use crate::engine::cx::Shared;
+use crate::cx::Shared;
 use crate::geometry::{ByteRange, Grid};
 use crate::ids::{BlockIndex, Nanos, SlotId};
 

@@ -3,7 +3,7 @@
 
 use super::{Cache, Undestaged};
 use crate::action::{Action, Buffer};
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::{BlockIndex, SlotId};
 

@@ -11,8 +11,8 @@
 use super::{CacheIndex, Closing, State};
 use crate::action::{Action, IoOp, Target};
 use crate::cache::{Cache, Unrecorded};
-use crate::engine::cx::Cx;
-use crate::engine::io::IoKind;
+use crate::cx::Cx;
+use crate::cx::io::IoKind;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::Nanos;
 use crate::sealed::Page;

@@ -59,7 +59,7 @@ pub mod walk;
 use crate::action::{Action, Event, Span};
 use crate::cache::{Cache, Unrecorded};
 use crate::config::{Config, RingConfig};
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::{Grid, PAGE};
 use crate::ids::Nanos;
 use crate::sealed::{PAGE_LEN, Page};

@@ -7,7 +7,7 @@ use super::recover::{Claims, Cold, RecoverRing, RingReader};
 use super::turn::Turn;
 use crate::cache::Cache;
 use crate::config::{Config, GridOffset};
-use crate::engine::cx::Shared;
+use crate::cx::Shared;
 use crate::geometry::{ByteRange, Grid};
 use crate::ids::{BlockIndex, SlotId};
 

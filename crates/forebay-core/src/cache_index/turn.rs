@@ -13,7 +13,7 @@
 use super::marks::Marks;
 use super::{CacheIndex, State};
 use crate::cache::Cache;
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::status::IoStatus;

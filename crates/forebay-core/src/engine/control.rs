@@ -1,11 +1,11 @@
 //! What an administrator, or the daemon, asks of a disk at work, and what it tells the engine of.
 
-use super::cx::Cx;
 use super::{ConfigError, Engine, Growth, Parts, RestoredCache};
 use crate::action::{Actions, NoLease, Voided};
 use crate::cache_index::header::RingHeader;
 use crate::cache_index::recover::{Cold, RingReader};
 use crate::config::Mode;
+use crate::cx::Cx;
 use crate::geometry::ByteRange;
 use crate::ids::{Nanos, SegmentId};
 use crate::status::IoStatus;

@@ -4,8 +4,8 @@
 //! only says which offset would fit.
 
 use crate::action::Event;
+use crate::cx::Cx;
 use crate::engine::Parts;
-use crate::engine::cx::Cx;
 use crate::geometry::{Grid, PAGE};
 use crate::request::{Op, Request};
 use crate::requests::in_flight::Job;

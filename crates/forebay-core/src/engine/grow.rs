@@ -4,9 +4,9 @@
 //! out for the old end, so the end moves when nothing is. What RAM has of such a granule goes: it says nothing of what
 //! the granule has now. Flash never holds one.
 
-use super::cx::Shared;
 use super::{ConfigError, Parts, setup};
 use crate::config::Config;
+use crate::cx::Shared;
 use crate::geometry::{ByteRange, Grid};
 
 /// Whether the disk has the new size.

@@ -1,11 +1,11 @@
 //! The cache index among the other parts: who writes to primary storage, and what is flushed there.
 
-use super::cx::{Cx, Shared};
 use super::{Parts, RestoredCache};
 use crate::action::Voided;
 use crate::cache_index::header::RingHeader;
 use crate::cache_index::recover::{Cold, RingReader};
 use crate::cache_index::{CacheIndex, IndexWants};
+use crate::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::requests::in_flight::Stage;

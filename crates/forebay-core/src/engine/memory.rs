@@ -8,12 +8,12 @@
 //!                                                                                    staging_start: survives the process
 //! ```
 
-use super::cx::{Cx, Shared};
 use super::flow::write;
 use super::{Engine, Parts};
 use crate::action::{Buffer, Span};
 use crate::cache::Cache;
 use crate::cache_index::CacheIndex;
+use crate::cx::{Cx, Shared};
 use crate::geometry::{ByteRange, PAGE, REQUEST_MAX};
 use crate::requests::in_flight::{Job, Stage};
 use crate::table::Key;

@@ -28,14 +28,11 @@
 //!
 //! Not here: peers.
 
-pub(crate) mod buffers;
 mod control;
-pub(crate) mod cx;
 mod flow;
 mod grid;
 mod grow;
 mod index;
-pub(crate) mod io;
 mod memory;
 mod schedule;
 mod setup;
@@ -56,10 +53,10 @@ use crate::status::IoStatus;
 use crate::table::Key;
 use crate::write_back::WriteBack;
 
-use cx::{Cx, Shared};
+use crate::cx::io::{IoKind, RequestIo};
+use crate::cx::{self, Cx, Shared};
 use flow::mode::DrainHold;
 pub use grow::Growth;
-use io::{IoKind, RequestIo};
 pub use setup::{ConfigError, metadata_bytes};
 
 /// All places for requests are taken: the frontend keeps the request and stops reading from its

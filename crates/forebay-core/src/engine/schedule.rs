@@ -8,9 +8,9 @@
 //!  proceed: append what waits ─► acknowledge ─► destage ─► commit ─► change the mode ─► record the index ─► again?
 //! ```
 
-use super::cx::{Cx, Shared};
 use super::{Busy, Parts};
 use crate::action::{Action, Reply, ReplyData};
+use crate::cx::{Cx, Shared};
 use crate::geometry::{ByteRange, COMPARE_MAX, REQUEST_MAX, SECTOR};
 use crate::request::{Op, Request};
 use crate::requests::in_flight::{Job, ReadFor, Stage};

@@ -1,12 +1,12 @@
 //! Making an engine: checks of the configuration, sizes of everything.
 
-use super::cx::Shared;
 use super::flow::mode::DrainHold;
 use super::flow::read;
 use super::{Engine, Parts};
 use crate::cache::{self, Cache};
 use crate::cache_index::CacheIndex;
 use crate::config::{Config, GridOffset, Mode, WriteLogConfig};
+use crate::cx::Shared;
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
 use crate::observer::{Observer, Uses};
 use crate::primary::Primary;

@@ -1,10 +1,10 @@
 //! What the engine tells about itself.
 
 use crate::cache_index::CacheIndex;
+use crate::cx::io::{IoEntry, IoKind, RequestIo};
+use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
-use crate::engine::cx::{Cx, Shared};
 use crate::engine::flow::mode::ModeChange;
-use crate::engine::io::{IoEntry, IoKind, RequestIo};
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
 use crate::stats::{LogState, LogStatistics, Statistics, TierStatistics, VfrcStatistics};

@@ -8,8 +8,8 @@
 //! Reads, writes and flushes have a state each: storage that is full still answers reads.
 
 use crate::action::{Event, PrimaryOp};
-use crate::engine::cx::Cx;
-use crate::engine::io::{IoEntry, IoKind, RequestIo};
+use crate::cx::Cx;
+use crate::cx::io::{IoEntry, IoKind, RequestIo};
 use crate::ids::Nanos;
 use crate::stats::PrimaryErrors;
 use crate::status::IoStatus;

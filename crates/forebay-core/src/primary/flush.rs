@@ -9,8 +9,8 @@
 
 use crate::action::{IoOp, Target};
 use crate::cache_index::PrimaryFlushes;
-use crate::engine::cx::Cx;
-use crate::engine::io::IoKind;
+use crate::cx::Cx;
+use crate::cx::io::IoKind;
 use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::table::Key;

@@ -20,7 +20,7 @@ mod losses;
 mod unflushed;
 
 use crate::cache_index::PrimaryFlushes;
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::table::Key;

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::action::{Buffer, Source, Span};
-use crate::engine::cx::pages_of;
+use crate::cx::pages_of;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{Nanos, RequestTag};
 use crate::observer::Ticket;

@@ -22,8 +22,8 @@ pub(crate) mod overlap;
 use std::collections::VecDeque;
 
 use crate::action::{Action, IoOp, Reply, ReplyData, Target};
-use crate::engine::cx::Cx;
-use crate::engine::io::{IoKind, RequestIo};
+use crate::cx::Cx;
+use crate::cx::io::{IoKind, RequestIo};
 use crate::geometry::ByteRange;
 use crate::observer::Observer;
 use crate::request::{Op, Request};

@@ -3,7 +3,7 @@
 use super::*;
 use crate::action::Actions;
 use crate::config::{BackendTraits, Config};
-use crate::engine::cx::Shared;
+use crate::cx::Shared;
 use crate::geometry::Grid;
 use crate::ids::{Nanos, RequestTag};
 use crate::requests::ledger::LatencyOf;

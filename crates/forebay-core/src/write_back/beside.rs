@@ -3,7 +3,7 @@
 use crate::action::{Buffer, Span};
 use crate::cache::Cache;
 use crate::cache_index::CacheIndex;
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::BlockIndex;
 

@@ -5,7 +5,7 @@ use super::log::{OverlayState, WriteLog};
 use super::{LogEvent, WriteBack};
 use crate::action::{Buffer, Event, NoLease, Span};
 use crate::config::FlushSemantics;
-use crate::engine::cx::{Cx, Shared};
+use crate::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
 use crate::ids::{GroupNumber, Nanos, SegmentId, Sequence};
 use crate::status::IoStatus;

@@ -1,24 +1,25 @@
 //! `forebay disk`: shows and changes disks that run.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
-use forebay_core::config::{DestageOrder, Mode};
-use forebay_core::stats::{DestageLimit, LogState, LogStatistics, RecorderStatistics};
+use forebay_core::config::Mode;
+use forebay_core::stats::{LogState, LogStatistics};
 
 use super::advise;
 use super::client::{self, Found};
 use super::list;
 use super::observed;
 use super::progress::Progress;
-use super::table::{count, of, percent, time};
+use super::table::count;
 use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, NamedArgs, SetArgs};
 use crate::config::values::{Name, Span};
-use crate::daemon::api::{Curves, DiskStats, Dropped, Resized, VhostUserInfo};
+use crate::daemon::api::{DiskStats, Dropped, Resized};
 use crate::messages;
+
+mod shown;
 
 /// Pause between two looks at how far something is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -60,170 +61,7 @@ async fn show(args: NamedArgs) -> Result<()> {
         shown["advice"] = serde_json::to_value(&advice)?;
         return print(&format!("{shown}\n"));
     }
-    print(&(describe(&stats, expectations.as_ref()) + &advise::describe(&advice)))
-}
-
-/// How a disk is, for people.
-fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> String {
-    let engine = &stats.engine;
-    let mut text = format!("disk {}: {}", stats.name, engine.mode_actual);
-    if engine.mode != engine.mode_actual {
-        let _ = write!(text, " ({} was asked for)", engine.mode);
-    }
-    let _ = writeln!(text, ", {}", rounded(engine.disk_size));
-    if stats.is_detaching {
-        let _ = writeln!(
-            text,
-            "  DETACHING         no client may attach, and it ends when everything is destaged; 'forebay disk resume {}' \
-             cancels that",
-            stats.name
-        );
-    }
-    let _ = writeln!(text, "  primary storage   {}", messages::primary_storage(stats));
-    if let Some(last) = &engine.last_failed_request {
-        let _ = writeln!(
-            text,
-            "  requests failed   {}; the last one: {} at byte {}, {} bytes: {}",
-            count(engine.counters.requests_failed),
-            messages::request(last.operation),
-            last.offset,
-            last.length,
-            last.status
-        );
-    }
-    if let Some(evidence) = &stats.evidence {
-        let _ = writeln!(text, "  evidence at start {evidence}");
-    }
-    if let Some(what) = &stats.storage_changed {
-        let _ = writeln!(text, "  PRIMARY STORAGE   {what}");
-    }
-    if let Some(why) = &stats.unguarded {
-        let _ = writeln!(text, "  NOT LOCKED        {why}");
-    }
-    if let Some(device) = &stats.vhost_user {
-        describe_device(device, &mut text);
-    }
-    if let Some(known) = expectations {
-        let _ = writeln!(text, "  reads would hit   {} (LRU)", observed::expected(known));
-    }
-    if let Some(recorder) = &engine.recorder {
-        let _ = writeln!(text, "  flight recorder   {}", recorded(recorder));
-    }
-    let Some(log) = &engine.log else {
-        let _ = writeln!(text, "  write log         none");
-        return text;
-    };
-    let _ = writeln!(text, "  write log         {}", messages::log(log));
-    if log.deferred_ns > 0 {
-        let _ = writeln!(
-            text,
-            "  DEFERRED FLUSHES  a loss of power loses up to {} of flushed writes; agreed to when it was started",
-            time(log.deferred_ns)
-        );
-    }
-    let _ = writeln!(
-        text,
-        "  dirty             {}; primary storage is {}{} behind, order {}",
-        rounded(log.dirty_bytes),
-        if log.primary_age_is_at_least { "at least " } else { "" },
-        time(log.primary_age_ns),
-        log.order
-    );
-    if !log.primary_is_consistent {
-        let _ = writeln!(
-            text,
-            "  NOT CONSISTENT    primary storage alone cannot be mounted safely now: a part of what several flushes divide is on it"
-        );
-    }
-    let _ = writeln!(
-        text,
-        "  occupancy         {} of {} ({} leased)",
-        percent(log.occupied_bytes, log.capacity_bytes),
-        rounded(log.capacity_bytes),
-        rounded(log.leased_bytes)
-    );
-    let _ = writeln!(
-        text,
-        "  destaging         {}, {} a write; {} of {} writes outstanding",
-        match log.destage_bytes_per_second {
-            0 => "nothing lately".to_owned(),
-            rate => format!("{}/s", rounded(rate)),
-        },
-        time(log.destage_latency_ns),
-        log.outstanding,
-        log.outstanding_limit
-    );
-    let _ = writeln!(text, "  limited by        {}", limit(log));
-    let _ = writeln!(
-        text,
-        "  injected latency  {} now; waiting for room: {}",
-        time(log.injected_latency_ns),
-        of(log.writes_waiting, "write")
-    );
-    let c = &engine.counters;
-    let _ = writeln!(
-        text,
-        "  since the start   {} destaged in {}, {}; the log was flushed {}",
-        rounded(c.destage_write_bytes),
-        of(c.destage_writes, "write"),
-        of(c.destage_errors, "error"),
-        of(c.log_flushes, "time")
-    );
-    text
-}
-
-fn recorded(recorder: &RecorderStatistics) -> String {
-    let memory = rounded(recorder.bytes);
-    match recorder.requests {
-        0 => format!("no request yet; {memory}"),
-        requests => format!(
-            "the last {}, which came in {}, the last of them {} ago; {memory}",
-            of(requests, "request"),
-            time(recorder.span_ns),
-            time(recorder.idle_ns)
-        ),
-    }
-}
-
-fn describe_device(device: &VhostUserInfo, text: &mut String) {
-    let is_there = if device.is_connected { "attached" } else { "not attached" };
-    let _ = writeln!(
-        text,
-        "  vhost-user        {is_there}, {}; {}, {} so far",
-        device.socket,
-        of(device.queues.into(), "queue"),
-        of(device.sessions, "hypervisor")
-    );
-    let _ = writeln!(
-        text,
-        "                    {} requests ({} replayed after a kill), {} kicks, {} calls",
-        count(device.requests),
-        count(device.replayed),
-        count(device.kicks),
-        count(device.calls)
-    );
-    if device.broken > 0 {
-        let _ = writeln!(text, "  BROKEN RINGS      {} stopped", of(device.broken, "queue"));
-    }
-}
-
-/// What limits destaging, with what could be done.
-fn limit(log: &LogStatistics) -> String {
-    let words = messages::limit(log.limited_by);
-    if (log.limited_by, log.order) != (DestageLimit::EpochOrder, DestageOrder::Strict) {
-        return words.to_owned();
-    }
-    let window = match (log.without_order_writes_per_second, log.without_order_is_at_least) {
-        (0, true) => {
-            "what --destage-order window would gain is not known: primary storage never had more at a time".to_owned()
-        }
-        (0, false) => "--destage-order window would gain little".to_owned(),
-        (writes, at_least) => {
-            let at_least = if at_least { "at least " } else { "" };
-            format!("--destage-order window would destage {at_least}{writes} writes/s")
-        }
-    };
-    format!("{words}: {} epochs/s at {}; {window}", log.epochs_per_second, time(log.epoch_ns))
+    print(&(shown::describe(&stats, expectations.as_ref()) + &advise::describe(&advice)))
 }
 
 /// Waits until what is written now is on primary storage, durably.
@@ -491,13 +329,5 @@ mod tests {
         assert_eq!(awaited(Mode::WriteOnly, 4096), flushed);
         assert_eq!(awaited(Mode::WriteThrough, 4096), "4 KiB are destaged");
         assert_eq!(awaited(Mode::PassThrough, 0), "the write log is clean");
-    }
-
-    #[test]
-    fn a_recorder_without_requests_says_so() {
-        let mut recorder = RecorderStatistics { bytes: 8 << 20, ..Default::default() };
-        assert_eq!(recorded(&recorder), "no request yet; 8 MiB");
-        recorder.requests = 1;
-        assert!(recorded(&recorder).starts_with("the last 1 request, which"));
     }
 }

@@ -16,7 +16,7 @@ pub(super) mod unrecorded;
 
 use crate::action::Event;
 use crate::config::Config;
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::{GranuleMask, Grid};
 use crate::ids::BlockIndex;
 use crate::policy::PolicyKind;

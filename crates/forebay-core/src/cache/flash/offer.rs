@@ -11,7 +11,7 @@ use crate::action::{Buffer, Span};
 use crate::cache::Undestaged;
 use crate::cache::stale::Stale;
 use crate::cache::streams::Streams;
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask, Grid};
 use crate::ids::BlockIndex;
 

@@ -6,7 +6,7 @@ use crate::cache_index::header::RingHeader;
 use crate::cache_index::recover::RingReader;
 use crate::cache_index::{CacheIndex, IndexWants, PrimaryFlushes, RingGeometry};
 use crate::config::{Config, RingConfig};
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask, PAGE};
 use crate::ids::{Generation, Nanos, Uuid};
 use crate::sealed::{PAGE_LEN, Page};

@@ -8,8 +8,8 @@
 //! An acknowledged FUA or FLUSH raises the flush epoch.
 
 use crate::action::ReplyData;
+use crate::cx::Cx;
 use crate::engine::Parts;
-use crate::engine::cx::Cx;
 use crate::geometry::PAGE;
 use crate::request::Request;
 use crate::requests::in_flight::{Job, Stage};

@@ -3,8 +3,8 @@
 //! They hold their range meanwhile. When the mode changes to one without a log, those that wait go on in
 //! the new mode, from their beginning; one whose time was over ends, with what of it was in the log.
 
+use crate::cx::Cx;
 use crate::engine::Parts;
-use crate::engine::cx::Cx;
 use crate::geometry::ByteRange;
 use crate::requests::in_flight::{Job, Stage, WriteJob, ZeroJob, ZeroKind};
 use crate::table::Key;

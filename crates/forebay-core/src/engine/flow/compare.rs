@@ -29,9 +29,9 @@
 
 use crate::action::{Action, Buffer, ReplyData, Source};
 use crate::config::Mode;
+use crate::cx::io::{IoEntry, IoKind, RequestIo};
+use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
-use crate::engine::cx::{Cx, Shared};
-use crate::engine::io::{IoEntry, IoKind, RequestIo};
 use crate::geometry::{ByteRange, COMPARE_MAX, PAGE};
 use crate::ids::IoId;
 use crate::request::Request;

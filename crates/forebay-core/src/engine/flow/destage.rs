@@ -1,8 +1,8 @@
 //! Destaging, beside the cache that reads and keeps what is destaged, and the index that has to know of it.
 
 use crate::action::DestageFault;
+use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
-use crate::engine::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
 use crate::status::IoStatus;
 use crate::table::Key;

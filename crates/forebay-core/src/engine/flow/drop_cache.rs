@@ -3,8 +3,8 @@
 //! Requests that arrive after it was asked for are not answered from what was there, nor is it kept by those under
 //! way. When it is done a restart does not find it either. What is dirty stays in the log.
 
+use crate::cx::Cx;
 use crate::engine::Parts;
-use crate::engine::cx::Cx;
 use crate::requests::in_flight::Job;
 
 impl Parts {

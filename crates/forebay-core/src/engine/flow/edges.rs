@@ -17,8 +17,8 @@
 //! Limits: with a log and without RAM nothing is fetched, since what is destaged in part is not kept on flash.
 
 use crate::action::Source;
+use crate::cx::Cx;
 use crate::engine::Parts;
-use crate::engine::cx::Cx;
 use crate::geometry::ByteRange;
 use crate::ids::RequestTag;
 use crate::request::{Op, Request};

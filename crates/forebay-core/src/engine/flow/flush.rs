@@ -10,8 +10,8 @@
 //! report it.
 
 use crate::action::{Event, ReplyData};
+use crate::cx::Cx;
 use crate::engine::Parts;
-use crate::engine::cx::Cx;
 use crate::geometry::ByteRange;
 use crate::request::Request;
 use crate::requests::in_flight::{Job, Stage};

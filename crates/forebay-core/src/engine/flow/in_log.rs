@@ -1,7 +1,7 @@
 //! Granules of a cache block that the write log holds. Reads and the cache have to know them.
 
+use crate::cx::Shared;
 use crate::engine::Parts;
-use crate::engine::cx::Shared;
 use crate::geometry::{ByteRange, GranuleMask, Grid};
 use crate::ids::BlockIndex;
 use crate::write_back::WriteBack;

@@ -14,7 +14,7 @@
 
 use crate::action::Event;
 use crate::config::{Config, Mode};
-use crate::engine::cx::{Cx, Shared};
+use crate::cx::{Cx, Shared};
 use crate::engine::{ConfigError, Parts};
 use crate::geometry::PAGE;
 use crate::ids::Nanos;

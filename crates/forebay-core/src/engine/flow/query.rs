@@ -5,9 +5,9 @@
 //! "allocated". Both answers may cover only the start of the range.
 
 use crate::action::{Action, Actions, Extent, ExtentState, IoOp, Reply, ReplyData, Target};
+use crate::cx::Cx;
+use crate::cx::io::RequestIo;
 use crate::engine::Parts;
-use crate::engine::cx::Cx;
-use crate::engine::io::RequestIo;
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::Nanos;
 use crate::request::Request;

@@ -11,9 +11,9 @@
 
 use super::read::FETCHES_MAX;
 use crate::action::{Action, Buffer, IoOp, Source, Span, Target};
+use crate::cx::Cx;
+use crate::cx::io::RequestIo;
 use crate::engine::Parts;
-use crate::engine::cx::Cx;
-use crate::engine::io::RequestIo;
 use crate::geometry::{ByteRange, PAGE, SECTOR};
 use crate::requests::in_flight::{Job, ReadJob};
 use crate::status::IoStatus;

@@ -8,8 +8,8 @@
 //! memory alone. Both hold their range. Where they have to let it go, all that waits behind them goes before.
 
 use crate::action::ReplyData;
+use crate::cx::Cx;
 use crate::engine::Parts;
-use crate::engine::cx::Cx;
 use crate::requests::in_flight::{Job, Stage};
 use crate::status::IoStatus;
 use crate::table::Key;

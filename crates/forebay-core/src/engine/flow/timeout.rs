@@ -11,9 +11,9 @@
 
 use crate::action::{Event, ReplyData};
 use crate::config::OnTimeout;
+use crate::cx::io::{IoKind, RequestIo};
+use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
-use crate::engine::cx::{Cx, Shared};
-use crate::engine::io::{IoKind, RequestIo};
 use crate::ids::{Nanos, SlotId};
 use crate::requests::in_flight::{Job, Orphan, Stage};
 use crate::status::IoStatus;

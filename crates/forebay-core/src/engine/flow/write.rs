@@ -12,9 +12,9 @@
 use super::in_log::undestaged;
 use crate::action::{Action, Buffer, IoOp, ReplyData, Span, Target};
 use crate::cache::Update;
+use crate::cx::io::RequestIo;
+use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
-use crate::engine::cx::{Cx, Shared};
-use crate::engine::io::RequestIo;
 use crate::geometry::{ByteRange, PAGE};
 use crate::request::Request;
 use crate::requests::in_flight::{Job, WriteJob};

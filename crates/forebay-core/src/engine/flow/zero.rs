@@ -10,9 +10,9 @@
 //! asked. With FUA it ends with a flush all the same.
 
 use crate::action::{Action, IoOp, ReplyData, Target};
+use crate::cx::io::RequestIo;
+use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
-use crate::engine::cx::{Cx, Shared};
-use crate::engine::io::RequestIo;
 use crate::geometry::ByteRange;
 use crate::request::Request;
 use crate::requests::in_flight::{Job, ZeroJob, ZeroKind};

@@ -1,7 +1,7 @@
 //! Which records are destaged together, and in which order their pages are written.
 
 use crate::config::DestageOrder;
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::ByteRange;
 use crate::ids::{FlushEpoch, Nanos, Sequence};
 use crate::write_back::WriteBack;

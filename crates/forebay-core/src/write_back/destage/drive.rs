@@ -1,7 +1,7 @@
 //! What the destager does next, and when time alone may change that.
 
 use super::throttle::{Aim, Fill};
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::PAGE;
 use crate::ids::Nanos;
 use crate::write_back::{Beside, WriteBack};

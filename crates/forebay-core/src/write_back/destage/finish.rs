@@ -3,8 +3,8 @@
 use super::revoke::Revocation;
 use super::{Beside, Course, Destager, Flushing, Progress};
 use crate::action::{Action, DestageFault, IoOp, Target};
-use crate::engine::cx::Cx;
-use crate::engine::io::IoKind;
+use crate::cx::Cx;
+use crate::cx::io::IoKind;
 use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::status::IoStatus;

@@ -17,7 +17,7 @@
 use super::row::lead_of;
 use super::run::Run;
 use crate::action::{Buffer, Span};
-use crate::engine::cx::{Cx, Shared};
+use crate::cx::{Cx, Shared};
 use crate::geometry::{ByteRange, GranuleMask, PAGE};
 use crate::ids::BlockIndex;
 use crate::write_back::Beside;

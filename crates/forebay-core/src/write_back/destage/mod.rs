@@ -48,8 +48,8 @@ use std::collections::VecDeque;
 
 use crate::action::{DestageFault, Event};
 use crate::config::WriteLogConfig;
-use crate::engine::buffers::BufferPool;
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
+use crate::cx::buffers::BufferPool;
 use crate::geometry::PAGE;
 use crate::ids::{Nanos, Sequence};
 use crate::status::IoStatus;

@@ -12,7 +12,7 @@
 
 use super::Destager;
 use crate::action::{Action, Event};
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::ids::Nanos;
 use crate::status::IoStatus;
 use crate::write_back::{LogEvent, WriteBack};

@@ -6,7 +6,7 @@
 
 use super::{Group, GroupState, WriteLog};
 use crate::action::{Action, Buffer, LogAction, Span};
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::Sequence;
 use crate::write_back::format::group::{Entry, GroupLayout, RecordKind};

@@ -21,8 +21,8 @@
 use super::{GroupState, WriteLog};
 use crate::action::{Action, IoOp, LogAction, Target};
 use crate::config::{DestageOrder, FlushSemantics};
-use crate::engine::cx::Cx;
-use crate::engine::io::IoKind;
+use crate::cx::Cx;
+use crate::cx::io::IoKind;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{GroupNumber, Nanos};
 use crate::status::IoStatus;

@@ -10,7 +10,7 @@
 
 use super::WriteLog;
 use crate::action::Event;
-use crate::engine::cx::Cx;
+use crate::cx::Cx;
 use crate::write_back::WriteBack;
 
 /// See the module.

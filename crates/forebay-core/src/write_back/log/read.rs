@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use super::WriteLog;
 use crate::action::{Event, Span};
-use crate::engine::cx::{Cx, Shared};
+use crate::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
 use crate::status::IoStatus;
 use crate::table::Key;

@@ -12,8 +12,8 @@
 use super::{Group, WriteLog};
 use crate::action::{IoOp, LogAction, Span, Target};
 use crate::config::WriteLogConfig;
-use crate::engine::cx::Cx;
-use crate::engine::io::IoKind;
+use crate::cx::Cx;
+use crate::cx::io::IoKind;
 use crate::geometry::PAGE;
 use crate::ids::{GroupNumber, Nanos, SegmentId, Sequence};
 use crate::status::IoStatus;

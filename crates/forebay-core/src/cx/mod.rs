@@ -10,11 +10,12 @@
 //! the time of the call, the configuration, the I/Os under way, the request buffers, the counters, and the
 //! requests that may go on. A part that only looks takes `&Shared`.
 
+pub(crate) mod buffers;
+pub(crate) mod io;
+
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
-use super::buffers::BufferPool;
-use super::io::{IoEntry, IoKind};
 use crate::action::{Action, Actions, Buffer, Event, Io, IoOp, Span, Target};
 use crate::config::Config;
 use crate::geometry::{ByteRange, Grid, PAGE};
@@ -23,6 +24,8 @@ use crate::requests::deadlines::Deadlines;
 use crate::stats::Counters;
 use crate::table::{Key, Table};
 use crate::write_back::LogIo;
+use buffers::BufferPool;
+use io::{IoEntry, IoKind};
 
 /// What belongs to no part.
 #[derive(Debug)]

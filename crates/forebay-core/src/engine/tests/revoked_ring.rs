@@ -1,0 +1,60 @@
+//! A ring that is void together with the log, because its pool could not note it.
+
+use super::warm::with_ring;
+use super::*;
+use crate::action::Voided;
+
+/// A disk in write-back, with a ring that has failed and is to be void, and bytes in its log alone.
+fn ring_failed_beside_a_log() -> Rig {
+    let Config { flash_bytes, flash_admission, ring, .. } = with_ring(16);
+    let mut rig = write_back(Config { flash_bytes, flash_admission, ring, ..with_log() });
+    rig.fill(0..8);
+    rig.settle_log();
+    rig.write(101, 4096, 4096, 0xAA);
+    assert_eq!(rig.replied(101).1, IoStatus::Ok);
+    for _ in 0..10_000 {
+        match rig.drawn().iter().position(|io| io.starts_with("ring")) {
+            Some(ring) => {
+                rig.complete(ring, IoStatus::IoError);
+                break;
+            }
+            None if rig.pending.is_empty() => rig.tick(1),
+            None => rig.complete(0, IoStatus::Ok),
+        }
+    }
+    assert_eq!(rig.voids, 1);
+    rig
+}
+
+#[test]
+fn a_log_that_no_start_will_believe_is_drained_and_acknowledges_nothing_more() {
+    // In time, or when nobody has waited for it any more.
+    for is_late in [false, true] {
+        let mut rig = ring_failed_beside_a_log();
+        if is_late {
+            rig.tick(rig.engine.config().flash_timeout.0 / 1_000_000);
+            assert!(rig.events.contains(&Event::RingNotVoided));
+        }
+        rig.engine.voided(rig.now, Voided::WithLog, &mut rig.actions);
+        rig.run_actions();
+        rig.write_with(102, 8192, 4096, 0xBB, true);
+        assert!(!rig.has_reply(102), "the log has it alone");
+        rig.settle_log();
+        assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+        assert!(rig.backend[4096..8192].iter().all(|&byte| byte == 0xAA));
+        assert_eq!(rig.replied(102).1, IoStatus::Ok);
+        assert!(rig.backend[8192..12288].iter().all(|&byte| byte == 0xBB));
+        // A start that finds the log finds nothing in it that is missing on primary storage.
+        assert!(rig.engine.log_statistics(rig.now).unwrap().is_clean);
+        assert_eq!(rig.revocations, 0, "notes work");
+    }
+}
+
+#[test]
+fn a_log_goes_on_beside_a_ring_that_is_void_in_the_pool() {
+    let mut rig = ring_failed_beside_a_log();
+    rig.engine.voided(rig.now, Voided::InPool, &mut rig.actions);
+    rig.run_actions();
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+}
