@@ -74,9 +74,9 @@ impl Cache {
         self.ram.as_ref().is_some_and(|ram| ram.has(grid, range))
     }
 
-    /// Where RAM has a part of a block, if it has all of it.
+    /// Where RAM has a part of a block, if it has all of it and that is not stale.
     pub(crate) fn memory_of(&self, piece: &Piece) -> Option<Span> {
-        let ram = self.ram.as_ref()?;
+        let ram = self.ram.as_ref().filter(|_| !self.stale.has(piece.block))?;
         let (slot, valid) = ram.dir.lookup(piece.block)?;
         valid.contains(piece.touched).then(|| ram.memory(slot, piece.offset, piece.len))
     }

@@ -106,10 +106,14 @@ impl World {
         let grid = self.rig.shared.grid;
         for block in grid.blocks(self.rig.shared.config.disk()) {
             let Found { ram, flash } = self.rig.cache.lookup(block);
-            for (first, end) in ram.into_iter().flat_map(|(_, valid)| valid.runs()) {
-                let range = grid.granule_range(block, first, end);
+            let in_ram = ram.map_or(GranuleMask::NONE, |(_, valid)| valid);
+            let all = grid.touched(block, grid.range_of(block));
+            for granule in all.runs().flat_map(|(first, end)| first..end) {
+                let range = grid.granule_range(block, granule, granule + 1);
+                // The destager asks for it without a lookup.
                 let memory = self.rig.cache.memory_of(&grid.piece(range.start, range.end));
-                let memory = memory.expect("it is there");
+                assert_eq!(memory.is_some(), in_ram.has(granule), "block {} in RAM", block.0);
+                let Some(memory) = memory else { continue };
                 let newest = &self.disk[sectors(range.start, range.len())];
                 assert_eq!(self.rig.cells(memory), newest, "block {} in RAM", block.0);
             }

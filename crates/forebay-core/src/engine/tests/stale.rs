@@ -395,3 +395,18 @@ fn more_ranges_than_there_are_parts_are_dropped_with_what_is_between_them() {
         rig.expect_bytes(n * 37 % 240 * 4096, 6 * 4096, 0);
     }
 }
+
+#[test]
+fn what_is_stale_in_ram_is_not_destaged() {
+    let mut rig = write_back(Config { ram_bytes: 64 * KIB, ..with_log() });
+    for n in 0..13 {
+        rig.read(n, n * 4096, 4096);
+        rig.settle_log();
+    }
+    // Longer than what is left of the segment: its first part is in the log before the cache has any of it.
+    rig.write(100, 0, 13 * 4096, 7);
+    assert!(!rig.has_reply(100));
+    rig.settle_log();
+    assert!(rig.replied(100).1.is_ok());
+    assert!(rig.backend[..13 * 4096].iter().all(|&byte| byte == 7), "old bytes are destaged");
+}
