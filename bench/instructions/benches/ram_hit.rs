@@ -8,6 +8,7 @@ use forebay_core::config::Config;
 use forebay_core::engine::Engine;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
+use forebay_core::splitmix::Rng;
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 
@@ -55,9 +56,9 @@ fn warm_counted() -> (Engine, Actions) {
 #[bench::with_curve(setup = warm_with_curve, config = at_most(860_000))]
 #[bench::counted(setup = warm_counted, config = at_most(2_072_000))]
 fn ram_hits((mut engine, mut actions): (Engine, Actions)) -> (Engine, Actions) {
-    let mut state = 1;
+    let mut random = Rng::new(1);
     for i in 0..HITS {
-        let block = common::next_block(&mut state, BLOCKS);
+        let block = random.next_u64() % BLOCKS;
         let now = Nanos(i / 32);
         common::read(&mut engine, now, ByteRange::at(block * 4096, 4096), &mut actions);
         if i % 32 == 31 {
