@@ -126,7 +126,7 @@ fn work(trace: String, reader: Reader, requests: u64) -> Result<Work> {
     ensure!(!all.is_empty(), "the trace {trace} has no reads or writes");
     let requests = requests as usize;
     let first = typical_stretch(&all, requests);
-    let records: Vec<Record> = all[first..].iter().take(requests).copied().collect();
+    let records = rebased(&all[first..(first + requests).min(all.len())]);
     let before = all[first.saturating_sub(WARM_UP * requests)..first].to_vec();
     let summary = Summary::of(records.iter().copied().map(Ok))?;
     let time = Duration::from_secs_f64(records.len() as f64 / REQUESTS_PER_SECOND as f64);
@@ -157,6 +157,14 @@ fn work(trace: String, reader: Reader, requests: u64) -> Result<Work> {
     let disk_bytes = summary.span_bytes.max(before_bytes).next_multiple_of(1 << 20);
     let time_max = time * 3 / 2 + Duration::from_millis(500);
     Ok(Work { trace, before, records, pace, time_max, disk_bytes, description })
+}
+
+/// The same, from the time of the first of them on.
+fn rebased(records: &[Record]) -> Vec<Record> {
+    let start_ns = records.first().map_or(0, |record| record.time_ns);
+    let since =
+        |record: &Record| Record { time_ns: record.time_ns.saturating_sub(start_ns), ..*record };
+    records.iter().map(since).collect()
 }
 
 /// Where the stretch of `len` records begins whose share of reads is nearest to that of the whole trace. Enough to warm a cache
@@ -219,12 +227,11 @@ fn measure(
     records: &[Record],
     pace: Pace,
 ) -> Result<Run> {
-    let Some(first) = records.first() else { return Ok(Run::default()) };
-    let rebased = |record: &Record| Record {
-        time_ns: record.time_ns.saturating_sub(first.time_ns),
-        ..*record
-    };
-    let all = || records.iter().map(rebased).map(Ok);
+    if records.is_empty() {
+        return Ok(Run::default());
+    }
+    let records = rebased(records);
+    let all = || records.iter().copied().map(Ok);
     let summary = Summary::of(all())?;
     let settings = replay::Settings {
         pace,
