@@ -338,3 +338,20 @@ What to try next:
 ";
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_from_the_middle_of_a_trace_comes_at_the_pace_that_is_told() {
+        let reader =
+            Reader::new(Cursor::new(RECORDED), RECORDED_NAME, &Options::default()).unwrap();
+        let work = work(RECORDED_NAME.to_owned(), reader, 1_500).unwrap();
+        let Pace::Clock { speed } = work.pace else { panic!("it has times") };
+        assert_eq!(work.records[0].time_ns, 0);
+        let seconds = work.records[1_499].time_ns as f64 / speed / 1e9;
+        let expected = 1_500.0 / REQUESTS_PER_SECOND as f64;
+        assert!((seconds - expected).abs() < 0.01 * expected, "{seconds} s");
+    }
+}
