@@ -193,7 +193,9 @@ fn warm_up(served: &Served, work: &Work) -> Result<bool> {
         return Ok(false);
     }
     served.drop_cache()?;
-    let (most, last) = work.before.split_at(work.before.len().saturating_sub(LEAD_IN));
+    // Not longer than the work itself: no replay takes longer than that may.
+    let lead_in = LEAD_IN.min(work.records.len());
+    let (most, last) = work.before.split_at(work.before.len().saturating_sub(lead_in));
     let (mut requests, mut elapsed_ns) = (0, 0);
     for (records, pace) in [(most, Pace::Closed { queue_depth: QUEUE_DEPTH }), (last, work.pace)] {
         let outcome = measure(served, "warming up", work, records, pace)?.outcome;
