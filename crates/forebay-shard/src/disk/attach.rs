@@ -1,13 +1,12 @@
 //! A disk comes to its shard: everything that it uses is registered with the reactor, or nothing is.
 
-use forebay_backends::{Context as BackendContext, TokenRange};
+use forebay_backends::TokenRange;
 use forebay_core::action::Actions;
 use forebay_core::ids::Nanos;
 use forebay_frontends::client::Port;
 use forebay_host::events::EventSender;
 use forebay_io::reactor::Reactor;
 
-use super::ShardDisk;
 use super::answers::Waiting;
 use super::detach::Detaching;
 use super::device::Device;
@@ -15,6 +14,8 @@ use super::ending::{Ending, FIRST_FLUSH, flush};
 use super::log::Log;
 use super::registration::Registration;
 use super::ring::Ring;
+use super::storage::Storage;
+use super::{ShardDisk, Turn};
 use crate::token::{Class, token};
 use crate::{DiskHandle, NewDisk};
 
@@ -43,7 +44,10 @@ impl ShardDisk {
             Ok(disk)
         });
         match attached {
-            Ok(disk) => Ok(ShardDisk { registered, ..disk }),
+            Ok(mut disk) => {
+                disk.storage.registered = registered;
+                Ok(disk)
+            }
             Err(error) => {
                 registered.undo(reactor);
                 Err(error)
@@ -90,26 +94,27 @@ impl ShardDisk {
         Ok(ShardDisk {
             name,
             port: Port { engine, memory, arena, actions: Actions::with_capacity(BATCH), access },
-            backend,
-            backend_events: Vec::with_capacity(BATCH),
-            flash,
-            ring,
-            log,
+            storage: Storage {
+                backend,
+                said: Vec::with_capacity(BATCH),
+                sessions_lost: 0,
+                flash,
+                ring,
+                log,
+                ended: Vec::new(),
+                registered: Registration::default(),
+            },
             unreported_loss,
-            device_ended: Vec::new(),
-            running: Actions::with_capacity(BATCH),
-            has_more: false,
-            has_replied: false,
-            wrote_log: false,
-            sessions_lost: 0,
-            ending: Ending::Serving,
-            registered: Registration::default(),
+            turn: Turn {
+                running: Actions::with_capacity(BATCH),
+                has_more: false,
+                has_replied: false,
+                wrote_log: false,
+            },
+            ending: Ending::NONE,
             detaching: Detaching::No("nobody asked for it"),
             waiting: Waiting::default(),
             is_open,
-            leave_by: Nanos::NEVER,
-            has_waited: false,
-            destage_by: Nanos::NEVER,
             events,
         })
     }
@@ -117,13 +122,13 @@ impl ShardDisk {
     /// Attaches primary storage, after all else that can fail: what is sent to it completes for this number.
     fn begin(&mut self, now: Nanos, number: u32, reactor: &mut Reactor) -> std::io::Result<()> {
         let tokens = TokenRange { base: token(Class::Backend, number, 0).0 };
-        let mut cx = BackendContext { now, reactor, events: &mut self.backend_events };
-        if let Err(error) = self.backend.attach(&mut cx, tokens) {
-            self.backend.detach(&mut cx);
+        let (backend, mut cx) = self.storage.primary(now, reactor);
+        if let Err(error) = backend.attach(&mut cx, tokens) {
+            backend.detach(&mut cx);
             return Err(error);
         }
-        if !self.backend.properties().read_only {
-            self.backend.submit(&mut cx, flush(FIRST_FLUSH, self.port.arena));
+        if !backend.properties().read_only {
+            backend.submit(&mut cx, flush(FIRST_FLUSH, self.port.arena));
             self.unreported_loss.hold(true);
         }
         // What a former run left is destaged, and the mode entered, without waiting for a client.

@@ -3,7 +3,6 @@
 //! The loop is `forebay_core::executor`'s, which the simulator runs, too. Replies are the shard's, which has the
 //! clients (`run.rs`).
 
-use forebay_backends::{BackendIo, Context as BackendContext};
 use forebay_core::action::{Actions, Event, Io, IoOp, LogAction, Reply, ReplyData, Span, Target};
 use forebay_core::executor::Executor;
 use forebay_core::ids::{IoId, Nanos, SegmentId};
@@ -39,7 +38,9 @@ impl Execution<'_> {
 
 impl Executor for Execution<'_> {
     fn start(&mut self, io: Io) {
-        self.disks.0[self.number].start_io(self.now, self.reactor, io);
+        let disk = &mut self.disks.0[self.number];
+        disk.turn.wrote_log |= io.target == Target::Log && matches!(io.op, IoOp::Write { .. });
+        disk.storage.start(self.now, self.reactor, io, &disk.port);
     }
 
     fn copy(&mut self, from: Span, to: Span) {
@@ -59,17 +60,16 @@ impl Executor for Execution<'_> {
 
     fn build(&mut self, action: LogAction) {
         let disk = self.disk();
-        let log = disk.log.as_mut().expect("the engine has a log only with one");
-        log.build(action, &disk.port.memory);
+        disk.storage.log().build(action, &disk.port.memory);
     }
 
     fn lease(&mut self) {
-        self.disk().log.as_ref().expect("as above").lease();
+        self.disk().storage.log().lease();
     }
 
     fn unlease(&mut self, segment: SegmentId) {
         let disk = self.disk();
-        if !disk.log.as_mut().expect("as above").unlease(segment) {
+        if !disk.storage.log().unlease(segment) {
             let text = format!("it gave back segment {} of the flash twice", segment.0);
             disk.report(Severity::Error, text);
         }
@@ -81,19 +81,19 @@ impl Executor for Execution<'_> {
     }
 
     fn void(&mut self) {
-        self.disk().ring.as_ref().expect("the engine has a ring only with one").void();
+        self.disk().storage.ring().void();
     }
 
     fn revoke(&mut self) {
         let now = self.now;
         let disk = self.disk();
-        if !disk.log.as_ref().expect("as above").revoke() {
+        if !disk.storage.log().revoke() {
             disk.revoked(now, false);
         }
     }
 
     fn reply(&mut self, reply: &Reply, actions: &Actions) {
-        self.disk().has_replied = true;
+        self.disk().turn.has_replied = true;
         let disk = DiskId(self.number as u32);
         let answer = Answer { disk, reply, slices: &actions.slices, extents: &actions.extents };
         let mut cx = Context { now: self.now, reactor: self.reactor, disks: self.disks };
@@ -108,39 +108,5 @@ impl Executor for Execution<'_> {
     fn event(&mut self, event: Event) {
         let (kind, text) = event::describe(event);
         self.disk().report(kind, text);
-    }
-}
-
-impl ShardDisk {
-    fn start_io(&mut self, now: Nanos, reactor: &mut Reactor, io: Io) {
-        match io.target {
-            Target::Backend => {
-                let events = &mut self.backend_events;
-                let mut cx = BackendContext { now, reactor, events };
-                let io =
-                    BackendIo { id: io.id, range: io.range, op: io.op, arena: self.port.arena };
-                self.backend.submit(&mut cx, io);
-            }
-            Target::Flash => {
-                let flash =
-                    self.flash.as_mut().expect("the engine has a flash tier only with flash");
-                if let Some(status) = flash.start(io, reactor, self.port.arena, &self.port.memory) {
-                    self.device_ended.push((io.id, status));
-                }
-            }
-            Target::Ring => {
-                let ring = self.ring.as_mut().expect("the engine has a ring only with one");
-                if let Some(status) = ring.start(io, reactor, self.port.arena, &self.port.memory) {
-                    self.device_ended.push((io.id, status));
-                }
-            }
-            Target::Log => {
-                self.wrote_log |= matches!(io.op, IoOp::Write { .. });
-                let log = self.log.as_mut().expect("the engine has a log only with one");
-                if let Some(status) = log.start(io, reactor, self.port.arena, &self.port.memory) {
-                    self.device_ended.push((io.id, status));
-                }
-            }
-        }
     }
 }

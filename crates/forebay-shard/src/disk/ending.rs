@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use forebay_backends::{BackendIo, Context as BackendContext};
+use forebay_backends::BackendIo;
 use forebay_core::action::IoOp;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{IoId, Nanos};
@@ -39,7 +39,7 @@ pub(super) const FIRST_FLUSH: IoId = IoId(u32::MAX as u64 - 1);
 
 /// How far draining is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum Stage {
     Serving,
     Draining,
     Flushing,
@@ -50,34 +50,61 @@ pub(super) enum Ending {
     Done(IoStatus),
 }
 
+/// How far it is, and how long each step may still take.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) stage: Stage,
+    /// When draining gives up on clients that do not take their answers.
+    leave_by: Nanos,
+    /// It was waited for once that long.
+    has_waited: bool,
+    /// When draining leaves the rest in the log.
+    destage_by: Nanos,
+}
+
+impl Ending {
+    /// The disk serves.
+    pub(super) const NONE: Ending = Ending {
+        stage: Stage::Serving,
+        leave_by: Nanos::NEVER,
+        has_waited: false,
+        destage_by: Nanos::NEVER,
+    };
+
+    /// When one of its times is up.
+    pub(super) fn next_deadline(&self) -> Nanos {
+        self.leave_by.min(self.destage_by)
+    }
+}
+
 impl ShardDisk {
     /// True once it drains.
     pub(crate) fn is_ending(&self) -> bool {
-        self.ending != Ending::Serving
+        self.ending.stage != Stage::Serving
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        matches!(self.ending, Ending::Done(_))
+        matches!(self.ending.stage, Stage::Done(_))
     }
 
     /// Begins to end, as its clients are told to; [`ShardDisk::drained`] tells when it has.
     pub(crate) fn drain(&mut self, now: Nanos) {
-        if self.ending == Ending::Serving {
-            self.ending = Ending::Draining;
+        if self.ending.stage == Stage::Serving {
+            self.ending.stage = Stage::Draining;
             self.tell_clients();
-            self.leave_by = now.plus(LEAVE_MAX);
+            self.ending.leave_by = now.plus(LEAVE_MAX);
             self.port.engine.shut_down(now, &mut self.port.actions);
-            self.destage_by = now.plus(DESTAGE_MAX);
-            self.has_more = true;
+            self.ending.destage_by = now.plus(DESTAGE_MAX);
+            self.turn.has_more = true;
         }
     }
 
     /// True when its clients are not to be waited for any longer, each time that one has waited for long.
     pub(crate) fn gives_clients_up(&mut self, now: Nanos) -> bool {
-        let gives_up = self.leave_by <= now;
+        let gives_up = self.ending.leave_by <= now;
         if gives_up {
-            self.leave_by = now.plus(LEAVE_MAX);
-            self.has_waited = true;
+            self.ending.leave_by = now.plus(LEAVE_MAX);
+            self.ending.has_waited = true;
         }
         gives_up
     }
@@ -85,16 +112,16 @@ impl ShardDisk {
     /// What is destaged is flushed and noted before a disk ends, and one whose flushes are deferred destages, as long as primary
     /// storage is there and time is left.
     pub(super) fn limit_destaging(&mut self, now: Nanos) {
-        let is_late = self.destage_by <= now;
+        let is_late = self.ending.destage_by <= now;
         if is_late {
-            self.destage_by = Nanos::NEVER;
+            self.ending.destage_by = Nanos::NEVER;
         }
         let engine = &self.port.engine;
         let destages = engine.destages_at_end();
-        if self.ending != Ending::Draining || !(destages || engine.settles_at_end()) {
+        if self.ending.stage != Stage::Draining || !(destages || engine.settles_at_end()) {
             return;
         }
-        let why = match self.backend.trouble() {
+        let why = match self.storage.backend.trouble() {
             Some(why) => why.to_string(),
             None if is_late => "it takes too long".to_owned(),
             None => return,
@@ -110,50 +137,49 @@ impl ShardDisk {
 
     /// Goes on with draining, when there is nothing in flight any more.
     pub(super) fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) {
-        let is_quiet = !self.has_more
+        let is_quiet = !self.turn.has_more
             && clients == 0
             && !self.port.engine.destages_at_end()
             && !self.port.engine.settles_at_end()
-            && (self.port.engine.is_idle() || self.has_waited && self.is_safe_in_log());
-        let flushes = !self.backend.properties().read_only && !self.port.engine.mode().logs();
+            && (self.port.engine.is_idle() || self.ending.has_waited && self.is_safe_in_log());
+        let flushes =
+            !self.storage.backend.properties().read_only && !self.port.engine.mode().logs();
         // Primary storage may tell the first flush alone what it lost.
         let is_heard = !flushes || !self.unreported_loss.is_held();
-        if self.ending == Ending::Draining && is_quiet && is_heard {
-            self.ending = Ending::Flushed(IoStatus::Ok);
+        if self.ending.stage == Stage::Draining && is_quiet && is_heard {
+            self.ending.stage = Stage::Flushed(IoStatus::Ok);
             // What the log holds is durable there; primary storage is flushed before it is forgotten.
             if flushes {
-                self.ending = Ending::Flushing;
-                let events = &mut self.backend_events;
-                let mut cx = BackendContext { now, reactor: &mut *reactor, events };
-                self.backend.submit(&mut cx, flush(FINAL_FLUSH, self.port.arena));
+                self.ending.stage = Stage::Flushing;
+                let (backend, mut cx) = self.storage.primary(now, reactor);
+                backend.submit(&mut cx, flush(FINAL_FLUSH, self.port.arena));
                 self.absorb_ended(now);
             }
         }
-        if let Ending::Flushed(status) = self.ending {
-            self.ending = Ending::Recording(status);
+        if let Stage::Flushed(status) = self.ending.stage {
+            self.ending.stage = Stage::Recording(status);
             let flushed = status.is_ok() && !self.port.engine.mode().logs();
             self.port.engine.close_ring(now, flushed, &mut self.port.actions);
-            self.has_more |= self.has_something_to_do();
+            self.turn.has_more |= self.has_something_to_do();
         }
         // The log may be given up after this, so that the ring has to know what it dropped, or to be void.
-        if let Ending::Recording(status) = self.ending
+        if let Stage::Recording(status) = self.ending.stage
             && self.port.engine.is_ring_closed()
         {
-            let events = &mut self.backend_events;
-            self.backend.detach(&mut BackendContext { now, reactor, events });
+            let (backend, mut cx) = self.storage.primary(now, reactor);
+            backend.detach(&mut cx);
             if self.is_detaching() && !self.port.engine.mode().logs() {
                 // The administrator is told, and no guest has the disk any more.
                 self.unreported_loss.forget();
             }
-            self.ending = Ending::Done(status);
+            self.ending.stage = Stage::Done(status);
             self.let_go(reactor);
         }
     }
 
     /// It has ended, and starts nothing any more: its memory is free as soon as nothing under way uses it.
     fn let_go(&mut self, reactor: &mut Reactor) {
-        (self.flash, self.ring, self.log) = (None, None, None);
-        std::mem::take(&mut self.registered).let_memory_go(reactor);
+        self.storage.let_go(reactor);
         if let Ok(nothing) = Arena::new(1) {
             self.port.memory = Arc::new(nothing);
         }
@@ -168,8 +194,8 @@ impl ShardDisk {
 
     /// How it ended, once it has.
     pub(crate) fn drained(&self) -> Option<Drained> {
-        match self.ending {
-            Ending::Done(status) => {
+        match self.ending.stage {
+            Stage::Done(status) => {
                 let statistics = self.port.engine.statistics(Nanos(0));
                 let log = statistics.log.map(|log| LogEnd {
                     is_durable: log.is_durable,
@@ -189,8 +215,8 @@ impl ShardDisk {
                     is_quiet: self.port.engine.is_idle(),
                 })
             }
-            Ending::Serving | Ending::Draining | Ending::Flushing => None,
-            Ending::Flushed(_) | Ending::Recording(_) => None,
+            Stage::Serving | Stage::Draining | Stage::Flushing => None,
+            Stage::Flushed(_) | Stage::Recording(_) => None,
         }
     }
 }

@@ -13,21 +13,19 @@
 //! | file | the disk |
 //! |---|---|
 //! | `attach.rs`, `registration.rs` | comes to its shard, or leaves nothing behind |
-//! | `execute.rs` | carries out what its engine asks for |
+//! | `carry_out.rs` | carries out what its engine asks for |
 //! | `complete.rs` | tells its engine what has ended |
-//! | `device.rs`, `log.rs`, `ring.rs` | does I/O on flash: cached data, the write log, the index of the cache |
+//! | `storage.rs` | has primary storage, and flash: cached data (`device.rs`), write log (`log.rs`), the cache's index (`ring.rs`) |
 //! | `answers.rs`, `detach.rs` | is asked by an administrator |
 //! | `ending.rs` | ends |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_backends::{Backend, BackendEvent, Context as BackendContext};
 use forebay_core::action::Actions;
 use forebay_core::config::Mode;
 use forebay_core::engine::{ConfigError, Growth};
-use forebay_core::ids::{IoId, Nanos};
-use forebay_core::status::IoStatus;
+use forebay_core::ids::Nanos;
 use forebay_frontends::client::Port;
 use forebay_host::events::{EventKind, EventSender};
 use forebay_host::fence::UnreportedLoss;
@@ -37,11 +35,8 @@ use forebay_io::reactor::Reactor;
 use crate::status::{DiskStatus, PrimaryState};
 use answers::Waiting;
 use detach::Detaching;
-use device::Device;
 use ending::Ending;
-use log::Log;
-use registration::Registration;
-use ring::Ring;
+use storage::Storage;
 
 mod answers;
 mod attach;
@@ -53,6 +48,7 @@ mod ending;
 mod log;
 mod registration;
 mod ring;
+mod storage;
 
 pub use log::LogShare;
 
@@ -61,14 +57,20 @@ pub(crate) struct ShardDisk {
     name: Arc<str>,
     /// What its clients use: engine, memory, and what the engine appends to.
     pub(crate) port: Port,
-    backend: Box<dyn Backend>,
-    backend_events: Vec<BackendEvent>,
-    flash: Option<Device>,
-    ring: Option<Ring>,
-    log: Option<Log>,
+    storage: Storage,
     unreported_loss: UnreportedLoss,
-    /// I/Os of flash and log that ended as they were started.
-    device_ended: Vec<(IoId, IoStatus)>,
+    turn: Turn,
+    ending: Ending,
+    /// Whether it ends when nothing is dirty any more.
+    detaching: Detaching,
+    waiting: Waiting,
+    /// Whether clients may come, for those who let them in.
+    is_open: Arc<AtomicBool>,
+    events: EventSender,
+}
+
+/// A turn of the disk, and what it leaves to the next.
+struct Turn {
     /// What is being carried out; swapped with the port's.
     running: Actions,
     /// The last turn ended before everything was done.
@@ -77,23 +79,6 @@ pub(crate) struct ShardDisk {
     has_replied: bool,
     /// This turn wrote to the log.
     wrote_log: bool,
-    /// Sessions with primary storage that were lost.
-    sessions_lost: u64,
-    ending: Ending,
-    /// What the reactor has of it, until it has ended.
-    registered: Registration,
-    /// Whether it ends when nothing is dirty any more.
-    detaching: Detaching,
-    waiting: Waiting,
-    /// Whether clients may come, for those who let them in.
-    is_open: Arc<AtomicBool>,
-    /// When draining gives up on clients that do not take their answers.
-    leave_by: Nanos,
-    /// It was waited for once that long.
-    has_waited: bool,
-    /// When draining leaves the rest in the log.
-    destage_by: Nanos,
-    events: EventSender,
 }
 
 impl ShardDisk {
@@ -115,7 +100,7 @@ impl ShardDisk {
 
     /// How long primary storage is, by itself or `looked` at; the disk can be, too.
     pub(crate) fn measure(&self, looked: Option<u64>) -> Result<Option<u64>, ConfigError> {
-        let length = self.backend.length().or(looked);
+        let length = self.storage.backend.length().or(looked);
         length.map_or(Ok(()), |length| self.port.engine.check_growth(length))?;
         Ok(length)
     }
@@ -123,8 +108,8 @@ impl ShardDisk {
     /// The disk is to have so many bytes.
     pub(crate) fn grow(&mut self, size: u64) -> Result<Growth, ConfigError> {
         let growth = self.port.engine.grow(size)?;
-        if growth == Growth::Done && size > self.backend.properties().size {
-            self.backend.lengthen(size);
+        if growth == Growth::Done && size > self.storage.backend.properties().size {
+            self.storage.backend.lengthen(size);
         }
         Ok(growth)
     }
@@ -141,18 +126,18 @@ impl ShardDisk {
 
     /// A turn begins: what the passing of time brings.
     pub(crate) fn begin_turn(&mut self, now: Nanos, reactor: &mut Reactor) {
-        let events = &mut self.backend_events;
-        self.backend.on_wake(&mut BackendContext { now, reactor, events });
+        let (backend, mut cx) = self.storage.primary(now, reactor);
+        backend.on_wake(&mut cx);
         let Port { engine, actions, .. } = &mut self.port;
         if engine.next_deadline() <= now {
             engine.tick(now, actions);
         }
-        self.wrote_log = false;
+        self.turn.wrote_log = false;
     }
 
     /// True when there is something to carry out in this turn.
     pub(crate) fn goes_on(&self) -> bool {
-        !self.is_done() && !self.wrote_log && self.has_something_to_do()
+        !self.is_done() && !self.turn.wrote_log && self.has_something_to_do()
     }
 
     /// Lets the engine proceed: what it asks for, to be carried out and given back.
@@ -161,7 +146,7 @@ impl ShardDisk {
         let Port { engine, actions, .. } = &mut self.port;
         engine.proceed(now, actions);
         self.follow_loss();
-        std::mem::replace(&mut self.port.actions, std::mem::take(&mut self.running))
+        std::mem::replace(&mut self.port.actions, std::mem::take(&mut self.turn.running))
     }
 
     /// Before anybody hears of anything.
@@ -175,12 +160,12 @@ impl ShardDisk {
     /// What [`ShardDisk::proceed`] returned is carried out; its memory is used again.
     pub(crate) fn carried_out(&mut self, mut actions: Actions) {
         actions.clear();
-        self.running = actions;
+        self.turn.running = actions;
     }
 
     /// What the engine's answers refer to is sent.
     pub(crate) fn sent(&mut self) {
-        if std::mem::take(&mut self.has_replied) {
+        if std::mem::take(&mut self.turn.has_replied) {
             // Read again: what was sent, was sent after the turn began.
             self.port.engine.sent(Nanos(clock::now_nanos()));
         }
@@ -189,7 +174,7 @@ impl ShardDisk {
     /// A turn ends, with so many clients; true when the disk is to drain.
     pub(crate) fn end_turn(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) -> bool {
         self.limit_destaging(now);
-        self.has_more = self.has_something_to_do();
+        self.turn.has_more = self.has_something_to_do();
         self.advance_ending(now, reactor, clients);
         self.advance_detach(now)
     }
@@ -199,23 +184,23 @@ impl ShardDisk {
         if self.is_done() {
             return Nanos::NEVER;
         }
-        if self.has_more {
+        if self.turn.has_more {
             return Nanos(0);
         }
         let engine = self.port.engine.next_deadline();
-        engine.min(self.backend.next_deadline()).min(self.leave_by).min(self.destage_by)
+        engine.min(self.storage.backend.next_deadline()).min(self.ending.next_deadline())
     }
 
     /// How the disk is, with so many clients, of which some wait.
     pub(crate) fn status(&self, now: Nanos, clients: usize, waiting: usize) -> DiskStatus {
         let mut engine = self.port.engine.statistics(now);
-        let primary_trouble = self.backend.trouble().map(str::to_owned);
+        let primary_trouble = self.storage.backend.trouble().map(str::to_owned);
         if let (Some(log), Some(_)) = (&mut engine.log, &primary_trouble) {
             log.note_primary_storage_lost();
         }
         let primary_storage = match primary_trouble {
             Some(_) => PrimaryState::Lost,
-            None if self.backend.holds_changes() => PrimaryState::HoldsWrites,
+            None if self.storage.backend.holds_changes() => PrimaryState::HoldsWrites,
             None if !engine.primary_errors.is_empty() => PrimaryState::Fails,
             None => PrimaryState::Connected,
         };
@@ -225,7 +210,7 @@ impl ShardDisk {
             connections_waiting: waiting as u32,
             primary_storage,
             primary_trouble,
-            sessions_lost: self.sessions_lost,
+            sessions_lost: self.storage.sessions_lost,
             is_detaching: self.is_detaching(),
             engine,
         }
@@ -233,8 +218,7 @@ impl ShardDisk {
 
     fn has_something_to_do(&self) -> bool {
         !self.port.actions.list.is_empty()
-            || !self.backend_events.is_empty()
-            || !self.device_ended.is_empty()
+            || self.storage.has_news()
             || self.port.engine.wants_to_proceed()
     }
 
