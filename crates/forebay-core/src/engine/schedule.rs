@@ -136,6 +136,7 @@ impl Parts {
         } else if self.advance_mode(cx) {
             self.run_ready(cx);
         }
+        self.primary.note_sent();
     }
 
     fn proceed_with_log(&mut self, cx: &mut Cx<'_>) {

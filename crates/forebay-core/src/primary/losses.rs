@@ -8,13 +8,15 @@
 //!                                                                                                      next flush fails, once
 //! ```
 //! A write that was acknowledged after the last flush was asked for is no news to anybody yet. So its loss fails the next
-//! flush, even if a flush fails now.
+//! flush, even if a flush fails now. The same holds for a write whose acknowledgement is still on its way out.
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// A write was acknowledged since the last flush was asked for.
+    /// A write was acknowledged since the last flush was asked for, or was then not heard of yet.
     is_fresh: bool,
+    /// A write was acknowledged, and nobody has heard of it so far.
+    is_unsent: bool,
     /// A write was acknowledged before that, and was neither flushed nor reported to be at risk.
     is_pending: bool,
     /// Acknowledged writes may be lost, and no flush has failed since: the next one has to.
@@ -26,12 +28,19 @@ pub(super) struct Losses {
 impl Losses {
     /// A write was acknowledged without having been flushed.
     pub(super) fn note_acknowledged(&mut self) {
-        self.is_fresh = true;
+        (self.is_fresh, self.is_unsent) = (true, true);
+    }
+
+    /// What was acknowledged is on its way to the guests.
+    pub(super) fn note_sent(&mut self) {
+        self.is_unsent = false;
     }
 
     /// A guest asks for a flush.
     pub(super) fn note_asked(&mut self) {
-        self.is_pending |= std::mem::take(&mut self.is_fresh);
+        self.is_pending |= self.is_fresh;
+        // Whoever asks now need not know of it.
+        self.is_fresh &= self.is_unsent;
     }
 
     /// A former run acknowledged writes that may be lost.
@@ -85,7 +94,19 @@ mod tests {
     fn written() -> Losses {
         let mut losses = Losses::default();
         losses.note_acknowledged();
+        losses.note_sent();
         losses
+    }
+
+    #[test]
+    fn a_write_whose_answer_is_on_its_way_is_reported_by_the_flush_behind_it() {
+        let mut losses = Losses::default();
+        losses.note_acknowledged();
+        losses.note_asked();
+        losses.note_sent();
+        losses.lose(true);
+        assert!(losses.report());
+        assert_eq!(losses.reported(), 2);
     }
 
     #[test]

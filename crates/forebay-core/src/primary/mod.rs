@@ -213,6 +213,11 @@ impl Primary {
         self.losses.is_unreported()
     }
 
+    /// What was acknowledged is on its way to the guests.
+    pub(crate) fn note_sent(&mut self) {
+        self.losses.note_sent();
+    }
+
     /// Losses that flushes have reported by failing.
     pub(crate) fn losses_reported(&self) -> u64 {
         self.losses.reported()
