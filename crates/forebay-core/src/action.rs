@@ -47,6 +47,8 @@ pub enum Target {
     Log,
     /// The ring of the disk's cache, without its header.
     Ring,
+    /// The destage journal beside primary storage.
+    Journal,
 }
 
 /// What to do on a device. Offsets are in [`Io::range`].
@@ -264,6 +266,15 @@ pub enum Action {
         /// Where to.
         memory: Span,
     },
+    /// Copy what [`crate::engine::Engine::journal_bytes`] has into memory, to be written, and date it with
+    /// [`crate::journal::record::date`].
+    Journal {
+        /// Where to.
+        memory: Span,
+    },
+    /// The destage journal cannot be written: durably name another one beside primary storage, or none; answered with
+    /// `Engine::journal_revoked`.
+    RevokeJournal,
     /// The ring on flash must not be believed any more: note that durably, elsewhere than in the ring; answered
     /// with `Engine::voided`.
     Void,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{Generation, Nanos, Uuid};
+use crate::journal::JournalConfig;
 use crate::policy::PolicyKind;
 
 /// How a disk uses its cache.
@@ -115,14 +116,18 @@ pub enum DestageOrder {
     Window,
     /// No order is promised. Batches still follow each other as in a window.
     Throughput,
+    /// As `Window`, and each window is whole in a journal first: primary storage with its journal is a crash-consistent image
+    /// at every instant. Without a journal, or where windows gain nothing, as `Strict`.
+    Journaled,
 }
 
 impl DestageOrder {
     /// All orders with their names, for parsing and help.
-    pub const ALL: [(DestageOrder, &'static str); 3] = [
+    pub const ALL: [(DestageOrder, &'static str); 4] = [
         (DestageOrder::Strict, "strict"),
         (DestageOrder::Window, "window"),
         (DestageOrder::Throughput, "throughput"),
+        (DestageOrder::Journaled, "journaled"),
     ];
 
     /// Its name.
@@ -166,6 +171,8 @@ pub struct WriteLogConfig {
     pub order: DestageOrder,
     /// Flush primary storage after each epoch (or window).
     pub barrier: bool,
+    /// The destage journal, for `DestageOrder::Journaled`.
+    pub journal: Option<JournalConfig>,
     /// The meaning of a guest's flush.
     pub flush: FlushSemantics,
     /// How long the epoch under way is left alone, so that its overwrites coalesce.
@@ -201,6 +208,7 @@ impl WriteLogConfig {
             generation: Generation(1),
             staging: true,
             order: DestageOrder::Strict,
+            journal: None,
             barrier: false,
             flush: FlushSemantics::Honest,
             destage_delay: Nanos::from_millis(1_000),

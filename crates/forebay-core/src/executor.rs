@@ -27,6 +27,10 @@ pub trait Executor {
     fn unlease(&mut self, segment: SegmentId);
     /// Copies the pages of the cache index that are to be written into memory.
     fn copy_index(&mut self, memory: Span);
+    /// Copies what is to be written to the destage journal into memory, and dates it.
+    fn copy_journal(&mut self, memory: Span);
+    /// Notes that the destage journal does not count any more; answered with `Engine::journal_revoked`.
+    fn revoke_journal(&mut self);
     /// Notes that the cache index is void; answered with `Engine::voided`.
     fn void(&mut self);
     /// Notes that the log is revoked; answered with `Engine::revoked`.
@@ -50,6 +54,8 @@ impl Actions {
                 Action::Lease => executor.lease(),
                 Action::Unlease(segment) => executor.unlease(segment),
                 Action::Ring { memory } => executor.copy_index(memory),
+                Action::Journal { memory } => executor.copy_journal(memory),
+                Action::RevokeJournal => executor.revoke_journal(),
                 Action::Void => executor.void(),
                 Action::Revoke => executor.revoke(),
                 Action::Reply(ref reply) => executor.reply(reply, self),

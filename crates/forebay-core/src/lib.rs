@@ -95,6 +95,7 @@ pub mod geometry;
 pub mod ghost;
 pub mod ids;
 pub mod index;
+pub mod journal;
 pub mod list;
 pub mod mrc;
 pub mod observer;

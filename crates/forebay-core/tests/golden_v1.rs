@@ -303,6 +303,7 @@ fn the_golden_sidecar_is_read_and_written() {
         date: 1_700_000_000,
         host: "host.example".into(),
         name: "golden".into(),
+        journal: None,
     };
     assert_eq!(Sidecar::decode(SIDECAR).as_ref(), Ok(&sidecar));
     assert_eq!(sidecar.encode(), SIDECAR, "the format changed without a new version");

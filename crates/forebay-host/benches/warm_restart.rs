@@ -166,7 +166,7 @@ impl Filling {
                 Action::Log(_) | Action::Lease | Action::Unlease(_) => {
                     unreachable!("a disk without a log")
                 }
-                Action::Void | Action::Revoke => {
+                Action::Void | Action::Revoke | Action::Journal { .. } | Action::RevokeJournal => {
                     unreachable!("a disk without a log, on flash that works")
                 }
                 Action::Compare { .. } => {

@@ -47,6 +47,10 @@ pub enum EventCode {
     LogRevoked,
     /// The same, but Forebay cannot note beside primary storage that the log must not be used.
     LogNotRevoked,
+    /// The destage journal could not be written, and is not used any more.
+    JournalRevoked,
+    /// The same, but Forebay cannot note beside primary storage that the journal must not be used.
+    JournalNotRevoked,
     /// Forebay cannot note on flash that the index must not be used.
     IndexNotVoided,
     /// Flash failed a write of the cache.

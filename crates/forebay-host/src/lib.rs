@@ -13,6 +13,8 @@
 //! |---|---|
 //! | [`pool`] | the I/O of the flash pool: records, leases, recovery of logs, staging files, reports |
 //! | [`fence`] | who owns primary storage, how it was left, whether it changed since |
+//! | [`image`] | an image without its daemon: whole or torn, and repaired |
+//! | [`journal`] | the destage journal beside an image: made, put in place, looked at |
 //! | [`warm`] | the start of a cache that flash kept over a restart |
 //! | [`events`] | what an operator wants to know |
 //! | [`folders`], `tmpfs` | where this host keeps sockets, state, and what a kill must not lose |
@@ -31,6 +33,8 @@ pub mod date;
 pub mod events;
 pub mod fence;
 pub mod folders;
+pub mod image;
+pub mod journal;
 pub mod pool;
 pub mod shell;
 mod tmpfs;

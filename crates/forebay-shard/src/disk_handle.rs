@@ -80,6 +80,11 @@ impl DiskHandle {
         self.tell(move |on| on.disk.voided(on.now, voided));
     }
 
+    /// The answer to a disk whose destage journal cannot be written.
+    pub(crate) fn journal_revoked(&self, known: bool) {
+        self.tell(move |on| on.disk.journal_revoked(on.now, known));
+    }
+
     /// The answer to a disk whose flash is dead.
     pub(crate) fn revoked(&self, known: bool) {
         self.tell(move |on| on.disk.revoked(on.now, known));

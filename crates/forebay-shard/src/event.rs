@@ -18,6 +18,8 @@ fn code(event: Event) -> EventCode {
         Event::RingFailed { .. } => EventCode::IndexFailed,
         Event::LogRevoked => EventCode::LogRevoked,
         Event::LogNotRevoked => EventCode::LogNotRevoked,
+        Event::JournalRevoked => EventCode::JournalRevoked,
+        Event::JournalNotRevoked => EventCode::JournalNotRevoked,
         Event::RingNotVoided => EventCode::IndexNotVoided,
         Event::SlotQuarantined { .. } => EventCode::SlotQuarantined,
         Event::ChecksumMismatch { .. } => EventCode::ChecksumMismatch,
@@ -72,6 +74,18 @@ fn words(event: Event) -> (Severity, String) {
             Severity::Error,
             "flash is dead, and Forebay cannot note beside primary storage that the log on it must not be used again: \
              it keeps back what memory has"
+                .to_owned(),
+        ),
+        Event::JournalRevoked => (
+            Severity::Warning,
+            "the destage journal cannot be written: it is not used any more, and destaging goes on in strict order. The \
+             next start makes a new one"
+                .to_owned(),
+        ),
+        Event::JournalNotRevoked => (
+            Severity::Error,
+            "the destage journal cannot be written, and Forebay cannot note beside primary storage that it must not be \
+             used: destaging waits for the journal. Make space and write access in the folder of the image"
                 .to_owned(),
         ),
         Event::RingNotVoided => (
@@ -130,6 +144,7 @@ fn words(event: Event) -> (Severity, String) {
             let what = match fault {
                 DestageFault::PrimaryStorage => "met an error of primary storage",
                 DestageFault::LogRead => "could not read the write log on flash",
+                DestageFault::Journal => "could not write the destage journal",
                 DestageFault::Note => "could not note on flash how far it is",
             };
             (Severity::Warning, format!("destaging {what} ({status}); it tries again"))

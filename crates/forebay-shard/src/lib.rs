@@ -37,7 +37,7 @@
 pub use disk::LogShare;
 pub use disk_handle::{DiskHandle, HAND_OVER_MAX};
 pub use handle::{ShardHandle, ShardSender};
-pub use new_disk::{FlashShare, NewDisk, RingShare};
+pub use new_disk::{FlashShare, JournalShare, NewDisk, RingShare};
 pub use status::{DiskStatus, Drained, Dropped, LogEnd, PrimaryState};
 
 mod client;

@@ -28,6 +28,8 @@ pub struct NewDisk {
     pub flash: Option<FlashShare>,
     /// Its part in the pool, for its write log.
     pub log: Option<LogShare>,
+    /// Its destage journal.
+    pub journal: Option<JournalShare>,
     /// Where it notes when it writes to primary storage.
     pub last_write: Option<Arc<LastWrite>>,
     /// What outlives a kill of a loss that no guest was told of.
@@ -47,6 +49,14 @@ pub struct FlashShare {
     pub offset: u64,
     /// What keeps the cache over a restart.
     pub ring: Option<RingShare>,
+}
+
+/// The destage journal of a disk.
+pub struct JournalShare {
+    /// Where it is.
+    pub backend: Box<dyn Backend>,
+    /// Who can note that it does not count any more.
+    pub revoker: Option<Arc<Revoker>>,
 }
 
 /// The ring of a disk's cache.

@@ -76,6 +76,7 @@ fn disk(name: &str, mode: Mode) -> (NewDisk, UnixStream) {
         backend: Box::new(Listening { inner, socket: Some(socket.into()) }),
         flash: None,
         log: None,
+        journal: None,
         last_write: None,
         unreported_loss: UnreportedLoss::default(),
         mode,

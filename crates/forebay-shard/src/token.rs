@@ -32,10 +32,19 @@ pub(crate) enum Class {
     Progress,
     /// The ring of the disk's cache.
     Ring,
+    /// The backend with the destage journal.
+    Journal,
 }
 
-const CLASSES: [Class; 6] =
-    [Class::Backend, Class::Flash, Class::Client, Class::Log, Class::Progress, Class::Ring];
+const CLASSES: [Class; 7] = [
+    Class::Backend,
+    Class::Flash,
+    Class::Client,
+    Class::Log,
+    Class::Progress,
+    Class::Ring,
+    Class::Journal,
+];
 
 /// The token of operation `index` of `class` of `disk`.
 pub(crate) fn token(class: Class, disk: u32, index: u64) -> Token {
@@ -58,6 +67,7 @@ fn code(class: Class) -> u64 {
         Class::Log => 4,
         Class::Progress => 5,
         Class::Ring => 6,
+        Class::Journal => 7,
     }
 }
 

@@ -250,6 +250,7 @@ impl World<'_> {
             Target::Flash => &mut self.flash,
             Target::Log => &mut self.pool.device,
             Target::Ring => &mut self.ring.device,
+            Target::Journal => &mut self.journal.as_mut().expect("it has one").device,
         };
         device.fate = Some((trial.nth, trial.fate));
         self.act(trial.action);
@@ -258,6 +259,7 @@ impl World<'_> {
             Target::Flash => &mut self.flash,
             Target::Log => &mut self.pool.device,
             Target::Ring => &mut self.ring.device,
+            Target::Journal => &mut self.journal.as_mut().expect("it has one").device,
         };
         let reached = device.fate.take().is_none();
         if trial.action == Action::Detach {

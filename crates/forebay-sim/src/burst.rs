@@ -273,7 +273,7 @@ impl BurstRun {
                 Target::Backend => self.sums.primary.add(done.latency, pages),
                 // Notes of progress have no range.
                 Target::Log if pages > 0 => self.sums.flash.add(done.latency, pages),
-                Target::Log | Target::Flash | Target::Ring => {}
+                Target::Log | Target::Flash | Target::Ring | Target::Journal => {}
             }
         }
     }

@@ -95,6 +95,11 @@ coverage! {
     rings_torn: "Batches of ring pages of which power took the first one.",
     marks_waited_for: "Writes that waited for a mark.",
     ring_writes: "Batches of ring pages written.",
+    journal_writes: "Headers and superblocks of a journal written.",
+    journal_windows: "Windows put in place from a journal.",
+    windows_repaired: "Windows that a start put in place.",
+    records_torn: "Records of a journal that a start found torn.",
+    journals_revoked: "Journals given up.",
     prefix_checks: "Looks at primary storage alone.",
 }
 
@@ -117,6 +122,8 @@ impl Coverage {
             | Event::RingNotVoided
             | Event::LogRevoked
             | Event::LogNotRevoked
+            | Event::JournalRevoked
+            | Event::JournalNotRevoked
             | Event::RingFailed { .. }
             | Event::GridAdvice { .. }
             | Event::SlotQuarantined { .. }
@@ -154,6 +161,7 @@ impl Coverage {
         self.evicted += counters.ram_evicted + counters.flash_evicted;
         self.slots_quarantined += counters.flash_slots_quarantined;
         self.checksum_errors += counters.flash_checksum_errors;
+        self.journal_windows += counters.journal_windows;
         self.log_writes += counters.log_writes;
         self.ring_writes += counters.ring_writes;
         self.drops_in_parts += counters.drops_in_parts;

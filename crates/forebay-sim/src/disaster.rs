@@ -27,11 +27,21 @@ impl World<'_> {
                 true => self.crash_and_revive(),
             };
         }
+        if let Some(journal) = &mut self.journal
+            && self.chance.chance(150)
+        {
+            // Until the next such disaster, or the end.
+            journal.device.dead = !journal.device.dead;
+            return self.log.line(self.now, || "the journal dies, or is back".into());
+        }
         let has_log = self.setup.config.write_log.is_some();
         if has_log && self.chance.chance(100) {
             self.log.line(self.now, || "primary storage dies, crashes begin".into());
             self.coverage.crash_loops += 1;
             self.backend.dead = true;
+            if let Some(journal) = &mut self.journal {
+                journal.device.dead = self.chance.chance(500);
+            }
             self.crashes_left = self.chance.between(2, 20);
             return self.crash_again();
         }
@@ -83,6 +93,9 @@ impl World<'_> {
         self.crash(host);
         if self.crashes_left == 0 {
             self.backend.dead = false;
+            if let Some(journal) = &mut self.journal {
+                journal.device.dead = false;
+            }
         } else {
             let pause = self.chance.between(1, 20 * self.setup.load.pause_max.0);
             self.queue.plan(self.now.plus(Nanos(pause)), Event::Disaster);
@@ -95,9 +108,13 @@ impl World<'_> {
         self.coverage.sessions_lost += 1;
         self.carry_out();
         self.land_some(Target::Backend, false);
-        self.epochs.holds = false;
+        let held = self.epochs.holds;
         self.lose(true);
+        self.epochs.holds = held;
+        self.check_prefix_when_flushed();
+        self.epochs.holds = false;
         self.engine.on_session_lost(self.now, &mut self.actions);
+        self.lose_journal_session();
         for (&number, in_flight) in &mut self.ios {
             if in_flight.target != Target::Backend {
                 continue;
@@ -128,6 +145,26 @@ impl World<'_> {
         }
     }
 
+    /// The journal may be on the same storage, or have a session of its own that is lost.
+    fn lose_journal_session(&mut self) {
+        if self.journal.is_none() || !self.chance.chance(500) {
+            return;
+        }
+        self.log.line(self.now, || "session of the journal lost".into());
+        self.land_some(Target::Journal, false);
+        if let Some(journal) = &mut self.journal {
+            journal.device.lose(true);
+        }
+        for in_flight in self.ios.values_mut().filter(|io| io.target == Target::Journal) {
+            let pending = &mut in_flight.pending;
+            pending.status = IoStatus::IoError;
+            if !pending.executed {
+                pending.effect = Effect::Prefix(0);
+            }
+        }
+        self.engine.on_journal_session_lost(self.now, &mut self.actions);
+    }
+
     /// Some of the I/Os in flight on a device take effect, wholly or in part. `host`: because power fails.
     fn land_some(&mut self, target: Target, host: bool) {
         for (&number, in_flight) in &mut self.ios {
@@ -147,6 +184,10 @@ impl World<'_> {
                     Target::Flash => self.flash.execute(number, pending),
                     Target::Log => self.pool.device.execute(number, pending),
                     Target::Ring => self.ring.device.execute(number, pending),
+                    Target::Journal => {
+                        let journal = self.journal.as_mut().expect("it has one");
+                        journal.device.execute(number, pending);
+                    }
                 }
             }
         }
@@ -166,10 +207,15 @@ impl World<'_> {
         self.land_some(Target::Log, host);
         self.land_some(Target::Flash, host);
         self.land_some(Target::Ring, host);
+        self.land_some(Target::Journal, host);
         self.coverage.note_engine(&self.engine);
         for (number, in_flight) in std::mem::take(&mut self.ios) {
             if in_flight.target == Target::Backend && in_flight.pending.executed {
                 self.backend.complete(number, &in_flight.pending);
+            }
+            if in_flight.target == Target::Journal && in_flight.pending.executed {
+                let journal = self.journal.as_mut().expect("it has one");
+                journal.device.complete(number, &in_flight.pending);
             }
         }
         self.check_prefix();
@@ -179,13 +225,17 @@ impl World<'_> {
         let in_order = self.epochs.holds && self.engine.mode().logs();
         let in_order = in_order && self.coverage.mode_changes == 0;
         if host {
-            self.epochs.holds = false;
             self.pool.device.lose_power();
             self.flash_loses_power();
             match logged {
                 true => drop(self.backend.lose(true)),
                 false => self.lose(true),
             }
+            if let Some(journal) = &mut self.journal {
+                journal.device.lose(true);
+            }
+            self.check_prefix_when_flushed();
+            self.epochs.holds = false;
         }
         self.oracle.new_life();
         if logged {
@@ -215,6 +265,7 @@ impl World<'_> {
             Event::Clients | Event::Disaster | Event::Mode | Event::DropCache => true,
             Event::Execute(..) | Event::Complete(..) | Event::Release(_) => false,
             Event::Lease | Event::Void | Event::Revoke | Event::Compared(..) => false,
+            Event::RevokeJournal | Event::Late(_) => false,
             Event::PowerLoss => false,
         });
         self.actions.clear();

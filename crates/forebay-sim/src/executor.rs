@@ -58,6 +58,15 @@ impl Executor for World<'_> {
         self.memory.change(memory).copy_from_slice(&pages);
     }
 
+    fn copy_journal(&mut self, memory: Span) {
+        self.copy_to_journal(memory);
+    }
+
+    fn revoke_journal(&mut self) {
+        let when = self.now.plus(Nanos(self.chance.skewed(5_000_000)));
+        self.queue.plan(when, Event::RevokeJournal);
+    }
+
     fn void(&mut self) {
         self.start_void();
     }
@@ -174,6 +183,10 @@ impl World<'_> {
             | IoOp::Extents
             | IoOp::Progress { .. } => {}
         }
+        let io = match io.target {
+            Target::Journal => Io { range: self.misplaced(io.range), ..io },
+            _ => io,
+        };
         let is_log_write =
             |io: &Io| io.target == Target::Log && matches!(io.op, IoOp::Write { .. });
         if is_log_write(&io) && self.ios.values().any(|other| is_log_write(&other.pending.io)) {
@@ -195,6 +208,7 @@ impl World<'_> {
             Target::Flash => &mut self.flash,
             Target::Log => &mut self.pool.device,
             Target::Ring => &mut self.ring.device,
+            Target::Journal => &mut self.journal.as_mut().expect("it has one").device,
         };
         let (pending, timing) = device.issue(io, data, checksums);
         let (execute, complete) = (self.now.plus(timing.execute), self.now.plus(timing.complete));
@@ -223,6 +237,10 @@ impl World<'_> {
             Target::Flash => (self.engine.flash_size(), config.flash_logical_block),
             Target::Log => (self.pool.size(), PAGE as u32),
             Target::Ring => (self.ring.device.bytes().len() as u64, PAGE as u32),
+            Target::Journal => {
+                let journal = self.journal.as_ref().expect("it has one");
+                (journal.device.bytes().len() as u64, PAGE as u32)
+            }
         };
         let unit = u64::from(unit);
         assert!(io.range.end <= size && io.range.is_aligned(unit), "{io:?} does not fit");
@@ -254,9 +272,13 @@ impl World<'_> {
     }
 
     /// An I/O takes effect.
-    pub(crate) fn execute(&mut self, number: u64, attempt: u32) {
+    pub(crate) fn execute(&mut self, number: u64, attempt: u32, completes: bool) {
         let Some(in_flight) = self.ios.get_mut(&number) else { return };
         if in_flight.attempt != attempt || in_flight.pending.executed {
+            return;
+        }
+        let is_write = matches!(in_flight.pending.io.op, IoOp::Write { .. });
+        if !completes && is_write && self.planted == Planted::EarlyPlace {
             return;
         }
         match &mut in_flight.pending.io.op {
@@ -266,6 +288,17 @@ impl World<'_> {
                         && in_flight.target == Target::Ring =>
             {
                 *durable = false;
+            }
+            IoOp::Write { .. } if in_flight.target == Target::Journal => {
+                let is_superblock = World::is_superblock(in_flight.pending.io.range);
+                let is_forgotten = match self.planted {
+                    Planted::ForgottenRecord => !is_superblock && self.chance.chance(50),
+                    Planted::ForgottenRetirement => is_superblock,
+                    _ => false,
+                };
+                if is_forgotten {
+                    in_flight.pending.effect = Effect::Prefix(0);
+                }
             }
             IoOp::Progress { .. } if self.planted == Planted::ForgottenNote => {
                 in_flight.pending.effect = Effect::Prefix(0);
@@ -282,6 +315,10 @@ impl World<'_> {
             Target::Flash => self.flash.execute(number, &mut in_flight.pending),
             Target::Log => self.pool.device.execute(number, &mut in_flight.pending),
             Target::Ring => self.ring.device.execute(number, &mut in_flight.pending),
+            Target::Journal => {
+                let journal = self.journal.as_mut().expect("it has one");
+                journal.device.execute(number, &mut in_flight.pending);
+            }
         }
     }
 
@@ -290,7 +327,10 @@ impl World<'_> {
         if self.ios.get(&number).is_none_or(|i| i.attempt != attempt) {
             return;
         }
-        self.execute(number, attempt);
+        if self.comes_late(number) {
+            return self.complete_before(number);
+        }
+        self.execute(number, attempt, true);
         let in_flight = self.ios.remove(&number).expect("it is in flight");
         self.points.note(&in_flight.pending.io);
         match in_flight.target {
@@ -298,6 +338,10 @@ impl World<'_> {
             Target::Flash => self.flash.complete(number, &in_flight.pending),
             Target::Log => self.pool.device.complete(number, &in_flight.pending),
             Target::Ring => self.ring.device.complete(number, &in_flight.pending),
+            Target::Journal => {
+                let journal = self.journal.as_mut().expect("it has one");
+                journal.device.complete(number, &in_flight.pending);
+            }
         }
         let mut pending = in_flight.pending;
         if self.planted == Planted::UnheardError && !matches!(pending.io.op, IoOp::Read { .. }) {

@@ -31,6 +31,8 @@ pub enum Kind {
     Discard,
     /// Modes that change often.
     Switch,
+    /// Windows that go through a journal.
+    Journal,
     /// Short runs without a crash.
     Short,
     /// Short runs that crash once, and once more while they recover.
@@ -54,6 +56,7 @@ impl Kind {
             Kind::TornIndex => long(setup::TEARING),
             Kind::Discard => long(setup::DISCARDING),
             Kind::Switch => long(setup::SWITCHING),
+            Kind::Journal => long(setup::JOURNALED),
             Kind::Short => short_run(seed, None, log),
             Kind::Crash => crash(seed, log),
             Kind::Administrator => administrator(seed, log),

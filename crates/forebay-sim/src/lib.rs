@@ -54,6 +54,7 @@ pub mod device;
 mod disaster;
 mod epochs;
 mod executor;
+mod journal;
 pub mod kind;
 pub mod log;
 pub mod memory;

@@ -56,6 +56,18 @@ pub enum Planted {
     EarlyDrop,
     /// Zeroes that may become holes are given to primary storage as a discard.
     DiscardedZeroes,
+    /// A write of the journal is reported without being made.
+    ForgottenRecord,
+    /// All windows are written to one slot of the journal.
+    OneSlot,
+    /// Writes in place are reported before they are made.
+    EarlyPlace,
+    /// That records are retired is reported without being noted.
+    ForgottenRetirement,
+    /// A start retires what the journal has without putting it in place.
+    ForgottenRepair,
+    /// Primary storage is not flushed before records are retired.
+    RetiredBeforeFlush,
     /// A run writes its ring under the generation of the one before, so that pages beyond a gap count again.
     RevivedPages,
 }
@@ -106,6 +118,16 @@ impl Planted {
 
     /// Those that a disk finds whose primary storage discards nothing.
     pub const BY_DISCARD: [Planted; 1] = [Planted::DiscardedZeroes];
+
+    /// Those that a disk finds whose windows go through a journal.
+    pub const BY_WINDOW: [Planted; 6] = [
+        Planted::ForgottenRecord,
+        Planted::OneSlot,
+        Planted::EarlyPlace,
+        Planted::ForgottenRetirement,
+        Planted::ForgottenRepair,
+        Planted::RetiredBeforeFlush,
+    ];
 
     /// Those that a log finds whose flash returns wrong bytes.
     pub const BY_ROT: [Planted; 1] = [Planted::UncheckedLog];

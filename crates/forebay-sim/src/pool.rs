@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use forebay_core::action::{LogAction, NoLease, Span};
-use forebay_core::config::FlushSemantics;
+use forebay_core::config::{DestageOrder, FlushSemantics, WriteLogConfig};
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::{Generation, Nanos, SegmentId, Sequence, Uuid};
 use forebay_core::sealed::Page;
@@ -235,20 +235,37 @@ impl World<'_> {
     /// Primary storage alone, while everything that strict destaging asks for holds.
     pub(crate) fn check_prefix(&mut self) {
         let Some(log) = self.setup.config.write_log else { return };
-        let strict = log.order == forebay_core::config::DestageOrder::Strict;
         let holds = self.epochs.holds && self.coverage.mode_changes == 0;
-        if strict && holds && self.engine.mode().logs() {
+        if keeps_order(&log) && holds && self.engine.mode().logs() {
             self.coverage.prefix_checks += 1;
-            self.epochs.check(self.backend.bytes());
+            let journal = self.journal.as_ref().map(|journal| journal.device.bytes().to_vec());
+            self.check_image(self.backend.bytes().to_vec(), journal);
+        }
+    }
+
+    /// The same after primary storage lost what was not durable, where it is flushed between epochs or windows.
+    pub(crate) fn check_prefix_when_flushed(&mut self) {
+        if self.setup.config.write_log.is_some_and(|log| log.barrier && log.journal.is_some()) {
+            self.check_prefix();
+        }
+    }
+
+    /// Panics when primary storage, with its journal if it has one, is not what the disk could look like after a crash.
+    fn check_image(&self, image: Vec<u8>, journal: Option<Vec<u8>>) {
+        match journal {
+            Some(journal) => self.epochs.check(&self.repaired_image(image, journal)),
+            None => self.epochs.check(&image),
         }
     }
 
     /// The same of what a loss of its power leaves, where primary storage is flushed between epochs.
     pub(crate) fn check_prefix_after_loss(&self, rng: &mut Rng) {
         let Some(log) = self.setup.config.write_log else { return };
-        let strict = log.order == forebay_core::config::DestageOrder::Strict && log.barrier;
-        if strict && self.epochs.holds && self.coverage.mode_changes == 0 {
-            self.epochs.check(&self.backend.after_loss(rng));
+        let holds = self.epochs.holds && self.coverage.mode_changes == 0;
+        if keeps_order(&log) && log.barrier && holds {
+            let image = self.backend.after_loss(rng);
+            let journal = self.journal.as_ref().map(|journal| journal.device.after_loss(rng));
+            self.check_image(image, journal);
         }
     }
 
@@ -261,5 +278,13 @@ impl World<'_> {
         self.engine.set_mode(self.now, mode, &mut self.actions).expect("no log is needed");
         self.drain();
         assert_eq!(self.engine.mode(), mode, "the log was not drained: {:?}", self.engine);
+    }
+}
+
+/// Primary storage, with its journal if it has one, is a crash-consistent image at every instant.
+fn keeps_order(log: &WriteLogConfig) -> bool {
+    match log.order {
+        DestageOrder::Strict | DestageOrder::Journaled => true,
+        DestageOrder::Window | DestageOrder::Throughput => false,
     }
 }

@@ -291,6 +291,7 @@ impl World<'_> {
 
     /// Recovers the log for a new engine and opens it.
     pub(crate) fn recover_log(&mut self, staged: &mut Vec<StagedGroup>) -> Result<(), Died> {
+        self.open_journal()?;
         let Some(mut log) = self.setup.config.write_log else { return Ok(()) };
         let phase = match self.setup.config.grid_offset {
             GridOffset::Fixed(offset) => (offset % PAGE) as u16,
@@ -324,8 +325,15 @@ impl World<'_> {
         loop {
             let death = self.next_death();
             self.pool.dies_after = death.map(|death| death.after);
+            let dies = death.filter(|_| self.journal.is_some() && self.chance.chance(500));
+            if let Some(journal) = &mut self.journal {
+                journal.dies_after = dies.map(|death| death.after);
+            }
             if self.recover_log(&mut staged).is_ok() {
                 self.pool.dies_after = None;
+                if let Some(journal) = &mut self.journal {
+                    journal.dies_after = None;
+                }
                 return host;
             }
             let power = death.is_some_and(|death| death.power);
@@ -338,6 +346,9 @@ impl World<'_> {
                 self.pool.device.lose_power();
                 self.flash_loses_power();
                 self.backend.lose(true);
+                if let Some(journal) = &mut self.journal {
+                    journal.device.lose(true);
+                }
             }
         }
     }

@@ -113,11 +113,16 @@ pub const DISCARDING: u64 = 1 << 45;
 /// Seeds from here on are of disks whose mode changes often, under writes and zeroes in several pieces.
 pub const SWITCHING: u64 = 1 << 46;
 
+/// Seeds from here on are of write-back disks whose windows go through a journal.
+pub const JOURNALED: u64 = 1 << 47;
+
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);
     let mut setup = setup(&mut rng);
-    if seed >= SWITCHING {
+    if seed >= JOURNALED {
+        crate::journal::windows(&mut rng, &mut setup);
+    } else if seed >= SWITCHING {
         switch_often(&mut rng, &mut setup);
     } else if seed >= DISCARDING {
         discard_much(&mut rng, &mut setup);
@@ -417,7 +422,7 @@ fn settle_late(rng: &mut Rng, config: &mut Config) {
     }
 }
 
-fn write_log(rng: &mut Rng, config: &mut Config) {
+pub(crate) fn write_log(rng: &mut Rng, config: &mut Config) {
     config.mode = rng.pick(&[Mode::WriteBack, Mode::WriteBack, Mode::WriteOnly, config.mode]);
     let mut log = WriteLogConfig::new(rng.pick(&[16, 32, 64]), rng.between(3, 12) as u32);
     log.staging = rng.chance(700);

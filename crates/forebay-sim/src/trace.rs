@@ -94,6 +94,11 @@ pub fn step(now: Nanos, action: &Action, actions: &Actions) -> Step {
             spans(&mut figures, &[*memory]);
             "index-page"
         }
+        Action::Journal { memory } => {
+            spans(&mut figures, &[*memory]);
+            "journal"
+        }
+        Action::RevokeJournal => "revoke-journal",
         Action::Void => "void",
         Action::Revoke => "revoke",
         Action::Reply(reply) => reply_step(reply, actions, &mut figures),
@@ -120,6 +125,7 @@ fn io_step(io: &Io, figures: &mut Vec<u64>) -> &'static str {
         Target::Flash => 1,
         Target::Log => 2,
         Target::Ring => 3,
+        Target::Journal => 4,
     });
     figures.extend(range_of(io.range));
     match io.op {
@@ -263,6 +269,8 @@ fn event_step(event: &Event, figures: &mut Vec<u64>) -> &'static str {
         Event::FlashFailed { status: why } => ("event-flash-failed", vec![status(why)]),
         Event::RingFailed { status: why } => ("event-index-failed", vec![status(why)]),
         Event::LogRevoked => ("event-log-revoked", vec![]),
+        Event::JournalRevoked => ("event-journal-revoked", vec![]),
+        Event::JournalNotRevoked => ("event-journal-not-revoked", vec![]),
         Event::LogNotRevoked => ("event-log-not-revoked", vec![]),
         Event::RingNotVoided => ("event-index-not-voided", vec![]),
         Event::SlotQuarantined { offset } => ("event-slot-quarantined", vec![offset]),
@@ -279,6 +287,7 @@ fn event_step(event: &Event, figures: &mut Vec<u64>) -> &'static str {
                 DestageFault::PrimaryStorage => 0,
                 DestageFault::LogRead => 1,
                 DestageFault::Note => 2,
+                DestageFault::Journal => 3,
             };
             ("event-destage-failed", vec![fault, status(why)])
         }

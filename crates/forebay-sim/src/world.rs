@@ -19,6 +19,7 @@ use crate::client::Clients;
 use crate::coverage::Coverage;
 use crate::device::{Device, Faults, Pending};
 use crate::epochs::Epochs;
+use crate::journal::JournalMedium;
 use crate::log::Log;
 use crate::memory::Memory;
 use crate::oracle::Oracle;
@@ -35,6 +36,9 @@ use forebay_timed::queue::Queue;
 
 /// Events without which a run has lost its way.
 const EVENTS_MAX: u64 = 2_000_000;
+
+/// Sets the chances of a journal apart.
+const JOURNAL: u64 = 0x6a6f_7572_6e61_6c00;
 
 /// Actions are carried out at the latest before nothing happens for this long.
 const ROUND_MAX: Nanos = Nanos::from_micros(10);
@@ -60,6 +64,10 @@ pub(crate) enum Event {
     Void,
     /// That nothing on the log's flash is to be believed is noted, or cannot be.
     Revoke,
+    /// That the journal does not count is noted beside primary storage, or cannot be.
+    RevokeJournal,
+    /// A write in place takes effect that was reported before (planted bug).
+    Late(u64),
     /// An administrator wants another mode.
     Mode,
     /// An administrator drops the cache.
@@ -90,6 +98,9 @@ pub(crate) struct World<'a> {
     pub flash: Device,
     pub pool: Pool,
     pub ring: RingMedium,
+    pub journal: Option<JournalMedium>,
+    /// Writes in place that were reported and not made (planted bug).
+    pub late: BTreeMap<u64, Pending>,
     pub dropped: Dropped,
     pub ios: BTreeMap<u64, InFlight>,
     pub ios_issued: u64,
@@ -176,6 +187,8 @@ impl<'a> World<'a> {
             backend,
             flash,
             pool,
+            journal: JournalMedium::new(&setup, Rng::new(setup.seed ^ JOURNAL).fork()),
+            late: BTreeMap::new(),
             dropped: Dropped::default(),
             ring: RingMedium::new(Rng::new(setup.seed).fork()),
             log,
@@ -221,6 +234,10 @@ impl<'a> World<'a> {
         self.pool.device.fate = None;
         self.backend.fate = None;
         self.backend.dead = false;
+        if let Some(journal) = &mut self.journal {
+            (journal.device.faults, journal.device.dead) = (Faults::default(), false);
+            journal.device.fate = None;
+        }
         self.give_back_held_buffers();
         while self.step() {}
         self.carry_out();
@@ -285,7 +302,7 @@ impl<'a> World<'a> {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Execute(number, attempt) => self.execute(number, attempt),
+            Event::Execute(number, attempt) => self.execute(number, attempt, false),
             Event::Complete(number, attempt) => self.complete(number, attempt),
             Event::Compared(id, found) => {
                 self.engine.compared(self.now, id, found, &mut self.actions);
@@ -296,6 +313,8 @@ impl<'a> World<'a> {
             Event::Lease => self.on_lease(),
             Event::Void => self.on_void(),
             Event::Revoke => self.on_revocation(),
+            Event::RevokeJournal => self.on_journal_revocation(),
+            Event::Late(number) => self.land_late(number),
             Event::Mode => self.on_mode(),
             Event::DropCache => self.on_drop_cache(),
             Event::PowerLoss => self.tear_ring(),

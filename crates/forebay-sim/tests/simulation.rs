@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_sim::setup::{COMPARING, DISCARDING, DYING, RESTARTING, ROTTING, SWITCHING, TEARING};
+use forebay_sim::setup::{
+    COMPARING, DISCARDING, DYING, JOURNALED, RESTARTING, ROTTING, SWITCHING, TEARING,
+};
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 
 /// Seeds that must pass however slow the machine is.
@@ -34,7 +36,8 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
     let mut coverage = pass_every_second(0, began);
     coverage.add(&other.join().expect("no seed fails"));
     // Actions with a fault in their way have runs of their own: `actions.rs`.
-    // And clients that compare and write: seeds from `COMPARING` on, and logs that die: from `DYING` on.
+    // And clients that compare and write: seeds from `COMPARING` on, logs that die: from `DYING` on, and
+    // journals: from `JOURNALED` on.
     let elsewhere = [
         "trials",
         "busy_ends",
@@ -46,6 +49,11 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
         "logs_died",
         "logs_lost",
         "logs_revoked",
+        "journal_writes",
+        "journal_windows",
+        "windows_repaired",
+        "records_torn",
+        "journals_revoked",
     ];
     for (name, count) in coverage.rows().into_iter().filter(|(name, _)| !elsewhere.contains(name)) {
         assert!(count > 0, "no run had any {name}");
@@ -140,6 +148,25 @@ fn pages_of_the_ring_beyond_one_that_power_took_never_count_again() {
     assert!(coverage.rings_torn > 5 && coverage.warm_restarts > 50, "{coverage:?}");
     for planted in Planted::BY_TEARING {
         let found = (TEARING..).take(600).find(|&seed| run_seed(seed, planted).is_err());
+        assert!(found.is_some(), "{planted:?} was not found");
+    }
+}
+
+#[test]
+fn primary_storage_with_its_journal_is_a_consistent_image_whenever_a_run_ends() {
+    let mut coverage = Coverage::default();
+    for seed in (JOURNALED..).take(300) {
+        coverage.add(&pass(seed).coverage);
+    }
+    assert!(coverage.journal_windows > 2000 && coverage.prefix_checks > 5000, "{coverage:?}");
+    assert!(coverage.windows_repaired > 200 && coverage.records_torn > 15, "{coverage:?}");
+    assert!(coverage.journals_revoked > 0, "{coverage:?}");
+}
+
+#[test]
+fn planted_bugs_of_the_journal_are_found() {
+    for planted in Planted::BY_WINDOW {
+        let found = (JOURNALED..).take(150).find(|&seed| run_seed(seed, planted).is_err());
         assert!(found.is_some(), "{planted:?} was not found");
     }
 }

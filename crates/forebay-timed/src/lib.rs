@@ -86,6 +86,8 @@ pub struct Written {
     pub notes: u64,
     /// The ring that keeps the cache over a restart.
     pub ring: u64,
+    /// The destage journal beside primary storage.
+    pub journal: u64,
 }
 
 #[derive(Debug)]
@@ -148,6 +150,12 @@ impl Executor for Timed {
 
     fn copy_index(&mut self, _memory: Span) {}
 
+    fn copy_journal(&mut self, _memory: Span) {}
+
+    fn revoke_journal(&mut self) {
+        unreachable!("primary storage works");
+    }
+
     fn void(&mut self) {
         unreachable!("flash works");
     }
@@ -192,7 +200,7 @@ impl Timed {
     /// # Errors
     /// The configuration cannot work.
     pub fn new(config: Config, san: ModelConfig, flash: ModelConfig) -> Result<Timed, ConfigError> {
-        let san = Rc::new(RefCell::new(san.build(config.backend.size)));
+        let san = Rc::new(RefCell::new(san.build(config.backend.size + journal_size(&config))));
         let flash = Rc::new(RefCell::new(flash.build(1 << 40)));
         Timed::over(config, san, flash, Nanos(0))
     }
@@ -349,10 +357,18 @@ impl Timed {
         };
         self.count(&io);
         let device = match io.target {
-            Target::Backend => &self.san,
+            Target::Backend | Target::Journal => &self.san,
             Target::Flash | Target::Log | Target::Ring => &self.flash,
         };
-        let at = device.borrow_mut().submit(self.now, op, io.range);
+        let range = match io.target {
+            // Behind the disk.
+            Target::Journal => {
+                let size = self.engine.config().backend.size;
+                ByteRange::at(size + io.range.start, io.range.len())
+            }
+            _ => io.range,
+        };
+        let at = device.borrow_mut().submit(self.now, op, range);
         self.events.plan(at, Due::Done(io, op, self.now));
     }
 
@@ -364,6 +380,7 @@ impl Timed {
             (IoOp::Write { .. }, Target::Flash) => written.cache += io.range.len(),
             (IoOp::Write { .. }, Target::Log) => written.log += io.range.len(),
             (IoOp::Write { .. }, Target::Ring) => written.ring += io.range.len(),
+            (IoOp::Write { .. }, Target::Journal) => written.journal += io.range.len(),
             (
                 IoOp::Read { .. }
                 | IoOp::Flush
@@ -374,6 +391,11 @@ impl Timed {
             ) => {}
         }
     }
+}
+
+/// Bytes of the destage journal, which is behind the disk.
+fn journal_size(config: &Config) -> u64 {
+    config.write_log.and_then(|log| log.journal).map_or(0, |journal| journal.shape.size())
 }
 
 /// A modelled flash device. A durable 4 KiB write takes 90 µs on average, from half to one and a

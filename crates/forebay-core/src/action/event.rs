@@ -15,6 +15,8 @@ pub enum DestageFault {
     LogRead,
     /// Note in the pool how far it is.
     Note,
+    /// Write the destage journal, or flush it.
+    Journal,
 }
 
 /// A kind of I/O on primary storage.
@@ -125,6 +127,10 @@ pub enum Event {
         /// The error.
         status: IoStatus,
     },
+    /// The destage journal could not be written: it does not count any more, and destaging goes on epoch by epoch.
+    JournalRevoked,
+    /// The same, but that it does not count cannot be noted: destaging waits for it.
+    JournalNotRevoked,
     /// Destaging was paused, and goes on because a change of mode needs it.
     DestagingResumed,
     /// The log fills: writers are slowed from now on, to the speed of destaging at most.

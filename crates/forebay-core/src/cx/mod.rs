@@ -23,7 +23,7 @@ use crate::ids::{IoId, Nanos};
 use crate::requests::deadlines::Deadlines;
 use crate::stats::Counters;
 use crate::table::{Key, Table};
-use crate::write_back::LogIo;
+use crate::write_back::{DestageIo, LogIo};
 use buffers::BufferPool;
 use io::{IoEntry, IoKind};
 
@@ -125,7 +125,10 @@ impl Cx<'_> {
                 self.flash_deadlines.push(key, due);
                 if matches!(kind, IoKind::Index) { 0 } else { self.grid.granule_size() as u32 }
             }
-            Target::Backend => 0,
+            Target::Journal if matches!(kind, IoKind::Destager(DestageIo::Piece { .. })) => {
+                PAGE as u32
+            }
+            Target::Backend | Target::Journal => 0,
             Target::Log if matches!(kind, IoKind::Log(LogIo::Summary)) => 0,
             Target::Log if matches!(op, IoOp::Read { .. } | IoOp::Write { .. }) => PAGE as u32,
             Target::Log => 0,

@@ -119,6 +119,22 @@ impl Engine {
         parts.revoked(known, &mut cx);
     }
 
+    /// The answer to [`Action::RevokeJournal`](crate::action::Action::RevokeJournal): whether it is durably known that
+    /// the destage journal does not count any more.
+    pub fn journal_revoked(&mut self, now: Nanos, known: bool, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        parts.journal_revoked(known, &mut cx);
+    }
+
+    /// The session of the destage journal ended; what was written there and not flushed may be gone.
+    pub fn on_journal_session_lost(&mut self, now: Nanos, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        if let Some(write_back) = &mut parts.write_back {
+            write_back.on_journal_session_lost();
+        }
+        parts.run(&mut cx);
+    }
+
     /// Flushes primary storage for an administrator; which flush covers everything acknowledged before. `None`: what
     /// is acknowledged is the log's, which flushes what it destages.
     pub fn flush_primary_storage(&mut self, now: Nanos, actions: &mut Actions) -> Option<u64> {

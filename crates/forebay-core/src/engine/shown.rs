@@ -86,6 +86,11 @@ impl Engine {
         self.parts.ring_pages()
     }
 
+    /// The bytes that [`Action::Journal`](crate::action::Action::Journal) is about.
+    pub fn journal_bytes(&self) -> &[u8] {
+        self.parts.write_back.as_ref().map_or(&[], WriteBack::journal_bytes)
+    }
+
     /// Bytes of page-aligned memory that the executor provides: request buffers, RAM slots, the
     /// destager's, the log's summary, and from [`Engine::staging_start`] on the groups of the write log.
     pub fn memory_size(&self) -> u64 {

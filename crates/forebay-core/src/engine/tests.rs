@@ -14,6 +14,7 @@ mod flash_fill;
 mod grid;
 mod grow;
 mod joined;
+mod journal;
 mod log;
 mod log_faults;
 mod lost;
@@ -52,6 +53,9 @@ struct Rig {
     backend: Vec<u8>,
     flash: Vec<u8>,
     ring: Vec<u8>,
+    journal: Vec<u8>,
+    /// How often the journal was to be revoked.
+    journal_revocations: u32,
     /// How often the ring was to be voided.
     voids: u32,
     revocations: u32,
@@ -143,6 +147,15 @@ impl Executor for Rig {
         self.unleased.push(segment);
     }
 
+    fn copy_journal(&mut self, memory: Span) {
+        let bytes = self.engine.journal_bytes().to_vec();
+        self.slice(memory).copy_from_slice(&bytes);
+    }
+
+    fn revoke_journal(&mut self) {
+        self.journal_revocations += 1;
+    }
+
     fn copy_index(&mut self, memory: Span) {
         let pages = self.engine.ring_pages().concat();
         self.slice(memory).copy_from_slice(&pages);
@@ -199,6 +212,8 @@ impl Rig {
             backend: (0..config.backend.size).map(|i| (i / 4096) as u8).collect(),
             flash: vec![0; engine.flash_size() as usize],
             ring: vec![0; config.ring.map_or(0, |ring| ring.pages as usize * 4096)],
+            journal: vec![0; journal_size(&config)],
+            journal_revocations: 0,
             voids: 0,
             revocations: 0,
             pool: vec![0; POOL_SEGMENTS as usize * SEGMENT_PAGES as usize * 4096],
@@ -278,6 +293,7 @@ impl Rig {
                 Target::Flash => &mut self.flash,
                 Target::Log => &mut self.pool,
                 Target::Ring => &mut self.ring,
+                Target::Journal => &mut self.journal,
             };
             match io.op {
                 IoOp::Read { memory } => {
@@ -297,7 +313,12 @@ impl Rig {
                 // Any function of the bytes will do for the engine.
                 let sum =
                     |bytes: &[u8]| bytes.iter().fold(7u32, |s, &b| s * 31 % 65537 + u32::from(b));
-                checksums = device[range].chunks(piece).map(sum).collect();
+                checksums = match io.target {
+                    Target::Journal => {
+                        device[range].chunks(piece).map(crate::sealed::crc32c).collect()
+                    }
+                    _ => device[range].chunks(piece).map(sum).collect(),
+                };
             }
         }
         self.engine.complete(self.now, io.id, status, &checksums, &mut self.actions);
@@ -404,6 +425,7 @@ impl Rig {
                 Target::Flash => letter.to_lowercase(),
                 Target::Log => format!("log {letter}"),
                 Target::Ring => format!("ring {letter}"),
+                Target::Journal => format!("journal {letter}"),
             };
             format!("{letter} {}+{}", io.range.start, io.range.len())
         };
@@ -413,6 +435,12 @@ impl Rig {
     fn counters(&self) -> Counters {
         self.engine.statistics(self.now).counters
     }
+}
+
+/// Bytes of the destage journal of a disk.
+fn journal_size(config: &Config) -> usize {
+    let journal = config.write_log.and_then(|log| log.journal);
+    journal.map_or(0, |journal| journal.shape.size() as usize)
 }
 
 use crate::ids::RequestTag;

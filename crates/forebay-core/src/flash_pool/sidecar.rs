@@ -14,6 +14,10 @@
 //! name NAME of the disk
 //! crc32c EIGHT HEXADECIMAL DIGITS of all bytes before this line
 //! ```
+//! Where a destage journal belongs to primary storage, it is version 2, with a tenth line behind the name:
+//! `journal SIXTEEN HEXADECIMAL DIGITS`, its nonce. A program that knows version 1 only refuses it: it would not put the
+//! journal in place.
+//!
 //! It is replaced as a whole (a new file, flushed, renamed), so that it is there or not, never torn.
 
 use std::fmt::Write as _;
@@ -27,6 +31,8 @@ pub const SIDECAR_MAX: usize = 1024;
 pub const HOST_MAX: usize = 255;
 
 const FIRST_LINE: &str = "Forebay sidecar 1";
+/// The same of one that names a journal.
+const FIRST_LINE_2: &str = "Forebay sidecar 2";
 
 /// What a sidecar says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +51,8 @@ pub struct Sidecar {
     pub host: String,
     /// The disk's name.
     pub name: String,
+    /// The nonce of the destage journal that belongs to primary storage.
+    pub journal: Option<u64>,
 }
 
 /// How a disk is, as its sidecar says.
@@ -65,7 +73,7 @@ pub enum SidecarState {
 pub enum SidecarInvalid {
     /// Another program's, or of a version that this one does not know.
     #[error(
-        "it does not begin with '{FIRST_LINE}': another version of Forebay wrote it, or another program"
+        "it does not begin with '{FIRST_LINE}' or 2: another version of Forebay wrote it, or another program"
     )]
     Foreign,
     /// Changed after it was written.
@@ -105,8 +113,9 @@ impl SidecarState {
 impl Sidecar {
     /// The bytes of the file. Characters that cannot stand in a line are left out of the names.
     pub fn encode(&self) -> Vec<u8> {
+        let first_line = if self.journal.is_some() { FIRST_LINE_2 } else { FIRST_LINE };
         let mut text = format!(
-            "{FIRST_LINE}\ndisk {}\npool {}\ngeneration {}\nstate {}\ndate {}\nhost {}\nname {}\n",
+            "{first_line}\ndisk {}\npool {}\ngeneration {}\nstate {}\ndate {}\nhost {}\nname {}\n",
             self.disk,
             self.pool,
             self.generation.0,
@@ -115,6 +124,9 @@ impl Sidecar {
             one_line(&self.host, HOST_MAX),
             one_line(&self.name, super::disk::NAME_MAX),
         );
+        if let Some(nonce) = self.journal {
+            let _ = writeln!(text, "journal {nonce:016x}");
+        }
         let checksum = crc32c(text.as_bytes());
         let _ = writeln!(text, "crc32c {checksum:08x}");
         assert!(text.len() <= SIDECAR_MAX, "its parts are bounded");
@@ -126,7 +138,9 @@ impl Sidecar {
     /// # Errors
     /// They are no sidecar that this program knows, or were changed.
     pub fn decode(bytes: &[u8]) -> Result<Sidecar, SidecarInvalid> {
-        if !bytes.starts_with(FIRST_LINE.as_bytes()) || bytes.len() > SIDECAR_MAX {
+        let has_journal = bytes.starts_with(FIRST_LINE_2.as_bytes());
+        let is_ours = has_journal || bytes.starts_with(FIRST_LINE.as_bytes());
+        if !is_ours || bytes.len() > SIDECAR_MAX {
             return Err(SidecarInvalid::Foreign);
         }
         let text = std::str::from_utf8(bytes).map_err(|_| SidecarInvalid::Checksum)?;
@@ -136,7 +150,8 @@ impl Sidecar {
             return Err(SidecarInvalid::Checksum);
         }
         let mut lines = body.lines();
-        if lines.next() != Some(FIRST_LINE) {
+        let first_line = if has_journal { FIRST_LINE_2 } else { FIRST_LINE };
+        if lines.next() != Some(first_line) {
             return Err(SidecarInvalid::Foreign);
         }
         let mut line = |key: &'static str| {
@@ -157,6 +172,13 @@ impl Sidecar {
             date: number(line("date")?, "date")?,
             host: line("host")?.to_owned(),
             name: line("name")?.to_owned(),
+            journal: match has_journal {
+                true => Some(
+                    u64::from_str_radix(line("journal")?, 16)
+                        .map_err(|_| SidecarInvalid::Line("journal"))?,
+                ),
+                false => None,
+            },
         };
         match lines.next() {
             None if sidecar.generation.0 > crate::write_back::format::COUNT_MAX => {
@@ -194,6 +216,7 @@ mod tests {
             date: 1_700_000_000,
             host: "esx7.example".into(),
             name: "db 1".into(),
+            journal: None,
         }
     }
 
@@ -218,6 +241,17 @@ mod tests {
             pool b0b0b0b0-b0b0-b0b0-b0b0-b0b0b0b0b0b0\n\
             generation 7\nstate open-with-log\ndate 1700000000\nhost esx7.example\nname db 1\n";
         assert_eq!(sidecar().encode(), sealed(expect));
+    }
+
+    #[test]
+    fn one_that_names_a_journal_is_of_version_2() {
+        let named = Sidecar { journal: Some(0xab), ..sidecar() };
+        let text = String::from_utf8(named.encode()).unwrap();
+        assert!(text.starts_with("Forebay sidecar 2\n"));
+        assert!(text.contains("\nname db 1\njournal 00000000000000ab\ncrc32c "));
+        assert_eq!(Sidecar::decode(text.as_bytes()), Ok(named));
+        let odd = text[..text.rfind("crc32c").unwrap()].replace("journal 00", "journal +0");
+        assert_eq!(Sidecar::decode(&sealed(&odd)), Err(SidecarInvalid::Form));
     }
 
     #[test]
@@ -247,7 +281,8 @@ mod tests {
         let check = |from: &str, to: &str, expect| {
             assert_eq!(Sidecar::decode(&sealed(&body.replace(from, to))), Err(expect), "{to}");
         };
-        check("sidecar 1", "sidecar 2", SidecarInvalid::Foreign);
+        check("sidecar 1", "sidecar 3", SidecarInvalid::Foreign);
+        check("sidecar 1", "sidecar 2", SidecarInvalid::Line("journal"));
         check("disk d1", "disk x1", SidecarInvalid::Line("disk"));
         check("state open-with-log", "state closed", SidecarInvalid::Line("state"));
         check("generation 7", "generation -7", SidecarInvalid::Line("generation"));

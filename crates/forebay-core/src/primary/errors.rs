@@ -111,6 +111,7 @@ fn operation(kind: &IoKind) -> Option<(PrimaryOp, bool)> {
             DestageIo::Write { .. } | DestageIo::Zero { .. } => Some((PrimaryOp::Write, true)),
             DestageIo::Flush { .. } => Some((PrimaryOp::Flush, true)),
             DestageIo::Read { .. } | DestageIo::Note => None,
+            DestageIo::Piece { .. } | DestageIo::Journal => None,
         },
         IoKind::Orphan { .. } | IoKind::Fill { .. } | IoKind::Index | IoKind::Log(_) => None,
     }

@@ -49,6 +49,10 @@ pub struct Counters {
     pub destage_write_bytes: u64,
     /// Batches that were destaged.
     pub destage_batches: u64,
+    /// Windows that were put in place from the destage journal.
+    pub journal_windows: u64,
+    /// Bytes that were written to the destage journal.
+    pub journal_bytes: u64,
     /// I/Os of destaging that failed. Each is tried again.
     pub destage_errors: u64,
     /// Acknowledgements of writes that the throttle delayed.

@@ -37,6 +37,9 @@ pub struct LogStatistics {
     /// A file system could be mounted from primary storage alone now. It could not while a window is being written, nor
     /// while writes that may have been lost there are repeated.
     pub primary_is_consistent: bool,
+    /// The destage journal beside primary storage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal: Option<JournalStatistics>,
     /// The last record.
     pub last_sequence: u64,
     /// The last record up to which all are durable in the log.
@@ -82,6 +85,19 @@ pub struct LogStatistics {
     pub injected_latency_ns: u64,
     /// Writes that wait for room in the log.
     pub writes_waiting: u64,
+}
+
+/// The destage journal of a disk, as it is now. The counters say what was written to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct JournalStatistics {
+    /// Windows may go through it. It is not used any more after it could not be written.
+    pub is_used: bool,
+    /// It has what primary storage may lack in part: only with it primary storage is a crash-consistent image.
+    pub is_needed: bool,
+    /// Bytes that it may take.
+    pub size_bytes: u64,
 }
 
 impl LogStatistics {

@@ -16,7 +16,7 @@ use crate::status::IoStatus;
 
 pub use counters::Counters;
 pub use latency::{Latencies, Latency, LatencyBuckets, LatencyStatistics, LatencySummary};
-pub use log::LogStatistics;
+pub use log::{JournalStatistics, LogStatistics};
 pub use state::{DestageLimit, IndexState, LogState, RequestOp, TierState};
 
 /// Everything that is shown of one disk.

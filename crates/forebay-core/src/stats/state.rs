@@ -67,6 +67,8 @@ pub enum DestageLimit {
     LogReadErrors,
     /// Progress cannot be noted on flash.
     NoteErrors,
+    /// The destage journal cannot be written.
+    JournalErrors,
     /// An error of a moment ago: it is tried again after a pause.
     RetryPause,
     /// A flush of primary storage is under way, or is due.

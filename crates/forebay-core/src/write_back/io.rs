@@ -32,4 +32,8 @@ pub(crate) enum DestageIo {
     Flush { session: u64 },
     /// Notes the progress.
     Note,
+    /// Writes a piece of a window into the journal.
+    Piece { run: Key },
+    /// Writes the header of a window, flushes the journal, or retires what is in it.
+    Journal,
 }

@@ -42,6 +42,7 @@ impl WriteBack {
             },
             primary_age_is_at_least: !is_clean && destager.age_is_at_least(),
             primary_is_consistent: destager.is_consistent(),
+            journal: destager.journal_statistics(),
             last_sequence: log.last_sequence().0,
             durable_sequence: log.durable_sequence().0,
             destaged_sequence: destager.destaged().0,

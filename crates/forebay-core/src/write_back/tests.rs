@@ -142,6 +142,7 @@ impl Rig {
                     let fault = crate::action::DestageFault::LogRead;
                     write_back.on_destage_read(run, (fault, status), cx);
                 }
+                DestageIo::Piece { .. } | DestageIo::Journal => panic!("no journal: {io:?}"),
                 DestageIo::Below { .. } | DestageIo::Zero { .. } | DestageIo::ZeroEdge { .. } => {
                     panic!("whole pages: {io:?}")
                 }

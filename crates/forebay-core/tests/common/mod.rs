@@ -90,6 +90,14 @@ impl Executor for Settling<'_> {
         unreachable!("a disk without an index");
     }
 
+    fn copy_journal(&mut self, _memory: Span) {
+        unreachable!("a disk without a journal");
+    }
+
+    fn revoke_journal(&mut self) {
+        unreachable!("a disk without a journal");
+    }
+
     fn void(&mut self) {
         unreachable!("a disk without an index");
     }

@@ -107,7 +107,7 @@ impl LastWrite {
     }
 
     /// Notes that primary storage is written to: the shard's clock says `at`. Never waits.
-    pub(super) fn note_write(&self, at: Nanos) {
+    pub(crate) fn note_write(&self, at: Nanos) {
         let noted = self.noted.load(Ordering::Relaxed);
         if noted != 0 && at.since(Nanos(noted)).0 < NOTE_EVERY.as_nanos() as u64 {
             return;

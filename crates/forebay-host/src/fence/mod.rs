@@ -32,6 +32,7 @@ use forebay_core::ids::{Generation, Uuid};
 mod alone;
 mod detached;
 mod disk_place;
+mod journal_named;
 mod last_write;
 mod lock;
 pub mod names;
@@ -53,10 +54,13 @@ pub use words::Refused;
 pub use words::{held, not_noted, unreported_loss, unreported_loss_later};
 
 use super::events::Severity;
+use super::journal;
 use super::pool::{DiskWish, EndOfSession, Pool, host};
 use detached::Detached;
+use journal_named::check_torn;
 use sidecar::Found;
-pub use sidecar::{SidecarPlace, identity, replace};
+pub(crate) use sidecar::sync_folder;
+pub use sidecar::{SidecarPlace, identity, left_beside, replace};
 
 /// Time that samples may take at start.
 const EXAMINE_MAX: Duration = Duration::from_secs(5);
@@ -76,6 +80,8 @@ pub struct Examined {
     is_unanswered: bool,
     refused: Option<Refused>,
     detached: Detached,
+    /// The sidecar that the disk itself left.
+    own: Option<Sidecar>,
     /// The state folder.
     state: Option<PathBuf>,
 }
@@ -118,7 +124,11 @@ fn check_claim(
         {
             Err(words::claimed(sidecar, place, state).into())
         }
-        _ => Ok(found),
+        Found::There(sidecar) => {
+            check_torn(sidecar, probe, place)?;
+            Ok(found)
+        }
+        Found::NoPlace | Found::Missing | Found::Unreadable(_) => Ok(found),
     }
 }
 
@@ -174,6 +184,11 @@ pub fn examine(
     {
         return Err(words::claimed(there, &place, state).into());
     }
+    if let Found::There(there) = &found
+        && there.disk != record.uuid
+    {
+        check_torn(there, probe.as_ref(), &place)?;
+    }
     let detached = Detached::of(identity(probe.as_ref()), state);
     let known =
         Known { is_detached: detached.has(record.uuid), ..known(pool, &record, look.modified) };
@@ -197,6 +212,10 @@ pub fn examine(
     };
     let is_unanswered =
         record.flags.has(DiskFlags::UNANSWERED) || place.is_apart() && found.is_open();
+    let own = match &found {
+        Found::There(there) if there.disk == record.uuid => Some(there.clone()),
+        _ => None,
+    };
     let state = state.map(Path::to_owned);
     Ok(Examined {
         probe,
@@ -209,6 +228,7 @@ pub fn examine(
         is_unanswered,
         refused,
         detached,
+        own,
         state,
     })
 }
@@ -422,7 +442,11 @@ impl Fence {
                 // Without it an old copy of the pool is not told from a new one, and nothing else depends on it.
                 let _ = self.detached.note(self.disk);
                 match self.written_at() {
-                    Some(path) => sidecar::remove(path),
+                    Some(path) => {
+                        // What it has is in place, and no sidecar names it.
+                        let _ = std::fs::remove_file(journal::beside(path));
+                        sidecar::remove(path)
+                    }
                     None => Ok(()),
                 }
             }
@@ -439,6 +463,7 @@ impl Fence {
             date: host::now(),
             host: host::name(),
             name: self.name.clone(),
+            journal: None,
         };
         self.revoker = self.written_at().map(|path| Arc::new(Revoker::new(path, sidecar)));
     }

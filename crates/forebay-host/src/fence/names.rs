@@ -217,6 +217,7 @@ mod tests {
             date: 5,
             host: "h".into(),
             name: "db".into(),
+            journal: None,
         };
         bed.remember("one.raw");
         fs::write(bed.at("one.raw.forebay"), sidecar.encode()).unwrap();

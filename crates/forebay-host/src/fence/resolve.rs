@@ -350,6 +350,8 @@ impl Sides {
             date: host::now(),
             host: host::name(),
             name: self.record.name.clone(),
+            // What a destage journal has is in the log, if anything of it is to count.
+            journal: None,
         };
         let written = sidecar::write(path, &sidecar);
         written.map(|_| ()).with_context(|| format!("cannot write its sidecar {}", path.display()))

@@ -43,7 +43,28 @@ impl Revoker {
     pub(super) fn write(&self, state: SidecarState) -> io::Result<i64> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         (written.sidecar.state, written.sidecar.date) = (state, host::now());
+        if state == SidecarState::Clean {
+            // All records of a journal are in place and retired.
+            written.sidecar.journal = None;
+        }
         sidecar::write(&self.path, &written.sidecar)
+    }
+
+    /// From now on it names the destage journal that was made under this nonce.
+    pub(super) fn name_journal(&self, nonce: u64) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.sidecar.journal = Some(nonce);
+    }
+
+    /// The destage journal does not count any more: true when that is durable. May wait for the folder of the sidecar.
+    pub fn revoke_journal(&self) -> bool {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let sidecar = Sidecar { journal: None, date: host::now(), ..written.sidecar.clone() };
+        let is_written = sidecar::write(&self.path, &sidecar).is_ok();
+        if is_written {
+            written.sidecar = sidecar;
+        }
+        is_written
     }
 
     /// What is on flash must not be believed any more: true when that is durable. May wait for the folder of the sidecar.
@@ -84,6 +105,7 @@ mod tests {
                 date: 5,
                 host: "h".into(),
                 name: "db".into(),
+                journal: None,
             };
             let revoker = Revoker::new(&path, sidecar);
             let there = || match read(Some(&path)) {
@@ -114,6 +136,7 @@ mod tests {
             date: 5,
             host: "h".into(),
             name: "db".into(),
+            journal: None,
         };
         let revoker = Revoker::new(&path, sidecar);
         assert!(!revoker.revoke());

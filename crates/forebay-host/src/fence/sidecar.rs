@@ -144,6 +144,21 @@ pub(super) fn read(path: Option<&Path>) -> Found {
     }
 }
 
+/// The sidecar of primary storage, if there is one.
+///
+/// # Errors
+/// It cannot be read.
+pub fn left_beside(place: &SidecarPlace) -> anyhow::Result<Option<Sidecar>> {
+    match read(place.path()) {
+        Found::There(sidecar) => Ok(Some(sidecar)),
+        Found::NoPlace | Found::Missing => Ok(None),
+        Found::Unreadable(why) => {
+            let path = place.path().unwrap_or(Path::new("")).display();
+            anyhow::bail!("the sidecar {path} cannot be read: {why}")
+        }
+    }
+}
+
 /// Replaces what is at `path`, durably; how far the clock of the medium is ahead of ours, in nanoseconds.
 ///
 /// # Errors
@@ -190,7 +205,7 @@ fn new_path(path: &Path) -> PathBuf {
 }
 
 /// Makes durable what was made, renamed or removed at `path`.
-pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
@@ -232,6 +247,7 @@ mod tests {
                 date: 5,
                 host: "h".into(),
                 name: "db".into(),
+                journal: None,
             };
             assert_eq!(write(&path, &sidecar).unwrap(), 0, "the same clock");
             assert!(matches!(read(Some(&path)), Found::There(found) if found == sidecar));

@@ -1,5 +1,6 @@
 //! What the fence tells an operator.
 
+use crate::journal::Journal;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -377,4 +378,38 @@ pub fn held(time: Nanos) -> String {
          connection)",
         forebay_backends::duration::exact(time)
     )
+}
+
+/// An image that another disk left torn.
+pub(super) fn torn(sidecar: &Path, journal: &Path) -> Refused {
+    let image = sidecar.with_extension("");
+    Refused(format!(
+        "primary storage is torn: a window of its former disk is in place in part, and {} has the rest. Put it in place \
+         first: forebay image repair {}",
+        journal.display(),
+        quoted(image.display().to_string())
+    ))
+}
+
+/// What came of the destage journal that a former session left.
+pub(super) fn journal(path: &Path, came: &Journal) -> Option<(Severity, String)> {
+    match came {
+        Journal::Found(found) if found.windows > 0 => Some((
+            Severity::Info,
+            format!(
+                "{} windows ({}) of the destage journal were put in place on primary storage",
+                found.windows,
+                rounded(found.bytes)
+            ),
+        )),
+        Journal::Found(_) => None,
+        Journal::None | Journal::Foreign(_) => Some((
+            Severity::Warning,
+            format!(
+                "the destage journal {} that the sidecar names is not there: primary storage alone may be torn until the \
+                 write log is destaged",
+                path.display()
+            ),
+        )),
+    }
 }

@@ -11,6 +11,7 @@ use super::answers::Waiting;
 use super::detach::Detaching;
 use super::device::Device;
 use super::ending::{Ending, FIRST_FLUSH, flush};
+use super::journal::Journal;
 use super::log::Log;
 use super::registration::Registration;
 use super::ring::Ring;
@@ -72,6 +73,7 @@ impl ShardDisk {
             last_write,
             unreported_loss,
             access,
+            journal,
             ..
         } = new;
         if let Some(last_write) = last_write {
@@ -88,8 +90,10 @@ impl ShardDisk {
             flash = Some(Device::new(file, share.offset, Class::Flash, number));
             ring = share.ring.map(|share| Ring::new(share, file, number, handle.clone()));
         }
+        let journal_handle = handle.clone();
         let log = new.log.map(|share| Log::new(share, number, handle, reactor, registered));
         let log = log.transpose()?;
+        let journal = journal.map(|share| Journal::new(share, journal_handle));
         memory.own();
         Ok(ShardDisk {
             name,
@@ -101,6 +105,7 @@ impl ShardDisk {
                 flash,
                 ring,
                 log,
+                journal,
                 ended: Vec::new(),
                 registered: Registration::default(),
             },
@@ -122,9 +127,17 @@ impl ShardDisk {
     /// Attaches primary storage, after all else that can fail: what is sent to it completes for this number.
     fn begin(&mut self, now: Nanos, number: u32, reactor: &mut Reactor) -> std::io::Result<()> {
         let tokens = TokenRange { base: token(Class::Backend, number, 0).0 };
+        if let Some(journal) = &mut self.storage.journal {
+            let tokens = TokenRange { base: token(Class::Journal, number, 0).0 };
+            let (backend, mut cx) = journal.backend(now, reactor);
+            if let Err(error) = backend.attach(&mut cx, tokens) {
+                backend.detach(&mut cx);
+                return Err(error);
+            }
+        }
         let (backend, mut cx) = self.storage.primary(now, reactor);
         if let Err(error) = backend.attach(&mut cx, tokens) {
-            backend.detach(&mut cx);
+            self.storage.detach(now, reactor);
             return Err(error);
         }
         if !backend.properties().read_only {

@@ -11,6 +11,7 @@ use forebay_host::events::Severity;
 use forebay_io::reactor::Reactor;
 
 use super::ShardDisk;
+use super::journal::Journal;
 use super::ring::Ring;
 use crate::client::Clients;
 use crate::event;
@@ -78,6 +79,19 @@ impl Executor for Execution<'_> {
     fn copy_index(&mut self, memory: Span) {
         let port = &self.disk().port;
         Ring::copy(port.engine.ring_pages(), memory, &port.memory);
+    }
+
+    fn copy_journal(&mut self, memory: Span) {
+        let port = &self.disk().port;
+        Journal::copy(port.engine.journal_bytes(), memory, &port.memory);
+    }
+
+    fn revoke_journal(&mut self) {
+        let now = self.now;
+        let disk = self.disk();
+        if !disk.storage.journal().revoke() {
+            disk.journal_revoked(now, false);
+        }
     }
 
     fn void(&mut self) {

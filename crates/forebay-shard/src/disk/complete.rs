@@ -31,6 +31,10 @@ impl ShardDisk {
                 let (backend, mut cx) = self.storage.primary(now, reactor);
                 backend.on_completion(&mut cx, completion);
             }
+            Class::Journal => {
+                let (backend, mut cx) = self.storage.journal().backend(now, reactor);
+                backend.on_completion(&mut cx, completion);
+            }
             Class::Flash | Class::Log | Class::Ring | Class::Progress => {
                 let Port { engine, actions, memory, .. } = &mut self.port;
                 let (io, status, checksums) =
@@ -45,6 +49,7 @@ impl ShardDisk {
         for (io, status) in self.storage.ended.drain(..) {
             self.port.engine.complete(now, io, status, &[], &mut self.port.actions);
         }
+        self.absorb_journal(now);
         let mut events = std::mem::take(&mut self.storage.said);
         for event in events.drain(..) {
             match event {
@@ -83,6 +88,30 @@ impl ShardDisk {
             }
         }
         self.storage.said = events;
+    }
+
+    /// Tells the engine what the destage journal said.
+    fn absorb_journal(&mut self, now: Nanos) {
+        let Some(journal) = &mut self.storage.journal else { return };
+        let Port { engine, actions, .. } = &mut self.port;
+        for event in std::mem::take(&mut journal.said) {
+            match event {
+                BackendEvent::Done { id, status } => {
+                    let checksums = journal.take_checksums(id);
+                    let checksums = if status.is_ok() { &checksums[..] } else { &[] };
+                    engine.complete(now, id, status, checksums, actions);
+                }
+                BackendEvent::SessionLost => engine.on_journal_session_lost(now, actions),
+                BackendEvent::SessionRestored | BackendEvent::Extents { .. } => {}
+            }
+        }
+    }
+
+    /// That the destage journal does not count is durably known, or cannot be.
+    pub(crate) fn journal_revoked(&mut self, now: Nanos, known: bool) {
+        if !self.is_done() {
+            self.port.engine.journal_revoked(now, known, &mut self.port.actions);
+        }
     }
 
     /// A segment that was asked for came, or not.

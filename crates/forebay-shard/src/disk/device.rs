@@ -145,7 +145,7 @@ pub(super) fn status_of(completion: &Completion, len: u32) -> IoStatus {
 }
 
 /// Appends the CRC32C of each piece of `span`.
-fn checksum(memory: &Arena, span: Span, piece: u32, out: &mut Vec<u32>) {
+pub(super) fn checksum(memory: &Arena, span: Span, piece: u32, out: &mut Vec<u32>) {
     if piece == 0 {
         return;
     }

@@ -166,8 +166,7 @@ impl ShardDisk {
         if let Stage::Recording(status) = self.ending.stage
             && self.port.engine.is_ring_closed()
         {
-            let (backend, mut cx) = self.storage.primary(now, reactor);
-            backend.detach(&mut cx);
+            self.storage.detach(now, reactor);
             if self.is_detaching() && !self.port.engine.mode().logs() {
                 // The administrator is told, and no guest has the disk any more.
                 self.unreported_loss.forget();

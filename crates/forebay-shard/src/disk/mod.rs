@@ -15,7 +15,7 @@
 //! | `attach.rs`, `registration.rs` | comes to its shard, or leaves nothing behind |
 //! | `carry_out.rs` | carries out what its engine asks for |
 //! | `complete.rs` | tells its engine what has ended |
-//! | `storage.rs` | has primary storage, and flash: cached data (`device.rs`), write log (`log.rs`), the cache's index (`ring.rs`) |
+//! | `storage.rs` | has primary storage, and flash: cached data (`device.rs`), write log (`log.rs`), the cache's index (`ring.rs`); and its journal (`journal.rs`) |
 //! | `answers.rs`, `detach.rs` | is asked by an administrator |
 //! | `ending.rs` | ends |
 
@@ -45,6 +45,7 @@ mod complete;
 mod detach;
 mod device;
 mod ending;
+mod journal;
 mod log;
 mod registration;
 mod ring;
@@ -126,8 +127,7 @@ impl ShardDisk {
 
     /// A turn begins: what the passing of time brings.
     pub(crate) fn begin_turn(&mut self, now: Nanos, reactor: &mut Reactor) {
-        let (backend, mut cx) = self.storage.primary(now, reactor);
-        backend.on_wake(&mut cx);
+        self.storage.wake(now, reactor);
         let Port { engine, actions, .. } = &mut self.port;
         if engine.next_deadline() <= now {
             engine.tick(now, actions);
@@ -188,7 +188,7 @@ impl ShardDisk {
             return Nanos(0);
         }
         let engine = self.port.engine.next_deadline();
-        engine.min(self.storage.backend.next_deadline()).min(self.ending.next_deadline())
+        engine.min(self.storage.next_deadline()).min(self.ending.next_deadline())
     }
 
     /// How the disk is, with so many clients, of which some wait.

@@ -9,6 +9,7 @@ use forebay_io::arena::Arena;
 use forebay_io::reactor::{Completion, Reactor};
 
 use super::device::Device;
+use super::journal::Journal;
 use super::log::Log;
 use super::registration::Registration;
 use super::ring::Ring;
@@ -24,6 +25,7 @@ pub(super) struct Storage {
     pub(super) flash: Option<Device>,
     pub(super) ring: Option<Ring>,
     pub(super) log: Option<Log>,
+    pub(super) journal: Option<Journal>,
     /// I/Os of flash and log that ended as they were started.
     pub(super) ended: Vec<(IoId, IoStatus)>,
     /// What the reactor has of it, until the disk has ended.
@@ -52,6 +54,10 @@ impl Storage {
             Target::Flash => self.flash().start(io, reactor, arena, memory),
             Target::Ring => self.ring().start(io, reactor, arena, memory),
             Target::Log => self.log().start(io, reactor, arena, memory),
+            Target::Journal => {
+                self.journal().start(now, reactor, io, (arena, memory));
+                None
+            }
         };
         self.ended.extend(ended.map(|status| (io.id, status)));
     }
@@ -72,13 +78,14 @@ impl Storage {
                 let (io, status) = self.log().noted(completion);
                 (io, status, &[])
             }
-            Class::Client | Class::Backend => unreachable!("no I/O on flash"),
+            Class::Client | Class::Backend | Class::Journal => unreachable!("no I/O on flash"),
         }
     }
 
     /// True when something ended that the engine was not told of.
     pub(super) fn has_news(&self) -> bool {
-        !self.said.is_empty() || !self.ended.is_empty()
+        let has_said = self.journal.as_ref().is_some_and(|journal| !journal.said.is_empty());
+        !self.said.is_empty() || !self.ended.is_empty() || has_said
     }
 
     /// Nothing is started any more: memory is free as soon as nothing under way uses it.
@@ -87,12 +94,42 @@ impl Storage {
         std::mem::take(&mut self.registered).let_memory_go(reactor);
     }
 
+    /// Time has passed.
+    pub(super) fn wake(&mut self, now: Nanos, reactor: &mut Reactor) {
+        let (backend, mut cx) = self.primary(now, reactor);
+        backend.on_wake(&mut cx);
+        if let Some(journal) = &mut self.journal {
+            let (backend, mut cx) = journal.backend(now, reactor);
+            backend.on_wake(&mut cx);
+        }
+    }
+
+    /// When primary storage or its journal is to be woken at the latest.
+    pub(super) fn next_deadline(&self) -> Nanos {
+        let journal = self.journal.as_ref().map_or(Nanos::NEVER, Journal::next_deadline);
+        self.backend.next_deadline().min(journal)
+    }
+
+    /// Lets go of primary storage and its journal.
+    pub(super) fn detach(&mut self, now: Nanos, reactor: &mut Reactor) {
+        let (backend, mut cx) = self.primary(now, reactor);
+        backend.detach(&mut cx);
+        if let Some(journal) = &mut self.journal {
+            let (backend, mut cx) = journal.backend(now, reactor);
+            backend.detach(&mut cx);
+        }
+    }
+
     fn flash(&mut self) -> &mut Device {
         self.flash.as_mut().expect("the engine has a flash tier only with flash")
     }
 
     pub(super) fn ring(&mut self) -> &mut Ring {
         self.ring.as_mut().expect("the engine has an index only with one")
+    }
+
+    pub(super) fn journal(&mut self) -> &mut Journal {
+        self.journal.as_mut().expect("the engine has a journal only with one")
     }
 
     pub(super) fn log(&mut self) -> &mut Log {

@@ -13,6 +13,7 @@ use crate::config::values::{Name, Reactor};
 use crate::messages::reference::Page;
 
 pub mod disk;
+pub mod image;
 pub mod trace;
 
 /// A host-side storage accelerator: RAM and local flash in front of slow shared storage.
@@ -58,6 +59,9 @@ pub enum Command {
     /// Look into a flash pool: what is in it, and whether it is sound
     #[command(subcommand)]
     Pool(disk::PoolCommand),
+    /// Look at an image that nobody uses, and repair it from its destage journal
+    #[command(subcommand)]
+    Image(image::ImageCommand),
     /// Work with block I/O traces: simulate a cache, replay
     #[command(subcommand)]
     Trace(trace::TraceCommand),

@@ -22,6 +22,7 @@ mod completion;
 mod demo;
 mod disk;
 mod events;
+mod image;
 mod last_words;
 mod list;
 mod observed;
@@ -51,6 +52,7 @@ pub fn execute(cli: Cli) -> ExitCode {
         Command::Events(args) => events::events(args),
         Command::Disk(command) => disk::disk(command),
         Command::Pool(command) => pool::pool(command),
+        Command::Image(command) => image::image(command),
         Command::Trace(args) => trace::trace(args),
         Command::Demo(args) => demo::demo(args),
         Command::Completion(args) => completion::completion(args.shell),

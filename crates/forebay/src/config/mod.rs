@@ -67,7 +67,7 @@ pub struct DiskOptions {
     /// Part of the flash for the write log [default: a quarter, in write-back and write-only]
     #[arg(long, value_name = "SIZE", help_heading = "Write-back")]
     pub write_log: Option<Size>,
-    /// Order of destaging: strict (primary storage alone is always crash-consistent), window (only between windows) or throughput (never) [default: strict]
+    /// Order of destaging: strict (primary storage alone is always crash-consistent), journaled (with IMAGE.forebay-journal it is), window (only between windows) or throughput (never) [default: strict]
     #[arg(long, value_name = "ORDER", help_heading = "Write-back")]
     pub destage_order: Option<DestageOrder>,
     /// Flush primary storage between flush epochs (flush) or not (none); flush is for storage that may lose power at the same time [default: none]

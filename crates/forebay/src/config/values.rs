@@ -136,6 +136,7 @@ words!(
     "strict" => core::DestageOrder::Strict,
     "window" => core::DestageOrder::Window,
     "throughput" => core::DestageOrder::Throughput,
+    "journaled" => core::DestageOrder::Journaled,
 );
 words!(
     /// Whether primary storage is flushed between flush epochs.

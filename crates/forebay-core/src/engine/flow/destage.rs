@@ -65,6 +65,8 @@ impl Parts {
                 }
             }
             DestageIo::Note => self.on_destage_noted(status, cx),
+            DestageIo::Piece { run } => write_back.on_piece(run, status, checksums, cx),
+            DestageIo::Journal => write_back.on_journal_io(status, cx),
         }
     }
 
@@ -88,6 +90,14 @@ impl Parts {
     pub(in crate::engine) fn revoked(&mut self, known: bool, cx: &mut Cx<'_>) {
         let Some(write_back) = &mut self.write_back else { return };
         if write_back.on_revoked(known, cx) {
+            self.run(cx);
+        }
+    }
+
+    /// The answer whether it is durably known that the destage journal does not count.
+    pub(in crate::engine) fn journal_revoked(&mut self, known: bool, cx: &mut Cx<'_>) {
+        if let Some(write_back) = &mut self.write_back {
+            write_back.on_journal_revoked(known, cx);
             self.run(cx);
         }
     }

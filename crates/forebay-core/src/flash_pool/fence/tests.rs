@@ -33,6 +33,7 @@ fn sidecar(disk: Uuid, pool: Uuid, generation: u64) -> Sidecar {
         date: 0,
         host: String::new(),
         name: String::new(),
+        journal: None,
     }
 }
 

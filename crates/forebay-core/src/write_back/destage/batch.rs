@@ -4,17 +4,17 @@ use crate::config::DestageOrder;
 use crate::cx::Cx;
 use crate::geometry::ByteRange;
 use crate::ids::{FlushEpoch, Nanos, Sequence};
+use crate::journal::{UNFLUSHED, window_pages};
 use crate::write_back::WriteBack;
+use crate::write_back::format::GROUP_PAGES_MAX;
 use crate::write_back::format::index::{PageIndex, Place, SectorMask, ZeroRecord};
 use crate::write_back::log::segments::Position;
 
-use super::{Beside, Drive, Mark, Progress};
+use super::journal::Way;
+use super::{Drive, Mark};
 
 /// Zero records of a batch at most: each is compared with every page.
 const ZEROES_MAX: usize = 64;
-
-/// Pages of one record at most, which is not divided.
-const RECORD_PAGES_MAX: usize = 256;
 
 /// One data page of the log, and which of its sectors are to be written.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,32 @@ impl Item {
     pub(super) fn of(page: PageIndex, sectors: SectorMask) -> Item {
         Item { page, place: Place(0), sectors, sequence: Sequence(1), is_done: false }
     }
+}
+
+/// Where a batch is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum To {
+    /// Primary storage.
+    Place,
+    /// The journal, before it goes there.
+    Journal,
+}
+
+/// Records to collect.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Records {
+    /// The first may be here.
+    pub from: Position,
+    /// They come after this one.
+    pub after: Sequence,
+    /// Up to this one.
+    pub limit: Sequence,
+    /// And up to this epoch.
+    pub last_epoch: FlushEpoch,
+    /// Data pages before them.
+    pub pages: u64,
+    /// All of them, however many.
+    pub all: bool,
 }
 
 /// A zero record of the batch.
@@ -64,12 +90,14 @@ pub(super) struct Batch {
     zeroes: Zeroes,
     limit: Sequence,
     /// The newest record that it overwrites something of, as far as the log may still have that.
-    overwrites: Sequence,
+    pub(super) overwrites: Sequence,
     end: Mark,
     /// It has records of several flush epochs.
     is_mixed: bool,
     failed: bool,
     items_max: usize,
+    /// Batches that may be unflushed.
+    unflushed: u32,
     count: Count,
 }
 
@@ -90,13 +118,20 @@ struct Count {
 }
 
 impl Batch {
+    /// Of a log with so many pages, whose batches go through a journal.
+    pub(super) fn journaled(places: u32) -> Batch {
+        let items_max = window_pages(places.into()) as usize;
+        Batch { items_max, unflushed: UNFLUSHED, ..Batch::new(places) }
+    }
+
     pub(super) fn new(places: u32) -> Batch {
         // A batch is an eighth of the log at most; what is written again after a lost session, a quarter.
         let again_max = (places as usize / 4).max(16);
         Batch {
             phase: Phase::None,
             began: Nanos(0),
-            items: Vec::with_capacity(again_max + RECORD_PAGES_MAX),
+            // A record is not divided.
+            items: Vec::with_capacity(again_max + GROUP_PAGES_MAX as usize),
             next: 0,
             zeroes: Zeroes { list: Vec::with_capacity(ZEROES_MAX), next: 0, cursor: 0 },
             limit: Sequence(0),
@@ -105,6 +140,7 @@ impl Batch {
             is_mixed: false,
             failed: false,
             items_max: again_max / 2,
+            unflushed: 2,
             count: Count::default(),
         }
     }
@@ -158,7 +194,27 @@ impl Batch {
 
     /// Pages that may be written but not flushed at any time.
     pub(super) fn unflushed_max(&self) -> u64 {
-        2 * self.items_max as u64
+        u64::from(self.unflushed) * self.items_max as u64
+    }
+
+    /// The zero records.
+    pub(super) fn zeroes(&self) -> &[ZeroItem] {
+        &self.zeroes.list
+    }
+
+    /// Its pages.
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// So much of it is done that what follows should be there soon.
+    pub(super) fn is_half_done(&self) -> bool {
+        self.count.done * 2 >= self.count.ever
+    }
+
+    /// Pages of a batch, unless one of its records is the last that fits.
+    pub(super) fn pages_max(&self) -> u64 {
+        self.items_max as u64
     }
 
     /// The zero record to do now, from where it is to go on.
@@ -197,7 +253,7 @@ impl Batch {
         self.next
     }
 
-    fn start(&mut self) {
+    pub(super) fn start(&mut self) {
         (self.next, self.zeroes.next, self.zeroes.cursor, self.failed) = (0, 0, 0, false);
         (self.count.ever, self.count.done) = (self.items.len() as u64, 0);
         self.phase = if self.zeroes.list.is_empty() { Phase::Pages } else { Phase::Zeroes };
@@ -244,43 +300,62 @@ impl Batch {
 impl WriteBack {
     /// Begins the next batch; false when there is nothing to destage now.
     pub(super) fn begin_batch(&mut self, drive: Drive, cx: &mut Cx<'_>) -> bool {
-        let destager = &mut self.destager;
-        if !destager.may_start(cx.now) {
+        if !self.destager.may_start(cx.now) {
             return false;
         }
-        if destager.flushes.redo {
-            destager.batch.began = cx.now;
-            return self.begin_again();
+        match self.way() {
+            Way::Journal => return self.begin_from_journal(cx),
+            Way::Nowhere => return false,
+            Way::Direct => {}
         }
-        let (destager, log) = (&self.destager, &self.log);
-        let unflushed = destager.unflushed_pages();
-        let too_much = unflushed + destager.batch.items_max as u64 > destager.batch.unflushed_max();
+        self.note_direct();
+        if self.destager.flushes.redo {
+            return self.begin_again(To::Place, cx);
+        }
+        let destager = &self.destager;
         // What the next epoch writes may outlive a loss of power that takes what the last one wrote.
-        let has_to_flush = log.config.barrier && destager.reached.done > destager.reached.flushed;
-        if destager.reached.done >= log.reached.written.sequence || too_much || has_to_flush {
+        let has_to_flush =
+            self.log.config.barrier && destager.reached.done > destager.reached.flushed;
+        if has_to_flush {
             return false;
         }
-        let first = log.first_epoch_after(destager.reached.cursor, destager.reached.done);
-        let Some(oldest_epoch) = first else { return false };
-        if !self.may_destage(oldest_epoch, drive, cx.now) {
-            return false;
-        }
-        let (log, destager) = (&self.log, &self.destager);
-        let last_epoch = match log.config.order {
-            DestageOrder::Strict => oldest_epoch,
+        let Some((oldest_epoch, records)) = self.next_records(drive, cx.now) else { return false };
+        let last_epoch = match self.log.config.order {
+            DestageOrder::Strict | DestageOrder::Journaled => oldest_epoch,
             DestageOrder::Window | DestageOrder::Throughput => FlushEpoch(u64::MAX),
         };
-        let (from, after, limit) =
-            (destager.reached.cursor, destager.reached.done, log.reached.durable.sequence);
+        self.collect(To::Place, Records { last_epoch, ..records }, cx.now);
+        true
+    }
+
+    /// What may be destaged now, behind all that is in a batch, if anything, and the epoch that comes first.
+    pub(super) fn next_records(
+        &mut self,
+        drive: Drive,
+        now: Nanos,
+    ) -> Option<(FlushEpoch, Records)> {
+        let (destager, log) = (&self.destager, &self.log);
+        let (after, pages) = destager.taken();
+        let from = destager.reached.cursor;
+        let taken = from.0.saturating_sub(destager.reached.tail.position.0);
+        let unflushed = if destager.batch.is_active() { taken } else { destager.unflushed_pages() };
+        let too_much = unflushed + destager.batch.items_max as u64 > destager.batch.unflushed_max();
+        if after >= log.reached.written.sequence || too_much {
+            return None;
+        }
+        let oldest_epoch = log.first_epoch_after(from, after)?;
+        if !self.may_destage(oldest_epoch, drive, now) {
+            return None;
+        }
+        let limit = self.log.reached.durable.sequence;
         if limit <= after {
             // What is not durable in the log must not be on primary storage: a loss of power would leave
             // it there alone.
             self.log.wants.durable = true;
-            return false;
+            return None;
         }
-        self.destager.batch.began = cx.now;
-        self.collect(from, after, limit, last_epoch, false);
-        true
+        let last_epoch = FlushEpoch(u64::MAX);
+        Some((oldest_epoch, Records { from, after, limit, last_epoch, pages, all: false }))
     }
 
     /// The epoch under way is left alone for a while, unless the log is filling.
@@ -301,7 +376,7 @@ impl WriteBack {
     }
 
     /// Everything that may be on primary storage and was not flushed, as one batch.
-    fn begin_again(&mut self) -> bool {
+    pub(super) fn begin_again(&mut self, to: To, cx: &mut Cx<'_>) -> bool {
         let destager = &mut self.destager;
         if !destager.is_at_rest() {
             return false;
@@ -318,30 +393,28 @@ impl WriteBack {
         let destager = &mut self.destager;
         (destager.reached.done, destager.reached.done_mark, destager.reached.cursor) =
             (after, tail, tail.position);
-        self.collect(tail.position, after, limit, FlushEpoch(u64::MAX), true);
+        let (from, pages, last_epoch) = (tail.position, tail.pages, FlushEpoch(u64::MAX));
+        self.collect(to, Records { from, after, limit, last_epoch, pages, all: true }, cx.now);
         true
     }
 
-    /// Collects records after `after` up to `limit` and `last_epoch`.
-    fn collect(
-        &mut self,
-        from: Position,
-        after: Sequence,
-        limit: Sequence,
-        last_epoch: FlushEpoch,
-        all: bool,
-    ) {
+    /// Collects records.
+    pub(super) fn collect(&mut self, to: To, records: Records, now: Nanos) {
+        let Records { from, after, limit, last_epoch, mut pages, all } = records;
         let is_throttled = self.is_throttled();
         let log = &self.log;
         let destager = &mut self.destager;
-        let batch = &mut destager.batch;
+        let batch = match to {
+            To::Place => &mut destager.batch,
+            To::Journal => destager.journal.as_mut().expect("there is one").ahead(),
+        };
         batch.end_it();
+        batch.began = now;
         // What was sent is written again at once: in parts it would take primary storage back.
         let items_max = if all { usize::MAX } else { batch.items_max(is_throttled) };
         let (mut position, end) = (from.max(log.segments.oldest()), log.end());
         let mut stop = Sequence(u64::MAX);
         let (mut taken, mut overwrites) = (after, Sequence(0));
-        let mut pages = destager.reached.done_mark.pages;
         let (mut first_epoch, mut newest_epoch) = (FlushEpoch(u64::MAX), FlushEpoch(0));
         let mut note_epoch = |epoch: FlushEpoch| {
             (first_epoch, newest_epoch) = (first_epoch.min(epoch), newest_epoch.max(epoch));
@@ -392,32 +465,5 @@ impl WriteBack {
         batch.overwrites = if all { taken } else { overwrites };
         batch.start();
         destager.reached.cursor = position;
-    }
-
-    /// Makes sure that primary storage never goes back to older bytes, whenever a crash comes: that the records of
-    /// the batch are noted as perhaps there, unless writing everything again that is not noted as flushed does no harm.
-    pub(super) fn note_progress(&mut self, beside: &mut Beside<'_>, cx: &mut Cx<'_>) -> bool {
-        let is_revoked = self.destager.is_revoked();
-        let has_failed = self.log.health.failed.is_some();
-        let destager = &mut self.destager;
-        let limit = destager.batch.limit();
-        if is_revoked {
-            destager.notes.noted.through = destager.notes.noted.through.max(limit);
-        }
-        let overwrites = has_failed
-            || destager.notes.is_ahead
-            || destager.batch.overwrites > destager.notes.noted.flushed;
-        if !overwrites || destager.notes.noted.through >= limit {
-            destager.reached.sent = destager.reached.sent.max(limit);
-            return true;
-        }
-        if destager.notes.noting.is_none() && destager.may_start(cx.now) {
-            let (flushed, changes) = (destager.reached.flushed, destager.reached.flushed_changes);
-            // Records stay as they are until the ring knows what they dropped from the cache.
-            let is_recorded = beside.is_recorded(changes);
-            let flushed = if is_recorded { flushed } else { self.destager.notes.noted.flushed };
-            self.destager.note(Progress { flushed, through: limit }, cx);
-        }
-        false
     }
 }

@@ -1,5 +1,6 @@
 //! What the destager does next, and when time alone may change that.
 
+use super::batch::To;
 use super::throttle::{Aim, Fill};
 use crate::cx::Cx;
 use crate::geometry::PAGE;
@@ -32,10 +33,11 @@ impl WriteBack {
             self.is_throttled() || waits_for_room || drive.is_draining || drive.is_ending;
         self.destager.window.on_writers(are_waiting);
         loop {
+            self.advance_journal(drive, beside, cx);
             if !self.destager.batch.is_active() && !self.begin_batch(drive, cx) {
                 break;
             }
-            if !self.note_progress(beside, cx) {
+            if !self.note_progress(To::Place, beside, cx) {
                 break;
             }
             if !self.write_batch(beside, cx) {
@@ -58,7 +60,8 @@ impl WriteBack {
     /// When time alone may change something.
     pub(crate) fn destage_deadline(&self, now: Nanos) -> Nanos {
         let (destager, log) = (&self.destager, &self.log);
-        let has_dirty = destager.notes.noted.flushed < log.reached.written.sequence;
+        let has_dirty =
+            destager.notes.noted.flushed < log.reached.written.sequence || !destager.is_retired();
         let note = destager.note_deadline();
         let later = |time: Nanos| if time > now { time } else { Nanos::NEVER };
         if !destager.goes_on() || !has_dirty {

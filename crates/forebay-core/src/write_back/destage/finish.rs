@@ -1,5 +1,6 @@
 //! What follows a batch: the flush of primary storage, the note of it, and the log that becomes free.
 
+use super::batch::To;
 use super::revoke::Revocation;
 use super::{Beside, Course, Destager, Flushing, Progress};
 use crate::action::{Action, DestageFault, IoOp, Target};
@@ -39,7 +40,7 @@ impl WriteBack {
     pub(super) fn flush_destaged(&mut self, cx: &mut Cx<'_>) {
         let destager = &mut self.destager;
         let waits = match destager.course {
-            Course::Destages => !destager.batch.is_active(),
+            Course::Destages => !destager.batch.is_active() && !destager.has_ahead(),
             // What is under way may be the end of a batch.
             Course::Finishes | Course::Stopped => destager.is_at_rest(),
         };
@@ -55,6 +56,11 @@ impl WriteBack {
         if !is_due && !self.log.config.barrier {
             return;
         }
+        if self.flush_records(cx) {
+            // What the log forgets then must not be overwritten by an older record: they are durable first.
+            return;
+        }
+        let destager = &mut self.destager;
         let (done, mark) = (destager.reached.done, destager.reached.done_mark);
         destager.flushes.flushing = Some(Flushing { done, mark, began: cx.now });
         destager.flushes.unflushed_since = Nanos::NEVER;
@@ -97,6 +103,39 @@ impl WriteBack {
         destager.flushes.redo = true;
         destager.batch.fail();
         destager.pause(cx.now);
+        false
+    }
+
+    /// Makes sure that primary storage never goes back to older bytes, whenever a crash comes: that the records of
+    /// the batch are noted as perhaps there, unless writing everything again that is not noted as flushed does no harm.
+    pub(super) fn note_progress(
+        &mut self,
+        of: To,
+        beside: &mut Beside<'_>,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        let is_revoked = self.destager.is_revoked();
+        let has_failed = self.log.health.failed.is_some();
+        let batch = self.destager.batch_of(of);
+        let (limit, batch_overwrites) = (batch.limit(), batch.overwrites);
+        let destager = &mut self.destager;
+        if is_revoked {
+            destager.notes.noted.through = destager.notes.noted.through.max(limit);
+        }
+        let overwrites = has_failed
+            || destager.notes.is_ahead
+            || batch_overwrites > destager.notes.noted.flushed;
+        if !overwrites || destager.notes.noted.through >= limit {
+            destager.reached.sent = destager.reached.sent.max(limit);
+            return true;
+        }
+        if destager.notes.noting.is_none() && destager.may_start(cx.now) {
+            let (flushed, changes) = (destager.reached.flushed, destager.reached.flushed_changes);
+            // Records stay as they are until the ring knows what they dropped from the cache.
+            let is_recorded = beside.is_recorded(changes);
+            let flushed = if is_recorded { flushed } else { self.destager.notes.noted.flushed };
+            self.destager.note(Progress { flushed, through: limit }, cx);
+        }
         false
     }
 

@@ -22,6 +22,7 @@ impl WriteBack {
         match destager.trouble.fault {
             Some(DestageFault::PrimaryStorage) => return DestageLimit::PrimaryErrors,
             Some(DestageFault::LogRead) => return DestageLimit::LogReadErrors,
+            Some(DestageFault::Journal) => return DestageLimit::JournalErrors,
             Some(DestageFault::Note) => return DestageLimit::NoteErrors,
             None => {}
         }

@@ -35,6 +35,7 @@ mod batch;
 mod drive;
 pub(crate) mod epochs;
 mod finish;
+mod journal;
 mod keep;
 mod limit;
 mod revoke;
@@ -47,7 +48,7 @@ pub mod window;
 use std::collections::VecDeque;
 
 use crate::action::{DestageFault, Event};
-use crate::config::WriteLogConfig;
+use crate::config::{DestageOrder, WriteLogConfig};
 use crate::cx::Cx;
 use crate::cx::buffers::BufferPool;
 use crate::geometry::PAGE;
@@ -58,9 +59,10 @@ use crate::write_back::format::recover::RecoveredLog;
 use crate::write_back::log::segments::Position;
 
 use super::{Beside, WriteBack};
-use batch::Batch;
+use batch::{Batch, To};
 pub(crate) use drive::Drive;
 use epochs::Epochs;
+use journal::Journal;
 pub(crate) use revoke::LateNote;
 use revoke::Revocation;
 use run::Run;
@@ -100,6 +102,8 @@ pub(super) struct Destager {
     notes: Notes,
     flushes: Flushes,
     trouble: Trouble,
+    /// Windows go through it, where that pays.
+    pub(in crate::write_back) journal: Option<Journal>,
     /// Since when the oldest record that is not destaged has been waiting.
     oldest: Nanos,
     /// An administrator paused it.
@@ -222,6 +226,7 @@ impl Destager {
 
     pub(super) fn new(config: &WriteLogConfig, base: u64, backend_timeout: Nanos) -> Destager {
         let places = config.segment_pages * config.slots();
+        let journal = config.journal.filter(|_| config.order == DestageOrder::Journaled);
         let window = WindowConfig {
             outstanding_max: RUNS_MAX,
             bytes_per_second_max: config.destage_rate_max,
@@ -242,7 +247,10 @@ impl Destager {
                 outstanding: 0,
                 zeroes_by_writing: false,
             },
-            batch: Batch::new(places),
+            batch: match journal {
+                Some(_) => Batch::journaled(places),
+                None => Batch::new(places),
+            },
             reached: Reached::default(),
             notes: Notes {
                 noted: Progress::default(),
@@ -265,6 +273,7 @@ impl Destager {
                 fault: None,
                 read_failures: 0,
             },
+            journal: journal.map(|config| Journal::new(config, places)),
             oldest: Nanos::NEVER,
             paused: false,
             course: Course::Destages,
@@ -276,6 +285,23 @@ impl Destager {
         Sequence(
             self.reached.done.0 + self.batch.part_done(self.batch.limit().0, self.reached.done.0),
         )
+    }
+
+    fn batch_of(&self, to: To) -> &Batch {
+        match (to, &self.journal) {
+            (To::Journal, Some(journal)) => journal.next_batch(),
+            _ => &self.batch,
+        }
+    }
+
+    /// The last record in a batch, and the data pages up to there.
+    fn taken(&self) -> (Sequence, u64) {
+        let ahead =
+            self.journal.as_ref().map(Journal::next_batch).filter(|ahead| ahead.is_active());
+        match ahead.or(self.batch.is_active().then_some(&self.batch)) {
+            Some(batch) => (batch.limit(), batch.end().pages),
+            None => (self.reached.done, self.reached.done_mark.pages),
+        }
     }
 
     /// Up to which record any may be on primary storage, or a later run may be told so.
@@ -313,7 +339,7 @@ impl Destager {
         let goal = if self.flushes.redo { self.reached.flushed } else { self.reached.done };
         self.course != Course::Stopped
             && self.trouble.fault.is_none()
-            && self.notes.noted.flushed < goal
+            && (self.notes.noted.flushed < goal || self.may_retire() && !self.is_retired())
     }
 
     /// Nobody noted when the oldest record that primary storage lacks was written: an earlier run took it.
@@ -409,7 +435,7 @@ impl Destager {
             self.reached.done <= self.reached.sent || self.reached.done <= self.reached.flushed
         );
         assert!(self.running.unwritten.len() <= self.running.runs.len());
-        if self.is_at_rest() {
+        if self.is_at_rest() && self.journal.as_ref().is_none_or(Journal::is_at_rest) {
             assert_eq!(u64::from(self.running.memory.pages_free()), MEMORY / PAGE);
         }
     }

@@ -9,7 +9,7 @@
 //! on one more page of memory, and each row of sectors is a write. On logical blocks larger than a sector a page
 //! in parts is filled from primary storage first, and written whole.
 
-use super::batch::ZeroItem;
+use super::batch::{To, ZeroItem};
 use super::row::{Rows, lead_of};
 use super::{Beside, Destager, ZEROES_PIECE_MAX};
 use crate::action::{Action, DestageFault, IoOp, Span, Target};
@@ -30,6 +30,8 @@ const READ_FAILURES_MAX: u32 = 8;
 /// A run under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
+    /// Where it is written to.
+    pub(super) to: To,
     /// Its first page of the destager's memory, and how many.
     pub(super) memory: (u32, u32),
     pub(super) page: PageIndex,
@@ -42,22 +44,42 @@ pub(super) struct Run {
     /// What is written, with one I/O from one record in each page; `None`: a page in parts.
     pub(super) row: Option<ByteRange>,
     /// I/Os under way.
-    outstanding: u32,
+    pub(super) outstanding: u32,
     /// Its bytes are in memory.
     is_read: bool,
     bytes: u64,
     started: Nanos,
-    failed: Option<(DestageFault, IoStatus)>,
+    pub(super) failed: Option<(DestageFault, IoStatus)>,
+}
+
+impl Run {
+    /// So many items, from this one on, each on a page of its own: a piece of the journal.
+    pub(super) fn piece(first: (usize, PageIndex), pages: u32, memory: u32, now: Nanos) -> Run {
+        Run {
+            to: To::Journal,
+            memory: (memory, pages),
+            page: first.1,
+            pages,
+            items: (first.0, pages),
+            sectors: SectorMask::NONE,
+            row: None,
+            outstanding: 0,
+            is_read: false,
+            bytes: u64::from(pages) * PAGE,
+            started: now,
+            failed: None,
+        }
+    }
 }
 
 impl Destager {
     /// Memory of pages `first..first + pages` of a run.
-    fn run_memory(&self, run: Key, first: u32, pages: u32) -> Span {
+    pub(super) fn run_memory(&self, run: Key, first: u32, pages: u32) -> Span {
         let place = self.running.runs[run].memory.0 + first;
         Span { offset: self.running.base + u64::from(place) * PAGE, len: pages * PAGE as u32 }
     }
 
-    fn end_run(&mut self, run: Key) {
+    pub(super) fn end_run(&mut self, run: Key) {
         let run = self.running.runs.remove(run);
         self.running.memory.give(run.memory.0, run.memory.1);
     }
@@ -236,6 +258,7 @@ impl WriteBack {
         destager.batch.advance(items as usize);
         destager.window.on_start(cx.now, bytes);
         let run = destager.running.runs.insert(Run {
+            to: To::Place,
             memory: (first, items + extra),
             page: head.page,
             pages,
@@ -274,11 +297,12 @@ impl WriteBack {
     }
 
     /// Fetches the bytes of a run.
-    fn read_run(&mut self, run: Key, beside: &Beside<'_>, cx: &mut Cx<'_>) {
-        let Run { items: (index, items), page, sectors, row, .. } = self.destager.running.runs[run];
+    pub(super) fn read_run(&mut self, run: Key, beside: &Beside<'_>, cx: &mut Cx<'_>) {
+        let Run { to: of, items: (index, items), page, sectors, row, .. } =
+            self.destager.running.runs[run];
         let mut reading: Option<(u32, Place, u32)> = None;
         for n in 0..items {
-            let item = self.destager.batch.item(index + n as usize);
+            let item = self.destager.batch_of(of).item(index + n as usize);
             let to = self.destager.run_memory(run, n, 1);
             let from = self.page_in_memory((item.page, item.place), beside, cx);
             let log = &self.log;
@@ -299,6 +323,9 @@ impl WriteBack {
             }
         }
         self.start_run_read(run, reading, cx);
+        if of == To::Journal {
+            return;
+        }
         let grid = self.log.index.grid();
         let below = grid.range_of(page).intersect(cx.config.disk());
         let is_in_parts = row.is_none() && !sectors.contains(grid.sectors(page, below));
@@ -375,7 +402,11 @@ impl WriteBack {
             return;
         }
         entry.is_read = true;
-        if let Some((fault, status)) = entry.failed {
+        let (to, failed) = (entry.to, entry.failed);
+        if to == To::Journal {
+            return self.on_piece_read(run, failed, cx);
+        }
+        if let Some((fault, status)) = failed {
             self.destager.fail_batch(fault, status, cx);
         }
         self.write_runs(cx);

@@ -1,6 +1,7 @@
 //! How far destaging is, as others see it.
 
 use super::WriteBack;
+use super::batch::To;
 use super::window::Supply;
 use crate::config::{BackendTraits, DestageOrder};
 use crate::geometry::{ByteRange, PAGE};
@@ -63,9 +64,9 @@ impl WriteBack {
         self.destager.paused
     }
 
-    /// True when primary storage has, durably, everything that the log holds.
+    /// True when primary storage has, durably, everything that the log holds, and no journal has more to say.
     pub(crate) fn is_clean(&self) -> bool {
-        self.destager.reached.flushed >= self.log.last_sequence()
+        self.destager.reached.flushed >= self.log.last_sequence() && self.destager.is_retired()
     }
 
     /// How long the log's dirty pages will take, as fast as it went lately; 0: nothing was destaged so far.
@@ -77,6 +78,10 @@ impl WriteBack {
     pub(crate) fn is_destaging(&self, range: ByteRange) -> bool {
         let grid = self.log.index.grid();
         self.destager.running.runs.iter().any(|(_, run)| {
+            if run.to == To::Journal {
+                // Pages from anywhere.
+                return true;
+            }
             let last = PageIndex(run.page.0 + u64::from(run.pages) - 1);
             ByteRange::new(grid.range_of(run.page).start, grid.range_of(last).end).overlaps(range)
         })

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use forebay_backends::size::rounded;
 use forebay_core::config::DestageOrder;
-use forebay_core::stats::{DestageLimit, LogStatistics, RecorderStatistics};
+use forebay_core::stats::{
+    Counters, DestageLimit, JournalStatistics, LogStatistics, RecorderStatistics,
+};
 
 use crate::command::observed;
 use crate::command::table::{count, of, percent, time};
@@ -77,7 +79,11 @@ pub(super) fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> Stri
         time(log.primary_age_ns),
         log.order
     );
-    if !log.primary_is_consistent {
+    if let Some(journal) = &log.journal {
+        let _ = writeln!(text, "  destage journal   {}", of_journal(journal, &engine.counters));
+    }
+    let has_journal = log.journal.is_some_and(|journal| journal.is_needed);
+    if !log.primary_is_consistent && !has_journal {
         let _ = writeln!(
             text,
             "  NOT CONSISTENT    primary storage alone cannot be mounted safely now: a part of what several flushes divide is on it"
@@ -118,6 +124,23 @@ pub(super) fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> Stri
         of(c.log_flushes, "time")
     );
     text
+}
+
+/// What the destage journal does, and is worth now.
+fn of_journal(journal: &JournalStatistics, counters: &Counters) -> String {
+    if !journal.is_used {
+        return "not used any more: it could not be written".to_owned();
+    }
+    let state = match journal.is_needed {
+        true => "primary storage needs it now",
+        false => "empty: primary storage alone is an image",
+    };
+    format!(
+        "{state}; {} since the start, {} written; {} at most",
+        of(counters.journal_windows, "window"),
+        rounded(counters.journal_bytes),
+        rounded(journal.size_bytes)
+    )
 }
 
 fn recorded(recorder: &RecorderStatistics) -> String {

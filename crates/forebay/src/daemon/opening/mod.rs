@@ -6,6 +6,7 @@
 //! | [`Opening::admit`] | [`Admitted`](session::Admitted): the disk's number in its pool, its reservations | leaves the record to the next start |
 //! | [`Opening::begin_session`] | [`Session`](session::Session): a generation that nothing was written under, the fence | leaves the generation unused for good |
 //! | [`Opening::recover_log`] | the write log, ready to go on | lets go of the staging file |
+//! | [`Opening::make_journal`] | the destage journal, empty, named by the sidecar | leaves it to the next start |
 //! | [`Opening::take_cache`] | the disk's part of flash | leaves it to the disk |
 //! | [`Opening::make_engine`] | the engine, with the log and what the cache kept | frees its memory |
 //! | [`memory`](memory::memory) | the memory for data | frees it |
@@ -30,6 +31,7 @@ use forebay_host::pool::owner::PoolHandle;
 use crate::config::DiskSpec;
 
 mod cache;
+mod journal;
 mod log;
 mod memory;
 mod opened;
@@ -107,6 +109,7 @@ impl Opening<'_> {
         let disk = self.admit(&who, pool)?;
         let mut session = self.begin_session(disk, who)?;
         let mut log = self.recover_log(&mut session)?;
+        let journal = self.make_journal(&mut session, log.as_ref());
         let cache = self.take_cache(&session)?;
         let engine = self.make_engine(&session, log.as_ref(), cache.ring)?;
         let staging = log.as_mut().and_then(|log| log.staging.take());
@@ -120,7 +123,14 @@ impl Opening<'_> {
             engine,
             memory,
             backend: self.backend,
-            on_flash: Some(OnFlash { cache: cache.share, is_direct, log, last_write, evidence }),
+            on_flash: Some(OnFlash {
+                cache: cache.share,
+                is_direct,
+                log,
+                journal,
+                last_write,
+                evidence,
+            }),
             unguarded: self.lock.missing().map(str::to_owned),
             unreported_loss: self.unreported_loss,
             place: Some(DiskPlace::new(in_pool, Some(fence), self.lock)),

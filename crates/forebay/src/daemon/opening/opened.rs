@@ -12,7 +12,7 @@ use forebay_frontends::scsi;
 use forebay_host::events::Severity;
 use forebay_host::fence::{DiskPlace, LastWrite, UnreportedLoss};
 use forebay_io::arena::Arena;
-use forebay_shard::{FlashShare, LogShare, NewDisk};
+use forebay_shard::{FlashShare, JournalShare, LogShare, NewDisk};
 
 use crate::config::DiskSpec;
 use crate::daemon::api::DiskInfo;
@@ -42,6 +42,7 @@ pub(super) struct OnFlash {
     pub(super) cache: Option<FlashShare>,
     pub(super) is_direct: bool,
     pub(super) log: Option<LogShare>,
+    pub(super) journal: Option<JournalShare>,
     pub(super) last_write: Option<Arc<LastWrite>>,
     pub(super) evidence: Option<String>,
 }
@@ -148,9 +149,10 @@ impl Opened {
 
     /// The disk for its shard.
     pub(in crate::daemon) fn into_new_disk(self, spec: &DiskSpec) -> NewDisk {
-        let on_flash =
-            self.on_flash.map(|on_flash| (on_flash.cache, on_flash.log, on_flash.last_write));
-        let (flash, log, last_write) = on_flash.unwrap_or_default();
+        let on_flash = self
+            .on_flash
+            .map(|on_flash| (on_flash.cache, on_flash.log, on_flash.journal, on_flash.last_write));
+        let (flash, log, journal, last_write) = on_flash.unwrap_or_default();
         let kept = self.reservations.as_ref().map(Kept::access);
         let access = kept.transpose().expect("it was asked before").unwrap_or_default();
         NewDisk {
@@ -160,6 +162,7 @@ impl Opened {
             backend: self.backend,
             flash,
             log,
+            journal,
             last_write,
             unreported_loss: self.unreported_loss,
             mode: spec.mode.0,

@@ -80,7 +80,9 @@ impl Opening<'_> {
         let Admitted { pool, number, wish, reservations, found } = &disk;
         let (number, who) = (*number, (who.probe, who.place));
         let examined = fence::examine(found, number, wish, who, &[], self.state)?;
-        let examined = examined.note(&mut pool.lock(), number)?;
+        let mut examined = examined.note(&mut pool.lock(), number)?;
+        // Before the generation: a start that dies meanwhile does it again.
+        examined.put_journal_in_place(&found.record(number), &mut self.notes)?;
         self.hold_changes(examined.is_unanswered());
         self.notes.extend(examined.notes());
         self.notes.extend(reservations.note());

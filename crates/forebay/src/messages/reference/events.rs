@@ -91,7 +91,7 @@ fn severity(severity: Severity) -> String {
 }
 
 /// One of each.
-const EXAMPLES: [Event; 21] = {
+const EXAMPLES: [Event; 23] = {
     let status = IoStatus::IoError;
     let range = ByteRange { start: 1 << 20, end: (1 << 20) + 4096 };
     [
@@ -101,6 +101,8 @@ const EXAMPLES: [Event; 21] = {
         Event::RingFailed { status },
         Event::LogRevoked,
         Event::LogNotRevoked,
+        Event::JournalRevoked,
+        Event::JournalNotRevoked,
         Event::RingNotVoided,
         Event::SlotQuarantined { offset: 1 << 20 },
         Event::ChecksumMismatch { offset: 1 << 20 },
@@ -135,6 +137,12 @@ fn to_do(event: Event) -> &'static str {
         Event::LogRevoked => "Replace the flash device when the disk is in another mode.",
         Event::LogNotRevoked => {
             "Keep the daemon running. Make the folder of primary storage, or the state folder, writable."
+        }
+        Event::JournalRevoked => {
+            "Make space in the folder of the image, and start the disk again at the next occasion."
+        }
+        Event::JournalNotRevoked => {
+            "Make space in the folder of the image, and make the folder writable."
         }
         Event::RingNotVoided => {
             "Remove the flash file, or zero the first MiB of the device, before the next start."

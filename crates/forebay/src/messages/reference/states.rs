@@ -36,7 +36,7 @@ const LOG: [(LogState, &str); 8] = [
     ),
 ];
 
-const LIMIT: [(DestageLimit, &str); 15] = [
+const LIMIT: [(DestageLimit, &str); 16] = [
     (DestageLimit::Nothing, "Primary storage has everything."),
     (DestageLimit::LogLost, "The log is lost."),
     (DestageLimit::Paused, "An administrator paused destaging."),
@@ -44,6 +44,10 @@ const LIMIT: [(DestageLimit, &str); 15] = [
     (DestageLimit::PrimaryErrors, "Primary storage answers with errors. Forebay tries again."),
     (DestageLimit::LogReadErrors, "The log cannot be read. Forebay tries again."),
     (DestageLimit::NoteErrors, "Progress cannot be noted on flash. Forebay tries again."),
+    (
+        DestageLimit::JournalErrors,
+        "The destage journal cannot be written. Forebay tries again, then goes on without it.",
+    ),
     (DestageLimit::RetryPause, "An I/O failed a moment ago. Forebay tries again after a pause."),
     (DestageLimit::PrimaryFlush, "A flush of primary storage is under way."),
     (DestageLimit::PrimaryStorage, "Primary storage takes no more at a time."),
@@ -54,7 +58,7 @@ const LIMIT: [(DestageLimit, &str); 15] = [
     ),
     (
         DestageLimit::EpochOrder,
-        "Each epoch waits for the one before it. `--destage-order window` lifts that.",
+        "Each epoch waits for the one before it. `--destage-order journaled` lifts that for image files, `window` for all.",
     ),
     (DestageLimit::GuestReads, "Reads of the guest come first."),
     (DestageLimit::RateLimit, "`--max-destage-rate` is reached."),

@@ -96,7 +96,11 @@ impl Disk {
                 Action::Log(_) | Action::Lease | Action::Unlease(_) => {
                     unreachable!("there is no log here")
                 }
-                Action::Ring { .. } | Action::Void | Action::Revoke => {
+                Action::Ring { .. }
+                | Action::Void
+                | Action::Revoke
+                | Action::Journal { .. }
+                | Action::RevokeJournal => {
                     unreachable!("there is no flash here")
                 }
             }

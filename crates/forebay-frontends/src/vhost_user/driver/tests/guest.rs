@@ -309,7 +309,11 @@ impl Shard {
                 Action::Event(_) => {}
                 Action::Compare { .. } => unreachable!("no compare-and-write"),
                 Action::Log(_) | Action::Lease | Action::Unlease(_) => unreachable!("no log"),
-                Action::Ring { .. } | Action::Void | Action::Revoke => unreachable!("no flash"),
+                Action::Ring { .. }
+                | Action::Void
+                | Action::Revoke
+                | Action::Journal { .. }
+                | Action::RevokeJournal => unreachable!("no flash"),
             }
         }
         did_something

@@ -1,0 +1,55 @@
+//! `forebay image`: what can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// The commands of `forebay image`.
+#[derive(Debug, Subcommand)]
+pub enum ImageCommand {
+    /// Say whether an image that nobody uses is whole, and how old it is
+    #[command(after_help = "\
+It changes nothing. It needs the folder of the image, and neither flash nor a daemon. It fails if \
+the image is torn: then a window of '--destage-order journaled' was in place in part when the \
+host died, and 'forebay image repair' puts the rest in place.
+
+Example:
+  forebay image check /san/db.raw")]
+    Check(ImageArgs),
+    /// Put in place what the destage journal of an image has
+    #[command(after_help = "\
+Use it when the host or its flash is gone. If the disk can start with its flash, let it start: a \
+start does the same. Without its flash the image is as old as this command says. To do it twice \
+does no harm.
+
+It refuses an image that was written much earlier or later than its journal, such as one from a \
+backup. --force skips that check.
+
+Example:
+  forebay image repair /san/db.raw")]
+    Repair(RepairArgs),
+}
+
+/// `forebay image check`.
+#[derive(Debug, Args)]
+pub struct ImageArgs {
+    /// The image file
+    pub image: PathBuf,
+    /// The destage journal [default: IMAGE.forebay-journal]
+    #[arg(long, value_name = "PATH")]
+    pub journal: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay image repair`.
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// The image.
+    #[command(flatten)]
+    pub common: ImageArgs,
+    /// Do it although the image may not be the one that the journal is of
+    #[arg(long)]
+    pub force: bool,
+}

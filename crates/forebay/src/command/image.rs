@@ -1,0 +1,82 @@
+//! `forebay image`: an image without its daemon and its flash.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use anyhow::{Context, Result, bail};
+use forebay_backends::size::rounded;
+use forebay_host::date::utc;
+use forebay_host::folders::state_folder;
+use forebay_host::image::{self, ImageReport, ImageState, JournalReport};
+
+use crate::cli::image::{ImageArgs, ImageCommand};
+
+/// Carries out a command.
+pub(crate) fn image(command: ImageCommand) -> Result<()> {
+    let state = state_folder();
+    let state = state.as_deref();
+    match command {
+        ImageCommand::Check(args) => {
+            let report = image::check(&args.image, args.journal.as_deref(), state);
+            let report =
+                report.with_context(|| format!("cannot check {}", args.image.display()))?;
+            print(&report, &args)?;
+            if report.state == ImageState::Torn {
+                bail!(
+                    "{} is torn: run 'forebay image repair {}', or start its disk with its flash",
+                    args.image.display(),
+                    forebay_host::shell::quoted(args.image.display().to_string())
+                );
+            }
+            Ok(())
+        }
+        ImageCommand::Repair(args) => {
+            let (image, journal) = (&args.common.image, args.common.journal.as_deref());
+            let report = image::repair(image, journal, args.force, state);
+            let report = report.with_context(|| format!("cannot repair {}", image.display()))?;
+            print(&report, &args.common)
+        }
+    }
+}
+
+fn print(report: &ImageReport, args: &ImageArgs) -> Result<()> {
+    let text = match args.json {
+        true => serde_json::to_string(report)? + "\n",
+        false => describe(report),
+    };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+fn describe(report: &ImageReport) -> String {
+    let state = match report.state {
+        ImageState::Alone => "no destage journal belongs to it",
+        ImageState::InPlace => "whole: all that its destage journal has is in place",
+        ImageState::Torn => "torn: a window may be in place in part",
+        ImageState::Repaired => "whole: the windows of its destage journal are in place now",
+    };
+    let mut text = format!("{}\n  state    {state}\n", report.image.display());
+    if let (Some(disk), Some(host), Some(left)) = (&report.disk, &report.host, report.left) {
+        let _ = writeln!(text, "  disk     {disk}, served last on {host}, left {left}");
+    }
+    if let Some(journal) = &report.journal {
+        text += &of_journal(journal);
+    }
+    text
+}
+
+fn of_journal(journal: &JournalReport) -> String {
+    let allocated = rounded(journal.allocated_bytes);
+    let mut text = format!("  journal  {}, {allocated}\n", journal.path.display());
+    if let Some(as_of) = journal.as_of {
+        let date = utc(as_of.saturating_mul(1000));
+        let (windows, bytes) = (journal.windows, rounded(journal.bytes));
+        let _ = writeln!(text, "  windows  {windows} ({bytes}), the newest written at {date}");
+    }
+    if journal.torn > 0 {
+        let _ = writeln!(text, "  torn     {} records, of which nothing is in place", journal.torn);
+    }
+    if let Some(doubt) = &journal.doubt {
+        let _ = writeln!(text, "  doubt    {doubt}");
+    }
+    text
+}

@@ -1,0 +1,169 @@
+"""Destaging through a journal: after a kill the image with its journal is as the disk was, without its flash."""
+import json
+import os
+import threading
+import time
+
+from bed import MIB, eventually, pattern, test
+from test_crash import write_over_kills
+import nbd
+
+BLOCKS = 4096
+SAN = "model:san?iops=2000&inner=file:%s"
+JOURNALED = ["--destage-order", "journaled", "--write-log", "16MiB"]
+
+
+class Sequence:
+    """One durable write after the other, each an epoch of its own, to places that repeat."""
+
+    def __init__(self, disk, random):
+        self.disk, self.random = disk, random
+        self.writes = []        # blocks, in the order of their versions from 1 on
+        self.acknowledged = 0
+        self.stop = False
+
+    def run(self):
+        h = nbd.NBD()
+        h.connect_uri(self.disk.uri)
+        try:
+            while not self.stop:
+                block = self.random.randrange(BLOCKS)
+                self.writes.append(block)
+                version = len(self.writes)
+                h.pwrite(pattern(block * 4096, 4096, version), block * 4096, nbd.CMD_FLAG_FUA)
+                self.acknowledged = version
+        except nbd.Error:
+            pass  # the server is gone
+
+    def check(self, image):
+        """The image is what the disk was after one of the writes; which one."""
+        with open(image, "rb") as f:
+            data = f.read()
+        found = [int.from_bytes(data[b * 4096 + 8:b * 4096 + 16], "little") for b in range(BLOCKS)]
+        newest = max(found)
+        expected = [0] * BLOCKS
+        for version, block in enumerate(self.writes[:newest], 1):
+            expected[block] = version
+        for block in range(BLOCKS):
+            assert found[block] == expected[block], "the image shows version %d, and block %d has %d instead of %d" % (
+                newest, block, found[block], expected[block])
+            whole = pattern(block * 4096, 4096, found[block])
+            assert data[block * 4096:block * 4096 + 4096] == whole, "block %d is torn" % block
+        return newest
+
+
+def journaled(bed, image, **more):
+    flash = bed.path("pool")
+    return bed.disk(SAN % image, flash=flash + ":64MiB", mode="write-back", extra=JOURNALED, **more)
+
+
+def checked(bed, image, *, repair=False, code=None):
+    command = [bed.program, "image", "repair" if repair else "check", image, "--json"]
+    came = bed.run(command, code=None)
+    if code is not None:
+        assert came.returncode == code, came.stderr
+    return json.loads(came.stdout) if came.stdout else came.stderr
+
+
+def kill_with_dirty_windows(bed, image):
+    """A disk whose windows go through the journal is killed, and its flash lost. What was written."""
+    disk = journaled(bed, image)
+    sequence = Sequence(disk, bed.random)
+    thread = threading.Thread(target=sequence.run, daemon=True)
+    thread.start()
+
+    def windows():
+        return disk.stats()["counters"]["journal_windows"]
+
+    eventually(lambda: windows() > 3, "windows go through the journal")
+    time.sleep(bed.random.random() / 4)
+    disk.kill()
+    thread.join(30)
+    os.unlink(bed.path("pool"))
+    return disk, sequence
+
+
+@test(timeout=300)
+def a_torn_image_is_whole_again_without_its_flash(bed):
+    image = bed.image("db.raw", BLOCKS * 4096)
+    disk, sequence = kill_with_dirty_windows(bed, image)
+    seen = checked(bed, image)
+    state = seen["state"]
+    assert state in ("torn", "in-place"), seen
+    modified = os.stat(image).st_mtime_ns
+    report = checked(bed, image, repair=True, code=0)
+    assert report["state"] == ("repaired" if state == "torn" else "in-place"), report
+    assert os.stat(image).st_mtime_ns == modified, "its disk knows it again by its time"
+    newest = sequence.check(image)
+    assert 0 < newest <= len(sequence.writes)
+    assert checked(bed, image, code=0)["state"] == "in-place"
+    assert checked(bed, image, repair=True, code=0)["state"] == "in-place", "twice does no harm"
+    assert sequence.check(image) == newest
+
+
+@test(timeout=300)
+def a_torn_image_is_not_served_by_another_disk_before_its_repair(bed):
+    image = bed.image("db.raw", BLOCKS * 4096)
+    for _ in range(8):
+        disk, sequence = kill_with_dirty_windows(bed, image)
+        if checked(bed, image)["state"] == "torn":
+            break
+        for name in ("db.raw.forebay", "db.raw.forebay-journal"):
+            os.unlink(bed.path(name))
+        image = bed.image("db.raw", BLOCKS * 4096)
+    else:
+        raise AssertionError("no kill left a window in place in part")
+    with open(image + ".forebay") as f:
+        owner = next(line.split()[1] for line in f if line.startswith("disk "))
+    other = bed.disk("file:" + image, name="other", wait=False, extra=["--take-over", owner])
+    said = bed.run(other.command, code=1)
+    refused = bed.run(other.command, code=None).stderr
+    assert "forebay image repair" in refused, (said, refused)
+    checked(bed, image, repair=True, code=0)
+    sequence.check(image)
+    other.start()
+    assert other.stop() == 0
+
+
+@test(timeout=300)
+def an_image_from_another_time_is_not_repaired_unless_forced(bed):
+    image = bed.image("db.raw", BLOCKS * 4096)
+    for _ in range(8):
+        kill_with_dirty_windows(bed, image)
+        if checked(bed, image)["state"] == "torn":
+            break
+        os.unlink(image + ".forebay")
+        image = bed.image("db.raw", BLOCKS * 4096)
+    else:
+        raise AssertionError("no kill left a window in place in part")
+    os.utime(image, (time.time(), time.time() - 86400))
+    refused = checked(bed, image, repair=True, code=1)
+    assert "earlier than its journal" in refused and "--force" in refused, refused
+    bed.run([bed.program, "image", "repair", image, "--force"])
+
+
+@test(timeout=300)
+def kills_of_a_disk_with_a_journal_lose_nothing(bed):
+    image = bed.image("db.raw", 4 * MIB)
+    disk = journaled(bed, image)
+    recorder = write_over_kills(bed, disk)
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    recorder.check(lambda at, length: bytes(h.pread(length, at)))
+    h.shutdown()
+    bed.run([bed.program, "disk", "flush", "disk", "--control", bed.path("disk.control")])
+    assert disk.stop() == 0
+    with open(image, "rb") as f:
+        data = f.read()
+    recorder.check(lambda at, length: data[at:at + length])
+    with open(image + ".forebay") as f:
+        text = f.read()
+    assert text.startswith("Forebay sidecar 1\n") and "state clean" in text, "no journal counts any more: " + text
+    assert checked(bed, image, code=0)["state"] == "alone"
+
+
+@test(timeout=120)
+def without_a_place_for_a_journal_destaging_is_strict(bed):
+    disk = bed.disk("mem:64MiB", flash=bed.path("pool") + ":64MiB", mode="write-back", extra=JOURNALED)
+    assert "in strict order, without a journal" in disk.log()
+    assert disk.stop() == 0
