@@ -4,7 +4,7 @@
     run.py [WORD...] [--server forebay|nbdkit] [--forebay PATH] [--jobs N] [--keep] [--list]
 
 Tests whose name or file has all of the WORDs run, each in a process and a folder of its own, one more
-at a time than there are CPUs; those that measure time run last, one after the other. A test that cannot
+at a time than twice the CPUs; those that measure time run last, one after the other. A test that cannot
 run on this machine is counted as skipped, with its reason.
 With --server nbdkit the tests that hold for every NBD server run against that one: what fails there
 is wrong in the test. The last line is "N passed, N failed, N skipped".
@@ -37,8 +37,8 @@ def main():
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--server", choices=["forebay", "nbdkit"], default="forebay")
     parser.add_argument("--forebay", default=os.path.join(ROOT, "target/release/forebay"))
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)) + 1, metavar="N",
-                        help="tests at a time (one more than there are CPUs: many wait)")
+    parser.add_argument("--jobs", type=int, default=2 * len(os.sched_getaffinity(0)) + 1, metavar="N",
+                        help="tests at a time (one more than twice the CPUs: many wait)")
     parser.add_argument("--keep", action="store_true", help="keep the folders of failed tests")
     parser.add_argument("--longest", type=int, default=10, metavar="N", help="name so many of the longest tests at the end (10)")
     parser.add_argument("--list", action="store_true", help="only name the tests")
