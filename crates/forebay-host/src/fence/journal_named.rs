@@ -59,7 +59,8 @@ impl Examined {
             None => None,
         };
         let journal = journal::beside(path);
-        let came = journal::repair(&journal, own, &image, self.look.size, note.as_ref())?;
+        let came = journal::repair(&journal, own, &image, self.look.size, note.as_ref());
+        let came = came.with_context(|| words::journal_unusable(&journal))?;
         notes.extend(words::journal(&journal, &came));
         let found = probe.look_durably().context("cannot look at its primary storage")?;
         if let (Some(note), Some(modified)) = (&note, found.modified) {

@@ -380,6 +380,15 @@ pub fn held(time: Nanos) -> String {
     )
 }
 
+/// What to do about a journal that cannot be put in place.
+pub(super) fn journal_unusable(journal: &Path) -> String {
+    format!(
+        "what the last run wrote to its destage journal cannot be put in place. The write log has all of it: to start without \
+         the journal, remove {}",
+        quoted(journal.display().to_string())
+    )
+}
+
 /// An image that another disk left torn.
 pub(super) fn torn(sidecar: &Path, journal: &Path) -> Refused {
     let image = sidecar.with_extension("");

@@ -24,9 +24,10 @@ mod slices;
 mod survey;
 
 use forebay_core::cache_index::RingGeometry;
-use forebay_core::config::{Config, OnTimeout, RingConfig};
+use forebay_core::config::{Config, DestageOrder, OnTimeout, RingConfig, WriteLogConfig};
 use forebay_core::geometry::{BLOCK_MAX, BLOCK_MIN, Grid};
 use forebay_core::ids::{Generation, Nanos, Uuid};
+use forebay_core::journal::{JournalConfig, Owner, Shape};
 
 pub use models::{GivenLatencies, Models};
 pub use outcome::{Answers, Fills, Hits, Ios, Log, Outcome, Pacing, Slice, Warm, Wear};
@@ -86,8 +87,23 @@ fn completed(config: Config) -> Config {
         recorder_bytes: 0,
         curve: false,
         ring: ring(&config),
+        write_log: config.write_log.map(with_journal),
         ..config
     }
+}
+
+/// The log with the destage journal that its order needs.
+fn with_journal(log: WriteLogConfig) -> WriteLogConfig {
+    let pages = u64::from(log.segment_pages) * u64::from(log.segments_max);
+    let journal = JournalConfig {
+        owner: Owner { disk: Uuid([1; 16]), nonce: 1 },
+        generation: log.generation,
+        shape: Shape::for_log(pages),
+        version: 1,
+        retired: 0,
+    };
+    let is_asked = log.order == DestageOrder::Journaled;
+    WriteLogConfig { journal: is_asked.then_some(journal), ..log }
 }
 
 /// The ring that keeps the cache on flash over a restart; none for a block size that is refused

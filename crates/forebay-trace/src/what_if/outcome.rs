@@ -126,7 +126,9 @@ impl Ios {
             reads: counters.backend_reads,
             read_bytes: counters.backend_read_bytes,
             writes: counters.backend_writes + counters.destage_writes,
-            write_bytes: counters.backend_write_bytes + counters.destage_write_bytes,
+            write_bytes: counters.backend_write_bytes
+                + counters.destage_write_bytes
+                + counters.journal_bytes,
         }
     }
 }

@@ -149,6 +149,23 @@ fn a_burst_leaves_the_backlog_that_arithmetic_says() {
 }
 
 #[test]
+fn durable_writes_are_destaged_faster_through_a_journal_that_primary_storage_pays_for() {
+    let records = burst(3_000, 4);
+    let survey = survey(&records);
+    let [strict, journaled] = [DestageOrder::Strict, DestageOrder::Journaled].map(|order| {
+        let settings = settings(&survey, |config| write_back(config, order, 64));
+        let run = WhatIfRun::new(completed(settings.config), &survey, &settings, Pacing::Trace);
+        run.expect("it works").run(records.iter().copied().map(Ok)).expect("it works")
+    });
+    let counters = journaled.statistics.counters;
+    assert!(counters.journal_windows > 3, "{counters:?}");
+    assert_eq!(journaled.written.journal, counters.journal_bytes);
+    let injected = |run: &super::run::Ran| run.statistics.counters.injected_latency_ns;
+    let (slow, fast) = (injected(&strict), injected(&journaled));
+    assert!(slow > 10 * fast.max(SECOND), "{slow} ns injected in strict order, {fast} ns");
+}
+
+#[test]
 fn what_flash_is_told_to_write_is_what_the_engine_counts() {
     let records = made_up(20_000);
     let survey = survey(&records);
