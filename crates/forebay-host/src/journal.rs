@@ -109,7 +109,7 @@ fn owner(sidecar: &Sidecar) -> Option<Owner> {
 /// The journal cannot be read, or is damaged.
 pub fn check(path: &Path, sidecar: &Sidecar, size: u64) -> Result<Journal> {
     let Some(owner) = owner(sidecar) else { return Ok(Journal::None) };
-    let Some(mut journal) = there(FileMedium::open(path, false), path)? else {
+    let Some(mut journal) = there(open_journal(path, false), path)? else {
         return Ok(Journal::None);
     };
     let came = look::<_, io::Error>(&mut journal, owner, size);
@@ -128,13 +128,21 @@ pub fn repair(
     note: Option<&LastWrite>,
 ) -> Result<Journal> {
     let Some(owner) = owner(sidecar) else { return Ok(Journal::None) };
-    let Some(mut journal) = there(FileMedium::open(path, true), path)? else {
+    let Some(mut journal) = there(open_journal(path, true), path)? else {
         return Ok(Journal::None);
     };
     let opened = FileMedium::open(image, true);
     let opened = opened.with_context(|| format!("cannot open {} to write", image.display()))?;
     let mut primary = FileMedium { note, ..opened };
     told(path, journal::repair(&mut journal, &mut primary, owner, size))
+}
+
+/// Opens a journal. What is no file, such as a pipe, could be read for ever.
+fn open_journal(path: &Path, is_changed: bool) -> io::Result<FileMedium<'static>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    FileMedium::open(path, is_changed)
 }
 
 fn there<T>(opened: io::Result<T>, path: &Path) -> Result<Option<T>> {

@@ -98,6 +98,21 @@ fn a_damaged_journal_is_an_error_that_names_it() {
 }
 
 #[test]
+fn a_pipe_in_its_place_is_an_error_and_holds_nobody_up() {
+    let bed = Bed::new();
+    fs::remove_file(bed.journal()).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, bed.journal(), kind, mode, 0).unwrap();
+    for error in [
+        check(&bed.journal(), &bed.sidecar(Some(7)), SIZE).unwrap_err(),
+        repair(&bed.journal(), &bed.sidecar(Some(7)), &bed.image(), SIZE, None).unwrap_err(),
+    ] {
+        assert!(format!("{error:#}").contains("it is no regular file"), "{error:#}");
+    }
+}
+
+#[test]
 fn the_time_of_a_file_can_be_kept() {
     let bed = Bed::new();
     keep_time(&bed.image(), (1_700_000_000, 5)).unwrap();
