@@ -65,7 +65,7 @@ def checked(bed, image, *, repair=False, code=None):
     return json.loads(came.stdout) if came.stdout else came.stderr
 
 
-def kill_with_dirty_windows(bed, image):
+def kill_with_dirty_windows(bed, image, keeps_flash=False):
     """A disk whose windows go through the journal is killed, and its flash lost. What was written."""
     disk = journaled(bed, image)
     sequence = Sequence(disk, bed.random)
@@ -79,7 +79,8 @@ def kill_with_dirty_windows(bed, image):
     time.sleep(bed.random.random() / 4)
     disk.kill()
     thread.join(30)
-    os.unlink(bed.path("pool"))
+    if not keeps_flash:
+        os.unlink(bed.path("pool"))
     return disk, sequence
 
 
@@ -123,6 +124,33 @@ def a_torn_image_is_not_served_by_another_disk_before_its_repair(bed):
     sequence.check(image)
     other.start()
     assert other.stop() == 0
+
+
+@test(timeout=300)
+def a_log_is_not_discarded_over_a_torn_image(bed):
+    image = bed.image("db.raw", BLOCKS * 4096)
+    for _ in range(8):
+        disk, sequence = kill_with_dirty_windows(bed, image, keeps_flash=True)
+        if checked(bed, image)["state"] == "torn":
+            break
+        for name in ("db.raw.forebay", "db.raw.forebay-journal", "pool"):
+            os.unlink(bed.path(name))
+        image = bed.image("db.raw", BLOCKS * 4096)
+    else:
+        raise AssertionError("no kill left a window in place in part")
+    os.utime(image, (time.time(), time.time() + 60))
+    assert "disk resolve" in bed.run(disk.command, code=1) + bed.run(disk.command, code=None).stderr
+    shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
+    amount = shown["disks"][0]["dirty_bytes"]
+    command = [bed.program, "disk", "resolve", "disk", "--pool", bed.path("pool"), "--discard-log",
+               str(amount)]
+    refused = bed.run(command, code=None)
+    assert refused.returncode == 1 and "forebay image repair" in refused.stderr, refused.stderr
+    checked(bed, image, repair=True, code=0)
+    bed.run(command)
+    disk.start()
+    assert disk.stop() == 0
+    assert sequence.check(image) > 0
 
 
 @test(timeout=300)

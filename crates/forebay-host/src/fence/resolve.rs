@@ -13,6 +13,7 @@ use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use serde::{Deserialize, Serialize};
 
 use super::detached::Detached;
+use super::journal_named::check_torn;
 use super::sidecar::{self, Found, SidecarPlace, identity};
 use super::{Guard, names, sample, words};
 use crate::fence::is_in_use;
@@ -305,6 +306,10 @@ impl Sides {
             self.undecided.dirty.records,
             self.amount()
         );
+        if let Found::There(sidecar) = &self.found {
+            // Without the log only the journal makes the image whole, and its sidecar would not name it any more.
+            check_torn(sidecar, self.probe.as_ref(), &self.place)?;
+        }
         let noted = self.settle(SidecarState::Dirty)?;
         self.pool().discard_log(self.number, &self.undecided, noted)?;
         // Now nothing is dirty any more.

@@ -389,12 +389,12 @@ pub(super) fn journal_unusable(journal: &Path) -> String {
     )
 }
 
-/// An image that another disk left torn.
+/// An image that was left torn, and is to be used without the log.
 pub(super) fn torn(sidecar: &Path, journal: &Path) -> Refused {
     let image = sidecar.with_extension("");
     Refused(format!(
-        "primary storage is torn: a window of its former disk is in place in part, and {} has the rest. Put it in place \
-         first: forebay image repair {}",
+        "primary storage is torn: a window of the log is in place in part, and {} has the rest. Put it in place first: \
+         forebay image repair {}. If somebody else has changed or replaced the image since, remove the journal instead",
         journal.display(),
         quoted(image.display().to_string())
     ))
