@@ -170,7 +170,7 @@ fn told(path: &Path, came: Result<Repaired, RepairError<io::Error, io::Error>>) 
 /// # Errors
 /// The file system's.
 pub fn make(path: &Path, owner: Owner, shape: Shape) -> io::Result<Superblock> {
-    let superblock = Superblock { owner, shape, version: 1, retired: 0 };
+    let superblock = Superblock::first(owner, shape);
     let mut page = [0; PAGE_LEN];
     superblock.encode(&mut page);
     let mut new = path.as_os_str().to_owned();

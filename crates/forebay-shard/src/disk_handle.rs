@@ -130,7 +130,7 @@ impl DiskHandle {
     pub async fn grow(&self, size: u64) -> anyhow::Result<()> {
         let give_up = tokio::time::Instant::now() + GROW_MAX;
         loop {
-            if self.ask(move |on| on.disk.grow(size)).await?? == Growth::Done {
+            if self.ask(move |on| on.disk.grow(on.now, size)).await?? == Growth::Done {
                 self.size.fetch_max(size, Ordering::Relaxed);
                 return Ok(());
             }

@@ -339,7 +339,7 @@ impl World<'_> {
         self.log.line(self.now, || format!("grow to {size}"));
         loop {
             self.carry_out();
-            match self.engine.grow(size).expect("it is longer") {
+            match self.engine.grow(self.now, size, &mut self.actions).expect("it is longer") {
                 Growth::Done => break,
                 Growth::Busy => assert!(self.step(), "its end is never at rest"),
             }

@@ -100,6 +100,7 @@ coverage! {
     windows_repaired: "Windows that a start put in place.",
     records_torn: "Records of a journal that a start found torn.",
     journals_revoked: "Journals given up.",
+    stood_still: "Looks at primary storage while destaging was held and had finished.",
     prefix_checks: "Looks at primary storage alone.",
 }
 

@@ -27,6 +27,7 @@ impl World<'_> {
                 true => self.crash_and_revive(),
             };
         }
+        self.hold_at_times();
         if let Some(journal) = &mut self.journal
             && self.chance.chance(150)
         {

@@ -50,7 +50,7 @@ impl JournalMedium {
     /// An empty journal under the nonce that is named beside primary storage.
     fn make(&mut self) {
         let (owner, shape) = (self.owner(), self.shape);
-        let superblock = Superblock { owner, shape, version: 1, retired: 0 };
+        let superblock = Superblock::first(owner, shape);
         let mut page = [0; PAGE_LEN];
         superblock.encode(&mut page);
         self.device.land(Superblock::place(1).start, &page);
@@ -215,9 +215,12 @@ impl World<'_> {
         self.log.line(self.now, || format!("journal: {repaired:?}"));
         self.coverage.windows_repaired += u64::from(repaired.windows);
         self.coverage.records_torn += u64::from(repaired.ignored);
-        let Superblock { owner, shape, version, retired } = repaired.superblock;
-        let log = self.setup.config.write_log.as_mut().expect("a journal needs a log");
-        log.journal = Some(JournalConfig { owner, generation, shape, version, retired });
+        let mut journal = JournalConfig::new(repaired.superblock, generation);
+        if self.chance.chance(700) {
+            // Runs are short.
+            journal.patience = Nanos(0);
+        }
+        self.setup.config.write_log.as_mut().expect("a journal needs a log").journal = Some(journal);
     }
 
     /// What primary storage and its journal are together, after a loss of power or not.
@@ -248,6 +251,23 @@ impl World<'_> {
             medium.make();
         }
         self.engine.journal_revoked(self.now, known, &mut self.actions);
+    }
+
+    /// An administrator has destaging held for a moment, whatever comes next.
+    pub(crate) fn hold_at_times(&mut self) {
+        if self.journal.is_some() && self.chance.chance(400) {
+            let until = self.now.plus(Nanos(self.chance.between(1, 200_000_000)));
+            self.log.line(self.now, || format!("destaging is held until {until:?}"));
+            self.engine.hold_destaging(self.now, until, &mut self.actions);
+        }
+    }
+
+    /// Where destaging is held and has finished, primary storage needs no journal.
+    pub(crate) fn check_still(&mut self) {
+        if self.journal.is_some() && self.engine.stands_still(self.now) {
+            self.coverage.stood_still += 1;
+            self.epochs.check(self.backend.bytes());
+        }
     }
 
     /// The slot that an executor with a planted bug writes everything to.

@@ -238,6 +238,7 @@ impl World<'_> {
         let holds = self.epochs.holds && self.coverage.mode_changes == 0;
         if keeps_order(&log) && holds && self.engine.mode().logs() {
             self.coverage.prefix_checks += 1;
+            self.check_still();
             let journal = self.journal.as_ref().map(|journal| journal.device.bytes().to_vec());
             self.check_image(self.backend.bytes().to_vec(), journal);
         }

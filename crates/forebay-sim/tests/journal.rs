@@ -7,7 +7,7 @@ use forebay_core::config::{
 };
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::{Generation, Nanos, Uuid};
-use forebay_core::journal::{JournalConfig, Owner, Shape};
+use forebay_core::journal::{JournalConfig, Owner, Shape, Superblock};
 use forebay_sim::rng::Rng;
 use forebay_timed::{Ask, Timed, flash};
 
@@ -26,13 +26,9 @@ fn config(order: DestageOrder, log_bytes: u64) -> Config {
         extents: false,
     };
     let pages = log_bytes / PAGE;
-    let journal = JournalConfig {
-        owner: Owner { disk: Uuid([1; 16]), nonce: 1 },
-        generation: Generation(1),
-        shape: Shape::for_log(pages),
-        version: 1,
-        retired: 0,
-    };
+    let owner = Owner { disk: Uuid([1; 16]), nonce: 1 };
+    let superblock = Superblock::first(owner, Shape::for_log(pages));
+    let journal = JournalConfig::new(superblock, Generation(1));
     let log = WriteLogConfig {
         order,
         journal: Some(journal),

@@ -96,6 +96,21 @@ impl Engine {
         }
     }
 
+    /// Begins no destaging before `until`, and finishes what has begun. [`Engine::stands_still`] tells when that is done.
+    pub fn hold_destaging(&mut self, now: Nanos, until: Nanos, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        if let Some(write_back) = &mut parts.write_back {
+            write_back.hold_destaging(until);
+            parts.run(&mut cx);
+        }
+    }
+
+    /// True while destaging is held, and nothing that has begun is left to do: primary storage alone is a crash-consistent
+    /// image, without its destage journal, and stays as it is.
+    pub fn stands_still(&self, now: Nanos) -> bool {
+        self.parts.write_back.as_ref().is_some_and(|log| log.stands_still(now))
+    }
+
     /// A lease that was asked for came, with its ordinal, or does not come. [`NoLease::Now`]: it is asked for again
     /// after a moment. [`NoLease::Ever`]: the log fails, for it could free nothing and get nothing.
     pub fn leased(
@@ -196,9 +211,15 @@ impl Engine {
     ///
     /// # Errors
     /// As of [`Engine::check_growth`].
-    pub fn grow(&mut self, size: u64) -> Result<Growth, ConfigError> {
+    pub fn grow(
+        &mut self,
+        now: Nanos,
+        size: u64,
+        actions: &mut Actions,
+    ) -> Result<Growth, ConfigError> {
         self.check_growth(size)?;
-        Ok(self.parts.grow(size, &mut self.shared))
+        let (parts, mut cx) = self.at(now, actions);
+        Ok(parts.grow(size, &mut cx))
     }
 
     /// Says, when it knows, which grid would fit the guest better than the one that it was given.

@@ -2,12 +2,16 @@
 //!
 //! The last granule of a disk need not lie wholly on it. What is in flight there, a request or the destager's, was laid
 //! out for the old end, so the end moves when nothing is. What RAM has of such a granule goes: it says nothing of what
-//! the granule has now. Flash never holds one.
+//! the granule has now. Flash never holds one. A destage journal is empty then, too: destaging is held until it is.
 
 use super::{ConfigError, Parts, setup};
 use crate::config::Config;
-use crate::cx::Shared;
+use crate::cx::{Cx, Shared};
 use crate::geometry::{ByteRange, Grid};
+use crate::ids::Nanos;
+
+/// So long destaging is held after each time that somebody asks for a disk to grow whose journal is not empty.
+const HOLD: Nanos = Nanos::from_millis(100);
 
 /// Whether the disk has the new size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +37,17 @@ pub(super) fn check_growth(config: &Config, size: u64) -> Result<(), ConfigError
 
 impl Parts {
     /// Moves the end of the disk.
-    pub(super) fn grow(&mut self, size: u64, shared: &mut Shared) -> Growth {
+    pub(super) fn grow(&mut self, size: u64, cx: &mut Cx<'_>) -> Growth {
+        let now = cx.now;
+        let shared = &mut *cx.shared;
         if size == shared.config.backend.size {
             return Growth::Done;
+        }
+        if let Some(log) = self.write_back.as_mut().filter(|log| !log.journal_is_empty()) {
+            let until = log.held_until(now).unwrap_or_default();
+            log.hold_destaging(until.max(now.plus(HOLD)));
+            self.run(cx);
+            return Growth::Busy;
         }
         let end = last_granule(shared);
         if self.write_back.as_ref().is_some_and(|log| log.is_destaging(end))

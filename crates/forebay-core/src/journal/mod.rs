@@ -25,7 +25,7 @@ pub mod repair;
 pub mod superblock;
 
 use crate::geometry::{ByteRange, PAGE};
-use crate::ids::{Generation, Uuid};
+use crate::ids::{Generation, Nanos, Uuid};
 use crate::write_back::format::GROUP_PAGES_MAX;
 use crate::write_back::format::index::ZEROES_MAX;
 pub use repair::{Medium, Repaired, repair};
@@ -39,6 +39,8 @@ pub const WINDOW_PAGES_MAX: u32 = 16 << 10;
 pub(crate) const UNFLUSHED: u32 = 4;
 /// Bytes of the payload's and the zeroes' entries in a header.
 const ENTRY: u64 = 16;
+/// Strict order is given up for windows when something waits longer for it.
+const PATIENCE: Nanos = Nanos::from_millis(1_000);
 /// Slots of a journal: one is written while the other is put in place.
 pub const SLOTS: u32 = 2;
 
@@ -135,6 +137,16 @@ pub struct JournalConfig {
     pub version: u64,
     /// All windows up to this one are retired; the next one has the next number.
     pub retired: u64,
+    /// Strict order goes on as long as nothing waits longer for its turn, and less waits than a window has.
+    pub patience: Nanos,
+}
+
+impl JournalConfig {
+    /// Of a journal with this superblock, for a session of its disk.
+    pub fn new(superblock: Superblock, generation: Generation) -> JournalConfig {
+        let Superblock { owner, shape, version, retired } = superblock;
+        JournalConfig { owner, generation, shape, version, retired, patience: PATIENCE }
+    }
 }
 
 #[cfg(test)]

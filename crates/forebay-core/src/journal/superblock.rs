@@ -75,6 +75,11 @@ struct Raw {
 const _: () = assert!(size_of::<Raw>() == 64);
 
 impl Superblock {
+    /// Of a new journal.
+    pub fn first(owner: Owner, shape: Shape) -> Superblock {
+        Superblock { owner, shape, version: 1, retired: 0 }
+    }
+
     /// Its page.
     pub fn encode(&self, page: &mut Page) {
         let raw = Raw {

@@ -59,6 +59,8 @@ pub enum DestageLimit {
     LogLost,
     /// An administrator paused it.
     Paused,
+    /// An administrator holds it for a moment, for a snapshot of primary storage.
+    Held,
     /// Primary storage is not there.
     PrimaryLost,
     /// Primary storage answers with errors.

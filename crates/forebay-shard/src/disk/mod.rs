@@ -107,8 +107,8 @@ impl ShardDisk {
     }
 
     /// The disk is to have so many bytes.
-    pub(crate) fn grow(&mut self, size: u64) -> Result<Growth, ConfigError> {
-        let growth = self.port.engine.grow(size)?;
+    pub(crate) fn grow(&mut self, now: Nanos, size: u64) -> Result<Growth, ConfigError> {
+        let growth = self.port.engine.grow(now, size, &mut self.port.actions)?;
         if growth == Growth::Done && size > self.storage.backend.properties().size {
             self.storage.backend.lengthen(size);
         }

@@ -27,7 +27,7 @@ use forebay_core::cache_index::RingGeometry;
 use forebay_core::config::{Config, DestageOrder, OnTimeout, RingConfig, WriteLogConfig};
 use forebay_core::geometry::{BLOCK_MAX, BLOCK_MIN, Grid};
 use forebay_core::ids::{Generation, Nanos, Uuid};
-use forebay_core::journal::{JournalConfig, Owner, Shape};
+use forebay_core::journal::{JournalConfig, Owner, Shape, Superblock};
 
 pub use models::{GivenLatencies, Models};
 pub use outcome::{Answers, Fills, Hits, Ios, Log, Outcome, Pacing, Slice, Warm, Wear};
@@ -95,13 +95,9 @@ fn completed(config: Config) -> Config {
 /// The log with the destage journal that its order needs.
 fn with_journal(log: WriteLogConfig) -> WriteLogConfig {
     let pages = u64::from(log.segment_pages) * u64::from(log.segments_max);
-    let journal = JournalConfig {
-        owner: Owner { disk: Uuid([1; 16]), nonce: 1 },
-        generation: log.generation,
-        shape: Shape::for_log(pages),
-        version: 1,
-        retired: 0,
-    };
+    let owner = Owner { disk: Uuid([1; 16]), nonce: 1 };
+    let superblock = Superblock::first(owner, Shape::for_log(pages));
+    let journal = JournalConfig::new(superblock, log.generation);
     let is_asked = log.order == DestageOrder::Journaled;
     WriteLogConfig { journal: is_asked.then_some(journal), ..log }
 }

@@ -44,6 +44,7 @@ pub fn limit(limit: DestageLimit) -> &'static str {
         DestageLimit::Nothing => "nothing to destage",
         DestageLimit::LogLost => "the log is lost",
         DestageLimit::Paused => "paused",
+        DestageLimit::Held => "held by 'disk quiesce'",
         DestageLimit::PrimaryLost => "primary storage is lost",
         DestageLimit::PrimaryErrors => "errors of primary storage",
         DestageLimit::LogReadErrors => "the log cannot be read",

@@ -17,7 +17,7 @@ impl Rig {
     /// Primary storage becomes longer, with bytes of its own; then the disk does.
     fn grow(&mut self, size: u64) -> Growth {
         self.backend.resize(size as usize, 0xAB);
-        let growth = self.engine.grow(size).expect("a possible size");
+        let growth = self.engine.grow(self.now, size, &mut self.actions).expect("a possible size");
         self.engine.check_invariants();
         growth
     }
@@ -143,8 +143,8 @@ fn a_ring_that_was_begun_before_goes_on_and_drops_what_was_being_written_behind(
 fn impossible_sizes_are_refused() {
     let mut rig = odd(config());
     for size in [0, END - 512, END + 100, 4096 << 32] {
-        assert!(rig.engine.grow(size).is_err(), "{size}");
+        assert!(rig.engine.grow(rig.now, size, &mut rig.actions).is_err(), "{size}");
     }
-    assert_eq!(rig.engine.grow(END), Ok(Growth::Done));
+    assert_eq!(rig.engine.grow(rig.now, END, &mut rig.actions), Ok(Growth::Done));
     assert_eq!(rig.engine.config().backend.size, END);
 }

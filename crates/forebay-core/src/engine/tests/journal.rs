@@ -9,7 +9,9 @@ use crate::journal::{self, JournalConfig, Medium, Owner, Shape, Superblock};
 use crate::sealed::PAGE_LEN;
 
 mod failures;
+mod hold;
 mod images;
+mod patience;
 
 const OWNER: Owner = Owner { disk: Uuid([7; 16]), nonce: 3 };
 const PIECE: u64 = 65536;
@@ -24,8 +26,8 @@ fn journaled(barrier: bool) -> Config {
     let log = config.write_log.as_mut().expect("a log");
     (log.order, log.barrier) = (DestageOrder::Journaled, barrier);
     let generation = Generation(1);
-    let (shape, version, retired) = (shape(), 1, 0);
-    log.journal = Some(JournalConfig { owner: OWNER, generation, shape, version, retired });
+    let journal = JournalConfig::new(Superblock::first(OWNER, shape()), generation);
+    log.journal = Some(JournalConfig { patience: Nanos(0), ..journal });
     config
 }
 

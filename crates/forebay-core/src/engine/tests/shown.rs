@@ -5,7 +5,7 @@ use crate::action::{DestageFault, PrimaryOp};
 use crate::stats::{DestageLimit, LogState, LogStatistics};
 
 impl Rig {
-    fn shown(&self) -> LogStatistics {
+    pub(super) fn shown(&self) -> LogStatistics {
         self.engine.log_statistics(self.now).expect("a log")
     }
 

@@ -303,7 +303,7 @@ impl WriteBack {
         if !self.destager.may_start(cx.now) {
             return false;
         }
-        match self.way() {
+        match self.way(cx.now) {
             Way::Journal => return self.begin_from_journal(cx),
             Way::Nowhere => return false,
             Way::Direct => {}
@@ -313,6 +313,9 @@ impl WriteBack {
             return self.begin_again(To::Place, cx);
         }
         let destager = &self.destager;
+        if destager.is_held(cx.now) {
+            return false;
+        }
         // What the next epoch writes may outlive a loss of power that takes what the last one wrote.
         let has_to_flush =
             self.log.config.barrier && destager.reached.done > destager.reached.flushed;

@@ -19,6 +19,9 @@ impl WriteBack {
         if destager.paused {
             return DestageLimit::Paused;
         }
+        if destager.is_held(now) {
+            return DestageLimit::Held;
+        }
         match destager.trouble.fault {
             Some(DestageFault::PrimaryStorage) => return DestageLimit::PrimaryErrors,
             Some(DestageFault::LogRead) => return DestageLimit::LogReadErrors,

@@ -35,6 +35,7 @@ mod batch;
 mod drive;
 pub(crate) mod epochs;
 mod finish;
+mod hold;
 mod journal;
 mod keep;
 mod limit;
@@ -108,6 +109,8 @@ pub(super) struct Destager {
     oldest: Nanos,
     /// An administrator paused it.
     pub(in crate::write_back) paused: bool,
+    /// Nothing new is begun before this time.
+    held_until: Nanos,
     course: Course,
 }
 
@@ -276,6 +279,7 @@ impl Destager {
             journal: journal.map(|config| Journal::new(config, places)),
             oldest: Nanos::NEVER,
             paused: false,
+            held_until: Nanos(0),
             course: Course::Destages,
         }
     }

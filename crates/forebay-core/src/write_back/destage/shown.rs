@@ -1,7 +1,6 @@
 //! How far destaging is, as others see it.
 
 use super::WriteBack;
-use super::batch::To;
 use super::window::Supply;
 use crate::config::{BackendTraits, DestageOrder};
 use crate::geometry::{ByteRange, PAGE};
@@ -78,10 +77,6 @@ impl WriteBack {
     pub(crate) fn is_destaging(&self, range: ByteRange) -> bool {
         let grid = self.log.index.grid();
         self.destager.running.runs.iter().any(|(_, run)| {
-            if run.to == To::Journal {
-                // Pages from anywhere.
-                return true;
-            }
             let last = PageIndex(run.page.0 + u64::from(run.pages) - 1);
             ByteRange::new(grid.range_of(run.page).start, grid.range_of(last).end).overlaps(range)
         })

@@ -39,6 +39,12 @@ impl Ages {
         }
     }
 
+    /// When a record was appended that primary storage may lack, or a moment before.
+    pub(in crate::write_back) fn of(&self, record: Sequence) -> Option<Nanos> {
+        let later = self.samples.partition_point(|(first, _)| *first <= record);
+        self.samples.get(later.checked_sub(1)?).map(|(_, at)| *at)
+    }
+
     /// When the oldest record that primary storage lacks was appended, or a moment before.
     pub(in crate::write_back) fn oldest(&self) -> Option<Nanos> {
         self.samples.front().map(|(_, at)| *at)
@@ -57,6 +63,8 @@ mod tests {
             ages.on_append(Nanos::from_millis(10 * n), Sequence(n + 1));
         }
         assert_eq!(ages.oldest(), Some(Nanos(0)));
+        let of = |n| ages.of(Sequence(n)).map(|at| at.0 / 1_000_000);
+        assert_eq!([of(1), of(5), of(6), of(100)], [0, 0, 50, 950].map(Some));
         ages.on_flushed(Sequence(49), Sequence(100));
         assert_eq!(ages.oldest(), Some(Nanos::from_millis(450)));
         ages.on_flushed(Sequence(50), Sequence(100));

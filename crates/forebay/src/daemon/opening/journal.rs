@@ -27,9 +27,7 @@ impl Opening<'_> {
         let shape = Shape::for_log(pages);
         match make(session, log.disk, shape) {
             Ok((superblock, share)) => {
-                let Superblock { owner, shape, version, retired } = superblock;
-                let generation = session.generation;
-                config.journal = Some(JournalConfig { owner, generation, shape, version, retired });
+                config.journal = Some(JournalConfig::new(superblock, session.generation));
                 Some(share)
             }
             Err(error) => {

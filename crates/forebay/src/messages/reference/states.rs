@@ -36,10 +36,11 @@ const LOG: [(LogState, &str); 8] = [
     ),
 ];
 
-const LIMIT: [(DestageLimit, &str); 16] = [
+const LIMIT: [(DestageLimit, &str); 17] = [
     (DestageLimit::Nothing, "Primary storage has everything."),
     (DestageLimit::LogLost, "The log is lost."),
     (DestageLimit::Paused, "An administrator paused destaging."),
+    (DestageLimit::Held, "`disk quiesce` holds destaging for a moment, or a disk becomes longer."),
     (DestageLimit::PrimaryLost, "Primary storage is not there."),
     (DestageLimit::PrimaryErrors, "Primary storage answers with errors. Forebay tries again."),
     (DestageLimit::LogReadErrors, "The log cannot be read. Forebay tries again."),

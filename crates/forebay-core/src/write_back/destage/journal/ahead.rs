@@ -25,7 +25,8 @@ impl WriteBack {
     pub(super) fn begin_window(&mut self, drive: Drive, cx: &mut Cx<'_>) -> bool {
         let destager = &self.destager;
         let is_retiring = destager.journal.as_ref().is_some_and(Journal::is_retiring);
-        if is_retiring || self.way() != Way::Journal || !self.may_be_recorded() {
+        let is_held = destager.is_held(cx.now) && !destager.flushes.redo;
+        if is_retiring || is_held || self.way(cx.now) != Way::Journal || !self.may_be_recorded() {
             return false;
         }
         let again = self.destager.flushes.redo;

@@ -9,7 +9,8 @@
 //! complete. So primary storage with its journal is a crash-consistent image at every instant (`crate::journal`).
 //!
 //! **What a journal is worth.** Strict order carries one epoch per round trip. A window costs its bytes twice. So it is used
-//! where epochs are small ([`EPOCH_PAGES`]); otherwise epochs go in place one after the other.
+//! where epochs are small ([`EPOCH_PAGES`]) and strict order is what limits: as much waits as a window has, or some of it
+//! longer than is patiently waited ([`JournalConfig::patience`]). Otherwise epochs go in place one after the other.
 //!
 //! **Nothing is written past a record.** Before an epoch goes in place without the journal, or the disk leaves its log, all
 //! records are retired: what they have is in place and flushed, the superblock says so, and that is flushed. And before
@@ -26,6 +27,7 @@ use super::{Beside, Destager, Drive};
 use crate::action::{DestageFault, Span};
 use crate::cx::Cx;
 use crate::geometry::PAGE;
+use crate::ids::Nanos;
 use crate::journal::JournalConfig;
 use crate::journal::record::Contents;
 use crate::stats::JournalStatistics;
@@ -273,7 +275,7 @@ impl Destager {
 
 impl WriteBack {
     /// How what comes next gets to primary storage.
-    pub(super) fn way(&self) -> Way {
+    pub(super) fn way(&self, now: Nanos) -> Way {
         let destager = &self.destager;
         let Some(journal) = &destager.journal else { return Way::Direct };
         let again = destager.flushes.redo;
@@ -283,7 +285,7 @@ impl WriteBack {
             Trust::Used if journal.ahead.stage != Stage::None => true,
             Trust::Used if journal.failures >= FAILURES_MAX => return Way::Nowhere,
             Trust::Used if again => self.zeroes_fit(journal),
-            Trust::Used => !journal.is_suspect && self.zeroes_fit(journal) && self.pays(),
+            Trust::Used => !journal.is_suspect && self.zeroes_fit(journal) && self.pays(journal, now),
         };
         match is_wanted {
             true => Way::Journal,
@@ -297,13 +299,18 @@ impl WriteBack {
         self.log.index.zeroes().count() <= journal.zeroes_max()
     }
 
-    /// True when what comes next is several epochs, and small ones. As far as can be seen without looking at all of it.
-    fn pays(&self) -> bool {
+    /// True when what comes next is several epochs, small ones, and strict order does not keep up with them. As far as
+    /// can be seen without looking at all of it.
+    fn pays(&self, journal: &Journal, now: Nanos) -> bool {
         let (destager, log) = (&self.destager, &self.log);
         let after = destager.taken().0;
         let from = destager.reached.cursor.max(log.segments.oldest());
         let Some(first) = log.first_epoch_after(from, after) else { return false };
         let pages = log.end().0.saturating_sub(from.0).min(destager.batch.pages_max());
+        let appended = log.told.ages.of(after.plus(1)).unwrap_or(now);
+        if pages < destager.batch.pages_max() && now.since(appended) < journal.config.patience {
+            return false;
+        }
         let last = (0..pages.min(u64::from(PIECE_PAGES)))
             .find_map(|back| {
                 let place = log.segments.place(from.plus((pages - 1 - back) as u32));

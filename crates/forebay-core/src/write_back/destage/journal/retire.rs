@@ -38,7 +38,8 @@ impl WriteBack {
 
     /// Retires all records when nothing more is to go through the journal for now.
     pub(super) fn retire(&mut self, cx: &mut Cx<'_>) {
-        let is_last = self.way() != Way::Journal || !self.destager.goes_on();
+        let goes_on = self.destager.goes_on() && !self.destager.is_held(cx.now);
+        let is_last = self.way(cx.now) != Way::Journal || !goes_on;
         let destager = &mut self.destager;
         let may = destager.may_retire() && destager.may_settle(cx.now);
         let Some(journal) = &mut destager.journal else { return };

@@ -1,0 +1,45 @@
+//! Destaging that is held for a moment, with primary storage alone a crash-consistent image: for a snapshot that knows of no
+//! journal, or a disk that becomes longer.
+//!
+//! What has begun is finished: the batch, a window in the journal, what a lost session took. It is flushed, and all records
+//! are retired. Then primary storage *stands still*. The guest goes on: its writes go into the log, and wait when it is full.
+
+use super::Destager;
+use crate::ids::Nanos;
+use crate::write_back::WriteBack;
+
+impl Destager {
+    /// True while no new batch is begun.
+    pub(super) fn is_held(&self, now: Nanos) -> bool {
+        now < self.held_until
+    }
+
+    /// True when nothing that was begun is left to do.
+    fn has_finished(&self) -> bool {
+        let is_flushed = self.reached.flushed == self.reached.done && self.flushes.flushing.is_none();
+        let is_quiet = !self.batch.is_active() && !self.has_ahead() && self.is_at_rest();
+        is_flushed && is_quiet && !self.flushes.redo && self.is_retired()
+    }
+}
+
+impl WriteBack {
+    /// Begins nothing new before that time.
+    pub(crate) fn hold_destaging(&mut self, until: Nanos) {
+        self.destager.held_until = until;
+    }
+
+    /// Until when destaging is held, if it is.
+    pub(crate) fn held_until(&self, now: Nanos) -> Option<Nanos> {
+        Some(self.destager.held_until).filter(|_| self.destager.is_held(now))
+    }
+
+    /// True when no journal has anything that somebody would put in place, nor is about to.
+    pub(crate) fn journal_is_empty(&self) -> bool {
+        self.destager.is_retired() && !self.destager.has_ahead()
+    }
+
+    /// True while destaging is held and primary storage stands still: alone, it is a crash-consistent image.
+    pub(crate) fn stands_still(&self, now: Nanos) -> bool {
+        self.destager.is_held(now) && self.destager.has_finished()
+    }
+}
