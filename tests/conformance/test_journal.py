@@ -9,7 +9,7 @@ from test_crash import write_over_kills
 import nbd
 
 BLOCKS = 4096
-SAN = "model:san?iops=2000&inner=file:%s"
+SAN = "model:san?iops=2000&latency=3ms&inner=file:%s"
 JOURNALED = ["--destage-order", "journaled", "--write-log", "16MiB"]
 
 
@@ -194,4 +194,106 @@ def kills_of_a_disk_with_a_journal_lose_nothing(bed):
 def without_a_place_for_a_journal_destaging_is_strict(bed):
     disk = bed.disk("mem:64MiB", flash=bed.path("pool") + ":64MiB", mode="write-back", extra=JOURNALED)
     assert "in strict order, without a journal" in disk.log()
+    assert disk.stop() == 0
+
+
+def served(bed, name, image):
+    listen = bed.path(name + ".sock")
+    return bed.other(name, ["nbdkit", "-f", "-U", listen, "file", image], "unix:" + listen)
+
+
+@test(timeout=300)
+def an_export_with_a_journal_on_another_export_is_whole_again_without_its_flash(bed):
+    image, beside = bed.image("db.raw", BLOCKS * 4096), bed.image("journal.raw", 64 * MIB, "holes")
+    primary, journal = served(bed, "primary", image), served(bed, "journal", beside)
+    asked = ["--destage-journal", journal.uri, "--write-log", "16MiB"]
+    slow = "model:san?iops=2000&latency=3ms&inner=" + primary.uri + "&fence=0s"
+    bed.disk(slow, flash=bed.path("pool") + ":64MiB", mode="write-back", extra=asked)
+    disk = bed.servers[-1]
+    sequence = Sequence(disk, bed.random)
+    thread = threading.Thread(target=sequence.run, daemon=True)
+    thread.start()
+    eventually(lambda: disk.stats()["counters"]["journal_windows"] > 3, "windows go through the journal")
+    disk.kill()
+    thread.join(30)
+    os.unlink(bed.path("pool"))
+    again = [bed.program, "image", "check", primary.uri + "&fence=0s", "--json",
+             "--state-dir", bed.path("state")]
+    seen = json.loads(bed.run(again, code=None).stdout)
+    assert seen["state"] in ("torn", "in-place"), seen
+    assert seen["journal"]["place"] == journal.uri, "its sidecar says where the journal is: %s" % seen
+    again[2] = "repair"
+    report = json.loads(bed.run(again))
+    assert report["state"] == ("repaired" if seen["state"] == "torn" else "in-place"), report
+    assert 0 < sequence.check(image) <= len(sequence.writes)
+
+
+@test(timeout=300)
+def kills_of_an_export_with_a_journal_lose_nothing(bed):
+    image, beside = bed.image("db.raw", 4 * MIB), bed.path("elsewhere.journal")
+    primary = served(bed, "primary", image)
+    slow = "model:san?iops=2000&latency=3ms&inner=" + primary.uri + "&fence=0s"
+    asked = ["--destage-journal", "file:" + beside, "--write-log", "16MiB"]
+    disk = bed.disk(slow, flash=bed.path("pool") + ":64MiB", mode="write-back", extra=asked)
+    recorder = write_over_kills(bed, disk)
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    recorder.check(lambda at, length: bytes(h.pread(length, at)))
+    h.shutdown()
+    assert os.path.getsize(beside) > 2 * MIB
+    bed.run([bed.program, "disk", "flush", "disk", "--control", bed.path("disk.control")])
+    assert disk.stop() == 0
+    with open(image, "rb") as f:
+        data = f.read()
+    recorder.check(lambda at, length: data[at:at + length])
+
+
+@test(timeout=120)
+def what_is_quiesced_is_a_whole_image_without_its_journal(bed):
+    image = bed.image("db.raw", BLOCKS * 4096)
+    disk = journaled(bed, image)
+    sequence = Sequence(disk, bed.random)
+    thread = threading.Thread(target=sequence.run, daemon=True)
+    thread.start()
+    eventually(lambda: disk.stats()["counters"]["journal_windows"] > 3, "windows go through the journal")
+    quiesce = [bed.program, "disk", "quiesce", "disk", "--control", bed.path("disk.control")]
+    for _ in range(5):
+        held = json.loads(bed.run(quiesce + ["--for", "1m", "--json"]))
+        assert held["held"] and held["primary_age_ns"] > 0, held
+        log = disk.stats()["log"]
+        assert log["limited_by"] == "held" and log["primary_is_consistent"], log
+        assert not log["journal"]["is_needed"], log
+        copy = bed.path("snapshot.raw")
+        bed.run(["cp", "--sparse=always", image, copy])
+        before = sequence.acknowledged
+        eventually(lambda: sequence.acknowledged > before, "the guest goes on")
+        bed.run(quiesce + ["--end"])
+        assert sequence.check(copy) > 0
+        time.sleep(bed.random.random() / 4)
+    bed.run(quiesce + ["--for", "10ms"])
+    eventually(lambda: disk.stats()["log"]["limited_by"] != "held", "it goes on by itself")
+    late = bed.run(quiesce + ["--end"], code=None)
+    assert late.returncode == 1 and "not held any more" in late.stderr, late.stderr
+    bed.run([bed.program, "disk", "set", "disk", "--mode", "write-through", "--wait", "--control",
+             bed.path("disk.control")])
+    assert "nothing to hold" in bed.run(quiesce)
+    sequence.stop = True
+    thread.join(30)
+    assert disk.stop() == 0
+
+
+@test(timeout=120)
+def strict_order_that_keeps_up_needs_no_journal_and_is_the_default(bed):
+    image = bed.image("db.raw", 16 * MIB)
+    disk = bed.disk("file:" + image, flash=bed.path("pool") + ":64MiB", mode="write-back",
+                    extra=["--write-log", "16MiB"])
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    for n in range(100):
+        h.pwrite(pattern(n * 4096, 4096, 1), n * 4096, nbd.CMD_FLAG_FUA)
+        time.sleep(0.005)
+    stats = disk.stats()
+    assert stats["log"]["order"] == "journaled" and stats["log"]["journal"]["is_used"], stats["log"]
+    assert (stats["counters"]["journal_windows"], stats["counters"]["journal_bytes"]) == (0, 0)
+    h.shutdown()
     assert disk.stop() == 0

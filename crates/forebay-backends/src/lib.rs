@@ -67,6 +67,7 @@
 //! the daemon can refuse them, and not read. NBD has no TLS.
 
 mod backend;
+mod blocking;
 pub mod duration;
 mod error;
 pub mod fault;
@@ -85,6 +86,7 @@ pub mod uri;
 use std::time::Duration;
 
 pub use backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
+pub use blocking::Blocking;
 pub use error::{Error, ErrorKind};
 pub use format::ImageFormat;
 pub use identity::{Identity, file_of_loop_device};

@@ -12,11 +12,13 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::blocking::Blocking;
 use crate::format::ImageFormat;
 use crate::identity::{self, Identity};
-use crate::nbd::reader::ExportReader;
+use crate::nbd::NbdBackend;
 use crate::uri::NbdUri;
 use forebay_core::flash_pool::fence::Timestamp;
+use forebay_core::journal::Medium as _;
 use rustix::fs::{Advice, AtFlags, StatxFlags, StatxTimestamp};
 
 /// Longest tick of a file system's clock.
@@ -69,7 +71,7 @@ pub struct Reader(ReaderOf);
 
 enum ReaderOf {
     File(File),
-    Export(Box<ExportReader>),
+    Export(Box<Blocking>),
 }
 
 /// Primary storage at a moment.
@@ -277,8 +279,20 @@ impl Probe {
     pub fn reader(&self) -> io::Result<Reader> {
         Ok(Reader(match &self.of {
             Of::File { file, .. } => ReaderOf::File(file.try_clone()?),
-            Of::Export { uri, .. } => ReaderOf::Export(Box::new(ExportReader::connect(uri)?)),
+            Of::Export { uri, .. } => ReaderOf::Export(Box::new(beside(uri, true, false)?)),
         }))
+    }
+
+    /// What changes it, over a connection of its own, where it is the export of a server. A file is changed through
+    /// [`Probe::open_at`]. `is_unanswered`: a former process may have left requests there.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn export(&self, is_unanswered: bool) -> io::Result<Option<Blocking>> {
+        match &self.of {
+            Of::File { .. } => Ok(None),
+            Of::Export { uri, .. } => Ok(Some(beside(uri, false, is_unanswered)?)),
+        }
     }
 
     /// Another one of the same file, which does not keep the lock.
@@ -345,6 +359,13 @@ impl Reader {
             ReaderOf::Export(reader) => reader.read(offset, bytes),
         }
     }
+}
+
+/// The export of a server, over a connection beside its disk's.
+fn beside(uri: &NbdUri, read_only: bool, is_unanswered: bool) -> io::Result<Blocking> {
+    let uri = NbdUri { connections: 1, ..uri.clone() };
+    let backend = NbdBackend::connect(&uri, read_only).map_err(io::Error::other)?;
+    Blocking::new(Box::new(backend), is_unanswered)
 }
 
 fn timestamp(time: StatxTimestamp) -> Timestamp {

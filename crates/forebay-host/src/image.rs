@@ -4,16 +4,17 @@
 //! journal beside it makes it whole. To look needs nothing but the folder of the image.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::{Backend, OpenOptions, Probe, Uri};
-use forebay_core::journal::Repaired;
+use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
+use forebay_core::journal::{Owner, Repaired};
 use serde::Serialize;
 
 use crate::fence::{SidecarPlace, left_beside, names};
-use crate::journal::{self, Journal};
+use crate::journal::{self, Journal, JournalPlace, Primary};
 use crate::pool::LOCK_WAIT;
 
 /// An image that was written so much earlier or later than its journal is another one's copy. Windows go in place and into
@@ -37,8 +38,8 @@ pub enum ImageState {
 /// What is known of an image.
 #[derive(Clone, Debug, Serialize)]
 pub struct ImageReport {
-    /// The image.
-    pub image: PathBuf,
+    /// The image, as it was named.
+    pub image: String,
     /// How it is.
     pub state: ImageState,
     /// The disk that it belongs to, or did last: its name.
@@ -54,10 +55,10 @@ pub struct ImageReport {
 /// What is known of its journal.
 #[derive(Clone, Debug, Serialize)]
 pub struct JournalReport {
-    /// The file.
-    pub path: PathBuf,
-    /// Bytes that it takes.
-    pub allocated_bytes: u64,
+    /// Where it is: a file, or a URI.
+    pub place: String,
+    /// Bytes that it takes on its file system, where it is a file.
+    pub allocated_bytes: Option<u64>,
     /// Windows that are whole, and not known to be in place.
     pub windows: u32,
     /// Bytes of them.
@@ -72,25 +73,22 @@ pub struct JournalReport {
 
 /// An image that nobody uses, locked.
 struct Image {
-    path: PathBuf,
+    name: String,
     /// Keeps others from it.
     _backend: Box<dyn Backend>,
     probe: Probe,
-    sidecar: Option<forebay_core::flash_pool::sidecar::Sidecar>,
-    journal: Option<PathBuf>,
+    sidecar: Option<Sidecar>,
+    journal: Option<(JournalPlace, Owner)>,
     size: u64,
 }
 
-/// Looks at an image and its journal. `journal`: where that is, if not beside the image.
+/// Looks at an image, a file or a URI, and its journal. `journal`: where that is, if not where the sidecar says.
 ///
 /// # Errors
 /// Somebody uses the image, or it or its journal cannot be read.
-pub fn check(path: &Path, journal: Option<&Path>, state: Option<&Path>) -> Result<ImageReport> {
-    let image = Image::open(path, journal, true, state)?;
-    let found = match (&image.sidecar, &image.journal) {
-        (Some(sidecar), Some(journal)) => journal::check(journal, sidecar, image.size)?,
-        _ => Journal::None,
-    };
+pub fn check(image: &str, journal: Option<&str>, state: Option<&Path>) -> Result<ImageReport> {
+    let image = Image::open(image, journal, true, state)?;
+    let found = image.found()?;
     image.report(found, ImageState::Torn)
 }
 
@@ -99,28 +97,31 @@ pub fn check(path: &Path, journal: Option<&Path>, state: Option<&Path>) -> Resul
 /// # Errors
 /// As [`check`], or the image cannot be written, or it is in doubt.
 pub fn repair(
-    path: &Path,
-    journal: Option<&Path>,
+    image: &str,
+    journal: Option<&str>,
     force: bool,
     state: Option<&Path>,
 ) -> Result<ImageReport> {
-    let image = Image::open(path, journal, false, state)?;
-    let (Some(sidecar), Some(there)) = (&image.sidecar, &image.journal) else {
-        return image.report(Journal::None, ImageState::Torn);
-    };
-    let found = journal::check(there, sidecar, image.size)?;
+    let image = Image::open(image, journal, false, state)?;
+    let found = image.found()?;
     let before = image.report(found, ImageState::Torn)?;
-    if before.state != ImageState::Torn {
+    let Some((place, owner)) = image.journal.as_ref().filter(|_| before.state == ImageState::Torn)
+    else {
         return Ok(before);
-    }
+    };
     let doubt = before.journal.as_ref().and_then(|journal| journal.doubt.as_ref());
     if let Some(doubt) = doubt.filter(|_| !force) {
         bail!("{doubt}. To put the journal in place all the same: --force");
     }
-    let file = image.probe.open_at().context("it is no file")?;
     let look = image.probe.look()?;
-    journal::repair(there, sidecar, &file, image.size, None)?;
-    if let Some(modified) = look.modified {
+    // What a daemon that has died a moment ago has sent may still be carried out.
+    let is_unanswered = image.sidecar.as_ref().is_none_or(|sidecar| match sidecar.state {
+        SidecarState::Open | SidecarState::OpenWithLog => true,
+        SidecarState::Dirty | SidecarState::Clean => false,
+    });
+    let primary = || Primary::of(&image.probe, None, is_unanswered);
+    journal::repair(place, *owner, primary, image.size, is_unanswered)?;
+    if let (Some(modified), Some(file)) = (look.modified, image.probe.open_at()) {
         // So that the disk, if its flash is there, knows the image again.
         journal::keep_time(&file, modified).context("cannot keep the image's time")?;
     }
@@ -129,49 +130,67 @@ pub fn repair(
 
 impl Image {
     fn open(
-        path: &Path,
-        journal: Option<&Path>,
+        name: &str,
+        journal: Option<&str>,
         read_only: bool,
         state: Option<&Path>,
     ) -> Result<Image> {
-        let uri: Uri = format!("file:{}", path.display()).parse()?;
+        let uri: Uri = match name.parse() {
+            Err(_) if !name.contains(':') => format!("file:{name}").parse()?,
+            uri => uri?,
+        };
         let options = OpenOptions { read_only, lock_wait: LOCK_WAIT };
         let backend = forebay_backends::open(&uri, options)?;
         let size = backend.properties().size;
         let probe = backend.probe().map(|probe| names::known(probe, state));
         let probe = probe.context("it cannot be looked at")?;
         let place = SidecarPlace::of(Some(&probe), state);
-        let SidecarPlace::Beside(beside) = &place else {
-            bail!("{} is no image file: a journal lies beside files only", path.display())
-        };
-        let there = journal::beside(beside);
         let sidecar = left_beside(&place)?;
-        let named = sidecar.as_ref().is_some_and(|sidecar| sidecar.journal.is_some());
-        let journal = named.then(|| journal.map_or(there, Path::to_owned));
-        Ok(Image { path: path.to_owned(), _backend: backend, probe, sidecar, journal, size })
+        let asked = journal.map(JournalPlace::at).transpose()?;
+        let named = sidecar.as_ref().and_then(|sidecar| Some((sidecar, journal::owner(sidecar)?)));
+        let journal = match (asked, named, place.path()) {
+            (Some(asked), Some((_, owner)), _) => Some((asked, owner)),
+            (None, Some((sidecar, owner)), Some(path)) => {
+                JournalPlace::named(sidecar, path)?.map(|place| (place, owner))
+            }
+            // A sidecar that names none says that there is none.
+            (_, None, _) if sidecar.is_some() => None,
+            (Some(asked), _, _) => {
+                let owner = journal::owner_of(&asked)?;
+                Some((asked, owner))
+            }
+            (None, _, _) => None,
+        };
+        Ok(Image { name: name.to_owned(), _backend: backend, probe, sidecar, journal, size })
+    }
+
+    /// What its journal has.
+    fn found(&self) -> Result<Journal> {
+        match &self.journal {
+            Some((place, owner)) => journal::check(place, *owner, self.size),
+            None => Ok(Journal::None),
+        }
     }
 
     /// What is told of it; `torn`: its state where the journal has more than the image.
     fn report(&self, found: Journal, torn: ImageState) -> Result<ImageReport> {
         let (state, journal) = match (found, &self.journal) {
-            (Journal::Found(found), Some(path)) => {
+            (Journal::Found(found), Some((place, _))) => {
                 let state = if found.windows > 0 { torn } else { ImageState::InPlace };
-                (state, Some(self.of_journal(path, &found)?))
+                (state, Some(self.of_journal(place, &found)?))
             }
-            (Journal::None, Some(path)) => bail!(
-                "its sidecar names a destage journal, and {} is not there: whether the image is whole cannot be known. If \
-                 the journal is elsewhere: --journal PATH",
-                path.display()
+            (Journal::None, Some((place, _))) => bail!(
+                "its sidecar names a destage journal, and {place} is not there: whether the image is whole cannot be \
+                 known. If the journal is elsewhere: --journal PATH"
             ),
-            (Journal::Foreign(_), Some(path)) => bail!(
-                "{} is not the destage journal that the sidecar names: whether the image is whole cannot be known",
-                path.display()
+            (Journal::Foreign(_), Some((place, _))) => bail!(
+                "{place} is not the destage journal that the sidecar names: whether the image is whole cannot be known"
             ),
             (_, None) => (ImageState::Alone, None),
         };
         let sidecar = self.sidecar.as_ref();
         Ok(ImageReport {
-            image: self.path.clone(),
+            image: self.name.clone(),
             state,
             disk: sidecar.map(|sidecar| sidecar.name.clone()),
             host: sidecar.map(|sidecar| sidecar.host.clone()),
@@ -180,16 +199,20 @@ impl Image {
         })
     }
 
-    fn of_journal(&self, path: &Path, found: &Repaired) -> Result<JournalReport> {
+    fn of_journal(&self, place: &JournalPlace, found: &Repaired) -> Result<JournalReport> {
         use std::os::unix::fs::MetadataExt;
-        let metadata = fs::metadata(path)?;
-        let doubt = match found.windows {
-            0 => None,
-            _ => self.doubt(metadata.modified()?)?,
+        let metadata = place.path().map(fs::metadata).transpose()?;
+        let doubt = match (found.windows, &self.sidecar, &metadata) {
+            (0, _, _) => None,
+            (_, None, _) => {
+                Some("no sidecar says that this journal belongs to the image".to_owned())
+            }
+            (_, Some(_), Some(metadata)) => self.doubt(metadata.modified()?)?,
+            (_, Some(_), None) => None,
         };
         Ok(JournalReport {
-            path: path.to_owned(),
-            allocated_bytes: metadata.blocks() * 512,
+            place: place.to_string(),
+            allocated_bytes: metadata.map(|metadata| metadata.blocks() * 512),
             windows: found.windows,
             bytes: found.bytes,
             torn: found.ignored,

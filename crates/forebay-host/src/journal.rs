@@ -1,18 +1,21 @@
-//! The destage journal beside an image file: made, put in place before a session begins, looked at and repaired by hand.
+//! The destage journal of a disk: made, put in place before a session begins, looked at and repaired by hand.
 //!
 //! ```text
-//!   IMAGE.forebay ──nonce──► IMAGE.forebay-journal ──whole records──► IMAGE
+//!   IMAGE.forebay ──nonce──► IMAGE.forebay-journal, or a URI ──whole records──► primary storage
 //! ```
-//! The sidecar names the journal's nonce. Without that name no record counts. `forebay_core::journal` has the bytes and
-//! the order of the steps; this gives it files.
+//! The sidecar names the journal: its nonce, and where it is. Without that name no record counts. `forebay_core::journal` has
+//! the bytes and the order of the steps; this gives it files, devices and exports.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use forebay_core::flash_pool::sidecar::Sidecar;
+use anyhow::{Context, Result, bail, ensure};
+use forebay_backends::size::rounded;
+use forebay_backends::{Backend, Blocking, ErrorKind, Probe, Uri};
+use forebay_core::flash_pool::sidecar::{NamedJournal, Sidecar};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
 use forebay_core::journal::repair::{RepairError, look};
@@ -22,6 +25,10 @@ use forebay_io::clock;
 use rustix::fs::{AtFlags, Timespec, Timestamps};
 
 use crate::fence::{LastWrite, sync_folder};
+use crate::pool::LOCK_WAIT;
+
+/// No superblock was written so often.
+const VERSION_MAX: u64 = 1 << 60;
 
 /// Where the journal of an image is whose sidecar is there.
 pub fn beside(sidecar: &Path) -> PathBuf {
@@ -30,165 +37,320 @@ pub fn beside(sidecar: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// A file as [`Medium`].
-#[derive(Debug)]
-pub struct FileMedium<'a> {
-    file: File,
-    /// Who is told of writes.
-    note: Option<&'a LastWrite>,
+/// Where a destage journal is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JournalPlace {
+    uri: Uri,
+    /// As it was written: a path, or a URI.
+    text: String,
+    /// Nobody else uses a file of that name.
+    is_beside: bool,
 }
 
-impl FileMedium<'_> {
-    /// A file to read and, unless it is only looked at, to write. Whoever opens it has its lock.
+impl fmt::Display for JournalPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl JournalPlace {
+    /// Beside an image whose sidecar is there.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn open(path: &Path, is_changed: bool) -> io::Result<FileMedium<'static>> {
-        let file = OpenOptions::new().read(true).write(is_changed).open(path)?;
-        Ok(FileMedium { file, note: None })
+    /// Its name makes no URI.
+    pub fn beside(sidecar: &Path) -> Result<JournalPlace> {
+        let path = beside(sidecar);
+        Ok(JournalPlace { is_beside: true, ..JournalPlace::file(&path)? })
+    }
+
+    /// At a URI, or in a file.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn at(text: &str) -> Result<JournalPlace> {
+        match text.parse() {
+            Ok(uri) => Ok(JournalPlace { uri, text: text.to_owned(), is_beside: false }),
+            Err(_) if !text.contains(':') => JournalPlace::file(Path::new(text)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn file(path: &Path) -> Result<JournalPlace> {
+        let text = path.display().to_string();
+        let uri = format!("file:{text}").parse();
+        let uri = uri.with_context(|| format!("the name {text} makes no URI"))?;
+        Ok(JournalPlace { uri, text, is_beside: false })
+    }
+
+    /// Where the journal is that a sidecar at `path` names, if it names one.
+    ///
+    /// # Errors
+    /// It names nothing that can be a journal.
+    pub fn named(sidecar: &Sidecar, path: &Path) -> Result<Option<JournalPlace>> {
+        let Some(NamedJournal { uri, .. }) = &sidecar.journal else { return Ok(None) };
+        match uri {
+            Some(uri) => JournalPlace::at(uri).map(Some),
+            None => JournalPlace::beside(path).map(Some),
+        }
+    }
+
+    /// As a sidecar names it.
+    pub fn name(&self, nonce: u64) -> NamedJournal {
+        NamedJournal { nonce, uri: (!self.is_beside).then(|| self.text.clone()) }
+    }
+
+    /// Its file, where it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.uri {
+            Uri::File(file) => Some(&file.path),
+            _ => None,
+        }
+    }
+
+    /// Opens it for a shard. `is_unanswered`: a former process may have left requests there.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open(&self, is_unanswered: bool) -> Result<Box<dyn Backend>> {
+        let mut backend = self.backend(false)?;
+        if is_unanswered {
+            backend.hold_changes();
+        }
+        Ok(backend)
+    }
+
+    fn backend(&self, read_only: bool) -> Result<Box<dyn Backend>, forebay_backends::Error> {
+        let options = forebay_backends::OpenOptions { read_only, lock_wait: LOCK_WAIT };
+        forebay_backends::open(&self.uri, options)
+    }
+
+    /// Opens it, to look at it or to change it; nothing when there is no such file.
+    fn blocking(&self, read_only: bool, is_unanswered: bool) -> Result<Option<Blocking>> {
+        let cannot = || format!("cannot open the destage journal {self}");
+        match self.backend(read_only) {
+            Ok(backend) => Ok(Some(Blocking::new(backend, is_unanswered).with_context(cannot)?)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(cannot),
+        }
+    }
+}
+
+/// Primary storage as [`Medium`].
+#[derive(Debug)]
+pub enum Primary<'a> {
+    /// A file or device, and who is told of writes.
+    File(File, Option<&'a LastWrite>),
+    /// An export, over a connection of its own.
+    Export(Box<Blocking>),
+}
+
+impl Primary<'_> {
+    /// What a probe looks at. Whoever has the probe has its lock. `is_unanswered`: a former process may have left requests
+    /// there.
+    ///
+    /// # Errors
+    /// The kernel's, or the server's.
+    pub fn of<'a>(
+        probe: &Probe,
+        note: Option<&'a LastWrite>,
+        is_unanswered: bool,
+    ) -> io::Result<Primary<'a>> {
+        match (probe.open_at(), probe.export(is_unanswered)?) {
+            (_, Some(export)) => Ok(Primary::Export(Box::new(export))),
+            (path, None) => {
+                let path = path.ok_or(io::ErrorKind::Unsupported)?;
+                let file = OpenOptions::new().read(true).write(true).open(path)?;
+                Ok(Primary::File(file, note))
+            }
+        }
     }
 
     fn note(&self) {
-        if let Some(note) = self.note {
+        if let Primary::File(_, Some(note)) = self {
             note.note_write(Nanos(clock::now_nanos()));
         }
     }
 }
 
-impl Medium for FileMedium<'_> {
+impl Medium for Primary<'_> {
     type Error = io::Error;
 
     fn read(&mut self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(bytes, at)
+        match self {
+            Primary::File(file, _) => file.read_exact_at(bytes, at),
+            Primary::Export(export) => export.read(at, bytes),
+        }
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.note();
-        self.file.write_all_at(bytes, at)
+        match self {
+            Primary::File(file, _) => file.write_all_at(bytes, at),
+            Primary::Export(export) => export.write(at, bytes),
+        }
     }
 
     fn zero(&mut self, range: ByteRange) -> io::Result<()> {
         const PIECE: u64 = 1 << 20;
+        if let Primary::Export(export) = self {
+            return export.zero(range);
+        }
         let zeroes = vec![0; PIECE.min(range.len()) as usize];
         let mut at = range.start;
         while at < range.end {
             let len = PIECE.min(range.end - at);
-            self.note();
-            self.file.write_all_at(&zeroes[..len as usize], at)?;
+            self.write(at, &zeroes[..len as usize])?;
             at += len;
         }
         Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.sync_all()?;
+        match self {
+            Primary::File(file, _) => file.sync_all()?,
+            Primary::Export(export) => export.flush()?,
+        }
         self.note();
         Ok(())
     }
 }
 
-/// What is beside an image.
+/// What there is of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Journal {
-    /// No journal is named, or the file is gone: the image is what it is.
+    /// The file is gone.
     None,
-    /// A file that is not the named journal: its records are of the past.
+    /// What is there is not the named journal: its records are of the past.
     Foreign(Owner),
     /// The journal, as it was found.
     Found(Repaired),
 }
 
 /// The owner that a sidecar names.
-fn owner(sidecar: &Sidecar) -> Option<Owner> {
-    sidecar.journal.map(|nonce| Owner { disk: sidecar.disk, nonce })
+pub fn owner(sidecar: &Sidecar) -> Option<Owner> {
+    let NamedJournal { nonce, .. } = sidecar.journal.as_ref()?;
+    Some(Owner { disk: sidecar.disk, nonce: *nonce })
 }
 
-/// Looks at the journal of an image of `size` bytes.
+/// Looks at the journal of primary storage of `size` bytes.
 ///
 /// # Errors
 /// The journal cannot be read, or is damaged.
-pub fn check(path: &Path, sidecar: &Sidecar, size: u64) -> Result<Journal> {
-    let Some(owner) = owner(sidecar) else { return Ok(Journal::None) };
-    let Some(mut journal) = there(open_journal(path, false), path)? else {
-        return Ok(Journal::None);
-    };
-    let came = look::<_, io::Error>(&mut journal, owner, size);
-    told(path, came)
+pub fn check(place: &JournalPlace, owner: Owner, size: u64) -> Result<Journal> {
+    let Some(mut journal) = place.blocking(true, false)? else { return Ok(Journal::None) };
+    told(place, look::<_, io::Error>(&mut journal, owner, size))
+}
+
+/// Who a journal says that it belongs to.
+///
+/// # Errors
+/// It cannot be read, or is no journal.
+pub fn owner_of(place: &JournalPlace) -> Result<Owner> {
+    let journal = place.blocking(true, false)?;
+    let mut journal = journal.with_context(|| format!("{place} is not there"))?;
+    let found = found(&mut journal).with_context(|| format!("cannot read {place}"))?;
+    Ok(found.with_context(|| format!("{place} cannot be used"))?.owner)
 }
 
 /// Puts the records of the journal in place that are whole and not retired.
 ///
 /// # Errors
 /// The journal is damaged, or either cannot be read or written. To try again does no harm.
-pub fn repair(
-    path: &Path,
-    sidecar: &Sidecar,
-    image: &Path,
+pub fn repair<'a>(
+    place: &JournalPlace,
+    owner: Owner,
+    primary: impl FnOnce() -> io::Result<Primary<'a>>,
     size: u64,
-    note: Option<&LastWrite>,
+    is_unanswered: bool,
 ) -> Result<Journal> {
-    let Some(owner) = owner(sidecar) else { return Ok(Journal::None) };
-    let Some(mut journal) = there(open_journal(path, true), path)? else {
+    let Some(mut journal) = place.blocking(false, is_unanswered)? else {
         return Ok(Journal::None);
     };
-    let opened = FileMedium::open(image, true);
-    let opened = opened.with_context(|| format!("cannot open {} to write", image.display()))?;
-    let mut primary = FileMedium { note, ..opened };
-    told(path, journal::repair(&mut journal, &mut primary, owner, size))
+    let mut primary = primary().context("cannot open primary storage to write")?;
+    told(place, journal::repair(&mut journal, &mut primary, owner, size))
 }
 
-/// Opens a journal. What is no file, such as a pipe, could be read for ever.
-fn open_journal(path: &Path, is_changed: bool) -> io::Result<FileMedium<'static>> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
-    FileMedium::open(path, is_changed)
-}
-
-fn there<T>(opened: io::Result<T>, path: &Path) -> Result<Option<T>> {
-    match opened {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error)
-            .with_context(|| format!("cannot open the destage journal {}", path.display())),
-    }
-}
-
-fn told(path: &Path, came: Result<Repaired, RepairError<io::Error, io::Error>>) -> Result<Journal> {
+fn told(
+    place: &JournalPlace,
+    came: Result<Repaired, RepairError<io::Error, io::Error>>,
+) -> Result<Journal> {
     match came {
         Ok(repaired) => Ok(Journal::Found(repaired)),
         Err(RepairError::NotItsOwn { found }) => Ok(Journal::Foreign(found)),
         Err(RepairError::Invalid(why)) => {
-            bail!("the destage journal {} cannot be used: {why}", path.display())
+            bail!("the destage journal {place} cannot be used: {why}")
         }
-        Err(other) => Err(other).with_context(|| format!("cannot repair from {}", path.display())),
+        Err(other) => Err(other).with_context(|| format!("cannot repair from {place}")),
     }
 }
 
-/// Makes an empty journal, in place of what is there.
+fn found(journal: &mut Blocking) -> io::Result<Result<Superblock, journal::superblock::Invalid>> {
+    let mut copies = [[0; PAGE_LEN]; 2];
+    for (copy, page) in copies.iter_mut().enumerate() {
+        journal.read((copy * PAGE_LEN) as u64, page)?;
+    }
+    Ok(Superblock::choose([&copies[0], &copies[1]]))
+}
+
+/// Makes an empty journal, in place of an older one of its disk. A file is made if there is none.
 ///
 /// # Errors
-/// The file system's.
-pub fn make(path: &Path, owner: Owner, shape: Shape) -> io::Result<Superblock> {
-    let superblock = Superblock::first(owner, shape);
-    let mut page = [0; PAGE_LEN];
-    superblock.encode(&mut page);
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
-    let mut file = File::create(&new)?;
-    let written = file
-        .write_all(&[0; PAGE_LEN])
-        .and_then(|()| file.write_all(&page))
-        // Sparse: it takes as much as is written to it.
-        .and_then(|()| file.set_len(shape.size()))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&new, path))
-        .and_then(|()| sync_folder(path));
-    if written.is_err() {
-        let _ = fs::remove_file(&new);
+/// It cannot be written, it is too small, or it holds what is not this disk's.
+pub fn make(place: &JournalPlace, owner: Owner, shape: Shape) -> Result<Superblock> {
+    if let Some(path) = place.path() {
+        make_file(path, shape.size())?;
     }
-    written.map(|()| superblock)
+    let journal = place.blocking(false, false)?;
+    let mut journal = journal.with_context(|| format!("{place} is not there"))?;
+    let size = journal.properties().size;
+    ensure!(
+        size >= shape.size(),
+        "{place} has {}, and the journal of this write log needs {}",
+        rounded(size),
+        rounded(shape.size())
+    );
+    let version = match found(&mut journal)? {
+        Ok(found) if found.version > VERSION_MAX => bail!("{place} is damaged"),
+        Ok(found) if found.owner.disk == owner.disk || place.is_beside => found.version,
+        Ok(found) => bail!("{place} is the destage journal of another disk, {}", found.owner.disk),
+        Err(_) if place.is_beside || is_empty(&mut journal)? => 0,
+        Err(_) => bail!(
+            "{place} holds something that is no destage journal: if nobody needs that, fill its first 8 KiB with zeroes"
+        ),
+    };
+    // Both copies, one after the other: at every instant one of them says what is so. A superblock of a former process that
+    // lands late has a lower version than the second.
+    let mut superblock = Superblock::first(owner, shape);
+    for version in [version + 1, version + 2] {
+        superblock.version = version;
+        let mut page = [0; PAGE_LEN];
+        superblock.encode(&mut page);
+        journal.write(Superblock::place(version).start, &page)?;
+        journal.flush()?;
+    }
+    Ok(superblock)
+}
+
+/// True when the pages of the superblock hold nothing.
+fn is_empty(journal: &mut Blocking) -> io::Result<bool> {
+    let mut first = [0; 2 * PAGE_LEN];
+    journal.read(0, &mut first)?;
+    Ok(first.iter().all(|byte| *byte == 0))
+}
+
+/// A file of that size at least; what it has stays. Sparse: it takes as much as is written to it.
+fn make_file(path: &Path, size: u64) -> Result<()> {
+    let cannot = || format!("cannot make {}", path.display());
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        bail!("{} is no regular file", path.display());
+    }
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let file = file.with_context(cannot)?;
+    if file.metadata().with_context(cannot)?.len() < size {
+        file.set_len(size).with_context(cannot)?;
+        file.sync_all().and_then(|()| sync_folder(path)).with_context(cannot)?;
+    }
+    Ok(())
 }
 
 /// Gives a file the modification time back that it had, after its bytes became what its disk had written.

@@ -22,6 +22,8 @@ use crate::{DiskStatus, Drained, Dropped, Gone};
 pub const HAND_OVER_MAX: Duration = Duration::from_secs(10);
 /// Time that a disk's growth waits for requests at its old end.
 const GROW_MAX: Duration = Duration::from_secs(10);
+/// Destaging is held so long after each look whether primary storage stands still.
+const HOLD_MIN: Duration = Duration::from_secs(1);
 /// How often both look.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -111,6 +113,36 @@ impl DiskHandle {
     pub async fn pause(&self, pause: bool) -> anyhow::Result<()> {
         let changed = self.ask(move |on| on.disk.change_pause(on.now, pause)).await?;
         changed.map_err(anyhow::Error::msg)
+    }
+
+    /// Holds destaging until primary storage stands still, and for `span` from then on. True when it stands still; false when
+    /// it did not within `patience`, and destaging goes on.
+    ///
+    /// # Errors
+    /// The disk is ending, or the shard has ended.
+    pub async fn quiesce(&self, span: Duration, patience: Duration) -> anyhow::Result<bool> {
+        let hold = async |span| {
+            let held = self.ask(move |on| on.disk.hold(on.now, span)).await?;
+            held.map_err(anyhow::Error::msg)
+        };
+        let give_up = tokio::time::Instant::now() + patience;
+        while tokio::time::Instant::now() < give_up {
+            // Whoever asked may leave meanwhile.
+            if hold(HOLD_MIN).await? {
+                return hold(span).await;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        self.end_hold().await?;
+        Ok(false)
+    }
+
+    /// Goes on with destaging; true when primary storage stood still until now.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    pub async fn end_hold(&self) -> anyhow::Result<bool> {
+        Ok(self.ask(|on| on.disk.end_hold(on.now)).await?)
     }
 
     /// How long primary storage is by now, in bytes, which the disk can be, too; `looked` is what was found by looking at

@@ -368,7 +368,7 @@ impl World<'_> {
         self.engine.set_mode(self.now, mode, &mut self.actions).expect("there is a log");
     }
 
-    fn log_statistics(&self) -> forebay_core::stats::LogStatistics {
+    pub(crate) fn log_statistics(&self) -> forebay_core::stats::LogStatistics {
         self.engine.statistics(self.now).log.expect("there is a log")
     }
 

@@ -220,7 +220,8 @@ impl World<'_> {
             // Runs are short.
             journal.patience = Nanos(0);
         }
-        self.setup.config.write_log.as_mut().expect("a journal needs a log").journal = Some(journal);
+        self.setup.config.write_log.as_mut().expect("a journal needs a log").journal =
+            Some(journal);
     }
 
     /// What primary storage and its journal are together, after a loss of power or not.
@@ -244,6 +245,8 @@ impl World<'_> {
     /// Another nonce is named beside primary storage, or cannot be.
     pub(crate) fn on_journal_revocation(&mut self) {
         let known = self.chance.chance(800);
+        // What a former run left is written again, without a record of it.
+        self.epochs.holds &= !known || self.log_statistics().primary_is_consistent;
         if let Some(medium) = self.journal.as_mut().filter(|_| known) {
             (medium.nonce, medium.is_made) = (medium.nonce + 1, false);
             self.coverage.journals_revoked += 1;

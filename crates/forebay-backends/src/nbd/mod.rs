@@ -50,7 +50,6 @@
 
 mod connect;
 mod hold;
-pub(crate) mod reader;
 mod receive;
 mod requests;
 mod session;

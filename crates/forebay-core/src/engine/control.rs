@@ -96,13 +96,21 @@ impl Engine {
         }
     }
 
-    /// Begins no destaging before `until`, and finishes what has begun. [`Engine::stands_still`] tells when that is done.
+    /// Begins no destaging before `until`, nor before a time that was given earlier, and finishes what has begun. [`Engine::stands_still`] tells when that is done.
     pub fn hold_destaging(&mut self, now: Nanos, until: Nanos, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
         if let Some(write_back) = &mut parts.write_back {
             write_back.hold_destaging(until);
             parts.run(&mut cx);
         }
+    }
+
+    /// Goes on with destaging; true when it was held.
+    pub fn end_hold(&mut self, now: Nanos, actions: &mut Actions) -> bool {
+        let (parts, mut cx) = self.at(now, actions);
+        let was_held = parts.write_back.as_mut().is_some_and(|log| log.end_hold(now));
+        parts.run(&mut cx);
+        was_held
     }
 
     /// True while destaging is held, and nothing that has begun is left to do: primary storage alone is a crash-consistent

@@ -44,8 +44,7 @@ impl Parts {
             return Growth::Done;
         }
         if let Some(log) = self.write_back.as_mut().filter(|log| !log.journal_is_empty()) {
-            let until = log.held_until(now).unwrap_or_default();
-            log.hold_destaging(until.max(now.plus(HOLD)));
+            log.hold_destaging(now.plus(HOLD));
             self.run(cx);
             return Growth::Busy;
         }

@@ -15,8 +15,8 @@
 //! crc32c EIGHT HEXADECIMAL DIGITS of all bytes before this line
 //! ```
 //! Where a destage journal belongs to primary storage, it is version 2, with a tenth line behind the name:
-//! `journal SIXTEEN HEXADECIMAL DIGITS`, its nonce. A program that knows version 1 only refuses it: it would not put the
-//! journal in place.
+//! `journal SIXTEEN HEXADECIMAL DIGITS`, its nonce, and behind a space its URI, if it is not beside the sidecar. A program
+//! that knows version 1 only refuses it: it would not put the journal in place.
 //!
 //! It is replaced as a whole (a new file, flushed, renamed), so that it is there or not, never torn.
 
@@ -26,7 +26,9 @@ use crate::ids::{Generation, Uuid};
 use crate::sealed::crc32c;
 
 /// Longest sidecar, in bytes.
-pub const SIDECAR_MAX: usize = 1024;
+pub const SIDECAR_MAX: usize = 2048;
+/// Longest URI of a destage journal that a sidecar names, in bytes.
+pub const JOURNAL_URI_MAX: usize = 1024;
 /// Longest name of a host that is kept, in bytes.
 pub const HOST_MAX: usize = 255;
 
@@ -51,8 +53,26 @@ pub struct Sidecar {
     pub host: String,
     /// The disk's name.
     pub name: String,
-    /// The nonce of the destage journal that belongs to primary storage.
-    pub journal: Option<u64>,
+    /// The destage journal that belongs to primary storage.
+    pub journal: Option<NamedJournal>,
+}
+
+/// A destage journal, as a sidecar names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedJournal {
+    /// Its nonce.
+    pub nonce: u64,
+    /// Where it is; `None`: beside the sidecar.
+    pub uri: Option<String>,
+}
+
+impl NamedJournal {
+    /// True when a sidecar can hold its URI.
+    pub fn fits(&self) -> bool {
+        self.uri.as_ref().is_none_or(|uri| {
+            uri.len() <= JOURNAL_URI_MAX && !uri.chars().any(char::is_control) && !uri.is_empty()
+        })
+    }
 }
 
 /// How a disk is, as its sidecar says.
@@ -124,8 +144,12 @@ impl Sidecar {
             one_line(&self.host, HOST_MAX),
             one_line(&self.name, super::disk::NAME_MAX),
         );
-        if let Some(nonce) = self.journal {
-            let _ = writeln!(text, "journal {nonce:016x}");
+        if let Some(NamedJournal { nonce, uri }) = &self.journal {
+            let _ = write!(text, "journal {nonce:016x}");
+            if let Some(uri) = uri {
+                let _ = write!(text, " {}", one_line(uri, JOURNAL_URI_MAX));
+            }
+            text.push('\n');
         }
         let checksum = crc32c(text.as_bytes());
         let _ = writeln!(text, "crc32c {checksum:08x}");
@@ -173,10 +197,7 @@ impl Sidecar {
             host: line("host")?.to_owned(),
             name: line("name")?.to_owned(),
             journal: match has_journal {
-                true => Some(
-                    u64::from_str_radix(line("journal")?, 16)
-                        .map_err(|_| SidecarInvalid::Line("journal"))?,
-                ),
+                true => Some(NamedJournal::decode(line("journal")?)?),
                 false => None,
             },
         };
@@ -191,6 +212,18 @@ impl Sidecar {
             None => Ok(sidecar),
             Some(_) => Err(SidecarInvalid::Line("after the last one")),
         }
+    }
+}
+
+impl NamedJournal {
+    fn decode(text: &str) -> Result<NamedJournal, SidecarInvalid> {
+        let (nonce, uri) = match text.split_once(' ') {
+            Some((_, "")) => return Err(SidecarInvalid::Line("journal")),
+            Some((nonce, uri)) => (nonce, Some(uri.to_owned())),
+            None => (text, None),
+        };
+        let nonce = u64::from_str_radix(nonce, 16);
+        Ok(NamedJournal { nonce: nonce.map_err(|_| SidecarInvalid::Line("journal"))?, uri })
     }
 }
 
@@ -245,13 +278,23 @@ mod tests {
 
     #[test]
     fn one_that_names_a_journal_is_of_version_2() {
-        let named = Sidecar { journal: Some(0xab), ..sidecar() };
+        let journal = NamedJournal { nonce: 0xab, uri: None };
+        let named = Sidecar { journal: Some(journal), ..sidecar() };
         let text = String::from_utf8(named.encode()).unwrap();
         assert!(text.starts_with("Forebay sidecar 2\n"));
         assert!(text.contains("\nname db 1\njournal 00000000000000ab\ncrc32c "));
         assert_eq!(Sidecar::decode(text.as_bytes()), Ok(named));
-        let odd = text[..text.rfind("crc32c").unwrap()].replace("journal 00", "journal +0");
+        let body = &text[..text.rfind("crc32c").unwrap()];
+        let odd = body.replace("journal 00", "journal +0");
         assert_eq!(Sidecar::decode(&sealed(&odd)), Err(SidecarInvalid::Form));
+        let odd = body.replace("ab\n", "ab \n");
+        assert_eq!(Sidecar::decode(&sealed(&odd)), Err(SidecarInvalid::Line("journal")));
+        let uri = Some("nbd://host/journal".to_owned());
+        let journal = Some(NamedJournal { nonce: 0xab, uri });
+        let elsewhere = Sidecar { journal, ..sidecar() };
+        let text = String::from_utf8(elsewhere.encode()).unwrap();
+        assert!(text.contains("\njournal 00000000000000ab nbd://host/journal\ncrc32c "));
+        assert_eq!(Sidecar::decode(text.as_bytes()), Ok(elsewhere));
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl WriteBack {
     /// The disk ends: everything is to become durable.
     pub(crate) fn close(&mut self) {
         self.log.close();
-        self.hold_destaging(Nanos(0));
+        self.end_hold(Nanos(0));
         if self.log.health.is_lost {
             self.destager.stop();
         } else if self.log.config.flush == FlushSemantics::Honest {

@@ -1,7 +1,5 @@
 //! The destage journal that a sidecar names: put in place before a session begins, named for the next one.
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::disk::DiskRecord;
@@ -10,10 +8,10 @@ use forebay_core::flash_pool::sidecar::Sidecar;
 
 use super::{Examined, Fence, LastWrite, SidecarPlace, last_write, words};
 use crate::events::Severity;
-use crate::journal::{self, Journal};
+use crate::journal::{self, Journal, JournalPlace, Primary};
 use crate::pool::host;
 
-/// Refuses an image that another disk left torn: with its destage journal it is whole.
+/// Refuses primary storage that another disk left torn: with its destage journal it is whole.
 ///
 /// # Errors
 /// It is torn, or that cannot be known.
@@ -22,10 +20,14 @@ pub(super) fn check_torn(
     probe: Option<&Probe>,
     place: &SidecarPlace,
 ) -> Result<()> {
-    let (Some(probe), SidecarPlace::Beside(path)) = (probe, place) else { return Ok(()) };
-    let journal = journal::beside(path);
+    let (Some(probe), Some(path)) = (probe, place.path()) else { return Ok(()) };
+    let (Some(journal), Some(owner)) =
+        (JournalPlace::named(sidecar, path)?, journal::owner(sidecar))
+    else {
+        return Ok(());
+    };
     let size = probe.look().context("cannot look at its primary storage")?.size;
-    match journal::check(&journal, sidecar, size)? {
+    match journal::check(&journal, owner, size)? {
         Journal::Found(found) if found.windows > 0 => Err(words::torn(path, &journal).into()),
         Journal::Found(_) | Journal::None | Journal::Foreign(_) => Ok(()),
     }
@@ -43,14 +45,15 @@ impl Examined {
         notes: &mut Vec<(Severity, String)>,
     ) -> Result<()> {
         let is_ours = matches!(self.verdict, Verdict::Strong | Verdict::Weak(_));
-        let (Some(own), SidecarPlace::Beside(path)) = (&self.own, &self.place) else {
-            return Ok(());
-        };
+        let (Some(own), Some(path)) = (&self.own, self.place.path()) else { return Ok(()) };
         let Some(probe) = self.probe.as_ref().filter(|probe| is_ours && !probe.is_read_only())
         else {
             return Ok(());
         };
-        let Some(image) = probe.open_at().filter(|_| own.journal.is_some()) else { return Ok(()) };
+        let (Some(journal), Some(owner)) = (JournalPlace::named(own, path)?, journal::owner(own))
+        else {
+            return Ok(());
+        };
         // Should this process die meanwhile, the next start has to know the writes for ours.
         let is_watched = last_write::left(record.uuid)
             .is_some_and(|left| left.generation == record.committed && record.boot == host::boot());
@@ -58,9 +61,10 @@ impl Examined {
             Some(seen) => LastWrite::begin(record.uuid, record.committed, seen, 0).ok().flatten(),
             None => None,
         };
-        let journal = journal::beside(path);
-        let came = journal::repair(&journal, own, &image, self.look.size, note.as_ref());
-        let came = came.with_context(|| words::journal_unusable(&journal))?;
+        let late = self.is_unanswered;
+        let primary = || Primary::of(probe, note.as_ref(), late);
+        let came = journal::repair(&journal, owner, primary, self.look.size, late);
+        let came = came.with_context(|| words::journal_unusable(path, &journal))?;
         notes.extend(words::journal(&journal, &came));
         let found = probe.look_durably().context("cannot look at its primary storage")?;
         if let (Some(note), Some(modified)) = (&note, found.modified) {
@@ -72,21 +76,30 @@ impl Examined {
 }
 
 impl Fence {
-    /// Where the destage journal of primary storage has its place: beside an image file.
-    pub fn journal_path(&self) -> Option<PathBuf> {
-        match (&self.place, self.written_at(), self.sidecar) {
-            (SidecarPlace::Beside(path), Some(_), Some(_)) => Some(journal::beside(path)),
+    /// Where the destage journal of primary storage has its place by itself: beside an image file.
+    pub fn journal_place(&self) -> Option<Result<JournalPlace>> {
+        match (&self.place, self.names_journals()) {
+            (SidecarPlace::Beside(path), true) => Some(JournalPlace::beside(path)),
             _ => None,
         }
     }
 
-    /// The sidecar names the journal that was made under this nonce.
+    /// True when there is a sidecar that can name a journal.
+    pub fn names_journals(&self) -> bool {
+        self.written_at().is_some() && self.sidecar.is_some()
+    }
+
+    /// The sidecar names the journal that was made there under this nonce.
     ///
     /// # Errors
     /// The file system's.
-    pub fn name_journal(&mut self, nonce: u64) -> std::io::Result<()> {
+    pub fn name_journal(&mut self, journal: &JournalPlace, nonce: u64) -> std::io::Result<()> {
         let (Some(revoker), Some(state)) = (&self.revoker, self.sidecar) else { return Ok(()) };
-        revoker.name_journal(nonce);
+        let named = journal.name(nonce);
+        if !named.fits() {
+            return Err(std::io::Error::other("the journal's URI is too long"));
+        }
+        revoker.name_journal(named);
         self.ahead_ns = revoker.write(state)?;
         Ok(())
     }

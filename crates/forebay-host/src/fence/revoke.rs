@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
+use forebay_core::flash_pool::sidecar::{NamedJournal, Sidecar, SidecarState};
 use forebay_core::ids::Generation;
 
 use super::sidecar;
@@ -50,10 +50,10 @@ impl Revoker {
         sidecar::write(&self.path, &written.sidecar)
     }
 
-    /// From now on it names the destage journal that was made under this nonce.
-    pub(super) fn name_journal(&self, nonce: u64) {
+    /// From now on it names this destage journal.
+    pub(super) fn name_journal(&self, journal: NamedJournal) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.sidecar.journal = Some(nonce);
+        written.sidecar.journal = Some(journal);
     }
 
     /// The destage journal does not count any more: true when that is durable. May wait for the folder of the sidecar.

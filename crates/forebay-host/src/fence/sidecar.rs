@@ -46,7 +46,7 @@ impl SidecarPlace {
     }
 
     /// The file, where there can be one.
-    pub(super) fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             SidecarPlace::Nowhere | SidecarPlace::NoFolder => None,
             SidecarPlace::Beside(path) | SidecarPlace::Apart(path) => Some(path),

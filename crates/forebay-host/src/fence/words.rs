@@ -1,6 +1,6 @@
 //! What the fence tells an operator.
 
-use crate::journal::Journal;
+use crate::journal::{Journal, JournalPlace};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -381,27 +381,35 @@ pub fn held(time: Nanos) -> String {
 }
 
 /// What to do about a journal that cannot be put in place.
-pub(super) fn journal_unusable(journal: &Path) -> String {
-    format!(
-        "what the last run wrote to its destage journal cannot be put in place. The write log has all of it: to start without \
-         the journal, remove {}",
-        quoted(journal.display().to_string())
-    )
+pub(super) fn journal_unusable(sidecar: &Path, journal: &JournalPlace) -> String {
+    let what = "what the last run wrote to its destage journal cannot be put in place. The write log has all of it: to start \
+                without the journal, remove";
+    match journal.path() {
+        Some(path) => format!("{what} {}", quoted(path.display().to_string())),
+        None => format!(
+            "{what} the sidecar {}, start the disk, and decide with 'forebay disk resolve'",
+            quoted(sidecar.display().to_string())
+        ),
+    }
 }
 
 /// An image that was left torn, and is to be used without the log.
-pub(super) fn torn(sidecar: &Path, journal: &Path) -> Refused {
-    let image = sidecar.with_extension("");
+pub(super) fn torn(sidecar: &Path, journal: &JournalPlace) -> Refused {
+    let is_beside = sidecar.extension().is_some_and(|extension| extension == "forebay")
+        && journal.path() == Some(&crate::journal::beside(sidecar));
+    let image = match is_beside {
+        true => quoted(sidecar.with_extension("").display().to_string()),
+        false => "URI".to_owned(),
+    };
     Refused(format!(
-        "primary storage is torn: a window of the log is in place in part, and {} has the rest. Put it in place first: \
-         forebay image repair {}. If somebody else has changed or replaced the image since, remove the journal instead",
-        journal.display(),
-        quoted(image.display().to_string())
+        "primary storage is torn: a window of the log is in place in part, and {journal} has the rest. Put it in place \
+         first: forebay image repair {image}. If somebody else has changed or replaced the image since, remove the \
+         journal instead",
     ))
 }
 
 /// What came of the destage journal that a former session left.
-pub(super) fn journal(path: &Path, came: &Journal) -> Option<(Severity, String)> {
+pub(super) fn journal(place: &JournalPlace, came: &Journal) -> Option<(Severity, String)> {
     match came {
         Journal::Found(found) if found.windows > 0 => Some((
             Severity::Info,
@@ -415,9 +423,8 @@ pub(super) fn journal(path: &Path, came: &Journal) -> Option<(Severity, String)>
         Journal::None | Journal::Foreign(_) => Some((
             Severity::Warning,
             format!(
-                "the destage journal {} that the sidecar names is not there: primary storage alone may be torn until the \
-                 write log is destaged",
-                path.display()
+                "the destage journal {place} that the sidecar names is not there: primary storage alone may be torn until \
+                 the write log is destaged"
             ),
         )),
     }

@@ -1,4 +1,5 @@
-use forebay_core::flash_pool::sidecar::SidecarState;
+use std::fs;
+
 use forebay_core::ids::{Generation, Sequence, Uuid};
 use forebay_core::journal::record::{Contents, Entry, Head};
 use forebay_core::sealed::crc32c;
@@ -18,7 +19,7 @@ impl Bed {
     fn new() -> Bed {
         let bed = Bed { folder: tempfile::tempdir().unwrap(), shape: Shape::for_log(64) };
         fs::write(bed.image(), vec![0; SIZE as usize]).unwrap();
-        make(&bed.journal(), OWNER, bed.shape).unwrap();
+        make(&bed.place(), OWNER, bed.shape).unwrap();
         bed
     }
 
@@ -30,22 +31,17 @@ impl Bed {
         beside(&self.folder.path().join("db.raw.forebay"))
     }
 
-    fn sidecar(&self, nonce: Option<u64>) -> Sidecar {
-        Sidecar {
-            disk: OWNER.disk,
-            pool: Uuid([2; 16]),
-            generation: Generation(1),
-            state: SidecarState::OpenWithLog,
-            date: 5,
-            host: "h".into(),
-            name: "db".into(),
-            journal: nonce,
-        }
+    fn place(&self) -> JournalPlace {
+        JournalPlace::beside(&self.folder.path().join("db.raw.forebay")).unwrap()
+    }
+
+    fn check(&self, nonce: u64) -> Result<Journal> {
+        check(&self.place(), Owner { nonce, ..OWNER }, SIZE)
     }
 
     /// A whole record of one page of this byte.
     fn record(&self, window: u64, page: u64, byte: u8) {
-        let mut journal = FileMedium::open(&self.journal(), true).unwrap();
+        let mut journal = self.place().blocking(false, false).unwrap().unwrap();
         let payload = [byte; PAGE_LEN];
         journal.write(self.shape.payload(window, 0, 1).start, &payload).unwrap();
         let entry = Entry { page: PageIndex(page), sectors: ALL, checksum: crc32c(&payload) };
@@ -59,9 +55,12 @@ impl Bed {
         fs::read(self.image()).unwrap()[page as usize * PAGE_LEN]
     }
 
-    fn repair(&self, nonce: Option<u64>) -> Journal {
-        let (journal, image) = (self.journal(), self.image());
-        repair(&journal, &self.sidecar(nonce), &image, SIZE, None).unwrap()
+    fn repair(&self, nonce: u64) -> Result<Journal> {
+        let image = || {
+            let file = OpenOptions::new().read(true).write(true).open(self.image())?;
+            Ok(Primary::File(file, None))
+        };
+        repair(&self.place(), Owner { nonce, ..OWNER }, image, SIZE, false)
     }
 }
 
@@ -69,31 +68,28 @@ impl Bed {
 fn a_whole_record_is_put_in_place_once() {
     let bed = Bed::new();
     bed.record(1, 3, 0x11);
-    let Journal::Found(found) = check(&bed.journal(), &bed.sidecar(Some(7)), SIZE).unwrap() else {
-        panic!("it is there")
-    };
+    let Journal::Found(found) = bed.check(7).unwrap() else { panic!("it is there") };
     assert_eq!((found.windows, bed.byte(3)), (1, 0), "to look changes nothing");
-    assert!(matches!(bed.repair(Some(7)), Journal::Found(found) if found.windows == 1));
+    assert!(matches!(bed.repair(7).unwrap(), Journal::Found(found) if found.windows == 1));
     assert_eq!(bed.byte(3), 0x11);
-    assert!(matches!(bed.repair(Some(7)), Journal::Found(found) if found.windows == 0));
+    assert!(matches!(bed.repair(7).unwrap(), Journal::Found(found) if found.windows == 0));
 }
 
 #[test]
 fn a_journal_that_is_not_named_changes_nothing() {
     let bed = Bed::new();
     bed.record(1, 3, 0x11);
-    assert_eq!(bed.repair(None), Journal::None);
-    assert_eq!(bed.repair(Some(8)), Journal::Foreign(OWNER));
+    assert_eq!(bed.repair(8).unwrap(), Journal::Foreign(OWNER));
     assert_eq!(bed.byte(3), 0);
     fs::remove_file(bed.journal()).unwrap();
-    assert_eq!(bed.repair(Some(7)), Journal::None);
+    assert_eq!(bed.repair(7).unwrap(), Journal::None);
 }
 
 #[test]
 fn a_damaged_journal_is_an_error_that_names_it() {
     let bed = Bed::new();
     fs::write(bed.journal(), vec![0; 8 * PAGE_LEN]).unwrap();
-    let error = check(&bed.journal(), &bed.sidecar(Some(7)), SIZE).unwrap_err();
+    let error = bed.check(7).unwrap_err();
     assert!(error.to_string().contains("db.raw.forebay-journal cannot be used"), "{error}");
 }
 
@@ -104,11 +100,8 @@ fn a_pipe_in_its_place_is_an_error_and_holds_nobody_up() {
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     let kind = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, bed.journal(), kind, mode, 0).unwrap();
-    for error in [
-        check(&bed.journal(), &bed.sidecar(Some(7)), SIZE).unwrap_err(),
-        repair(&bed.journal(), &bed.sidecar(Some(7)), &bed.image(), SIZE, None).unwrap_err(),
-    ] {
-        assert!(format!("{error:#}").contains("it is no regular file"), "{error:#}");
+    for error in [bed.check(7).unwrap_err(), bed.repair(7).unwrap_err()] {
+        assert!(format!("{error:#}").contains("it is a special file"), "{error:#}");
     }
 }
 
@@ -119,4 +112,53 @@ fn the_time_of_a_file_can_be_kept() {
     let modified = fs::metadata(bed.image()).unwrap().modified().unwrap();
     let since = modified.duration_since(std::time::UNIX_EPOCH).unwrap();
     assert_eq!((since.as_secs(), since.subsec_nanos()), (1_700_000_000, 5));
+}
+
+#[test]
+fn a_journal_is_made_anew_over_an_older_one_of_its_disk_and_never_lets_old_records_count() {
+    let bed = Bed::new();
+    bed.record(1, 3, 0x11);
+    let again = make(&bed.place(), Owner { nonce: 8, ..OWNER }, bed.shape).unwrap();
+    assert_eq!((again.version, again.retired), (4, 0));
+    assert_eq!(bed.check(7).unwrap(), Journal::Foreign(Owner { nonce: 8, ..OWNER }));
+    assert!(matches!(bed.repair(8).unwrap(), Journal::Found(found) if found.windows == 0));
+    assert_eq!(bed.byte(3), 0);
+    // One copy of the superblock is lost, whichever: the other one is of the same journal.
+    for copy in 0..2 {
+        let file = OpenOptions::new().write(true).open(bed.journal()).unwrap();
+        let mut page = [0; PAGE_LEN];
+        file.write_all_at(&[0; PAGE_LEN], copy * PAGE_LEN as u64).unwrap();
+        assert!(matches!(bed.check(8).unwrap(), Journal::Found(_)), "copy {copy}");
+        let version = again.version - (again.version + copy) % 2;
+        Superblock { version, ..again }.encode(&mut page);
+        file.write_all_at(&page, copy * PAGE_LEN as u64).unwrap();
+    }
+}
+
+#[test]
+fn a_journal_elsewhere_spares_what_is_not_this_disks() {
+    let bed = Bed::new();
+    let path = bed.folder.path().join("elsewhere");
+    let uri = format!("file:{}", path.display());
+    let place = JournalPlace::at(&uri).unwrap();
+    assert_eq!(place.name(5), NamedJournal { nonce: 5, uri: Some(uri.clone()) });
+    make(&place, OWNER, bed.shape).unwrap();
+    assert_eq!(path.metadata().unwrap().len(), bed.shape.size());
+    let other = Owner { disk: Uuid([2; 16]), nonce: 1 };
+    let error = make(&place, other, bed.shape).unwrap_err().to_string();
+    assert!(error.contains("destage journal of another disk"), "{error}");
+    fs::write(&path, vec![1; bed.shape.size() as usize]).unwrap();
+    let error = make(&place, OWNER, bed.shape).unwrap_err().to_string();
+    assert!(error.contains("holds something that is no destage journal"), "{error}");
+    assert!(fs::read(&path).unwrap().iter().all(|byte| *byte == 1));
+}
+
+#[test]
+fn a_place_that_is_too_small_says_what_is_needed() {
+    let place = JournalPlace::at("mem:64KiB").unwrap();
+    let error = make(&place, OWNER, Shape::for_log(64)).unwrap_err().to_string();
+    assert!(
+        error.contains("mem:64KiB has 64 KiB, and the journal of this write log needs"),
+        "{error}"
+    );
 }

@@ -23,7 +23,7 @@ pub(super) enum Detaching {
     Since(Mode),
 }
 
-const ENDING: &str = "the disk is ending";
+pub(super) const ENDING: &str = "the disk is ending";
 
 impl ShardDisk {
     /// Lets everything be destaged and ends then. Who asks again waits for the same end.

@@ -21,6 +21,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use forebay_core::action::Actions;
 use forebay_core::config::Mode;
@@ -34,7 +35,7 @@ use forebay_io::reactor::Reactor;
 
 use crate::status::{DiskStatus, PrimaryState};
 use answers::Waiting;
-use detach::Detaching;
+use detach::{Detaching, ENDING};
 use ending::Ending;
 use storage::Storage;
 
@@ -97,6 +98,26 @@ impl ShardDisk {
     /// Stops destaging, or goes on.
     fn pause(&mut self, now: Nanos, pause: bool) {
         self.port.engine.pause_destaging(now, pause, &mut self.port.actions);
+    }
+
+    /// Begins no destaging for so long; true when nothing that has begun is left to do.
+    ///
+    /// # Errors
+    /// The disk is ending.
+    pub(crate) fn hold(&mut self, now: Nanos, span: Duration) -> Result<bool, String> {
+        if self.is_ending() {
+            return Err(ENDING.to_owned());
+        }
+        let until = now.plus(Nanos(span.as_nanos() as u64));
+        self.port.engine.hold_destaging(now, until, &mut self.port.actions);
+        Ok(self.port.engine.stands_still(now))
+    }
+
+    /// Goes on with destaging; true when primary storage stood still until now.
+    pub(crate) fn end_hold(&mut self, now: Nanos) -> bool {
+        let stood_still = self.port.engine.stands_still(now);
+        self.port.engine.end_hold(now, &mut self.port.actions);
+        stood_still
     }
 
     /// How long primary storage is, by itself or `looked` at; the disk can be, too.

@@ -30,7 +30,7 @@ mod trial;
 mod words;
 mod writes;
 
-use forebay_core::config::{DestageOrder, FlashAdmission, GridOffset, Mode, SequentialBypass};
+use forebay_core::config::{FlashAdmission, GridOffset, Mode, SequentialBypass};
 use forebay_core::policy::PolicyKind;
 use serde::Serialize;
 
@@ -176,8 +176,8 @@ pub struct Advice {
     pub flash_written_per_day: Option<f64>,
     /// Times that all flash there is is written in a day by this disk.
     pub drive_writes_per_day: Option<f64>,
-    /// The log destages in windows, since it would be full otherwise, or is too slow.
-    pub in_windows: bool,
+    /// The log destages through a journal, since strict order does not keep up with the writes.
+    pub needs_journal: bool,
     /// The engine's run of the trace as advised; none: nothing is advised, or it was not run yet
     /// (`prove`).
     pub proof: Option<Proof>,
@@ -324,7 +324,6 @@ fn setup(disk: &Disk, plan: Option<&Plan>, log: u64) -> Setup {
         ram: plan.map_or(0, |plan| plan.ram),
         flash: plan.map_or(0, |plan| plan.flash),
         log,
-        order: DestageOrder::Strict,
         block_size: plan.map_or(BLOCK_SIZES[0], |plan| plan.block_size),
         grid_offset: disk.curves.first().map_or(0, |curve| curve.grid_offset),
         policy: plan.map_or(POLICIES[0], policy),
@@ -370,7 +369,7 @@ fn advice(disk: &Disk, writes: Writes, share: Share) -> Advice {
         alternatives: plan.as_ref().map_or(Vec::new(), |plan| choose::alternatives(disk, plan)),
         flash_written_per_day: None,
         drive_writes_per_day: None,
-        in_windows: false,
+        needs_journal: false,
         proof: None,
         plan,
         forgone,

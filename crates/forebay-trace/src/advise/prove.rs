@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 
-use forebay_core::config::DestageOrder;
 use serde::Serialize;
 
 use super::search::Search;
@@ -25,10 +24,6 @@ use crate::what_if::{Answers, Hits, Log, Survey, Warm, Wear};
 const STRETCH: usize = 1 << 20;
 /// A log has to do for a load that comes this many times as fast: another hour may be busier.
 const STRESS: u64 = 4;
-/// A log in strict order has to do for this many times. Without a log primary storage takes
-/// about so many writes at once. From such a log it takes one after the other, where each write
-/// is an epoch of its own.
-const STRESS_IN_ORDER: u64 = 16;
 /// Setups of which it is seen whether they do, at most.
 const WHOLE_MAX: usize = 8;
 
@@ -137,8 +132,7 @@ where
         };
         let roomy = search.with_room(best);
         let keeps_up = best.setup.log == 0 || {
-            let times = if best.gives_up_order() { STRESS } else { STRESS_IN_ORDER };
-            let open = || Ok(records.iter().map(|record| Ok(faster(record, times))));
+            let open = || Ok(records.iter().map(|record| Ok(faster(record, STRESS))));
             Trial::run(best.setup, models, &survey, open)?.flaw().is_none()
         };
         if !keeps_up {
@@ -153,7 +147,10 @@ where
         if whole.flaw().is_none() {
             let setup = best.setup;
             let room = (roomy.flash + roomy.ram).saturating_sub(setup.flash + setup.ram);
-            let ran = Ran { whole: &whole, stretch: (!is_whole).then_some(compared), room };
+            let needs_journal = whole.uses_journal()
+                && Trial::run_in_strict_order(roomy, models, &survey, &mut open)?.flaw().is_some();
+            let stretch = (!is_whole).then_some(compared);
+            let ran = Ran { whole: &whole, stretch, room, needs_journal };
             return Ok(proven(disk, advice, &search, ran, !weak.is_empty()));
         }
         refused.push(best.setup);
@@ -163,7 +160,7 @@ where
 
 /// Whether the log of `setup` would do no better than `log`.
 fn is_no_stronger(setup: &Setup, log: &Setup) -> bool {
-    setup.log > 0 && setup.log <= log.log && setup.order == log.order
+    setup.log > 0 && setup.log <= log.log
 }
 
 /// The same, as if time went faster.
@@ -176,6 +173,8 @@ struct Ran<'a> {
     whole: &'a Trial,
     stretch: Option<Stretch>,
     room: u64,
+    /// Without the journal it would not do.
+    needs_journal: bool,
 }
 
 fn proven(
@@ -219,7 +218,7 @@ fn proven(
         after: latency(&outcome.after.all),
         flash_written_per_day: outcome.flash.and_then(|wear| wear.bytes_per_day),
         drive_writes_per_day: trial.drive_writes(search.flash),
-        in_windows: trial.setup.order != DestageOrder::Strict,
+        needs_journal: ran.needs_journal,
         proof: Some(Proof {
             trials: search.tried().len(),
             before: outcome.before,

@@ -1,8 +1,8 @@
 //! From what a model proposes to what the engine does best: setups around the proposal are run, as long as one of them is better.
 //!
 //! ```text
-//! proposal ─► without its log, with it, with it in windows, its log alone if all these fail ─► the best ─┐
-//!        ┌───────────────────────────────────────────────────────────────────────────────────────────────┘
+//! proposal ─► without its log, with it, its log alone if both fail ─► the best ─┐
+//!        ┌──────────────────────────────────────────────────────────────────────┘
 //!        └► larger and smaller tiers, logs and blocks, the other policy, no bypass ─► the best ─► … ─► the cheapest of the best
 //! ```
 //! Curves know nothing of time, of writes, of admission and of fetches (`choose.rs`). Their
@@ -13,7 +13,7 @@ use std::num::NonZero;
 use std::sync::Mutex;
 use std::thread;
 
-use forebay_core::config::{DestageOrder, FlashAdmission, SequentialBypass};
+use forebay_core::config::{FlashAdmission, SequentialBypass};
 use forebay_core::geometry::PAGE;
 use rustc_hash::FxHashSet;
 
@@ -29,7 +29,7 @@ const REQUESTS_MAX: u64 = 16 << 20;
 const TRIALS: std::ops::RangeInclusive<u64> = 8..=32;
 /// A gain below this counts as none.
 const KNEE: f64 = 0.02;
-/// A setup that keeps the order of writes and spares the flash may be slower by so much.
+/// A setup that spares the flash may be slower by so much.
 const SPARING: f64 = 0.1;
 
 /// So many times what the second half of a trace adds to its footprint there should be room for.
@@ -67,13 +67,11 @@ impl<'a> Search<'a> {
         let flash = proposal.flash;
         let room = self.share.flash.saturating_sub(proposal.log);
         let proposal = Setup { flash: proposal.flash.min(room), ..proposal };
-        let in_windows = Setup { order: DestageOrder::Window, ..proposal };
         let without = Setup { flash, log: 0, ..proposal };
         let alone = Setup { ram: 0, flash: 0, ..proposal };
-        self.try_all(&[proposal, in_windows, without], done)?;
+        self.try_all(&[proposal, without], done)?;
         if self.best().is_none() {
-            let alone_in_windows = Setup { order: DestageOrder::Window, ..alone };
-            self.try_all(&[alone, alone_in_windows], done)?;
+            self.try_all(&[alone], done)?;
         }
         let requests = self.records.len().max(1) as u64;
         let most = (REQUESTS_MAX / requests).clamp(*TRIALS.start(), *TRIALS.end());
@@ -98,8 +96,7 @@ impl<'a> Search<'a> {
         self.best_of(|trial| trial.flaw().is_none())
     }
 
-    /// The same among those of which `may` is true. A setup that gives up an order, or wears out
-    /// the flash, has to be faster by more.
+    /// The same among those of which `may` is true. A setup that wears out the flash has to be faster by more.
     pub fn best_of(&self, may: impl Fn(&Trial) -> bool) -> Option<&Trial> {
         let cheapest = |is_one: &dyn Fn(&Trial) -> bool| {
             let all = || self.tried.iter().filter(|trial| may(trial) && is_one(trial));
@@ -112,7 +109,7 @@ impl<'a> Search<'a> {
             })
         };
         let any = cheapest(&|_| true)?;
-        let spares = |trial: &Trial| !trial.gives_up_order() && !trial.wears_out(self.flash);
+        let spares = |trial: &Trial| !trial.wears_out(self.flash);
         let sparing = cheapest(&spares);
         let sparing = sparing.filter(|of| of.mean_ns() <= any.mean_ns() * (1.0 + SPARING));
         sparing.or(Some(any))
@@ -193,7 +190,7 @@ impl<'a> Search<'a> {
         }
         if setup.log > 0 {
             around.push(Setup { log: setup.log * 2, ..setup });
-            around.push(Setup { log: 0, order: DestageOrder::Strict, ..setup });
+            around.push(Setup { log: 0, ..setup });
         }
         if setup.caches() {
             around.extend(POLICIES.map(|policy| Setup { policy, ..setup }));

@@ -21,8 +21,6 @@ pub struct Setup {
     pub flash: u64,
     /// Bytes of the write log, on flash as well; 0: none.
     pub log: u64,
-    /// Order of destaging.
-    pub order: DestageOrder,
     /// Bytes of a cache block.
     pub block_size: u64,
     /// Byte offset of the grid.
@@ -61,9 +59,6 @@ impl Setup {
         }
         if self.log > 0 {
             add("--write-log", exact(self.log).to_string());
-            if self.order != DestageOrder::Strict {
-                add("--destage-order", self.order.to_string());
-            }
         }
         if self.caches() {
             add("--block-size", exact(self.block_size).to_string());
@@ -82,8 +77,9 @@ impl Setup {
     /// The engine's configuration, in front of such primary storage.
     pub fn config(&self, backend: BackendTraits) -> Config {
         let segment = segment_size(self.flash + self.log);
-        let log =
-            WriteLogConfig { order: self.order, ..WriteLogConfig::of_bytes(self.log, segment) };
+        // Strict, but for what strict order does not keep up with.
+        let order = DestageOrder::Journaled;
+        let log = WriteLogConfig { order, ..WriteLogConfig::of_bytes(self.log, segment) };
         let of_default = Config::for_disk(backend);
         let (block_size, grid_offset, policy) = match self.caches() {
             true => (self.block_size, GridOffset::Fixed(self.grid_offset), self.policy),

@@ -1,7 +1,7 @@
 //! Runs the engine with a trace, in a setup that may be advised: in virtual time, over modelled
 //! devices.
 
-use forebay_core::config::DestageOrder;
+use forebay_core::config::{Config, DestageOrder, WriteLogConfig};
 
 use super::setup::Setup;
 use super::{GAIN_MIN, Settings};
@@ -67,8 +67,39 @@ impl Trial {
     where
         R: Iterator<Item = Result<Record, Error>>,
     {
+        Trial::run_with(setup, setup.config(survey.traits()), (models, survey), open)
+    }
+
+    /// The same, where there is no place for a destage journal.
+    ///
+    /// # Errors
+    /// As of [`Trial::run`].
+    pub fn run_in_strict_order<R>(
+        setup: Setup,
+        models: Models,
+        survey: &Survey,
+        open: impl FnMut() -> Result<R, Error>,
+    ) -> Result<Trial, Error>
+    where
+        R: Iterator<Item = Result<Record, Error>>,
+    {
+        let config = setup.config(survey.traits());
+        let order = DestageOrder::Strict;
+        let write_log = config.write_log.map(|log| WriteLogConfig { order, ..log });
+        Trial::run_with(setup, Config { write_log, ..config }, (models, survey), open)
+    }
+
+    fn run_with<R>(
+        setup: Setup,
+        config: Config,
+        (models, survey): (Models, &Survey),
+        open: impl FnMut() -> Result<R, Error>,
+    ) -> Result<Trial, Error>
+    where
+        R: Iterator<Item = Result<Record, Error>>,
+    {
         let settings = what_if::Settings {
-            config: setup.config(survey.traits()),
+            config,
             models,
             durable_writes: true,
             queue_depth: None,
@@ -132,8 +163,8 @@ impl Trial {
         self.drive_writes(flash).is_some_and(|times| times > DRIVE_WRITES_MAX)
     }
 
-    /// Primary storage alone is not consistent at every instant.
-    pub fn gives_up_order(&self) -> bool {
-        self.setup.log > 0 && self.setup.order != DestageOrder::Strict
+    /// Strict order alone did not keep up with the writes.
+    pub fn uses_journal(&self) -> bool {
+        self.outcome.log.is_some_and(|log| log.journal_windows > 0)
     }
 }

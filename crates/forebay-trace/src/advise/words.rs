@@ -237,10 +237,14 @@ fn with_log(advice: &Advice, bytes: u64) -> String {
         return format!("Writes: a log of {} on flash", rounded(bytes));
     };
     let [slow, fast] = [proof.before, proof.after].map(|of| time(of.writes.mean_ns));
-    let order = if advice.in_windows { " that destages in windows" } else { "" };
+    let journal = if advice.needs_journal {
+        ". It needs a destage journal: an image file has it beside it, other primary storage with --destage-journal URI"
+    } else {
+        ""
+    };
     let filled = 100 * log.occupied_bytes_max / log.capacity_bytes.max(1);
     format!(
-        "Writes: a log of {} on flash{order}, {slow} → {fast} on average; it was at most {filled} % full",
+        "Writes: a log of {} on flash, {slow} → {fast} on average; it was at most {filled} % full{journal}",
         rounded(bytes)
     )
 }

@@ -233,6 +233,9 @@ pub struct Log {
     pub destage_bytes: u64,
     /// Mean rate while there was something to destage.
     pub destage_bytes_per_second: u64,
+    /// Windows that went through the destage journal, as strict order did not keep up.
+    #[serde(default)]
+    pub journal_windows: u64,
     /// From the last answer until primary storage had everything.
     pub drained_ns: u64,
 }
@@ -374,6 +377,7 @@ fn log(settings: &Settings, ran: &Ran) -> Option<Log> {
         destage_writes: counters.destage_writes,
         destage_bytes: counters.destage_write_bytes,
         destage_bytes_per_second: if ran.filled.dirty_ns > 0 { per_second as u64 } else { 0 },
+        journal_windows: counters.journal_windows,
         drained_ns: ran.drained.0,
     })
 }

@@ -49,6 +49,20 @@ Example:
 Example:
   forebay disk resume db")]
     Resume(NamedArgs),
+    /// Hold destaging, so that a snapshot of primary storage is a whole image
+    #[command(after_help = "\
+The disk finishes what it is writing to primary storage, flushes it and begins nothing new. Then \
+primary storage alone is a crash-consistent image, as old as this command says: no file system \
+on it needs a destage journal or the write log. The guest goes on; its writes wait only when \
+the log is full. Destaging goes on when the time is over, or with --end.
+
+--end fails when the time was over before. Then take the snapshot again, with a longer --for.
+
+Examples:
+  forebay disk quiesce db
+  forebay disk quiesce db --for 2m && take-the-snapshot &&
+    forebay disk quiesce db --end")]
+    Quiesce(QuiesceArgs),
     /// Empty the cache in RAM and on flash, with the guest at work
     #[command(after_help = "\
 Dirty data stay in the write log. Use it when somebody else changed primary storage while the \
@@ -200,6 +214,25 @@ pub struct FlushArgs {
     /// Wait no longer than this; then the exit code is 1 [default: as long as it takes]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
+/// `forebay disk quiesce`.
+#[derive(Debug, Args)]
+pub struct QuiesceArgs {
+    /// The disk
+    pub disk: Name,
+    /// Hold destaging for so long, 10m at most
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", conflicts_with = "end")]
+    pub span: Span,
+    /// Wait no longer than this until primary storage stands still; then the exit code is 1
+    #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "end")]
+    pub timeout: Span,
+    /// Go on with destaging
+    #[arg(long)]
+    pub end: bool,
     /// Options of all.
     #[command(flatten)]
     pub common: ControlArgs,

@@ -23,21 +23,25 @@ start does the same. Without its flash the image is as old as this command says.
 does no harm.
 
 It refuses an image that was written much earlier or later than its journal, such as one from a \
-backup. --force skips that check.
+backup. It refuses a journal that no sidecar names. --force skips these checks.
 
-Example:
-  forebay image repair /san/db.raw")]
+Examples:
+  forebay image repair /san/db.raw
+  forebay image repair nbd://san/db --journal nbd://san/db-journal")]
     Repair(RepairArgs),
 }
 
 /// `forebay image check`.
 #[derive(Debug, Args)]
 pub struct ImageArgs {
-    /// The image file
-    pub image: PathBuf,
-    /// The destage journal [default: IMAGE.forebay-journal]
+    /// The image: a file, or a URI as for 'forebay run --backend'
+    pub image: String,
+    /// The destage journal, a file or a URI [default: where the sidecar of the image says]
+    #[arg(long, value_name = "URI")]
+    pub journal: Option<String>,
+    /// The state folder, which has the sidecars of block devices and NBD exports [default: as 'forebay run']
     #[arg(long, value_name = "PATH")]
-    pub journal: Option<PathBuf>,
+    pub state_dir: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

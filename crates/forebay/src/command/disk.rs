@@ -19,6 +19,7 @@ use crate::config::values::{Name, Span};
 use crate::daemon::api::{DiskStats, Dropped, Resized};
 use crate::messages;
 
+mod quiesce;
 mod shown;
 
 /// Pause between two looks at how far something is.
@@ -39,6 +40,7 @@ pub(crate) fn disk(command: DiskCommand) -> Result<()> {
             DiskCommand::Set(args) => set(args).await,
             DiskCommand::Pause(args) => change(args, "pause").await,
             DiskCommand::Resume(args) => change(args, "resume").await,
+            DiskCommand::Quiesce(args) => quiesce::quiesce(args).await,
             DiskCommand::DropCache(args) => drop_cache(args).await,
             DiskCommand::Resize(args) => resize(args).await,
             DiskCommand::Detach(args) => detach(args).await,

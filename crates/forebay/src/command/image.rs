@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use forebay_backends::size::rounded;
@@ -13,30 +14,33 @@ use crate::cli::image::{ImageArgs, ImageCommand};
 
 /// Carries out a command.
 pub(crate) fn image(command: ImageCommand) -> Result<()> {
-    let state = state_folder();
-    let state = state.as_deref();
     match command {
         ImageCommand::Check(args) => {
-            let report = image::check(&args.image, args.journal.as_deref(), state);
-            let report =
-                report.with_context(|| format!("cannot check {}", args.image.display()))?;
+            let state = state_of(&args);
+            let report = image::check(&args.image, args.journal.as_deref(), state.as_deref());
+            let report = report.with_context(|| format!("cannot check {}", args.image))?;
             print(&report, &args)?;
             if report.state == ImageState::Torn {
                 bail!(
                     "{} is torn: run 'forebay image repair {}', or start its disk with its flash",
-                    args.image.display(),
-                    forebay_host::shell::quoted(args.image.display().to_string())
+                    args.image,
+                    forebay_host::shell::quoted(args.image.clone())
                 );
             }
             Ok(())
         }
         ImageCommand::Repair(args) => {
             let (image, journal) = (&args.common.image, args.common.journal.as_deref());
-            let report = image::repair(image, journal, args.force, state);
-            let report = report.with_context(|| format!("cannot repair {}", image.display()))?;
+            let state = state_of(&args.common);
+            let report = image::repair(image, journal, args.force, state.as_deref());
+            let report = report.with_context(|| format!("cannot repair {image}"))?;
             print(&report, &args.common)
         }
     }
+}
+
+fn state_of(args: &ImageArgs) -> Option<PathBuf> {
+    args.state_dir.clone().or_else(state_folder)
 }
 
 fn print(report: &ImageReport, args: &ImageArgs) -> Result<()> {
@@ -54,7 +58,7 @@ fn describe(report: &ImageReport) -> String {
         ImageState::Torn => "torn: a window may be in place in part",
         ImageState::Repaired => "whole: the windows of its destage journal are in place now",
     };
-    let mut text = format!("{}\n  state    {state}\n", report.image.display());
+    let mut text = format!("{}\n  state    {state}\n", report.image);
     if let (Some(disk), Some(host), Some(left)) = (&report.disk, &report.host, report.left) {
         let _ = writeln!(text, "  disk     {disk}, served last on {host}, left {left}");
     }
@@ -65,8 +69,8 @@ fn describe(report: &ImageReport) -> String {
 }
 
 fn of_journal(journal: &JournalReport) -> String {
-    let allocated = rounded(journal.allocated_bytes);
-    let mut text = format!("  journal  {}, {allocated}\n", journal.path.display());
+    let allocated = journal.allocated_bytes.map(|bytes| format!(", {}", rounded(bytes)));
+    let mut text = format!("  journal  {}{}\n", journal.place, allocated.unwrap_or_default());
     if let Some(as_of) = journal.as_of {
         let date = utc(as_of.saturating_mul(1000));
         let (windows, bytes) = (journal.windows, rounded(journal.bytes));

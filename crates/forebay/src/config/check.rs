@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use forebay_core::config::DestageOrder;
 use forebay_core::flash_pool::DISKS_MAX;
 use forebay_core::geometry::{BLOCK_MAX, BLOCK_MIN, SECTOR};
 use forebay_frontends::vhost_user::export::QUEUES_MAX;
+use forebay_host::journal::JournalPlace;
 
 use super::values::{DiskId, Size, Span, ValueError};
 use super::{DaemonSpec, DiskSpec, InVain, ListenerSpec, iscsi};
@@ -160,6 +162,19 @@ fn check_write_log(disk: &DiskSpec) -> Result<(), String> {
              pause the disk while it runs ('forebay disk pause')"
                 .to_owned(),
         );
+    }
+    if let Some(journal) = &log.journal {
+        let uses_it = log.order.is_none_or(|order| order.0 == DestageOrder::Journaled);
+        if !uses_it {
+            return Err(
+                "--destage-journal is for --destage-order journaled: leave one of them out"
+                    .to_owned(),
+            );
+        }
+        JournalPlace::at(journal).map_err(|why| format!("--destage-journal {journal}: {why:#}"))?;
+        if *journal == disk.backend {
+            return Err(format!("--destage-journal {journal} is primary storage itself"));
+        }
     }
     let Some(flash) = &disk.flash else {
         return Err("a write log needs flash; give flash PATH:SIZE".to_owned());

@@ -67,9 +67,12 @@ pub struct DiskOptions {
     /// Part of the flash for the write log [default: a quarter, in write-back and write-only]
     #[arg(long, value_name = "SIZE", help_heading = "Write-back")]
     pub write_log: Option<Size>,
-    /// Order of destaging: strict (primary storage alone is always crash-consistent), journaled (with IMAGE.forebay-journal it is), window (only between windows) or throughput (never) [default: strict]
+    /// Order of destaging: strict (primary storage alone is always crash-consistent), journaled (with IMAGE.forebay-journal it is), window (only between windows) or throughput (never) [default: journaled, where there is a place for the journal; else strict]
     #[arg(long, value_name = "ORDER", help_heading = "Write-back")]
     pub destage_order: Option<DestageOrder>,
+    /// Where the destage journal is: a file, block: or nbd: URI on storage that lives as long as primary storage [default: beside an image file; none for block: and nbd:]
+    #[arg(long, value_name = "URI", help_heading = "Write-back")]
+    pub destage_journal: Option<String>,
     /// Flush primary storage between flush epochs (flush) or not (none); flush is for storage that may lose power at the same time [default: none]
     #[arg(long, value_name = "flush|none", help_heading = "Write-back")]
     pub destage_barrier: Option<Barrier>,
@@ -203,8 +206,10 @@ pub struct VhostUserSpec {
 pub struct WriteLogSpec {
     /// Bytes of the disk's flash that it may take.
     pub bytes: u64,
-    /// Order of destaging.
-    pub order: DestageOrder,
+    /// Order of destaging, if one was asked for.
+    pub order: Option<DestageOrder>,
+    /// Where the destage journal is, if that was said.
+    pub journal: Option<String>,
     /// Flush primary storage between flush epochs.
     pub barrier: Barrier,
     /// Most bytes per second.
@@ -222,7 +227,7 @@ impl WriteLogSpec {
     pub fn engine_config(&self, segment: u64) -> WriteLogConfig {
         let dirty_age_max = Nanos(self.dirty_age_max.as_nanos() as u64);
         WriteLogConfig {
-            order: self.order.0,
+            order: self.order.map_or(core::DestageOrder::Journaled, |order| order.0),
             barrier: self.barrier.0,
             flush: match self.flush.0 {
                 false => core::FlushSemantics::Honest,
@@ -332,9 +337,8 @@ impl DiskOptions {
         let bytes = self.write_log.map(|size| size.0).or_else(quarter)?;
         Some(WriteLogSpec {
             bytes,
-            order: self
-                .destage_order
-                .unwrap_or(DestageOrder(forebay_core::config::DestageOrder::Strict)),
+            order: self.destage_order,
+            journal: self.destage_journal.clone(),
             barrier: self.destage_barrier.unwrap_or(Barrier(false)),
             rate_max: self.max_destage_rate.map(|size| size.0),
             flush: self.flush_semantics.unwrap_or(FlushSemantics(false)),
@@ -349,6 +353,7 @@ impl DiskOptions {
     fn in_vain(&self, log: Option<&WriteLogSpec>) -> Option<(&'static str, InVain)> {
         let of_log = [
             ("destage-order", self.destage_order.is_some()),
+            ("destage-journal", self.destage_journal.is_some()),
             ("destage-barrier", self.destage_barrier.is_some()),
             ("max-destage-rate", self.max_destage_rate.is_some()),
             ("flush-semantics", self.flush_semantics.is_some()),

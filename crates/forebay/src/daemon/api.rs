@@ -7,7 +7,7 @@
 //!   GET /v1/disks/NAME             DiskInfo
 //!   GET /v1/disks/NAME/stats       DiskStats
 //!   POST /v1/disks/NAME/…          mode?mode=M, pause, resume, detach: DiskStats; drop-cache: Dropped;
-//!                                  resize: Resized;
+//!                                  resize: Resized; quiesce?for_ms=N&timeout_ms=N, quiesce/end: Quiesced;
 //!                                  flush: {}, when primary storage is flushed (in a mode with log, at once)
 //!   GET /v1/disks/NAME/sides       Sides: of a disk that is refused, the log in its pool and primary storage
 //!   POST /v1/disks/NAME/resolve    [?use_log=true, discard_log=AMOUNT, discard_reservations=true]: Resolved; it is decided
@@ -250,6 +250,16 @@ pub struct Resized {
     pub before: u64,
     /// Size of the disk now.
     pub after: u64,
+}
+
+/// Destaging of a disk was held for a snapshot of primary storage, or goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Quiesced {
+    /// Destaging is held, or was until now. False: the disk is in a mode without log, where primary storage has every write
+    /// that was answered.
+    pub held: bool,
+    /// How old primary storage was as an image.
+    pub primary_age_ns: u64,
 }
 
 /// Requests in one [`Records`] at most.

@@ -19,6 +19,7 @@ use super::advice;
 use super::api::{ApiError, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
 use super::frontends::Frontends;
 use super::opener::{Opener, Ready};
+use super::quiesce;
 use super::served::ServedDisk;
 use super::watch::{Watch, Watched};
 use super::{change, observed, pools, refused};
@@ -66,6 +67,8 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks/{name}/mode", post(change::set_mode))
         .route("/v1/disks/{name}/pause", post(change::pause))
         .route("/v1/disks/{name}/resume", post(change::resume))
+        .route("/v1/disks/{name}/quiesce", post(quiesce::quiesce))
+        .route("/v1/disks/{name}/quiesce/end", post(quiesce::end))
         .route("/v1/disks/{name}/flush", post(change::flush))
         .route("/v1/disks/{name}/drop-cache", post(change::drop_cache))
         .route("/v1/disks/{name}/resize", post(change::resize))

@@ -51,6 +51,7 @@ mod pdu_log;
 mod places;
 mod pools;
 pub(crate) mod preflight;
+mod quiesce;
 mod raw;
 mod refused;
 mod reload;

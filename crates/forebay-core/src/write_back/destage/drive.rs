@@ -69,7 +69,9 @@ impl WriteBack {
             return if settles { note.min(later(destager.trouble.retry_at)) } else { note };
         }
         let delayed = destager.oldest.plus(log.config.destage_delay);
-        let start = later(destager.held_until).min(later(destager.trouble.retry_at)).min(later(destager.window.next_allowed()));
+        let start = later(destager.held_until)
+            .min(later(destager.trouble.retry_at))
+            .min(later(destager.window.next_allowed()));
         start.min(later(delayed)).min(later(destager.settle_at())).min(note)
     }
 
@@ -119,7 +121,11 @@ impl WriteBack {
             destager.oldest = Nanos::NEVER;
         }
         // The speed is that of destaging, and not of a pause.
-        if is_done || !destager.goes_on() || destager.is_held(now) || destager.trouble.retry_at > now {
+        if is_done
+            || !destager.goes_on()
+            || destager.is_held(now)
+            || destager.trouble.retry_at > now
+        {
             destager.window.on_idle(now);
         }
     }

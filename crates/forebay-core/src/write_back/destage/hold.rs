@@ -16,21 +16,24 @@ impl Destager {
 
     /// True when nothing that was begun is left to do.
     fn has_finished(&self) -> bool {
-        let is_flushed = self.reached.flushed == self.reached.done && self.flushes.flushing.is_none();
+        let is_flushed =
+            self.reached.flushed == self.reached.done && self.flushes.flushing.is_none();
         let is_quiet = !self.batch.is_active() && !self.has_ahead() && self.is_at_rest();
         is_flushed && is_quiet && !self.flushes.redo && self.is_retired()
     }
 }
 
 impl WriteBack {
-    /// Begins nothing new before that time.
+    /// Begins nothing new before that time, nor before one that was given earlier.
     pub(crate) fn hold_destaging(&mut self, until: Nanos) {
-        self.destager.held_until = until;
+        self.destager.held_until = self.destager.held_until.max(until);
     }
 
-    /// Until when destaging is held, if it is.
-    pub(crate) fn held_until(&self, now: Nanos) -> Option<Nanos> {
-        Some(self.destager.held_until).filter(|_| self.destager.is_held(now))
+    /// Goes on; true when it was held.
+    pub(crate) fn end_hold(&mut self, now: Nanos) -> bool {
+        let was_held = self.destager.is_held(now);
+        self.destager.held_until = Nanos(0);
+        was_held
     }
 
     /// True when no journal has anything that somebody would put in place, nor is about to.

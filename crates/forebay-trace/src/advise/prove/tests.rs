@@ -75,16 +75,16 @@ fn the_advice_is_the_fastest_of_what_was_tried_or_nearly_so_and_cheaper() {
 }
 
 #[test]
-fn a_log_that_strict_order_would_fill_destages_in_windows() {
+fn a_log_that_strict_order_would_fill_destages_through_a_journal() {
     // 1000 writes a second, each an epoch: primary storage takes 200 of them in strict order.
     let records = requests(Op::Write, random(6_000, 1 << 20));
     let advice = proved(&records, &POOL);
-    assert!(advice.in_windows && advice.options.join(" ").contains("--destage-order window"));
+    assert!(advice.needs_journal && !advice.options.join(" ").contains("--destage-order"));
     assert_eq!((advice.setup.mode(), advice.plan.is_some()), (Mode::WriteOnly, false));
     let proof = advice.proof.as_ref().unwrap();
     assert!(proof.after.writes.mean_ns * 10 < proof.before.writes.mean_ns, "{}", advice.sentence);
     assert_eq!(proof.log.unwrap().times_full, 0);
-    assert!(advice.sentence.contains("that destages in windows"), "{}", advice.sentence);
+    assert!(advice.sentence.contains("It needs a destage journal"), "{}", advice.sentence);
 }
 
 #[test]

@@ -1,36 +1,55 @@
 //! The destage journal of a disk that is opened: an empty one, which its sidecar names from now on.
 
-use anyhow::{Context, Result};
-use forebay_backends::{OpenOptions, Uri};
+use anyhow::{Context, Result, ensure};
 use forebay_core::config::DestageOrder;
 use forebay_core::ids::Uuid;
 use forebay_core::journal::{JournalConfig, Owner, Shape, Superblock};
 use forebay_host::events::Severity;
-use forebay_host::journal;
-use forebay_host::pool::{LOCK_WAIT, OpenedLog, host};
+use forebay_host::journal::{self, JournalPlace};
+use forebay_host::pool::{OpenedLog, host};
 use forebay_shard::JournalShare;
 
 use super::Opening;
 use super::session::Session;
 
 impl Opening<'_> {
-    /// Makes the journal, where windows are to go through one. Without one the disk is destaged in strict order.
+    /// Makes the journal, where windows are to go through one and there is a place for it. Without one the disk is destaged
+    /// in strict order.
     pub(super) fn make_journal(
         &mut self,
         session: &mut Session,
         log: Option<&OpenedLog>,
     ) -> Option<JournalShare> {
         let config = self.config.write_log.as_mut()?;
-        let log = log.filter(|_| config.order == DestageOrder::Journaled)?;
+        if config.order != DestageOrder::Journaled {
+            return None;
+        }
         let pages = u64::from(config.segment_pages)
             * u64::from(config.segments_max.max(config.segments_found));
-        let shape = Shape::for_log(pages);
-        match make(session, log.disk, shape) {
+        let spec = self.spec.write_log.as_ref();
+        let place = match spec.and_then(|spec| spec.journal.as_deref()) {
+            Some(uri) => Some(JournalPlace::at(uri)),
+            None => session.fence.journal_place(),
+        };
+        let is_asked = spec.is_some_and(|spec| spec.order.is_some());
+        let nowhere = "its place is beside an image file; elsewhere it needs --destage-journal URI";
+        let made = match (place, log) {
+            (Some(place), Some(log)) => {
+                place.and_then(|place| make(session, place, log.disk, Shape::for_log(pages)))
+            }
+            (None, _) if is_asked => Err(anyhow::Error::msg(nowhere)),
+            (None, _) | (_, None) => {
+                config.order = DestageOrder::Strict;
+                return None;
+            }
+        };
+        match made {
             Ok((superblock, share)) => {
                 config.journal = Some(JournalConfig::new(superblock, session.generation));
                 Some(share)
             }
             Err(error) => {
+                config.order = DestageOrder::Strict;
                 let text = format!("destaging is in strict order, without a journal: {error:#}");
                 self.notes.push((Severity::Warning, text));
                 None
@@ -39,16 +58,19 @@ impl Opening<'_> {
     }
 }
 
-fn make(session: &mut Session, disk: Uuid, shape: Shape) -> Result<(Superblock, JournalShare)> {
-    let path = session.fence.journal_path();
-    let path = path.context("its place is beside an image file, and its sidecar has to name it")?;
+fn make(
+    session: &mut Session,
+    place: JournalPlace,
+    disk: Uuid,
+    shape: Shape,
+) -> Result<(Superblock, JournalShare)> {
+    let has_name = session.fence.names_journals();
+    ensure!(has_name, "no sidecar can name it: nobody knows who primary storage is");
     let nonce = host::new_nonce().context("the kernel gives no random number")?;
-    let made = journal::make(&path, Owner { disk, nonce }, shape);
-    let superblock = made.with_context(|| format!("cannot make {}", path.display()))?;
-    let uri: Uri = format!("file:{}", path.display()).parse().context("its name makes no URI")?;
-    let options = OpenOptions { read_only: false, lock_wait: LOCK_WAIT };
-    let backend = forebay_backends::open(&uri, options)
-        .with_context(|| format!("cannot use {}", path.display()))?;
-    session.fence.name_journal(nonce).context("its sidecar cannot be written")?;
+    let made = journal::make(&place, Owner { disk, nonce }, shape);
+    let superblock = made.with_context(|| format!("cannot make {place}"))?;
+    let backend = place.open(session.is_unanswered);
+    let backend = backend.with_context(|| format!("cannot use {place}"))?;
+    session.fence.name_journal(&place, nonce).context("its sidecar cannot be written")?;
     Ok((superblock, JournalShare { backend, revoker: session.fence.revoker() }))
 }

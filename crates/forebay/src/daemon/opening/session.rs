@@ -46,6 +46,8 @@ pub(super) struct Session {
     /// May what a former run cached be used, as far as its ring goes?
     pub(super) keeps_cache: bool,
     pub(super) evidence: Option<String>,
+    /// Storage may still carry out what a former process sent.
+    pub(super) is_unanswered: bool,
     pub(super) disk: Admitted,
 }
 
@@ -83,14 +85,15 @@ impl Opening<'_> {
         let mut examined = examined.note(&mut pool.lock(), number)?;
         // Before the generation: a start that dies meanwhile does it again.
         examined.put_journal_in_place(&found.record(number), &mut self.notes)?;
-        self.hold_changes(examined.is_unanswered());
+        let is_unanswered = examined.is_unanswered();
+        self.hold_changes(is_unanswered);
         self.notes.extend(examined.notes());
         self.notes.extend(reservations.note());
         let (evidence, keeps_cache) = (examined.evidence(), examined.keeps_cache());
         let generation = pool.lock().begin_session(number)?;
         let begun = pool.lock().snapshot();
         let fence = examined.begin(&begun, number, &mut self.notes);
-        Ok(Session { fence, begun, generation, keeps_cache, evidence, disk })
+        Ok(Session { fence, begun, generation, keeps_cache, evidence, is_unanswered, disk })
     }
 
     /// The disk is served from now on: what a former run left, and nobody needs any more, is given up.

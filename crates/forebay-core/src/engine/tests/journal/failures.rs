@@ -183,3 +183,24 @@ fn no_window_goes_in_place_from_a_record_that_may_count_as_retired() {
     let newest = (1..8).rev().find(|&window| rig.record(window).is_some());
     assert!(newest > Some(retired), "{newest:?} goes in place, those up to {retired} are retired");
 }
+
+/// The second record has the number of the first, which was durable, and its slot.
+#[test]
+fn a_record_that_is_written_again_under_its_number_is_flushed_again() {
+    let mut rig = with_epochs(journaled(true), 16);
+    rig.journal_until("journal F 0+0");
+    rig.end_one(Target::Journal, IoStatus::Ok);
+    rig.journal_until("journal F 0+0");
+    rig.end_one(Target::Journal, IoStatus::Ok);
+    assert!(rig.record(2).is_some(), "{:?}", rig.drawn());
+    rig.lose_session();
+    while let Some(index) = rig.pending.iter().position(|io| io.target == Target::Backend) {
+        rig.complete(index, IoStatus::IoError);
+        rig.log();
+    }
+    rig.tick(10_000);
+    rig.log();
+    rig.journal_until(&header(2));
+    rig.end_one(Target::Journal, IoStatus::Ok);
+    assert_eq!(rig.drawn(), ["journal F 0+0"], "before anything of it is in place");
+}

@@ -38,7 +38,7 @@ fn a_hold_ends_when_it_is_taken_back_and_when_the_disk_ends() {
         if ends {
             rig.engine.shut_down(rig.now, &mut rig.actions);
         } else {
-            rig.engine.hold_destaging(rig.now, Nanos(0), &mut rig.actions);
+            assert!(rig.engine.end_hold(rig.now, &mut rig.actions));
         }
         rig.run_actions();
         rig.settle_log();

@@ -53,6 +53,8 @@ impl WriteBack {
         ahead.window = window;
         (ahead.from, ahead.again) = (from, again);
         ahead.stage = Stage::Payload;
+        // A record of this number that was given up may be durable; this one is not.
+        journal.reached.durable = journal.reached.durable.min(window - 1);
         ahead.contents.zeroes.clear();
         ahead.contents.zeroes.extend(ahead.batch.zeroes().iter().map(|zero| zero.range));
         let nothing = Entry { page: PageIndex(0), sectors: SectorMask::NONE, checksum: 0 };

@@ -285,7 +285,9 @@ impl WriteBack {
             Trust::Used if journal.ahead.stage != Stage::None => true,
             Trust::Used if journal.failures >= FAILURES_MAX => return Way::Nowhere,
             Trust::Used if again => self.zeroes_fit(journal),
-            Trust::Used => !journal.is_suspect && self.zeroes_fit(journal) && self.pays(journal, now),
+            Trust::Used => {
+                !journal.is_suspect && self.zeroes_fit(journal) && self.pays(journal, now)
+            }
         };
         match is_wanted {
             true => Way::Journal,
