@@ -47,6 +47,25 @@ fn writes_held_for_a_mode_that_is_not_wanted_any_more_go_on() {
 }
 
 #[test]
+fn writes_held_for_a_log_that_fails_before_its_mode_begins_go_on_without_it() {
+    let mut config = with_log();
+    config.mode = Mode::WriteThrough;
+    let mut rig = Rig::new(config);
+    rig.tick(0);
+    rig.grant();
+    rig.write(1, 0, 4096, 9);
+    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.write(2, 65536, 4096, 9);
+    assert!(!rig.has_reply(2), "it waits for the mode");
+    rig.engine.voided(rig.now, Voided::WithLog, &mut rig.actions);
+    rig.run_actions();
+    rig.settle();
+    assert!(rig.has_reply(1) && rig.has_reply(2));
+    assert_eq!((rig.engine.mode(), rig.backend[65536]), (Mode::WriteThrough, 9));
+}
+
+#[test]
 fn a_loss_that_was_not_told_is_told_by_the_first_flush_after_the_change_of_mode() {
     let mut config = with_log();
     config.mode = Mode::WriteThrough;

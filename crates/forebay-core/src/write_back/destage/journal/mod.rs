@@ -10,7 +10,8 @@
 //!
 //! **What a journal is worth.** Strict order carries one epoch per round trip. A window costs its bytes twice. So it is used
 //! where epochs are small ([`EPOCH_PAGES`]) and strict order is what limits: as much waits as a window has, or some of it
-//! longer than is patiently waited ([`JournalConfig::patience`]). Otherwise epochs go in place one after the other.
+//! longer than is patiently waited ([`JournalConfig::patience`]). Then it is used until hardly anything waits. Otherwise
+//! epochs go in place one after the other.
 //!
 //! **Nothing is written past a record.** Before an epoch goes in place without the journal, or the disk leaves its log, all
 //! records are retired: what they have is in place and flushed, the superblock says so, and that is flushed. And before
@@ -43,7 +44,7 @@ const PIECE_PAGES: u32 = 64;
 /// Pieces under way at most.
 const PIECES_MAX: u32 = 4;
 /// Epochs of fewer pages than this on the mean are worth a journal.
-const EPOCH_PAGES: u64 = 64;
+const EPOCH_PAGES: u64 = 256;
 /// Failures in a row before a journal is revoked.
 const FAILURES_MAX: u32 = 4;
 
@@ -310,7 +311,8 @@ impl WriteBack {
         let Some(first) = log.first_epoch_after(from, after) else { return false };
         let pages = log.end().0.saturating_sub(from.0).min(destager.batch.pages_max());
         let appended = log.told.ages.of(after.plus(1)).unwrap_or(now);
-        if pages < destager.batch.pages_max() && now.since(appended) < journal.config.patience {
+        let is_patient = !journal.is_recorded && now.since(appended) < journal.config.patience;
+        if is_patient && pages < destager.batch.pages_max() {
             return false;
         }
         let last = (0..pages.min(u64::from(PIECE_PAGES)))
