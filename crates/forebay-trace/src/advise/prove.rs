@@ -136,7 +136,9 @@ where
             Trial::run(best.setup, models, &survey, open)?.flaw().is_none()
         };
         if !keeps_up {
-            weak.push(best.setup);
+            let weak_log = best.setup;
+            weak.push(weak_log);
+            search.try_larger_log(weak_log, done)?;
             continue;
         }
         let whole = match is_whole && roomy == best.setup {

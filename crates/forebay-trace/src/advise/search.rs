@@ -1,8 +1,8 @@
 //! From what a model proposes to what the engine does best: setups around the proposal are run, as long as one of them is better.
 //!
 //! ```text
-//! proposal ─► without its log, with it, its log alone if both fail ─► the best ─┐
-//!        ┌──────────────────────────────────────────────────────────────────────┘
+//! proposal ─► without its log, with it, its log alone if both fail, larger logs if it fills ─► the best ─┐
+//!        ┌──────────────────────────────────────────────────────────────────────────────────────────────┘
 //!        └► larger and smaller tiers, logs and blocks, the other policy, no bypass ─► the best ─► … ─► the cheapest of the best
 //! ```
 //! Curves know nothing of time, of writes, of admission and of fetches (`choose.rs`). Their
@@ -18,7 +18,7 @@ use forebay_core::geometry::PAGE;
 use rustc_hash::FxHashSet;
 
 use super::setup::Setup;
-use super::trial::Trial;
+use super::trial::{Flaw, Trial};
 use super::{BLOCK_MAX, BLOCK_SIZES, Disk, POLICIES, Share};
 use crate::error::Error;
 use crate::record::Record;
@@ -73,6 +73,12 @@ impl<'a> Search<'a> {
         if self.best().is_none() {
             self.try_all(&[alone], done)?;
         }
+        for with_log in [proposal, alone] {
+            let mut setup = Some(with_log);
+            while let Some(full) = setup.filter(|setup| self.fills(setup)) {
+                setup = self.try_larger_log(full, done)?;
+            }
+        }
         let requests = self.records.len().max(1) as u64;
         let most = (REQUESTS_MAX / requests).clamp(*TRIALS.start(), *TRIALS.end());
         while (self.tried.len() as u64) < most {
@@ -84,6 +90,30 @@ impl<'a> Search<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Tries a setup with a log twice as large; which, if there is room.
+    ///
+    /// # Errors
+    /// The trace's own.
+    pub fn try_larger_log(
+        &mut self,
+        setup: Setup,
+        done: &(impl Fn() + Sync),
+    ) -> Result<Option<Setup>, Error> {
+        let log = setup.log * 2;
+        if log == 0 || log > self.share.flash / 2 {
+            return Ok(None);
+        }
+        let larger = Setup { log, flash: setup.flash.min(self.share.flash - log), ..setup };
+        self.try_all(&[larger], done)?;
+        Ok(Some(larger))
+    }
+
+    /// True when its log was seen to fill.
+    fn fills(&self, setup: &Setup) -> bool {
+        let was_full = |trial: &Trial| trial.flaw() == Some(Flaw::LogFull);
+        self.tried.iter().any(|trial| trial.setup == *setup && was_full(trial))
     }
 
     /// All that were run.
