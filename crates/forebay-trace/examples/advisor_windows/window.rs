@@ -1,6 +1,6 @@
 //! One window: advised from its first part, judged on its second one.
 
-use forebay_core::config::{DestageOrder, FlashAdmission, SequentialBypass};
+use forebay_core::config::{FlashAdmission, SequentialBypass};
 use forebay_core::policy::PolicyKind;
 use forebay_trace::Error;
 use forebay_trace::advise::{self, Advice, Setup, Verdict};
@@ -138,7 +138,6 @@ fn grid(advice: &Advice, (ram, flash): (u64, u64), next: &[Record]) -> Vec<Setup
         ram: 0,
         flash: 0,
         log: 0,
-        order: DestageOrder::Strict,
         block_size: PAGE,
         grid_offset: advice.setup.grid_offset,
         policy: PolicyKind::Auto,
@@ -146,22 +145,17 @@ fn grid(advice: &Advice, (ram, flash): (u64, u64), next: &[Record]) -> Vec<Setup
         bypass: SequentialBypass::Auto,
     };
     let writes = next.iter().any(|record| record.op == Op::Write);
-    let logs: &[(u64, DestageOrder)] = match writes && flash >= 2 * LOG {
-        true => {
-            &[(0, DestageOrder::Strict), (LOG, DestageOrder::Strict), (LOG, DestageOrder::Window)]
-        }
-        false => &[(0, DestageOrder::Strict)],
-    };
+    let logs: &[u64] = if writes && flash >= 2 * LOG { &[0, LOG] } else { &[0] };
     let mut all = Vec::new();
-    for &(log, order) in logs {
+    for &log in logs {
         if log > 0 {
-            all.push(Setup { log, order, ..base });
+            all.push(Setup { log, ..base });
         }
         for policy in [PolicyKind::Auto, PolicyKind::Lru] {
             for block_size in [PAGE, 16 << 10, 64 << 10] {
                 for parts in [1, 2] {
                     let (ram, flash) = (whole(ram / parts), whole((flash - log) / parts));
-                    all.push(Setup { ram, flash, log, order, block_size, policy, ..base });
+                    all.push(Setup { ram, flash, log, block_size, policy, ..base });
                 }
             }
         }

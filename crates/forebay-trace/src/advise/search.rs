@@ -110,9 +110,12 @@ impl<'a> Search<'a> {
         Ok(Some(larger))
     }
 
-    /// True when its log was seen to fill.
+    /// True when it was seen to do no good, as its log filled or slowed its writers.
     fn fills(&self, setup: &Setup) -> bool {
-        let was_full = |trial: &Trial| trial.flaw() == Some(Flaw::LogFull);
+        let was_full = |trial: &Trial| {
+            let slows = trial.outcome.log.is_some_and(|log| log.acknowledgements_delayed > 0);
+            matches!(trial.flaw(), Some(Flaw::LogFull | Flaw::Writes)) && slows
+        };
         self.tried.iter().any(|trial| trial.setup == *setup && was_full(trial))
     }
 

@@ -184,17 +184,17 @@ fn limit(log: &LogStatistics) -> String {
     if (log.limited_by, log.order) != (DestageLimit::EpochOrder, DestageOrder::Strict) {
         return words.to_owned();
     }
-    let window = match (log.without_order_writes_per_second, log.without_order_is_at_least) {
+    let gain = match (log.without_order_writes_per_second, log.without_order_is_at_least) {
         (0, true) => {
-            "what --destage-order window would gain is not known: primary storage never had more at a time".to_owned()
+            "what --destage-journal would gain is not known: primary storage never had more at a time".to_owned()
         }
-        (0, false) => "--destage-order window would gain little".to_owned(),
+        (0, false) => "--destage-journal would gain little".to_owned(),
         (writes, at_least) => {
             let at_least = if at_least { "at least " } else { "" };
-            format!("--destage-order window would destage {at_least}{writes} writes/s")
+            format!("--destage-journal would destage {at_least}{writes} writes/s")
         }
     };
-    format!("{words}: {} epochs/s at {}; {window}", log.epochs_per_second, time(log.epoch_ns))
+    format!("{words}: {} epochs/s at {}; {gain}", log.epochs_per_second, time(log.epoch_ns))
 }
 
 #[cfg(test)]

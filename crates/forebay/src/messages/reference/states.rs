@@ -59,7 +59,7 @@ const LIMIT: [(DestageLimit, &str); 17] = [
     ),
     (
         DestageLimit::EpochOrder,
-        "Each epoch waits for the one before it. `--destage-order journaled` lifts that for image files, `window` for all.",
+        "Each epoch waits for the one before it. A destage journal lifts that: image files have one, others with `--destage-journal`.",
     ),
     (DestageLimit::GuestReads, "Reads of the guest come first."),
     (DestageLimit::RateLimit, "`--max-destage-rate` is reached."),
