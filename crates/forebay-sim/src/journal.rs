@@ -220,6 +220,10 @@ impl World<'_> {
             // Runs are short.
             journal.patience = Nanos(0);
         }
+        if self.chance.chance(500) {
+            // The destager changes its mind more often.
+            journal.epoch_pages = self.chance.between(2, 64);
+        }
         self.setup.config.write_log.as_mut().expect("a journal needs a log").journal =
             Some(journal);
     }

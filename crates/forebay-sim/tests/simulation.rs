@@ -167,7 +167,7 @@ fn primary_storage_with_its_journal_is_a_consistent_image_whenever_a_run_ends() 
 #[test]
 fn planted_bugs_of_the_journal_are_found() {
     for planted in Planted::BY_WINDOW {
-        let found = (JOURNALED..).take(150).find(|&seed| run_seed(seed, planted).is_err());
+        let found = (JOURNALED..).take(400).find(|&seed| run_seed(seed, planted).is_err());
         assert!(found.is_some(), "{planted:?} was not found");
     }
 }

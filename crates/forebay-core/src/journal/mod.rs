@@ -41,6 +41,8 @@ pub(crate) const UNFLUSHED: u32 = 4;
 const ENTRY: u64 = 16;
 /// Strict order is given up for windows when something waits longer for it.
 const PATIENCE: Nanos = Nanos::from_millis(1_000);
+/// Epochs of fewer pages than this are written as windows: 1 MiB.
+const EPOCH_PAGES: u64 = 256;
 /// Slots of a journal: one is written while the other is put in place.
 pub const SLOTS: u32 = 2;
 
@@ -139,13 +141,16 @@ pub struct JournalConfig {
     pub retired: u64,
     /// Strict order goes on as long as nothing waits longer for its turn, and less waits than a window has.
     pub patience: Nanos,
+    /// Epochs of fewer pages than this on the mean are worth a journal.
+    pub epoch_pages: u64,
 }
 
 impl JournalConfig {
     /// Of a journal with this superblock, for a session of its disk.
     pub fn new(superblock: Superblock, generation: Generation) -> JournalConfig {
         let Superblock { owner, shape, version, retired } = superblock;
-        JournalConfig { owner, generation, shape, version, retired, patience: PATIENCE }
+        let (patience, epoch_pages) = (PATIENCE, EPOCH_PAGES);
+        JournalConfig { owner, generation, shape, version, retired, patience, epoch_pages }
     }
 }
 

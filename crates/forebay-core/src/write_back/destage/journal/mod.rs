@@ -9,7 +9,7 @@
 //! complete. So primary storage with its journal is a crash-consistent image at every instant (`crate::journal`).
 //!
 //! **What a journal is worth.** Strict order carries one epoch per round trip. A window costs its bytes twice. So it is used
-//! where epochs are small ([`EPOCH_PAGES`]) and strict order is what limits: as much waits as a window has, or some of it
+//! where epochs are small ([`JournalConfig::epoch_pages`]) and strict order is what limits: as much waits as a window has, or some of it
 //! longer than is patiently waited ([`JournalConfig::patience`]). Then it is used until hardly anything waits. Otherwise
 //! epochs go in place one after the other.
 //!
@@ -43,8 +43,6 @@ mod retire;
 const PIECE_PAGES: u32 = 64;
 /// Pieces under way at most.
 const PIECES_MAX: u32 = 4;
-/// Epochs of fewer pages than this on the mean are worth a journal.
-const EPOCH_PAGES: u64 = 256;
 /// Failures in a row before a journal is revoked.
 const FAILURES_MAX: u32 = 4;
 
@@ -322,7 +320,7 @@ impl WriteBack {
             })
             .map_or(log.epoch(), |entry| entry.epoch);
         let epochs = last.0.saturating_sub(first.0) + 1;
-        epochs > 1 && pages < epochs * EPOCH_PAGES
+        epochs > 1 && pages < epochs * journal.config.epoch_pages
     }
 
     /// Goes on with the next window, and with retiring those before; called whenever something has changed.
