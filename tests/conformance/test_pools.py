@@ -109,10 +109,11 @@ def a_start_that_fails_leaves_no_pool_behind(bed):
 
 @test(forebay_only=True, timeout=300)
 def a_daemon_that_is_killed_every_few_seconds_gets_on_with_destaging(bed):
-    # 50 flush epochs a second: by its room alone the log would have primary storage flushed after twenty seconds.
+    # 50 flush epochs a second in strict order: by its room alone the log would have primary storage flushed after twenty seconds.
     image = bed.image("disk.raw", 16 * MIB)
     disk = bed.disk("model:san?latency=20ms&inner=file:" + image, ram="2MiB", mode="write-back",
-                    flash=bed.path("pool") + ":96MiB", extra=["--write-log", "64MiB"])
+                    flash=bed.path("pool") + ":96MiB",
+                    extra=["--write-log", "64MiB", "--destage-order", "strict"])
     h = attach(disk)
     # Some are overwritten in a later epoch.
     for n in range(400):
