@@ -35,6 +35,8 @@ pub struct Blocking {
     held_until: Nanos,
     /// Zeroes cannot be written without their bytes.
     zeroes_by_writing: bool,
+    /// The session ended: what was not flushed may be gone, and no later flush tells. Nothing ends well any more.
+    is_lost: bool,
 }
 
 impl std::fmt::Debug for Blocking {
@@ -67,6 +69,7 @@ impl Blocking {
             ios: 0,
             held_until,
             zeroes_by_writing: false,
+            is_lost: false,
         })
     }
 
@@ -99,16 +102,21 @@ impl Blocking {
         let mut events = Vec::new();
         self.with(&mut events, |backend, cx| backend.submit(cx, io));
         loop {
+            let mut ended = None;
             for event in events.drain(..) {
                 match event {
-                    BackendEvent::Done { id: done, status } if done == id => return Ok(status),
-                    BackendEvent::SessionLost => {
-                        return Err(io::ErrorKind::ConnectionAborted.into());
-                    }
+                    BackendEvent::Done { id: done, status } if done == id => ended = Some(status),
+                    BackendEvent::SessionLost => self.is_lost = true,
                     BackendEvent::Done { .. }
                     | BackendEvent::Extents { .. }
                     | BackendEvent::SessionRestored => {}
                 }
+            }
+            if self.is_lost {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            if let Some(status) = ended {
+                return Ok(status);
             }
             if Nanos(now_nanos()) > give_up {
                 return Err(io::ErrorKind::TimedOut.into());
