@@ -105,7 +105,8 @@ def run(script, on_sync=None, timeout=300, log=None, devices=()):
         listener.bind(at("sync"))
         listener.listen(1)
         command = qemu(kernel, at) + list(devices)
-        guest = boot(command, at, listener, on_sync, log)
+        wrong = []
+        guest = boot(command, at, listener, on_sync, wrong, log)
         try:
             try:
                 guest.wait(timeout)
@@ -116,6 +117,8 @@ def run(script, on_sync=None, timeout=300, log=None, devices=()):
                 guest.kill()
                 guest.wait()
             listener.close()
+        if wrong:
+            raise wrong[0]
         with open(at("out"), errors="replace") as f:
             output = f.read()
         if log:
@@ -128,13 +131,14 @@ def run(script, on_sync=None, timeout=300, log=None, devices=()):
         return int(code)
 
 
-def boot(command, at, listener, on_sync, log):
+def boot(command, at, listener, on_sync, wrong, log):
     """Starts the guest and waits for its init. Emulated on several threads, a kernel now and then locks up before it has init,
     and so before it knows of any disk: it is booted again."""
     for _ in range(BOOTS):
         guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, stdout=log)
         if on_sync:
-            threading.Thread(target=answer, args=(listener, on_sync), daemon=True).start()
+            args = (listener, on_sync, guest, wrong)
+            threading.Thread(target=answer, args=args, daemon=True).start()
         end = time.monotonic() + BOOT_MAX
         while time.monotonic() < end:
             if guest.poll() is not None or has_begun(at):
@@ -189,11 +193,18 @@ def vhost_user(path, queues=1):
             "-device", "vhost-user-blk-pci,chardev=disk,num-queues=%d" % queues]
 
 
-def answer(listener, on_sync):
+def answer(listener, on_sync, guest, wrong):
+    """Answers until the guest is gone. What goes wrong here ends the guest, which would wait for its answer for ever."""
     connection, _ = listener.accept()
     with connection, connection.makefile("rw") as lines:
         for line in lines:
-            lines.write(str(on_sync(line.strip())) + "\n")
+            try:
+                reply = on_sync(line.strip())
+            except Exception as error:
+                wrong.append(error)
+                guest.kill()
+                return
+            lines.write(str(reply) + "\n")
             lines.flush()
 
 

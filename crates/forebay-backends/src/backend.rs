@@ -150,6 +150,12 @@ pub trait Backend: Send {
         false
     }
 
+    /// Where I/O waits for a session that was lost, it waits no longer than this, from the loss on: then it ends with an error,
+    /// and so does what is submitted before there is a session again. Otherwise it waits for ever.
+    fn give_up_after(&mut self, patience: Nanos) {
+        let _ = patience;
+    }
+
     /// Whom to tell of changes of what [`Backend::probe`] looks at. To be given before it is attached.
     fn tell_of_writes(&mut self, to: Arc<dyn Writes>) {
         let _ = to;

@@ -14,17 +14,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
-use forebay_backends::{Backend, Blocking, ErrorKind, Probe, Uri};
+use forebay_backends::{Backend, Blocking, ErrorKind, Probe, Properties, Uri};
 use forebay_core::flash_pool::sidecar::{NamedJournal, Sidecar};
 use forebay_core::geometry::ByteRange;
-use forebay_core::ids::Nanos;
+use forebay_core::ids::{Nanos, Uuid};
 use forebay_core::journal::repair::{RepairError, look};
 use forebay_core::journal::{self, Medium, Owner, Repaired, Shape, Superblock};
 use forebay_core::sealed::PAGE_LEN;
 use forebay_io::clock;
 use rustix::fs::{AtFlags, Timespec, Timestamps};
 
-use crate::fence::{LastWrite, sync_folder};
+use crate::fence::{Guard, LastWrite, SidecarPlace, identity, lock, sync_folder};
 use crate::pool::LOCK_WAIT;
 
 /// No superblock was written so often.
@@ -66,16 +66,29 @@ impl JournalPlace {
     /// At a URI, or in a file.
     ///
     /// # Errors
-    /// It is neither.
+    /// It is neither, or nothing that outlives this process.
     pub fn at(text: &str) -> Result<JournalPlace> {
-        match text.parse() {
-            Ok(uri) => Ok(JournalPlace { uri, text: text.to_owned(), is_beside: false }),
-            Err(_) if !text.contains(':') => JournalPlace::file(Path::new(text)),
-            Err(error) => Err(error.into()),
+        let uri = match text.parse() {
+            // The sidecar names it for whoever comes from another folder.
+            Ok(Uri::File(file)) if file.path.is_relative() => {
+                bail!("the path of {text} has to begin with '/'")
+            }
+            Ok(uri) => uri,
+            Err(_) if !text.contains(':') => return JournalPlace::file(Path::new(text)),
+            Err(error) => return Err(error.into()),
+        };
+        match uri {
+            Uri::File(_) | Uri::Block(_) | Uri::Nbd(_) => {
+                Ok(JournalPlace { uri, text: text.to_owned(), is_beside: false })
+            }
+            Uri::Mem(_) | Uri::Model { .. } | Uri::Fault { .. } => bail!(
+                "{text} would not outlive this process as a destage journal has to: give file:, block: or nbd:"
+            ),
         }
     }
 
     fn file(path: &Path) -> Result<JournalPlace> {
+        let path = std::path::absolute(path).context("its path cannot be made absolute")?;
         let text = path.display().to_string();
         let uri = format!("file:{text}").parse();
         let uri = uri.with_context(|| format!("the name {text} makes no URI"))?;
@@ -105,6 +118,27 @@ impl JournalPlace {
             Uri::File(file) => Some(&file.path),
             _ => None,
         }
+    }
+
+    /// True beside an image, on the same storage.
+    pub fn is_beside(&self) -> bool {
+        self.is_beside
+    }
+
+    /// Keeps everybody else of this host from it, for a disk whose primary storage is `primary`. A file is locked itself when it is
+    /// opened. `state` is the state folder.
+    ///
+    /// # Errors
+    /// It is primary storage, somebody has it, or it cannot be opened.
+    pub fn lock(&self, primary: Uuid, state: Option<&Path>) -> Result<Guard> {
+        if self.path().is_some() {
+            return Ok(Guard::Itself);
+        }
+        let probe = self.backend(true)?.probe();
+        let is = identity(probe.as_ref());
+        ensure!(is == Uuid::NIL || is != primary, "{self} is primary storage itself");
+        let place = SidecarPlace::of(probe.as_ref(), state);
+        lock(&place, false).with_context(|| format!("{self} is in use"))
     }
 
     /// Opens it for a shard. `is_unanswered`: a former process may have left requests there.
@@ -292,32 +326,37 @@ fn found(journal: &mut Blocking) -> io::Result<Result<Superblock, journal::super
     Ok(Superblock::choose([&copies[0], &copies[1]]))
 }
 
-/// Makes an empty journal, in place of an older one of its disk. A file is made if there is none.
+/// Makes an empty journal, in place of an older one of its disk. A file is made if there is none. What is there is looked at
+/// before anything of it changes.
 ///
 /// # Errors
 /// It cannot be written, it is too small, or it holds what is not this disk's.
 pub fn make(place: &JournalPlace, owner: Owner, shape: Shape) -> Result<Superblock> {
+    let is_file = place.path().is_some();
+    let is_new =
+        |path: &Path| path.metadata().is_ok_and(|there| there.is_file() && there.len() == 0);
+    let version = match place.blocking(true, false) {
+        _ if place.path().is_some_and(is_new) => 0,
+        Ok(None) if is_file => 0,
+        Ok(there) => {
+            let mut there = there.with_context(|| format!("{place} is not there"))?;
+            former_version(place, &mut there, owner, shape)?
+        }
+        Err(error) => return Err(error),
+    };
     if let Some(path) = place.path() {
         make_file(path, shape.size())?;
     }
     let journal = place.blocking(false, false)?;
     let mut journal = journal.with_context(|| format!("{place} is not there"))?;
-    let size = journal.properties().size;
+    let Properties { size, read_only, .. } = *journal.properties();
+    ensure!(!read_only, "{place} is read-only, and a journal is written: make it writable");
     ensure!(
         size >= shape.size(),
-        "{place} has {}, and the journal of this write log needs {}",
+        "{place} has {}, and the journal of this write log needs {}: make it larger, or --write-log smaller",
         rounded(size),
         rounded(shape.size())
     );
-    let version = match found(&mut journal)? {
-        Ok(found) if found.version > VERSION_MAX => bail!("{place} is damaged"),
-        Ok(found) if found.owner.disk == owner.disk || place.is_beside => found.version,
-        Ok(found) => bail!("{place} is the destage journal of another disk, {}", found.owner.disk),
-        Err(_) if place.is_beside || is_empty(&mut journal)? => 0,
-        Err(_) => bail!(
-            "{place} holds something that is no destage journal: if nobody needs that, fill its first 8 KiB with zeroes"
-        ),
-    };
     // Both copies, one after the other: at every instant one of them says what is so. A superblock of a former process that
     // lands late has a lower version than the second.
     let mut superblock = Superblock::first(owner, shape);
@@ -331,11 +370,51 @@ pub fn make(place: &JournalPlace, owner: Owner, shape: Shape) -> Result<Superblo
     Ok(superblock)
 }
 
-/// True when the pages of the superblock hold nothing.
-fn is_empty(journal: &mut Blocking) -> io::Result<bool> {
-    let mut first = [0; 2 * PAGE_LEN];
-    journal.read(0, &mut first)?;
-    Ok(first.iter().all(|byte| *byte == 0))
+/// The version of the superblock that is there; 0 where there is nothing.
+///
+/// # Errors
+/// There is something that is not this disk's.
+fn former_version(
+    place: &JournalPlace,
+    there: &mut Blocking,
+    owner: Owner,
+    shape: Shape,
+) -> Result<u64> {
+    let has_superblocks = there.properties().size >= 2 * PAGE_LEN as u64;
+    let superblock = has_superblocks.then(|| found(there)).transpose()?;
+    match superblock {
+        Some(Ok(found)) if found.version > VERSION_MAX => bail!("{place} is damaged"),
+        Some(Ok(found)) if found.owner.disk == owner.disk || place.is_beside => Ok(found.version),
+        Some(Ok(found)) => bail!(
+            "{place} is the destage journal of another disk, {}: give each disk its own. If that disk is gone for good, fill \
+             the first 8 KiB of {place} with zeroes",
+            found.owner.disk
+        ),
+        Some(Err(_)) | None if place.is_beside || is_blank(there, shape.size())? => Ok(0),
+        Some(Err(_)) | None => bail!(
+            "{place} holds something that is no destage journal, and it would be written over: give another place, or, if \
+             nobody needs what is there, zero its first {}",
+            rounded(shape.size())
+        ),
+    }
+}
+
+/// True when nothing is found where a journal of `len` bytes would be: all of the first MiB and the very end is looked at, and a
+/// part of each other MiB of the journal.
+fn is_blank(there: &mut Blocking, len: u64) -> io::Result<bool> {
+    const MIB: u64 = 1 << 20;
+    const PART: u64 = 64 << 10;
+    let size = there.properties().size;
+    let starts = (0..MIB).step_by(PART as usize).chain((MIB..len).step_by(MIB as usize));
+    let mut bytes = vec![0; PART as usize];
+    for start in starts.chain([size.saturating_sub(PART)]).filter(|start| *start < size) {
+        let part = &mut bytes[..PART.min(size - start) as usize];
+        there.read(start, part)?;
+        if part.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A file of that size at least; what it has stays. Sparse: it takes as much as is written to it.
@@ -348,9 +427,9 @@ fn make_file(path: &Path, size: u64) -> Result<()> {
     let file = file.with_context(cannot)?;
     if file.metadata().with_context(cannot)?.len() < size {
         file.set_len(size).with_context(cannot)?;
-        file.sync_all().and_then(|()| sync_folder(path)).with_context(cannot)?;
     }
-    Ok(())
+    // Whoever made it may have died before its name was durable.
+    file.sync_all().and_then(|()| sync_folder(path)).with_context(cannot)
 }
 
 /// Gives a file the modification time back that it had, after its bytes became what its disk had written.

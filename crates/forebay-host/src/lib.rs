@@ -16,6 +16,7 @@
 //! | [`image`] | an image without its daemon: whole or torn, and repaired |
 //! | [`journal`] | the destage journal beside an image: made, put in place, looked at |
 //! | [`warm`] | the start of a cache that flash kept over a restart |
+//! | [`population`] | memory for caches that are served already |
 //! | [`events`] | what an operator wants to know |
 //! | [`folders`], `tmpfs` | where this host keeps sockets, state, and what a kill must not lose |
 //! | [`date`], [`shell`] | dates as people read them, words as a shell does |
@@ -36,6 +37,7 @@ pub mod folders;
 pub mod image;
 pub mod journal;
 pub mod pool;
+pub mod population;
 pub mod shell;
 mod tmpfs;
 pub mod warm;

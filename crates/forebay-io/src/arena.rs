@@ -1,4 +1,4 @@
-//! Memory for I/O: one large, page-aligned, pre-faulted area per disk.
+//! Memory for I/O: one large, page-aligned area per disk, in which memory may come part by part.
 //!
 //! The kernel writes to an arena while an I/O is in flight, so nothing ever holds a Rust
 //! reference to its bytes. They are copied in and out, or go to the kernel by address.
@@ -13,10 +13,13 @@
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use lock::{CopyLock, Copying};
+
+pub use memory::{Available, Holder, available};
 
 mod lock;
 mod memory;
@@ -54,22 +57,32 @@ pub struct Region {
 }
 
 impl Arena {
-    /// Maps `len` bytes (rounded up to whole pages), on huge pages where there are any, and touches
-    /// them all, so that no I/O pays for a first touch. The memory reads as zeroes.
+    /// An arena of `len` bytes that are all there, so that no I/O pays for a first touch.
     ///
     /// # Errors
-    /// `InvalidInput` for a length of zero or beyond the address space, `OutOfMemory` when the machine
-    /// does not have that much available now, else the kernel's.
+    /// As [`Arena::reserve`].
     pub fn new(len: usize) -> io::Result<Arena> {
+        let arena = Arena::reserve(len)?;
+        arena.populate(0, arena.len())?;
+        Ok(arena)
+    }
+
+    /// Maps `len` bytes (rounded up to whole pages), on huge pages where there are any. The memory reads as zeroes. Each
+    /// page takes memory from its first touch on, or when it is [populated](Arena::populate).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length of zero or beyond the address space, `OutOfMemory` when there is not
+    /// that much available now, else the kernel's.
+    pub fn reserve(len: usize) -> io::Result<Arena> {
         Arena::map(len, None)
     }
 
-    /// As [`Arena::new`], but from `tail` on (a multiple of the page size) the memory is `file`,
-    /// from its start. It begins with the bytes of the file, and outlives the process. The file,
+    /// As [`Arena::reserve`], but from `tail` on (a multiple of the page size) the memory is `file`,
+    /// from its start, and is there at once. It begins with the bytes of the file, and outlives the process. The file,
     /// on tmpfs, must have space allocated for all of it, and nobody else may shorten it.
     ///
     /// # Errors
-    /// As [`Arena::new`]; `InvalidInput` when the file is too short or the tail does not begin at a page.
+    /// As [`Arena::reserve`]; `InvalidInput` when the file is too short or the tail does not begin at a page.
     pub fn with_tail(len: usize, tail: usize, file: BorrowedFd<'_>) -> io::Result<Arena> {
         Arena::map(len, Some((tail, file)))
     }
@@ -88,7 +101,7 @@ impl Arena {
             arena.map_tail(tail, file)?;
         }
         arena.advise()?;
-        arena.populate()?;
+        arena.populate(arena.tail_start(), arena.len - arena.tail)?;
         Ok(arena)
     }
 
@@ -116,6 +129,32 @@ impl Arena {
     /// Bytes of it that are on huge pages, as far as the kernel tells.
     pub fn huge_bytes(&self) -> usize {
         memory::huge_bytes(self.base as usize, self.len)
+    }
+
+    /// Has the kernel give the pages of a piece their memory, which does not change what they read as. Any thread may ask for
+    /// it at any time. Nothing is done for no bytes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn populate(&self, offset: u64, len: usize) -> io::Result<()> {
+        let piece = self.piece(offset, len);
+        // SAFETY: the piece lies in our own mapping; the call only faults its pages in.
+        let populated = unsafe { libc::madvise(piece.cast(), len, libc::MADV_POPULATE_WRITE) };
+        if populated == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            return Err(error);
+        }
+        // Before Linux 5.14: touch every page.
+        for page in (0..len).step_by(memory::page_size()) {
+            // SAFETY: `page < len`, so the byte lies in the mapping, which is writable. Others may use it at the same time, so that
+            // it is touched by an atomic operation, which leaves it as it is.
+            let byte = unsafe { AtomicU8::from_ptr(piece.add(page)) };
+            byte.fetch_or(0, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Copies `bytes` to `offset`. Panics when out of bounds (as all of these do).
@@ -265,26 +304,6 @@ impl Arena {
         // A cache has no place in a core dump, and a child process must not copy what is pinned.
         let _ = advise(Advice::LinuxDontDump);
         advise(Advice::LinuxDontFork)?;
-        Ok(())
-    }
-
-    fn populate(&self) -> io::Result<()> {
-        // SAFETY: our own mapping; the call only faults its pages in.
-        let populated =
-            unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_POPULATE_WRITE) };
-        if populated == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EINVAL) {
-            return Err(error);
-        }
-        // Before Linux 5.14: touch every page.
-        for offset in (0..self.len).step_by(memory::page_size()) {
-            // SAFETY: `offset < len`, so the byte lies in the mapping, which is writable and not shared
-            // with anyone yet.
-            unsafe { self.base.add(offset).write_volatile(0) };
-        }
         Ok(())
     }
 }

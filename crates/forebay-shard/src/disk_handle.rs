@@ -16,7 +16,7 @@ use forebay_io::mailbox::{SendError, Sender};
 use tokio::sync::oneshot;
 
 use crate::mailbox::{Command, Visit};
-use crate::{DiskStatus, Drained, Dropped, Gone};
+use crate::{DiskStatus, Drained, Dropped, EndedHold, Gone};
 
 /// Time that a client waits for room in the mailbox.
 pub const HAND_OVER_MAX: Duration = Duration::from_secs(10);
@@ -72,6 +72,11 @@ impl DiskHandle {
         self.send(Command::Connect(client, guard))
     }
 
+    /// The disk's memory is there up to `end`, in bytes from its start.
+    pub fn have_memory(&self, end: u64) {
+        self.tell(move |on| on.disk.port.engine.have_memory(end));
+    }
+
     /// The answer to a disk that asked for a segment.
     pub(crate) fn leased(&self, leased: Leased) {
         self.tell(move |on| on.disk.leased(on.now, leased));
@@ -115,34 +120,37 @@ impl DiskHandle {
         changed.map_err(anyhow::Error::msg)
     }
 
-    /// Holds destaging until primary storage stands still, and for `span` from then on. True when it stands still; false when
-    /// it did not within `patience`, and destaging goes on.
+    /// Holds destaging until primary storage stands still, and for `span` from then on. The number of the hold; `None`: it did
+    /// not stand still within `patience`, and destaging goes on.
     ///
     /// # Errors
-    /// The disk is ending, or the shard has ended.
-    pub async fn quiesce(&self, span: Duration, patience: Duration) -> anyhow::Result<bool> {
-        let hold = async |span| {
-            let held = self.ask(move |on| on.disk.hold(on.now, span)).await?;
-            held.map_err(anyhow::Error::msg)
-        };
+    /// Destaging is held already, or the hold was ended, the disk is ending, or the shard has ended.
+    pub async fn quiesce(&self, span: Duration, patience: Duration) -> anyhow::Result<Option<u64>> {
         let give_up = tokio::time::Instant::now() + patience;
-        while tokio::time::Instant::now() < give_up {
-            // Whoever asked may leave meanwhile.
-            if hold(HOLD_MIN).await? {
-                return hold(span).await;
+        let hold = self.ask(|on| on.disk.begin_hold(on.now, HOLD_MIN)).await?;
+        let hold = hold.map_err(anyhow::Error::msg)?;
+        let extend = async |span| {
+            let still = self.ask(move |on| on.disk.extend_hold(on.now, span, hold)).await?;
+            still.map_err(anyhow::Error::msg)
+        };
+        // Whoever asked may leave meanwhile: no look holds for longer than it takes until the next.
+        while !extend(HOLD_MIN).await? {
+            if tokio::time::Instant::now() >= give_up {
+                self.end_hold(Some(hold)).await?;
+                return Ok(None);
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        self.end_hold().await?;
-        Ok(false)
+        extend(span).await?;
+        Ok(Some(hold))
     }
 
-    /// Goes on with destaging; true when primary storage stood still until now.
+    /// Goes on with destaging after this hold, or whichever there is.
     ///
     /// # Errors
     /// The shard has ended.
-    pub async fn end_hold(&self) -> anyhow::Result<bool> {
-        Ok(self.ask(|on| on.disk.end_hold(on.now)).await?)
+    pub async fn end_hold(&self, hold: Option<u64>) -> anyhow::Result<EndedHold> {
+        Ok(self.ask(move |on| on.disk.end_hold(on.now, hold)).await?)
     }
 
     /// How long primary storage is by now, in bytes, which the disk can be, too; `looked` is what was found by looking at

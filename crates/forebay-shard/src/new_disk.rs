@@ -8,7 +8,7 @@ use forebay_core::config::Mode;
 use forebay_core::engine::Engine;
 use forebay_core::flash_pool::DiskNumber;
 use forebay_frontends::client::Permission;
-use forebay_host::fence::{LastWrite, Revoker, UnreportedLoss};
+use forebay_host::fence::{Guard, LastWrite, Revoker, UnreportedLoss};
 use forebay_host::pool::owner::PoolHandle;
 use forebay_io::arena::Arena;
 
@@ -57,6 +57,8 @@ pub struct JournalShare {
     pub backend: Box<dyn Backend>,
     /// Who can note that it does not count any more.
     pub revoker: Option<Arc<Revoker>>,
+    /// What keeps others from it.
+    pub guard: Guard,
 }
 
 /// The ring of a disk's cache.

@@ -44,7 +44,7 @@
 //! - An I/O unanswered for `timeout` ends the session, which is the only way to get its memory
 //!   back.
 //! - While there is no session, I/O waits; [`Backend::trouble`] says why. The engine has its own
-//!   time-outs.
+//!   time-outs. Where it is [told to](Backend::give_up_after), it fails after a while instead.
 //! - An export that comes back with another size, or that lost an ability, is refused.
 //! - A server without flush gets FUA writes if it takes them; otherwise a flush has nothing to do.
 
@@ -103,6 +103,10 @@ pub struct NbdBackend {
     is_send_due: bool,
     /// When the I/O that has waited longest may be out of time.
     check_at: Nanos,
+    /// Longest time that I/O waits for a session.
+    patience: Nanos,
+    /// When the session was lost that is not restored.
+    lost_at: Option<Nanos>,
 }
 
 #[derive(Debug)]
@@ -160,6 +164,8 @@ impl NbdBackend {
             trouble: None,
             is_send_due: false,
             check_at: Nanos::NEVER,
+            patience: Nanos::NEVER,
+            lost_at: None,
         })
     }
 
@@ -227,6 +233,7 @@ impl NbdBackend {
     fn lose_session(&mut self, cx: &mut Context<'_>, why: &str) {
         self.session.as_mut().expect("it was up").close(cx.reactor);
         self.state = State::BackOff { until: cx.now, attempt: 0 };
+        self.lost_at.get_or_insert(cx.now);
         self.trouble = Some(format!("{}: {why}; reconnecting", self.uri));
         cx.events.push(BackendEvent::SessionLost);
         self.requests.session_lost(cx.events, &mut self.held);
@@ -237,6 +244,22 @@ impl NbdBackend {
     fn tell_held(&mut self, cx: &mut Context<'_>) {
         if self.session.as_ref().is_none_or(Session::is_drained) {
             cx.events.append(&mut self.held);
+        }
+    }
+
+    /// When what waits for a session has waited long enough.
+    fn give_up_at(&self) -> Nanos {
+        let is_drained = self.session.as_ref().is_none_or(Session::is_drained);
+        match self.lost_at.filter(|_| is_drained && self.requests.has_next()) {
+            Some(lost_at) => lost_at.plus(self.patience),
+            None => Nanos::NEVER,
+        }
+    }
+
+    /// Fails what has waited too long for a session. Nothing of it can change data any more, nor does anybody use its memory.
+    fn give_up(&mut self, cx: &mut Context<'_>) {
+        if self.give_up_at() <= cx.now {
+            self.requests.fail(cx.events);
         }
     }
 
@@ -302,6 +325,7 @@ impl NbdBackend {
         match started {
             Ok(()) => {
                 self.trouble = None;
+                self.lost_at = None;
                 cx.events.push(BackendEvent::SessionRestored);
             }
             Err(error) => self.back_off(cx.now, 0, &error.to_string()),
@@ -363,6 +387,7 @@ impl Backend for NbdBackend {
         } else {
             self.is_send_due = true;
         }
+        self.give_up(cx);
     }
 
     fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
@@ -390,6 +415,7 @@ impl Backend for NbdBackend {
             State::Detached => return,
         }
         self.send(cx);
+        self.give_up(cx);
     }
 
     fn next_deadline(&self) -> Nanos {
@@ -400,7 +426,11 @@ impl Backend for NbdBackend {
             State::Settling { until, .. } | State::BackOff { until, .. } => until,
             State::Connecting { .. } | State::Connected(_) | State::Detached => Nanos::NEVER,
         };
-        session.min(held)
+        session.min(held).min(self.give_up_at())
+    }
+
+    fn give_up_after(&mut self, patience: Nanos) {
+        self.patience = patience;
     }
 
     fn trouble(&self) -> Option<&str> {

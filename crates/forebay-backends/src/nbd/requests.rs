@@ -119,6 +119,19 @@ impl Requests {
         self.to_cut.push_back(key);
     }
 
+    /// Ends all that waits to be sent, with an error; nothing of it is in flight.
+    pub(super) fn fail(&mut self, events: &mut Vec<BackendEvent>) {
+        assert_eq!(self.in_flight, 0, "what was sent may be answered");
+        let ends = self
+            .requests
+            .drain()
+            .map(|request| BackendEvent::Done { id: request.io.id, status: IoStatus::IoError });
+        events.extend(ends);
+        self.parts.clear();
+        self.to_cut.clear();
+        self.to_send.clear();
+    }
+
     /// True when a part could be sent.
     pub(super) fn has_next(&self) -> bool {
         !self.to_send.is_empty() || !self.to_cut.is_empty()

@@ -217,6 +217,31 @@ fn a_read_that_ends_with_its_session_keeps_its_memory_until_the_kernel_is_done_w
 }
 
 #[test]
+fn where_it_is_told_to_io_that_waits_too_long_for_a_session_fails_until_there_is_one() {
+    let misdeed = |connection, number, _| match (connection, number) {
+        (0, 0) => Misdeed::Close,
+        _ => Misdeed::None,
+    };
+    let server = Server::start(Script::bad(misdeed));
+    let mut bench = server.bench("&connections=1");
+    bench.backend.give_up_after(Nanos::from_millis(300));
+    let (hidden, block) = (server.path.with_extension("hidden"), ByteRange::at(0, 4096));
+    std::fs::rename(&server.path, &hidden).expect("it is there");
+    for n in 0..2 {
+        let began = std::time::Instant::now();
+        let write = bench.submit_write(block, 7);
+        assert_eq!(bench.end_of(write), IoStatus::IoError);
+        // The second one does not wait: the session has been lost for long enough.
+        assert_eq!(began.elapsed().as_millis() >= 300, n == 0);
+    }
+    assert_eq!(bench.sessions, "-");
+    std::fs::rename(&hidden, &server.path).expect("it is there");
+    bench.until(|bench| bench.sessions == "-+");
+    assert_eq!(bench.write(block, 8), IoStatus::Ok);
+    assert_eq!(bench.read_fill(block), 8);
+}
+
+#[test]
 fn garbage_ends_the_session() {
     survives(
         |connection, number, _| match (connection, number) {

@@ -242,9 +242,10 @@ impl Directory {
         (self.index.free_len(), self.index.retired_len())
     }
 
-    /// Begins to put blocks back where a former run had them, with [`Directory::restore`]. It must be empty.
-    pub fn begin_restore(&mut self) {
-        self.index.begin_restore();
+    /// Takes every slot of a directory without blocks: before they are put back where a former run had them
+    /// ([`Directory::restore`]), or before they are released one by one.
+    pub fn take_all(&mut self) {
+        self.index.take_all();
     }
 
     /// Puts `block` back into `slot`, as the one that was used longest ago of those that are here. False when

@@ -51,7 +51,7 @@ mod update;
 
 use crate::config::{Config, GridOffset};
 use crate::cx::Cx;
-use crate::geometry::{GranuleMask, Grid, PAGE};
+use crate::geometry::{ByteRange, GranuleMask, Grid, PAGE};
 use crate::ids::BlockIndex;
 use crate::stats::{TierState, TierStatistics};
 use crate::status::IoStatus;
@@ -140,6 +140,25 @@ impl Cache {
         self.flash.is_some()
     }
 
+    /// No RAM slot is used before its memory is there. The cache is empty.
+    pub(crate) fn withhold_ram(&mut self) {
+        if let Some(ram) = &mut self.ram {
+            ram.withhold();
+        }
+    }
+
+    /// The disk's memory is there up to `end`.
+    pub(crate) fn have_memory(&mut self, end: u64) {
+        if let Some(ram) = &mut self.ram {
+            ram.have_memory(end);
+        }
+    }
+
+    /// Where the RAM slots are in the disk's memory.
+    pub(crate) fn ram_place(&self) -> Option<ByteRange> {
+        self.ram.as_ref().map(RamTier::place)
+    }
+
     /// Every reply handed out so far was sent or copied: slots are no longer read.
     #[inline]
     pub(crate) fn unpin(&mut self) {
@@ -207,6 +226,7 @@ impl Cache {
             state: TierState::Active,
             failure: None,
             slots: ram.dir.slots().into(),
+            slots_ready: ram.slots_ready().into(),
             slots_used: ram.dir.filled().into(),
             metadata_bytes: ram.metadata_bytes(),
         });
@@ -214,6 +234,7 @@ impl Cache {
             state: tier.failed.map_or(TierState::Active, |_| TierState::Failed),
             failure: tier.failed,
             slots: tier.dir.slots().into(),
+            slots_ready: tier.dir.slots().into(),
             slots_used: tier.failed.map_or(tier.dir.filled(), |_| 0).into(),
             metadata_bytes: tier.metadata_bytes(),
         });

@@ -8,6 +8,9 @@
 //!
 //! Pins are a list, not a count per slot: a hit then touches no memory of its own for them, and who
 //! asks (a write, an eviction) scans one batch of replies.
+//!
+//! The memory of slots may come after the disk begins to serve. Slots without memory are *withheld*:
+//! taken, and free when their memory is there ([`RamTier::have_memory`]).
 
 use super::directory::Directory;
 use crate::action::{Action, Buffer, Span};
@@ -30,6 +33,8 @@ pub(super) struct RamTier {
     pinned: Vec<SlotId>,
     /// Pinned slots that lost their block.
     retired: Vec<SlotId>,
+    /// Slots before this one have memory; the others are withheld.
+    ready: u32,
 }
 
 impl RamTier {
@@ -40,6 +45,7 @@ impl RamTier {
             block_size: grid.block_size(),
             pinned: Vec::with_capacity(4096),
             retired: Vec::with_capacity(4096),
+            ready: slots,
         }
     }
 
@@ -49,6 +55,33 @@ impl RamTier {
 
     pub(super) fn metadata_bytes(&self) -> u64 {
         self.dir.memory_bytes()
+    }
+
+    /// Withholds every slot of a tier without blocks.
+    pub(super) fn withhold(&mut self) {
+        self.dir.take_all();
+        self.ready = 0;
+    }
+
+    /// The disk's memory is there up to `end`: slots before it are withheld no more.
+    pub(super) fn have_memory(&mut self, end: u64) {
+        let there = end.saturating_sub(self.base) / self.block_size;
+        let there = there.min(self.dir.slots().into()) as u32;
+        // Backwards, so that slots are given out in ascending order.
+        for slot in (self.ready..there).rev() {
+            self.dir.release(SlotId(slot));
+        }
+        self.ready = self.ready.max(there);
+    }
+
+    /// Slots that have memory.
+    pub(super) fn slots_ready(&self) -> u32 {
+        self.ready
+    }
+
+    /// Where the slots are in the disk's memory.
+    pub(super) fn place(&self) -> ByteRange {
+        ByteRange::at(self.base, u64::from(self.dir.slots()) * self.block_size)
     }
 
     /// `len` bytes of a slot from `offset` on.
@@ -171,6 +204,8 @@ impl RamTier {
         self.dir.check_invariants();
         assert!(self.retired.iter().all(|slot| self.is_pinned(*slot)));
         assert!(self.retired.iter().all(|slot| self.dir.block_of(*slot).is_none()));
-        assert_eq!(self.dir.taken() as usize, self.retired.len(), "a slot was lost");
+        let withheld = (self.dir.slots() - self.ready) as usize;
+        let taken = self.dir.taken() as usize;
+        assert_eq!(taken, self.retired.len() + withheld, "a slot was lost");
     }
 }

@@ -9,7 +9,7 @@ impl Cache {
     /// Begins to put blocks back where a former run had them. The tier must be empty.
     pub(crate) fn begin_restore(&mut self) {
         if let Some(flash) = &mut self.flash {
-            flash.tier.dir.begin_restore();
+            flash.tier.dir.take_all();
         }
     }
 

@@ -37,6 +37,18 @@ impl Engine {
         self.parts.restore_cache(header, reader, logged, &mut self.shared)
     }
 
+    /// No RAM slot is used before [`Engine::have_memory`] says that its memory is there. Call it before the first
+    /// request. Where the slots are in the disk's memory; `None`: there is no RAM tier.
+    pub fn withhold_ram(&mut self) -> Option<ByteRange> {
+        self.parts.cache.withhold_ram();
+        self.parts.cache.ram_place()
+    }
+
+    /// All of the disk's memory up to `end`, in bytes from its start, is there.
+    pub fn have_memory(&mut self, end: u64) {
+        self.parts.cache.have_memory(end);
+    }
+
     /// Asks for a mode; [`Engine::mode`] is it some time later. One without log needs everything destaged: if that
     /// was paused, it goes on.
     ///
@@ -116,7 +128,13 @@ impl Engine {
     /// True while destaging is held, and nothing that has begun is left to do: primary storage alone is a crash-consistent
     /// image, without its destage journal, and stays as it is.
     pub fn stands_still(&self, now: Nanos) -> bool {
-        self.parts.write_back.as_ref().is_some_and(|log| log.stands_still(now))
+        let log = self.parts.write_back.as_ref();
+        self.parts.mode.logs() && log.is_some_and(|log| log.stands_still(now))
+    }
+
+    /// True while destaging is held.
+    pub fn is_held(&self, now: Nanos) -> bool {
+        self.parts.write_back.as_ref().is_some_and(|log| log.is_held(now))
     }
 
     /// A lease that was asked for came, with its ordinal, or does not come. [`NoLease::Now`]: it is asked for again

@@ -4,8 +4,8 @@ use super::{Index, NONE, TAKEN};
 use crate::ids::{BlockIndex, SlotId};
 
 impl Index {
-    /// Takes every slot of an index without blocks; [`Index::end_restore`] frees what is not occupied then.
-    pub fn begin_restore(&mut self) {
+    /// Takes every slot of an index without blocks.
+    pub fn take_all(&mut self) {
         assert!(self.is_empty() && self.retired_len() == 0);
         self.entries.iter_mut().for_each(|entry| entry.next = TAKEN);
         (self.free, self.free_len) = (NONE, 0);
@@ -35,7 +35,7 @@ impl Index {
         })
     }
 
-    /// See [`Index::begin_restore`].
+    /// Frees the slots that are not occupied, after [`Index::take_all`].
     pub fn end_restore(&mut self) {
         for slot in (0..self.slots()).rev().map(SlotId) {
             if self.block_of(slot).is_none() {

@@ -135,6 +135,8 @@ pub struct JournalConfig {
     pub generation: Generation,
     /// How it is cut.
     pub shape: Shape,
+    /// It loses what was not flushed when primary storage does, if at all: it is beside it.
+    pub is_beside: bool,
     /// The version of its superblock.
     pub version: u64,
     /// All windows up to this one are retired; the next one has the next number.
@@ -146,11 +148,21 @@ pub struct JournalConfig {
 }
 
 impl JournalConfig {
-    /// Of a journal with this superblock, for a session of its disk.
+    /// Of a journal with this superblock, beside primary storage, for a session of its disk.
     pub fn new(superblock: Superblock, generation: Generation) -> JournalConfig {
         let Superblock { owner, shape, version, retired } = superblock;
         let (patience, epoch_pages) = (PATIENCE, EPOCH_PAGES);
-        JournalConfig { owner, generation, shape, version, retired, patience, epoch_pages }
+        let is_beside = true;
+        JournalConfig {
+            owner,
+            generation,
+            shape,
+            is_beside,
+            version,
+            retired,
+            patience,
+            epoch_pages,
+        }
     }
 }
 

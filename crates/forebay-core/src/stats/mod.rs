@@ -105,6 +105,9 @@ pub struct TierStatistics {
     pub failure: Option<IoStatus>,
     /// Blocks that the tier can hold.
     pub slots: u64,
+    /// Blocks that it has room for by now: RAM gets its memory after the disk begins to serve.
+    #[serde(default)]
+    pub slots_ready: u64,
     /// Blocks that the tier holds.
     pub slots_used: u64,
     /// RAM for the metadata of the tier.

@@ -48,7 +48,13 @@ impl WriteBack {
         (log.reached.written.whole, log.reached.durable.whole) = (last, last);
         log.reached.end = log.segments.head();
         log.numbers.epoch = found.next_epoch;
-        self.destager.restore(found, log.index.zeroes().count());
+        let again = found.flushed.plus(1)..=found.through;
+        let again = found
+            .records
+            .iter()
+            .filter(|record| record.kind == RecordKind::Write && again.contains(&record.sequence));
+        let again = again.map(|record| log.index.grid().pages(record.range).count() as u64).sum();
+        self.destager.restore(found, log.index.zeroes().count(), again);
         Ok(())
     }
 }

@@ -5,8 +5,9 @@ use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::disk::DiskRecord;
 use forebay_core::flash_pool::fence::Verdict;
 use forebay_core::flash_pool::sidecar::Sidecar;
+use forebay_core::ids::Uuid;
 
-use super::{Examined, Fence, LastWrite, SidecarPlace, last_write, words};
+use super::{Examined, Fence, LastWrite, SidecarPlace, identity, last_write, words};
 use crate::events::Severity;
 use crate::journal::{self, Journal, JournalPlace, Primary};
 use crate::pool::host;
@@ -82,6 +83,11 @@ impl Fence {
             (SidecarPlace::Beside(path), true) => Some(JournalPlace::beside(path)),
             _ => None,
         }
+    }
+
+    /// Who primary storage is; [`Uuid::NIL`]: nobody knows.
+    pub fn primary(&self) -> Uuid {
+        identity(self.probe.as_ref())
     }
 
     /// True when there is a sidecar that can name a journal.

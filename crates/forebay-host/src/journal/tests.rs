@@ -155,10 +155,43 @@ fn a_journal_elsewhere_spares_what_is_not_this_disks() {
 
 #[test]
 fn a_place_that_is_too_small_says_what_is_needed() {
-    let place = JournalPlace::at("mem:64KiB").unwrap();
+    let text = "mem:64KiB".to_owned();
+    let place = JournalPlace { uri: text.parse().unwrap(), text, is_beside: false };
     let error = make(&place, OWNER, Shape::for_log(64)).unwrap_err().to_string();
     assert!(
         error.contains("mem:64KiB has 64 KiB, and the journal of this write log needs"),
         "{error}"
     );
+}
+
+#[test]
+fn what_is_there_is_looked_at_before_anything_of_it_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious");
+    let shape = Shape::for_log(64);
+    let place = JournalPlace::at(path.to_str().unwrap()).unwrap();
+    // A few bytes; a label behind blank space, as file systems have it; one at the very end.
+    for (len, at) in [(14, 3), (1 << 20, 65536), (3 << 20, (3 << 20) - 9), (5 << 20, 2 << 20)] {
+        let mut bytes = vec![0; len];
+        bytes[at] = 7;
+        fs::write(&path, &bytes).unwrap();
+        assert!(make(&place, OWNER, shape).is_err(), "{len}");
+        assert!(fs::read(&path).unwrap() == bytes, "{len} bytes are as they were");
+    }
+    fs::write(&path, vec![0; 8192]).unwrap();
+    make(&place, OWNER, shape).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), shape.size());
+    let other = Owner { disk: Uuid([2; 16]), nonce: 1 };
+    let error = format!("{:#}", make(&place, other, shape).unwrap_err());
+    assert!(error.contains("another disk") && error.contains("give each disk its own"), "{error}");
+}
+
+#[test]
+fn a_journal_is_what_outlives_the_process_and_is_found_from_everywhere() {
+    for text in ["mem:64MiB", "model:san?iops=100&inner=mem:1MiB", "file:journal"] {
+        assert!(JournalPlace::at(text).is_err(), "{text}");
+    }
+    let place = JournalPlace::at("journal").unwrap();
+    assert!(place.path().unwrap().is_absolute());
+    assert!(place.name(1).uri.unwrap().starts_with('/'));
 }

@@ -1,7 +1,50 @@
-//! The kernel's figures of memory in `/proc`: how much is available, how much is on huge pages.
+//! The kernel's figures of memory: how much is available, how much is on huge pages.
 
+use std::fmt;
 use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where control groups are.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// Memory that can be had now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Available {
+    /// Bytes that can be had.
+    pub bytes: u64,
+    /// Bytes in all, those in use included.
+    pub all: u64,
+    /// Whose they are.
+    pub of: Holder,
+}
+
+/// Who has memory to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// The machine.
+    Machine,
+    /// The control group of the process, or one around it, which may have less than the machine.
+    ControlGroup,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Holder::Machine => "this machine",
+            Holder::ControlGroup => "the control group of this process (memory.max)",
+        })
+    }
+}
+
+/// Memory that this process can have now, by the one that has least: the machine, or a control group of version 2 around
+/// the process. `None`: the kernel does not say.
+pub fn available() -> Option<Available> {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|m| of_machine(&m));
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let groups = folders(&groups).filter_map(|folder| of_group(&folder));
+    machine.into_iter().chain(groups).min_by_key(|available| available.bytes)
+}
 
 /// Bytes of a page.
 pub(super) fn page_size() -> usize {
@@ -10,24 +53,19 @@ pub(super) fn page_size() -> usize {
     usize::try_from(size).expect("the page size is known on Linux")
 }
 
-/// Refuses a length that the machine does not have available: mapping it would succeed, and touching it
-/// would end a process, perhaps this one.
+/// Refuses a length that cannot be had: mapping it would succeed, and touching it would end a process, perhaps this one.
 ///
 /// # Errors
 /// `OutOfMemory`, with both numbers.
 pub(super) fn check_available(len: usize) -> io::Result<()> {
-    let Some(available) = fs::read_to_string("/proc/meminfo").ok().and_then(|m| available(&m))
-    else {
-        return Ok(());
-    };
-    if len as u64 <= available {
+    let Some(Available { bytes, of, .. }) = available() else { return Ok(()) };
+    if len as u64 <= bytes {
         return Ok(());
     }
     let text = format!(
-        "memory of {} MiB asked for, but only {} MiB are available on this machine: \
-         ask for less, or free some",
+        "memory of {} MiB asked for, but {of} has only {} MiB available: ask for less, or free some",
         len.div_ceil(1 << 20),
-        available >> 20
+        bytes >> 20
     );
     Err(io::Error::new(io::ErrorKind::OutOfMemory, text))
 }
@@ -37,8 +75,33 @@ pub(super) fn huge_bytes(base: usize, len: usize) -> usize {
     fs::read_to_string("/proc/self/smaps").map_or(0, |smaps| huge_in(&smaps, base, base + len))
 }
 
-fn available(meminfo: &str) -> Option<u64> {
-    meminfo.lines().find_map(|line| kib(line, "MemAvailable:"))
+fn of_machine(meminfo: &str) -> Option<Available> {
+    let find = |key| meminfo.lines().find_map(|line| kib(line, key));
+    let (bytes, all) = (find("MemAvailable:")?, find("MemTotal:")?);
+    Some(Available { bytes, all, of: Holder::Machine })
+}
+
+/// The folders of the control groups around a process, innermost first.
+fn folders(cgroup: &str) -> impl Iterator<Item = PathBuf> {
+    let path = cgroup.lines().find_map(|line| line.strip_prefix("0::/")).map(str::to_owned);
+    let mut path = path.filter(|path| !path.starts_with("..")).map(PathBuf::from);
+    std::iter::from_fn(move || {
+        let folder = path.take()?;
+        path = folder.parent().map(Path::to_owned);
+        Some(Path::new(GROUPS).join(folder))
+    })
+}
+
+/// What a control group has left below its limit; file pages that nobody uses count as free.
+fn of_group(folder: &Path) -> Option<Available> {
+    let read = |name| fs::read_to_string(folder.join(name)).ok();
+    let number = |name| read(name)?.trim().parse::<u64>().ok();
+    let (all, used) = (number("memory.max")?, number("memory.current")?);
+    let stat = read("memory.stat").unwrap_or_default();
+    let unused = stat.lines().find_map(|line| line.strip_prefix("inactive_file "));
+    let unused = unused.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0);
+    let bytes = all.saturating_sub(used.saturating_sub(unused));
+    Some(Available { bytes, all, of: Holder::ControlGroup })
 }
 
 /// Sums `AnonHugePages` of the mappings that overlap `start..end`. A mapping that the kernel merged with
@@ -69,16 +132,41 @@ fn kib(line: &str, key: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{available, huge_in};
+    use super::*;
 
     #[test]
     fn available_memory_is_read_from_meminfo() {
-        assert_eq!(
-            available("MemTotal: 9 kB\nMemAvailable:   24403312 kB\n"),
-            Some(24_403_312 * 1024)
-        );
-        assert_eq!(available("MemTotal: 9 kB\n"), None);
-        assert_eq!(available("MemAvailable: many kB\n"), None);
+        let expected =
+            Available { bytes: 24_403_312 * 1024, all: 30_000_000 * 1024, of: Holder::Machine };
+        let meminfo = "MemTotal: 30000000 kB\nMemAvailable:   24403312 kB\n";
+        assert_eq!(of_machine(meminfo), Some(expected));
+        assert_eq!(of_machine("MemTotal: 9 kB\n"), None);
+        assert_eq!(of_machine("MemTotal: 9 kB\nMemAvailable: many kB\n"), None);
+    }
+
+    #[test]
+    fn every_control_group_around_the_process_counts() {
+        let of = |text| folders(text).map(|f| f.display().to_string()).collect::<Vec<_>>();
+        let expected = ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup/"];
+        assert_eq!(of("1:name=x:/\n0::/a/b\n"), expected);
+        assert_eq!(of("0::/"), ["/sys/fs/cgroup/"]);
+        assert!(of("").is_empty() && of("0::/../elsewhere").is_empty());
+    }
+
+    #[test]
+    fn a_control_group_has_its_limit_less_what_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let write = |name, text| std::fs::write(folder.join(name), text).unwrap();
+        write("memory.max", "max\n");
+        write("memory.current", "700\n");
+        assert_eq!(of_group(folder), None, "without a limit");
+        write("memory.max", "1000\n");
+        write("memory.stat", "anon 500\ninactive_file 150\nactive_file 50\n");
+        let expected = Available { bytes: 450, all: 1000, of: Holder::ControlGroup };
+        assert_eq!(of_group(folder), Some(expected));
+        write("memory.current", "5000\n");
+        assert_eq!(of_group(folder).unwrap().bytes, 0);
     }
 
     #[test]

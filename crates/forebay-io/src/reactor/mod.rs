@@ -189,7 +189,8 @@ impl Reactor {
         self.driver_mut().spin().map_or_else(SpinStats::default, |spin| spin.stats())
     }
 
-    /// Keeps `arena` alive as long as the reactor, registered as a fixed buffer where possible.
+    /// Keeps `arena` alive as long as the reactor. What files are read into or written from often is registered as fixed
+    /// buffers where possible, which keeps it in memory.
     ///
     /// # Errors
     /// When there are 65536 arenas already.

@@ -123,7 +123,8 @@ impl Uring {
             Work::Read { offset } => {
                 let region = memory.expect("a read has memory");
                 let Piece { base, .. } = shared.region(region);
-                match self.registered.buffer(region) {
+                let arena = shared.arenas.held(region.arena.0.into());
+                match self.registered.buffer(&self.ring, region, arena) {
                     Some(slot) => on!(fd => opcode::ReadFixed::new(fd, base, region.len, slot)
                         .offset(offset).build()),
                     None => {
@@ -135,7 +136,8 @@ impl Uring {
                 let region = memory.expect("a write has memory");
                 let Piece { base, .. } = shared.region(region);
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                match self.registered.buffer(region) {
+                let arena = shared.arenas.held(region.arena.0.into());
+                match self.registered.buffer(&self.ring, region, arena) {
                     Some(slot) => on!(fd => opcode::WriteFixed::new(fd, base, region.len, slot)
                         .offset(offset).rw_flags(flags).build()),
                     None => on!(fd => opcode::Write::new(fd, base, region.len)

@@ -16,7 +16,7 @@ use super::log::Log;
 use super::registration::Registration;
 use super::ring::Ring;
 use super::storage::Storage;
-use super::{ShardDisk, Turn};
+use super::{Holds, ShardDisk, Turn};
 use crate::token::{Class, token};
 use crate::{DiskHandle, NewDisk};
 
@@ -119,6 +119,7 @@ impl ShardDisk {
             ending: Ending::NONE,
             detaching: Detaching::No("nobody asked for it"),
             waiting: Waiting::default(),
+            holds: Holds::default(),
             is_open,
             events,
         })

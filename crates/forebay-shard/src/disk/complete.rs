@@ -101,8 +101,17 @@ impl ShardDisk {
                     let checksums = if status.is_ok() { &checksums[..] } else { &[] };
                     engine.complete(now, id, status, checksums, actions);
                 }
-                BackendEvent::SessionLost => engine.on_journal_session_lost(now, actions),
-                BackendEvent::SessionRestored | BackendEvent::Extents { .. } => {}
+                BackendEvent::SessionLost => {
+                    engine.on_journal_session_lost(now, actions);
+                    let text = "the connection to the destage journal was lost; it is being restored. If that fails, \
+                                destaging goes on without the journal";
+                    self.events.report(Some(&self.name), Severity::Warning, text.to_owned());
+                }
+                BackendEvent::SessionRestored => {
+                    let text = "the connection to the destage journal is restored";
+                    self.events.report(Some(&self.name), Severity::Info, text.to_owned());
+                }
+                BackendEvent::Extents { .. } => {}
             }
         }
     }

@@ -7,7 +7,7 @@ use forebay_backends::{Backend, BackendEvent, BackendIo, Context as BackendConte
 use forebay_core::action::{Io, IoOp, Span};
 use forebay_core::ids::{IoId, Nanos};
 use forebay_core::journal::record;
-use forebay_host::fence::Revoker;
+use forebay_host::fence::{Guard, Revoker};
 use forebay_io::arena::Arena;
 use forebay_io::reactor::{ArenaId, Reactor};
 
@@ -20,6 +20,8 @@ pub(super) struct Journal {
     /// What it said, for the engine.
     pub(super) said: Vec<BackendEvent>,
     revoker: Option<Arc<Revoker>>,
+    /// Keeps others from it.
+    _guard: Guard,
     /// Where the answer to a revocation goes.
     handle: DiskHandle,
     /// Of the pieces under way, taken before each was sent.
@@ -28,8 +30,9 @@ pub(super) struct Journal {
 
 impl Journal {
     pub(super) fn new(share: JournalShare, handle: DiskHandle) -> Journal {
-        let JournalShare { backend, revoker } = share;
-        Journal { backend, said: Vec::new(), revoker, handle, checksums: Vec::new() }
+        let JournalShare { backend, revoker, guard } = share;
+        let (said, checksums) = (Vec::new(), Vec::new());
+        Journal { backend, said, revoker, _guard: guard, handle, checksums }
     }
 
     /// The backend, and what it is called with.

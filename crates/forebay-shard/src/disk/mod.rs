@@ -66,6 +66,7 @@ pub(crate) struct ShardDisk {
     /// Whether it ends when nothing is dirty any more.
     detaching: Detaching,
     waiting: Waiting,
+    holds: Holds,
     /// Whether clients may come, for those who let them in.
     is_open: Arc<AtomicBool>,
     events: EventSender,
@@ -81,6 +82,30 @@ struct Turn {
     has_replied: bool,
     /// This turn wrote to the log.
     wrote_log: bool,
+}
+
+/// Who held destaging for a snapshot of primary storage.
+#[derive(Debug, Default)]
+struct Holds {
+    /// How many by now; the number of the last one.
+    begun: u64,
+    /// Nobody has ended the last one, be it over or not.
+    is_open: bool,
+}
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedHold {
+    /// Primary storage stood still until now.
+    StoodStill,
+    /// It did not, or not until now.
+    WasOver,
+    /// There is no such hold.
+    None,
+}
+
+fn nanos(span: Duration) -> Nanos {
+    Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl ShardDisk {
@@ -100,24 +125,48 @@ impl ShardDisk {
         self.port.engine.pause_destaging(now, pause, &mut self.port.actions);
     }
 
-    /// Begins no destaging for so long; true when nothing that has begun is left to do.
+    /// Begins no destaging for so long; the number of the hold.
     ///
     /// # Errors
-    /// The disk is ending.
-    pub(crate) fn hold(&mut self, now: Nanos, span: Duration) -> Result<bool, String> {
+    /// Destaging is held already, or the disk is ending.
+    pub(crate) fn begin_hold(&mut self, now: Nanos, span: Duration) -> Result<u64, String> {
         if self.is_ending() {
             return Err(ENDING.to_owned());
         }
-        let until = now.plus(Nanos(span.as_nanos() as u64));
-        self.port.engine.hold_destaging(now, until, &mut self.port.actions);
+        if self.port.engine.is_held(now) {
+            return Err("destaging is held already, by another 'disk quiesce' or for the disk to grow: wait until that is over".to_owned());
+        }
+        self.holds = Holds { begun: self.holds.begun + 1, is_open: true };
+        self.port.engine.hold_destaging(now, now.plus(nanos(span)), &mut self.port.actions);
+        Ok(self.holds.begun)
+    }
+
+    /// Begins no destaging for so long from now on; true when nothing that has begun is left to do.
+    ///
+    /// # Errors
+    /// The hold is over.
+    pub(crate) fn extend_hold(
+        &mut self,
+        now: Nanos,
+        span: Duration,
+        hold: u64,
+    ) -> Result<bool, String> {
+        if hold != self.holds.begun || !self.port.engine.is_held(now) {
+            return Err("destaging is held no more: somebody ended that, the mode changed, or the write log failed".to_owned());
+        }
+        self.port.engine.hold_destaging(now, now.plus(nanos(span)), &mut self.port.actions);
         Ok(self.port.engine.stands_still(now))
     }
 
-    /// Goes on with destaging; true when primary storage stood still until now.
-    pub(crate) fn end_hold(&mut self, now: Nanos) -> bool {
+    /// Goes on with destaging after this hold, or whichever there is.
+    pub(crate) fn end_hold(&mut self, now: Nanos, hold: Option<u64>) -> EndedHold {
+        if !self.holds.is_open || hold.is_some_and(|hold| hold != self.holds.begun) {
+            return EndedHold::None;
+        }
+        self.holds.is_open = false;
         let stood_still = self.port.engine.stands_still(now);
         self.port.engine.end_hold(now, &mut self.port.actions);
-        stood_still
+        if stood_still { EndedHold::StoodStill } else { EndedHold::WasOver }
     }
 
     /// How long primary storage is, by itself or `looked` at; the disk can be, too.

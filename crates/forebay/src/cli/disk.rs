@@ -56,7 +56,9 @@ primary storage alone is a crash-consistent image, as old as this command says: 
 on it needs a destage journal or the write log. The guest goes on; its writes wait only when \
 the log is full. Destaging goes on when the time is over, or with --end.
 
---end fails when the time was over before. Then take the snapshot again, with a longer --for.
+--end fails when primary storage did not stand still until then: the time was over, the mode \
+changed, or the write log failed. Then take the snapshot again. One command at a time holds \
+destaging. Each hold has a number. --end --hold NUMBER ends no other.
 
 Examples:
   forebay disk quiesce db
@@ -233,6 +235,9 @@ pub struct QuiesceArgs {
     /// Go on with destaging
     #[arg(long)]
     pub end: bool,
+    /// With --end: end this hold, as the command that began it says, and no other
+    #[arg(long, value_name = "NUMBER", requires = "end")]
+    pub hold: Option<u64>,
     /// Options of all.
     #[command(flatten)]
     pub common: ControlArgs,

@@ -286,9 +286,7 @@ fn describe_disk(disk: &DiskInfo, text: &mut String) {
         let log = rounded(disk.write_log_bytes);
         let _ = writeln!(text, "  write log        up to {log} of the flash{deferred}");
     }
-    let huge = disk.memory_huge_bytes * 100 / disk.memory_bytes.max(1);
-    let _ =
-        writeln!(text, "  memory           {}, {huge} % on huge pages", rounded(disk.memory_bytes));
+    let _ = writeln!(text, "  memory           up to {}", rounded(disk.memory_bytes));
     if let Some((socket, queues)) = &disk.vhost_user {
         text.push_str(&attach_a_guest(socket, queues));
     }

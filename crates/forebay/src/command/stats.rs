@@ -160,8 +160,12 @@ fn tier(name: &str, tier: &TierStatistics, block: u64) -> String {
     if tier.slots == 0 && tier.state != TierState::Failed {
         return String::new();
     }
+    let waits = match tier.slots - tier.slots_ready {
+        0 => String::new(),
+        missing => format!("; {} wait for memory", rounded(missing * block)),
+    };
     format!(
-        "  {name}: {}, {} of {} blocks used ({} of {})\n",
+        "  {name}: {}, {} of {} blocks used ({} of {}{waits})\n",
         messages::tier(tier),
         count(tier.slots_used),
         count(tier.slots),

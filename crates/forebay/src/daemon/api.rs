@@ -110,10 +110,8 @@ pub struct DiskInfo {
     pub ram_bytes: u64,
     /// RAM for the cache's metadata.
     pub metadata_bytes: u64,
-    /// All memory that was taken for I/O: request buffers and cached data.
+    /// All memory for I/O, at most: request buffers and cached data.
     pub memory_bytes: u64,
-    /// Bytes of that memory on huge pages.
-    pub memory_huge_bytes: u64,
     /// Its flash: path and share.
     pub flash: Option<String>,
     /// Flash I/O goes past the page cache.
@@ -258,6 +256,9 @@ pub struct Quiesced {
     /// Destaging is held, or was until now. False: the disk is in a mode without log, where primary storage has every write
     /// that was answered.
     pub held: bool,
+    /// The number of the hold; 0 if there is none.
+    #[serde(default)]
+    pub hold: u64,
     /// How old primary storage was as an image.
     pub primary_age_ns: u64,
 }

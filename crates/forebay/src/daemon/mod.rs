@@ -29,6 +29,7 @@ use forebay_host::fence::is_in_use;
 use forebay_host::folders;
 use forebay_host::pool::owner::PoolOwner;
 use forebay_host::pool::{Pool, Share, SharedPool};
+use forebay_host::population::Population;
 use forebay_host::warm::ring_bytes_max;
 use forebay_io::reactor::ReactorKind;
 use forebay_shard::{DiskHandle, Drained, ShardHandle};
@@ -140,7 +141,8 @@ impl Daemon {
             .map(|index| ShardHandle::start(index, spec.shards, spec.reactor.0, events.clone()))
             .collect::<Result<Vec<ShardHandle>>>()?;
         let senders = shards.iter().map(ShardHandle::sender).collect();
-        let opener = Opener::new(spec.clone(), handles, state, senders, events.clone());
+        let population = Population::start(events.clone())?;
+        let opener = Opener::new(spec.clone(), handles, state, senders, population, events.clone());
         let frontends = Frontends::new(spec.clone(), events.clone());
         let about = about(&spec, &socket_path, &shards);
         let (opener, frontends) = (Arc::new(opener), Arc::new(frontends));

@@ -12,6 +12,7 @@ use forebay_host::fence::{Refused, is_in_use};
 use forebay_host::folders;
 use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
+use forebay_host::population::{Population, Wanted};
 use forebay_host::shell::quoted;
 use forebay_shard::{DiskHandle, ShardSender};
 
@@ -33,6 +34,7 @@ pub(super) struct Opener {
     pools: Pools,
     state: Option<PathBuf>,
     shards: Vec<ShardSender>,
+    population: Population,
     events: EventSender,
 }
 
@@ -53,9 +55,10 @@ impl Opener {
         pools: Pools,
         state: Option<PathBuf>,
         shards: Vec<ShardSender>,
+        population: Population,
         events: EventSender,
     ) -> Opener {
-        Opener { spec, pools, state, shards, events }
+        Opener { spec, pools, state, shards, population, events }
     }
 
     /// The configuration.
@@ -124,8 +127,15 @@ impl Opener {
         if let Some(trouble) = advice.trouble() {
             self.events.report(Some(&disk.name.0), Severity::Warning, trouble);
         }
+        let memory = opened.wait_for_memory();
         let added = self.shards[shard].add(opened.into_new_disk(disk)).await;
         let handle = added.context("its shard cannot take it")?;
+        if let Some((memory, place)) = memory {
+            let (name, owner) = (disk.name.0.as_str().into(), handle.clone());
+            let tell = Box::new(move |end| owner.have_memory(end));
+            let place = place.start..place.end;
+            self.population.give(Wanted { disk: name, memory, place, tell });
+        }
         let on_host = (place, disk.flash.as_ref().map(|flash| flash.path.clone()));
         let served = ServedDisk::new(info, handle.clone(), Arc::new(advice), on_host, probe);
         let (name, disk) = (disk.name.clone(), Arc::new(served));

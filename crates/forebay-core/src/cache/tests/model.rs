@@ -16,6 +16,8 @@ enum Step {
     EndFill(usize, bool),
     Send,
     Tick,
+    /// So many bytes more of the disk's memory are there.
+    Memory(u64),
 }
 
 fn range() -> impl Strategy<Value = ByteRange> {
@@ -36,6 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0usize..8, prop::bool::weighted(0.95)).prop_map(|(n, ok)| Step::EndFill(n, ok)),
         2 => Just(Step::Send),
         2 => Just(Step::Tick),
+        1 => (0..2 * BLOCK).prop_map(Step::Memory),
     ]
 }
 
@@ -46,6 +49,8 @@ struct World {
     version: u64,
     /// Slices of replies that were not sent, with what they had.
     replies: Vec<(Span, Vec<u64>)>,
+    /// Up to here the disk's memory is there.
+    memory: u64,
 }
 
 impl World {
@@ -77,6 +82,10 @@ impl World {
                     assert_eq!(self.rig.cells(slice), cells, "a slot of a reply has changed");
                 }
                 self.rig.cache.unpin();
+            }
+            Step::Memory(more) => {
+                self.memory += more;
+                self.rig.cache.have_memory(self.memory);
             }
             Step::Tick => {
                 self.rig.shared.now = self.rig.shared.now.plus(Nanos::from_millis(1));
@@ -114,6 +123,7 @@ impl World {
                 let memory = self.rig.cache.memory_of(&grid.piece(range.start, range.end));
                 assert_eq!(memory.is_some(), in_ram.has(granule), "block {} in RAM", block.0);
                 let Some(memory) = memory else { continue };
+                assert!(memory.offset + u64::from(memory.len) <= self.memory, "it is not there");
                 let newest = &self.disk[sectors(range.start, range.len())];
                 assert_eq!(self.rig.cells(memory), newest, "block {} in RAM", block.0);
             }
@@ -134,11 +144,17 @@ proptest! {
     fn what_is_cached_is_the_newest(
         ram in 0u64..6,
         flash in 0u64..10,
+        waits in any::<bool>(),
         steps in prop::collection::vec(step(), 1..150),
     ) {
-        let rig = Rig::new(config(ram, flash));
+        let mut rig = Rig::new(config(ram, flash));
         let (disk, replies) = (vec![0; SECTORS], Vec::new());
-        let mut world = World { rig, disk, version: 0, replies };
+        let mut memory = u64::MAX / 2;
+        if waits {
+            rig.cache.withhold_ram();
+            memory = rig.cache.ram_place().map_or(0, |place| place.start);
+        }
+        let mut world = World { rig, disk, version: 0, replies, memory };
         for step in steps {
             world.take(step);
             world.check();

@@ -175,6 +175,8 @@ impl Parts {
             if matches!(change, ModeChange::Entering { .. } | ModeChange::Blocked { .. }) {
                 write_back.forget_when_clean(false);
             }
+            // From now on guests write past it, or did until now.
+            write_back.end_hold(cx.now);
             write_back.note_room();
         }
         cx.event(Event::ModeChanged { mode: target });

@@ -19,8 +19,9 @@ impl Parts {
     pub(in crate::engine) fn fail_log(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
         let Some(write_back) = &mut self.write_back else { return };
         let waited = write_back.fail(status, cx);
-        // Those who waited for a mode with the log go on without it.
+        // Those who waited for a mode with the log go on without it, as soon as all of it is on primary storage.
         write_back.note_room();
+        write_back.end_hold(cx.now);
         self.void_index(status, cx);
         let Some(write_back) = &mut self.write_back else { return };
         for (key, _) in waited {

@@ -1,7 +1,9 @@
 //! What a restart found, and could not have been written in one run.
 
 use super::*;
-use crate::ids::{FlushEpoch, GroupNumber, SegmentId, Sequence};
+use crate::config::DestageOrder;
+use crate::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
+use crate::journal::{JournalConfig, Owner, Shape, Superblock};
 use crate::write_back::format::group::RecordKind;
 use crate::write_back::format::index::ZEROES_MAX;
 use crate::write_back::format::recover::{
@@ -84,5 +86,65 @@ fn more_zeroes_than_a_log_may_have_are_taken_over_and_destaged_in_order() {
             assert!(rig.backend[at..at + 512].iter().all(|&b| b == byte), "{n} of {through}");
         }
         assert!(rig.engine.log_statistics(rig.now).unwrap().is_clean);
+    }
+}
+
+/// A run without a journal may have sent more than a slot of one has room for.
+#[test]
+fn more_than_fits_into_a_slot_is_written_again_in_place() {
+    for capacity in [8, 40] {
+        let mut config = with_log();
+        let log = config.write_log.as_mut().expect("a log");
+        log.order = DestageOrder::Journaled;
+        let owner = Owner { disk: Uuid([7; 16]), nonce: 3 };
+        let shape = Shape::new(2, capacity).expect("a journal");
+        let journal = JournalConfig::new(Superblock::first(owner, shape), Generation(1));
+        log.journal = Some(JournalConfig { patience: Nanos(0), ..journal });
+        let mut rig = Rig::new(config);
+        let pages = 15;
+        let record = |n: u64| RecoveredRecord {
+            sequence: Sequence(n),
+            epoch: FlushEpoch(n),
+            kind: RecordKind::Write,
+            more: false,
+            range: ByteRange::at(n * 16384, 4096),
+            phase: 0,
+            place: RecordPlace::Log { segment: SegmentId(0), page: n as u32 },
+            first_checksum: n as u32 - 1,
+        };
+        let mut checksums = Vec::new();
+        for n in 1..=pages as usize {
+            let page = &mut rig.pool[n * 4096..(n + 1) * 4096];
+            page.fill(100 + n as u8);
+            checksums.push(page.iter().fold(7u32, |s, &b| s * 31 % 65537 + u32::from(b)));
+        }
+        let segment = RecoveredSegment {
+            segment: SegmentId(0),
+            ordinal: 0,
+            first_group: GroupNumber(1),
+            first_sequence: Sequence(1),
+            end_sequence: Sequence(pages + 1),
+        };
+        let found = RecoveredLog {
+            segments: vec![segment],
+            records: (1..=pages).map(record).collect(),
+            checksums,
+            next_group: GroupNumber(8),
+            next_sequence: Sequence(pages + 1),
+            next_ordinal: 1,
+            next_epoch: FlushEpoch(100),
+            through: Sequence(pages),
+            ..RecoveredLog::default()
+        };
+        rig.engine.restore(&found, Tail { segment: SegmentId(1), page: 1 }).unwrap();
+        rig.leases.1 = 2;
+        rig.tick(0);
+        rig.settle_log();
+        for n in 1..=pages as usize {
+            assert_eq!(rig.backend[n * 16384], 100 + n as u8, "{n} of {capacity}");
+        }
+        let through_journal = rig.counters().journal_windows > 0;
+        assert_eq!(through_journal, capacity > 15, "{capacity}");
+        assert!(rig.engine.log_is_clean());
     }
 }

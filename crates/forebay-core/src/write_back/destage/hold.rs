@@ -43,6 +43,12 @@ impl WriteBack {
 
     /// True while destaging is held and primary storage stands still: alone, it is a crash-consistent image.
     pub(crate) fn stands_still(&self, now: Nanos) -> bool {
-        self.destager.is_held(now) && self.destager.has_finished()
+        let has_failed = self.log.health.failed.is_some();
+        !has_failed && self.destager.is_held(now) && self.destager.has_finished()
+    }
+
+    /// True while nothing new is begun.
+    pub(crate) fn is_held(&self, now: Nanos) -> bool {
+        self.destager.is_held(now)
     }
 }

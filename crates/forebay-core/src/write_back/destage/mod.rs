@@ -378,8 +378,8 @@ impl Destager {
 }
 
 impl Destager {
-    /// Takes over where an earlier run was, which left so many zero records.
-    pub(super) fn restore(&mut self, found: &RecoveredLog, zeroes: usize) {
+    /// Takes over where an earlier run was, which left so many zero records, and so many pages to write again.
+    pub(super) fn restore(&mut self, found: &RecoveredLog, zeroes: usize, again: u64) {
         self.batch.expect_zeroes(zeroes);
         // What is not in the log any more needs no destaging.
         let last = Sequence(found.next_sequence.0 - 1);
@@ -393,6 +393,9 @@ impl Destager {
         // The session in which it was sent is over.
         self.flushes.redo = through > flushed;
         self.reached.restored = last;
+        if let Some(journal) = &mut self.journal {
+            journal.expect_again(again, through);
+        }
     }
 
     /// The throttle let a write go that was `due` then.

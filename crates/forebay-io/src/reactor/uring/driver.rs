@@ -24,7 +24,7 @@ impl Driver for Uring {
     }
 
     fn on_arena(&mut self, key: usize, arena: &Arena) {
-        self.registered.add_arena(&self.ring, key, arena);
+        self.registered.add_arena(key, arena);
     }
 
     fn on_file(&mut self, key: usize, file: &OwnedFd) -> io::Result<()> {

@@ -9,10 +9,12 @@ use io_uring::{IoUring, types};
 use super::super::shared::Piece;
 use crate::arena::{Arena, Region};
 
-/// The kernel takes at most this much in one registered buffer.
-const BUFFER_MAX: u64 = 1 << 30;
+/// What is registered at a time: a huge page. The kernel keeps all of it in memory from then on.
+const WINDOW: u64 = 2 << 20;
+/// Uses of a window before it is registered: memory that is hardly used is not worth keeping there.
+const USES: u8 = 64;
 /// Slots of the tables; what does not fit goes unregistered.
-const BUFFERS: u32 = 1024;
+const BUFFERS: u16 = 1024;
 const FILES: u32 = 1024;
 
 /// A descriptor as an operation names it.
@@ -25,19 +27,64 @@ pub(super) enum Descriptor {
 /// The registered files and memory, by the keys of the reactor's tables.
 #[derive(Debug, Default)]
 pub(super) struct Registered {
-    free_buffers: Vec<u32>,
+    free_buffers: Vec<u16>,
     free_files: Vec<u32>,
-    /// Per arena: where the pieces that are registered begin and end, and their slots.
-    arenas: Vec<Vec<(u64, u64, u32)>>,
+    arenas: Vec<Windows>,
     files: Vec<Option<u32>>,
     sockets: Vec<Option<u32>>,
+}
+
+/// An arena in windows. None of them is backed by two things: they are counted from its start, and again from its tail.
+#[derive(Debug, Default)]
+struct Windows {
+    tail: u64,
+    len: u64,
+    windows: Box<[Window]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Window {
+    /// So often by now, without being registered.
+    Used(u8),
+    Registered(u16),
+    /// There was no slot for it, or the kernel does not take it.
+    Refused,
+}
+
+impl Windows {
+    fn of(arena: &Arena) -> Windows {
+        let (tail, len) = (arena.tail_start(), arena.len() as u64);
+        let count = tail.div_ceil(WINDOW) + (len - tail).div_ceil(WINDOW);
+        Windows { tail, len, windows: vec![Window::Used(0); count as usize].into() }
+    }
+
+    /// The window that a region lies in; `None`: it lies in several.
+    fn of_region(&self, region: Region) -> Option<usize> {
+        let in_tail = region.offset >= self.tail;
+        let (base, before) = if in_tail { (self.tail, self.tail.div_ceil(WINDOW)) } else { (0, 0) };
+        let number = (before + (region.offset - base) / WINDOW) as usize;
+        let (_, end) = self.range(number);
+        let lies_in_it =
+            number < self.windows.len() && region.offset + u64::from(region.len) <= end;
+        lies_in_it.then_some(number)
+    }
+
+    fn range(&self, number: usize) -> (u64, u64) {
+        let before = self.tail.div_ceil(WINDOW);
+        let (base, end, number) = match (number as u64).checked_sub(before) {
+            Some(number) => (self.tail, self.len, number),
+            None => (0, self.tail, number as u64),
+        };
+        let start = base + number * WINDOW;
+        (start, end.min(start + WINDOW))
+    }
 }
 
 impl Registered {
     /// Makes room in the ring, as far as the kernel has it.
     pub(super) fn new(ring: &IoUring) -> Registered {
         let mut registered = Registered::default();
-        if ring.submitter().register_buffers_sparse(BUFFERS).is_ok() {
+        if ring.submitter().register_buffers_sparse(BUFFERS.into()).is_ok() {
             registered.free_buffers = (0..BUFFERS).rev().collect();
         }
         if ring.submitter().register_files_sparse(FILES).is_ok() {
@@ -46,43 +93,44 @@ impl Registered {
         registered
     }
 
-    /// Registers an arena, as far as the kernel takes it: in pieces, because of its limit and since no piece
-    /// may be backed by two things.
-    pub(super) fn add_arena(&mut self, ring: &IoUring, key: usize, arena: &Arena) {
-        let (tail, len) = (arena.tail_start(), arena.len() as u64);
-        let mut pieces = Vec::new();
-        for (from, to) in [(0, tail), (tail, len)] {
-            for start in (from..to).step_by(BUFFER_MAX as usize) {
-                let end = to.min(start + BUFFER_MAX);
-                let len = (end - start) as usize;
-                let base = arena.piece(start, len);
-                let Some(slot) = self.free_buffers.pop() else { continue };
-                match set_buffer(ring, slot, Piece { base, len }) {
-                    Ok(()) => pieces.push((start, end, slot)),
-                    Err(_) => self.free_buffers.push(slot),
-                }
-            }
-        }
-        set(&mut self.arenas, key, pieces);
+    /// Makes an arena known, of which nothing is registered by now.
+    pub(super) fn add_arena(&mut self, key: usize, arena: &Arena) {
+        set(&mut self.arenas, key, Windows::of(arena));
     }
 
     pub(super) fn remove_arena(&mut self, ring: &IoUring, key: usize) {
-        let Some(pieces) = self.arenas.get_mut(key) else { return };
-        for (.., slot) in std::mem::take(pieces) {
+        let Some(windows) = self.arenas.get_mut(key) else { return };
+        for window in std::mem::take(windows).windows {
+            let Window::Registered(slot) = window else { continue };
             let nothing = Piece { base: std::ptr::null_mut(), len: 0 };
             // A slot that cannot be cleared is not used again.
-            if set_buffer(ring, slot, nothing).is_ok() {
+            if set_buffer(ring, slot.into(), nothing).is_ok() {
                 self.free_buffers.push(slot);
             }
         }
     }
 
-    /// The slot of a region that lies in one registered buffer.
-    pub(super) fn buffer(&self, region: Region) -> Option<u16> {
-        let end = region.offset + u64::from(region.len);
-        let pieces = self.arenas.get(usize::from(region.arena.0))?;
-        let mut holders = pieces.iter().filter(|piece| piece.0 <= region.offset && end <= piece.1);
-        holders.next().and_then(|&(.., slot)| u16::try_from(slot).ok())
+    /// The slot of a region that lies in one registered window of its arena. Counts the use: a window that is used often
+    /// is registered.
+    pub(super) fn buffer(&mut self, ring: &IoUring, region: Region, arena: &Arena) -> Option<u16> {
+        let windows = self.arenas.get_mut(usize::from(region.arena.0))?;
+        let number = windows.of_region(region)?;
+        let uses = match windows.windows[number] {
+            Window::Registered(slot) => return Some(slot),
+            Window::Refused => return None,
+            Window::Used(uses) => uses + 1,
+        };
+        windows.windows[number] = Window::Used(uses);
+        if uses < USES {
+            return None;
+        }
+        let (start, end) = windows.range(number);
+        let len = (end - start) as usize;
+        let slot = self.free_buffers.pop().filter(|&slot| {
+            set_buffer(ring, slot.into(), Piece { base: arena.piece(start, len), len }).is_ok()
+        });
+        windows.windows[number] = slot.map_or(Window::Refused, Window::Registered);
+        slot
     }
 
     pub(super) fn add_file(&mut self, ring: &IoUring, key: usize, fd: RawFd) {

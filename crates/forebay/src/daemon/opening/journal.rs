@@ -1,8 +1,10 @@
 //! The destage journal of a disk that is opened: an empty one, which its sidecar names from now on.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
 use forebay_core::config::DestageOrder;
-use forebay_core::ids::Uuid;
+use forebay_core::ids::{Nanos, Uuid};
 use forebay_core::journal::{JournalConfig, Owner, Shape, Superblock};
 use forebay_host::events::Severity;
 use forebay_host::journal::{self, JournalPlace};
@@ -33,10 +35,13 @@ impl Opening<'_> {
         };
         let is_asked = spec.is_some_and(|spec| spec.order.is_some());
         let nowhere = "its place is beside an image file; elsewhere it needs --destage-journal URI";
+        let mut is_beside = true;
         let made = match (place, log) {
-            (Some(place), Some(log)) => {
-                place.and_then(|place| make(session, place, log.disk, Shape::for_log(pages)))
-            }
+            (Some(place), Some(log)) => place.and_then(|place| {
+                is_beside = place.is_beside();
+                let shape = Shape::for_log(pages);
+                make(session, place, log.disk, shape, (self.state, self.config.backend_timeout))
+            }),
             (None, _) if is_asked => Err(anyhow::Error::msg(nowhere)),
             (None, _) | (_, None) => {
                 config.order = DestageOrder::Strict;
@@ -45,7 +50,8 @@ impl Opening<'_> {
         };
         match made {
             Ok((superblock, share)) => {
-                config.journal = Some(JournalConfig::new(superblock, session.generation));
+                let journal = JournalConfig::new(superblock, session.generation);
+                config.journal = Some(JournalConfig { is_beside, ..journal });
                 Some(share)
             }
             Err(error) => {
@@ -63,14 +69,18 @@ fn make(
     place: JournalPlace,
     disk: Uuid,
     shape: Shape,
+    (state, patience): (Option<&Path>, Nanos),
 ) -> Result<(Superblock, JournalShare)> {
     let has_name = session.fence.names_journals();
     ensure!(has_name, "no sidecar can name it: nobody knows who primary storage is");
     let nonce = host::new_nonce().context("the kernel gives no random number")?;
+    let guard = place.lock(session.fence.primary(), state)?;
     let made = journal::make(&place, Owner { disk, nonce }, shape);
     let superblock = made.with_context(|| format!("cannot make {place}"))?;
     let backend = place.open(session.is_unanswered);
-    let backend = backend.with_context(|| format!("cannot use {place}"))?;
+    let mut backend = backend.with_context(|| format!("cannot use {place}"))?;
+    backend.give_up_after(patience);
     session.fence.name_journal(&place, nonce).context("its sidecar cannot be written")?;
-    Ok((superblock, JournalShare { backend, revoker: session.fence.revoker() }))
+    let share = JournalShare { backend, revoker: session.fence.revoker(), guard };
+    Ok((superblock, share))
 }

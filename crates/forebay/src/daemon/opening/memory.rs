@@ -1,4 +1,7 @@
 //! The memory of a disk: what its engine counts with, and where its data are.
+//!
+//! The disk begins to serve at once: request buffers take memory when they are used, and its RAM cache gets it part by part
+//! (`forebay_host::population`).
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -8,7 +11,7 @@ use forebay_backends::size::rounded;
 use forebay_core::config::Config;
 use forebay_core::engine::{Engine, metadata_bytes};
 use forebay_host::pool::staging::Staging;
-use forebay_io::arena::Arena;
+use forebay_io::arena::{self, Arena, Available};
 
 /// An engine, whose memory the machine can give.
 ///
@@ -37,30 +40,26 @@ pub(super) fn memory(engine: &Engine, staging: Option<&Staging>) -> Result<Arc<A
     let size = engine.memory_size();
     let tail = engine.staging_start() as usize;
     match staging {
-        None => Arena::new(size as usize),
+        None => Arena::reserve(size as usize),
         Some(staging) => Arena::with_tail(size as usize, tail, staging.file().as_fd()),
     }
     .map(Arc::new)
-    .with_context(|| format!("cannot take {} of memory", rounded(size)))
+    .with_context(|| format!("cannot reserve {} of memory", rounded(size)))
 }
 
-/// Refuses to take more memory than the machine can give: it is touched at once, and being killed for
-/// it would be a bad way to learn. `of_all`: of what the machine has, and not of what is available now.
+/// Refuses to want more memory than there is: being killed for it would be a bad way to learn. `of_all`: of all that there
+/// is, and not of what is available now.
 ///
 /// # Errors
-/// It has less.
+/// There is less.
 pub(in crate::daemon) fn check_memory(needed: u64, of_all: bool) -> Result<()> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let (name, is) = if of_all { ("MemTotal:", "in all") } else { ("MemAvailable:", "available") };
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(name));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-    if let Some(there) = kib.map(|kib| kib << 10) {
-        ensure!(
-            needed <= there,
-            "it needs {} of memory, the machine has {} {is}; choose a smaller --ram",
-            rounded(needed),
-            rounded(there)
-        );
-    }
+    let Some(Available { bytes, all, of }) = arena::available() else { return Ok(()) };
+    let (there, is) = if of_all { (all, "in all") } else { (bytes, "available") };
+    ensure!(
+        needed <= there,
+        "it needs {} of memory, {of} has {} {is}; choose a smaller --ram",
+        rounded(needed),
+        rounded(there)
+    );
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! A disk that is open, and what everybody is told of it: its shard, its frontends, an administrator.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use forebay_backends::{Backend, Probe};
 use forebay_core::config::Mode;
 use forebay_core::engine::Engine;
-use forebay_core::geometry::SECTOR;
+use forebay_core::geometry::{ByteRange, SECTOR};
 use forebay_core::ids::{Nanos, Uuid};
 use forebay_frontends::nbd::Export;
 use forebay_frontends::scsi;
@@ -48,6 +48,12 @@ pub(super) struct OnFlash {
 }
 
 impl Opened {
+    /// Has its RAM cache wait for memory, which is to be given to its disk.
+    pub(in crate::daemon) fn wait_for_memory(&mut self) -> Option<(Weak<Arena>, ByteRange)> {
+        let place = self.engine.withhold_ram()?;
+        Some((Arc::downgrade(&self.memory), place))
+    }
+
     /// Its place on flash, which is to be left when it has ended.
     pub(in crate::daemon) fn take_place(&mut self) -> Option<DiskPlace> {
         self.place.take()
@@ -65,7 +71,6 @@ impl Opened {
             ram_bytes: spec.ram_bytes,
             metadata_bytes: self.engine.statistics(Nanos(0)).metadata_bytes,
             memory_bytes: self.memory.len() as u64,
-            memory_huge_bytes: self.memory.huge_bytes() as u64,
             flash: spec.flash.as_ref().map(ToString::to_string),
             flash_direct: self.on_flash.as_ref().map(|place| place.is_direct),
             write_log_bytes: spec.write_log.as_ref().map_or(0, |log| log.bytes),

@@ -76,3 +76,33 @@ fn a_disk_grows_when_its_journal_is_empty() {
     rig.settle_log();
     assert!(rig.engine.log_is_clean(), "destaging goes on");
 }
+
+#[test]
+fn a_log_that_fails_ends_the_hold_and_primary_storage_stands_still_no_more() {
+    let mut rig = with_epochs(journaled(false), 16);
+    let until = rig.now.plus(Nanos::from_millis(600_000));
+    rig.engine.hold_destaging(rig.now, until, &mut rig.actions);
+    rig.run_actions();
+    while !rig.engine.stands_still(rig.now) {
+        rig.settle_until_one_ends();
+    }
+    rig.write_with(99, 0, 4096, 7, true);
+    let write = rig.pending.iter().position(|io| io.target == Target::Log).expect("of the log");
+    rig.complete(write, IoStatus::IoError);
+    assert!(!rig.engine.stands_still(rig.now) && !rig.engine.is_held(rig.now));
+    rig.settle_log();
+    assert_eq!(rig.backend[0], 7, "it is carried to primary storage from memory at once");
+}
+
+#[test]
+fn a_mode_without_the_log_ends_the_hold() {
+    let mut rig = with_epochs(journaled(false), 0);
+    let until = rig.now.plus(Nanos::from_millis(600_000));
+    rig.engine.hold_destaging(rig.now, until, &mut rig.actions);
+    assert!(rig.engine.stands_still(rig.now));
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("it is possible");
+    rig.run_actions();
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert!(!rig.engine.stands_still(rig.now) && !rig.engine.is_held(rig.now));
+}

@@ -184,10 +184,11 @@ impl WriteBack {
         cx.start(Target::Journal, range, op, IoKind::Destager(DestageIo::Journal));
     }
 
-    /// Makes the record of the next window durable, where primary storage is flushed between windows; true when it is whole.
+    /// Makes the record of the next window durable, where primary storage is flushed between windows, or does not lose what the
+    /// journal may lose; true when it is whole.
     pub(super) fn flush_ahead(&mut self, cx: &mut Cx<'_>) -> bool {
-        let is_flushed = self.log.config.barrier;
         let Some(journal) = &mut self.destager.journal else { return false };
+        let is_flushed = self.log.config.barrier || !journal.config.is_beside;
         let window = journal.ahead.window;
         if !is_flushed || journal.reached.durable >= window {
             journal.ahead.stage = Stage::Whole;

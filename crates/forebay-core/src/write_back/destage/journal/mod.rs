@@ -28,7 +28,7 @@ use super::{Beside, Destager, Drive};
 use crate::action::{DestageFault, Span};
 use crate::cx::Cx;
 use crate::geometry::PAGE;
-use crate::ids::Nanos;
+use crate::ids::{Nanos, Sequence};
 use crate::journal::JournalConfig;
 use crate::journal::record::Contents;
 use crate::stats::JournalStatistics;
@@ -72,6 +72,8 @@ pub(in crate::write_back) struct Journal {
     /// The same of what is being done.
     is_in_vain: bool,
     failures: u32,
+    /// Until this one is flushed, what is written again does not fit into a slot.
+    too_much_until: Sequence,
     trust: Trust,
     /// What is to be written next.
     prepared: Vec<u8>,
@@ -140,7 +142,12 @@ enum Doing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
     Used,
-    Asked,
+    /// It is being noted that it does not count; `again`: nobody could, the last time.
+    Asked {
+        again: bool,
+    },
+    /// Nobody knows whether it counts.
+    Unknown,
     Revoked,
 }
 
@@ -170,6 +177,7 @@ impl Journal {
             is_suspect: false,
             is_in_vain: false,
             failures: 0,
+            too_much_until: Sequence(0),
             trust: Trust::Used,
             prepared: Vec::new(),
         }
@@ -183,6 +191,14 @@ impl Journal {
     /// The same, to look at.
     pub(super) fn next_batch(&self) -> &Batch {
         &self.ahead.batch
+    }
+
+    /// So many pages up to this record are to be written again that an earlier run may have sent. One without a journal, or with a
+    /// larger one, may have sent more than fits into a slot.
+    pub(super) fn expect_again(&mut self, pages: u64, through: Sequence) {
+        if pages > u64::from(self.config.shape.capacity()) {
+            self.too_much_until = through;
+        }
     }
 
     /// What is to be written to the journal.
@@ -279,11 +295,13 @@ impl WriteBack {
         let Some(journal) = &destager.journal else { return Way::Direct };
         let again = destager.flushes.redo;
         let is_wanted = match journal.trust {
-            Trust::Asked => return Way::Nowhere,
+            Trust::Asked { .. } | Trust::Unknown => return Way::Nowhere,
             Trust::Revoked => return Way::Direct,
             Trust::Used if journal.ahead.stage != Stage::None => true,
             Trust::Used if journal.failures >= FAILURES_MAX => return Way::Nowhere,
-            Trust::Used if again => self.zeroes_fit(journal),
+            Trust::Used if again => {
+                self.zeroes_fit(journal) && destager.reached.flushed >= journal.too_much_until
+            }
             Trust::Used => {
                 !journal.is_suspect && self.zeroes_fit(journal) && self.pays(journal, now)
             }

@@ -68,25 +68,35 @@ impl WriteBack {
         let may = is_safe && is_quiet && destager.is_at_rest();
         let may = may && destager.course == Course::Destages;
         let Some(journal) = &mut destager.journal else { return };
-        let is_due = journal.failures >= FAILURES_MAX && journal.trust == Trust::Used;
+        let again = journal.trust == Trust::Unknown;
+        let is_due = match journal.trust {
+            Trust::Used => journal.failures >= FAILURES_MAX,
+            Trust::Unknown => cx.now >= destager.trouble.retry_at,
+            Trust::Asked { .. } | Trust::Revoked => false,
+        };
         if is_due && may && journal.doing.is_none() {
-            journal.trust = Trust::Asked;
+            journal.trust = Trust::Asked { again };
             cx.push(Action::RevokeJournal);
         }
     }
 
-    /// The answer to [`Action::RevokeJournal`]: whether it is durably known that the journal does not count.
+    /// The answer to [`Action::RevokeJournal`]: whether it is durably known that the journal does not count. If not, nobody
+    /// knows whether it counts: nothing goes in place, with it or without, until that is known.
     pub(crate) fn on_journal_revoked(&mut self, known: bool, cx: &mut Cx<'_>) {
         let destager = &mut self.destager;
         let Some(journal) = &mut destager.journal else { return };
-        if journal.trust != Trust::Asked {
-            return;
+        let Trust::Asked { again } = journal.trust else { return };
+        if known {
+            (journal.failures, journal.trust) = (0, Trust::Revoked);
+            destager.trouble.fault.take_if(|fault| *fault == DestageFault::Journal);
+            destager.trouble.retry_at = cx.now;
+            return cx.event(Event::JournalRevoked);
         }
-        journal.failures = 0;
-        journal.trust = if known { Trust::Revoked } else { Trust::Used };
-        destager.trouble.fault.take_if(|fault| known && *fault == DestageFault::Journal);
-        destager.trouble.retry_at = if known { cx.now } else { destager.trouble.retry_at };
-        cx.event(if known { Event::JournalRevoked } else { Event::JournalNotRevoked });
+        journal.trust = Trust::Unknown;
+        destager.pause(cx.now);
+        if !again {
+            cx.event(Event::JournalNotRevoked);
+        }
     }
 
     /// A header, a flush or a superblock of the journal is done, or not.

@@ -1,0 +1,88 @@
+"""A destage journal on an export of its own: it goes away, or is somebody else's."""
+import os
+import threading
+
+from bed import MIB, eventually, test
+from test_journal import BLOCKS, SAN, Sequence, served
+
+
+def with_journal(bed, image, uri, **more):
+    extra = ["--write-log", "16MiB", "--destage-journal", uri, *more.pop("extra", [])]
+    return bed.disk(SAN % image, flash=bed.path("pool") + ":64MiB", mode="write-back", extra=extra, **more)
+
+
+def writes_to(bed, disk):
+    sequence = Sequence(disk, bed.random)
+    thread = threading.Thread(target=sequence.run, daemon=True)
+    thread.start()
+    eventually(lambda: disk.stats()["counters"]["journal_windows"] > 3, "windows go through the journal")
+    return sequence, thread
+
+
+@test(timeout=120)
+def without_its_journal_destaging_goes_on_in_order(bed):
+    image = bed.image("db.raw", BLOCKS * 4096)
+    journal = served(bed, "journal", bed.image("journal.raw", 64 * MIB, "holes"))
+    disk = with_journal(bed, image, journal.uri + "&fence=0s", extra=["--backend-timeout", "2s"])
+    sequence, thread = writes_to(bed, disk)
+    journal.kill()
+    eventually(lambda: "is not used any more" in disk.log(), "the journal is given up", 60)
+    assert "the connection to the destage journal was lost" in disk.log()
+    with open(image + ".forebay") as f:
+        assert "journal" not in f.read(), "no later start believes what it has"
+    before = sequence.acknowledged
+    eventually(lambda: sequence.acknowledged > before + 100, "the guest goes on", 60)
+    sequence.stop = True
+    thread.join(30)
+    bed.run([bed.program, "disk", "flush", "disk", "--control", bed.path("disk.control")])
+    assert sequence.check(image) == len(sequence.writes)
+    assert disk.stop() == 0
+
+
+@test(timeout=120)
+def a_journal_that_comes_back_in_time_is_used_again(bed):
+    image, beside = bed.image("db.raw", BLOCKS * 4096), bed.image("journal.raw", 64 * MIB, "holes")
+    journal = served(bed, "journal", beside)
+    disk = with_journal(bed, image, journal.uri + "&fence=0s")
+    sequence, thread = writes_to(bed, disk)
+    journal.kill()
+    eventually(lambda: "the connection to the destage journal was lost" in disk.log(), "the loss is told")
+    journal.start()
+    windows = disk.stats()["counters"]["journal_windows"]
+    eventually(lambda: disk.stats()["counters"]["journal_windows"] > windows + 3, "it is used again", 60)
+    sequence.stop = True
+    thread.join(30)
+    bed.run([bed.program, "disk", "flush", "disk", "--control", bed.path("disk.control")])
+    assert sequence.check(image) == len(sequence.writes)
+    assert disk.stop() == 0
+
+
+@test(timeout=120)
+def a_journal_that_is_primary_storage_by_another_name_is_refused(bed):
+    image = bed.image("db.raw", 64 * MIB, "holes")
+    primary = served(bed, "primary", image)
+    os.symlink(bed.path("primary.sock"), bed.path("other.sock"))
+    other = "nbd+unix:///?socket=" + bed.path("other.sock")
+    disk = bed.disk(primary.uri, flash=bed.path("pool") + ":64MiB", mode="write-back",
+                    extra=["--write-log", "16MiB", "--destage-journal", other])
+    assert "is primary storage itself" in disk.log(), disk.log()
+    assert disk.stats()["log"]["order"] == "strict"
+    assert disk.stop() == 0
+    with open(image, "rb") as f:
+        assert not any(f.read()), "nothing was written there"
+
+
+@test(timeout=120)
+def one_journal_is_not_used_by_two_disks(bed):
+    journal = served(bed, "journal", bed.image("journal.raw", 64 * MIB, "holes"))
+    first = with_journal(bed, bed.image("first.raw", BLOCKS * 4096), journal.uri, name="first")
+    extra = ["--write-log", "16MiB", "--destage-journal", journal.uri]
+    second = bed.disk(SAN % bed.image("second.raw", BLOCKS * 4096), name="second", mode="write-back",
+                      flash=bed.path("second-pool") + ":64MiB", extra=extra)
+    assert "is in use" in second.log() and second.stats()["log"]["order"] == "strict", second.log()
+    assert second.stop() == 0
+    assert first.stats()["log"]["journal"]["is_used"]
+    assert first.stop() == 0
+    second.start()
+    assert "destage journal of another disk" in second.log(), second.log()
+    assert second.stop() == 0
