@@ -78,6 +78,14 @@ impl Blocking {
         self.backend.properties()
     }
 
+    /// Waits until nothing that a former process has left behind can change it any more.
+    pub fn settle(&mut self) {
+        let left = self.held_until.since(Nanos(now_nanos()));
+        if left > Nanos(0) {
+            std::thread::sleep(Duration::from_nanos(left.0));
+        }
+    }
+
     /// Bytes of whole logical blocks around a range.
     fn around(&self, range: ByteRange) -> ByteRange {
         let block = u64::from(self.properties().logical_block);

@@ -6,7 +6,7 @@
 //! A record proves that the windows before it whose slots were used again are complete: older records than that do not
 //! count. To do it again does no harm, wherever it was cut: the records are retired after all of them are in place for good.
 
-use super::record::{Contents, Head};
+use super::record::{Contents, Entry, Head};
 use super::superblock::{Invalid, Superblock};
 use super::{Owner, Shape};
 use crate::geometry::{ByteRange, PAGE, SECTOR};
@@ -80,6 +80,12 @@ pub enum RepairError<J, P> {
         /// Whose it is.
         found: Owner,
     },
+    /// A page of it is not what it was when it was looked for.
+    #[error(
+        "the destage journal changed while it was put in place: somebody still writes it. End that process, or wait until \
+         its writes have landed, and try again"
+    )]
+    Changed,
 }
 
 /// A record that is whole.
@@ -104,7 +110,7 @@ pub fn look<J: Medium, P>(
 /// Puts the records of `owner` that are whole and not retired in place, on primary storage of `size` bytes, and retires them.
 ///
 /// # Errors
-/// A medium fails, or it is not the journal of `owner`. To try again does no harm.
+/// A medium fails, somebody else writes the journal, or it is not the journal of `owner`. To try again does no harm.
 pub fn repair<J: Medium, P: Medium>(
     journal: &mut J,
     primary: &mut P,
@@ -215,12 +221,16 @@ fn whole_record<J: Medium>(
         let place = shape.payload(head.window, number as u32 * PIECE, entries.len() as u32);
         bytes.resize(place.len() as usize, 0);
         journal.read(place.start, &mut bytes)?;
-        let mut pages = bytes.chunks_exact(PAGE_LEN).zip(entries);
-        if !pages.all(|(page, entry)| crc32c(page) == entry.checksum) {
+        if !has_checksums(&bytes, entries) {
             return Ok(None);
         }
     }
     Ok(Some(contents))
+}
+
+fn has_checksums(pages: &[u8], entries: &[Entry]) -> bool {
+    let mut pages = pages.chunks_exact(PAGE_LEN).zip(entries);
+    pages.all(|(page, entry)| crc32c(page) == entry.checksum)
 }
 
 fn put_in_place<J: Medium, P: Medium>(
@@ -243,6 +253,9 @@ fn put_in_place<J: Medium, P: Medium>(
         let place = shape.payload(record.head.window, number as u32 * PIECE, entries.len() as u32);
         bytes.resize(place.len() as usize, 0);
         journal.read(place.start, &mut bytes).map_err(RepairError::Journal)?;
+        if !has_checksums(&bytes, entries) {
+            return Err(RepairError::Changed);
+        }
         for (page, entry) in bytes.chunks_exact(PAGE_LEN).zip(entries) {
             for (first, end) in entry.sectors.runs() {
                 let to = grid.sector_range(entry.page, first, end);

@@ -7,10 +7,12 @@ use forebay_io::clock::now_nanos;
 use forebay_nbd::request::Command;
 
 use super::server::{Misdeed, Script, Server};
+use crate::Blocking;
 use crate::testing::Bench;
 use forebay_core::action::IoOp;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
+use forebay_core::journal::Medium as _;
 use forebay_core::status::IoStatus;
 
 const RANGE: ByteRange = ByteRange { start: 8192, end: 12_288 };
@@ -93,6 +95,21 @@ fn takes_the_fence(server: &Server, options: &str) {
     assert_eq!(bench.write(RANGE, 1), IoStatus::Ok);
     assert!(now_nanos() - start >= 150_000_000);
     assert_eq!(bench.sessions, "-+");
+}
+
+#[test]
+fn who_settles_waits_for_the_fence_once() {
+    let server = Server::start(Script::good());
+    for (is_unanswered, least) in [(true, 150_000_000), (false, 0)] {
+        let start = now_nanos();
+        let backend = server.open("&connections=1&fence=150ms").expect("it opens");
+        let mut there = Blocking::new(backend, is_unanswered).expect("a reactor");
+        there.settle();
+        let took = now_nanos() - start;
+        assert!(took >= least, "{took}");
+        there.settle();
+        there.write(8192, &[1; 4096]).expect("nothing is held any more");
+    }
 }
 
 #[test]

@@ -18,11 +18,13 @@ pub(super) struct Memory {
     /// Writes, zeroes and flushes until it dies.
     left: u64,
     done: Vec<String>,
+    /// A write of somebody else: where, which byte.
+    late: Option<(u64, u8)>,
 }
 
 impl Memory {
     fn new(bytes: Vec<u8>) -> Memory {
-        Memory { durable: bytes.clone(), bytes, left: u64::MAX, done: Vec::new() }
+        Memory { durable: bytes.clone(), bytes, left: u64::MAX, done: Vec::new(), late: None }
     }
 
     fn step(&mut self, drawn: String) -> Result<(), Died> {
@@ -38,6 +40,13 @@ impl Medium for Memory {
     fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), Died> {
         let from = self.bytes.get(at as usize..at as usize + bytes.len()).ok_or(Died)?;
         bytes.copy_from_slice(from);
+        if let Some((when, byte)) = self.late
+            && when == at
+        {
+            // It lands when this was read once.
+            self.late = None;
+            self.bytes[at as usize] = byte;
+        }
         Ok(())
     }
 
@@ -342,6 +351,18 @@ fn a_journal_that_is_cut_off_is_an_error() {
     let mut disk = three_windows();
     disk.journal.bytes.truncate(shape().header(1).start as usize + PAGE_LEN);
     assert!(matches!(disk.repair(), Err(RepairError::Journal(Died))));
+}
+
+#[test]
+fn a_write_that_lands_late_in_the_journal_does_not_reach_primary_storage() {
+    let mut disk = Disk::new(0);
+    disk.record(head(1), &[], &[(1, 0xff, 1), (2, 0xff, 1)]);
+    let place = shape().payload(1, 0, 2).start;
+    disk.journal.late = Some((place, 7));
+    assert!(matches!(disk.repair(), Err(RepairError::Changed)));
+    assert!(disk.primary.done.is_empty(), "{:?}", disk.primary.done);
+    // The record was written over, so that its window was complete.
+    assert_eq!(disk.repaired(), (0, 1));
 }
 
 #[test]
