@@ -24,7 +24,7 @@ use forebay_core::sealed::PAGE_LEN;
 use forebay_io::clock;
 use rustix::fs::{AtFlags, Timespec, Timestamps};
 
-use crate::fence::{Guard, LastWrite, SidecarPlace, identity, lock, sync_folder};
+use crate::fence::{Guard, SidecarPlace, StartNote, identity, lock, sync_folder};
 use crate::pool::LOCK_WAIT;
 
 /// No superblock was written so often.
@@ -107,9 +107,10 @@ impl JournalPlace {
         }
     }
 
-    /// As a sidecar names it.
+    /// As a sidecar names it that does not say whose journal it is.
     pub fn name(&self, nonce: u64) -> NamedJournal {
-        NamedJournal { nonce, uri: (!self.is_beside).then(|| self.text.clone()) }
+        let uri = (!self.is_beside).then(|| self.text.clone());
+        NamedJournal { nonce, uri, identity: Uuid::NIL }
     }
 
     /// Its file, where it is one.
@@ -173,7 +174,7 @@ impl JournalPlace {
 #[derive(Debug)]
 pub enum Primary<'a> {
     /// A file or device, and who is told of writes.
-    File(File, Option<&'a LastWrite>),
+    File(File, Option<&'a StartNote>),
     /// An export, over a connection of its own.
     Export(Box<Blocking>),
 }
@@ -186,7 +187,7 @@ impl Primary<'_> {
     /// The kernel's, or the server's.
     pub fn of<'a>(
         probe: &Probe,
-        note: Option<&'a LastWrite>,
+        note: Option<&'a StartNote>,
         is_unanswered: bool,
     ) -> io::Result<Primary<'a>> {
         match (probe.open_at(), probe.export(is_unanswered)?) {
@@ -199,9 +200,13 @@ impl Primary<'_> {
         }
     }
 
-    fn note(&self) {
-        if let Primary::File(_, Some(note)) = self {
-            note.note_write(Nanos(clock::now_nanos()));
+    /// It is about to be changed.
+    fn begin(&mut self) {
+        match self {
+            Primary::File(_, Some(note)) => note.note_write(Nanos(clock::now_nanos())),
+            Primary::File(_, None) => {}
+            // Blocks that are written in part are read first: what a dead process has sent has to be in them.
+            Primary::Export(export) => export.settle(),
         }
     }
 }
@@ -217,7 +222,7 @@ impl Medium for Primary<'_> {
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.note();
+        self.begin();
         match self {
             Primary::File(file, _) => file.write_all_at(bytes, at),
             Primary::Export(export) => export.write(at, bytes),
@@ -226,6 +231,7 @@ impl Medium for Primary<'_> {
 
     fn zero(&mut self, range: ByteRange) -> io::Result<()> {
         const PIECE: u64 = 1 << 20;
+        self.begin();
         if let Primary::Export(export) = self {
             return export.zero(range);
         }
@@ -244,7 +250,9 @@ impl Medium for Primary<'_> {
             Primary::File(file, _) => file.sync_all()?,
             Primary::Export(export) => export.flush()?,
         }
-        self.note();
+        if let Primary::File(_, Some(note)) = self {
+            note.note_flush(Nanos(clock::now_nanos()));
+        }
         Ok(())
     }
 }
@@ -289,7 +297,7 @@ pub fn owner_of(place: &JournalPlace) -> Result<Owner> {
 /// Puts the records of the journal in place that are whole and not retired.
 ///
 /// # Errors
-/// The journal is damaged, or either cannot be read or written. To try again does no harm.
+/// The journal is damaged, somebody else writes it, or either cannot be read or written. To try again does no harm.
 pub fn repair<'a>(
     place: &JournalPlace,
     owner: Owner,
@@ -301,6 +309,8 @@ pub fn repair<'a>(
         return Ok(Journal::None);
     };
     let mut primary = primary().context("cannot open primary storage to write")?;
+    // A record that a late write is about to change looks whole until then.
+    journal.settle();
     told(place, journal::repair(&mut journal, &mut primary, owner, size))
 }
 
@@ -445,5 +455,7 @@ pub fn keep_time(path: &Path, modified: (i64, u32)) -> io::Result<()> {
     Ok(rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::empty())?)
 }
 
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

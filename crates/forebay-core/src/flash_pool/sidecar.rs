@@ -15,8 +15,9 @@
 //! crc32c EIGHT HEXADECIMAL DIGITS of all bytes before this line
 //! ```
 //! Where a destage journal belongs to primary storage, it is version 2, with a tenth line behind the name:
-//! `journal SIXTEEN HEXADECIMAL DIGITS`, its nonce, and behind a space its URI, if it is not beside the sidecar. A program
-//! that knows version 1 only refuses it: it would not put the journal in place.
+//! `journal SIXTEEN HEXADECIMAL DIGITS`, its nonce. If it is not beside the sidecar, the identity of primary storage follows, a
+//! UUID, and its URI, a space before each: so a copy of primary storage with its sidecar is told from what the journal
+//! is of. A program that knows version 1 only refuses it: it would not put the journal in place.
 //!
 //! It is replaced as a whole (a new file, flushed, renamed), so that it is there or not, never torn.
 
@@ -64,6 +65,8 @@ pub struct NamedJournal {
     pub nonce: u64,
     /// Where it is; `None`: beside the sidecar.
     pub uri: Option<String>,
+    /// What primary storage was when it was named. [`Uuid::NIL`]: nobody knows, or the journal is beside it.
+    pub identity: Uuid,
 }
 
 impl NamedJournal {
@@ -144,10 +147,10 @@ impl Sidecar {
             one_line(&self.host, HOST_MAX),
             one_line(&self.name, super::disk::NAME_MAX),
         );
-        if let Some(NamedJournal { nonce, uri }) = &self.journal {
+        if let Some(NamedJournal { nonce, uri, identity }) = &self.journal {
             let _ = write!(text, "journal {nonce:016x}");
             if let Some(uri) = uri {
-                let _ = write!(text, " {}", one_line(uri, JOURNAL_URI_MAX));
+                let _ = write!(text, " {identity} {}", one_line(uri, JOURNAL_URI_MAX));
             }
             text.push('\n');
         }
@@ -217,13 +220,16 @@ impl Sidecar {
 
 impl NamedJournal {
     fn decode(text: &str) -> Result<NamedJournal, SidecarInvalid> {
-        let (nonce, uri) = match text.split_once(' ') {
-            Some((_, "")) => return Err(SidecarInvalid::Line("journal")),
-            Some((nonce, uri)) => (nonce, Some(uri.to_owned())),
-            None => (text, None),
+        const INVALID: SidecarInvalid = SidecarInvalid::Line("journal");
+        let mut words = text.splitn(3, ' ');
+        let nonce = words.next().and_then(|nonce| u64::from_str_radix(nonce, 16).ok());
+        let nonce = nonce.ok_or(INVALID)?;
+        let Some(identity) = words.next() else {
+            return Ok(NamedJournal { nonce, uri: None, identity: Uuid::NIL });
         };
-        let nonce = u64::from_str_radix(nonce, 16);
-        Ok(NamedJournal { nonce: nonce.map_err(|_| SidecarInvalid::Line("journal"))?, uri })
+        let identity = identity.parse().map_err(|_| INVALID)?;
+        let uri = words.next().filter(|uri| !uri.is_empty()).ok_or(INVALID)?;
+        Ok(NamedJournal { nonce, uri: Some(uri.to_owned()), identity })
     }
 }
 
@@ -278,7 +284,7 @@ mod tests {
 
     #[test]
     fn one_that_names_a_journal_is_of_version_2() {
-        let journal = NamedJournal { nonce: 0xab, uri: None };
+        let journal = NamedJournal { nonce: 0xab, uri: None, identity: Uuid::NIL };
         let named = Sidecar { journal: Some(journal), ..sidecar() };
         let text = String::from_utf8(named.encode()).unwrap();
         assert!(text.starts_with("Forebay sidecar 2\n"));
@@ -287,13 +293,17 @@ mod tests {
         let body = &text[..text.rfind("crc32c").unwrap()];
         let odd = body.replace("journal 00", "journal +0");
         assert_eq!(Sidecar::decode(&sealed(&odd)), Err(SidecarInvalid::Form));
-        let odd = body.replace("ab\n", "ab \n");
-        assert_eq!(Sidecar::decode(&sealed(&odd)), Err(SidecarInvalid::Line("journal")));
+        for behind in [" ", " nbd://host/journal", " 1d1d1d1d-1d1d-1d1d-1d1d-1d1d1d1d1d1d "] {
+            let odd = body.replace("ab\n", &format!("ab{behind}\n"));
+            assert_eq!(Sidecar::decode(&sealed(&odd)), Err(SidecarInvalid::Line("journal")));
+        }
         let uri = Some("nbd://host/journal".to_owned());
-        let journal = Some(NamedJournal { nonce: 0xab, uri });
+        let journal = Some(NamedJournal { nonce: 0xab, uri, identity: Uuid([0x1d; 16]) });
         let elsewhere = Sidecar { journal, ..sidecar() };
         let text = String::from_utf8(elsewhere.encode()).unwrap();
-        assert!(text.contains("\njournal 00000000000000ab nbd://host/journal\ncrc32c "));
+        let line =
+            "journal 00000000000000ab 1d1d1d1d-1d1d-1d1d-1d1d-1d1d1d1d1d1d nbd://host/journal";
+        assert!(text.contains(&format!("\n{line}\ncrc32c ")), "{text}");
         assert_eq!(Sidecar::decode(text.as_bytes()), Ok(elsewhere));
     }
 

@@ -4,15 +4,15 @@ use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::disk::DiskRecord;
 use forebay_core::flash_pool::fence::Verdict;
-use forebay_core::flash_pool::sidecar::Sidecar;
+use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::ids::Uuid;
 
-use super::{Examined, Fence, LastWrite, SidecarPlace, identity, last_write, words};
+use super::{Examined, Fence, Refused, SidecarPlace, StartNote, identity, last_write, words};
 use crate::events::Severity;
 use crate::journal::{self, Journal, JournalPlace, Primary};
 use crate::pool::host;
 
-/// Refuses primary storage that another disk left torn: with its destage journal it is whole.
+/// Refuses primary storage that was left torn, and is to be used without its log: with its destage journal it is whole.
 ///
 /// # Errors
 /// It is torn, or that cannot be known.
@@ -28,10 +28,31 @@ pub(super) fn check_torn(
         return Ok(());
     };
     let size = probe.look().context("cannot look at its primary storage")?.size;
-    match journal::check(&journal, owner, size)? {
+    let unknown = |what: String| Err(Refused::torn(words::may_be_torn(path, &what)).into());
+    let found = match journal::check(&journal, owner, size) {
+        Ok(found) => found,
+        Err(why) => return unknown(format!("which cannot be read ({why:#})")),
+    };
+    match found {
         Journal::Found(found) if found.windows > 0 => Err(words::torn(path, &journal).into()),
-        Journal::Found(_) | Journal::None | Journal::Foreign(_) => Ok(()),
+        Journal::Found(_) => Ok(()),
+        Journal::None | Journal::Foreign(_) if sidecar.state == SidecarState::Clean => Ok(()),
+        Journal::None => unknown(format!("{journal}, which is not there")),
+        Journal::Foreign(_) => unknown(format!("{journal}, and another one is there")),
     }
+}
+
+/// True when [`Examined::put_journal_in_place`] puts the journal in place that the sidecar names.
+pub(super) fn is_put_in_place(verdict: Verdict, probe: Option<&Probe>) -> bool {
+    let is_ours = matches!(verdict, Verdict::Strong | Verdict::Weak(_));
+    is_ours && probe.is_some_and(|probe| !probe.is_read_only())
+}
+
+/// True when the sidecar names the journal of other primary storage: this one is a copy, or has another name by now.
+pub(crate) fn is_of_another(sidecar: &Sidecar, probe: &Probe) -> bool {
+    let named = sidecar.journal.as_ref().map_or(Uuid::NIL, |journal| journal.identity);
+    let is = identity(Some(probe));
+    ![named, is].contains(&Uuid::NIL) && named != is
 }
 
 impl Examined {
@@ -39,29 +60,29 @@ impl Examined {
     /// is not, what others wrote is newer.
     ///
     /// # Errors
-    /// The journal is damaged, or either cannot be read or written.
+    /// The journal is damaged, or either cannot be read or written. Or it is the journal of other primary storage.
     pub fn put_journal_in_place(
         &mut self,
         record: &DiskRecord,
         notes: &mut Vec<(Severity, String)>,
     ) -> Result<()> {
-        let is_ours = matches!(self.verdict, Verdict::Strong | Verdict::Weak(_));
         let (Some(own), Some(path)) = (&self.own, self.place.path()) else { return Ok(()) };
-        let Some(probe) = self.probe.as_ref().filter(|probe| is_ours && !probe.is_read_only())
-        else {
-            return Ok(());
-        };
+        let is_put = is_put_in_place(self.verdict, self.probe.as_ref());
+        let Some(probe) = self.probe.as_ref().filter(|_| is_put) else { return Ok(()) };
         let (Some(journal), Some(owner)) = (JournalPlace::named(own, path)?, journal::owner(own))
         else {
             return Ok(());
         };
-        // Should this process die meanwhile, the next start has to know the writes for ours.
-        let is_watched = last_write::left(record.uuid)
-            .is_some_and(|left| left.generation == record.committed && record.boot == host::boot());
-        let note = match self.look.modified.filter(|_| is_watched) {
-            Some(seen) => LastWrite::begin(record.uuid, record.committed, seen, 0).ok().flatten(),
-            None => None,
-        };
+        if is_of_another(own, probe) {
+            // It may be in use: it is not even retired.
+            return match journal::check(&journal, owner, self.look.size)? {
+                Journal::Found(found) if found.windows > 0 => {
+                    Err(words::journal_of_another(path, &journal).into())
+                }
+                Journal::Found(_) | Journal::None | Journal::Foreign(_) => Ok(()),
+            };
+        }
+        let note = self.start_note(record);
         let late = self.is_unanswered;
         let primary = || Primary::of(probe, note.as_ref(), late);
         let came = journal::repair(&journal, owner, primary, self.look.size, late);
@@ -73,6 +94,16 @@ impl Examined {
         }
         self.look = Look { size: self.look.size, ..found };
         Ok(())
+    }
+
+    /// For the next start, should this process die before its session is committed. That one has to know the writes for ours,
+    /// and to find evidence as strong or weak as this one.
+    fn start_note(&self, record: &DiskRecord) -> Option<StartNote> {
+        let is_watched = last_write::left(record.uuid)
+            .is_some_and(|left| left.generation == record.committed && record.boot == host::boot());
+        let seen = self.look.modified.filter(|_| record.evidence.is_final || is_watched)?;
+        let is_weak = self.verdict != Verdict::Strong;
+        Some(StartNote::new(record.uuid, record.committed, seen, is_weak))
     }
 }
 
@@ -101,7 +132,10 @@ impl Fence {
     /// The file system's.
     pub fn name_journal(&mut self, journal: &JournalPlace, nonce: u64) -> std::io::Result<()> {
         let (Some(revoker), Some(state)) = (&self.revoker, self.sidecar) else { return Ok(()) };
-        let named = journal.name(nonce);
+        let mut named = journal.name(nonce);
+        if named.uri.is_some() {
+            named.identity = identity(self.probe.as_ref());
+        }
         if !named.fits() {
             return Err(std::io::Error::other("the journal's URI is too long"));
         }

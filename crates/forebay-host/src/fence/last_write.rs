@@ -7,7 +7,7 @@
 //!
 //! | offset | bytes | field |
 //! |---:|---:|---|
-//! | 0 | 8 | magic `FBTRAIL1` |
+//! | 0 | 8 | magic `FBTRAIL1`; of a start `FBTRSTRT`, or `FBTRWEAK` where evidence was weak |
 //! | 8 | 8 | generation of the session |
 //! | 16 | 8 | modification time that was seen last, seconds |
 //! | 24 | 8 | nanoseconds of that |
@@ -23,17 +23,18 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_backends::Writes;
-use forebay_core::flash_pool::fence::{GRACE_NS, Times, Timestamp};
+use forebay_core::flash_pool::disk::DiskRecord;
+use forebay_core::flash_pool::fence::{self, GRACE_NS, Times, Timestamp};
 use forebay_core::ids::{Generation, Nanos, Uuid};
 use rustix::fs::OFlags;
 
+use crate::pool::host;
 use crate::tmpfs;
 
-const MAGIC: [u8; 8] = *b"FBTRAIL1";
 const LEN: usize = 56;
 const SEEN: u64 = 16;
 const WRITTEN: u64 = 48;
@@ -67,12 +68,37 @@ pub(super) struct Left {
     from: Timestamp,
     /// and none a later one.
     to: Timestamp,
+    by: Writer,
+}
+
+/// The writer of a note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    /// A session that was committed.
+    Session,
+    /// A start, after such a session.
+    Start,
+    /// The same. Evidence was weak before it wrote, and stays so.
+    WeakStart,
+}
+
+impl Writer {
+    const ALL: [Writer; 3] = [Writer::Session, Writer::Start, Writer::WeakStart];
+
+    fn magic(self) -> [u8; 8] {
+        match self {
+            Writer::Session => *b"FBTRAIL1",
+            Writer::Start => *b"FBTRSTRT",
+            Writer::WeakStart => *b"FBTRWEAK",
+        }
+    }
 }
 
 impl Left {
     /// Between which times primary storage was modified last unless somebody else did it; `is` is the time found.
     pub(super) fn times(&self, is: Option<Timestamp>) -> Times {
         match is == Some(self.seen) {
+            _ if self.by == Writer::WeakStart => Times::NotBefore(Some(self.from)),
             true => Times::Between { from: self.seen, to: self.to.max(self.seen) },
             false => Times::Between { from: self.from, to: self.to },
         }
@@ -87,11 +113,21 @@ impl LastWrite {
         seen: Timestamp,
         ahead_ns: i64,
     ) -> io::Result<Option<LastWrite>> {
+        LastWrite::begin_as(Writer::Session, disk, generation, seen, ahead_ns)
+    }
+
+    fn begin_as(
+        by: Writer,
+        disk: Uuid,
+        generation: Generation,
+        seen: Timestamp,
+        ahead_ns: i64,
+    ) -> io::Result<Option<LastWrite>> {
         let Some(folder) = tmpfs::folder() else { return Ok(None) };
         let path = path_in(&folder, disk);
         let file = tmpfs::open(&path, OFlags::RDWR | OFlags::CREATE)?;
         let mut bytes = [0; LEN];
-        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[..8].copy_from_slice(&by.magic());
         bytes[8..16].copy_from_slice(&generation.0.to_le_bytes());
         bytes[16..48].copy_from_slice(&seen_bytes(seen, ahead_ns));
         // One call: a process that dies has left all of it or nothing.
@@ -171,6 +207,82 @@ impl Writes for LastWrite {
     }
 }
 
+/// The note of a session that has ended, for a start that writes to primary storage before it has a session of its own. It is
+/// begun with the first of these writes: a start that writes nothing changes no evidence.
+#[derive(Debug)]
+pub struct StartNote {
+    disk: Uuid,
+    generation: Generation,
+    seen: Timestamp,
+    is_weak: bool,
+    note: OnceLock<Option<LastWrite>>,
+}
+
+impl StartNote {
+    /// Primary storage looks `seen`. `is_weak`: evidence is, and has to be so for the next start.
+    pub(super) fn new(
+        disk: Uuid,
+        generation: Generation,
+        seen: Timestamp,
+        is_weak: bool,
+    ) -> StartNote {
+        StartNote { disk, generation, seen, is_weak, note: OnceLock::new() }
+    }
+
+    /// Primary storage is about to be written to.
+    pub(crate) fn note_write(&self, at: Nanos) {
+        let by = if self.is_weak { Writer::WeakStart } else { Writer::Start };
+        let begin = || LastWrite::begin_as(by, self.disk, self.generation, self.seen, 0);
+        // Without it the next start may refuse the log, and nothing is lost.
+        if let Some(note) = self.note.get_or_init(|| begin().ok().flatten()) {
+            note.note_write(at);
+        }
+    }
+
+    /// What was written is durable: its file system may have stamped it by then only.
+    pub(crate) fn note_flush(&self, at: Nanos) {
+        if let Some(note) = self.begun() {
+            note.note_write(at);
+        }
+    }
+
+    /// Primary storage looks so after all writes.
+    pub(super) fn accept(&self, seen: Timestamp) {
+        if let Some(note) = self.begun() {
+            note.accept(seen);
+        }
+    }
+
+    fn begun(&self) -> Option<&LastWrite> {
+        self.note.get()?.as_ref()
+    }
+}
+
+/// Times of primary storage as the pool and tmpfs remember them; `modified` is the time found.
+pub(super) fn times(record: &DiskRecord, modified: Option<Timestamp>) -> Times {
+    let noted = fence::times_of(&record.evidence);
+    let left = left(record.uuid).filter(|left| left.generation == record.committed);
+    match (noted, left) {
+        (Times::NotBefore(_), Some(left)) if record.boot == host::boot() => left.times(modified),
+        // It was of this boot, as all on tmpfs is.
+        (Times::Final { .. }, Some(left)) if left.by != Writer::Session => left.times(modified),
+        (noted, _) => noted,
+    }
+}
+
+/// True when a start has written to primary storage since the last session was committed: no sample of its end counts.
+pub(super) fn start_has_written(record: &DiskRecord) -> bool {
+    left(record.uuid)
+        .is_some_and(|left| left.generation == record.committed && left.by != Writer::Session)
+}
+
+/// An administrator has decided what primary storage is: what was noted of it before does not count.
+pub(super) fn forget(disk: Uuid) {
+    if let Some(folder) = tmpfs::folder() {
+        let _ = std::fs::remove_file(path_in(&folder, disk));
+    }
+}
+
 /// What the last session of a disk left, if it is still there.
 pub(super) fn left(disk: Uuid) -> Option<Left> {
     let file = tmpfs::open(&path_in(&tmpfs::folder()?, disk), OFlags::RDONLY).ok()?;
@@ -182,9 +294,7 @@ pub(super) fn left(disk: Uuid) -> Option<Left> {
 fn decode(bytes: &[u8; LEN]) -> Option<Left> {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let time = |at: usize| Some((word(at) as i64, u32::try_from(word(at + 8)).ok()?));
-    if bytes[..8] != MAGIC {
-        return None;
-    }
+    let by = Writer::ALL.into_iter().find(|by| bytes[..8] == by.magic())?;
     let (seen, from) = (time(16)?, time(32)?);
     let to = match word(WRITTEN as usize) {
         0 => from,
@@ -193,7 +303,7 @@ fn decode(bytes: &[u8; LEN]) -> Option<Left> {
             timestamp(written.saturating_add(after)).max(from)
         }
     };
-    Some(Left { generation: Generation(word(8)), seen, from, to })
+    Some(Left { generation: Generation(word(8)), seen, from, to, by })
 }
 
 /// What was seen, and the bound that follows.
@@ -240,7 +350,8 @@ mod tests {
         let Some(last_write) = LastWrite::begin(disk, Generation(3), seen, 0).unwrap() else {
             return;
         };
-        let expected = Left { generation: Generation(3), seen, from: seen, to: seen };
+        let (from, to) = (seen, seen);
+        let expected = Left { generation: Generation(3), seen, from, to, by: Writer::Session };
         assert_eq!(left(disk), Some(expected));
         assert!(!last_write.note_seen((1_000, 8)), "nothing of ours was written");
         last_write.note_write(Nanos(1));

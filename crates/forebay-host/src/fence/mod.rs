@@ -24,7 +24,7 @@ use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence};
 use forebay_core::flash_pool::fence::{
-    self, Follows, Holdings, Known, SidecarFound, Times, Timestamp, Verdict, is_claimed, judge,
+    self, Follows, Holdings, Known, SidecarFound, Timestamp, Verdict, is_claimed, judge,
 };
 use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::ids::{Generation, Uuid};
@@ -45,7 +45,7 @@ mod words;
 
 pub use alone::Alone;
 pub use disk_place::DiskPlace;
-pub use last_write::LastWrite;
+pub use last_write::{LastWrite, StartNote};
 pub use lock::{Guard, is_in_use, lock};
 pub use revoke::Revoker;
 pub use sample::Fact;
@@ -58,9 +58,10 @@ use super::journal;
 use super::pool::{DiskWish, EndOfSession, Pool, host};
 use detached::Detached;
 use journal_named::check_torn;
+pub(crate) use journal_named::is_of_another;
 use sidecar::Found;
-pub(crate) use sidecar::sync_folder;
 pub use sidecar::{SidecarPlace, identity, left_beside, replace};
+pub(crate) use sidecar::{remove, sync_folder};
 
 /// Time that samples may take at start.
 const EXAMINE_MAX: Duration = Duration::from_secs(5);
@@ -216,6 +217,14 @@ pub fn examine(
         Found::There(there) if there.disk == record.uuid => Some(there.clone()),
         _ => None,
     };
+    if let Some(own) = &own
+        && !is_refused
+        && !is_dirty
+        && !journal_named::is_put_in_place(verdict, probe.as_ref())
+    {
+        // Neither the journal nor the log makes it whole.
+        check_torn(own, probe.as_ref(), &place)?;
+    }
     let state = state.map(Path::to_owned);
     Ok(Examined {
         probe,
@@ -257,21 +266,8 @@ fn known(pool: &Pool, record: &DiskRecord, modified: Option<Timestamp>) -> Known
         sidecar: record.evidence.sidecar,
         pending: record.pending,
         size: record.size,
-        times: times(record, modified),
+        times: last_write::times(record, modified),
         is_detached: false,
-    }
-}
-
-fn times(record: &DiskRecord, modified: Option<Timestamp>) -> Times {
-    let noted = fence::times_of(&record.evidence);
-    let is_same_boot = record.boot == host::boot();
-    match (noted, last_write::left(record.uuid)) {
-        (Times::NotBefore(_), Some(left))
-            if is_same_boot && left.generation == record.committed =>
-        {
-            left.times(modified)
-        }
-        (noted, _) => noted,
     }
 }
 
@@ -443,9 +439,11 @@ impl Fence {
                 let _ = self.detached.note(self.disk);
                 match self.written_at() {
                     Some(path) => {
-                        // What it has is in place, and no sidecar names it.
+                        sidecar::remove(path)?;
+                        // What it has is in place, and no sidecar names it. Not before: a sidecar whose journal is not there
+                        // says that primary storage may be torn.
                         let _ = std::fs::remove_file(journal::beside(path));
-                        sidecar::remove(path)
+                        Ok(())
                     }
                     None => Ok(()),
                 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::detached::Detached;
 use super::journal_named::check_torn;
 use super::sidecar::{self, Found, SidecarPlace, identity};
-use super::{Guard, names, sample, words};
+use super::{Guard, last_write, names, sample, words};
 use crate::fence::is_in_use;
 use crate::pool::resolve::{Settled, Undecided};
 use crate::pool::{self, LOCK_WAIT, Pool, SharedPool, host};
@@ -280,7 +280,9 @@ impl Sides {
             self.undecided.end
         );
         let noted = self.settle(SidecarState::Dirty)?;
-        self.pool().use_log(self.number, &self.undecided, noted)
+        self.pool().use_log(self.number, &self.undecided, noted)?;
+        last_write::forget(self.record.uuid);
+        Ok(())
     }
 
     /// Gives the log up; `amount` is how much that is.
@@ -306,19 +308,23 @@ impl Sides {
             self.undecided.dirty.records,
             self.amount()
         );
-        if let Found::There(sidecar) = &self.found {
-            // Without the log only the journal makes the image whole, and its sidecar would not name it any more.
-            check_torn(sidecar, self.probe.as_ref(), &self.place)?;
-        }
         let noted = self.settle(SidecarState::Dirty)?;
         self.pool().discard_log(self.number, &self.undecided, noted)?;
+        last_write::forget(self.record.uuid);
         // Now nothing is dirty any more.
         self.write_sidecar(SidecarState::Clean)
     }
 
     /// Makes primary storage the disk's own again: no generation that its sidecar had is used again, the sidecar is ours,
     /// and what it looks like now is what the next start compares with.
+    ///
+    /// # Errors
+    /// It is torn, or a medium's.
     fn settle(&mut self, state: SidecarState) -> Result<Settled> {
+        if let Found::There(sidecar) = &self.found {
+            // The sidecar will not name the journal any more.
+            check_torn(sidecar, self.probe.as_ref(), &self.place)?;
+        }
         if let Found::There(found) = &self.found
             && found.disk == self.record.uuid
         {
@@ -355,7 +361,7 @@ impl Sides {
             date: host::now(),
             host: host::name(),
             name: self.record.name.clone(),
-            // What a destage journal has is in the log, if anything of it is to count.
+            // None of its records is left to be put in place.
             journal: None,
         };
         let written = sidecar::write(path, &sidecar);

@@ -10,6 +10,8 @@ use forebay_core::flash_pool::sample::{self, PIECE_MAX, Sampler};
 use forebay_core::ids::{Generation, Uuid};
 use forebay_core::sealed::crc32c;
 
+use super::last_write;
+
 /// Bytes that a cache holds and that primary storage must hold, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact {
@@ -29,7 +31,9 @@ pub(super) fn compare(
     facts: &[Fact],
     limit: Duration,
 ) -> Samples {
-    let sample = record.evidence.sample.filter(|_| record.evidence.is_final && size == record.size);
+    let counts =
+        record.evidence.is_final && size == record.size && !last_write::start_has_written(record);
+    let sample = record.evidence.sample.filter(|_| counts);
     let probe = probe.filter(|_| sample.is_some() || !facts.is_empty());
     let Some(Ok(probe)) = probe.map(Probe::copy) else { return Samples::Unknown };
     let (disk, generation, facts) = (record.uuid, record.committed, facts.to_vec());

@@ -190,7 +190,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<i64> {
 ///
 /// # Errors
 /// The kernel's.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),

@@ -10,6 +10,8 @@ use forebay_backends::{OpenOptions, Uri};
 use super::*;
 use crate::pool::{OpenedLog, Share};
 
+mod torn;
+
 const MIB: u64 = 1 << 20;
 
 struct Bed {

@@ -40,6 +40,11 @@ impl Refused {
         Refused(why)
     }
 
+    /// Primary storage is torn, or may be.
+    pub(super) fn torn(why: String) -> Refused {
+        Refused(why)
+    }
+
     /// The write log of a disk cannot be used.
     pub fn log(why: &anyhow::Error) -> Refused {
         Refused(format!("{why:#}"))
@@ -395,17 +400,46 @@ pub(super) fn journal_unusable(sidecar: &Path, journal: &JournalPlace) -> String
 
 /// An image that was left torn, and is to be used without the log.
 pub(super) fn torn(sidecar: &Path, journal: &JournalPlace) -> Refused {
-    let is_beside = sidecar.extension().is_some_and(|extension| extension == "forebay")
-        && journal.path() == Some(&crate::journal::beside(sidecar));
-    let image = match is_beside {
-        true => quoted(sidecar.with_extension("").display().to_string()),
-        false => "URI".to_owned(),
-    };
     Refused(format!(
         "primary storage is torn: a window of the log is in place in part, and {journal} has the rest. Put it in place \
-         first: forebay image repair {image}. If somebody else has changed or replaced the image since, remove the \
-         journal instead",
+         first: forebay image repair {}. If somebody else has changed or replaced the image since, remove the sidecar {} \
+         instead",
+        image_of(sidecar),
+        quoted(sidecar)
     ))
+}
+
+/// Nobody knows whether an image is torn that is to be used without the log; `journal`: which one its sidecar names, and
+/// what is wrong with that.
+pub(super) fn may_be_torn(sidecar: &Path, journal: &str) -> String {
+    let sidecar = quoted(sidecar);
+    format!(
+        "the sidecar {sidecar} names a destage journal, {journal}: primary storage may be torn, and only that journal has \
+         the rest. Mount it, or put it back. If it is gone for good, remove the sidecar {sidecar}: from then on the image is \
+         used as it is, torn or not"
+    )
+}
+
+/// A disk finds the journal of another image than its own.
+pub(super) fn journal_of_another(sidecar: &Path, journal: &JournalPlace) -> Refused {
+    Refused(format!(
+        "the destage journal {journal} has windows of another image than this one, which was copied, moved or renamed \
+         since: they would make a copy torn, and a disk that is served from the other image may need them. If this \
+         image was moved or renamed, put them in place: forebay image repair {} --force. If it is a copy, remove its sidecar \
+         {}",
+        image_of(sidecar),
+        quoted(sidecar)
+    ))
+}
+
+/// What the sidecar is of, for a command; a placeholder where its name does not say that.
+fn image_of(sidecar: &Path) -> String {
+    // In the state folder it has the name of an identity, which is no file.
+    let image = sidecar.with_extension("");
+    match sidecar.extension().is_some_and(|end| end == "forebay") && image.exists() {
+        true => quoted(image),
+        false => "URI".to_owned(),
+    }
 }
 
 /// What came of the destage journal that a former session left.

@@ -1,10 +1,5 @@
 use std::fs;
 
-use forebay_core::ids::{Generation, Sequence, Uuid};
-use forebay_core::journal::record::{Contents, Entry, Head};
-use forebay_core::sealed::crc32c;
-use forebay_core::write_back::format::index::{ALL, PageIndex};
-
 use super::*;
 
 const SIZE: u64 = 1 << 20;
@@ -41,14 +36,7 @@ impl Bed {
 
     /// A whole record of one page of this byte.
     fn record(&self, window: u64, page: u64, byte: u8) {
-        let mut journal = self.place().blocking(false, false).unwrap().unwrap();
-        let payload = [byte; PAGE_LEN];
-        journal.write(self.shape.payload(window, 0, 1).start, &payload).unwrap();
-        let entry = Entry { page: PageIndex(page), sectors: ALL, checksum: crc32c(&payload) };
-        let contents = Contents { zeroes: Vec::new(), pages: vec![entry] };
-        let mut header = vec![0; contents.header_pages() as usize * PAGE_LEN];
-        contents.encode(Head::new(OWNER, Generation(1), window, Sequence(9)), &mut header);
-        journal.write(self.shape.header(window).start, &header).unwrap();
+        testing::record(&self.place(), OWNER, self.shape, window, page, byte);
     }
 
     fn byte(&self, page: u64) -> u8 {
@@ -141,7 +129,10 @@ fn a_journal_elsewhere_spares_what_is_not_this_disks() {
     let path = bed.folder.path().join("elsewhere");
     let uri = format!("file:{}", path.display());
     let place = JournalPlace::at(&uri).unwrap();
-    assert_eq!(place.name(5), NamedJournal { nonce: 5, uri: Some(uri.clone()) });
+    assert_eq!(
+        place.name(5),
+        NamedJournal { nonce: 5, uri: Some(uri.clone()), identity: Uuid::NIL }
+    );
     make(&place, OWNER, bed.shape).unwrap();
     assert_eq!(path.metadata().unwrap().len(), bed.shape.size());
     let other = Owner { disk: Uuid([2; 16]), nonce: 1 };
