@@ -5,20 +5,24 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use forebay_backends::{Backend, OpenOptions, Probe, Uri};
+use forebay_core::flash_pool::fence::Timestamp;
 use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::journal::{Owner, Repaired};
 use serde::Serialize;
 
-use crate::fence::{SidecarPlace, left_beside, names};
+use crate::fence::{self, Guard, SidecarPlace, is_of_another, left_beside, names};
 use crate::journal::{self, Journal, JournalPlace, Primary};
 use crate::pool::LOCK_WAIT;
+use repair_note::RepairNote;
 
-/// An image that was written so much earlier or later than its journal is another one's copy. Windows go in place and into
-/// the journal by turns.
+mod repair_note;
+
+/// An image that was written so much earlier or later than the newest window of its journal is another one's copy. Windows go
+/// in place and into the journal by turns.
 const APART_MAX: Duration = Duration::from_secs(600);
 
 /// How an image is.
@@ -33,6 +37,8 @@ pub enum ImageState {
     Torn,
     /// It was torn, and is not any more.
     Repaired,
+    /// No sidecar says that the journal is the image's.
+    Unknown,
 }
 
 /// What is known of an image.
@@ -50,6 +56,8 @@ pub struct ImageReport {
     pub left: Option<&'static str>,
     /// The journal, where one belongs to it.
     pub journal: Option<JournalReport>,
+    /// What is not as it should be with this look.
+    pub warnings: Vec<String>,
 }
 
 /// What is known of its journal.
@@ -77,15 +85,20 @@ struct Image {
     /// Keeps others from it.
     _backend: Box<dyn Backend>,
     probe: Probe,
+    place: SidecarPlace,
+    /// Keeps others of this host from it.
+    lock: Guard,
     sidecar: Option<Sidecar>,
     journal: Option<(JournalPlace, Owner)>,
+    /// The journal is not where the sidecar says, but where the caller does.
+    is_asked: bool,
     size: u64,
 }
 
 /// Looks at an image, a file or a URI, and its journal. `journal`: where that is, if not where the sidecar says.
 ///
 /// # Errors
-/// Somebody uses the image, or it or its journal cannot be read.
+/// Somebody uses the image, it or its journal cannot be read, or its sidecar says that it has no journal.
 pub fn check(image: &str, journal: Option<&str>, state: Option<&Path>) -> Result<ImageReport> {
     let image = Image::open(image, journal, true, state)?;
     let found = image.found()?;
@@ -105,27 +118,32 @@ pub fn repair(
     let image = Image::open(image, journal, false, state)?;
     let found = image.found()?;
     let before = image.report(found, ImageState::Torn)?;
-    let Some((place, owner)) = image.journal.as_ref().filter(|_| before.state == ImageState::Torn)
-    else {
+    let (Some((place, owner)), Journal::Found(has)) = (&image.journal, found) else {
         return Ok(before);
     };
     let doubt = before.journal.as_ref().and_then(|journal| journal.doubt.as_ref());
     if let Some(doubt) = doubt.filter(|_| !force) {
         bail!("{doubt}. To put the journal in place all the same: --force");
     }
-    let look = image.probe.look()?;
-    // What a daemon that has died a moment ago has sent may still be carried out.
-    let is_unanswered = image.sidecar.as_ref().is_none_or(|sidecar| match sidecar.state {
-        SidecarState::Open | SidecarState::OpenWithLog => true,
-        SidecarState::Dirty | SidecarState::Clean => false,
-    });
-    let primary = || Primary::of(&image.probe, None, is_unanswered);
-    journal::repair(place, *owner, primary, image.size, is_unanswered)?;
-    if let (Some(modified), Some(file)) = (look.modified, image.probe.open_at()) {
-        // So that the disk, if its flash is there, knows the image again.
-        journal::keep_time(&file, modified).context("cannot keep the image's time")?;
+    let note = image.repair_note()?;
+    if has.windows > 0 {
+        if let Some(note) = &note {
+            note.write().context("cannot note the image's time beside it")?;
+        }
+        // What a daemon that has died a moment ago has sent may still be carried out. One that has ended may have ended
+        // without all answers. A plain file has carried out all when its lock is free.
+        let state = image.sidecar.as_ref().map(|sidecar| sidecar.state);
+        let is_unanswered = state != Some(SidecarState::Clean);
+        let primary = || Primary::of(&image.probe, None, is_unanswered);
+        journal::repair(place, *owner, primary, image.size, is_unanswered)?;
     }
-    image.report(found, ImageState::Repaired)
+    let note = note.filter(|note| has.windows > 0 || note.is_left);
+    if let (Some(note), Some(file)) = (note, image.probe.open_at()) {
+        // So that the disk, if its flash is there, knows the image again.
+        note.restore(&file).context("cannot keep the image's time")?;
+    }
+    let came = if has.windows > 0 { ImageState::Repaired } else { ImageState::InPlace };
+    Ok(ImageReport { state: came, ..image.report(found, ImageState::Repaired)? })
 }
 
 impl Image {
@@ -145,8 +163,10 @@ impl Image {
         let probe = backend.probe().map(|probe| names::known(probe, state));
         let probe = probe.context("it cannot be looked at")?;
         let place = SidecarPlace::of(Some(&probe), state);
+        let lock = fence::lock(&place, read_only)?;
         let sidecar = left_beside(&place)?;
         let asked = journal.map(JournalPlace::at).transpose()?;
+        let is_asked = asked.is_some();
         let named = sidecar.as_ref().and_then(|sidecar| Some((sidecar, journal::owner(sidecar)?)));
         let journal = match (asked, named, place.path()) {
             (Some(asked), Some((_, owner)), _) => Some((asked, owner)),
@@ -154,14 +174,28 @@ impl Image {
                 JournalPlace::named(sidecar, path)?.map(|place| (place, owner))
             }
             // A sidecar that names none says that there is none.
-            (_, None, _) if sidecar.is_some() => None,
+            (Some(asked), None, Some(path)) if sidecar.is_some() => bail!(
+                "the sidecar {} names no destage journal: none belongs to the image, and {asked} does not either. Leave \
+                 --journal out. If another host has served the image since, give a --state-dir without that sidecar",
+                path.display()
+            ),
             (Some(asked), _, _) => {
                 let owner = journal::owner_of(&asked)?;
                 Some((asked, owner))
             }
             (None, _, _) => None,
         };
-        Ok(Image { name: name.to_owned(), _backend: backend, probe, sidecar, journal, size })
+        Ok(Image {
+            name: name.to_owned(),
+            _backend: backend,
+            probe,
+            place,
+            lock,
+            sidecar,
+            journal,
+            is_asked,
+            size,
+        })
     }
 
     /// What its journal has.
@@ -176,12 +210,19 @@ impl Image {
     fn report(&self, found: Journal, torn: ImageState) -> Result<ImageReport> {
         let (state, journal) = match (found, &self.journal) {
             (Journal::Found(found), Some((place, _))) => {
-                let state = if found.windows > 0 { torn } else { ImageState::InPlace };
+                let state = match (&self.sidecar, found.windows) {
+                    (None, _) => ImageState::Unknown,
+                    (Some(_), 0) => ImageState::InPlace,
+                    (Some(_), _) => torn,
+                };
                 (state, Some(self.of_journal(place, &found)?))
             }
+            (Journal::None, Some((place, _))) if self.is_asked => {
+                bail!("{place} is not there: whether the image is whole cannot be known")
+            }
             (Journal::None, Some((place, _))) => bail!(
-                "its sidecar names a destage journal, and {place} is not there: whether the image is whole cannot be \
-                 known. If the journal is elsewhere: --journal PATH"
+                "its sidecar names the destage journal {place}, which is not there: whether the image is whole cannot \
+                 be known. If the journal is elsewhere: --journal PATH"
             ),
             (Journal::Foreign(_), Some((place, _))) => bail!(
                 "{place} is not the destage journal that the sidecar names: whether the image is whole cannot be known"
@@ -196,19 +237,17 @@ impl Image {
             host: sidecar.map(|sidecar| sidecar.host.clone()),
             left: sidecar.map(|sidecar| sidecar.state.name()),
             journal,
+            warnings: self.lock.missing().map(str::to_owned).into_iter().collect(),
         })
     }
 
     fn of_journal(&self, place: &JournalPlace, found: &Repaired) -> Result<JournalReport> {
         use std::os::unix::fs::MetadataExt;
         let metadata = place.path().map(fs::metadata).transpose()?;
-        let doubt = match (found.windows, &self.sidecar, &metadata) {
-            (0, _, _) => None,
-            (_, None, _) => {
-                Some("no sidecar says that this journal belongs to the image".to_owned())
-            }
-            (_, Some(_), Some(metadata)) => self.doubt(metadata.modified()?)?,
-            (_, Some(_), None) => None,
+        let doubt = match (found.last, &self.sidecar) {
+            (_, None) => Some("no sidecar says that this journal belongs to the image".to_owned()),
+            (None, Some(_)) => None,
+            (Some(head), Some(sidecar)) => self.doubt(sidecar, head.date)?,
         };
         Ok(JournalReport {
             place: place.to_string(),
@@ -221,21 +260,44 @@ impl Image {
         })
     }
 
-    /// Why the image may not be the one that the journal is of.
-    fn doubt(&self, journal: SystemTime) -> Result<Option<String>> {
-        let Some((seconds, _)) = self.probe.look()?.modified else { return Ok(None) };
-        let seconds = u64::try_from(seconds);
-        ensure!(seconds.is_ok(), "the image was modified before 1970");
-        let image = UNIX_EPOCH + Duration::from_secs(seconds.unwrap_or_default());
-        let (apart, which) = match image.duration_since(journal) {
-            Ok(later) => (later, "later"),
-            Err(error) => (error.duration(), "earlier"),
+    /// Why the image may not be the one that the journal is of, whose newest window was written at `date`, in seconds since
+    /// 1970.
+    fn doubt(&self, sidecar: &Sidecar, date: u64) -> Result<Option<String>> {
+        if is_of_another(sidecar, &self.probe) {
+            return Ok(Some(
+                "the sidecar was written for another image: this one is a copy, or was moved or renamed, and a disk that \
+                 is served from the other image may need what the journal has"
+                    .to_owned(),
+            ));
+        }
+        let Some((seconds, _)) = self.modified()? else { return Ok(None) };
+        let Ok(seconds) = u64::try_from(seconds) else {
+            bail!("the image was modified before 1970")
         };
+        let which = if seconds < date { "earlier" } else { "later" };
+        let apart = Duration::from_secs(seconds.abs_diff(date));
         Ok((apart > APART_MAX).then(|| {
             format!(
                 "the image was written {} {which} than its journal: it may be a copy from another time, such as a backup",
-                humantime::format_duration(Duration::from_secs(apart.as_secs()))
+                humantime::format_duration(apart)
             )
         }))
     }
+
+    /// When the image was modified; when it was before the first write of a repair, if that has not come to its end.
+    fn modified(&self) -> Result<Option<Timestamp>> {
+        Ok(self.repair_note()?.map(|note| note.modified))
+    }
+
+    /// The note that a repair makes, or that one has left which did not come to its end. Nothing where the image has no time.
+    fn repair_note(&self) -> Result<Option<RepairNote>> {
+        let Some(modified) = self.probe.look()?.modified else { return Ok(None) };
+        let (Some((_, owner)), Some(path)) = (&self.journal, self.place.path()) else {
+            return Ok(None);
+        };
+        RepairNote::of(path, owner.nonce, modified).map(Some)
+    }
 }
+
+#[cfg(test)]
+mod tests;

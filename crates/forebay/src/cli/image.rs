@@ -11,7 +11,8 @@ pub enum ImageCommand {
     #[command(after_help = "\
 It changes nothing. It needs the folder of the image, and neither flash nor a daemon. It fails if \
 the image is torn: then a window of '--destage-order journaled' was in place in part when the \
-host died, and 'forebay image repair' puts the rest in place.
+host died, and 'forebay image repair' puts the rest in place. It also fails if no sidecar says that \
+--journal names the journal of the image.
 
 Example:
   forebay image check /san/db.raw")]
@@ -23,7 +24,8 @@ start does the same. Without its flash the image is as old as this command says.
 does no harm.
 
 It refuses an image that was written much earlier or later than its journal, such as one from a \
-backup. It refuses a journal that no sidecar names. --force skips these checks.
+backup. It refuses a copy of an image whose journal is not beside it, and a journal that no sidecar \
+names. --force skips these checks.
 
 Examples:
   forebay image repair /san/db.raw

@@ -9,6 +9,7 @@ use forebay_backends::size::rounded;
 use forebay_host::date::utc;
 use forebay_host::folders::state_folder;
 use forebay_host::image::{self, ImageReport, ImageState, JournalReport};
+use forebay_host::shell::quoted;
 
 use crate::cli::image::{ImageArgs, ImageCommand};
 
@@ -20,14 +21,20 @@ pub(crate) fn image(command: ImageCommand) -> Result<()> {
             let report = image::check(&args.image, args.journal.as_deref(), state.as_deref());
             let report = report.with_context(|| format!("cannot check {}", args.image))?;
             print(&report, &args)?;
-            if report.state == ImageState::Torn {
-                bail!(
-                    "{} is torn: run 'forebay image repair {}', or start its disk with its flash",
+            match report.state {
+                ImageState::Torn => bail!(
+                    "{} is torn. Start its disk with its flash, or repair it:\n  {}",
                     args.image,
-                    forebay_host::shell::quoted(args.image.clone())
-                );
+                    repair(&args)
+                ),
+                ImageState::Unknown => bail!(
+                    "no sidecar says that the journal belongs to {}: nobody knows whether it is whole. If the journal \
+                     does:\n  {} --force",
+                    args.image,
+                    repair(&args)
+                ),
+                ImageState::Alone | ImageState::InPlace | ImageState::Repaired => Ok(()),
             }
-            Ok(())
         }
         ImageCommand::Repair(args) => {
             let (image, journal) = (&args.common.image, args.common.journal.as_deref());
@@ -37,6 +44,18 @@ pub(crate) fn image(command: ImageCommand) -> Result<()> {
             print(&report, &args.common)
         }
     }
+}
+
+/// The command that repairs what was looked at.
+fn repair(args: &ImageArgs) -> String {
+    let mut command = format!("forebay image repair {}", quoted(&args.image));
+    if let Some(journal) = &args.journal {
+        let _ = write!(command, " --journal {}", quoted(journal));
+    }
+    if let Some(state) = &args.state_dir {
+        let _ = write!(command, " --state-dir {}", quoted(state));
+    }
+    command
 }
 
 fn state_of(args: &ImageArgs) -> Option<PathBuf> {
@@ -56,6 +75,7 @@ fn describe(report: &ImageReport) -> String {
         ImageState::Alone => "no destage journal belongs to it",
         ImageState::InPlace => "whole: all that its destage journal has is in place",
         ImageState::Torn => "torn: a window may be in place in part",
+        ImageState::Unknown => "not known: no sidecar says that the destage journal is its own",
         ImageState::Repaired => "whole: the windows of its destage journal are in place now",
     };
     let mut text = format!("{}\n  state    {state}\n", report.image);
@@ -64,6 +84,9 @@ fn describe(report: &ImageReport) -> String {
     }
     if let Some(journal) = &report.journal {
         text += &of_journal(journal);
+    }
+    for warning in &report.warnings {
+        let _ = writeln!(text, "  warning  {warning}");
     }
     text
 }
