@@ -103,6 +103,32 @@ def a_torn_image_is_whole_again_without_its_flash(bed):
 
 
 @test(timeout=300)
+def a_repair_that_is_killed_is_followed_by_one_that_keeps_the_time_of_the_image(bed):
+    image = bed.image("db.raw", BLOCKS * 4096)
+    for _ in range(8):
+        _, sequence = kill_with_dirty_windows(bed, image)
+        if checked(bed, image)["state"] == "torn":
+            break
+        os.unlink(image + ".forebay")
+        image = bed.image("db.raw", BLOCKS * 4096)
+    else:
+        raise AssertionError("no kill left a window in place in part")
+    said = bed.run([bed.program, "image", "check", image], code=None)
+    assert said.returncode == 1, said.returncode
+    assert "\n  forebay image repair %s\n" % image in said.stderr, "a command to copy: " + said.stderr
+    modified = os.stat(image).st_mtime_ns
+    for n in range(20):
+        repair = bed.spawn([bed.program, "image", "repair", image])
+        time.sleep(n * 0.002)
+        repair.kill()
+        repair.wait()
+    checked(bed, image, repair=True, code=0)
+    assert os.stat(image).st_mtime_ns == modified, "its disk knows it again by its time"
+    assert not os.path.exists(image + ".forebay.repair")
+    assert sequence.check(image) > 0
+
+
+@test(timeout=300)
 def a_torn_image_is_not_served_by_another_disk_before_its_repair(bed):
     image = bed.image("db.raw", BLOCKS * 4096)
     for _ in range(8):
@@ -214,11 +240,18 @@ def an_export_with_a_journal_on_another_export_is_whole_again_without_its_flash(
     thread = threading.Thread(target=sequence.run, daemon=True)
     thread.start()
     eventually(lambda: disk.stats()["counters"]["journal_windows"] > 3, "windows go through the journal")
+    again = [bed.program, "image", "check", primary.uri + "&fence=0s", "--json",
+             "--state-dir", bed.path("state")]
+    for word in ["check", "repair"]:
+        used = bed.run([bed.program, "image", word, *again[3:]], code=None)
+        assert used.returncode == 1 and "served already" in used.stderr, used.stderr
     disk.kill()
     thread.join(30)
     os.unlink(bed.path("pool"))
-    again = [bed.program, "image", "check", primary.uri + "&fence=0s", "--json",
-             "--state-dir", bed.path("state")]
+    if os.geteuid() != 0:
+        homeless = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_STATE_HOME")}
+        blind = json.loads(bed.run(again[:5], env=homeless))
+        assert "--state-dir" in blind["warnings"][0], blind
     seen = json.loads(bed.run(again, code=None).stdout)
     assert seen["state"] in ("torn", "in-place"), seen
     assert seen["journal"]["place"] == journal.uri, "its sidecar says where the journal is: %s" % seen

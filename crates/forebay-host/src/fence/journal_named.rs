@@ -75,11 +75,12 @@ impl Examined {
         };
         if is_of_another(own, probe) {
             // It may be in use: it is not even retired.
-            return match journal::check(&journal, owner, self.look.size)? {
-                Journal::Found(found) if found.windows > 0 => {
+            return match journal::check(&journal, owner, self.look.size) {
+                Ok(Journal::Found(found)) if found.windows == 0 => Ok(()),
+                Ok(Journal::None | Journal::Foreign(_)) => Ok(()),
+                Ok(Journal::Found(_)) | Err(_) => {
                     Err(words::journal_of_another(path, &journal).into())
                 }
-                Journal::Found(_) | Journal::None | Journal::Foreign(_) => Ok(()),
             };
         }
         let note = self.start_note(record);

@@ -423,9 +423,9 @@ pub(super) fn may_be_torn(sidecar: &Path, journal: &str) -> String {
 /// A disk finds the journal of another image than its own.
 pub(super) fn journal_of_another(sidecar: &Path, journal: &JournalPlace) -> Refused {
     Refused(format!(
-        "the destage journal {journal} has windows of another image than this one, which was copied, moved or renamed \
-         since: they would make a copy torn, and a disk that is served from the other image may need them. If this \
-         image was moved or renamed, put them in place: forebay image repair {} --force. If it is a copy, remove its sidecar \
+        "the destage journal {journal} belongs to another image than this one, which was copied, moved or renamed since. \
+         Its windows would tear a copy, and a disk that is served from the other image may need them. If this image \
+         was moved or renamed, put them in place: forebay image repair {} --force. If it is a copy, remove its sidecar \
          {}",
         image_of(sidecar),
         quoted(sidecar)

@@ -170,7 +170,10 @@ fn the_journal_of_another_image_is_not_put_in_place() {
     let other = Sidecar { journal, ..own.clone() };
     sidecar::write(&bed.path("db.raw.forebay"), &other).unwrap();
     let refused = bed.refusal();
-    assert!(refused.contains("of another image") && refused.contains("--force"), "{refused}");
+    assert!(
+        refused.contains("belongs to another image") && refused.contains("--force"),
+        "{refused}"
+    );
     assert_eq!((bed.byte(), bed.windows(&elsewhere)), (1, 1));
     sidecar::write(&bed.path("db.raw.forebay"), &own).unwrap();
     bed.start().unwrap();
