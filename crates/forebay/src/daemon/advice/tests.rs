@@ -7,6 +7,7 @@ use forebay_core::config::Mode;
 use forebay_core::ids::Nanos;
 use forebay_core::stats::Statistics;
 use forebay_host::events::EventLog;
+use forebay_host::population::Population;
 use forebay_shard::{ShardHandle, testing};
 use forebay_trace::advise::{Configuration, Latencies, Latency, Prediction, Reads};
 
@@ -107,7 +108,9 @@ async fn a_state_folder_that_hangs_as_a_disk_is_opened_holds_up_nothing_else() {
     let spec = Arc::new(crate::config::file::parse(&text, Name("test".into())).unwrap());
     let (_log, events) = EventLog::start().unwrap();
     let shard = ShardHandle::start(0, 1, spec.reactor.0, events.clone()).unwrap();
-    let opener = Opener::new(spec, Pools::new(), Some(state), vec![shard.sender()], events);
+    let population = Population::start(events.clone()).unwrap();
+    let shards = vec![shard.sender()];
+    let opener = Opener::new(spec, Pools::new(), Some(state), shards, population, events);
     let opened = opener.open(0).unwrap();
     let path = file::path(opened.probe().as_ref(), opener.state()).unwrap();
     // Who opens a pipe waits for the one at its other end.

@@ -6,6 +6,7 @@ use std::task::Poll;
 use forebay_host::events::EventLog;
 use forebay_host::pool;
 use forebay_host::pool::owner::PoolOwner;
+use forebay_host::population::Population;
 use forebay_shard::ShardHandle;
 use forebay_shard::testing::FailingShard;
 
@@ -46,7 +47,9 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     let shard = ShardHandle::start(0, 1, spec.reactor.0, events.clone()).unwrap();
     let failing = FailingShard::start(shard.sender(), 2);
     let shards = vec![failing.sender.clone()];
-    let opener = Opener::new(spec.clone(), pools, spec.state_dir.clone(), shards, events.clone());
+    let population = Population::start(events.clone()).unwrap();
+    let state = spec.state_dir.clone();
+    let opener = Opener::new(spec.clone(), pools, state, shards, population, events.clone());
     let frontends = Arc::new(Frontends::new(spec.clone(), events.clone()));
     let about = about(&spec, folder.path(), std::slice::from_ref(&shard));
     let state = ControlState::new(about, Arc::new(opener), frontends, log, events);
