@@ -65,7 +65,9 @@ def initiators_that_do_not_read_hold_up_nobody_and_take_bounded_memory(bed):
         assert good.read(offset // 512, 8) == expected[offset:offset + 4096], offset
         most = max(most, resident(disk) - before)
     print("%d MiB for %d sessions" % (most // MIB, len(asked)))
-    assert most < len(asked) * SESSION_MAX, most
+    # The disk's request buffers take memory when they are used first.
+    buffers = disk.stats()["buffer_bytes"]
+    assert most < len(asked) * SESSION_MAX + buffers, most
     # Who reads after all gets what he asked for.
     for one, theirs in zip(slow, asked):
         take(one, theirs, expected)

@@ -36,6 +36,8 @@ pub(super) fn check_torn(
     match found {
         Journal::Found(found) if found.windows > 0 => Err(words::torn(path, &journal).into()),
         Journal::Found(_) => Ok(()),
+        // A start makes its journal after it has put all of the former one in place, and may die before it names it.
+        Journal::Foreign(found) if found.disk == owner.disk => Ok(()),
         Journal::None | Journal::Foreign(_) if sidecar.state == SidecarState::Clean => Ok(()),
         Journal::None => unknown(format!("{journal}, which is not there")),
         Journal::Foreign(_) => unknown(format!("{journal}, and another one is there")),

@@ -77,6 +77,14 @@ fn a_torn_image_is_not_served_with_an_old_copy_of_its_pool() {
 }
 
 #[test]
+fn a_start_that_died_before_it_named_its_new_journal_leaves_nothing_torn() {
+    let bed = put_back();
+    let owner = Owner { disk: bed.sidecar().disk, nonce: NONCE + 1 };
+    make(&bed.beside(), owner, Shape::for_log(64)).unwrap();
+    bed.start().unwrap();
+}
+
+#[test]
 fn a_journal_that_is_away_or_another_one_is_no_proof_that_an_image_is_whole() {
     let bed = put_back();
     let journal = bed.path("db.raw.forebay-journal");
@@ -90,7 +98,8 @@ fn a_journal_that_is_away_or_another_one_is_no_proof_that_an_image_is_whole() {
     for refused in [bed.refusal(), claim, decided] {
         assert!(refused.contains("is not there") && refused.contains("Mount it"), "{refused}");
     }
-    make(&bed.beside(), Owner { disk, nonce: NONCE + 1 }, Shape::for_log(64)).unwrap();
+    let other = Owner { disk: Uuid([9; 16]), nonce: NONCE + 1 };
+    make(&bed.beside(), other, Shape::for_log(64)).unwrap();
     let refused = bed.refusal();
     assert!(refused.contains("another one is there"), "{refused}");
     fs::write(&journal, "short").unwrap();
