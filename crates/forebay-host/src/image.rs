@@ -4,7 +4,7 @@
 //! journal beside it makes it whole. To look needs nothing but the folder of the image.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -14,7 +14,7 @@ use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::journal::{Owner, Repaired};
 use serde::Serialize;
 
-use crate::fence::{self, Guard, SidecarPlace, is_of_another, left_beside, names};
+use crate::fence::{self, Guard, SidecarPlace, identity, is_of_another, left_beside, names};
 use crate::journal::{self, Journal, JournalPlace, Primary};
 use crate::pool::LOCK_WAIT;
 use repair_note::RepairNote;
@@ -92,6 +92,8 @@ struct Image {
     journal: Option<(JournalPlace, Owner)>,
     /// The journal is not where the sidecar says, but where the caller does.
     is_asked: bool,
+    /// The state folder.
+    state: Option<PathBuf>,
     size: u64,
 }
 
@@ -135,6 +137,8 @@ pub fn repair(
         let state = image.sidecar.as_ref().map(|sidecar| sidecar.state);
         let is_unanswered = state != Some(SidecarState::Clean);
         let primary = || Primary::of(&image.probe, None, is_unanswered);
+        // A daemon that has the journal keeps it for a disk of its own.
+        let _guard = place.lock(identity(Some(&image.probe)), image.state.as_deref())?;
         journal::repair(place, *owner, primary, image.size, is_unanswered)?;
     }
     let note = note.filter(|note| has.windows > 0 || note.is_left);
@@ -194,6 +198,7 @@ impl Image {
             sidecar,
             journal,
             is_asked,
+            state: state.map(Path::to_owned),
             size,
         })
     }

@@ -21,8 +21,6 @@ use crate::events::{EventSender, Severity};
 
 /// What a disk gets in its turn.
 const PART: u64 = 64 << 20;
-/// What the kernel is asked for at a time: it holds a lock on the process's mappings meanwhile.
-const STEP: u64 = 4 << 20;
 /// Time after which the thread looks again whether there is memory.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Whoever waited longer for all of its memory is told that it is there.
@@ -130,12 +128,9 @@ impl Waiting {
         {
             return Err(format!("{of} has only {} available", rounded(bytes)));
         }
-        while place.start < end {
-            let len = STEP.min(end - place.start);
-            memory.populate(place.start, len as usize).map_err(|error| error.to_string())?;
-            place.start += len;
-        }
-        (self.wanted.tell)(place.start);
+        memory.populate(place.start, (end - place.start) as usize);
+        place.start = end;
+        (self.wanted.tell)(end);
         Ok(())
     }
 

@@ -63,7 +63,7 @@ impl Arena {
     /// As [`Arena::reserve`].
     pub fn new(len: usize) -> io::Result<Arena> {
         let arena = Arena::reserve(len)?;
-        arena.populate(0, arena.len())?;
+        arena.populate(0, arena.len());
         Ok(arena)
     }
 
@@ -101,7 +101,7 @@ impl Arena {
             arena.map_tail(tail, file)?;
         }
         arena.advise()?;
-        arena.populate(arena.tail_start(), arena.len - arena.tail)?;
+        arena.fault_tail()?;
         Ok(arena)
     }
 
@@ -131,30 +131,17 @@ impl Arena {
         memory::huge_bytes(self.base as usize, self.len)
     }
 
-    /// Has the kernel give the pages of a piece their memory, which does not change what they read as. Any thread may ask for
-    /// it at any time. Nothing is done for no bytes.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn populate(&self, offset: u64, len: usize) -> io::Result<()> {
+    /// Has the kernel give the pages of a piece their memory, which does not change what they read as. Any thread may do so at
+    /// any time. They are touched one by one: whoever maps or unmaps something waits for none of that, as for a system
+    /// call that gives many.
+    pub fn populate(&self, offset: u64, len: usize) {
         let piece = self.piece(offset, len);
-        // SAFETY: the piece lies in our own mapping; the call only faults its pages in.
-        let populated = unsafe { libc::madvise(piece.cast(), len, libc::MADV_POPULATE_WRITE) };
-        if populated == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EINVAL) {
-            return Err(error);
-        }
-        // Before Linux 5.14: touch every page.
         for page in (0..len).step_by(memory::page_size()) {
             // SAFETY: `page < len`, so the byte lies in the mapping, which is writable. Others may use it at the same time, so that
             // it is touched by an atomic operation, which leaves it as it is.
             let byte = unsafe { AtomicU8::from_ptr(piece.add(page)) };
             byte.fetch_or(0, Ordering::Relaxed);
         }
-        Ok(())
     }
 
     /// Copies `bytes` to `offset`. Panics when out of bounds (as all of these do).
@@ -291,6 +278,19 @@ impl Arena {
         }
         self.tail = tail;
         Ok(())
+    }
+
+    /// Maps the pages of the file, which are there. One that is not would be an error here, and end the process later.
+    fn fault_tail(&self) -> io::Result<()> {
+        let (tail, len) = (self.piece(self.tail_start(), 0), self.len - self.tail);
+        // SAFETY: the end of our own mapping; the call only faults its pages in.
+        let faulted = unsafe { libc::madvise(tail.cast(), len, libc::MADV_POPULATE_WRITE) };
+        let error = io::Error::last_os_error();
+        // Before Linux 5.14 the kernel does not know the advice: they are faulted in when they are used.
+        match faulted == 0 || error.raw_os_error() == Some(libc::EINVAL) {
+            true => Ok(()),
+            false => Err(error),
+        }
     }
 
     fn advise(&self) -> io::Result<()> {

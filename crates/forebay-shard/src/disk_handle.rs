@@ -129,20 +129,19 @@ impl DiskHandle {
         let give_up = tokio::time::Instant::now() + patience;
         let hold = self.ask(|on| on.disk.begin_hold(on.now, HOLD_MIN)).await?;
         let hold = hold.map_err(anyhow::Error::msg)?;
-        let extend = async |span| {
-            let still = self.ask(move |on| on.disk.extend_hold(on.now, span, hold)).await?;
-            still.map_err(anyhow::Error::msg)
-        };
         // Whoever asked may leave meanwhile: no look holds for longer than it takes until the next.
-        while !extend(HOLD_MIN).await? {
+        let spans = (HOLD_MIN, span);
+        loop {
+            let still = self.ask(move |on| on.disk.hold_still(on.now, spans, hold)).await?;
+            if still.map_err(anyhow::Error::msg)? {
+                return Ok(Some(hold));
+            }
             if tokio::time::Instant::now() >= give_up {
                 self.end_hold(Some(hold)).await?;
                 return Ok(None);
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        extend(span).await?;
-        Ok(Some(hold))
     }
 
     /// Goes on with destaging after this hold, or whichever there is.

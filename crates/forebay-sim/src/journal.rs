@@ -246,12 +246,13 @@ impl World<'_> {
         self.coverage.journal_writes += 1;
     }
 
-    /// Another nonce is named beside primary storage, or cannot be.
+    /// Another nonce is named beside primary storage, or cannot be, or nobody knows whether it is.
     pub(crate) fn on_journal_revocation(&mut self) {
         let known = self.chance.chance(800);
+        let is_gone = known || self.chance.chance(500);
         // What a former run left is written again, without a record of it.
-        self.epochs.holds &= !known || self.log_statistics().primary_is_consistent;
-        if let Some(medium) = self.journal.as_mut().filter(|_| known) {
+        self.epochs.holds &= !is_gone || self.log_statistics().primary_is_consistent;
+        if let Some(medium) = self.journal.as_mut().filter(|_| is_gone) {
             (medium.nonce, medium.is_made) = (medium.nonce + 1, false);
             self.coverage.journals_revoked += 1;
             // What shows no whole image from now on is what strict order shows.

@@ -249,10 +249,11 @@ impl NbdBackend {
 
     /// When what waits for a session has waited long enough.
     fn give_up_at(&self) -> Nanos {
+        let Some(lost_at) = self.lost_at else { return Nanos::NEVER };
         let is_drained = self.session.as_ref().is_none_or(Session::is_drained);
-        match self.lost_at.filter(|_| is_drained && self.requests.has_next()) {
-            Some(lost_at) => lost_at.plus(self.patience),
-            None => Nanos::NEVER,
+        match is_drained && self.requests.has_next() {
+            true => lost_at.plus(self.patience),
+            false => Nanos::NEVER,
         }
     }
 

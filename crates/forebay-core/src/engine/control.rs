@@ -128,8 +128,13 @@ impl Engine {
     /// True while destaging is held, and nothing that has begun is left to do: primary storage alone is a crash-consistent
     /// image, without its destage journal, and stays as it is.
     pub fn stands_still(&self, now: Nanos) -> bool {
-        let log = self.parts.write_back.as_ref();
-        self.parts.mode.logs() && log.is_some_and(|log| log.stands_still(now))
+        self.stillness(now).is_some()
+    }
+
+    /// A number while primary storage stands still. It is the same later if it has stood still all the time in between.
+    pub fn stillness(&self, now: Nanos) -> Option<u64> {
+        let log = self.parts.write_back.as_ref().filter(|_| self.parts.mode.logs())?;
+        log.stillness(now)
     }
 
     /// True while destaging is held.

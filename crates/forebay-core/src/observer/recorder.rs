@@ -10,7 +10,8 @@
 //! reader that records continuously reads on from the number where it stopped. The ring knows
 //! nothing of readers, and waits for none.
 //!
-//! Memory is taken, and touched, when it is made: an entry is [`ENTRY_BYTES`].
+//! Memory is reserved when it is made, and touched when requests come: an entry is [`ENTRY_BYTES`]. So a disk that is hardly used
+//! takes little.
 
 use crate::characteristics::Kind;
 use crate::geometry::{ByteRange, REQUEST_MAX};
@@ -28,8 +29,10 @@ const _: () = assert!(REQUEST_MAX < WRITE as u64 && ENTRY_BYTES == 32);
 /// See the module.
 #[derive(Debug)]
 pub struct Recorder {
-    /// As many as a power of two, or none.
-    ring: Box<[Entry]>,
+    /// Grows up to `entries` and never beyond, within memory that it has from the start.
+    ring: Vec<Entry>,
+    /// A power of two, or none.
+    entries: usize,
     /// Number of the next request.
     next: u64,
 }
@@ -60,8 +63,7 @@ impl Recorder {
     pub fn new(bytes: u64) -> Recorder {
         let entries = (bytes / ENTRY_BYTES).min(1 << 40);
         let entries = if entries < 2 { 0 } else { 1 << entries.ilog2() };
-        let none = Entry { time: Nanos(0), start: 0, latency_ns: UNANSWERED, len_and_kind: 0 };
-        Recorder { ring: vec![none; entries].into(), next: 0 }
+        Recorder { ring: Vec::with_capacity(entries), entries, next: 0 }
     }
 
     /// A request comes; its number.
@@ -70,10 +72,13 @@ impl Recorder {
         let sequence = self.next;
         self.next += 1;
         let at = self.place(sequence);
-        if let Some(entry) = self.ring.get_mut(at) {
-            let len = range.len() as u32;
-            let len_and_kind = if kind == Kind::Write { len | WRITE } else { len };
-            *entry = Entry { time, start: range.start, latency_ns: UNANSWERED, len_and_kind };
+        let len = range.len() as u32;
+        let len_and_kind = if kind == Kind::Write { len | WRITE } else { len };
+        let entry = Entry { time, start: range.start, latency_ns: UNANSWERED, len_and_kind };
+        if let Some(place) = self.ring.get_mut(at) {
+            *place = entry;
+        } else if self.ring.len() < self.entries {
+            self.ring.push(entry);
         }
         sequence
     }
@@ -92,12 +97,12 @@ impl Recorder {
 
     #[inline]
     fn place(&self, sequence: u64) -> usize {
-        sequence as usize & self.ring.len().wrapping_sub(1)
+        sequence as usize & self.entries.wrapping_sub(1)
     }
 
     /// Number of the oldest request that is still there, if there is any.
     pub fn oldest(&self) -> u64 {
-        self.next.saturating_sub(self.ring.len() as u64)
+        self.next.saturating_sub(self.capacity())
     }
 
     /// Number of the next request: how many came so far.
@@ -107,14 +112,17 @@ impl Recorder {
 
     /// How many it holds at most.
     pub fn capacity(&self) -> u64 {
-        self.ring.len() as u64
+        self.entries as u64
     }
 
     /// Its state at `now`, for display; `None`: it holds nothing.
     pub(crate) fn statistics(&self, now: Nanos) -> Option<RecorderStatistics> {
-        let oldest = self.ring.get(self.place(self.oldest()))?;
-        let newest = self.next.checked_sub(1).and_then(|last| self.ring.get(self.place(last)));
-        let (span, idle) = newest.map_or((Nanos(0), Nanos(0)), |newest| {
+        if self.entries == 0 {
+            return None;
+        }
+        let at = |sequence| self.ring.get(self.place(sequence));
+        let ends = at(self.oldest()).zip(self.next.checked_sub(1).and_then(at));
+        let (span, idle) = ends.map_or((Nanos(0), Nanos(0)), |(oldest, newest)| {
             (newest.time.since(oldest.time), now.since(newest.time))
         });
         Some(RecorderStatistics {

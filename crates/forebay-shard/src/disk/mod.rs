@@ -91,6 +91,8 @@ struct Holds {
     begun: u64,
     /// Nobody has ended the last one, be it over or not.
     is_open: bool,
+    /// Primary storage stood still, and has done so all the time if the engine says the same at the end.
+    stillness: Option<u64>,
 }
 
 /// How a hold ended.
@@ -136,26 +138,31 @@ impl ShardDisk {
         if self.port.engine.is_held(now) {
             return Err("destaging is held already, by another 'disk quiesce' or for the disk to grow: wait until that is over".to_owned());
         }
-        self.holds = Holds { begun: self.holds.begun + 1, is_open: true };
+        self.holds = Holds { begun: self.holds.begun + 1, is_open: true, stillness: None };
         self.port.engine.hold_destaging(now, now.plus(nanos(span)), &mut self.port.actions);
         Ok(self.holds.begun)
     }
 
-    /// Begins no destaging for so long from now on; true when nothing that has begun is left to do.
+    /// Begins no destaging for a moment more, or for `span` from now on if primary storage stands still: true then.
     ///
     /// # Errors
-    /// The hold is over.
-    pub(crate) fn extend_hold(
+    /// Somebody ended the hold.
+    pub(crate) fn hold_still(
         &mut self,
         now: Nanos,
-        span: Duration,
+        (moment, span): (Duration, Duration),
         hold: u64,
     ) -> Result<bool, String> {
-        if hold != self.holds.begun || !self.port.engine.is_held(now) {
-            return Err("destaging is held no more: somebody ended that, the mode changed, or the write log failed".to_owned());
+        if hold != self.holds.begun || !self.holds.is_open {
+            return Err("somebody else ended the hold".to_owned());
         }
-        self.port.engine.hold_destaging(now, now.plus(nanos(span)), &mut self.port.actions);
-        Ok(self.port.engine.stands_still(now))
+        let Port { engine, actions, .. } = &mut self.port;
+        engine.hold_destaging(now, now.plus(nanos(moment)), actions);
+        self.holds.stillness = engine.stillness(now);
+        if self.holds.stillness.is_some() {
+            engine.hold_destaging(now, now.plus(nanos(span)), actions);
+        }
+        Ok(self.holds.stillness.is_some())
     }
 
     /// Goes on with destaging after this hold, or whichever there is.
@@ -164,7 +171,8 @@ impl ShardDisk {
             return EndedHold::None;
         }
         self.holds.is_open = false;
-        let stood_still = self.port.engine.stands_still(now);
+        let stillness = self.port.engine.stillness(now);
+        let stood_still = stillness.is_some() && stillness == self.holds.stillness;
         self.port.engine.end_hold(now, &mut self.port.actions);
         if stood_still { EndedHold::StoodStill } else { EndedHold::WasOver }
     }

@@ -412,6 +412,7 @@ impl WriteBack {
             To::Journal => destager.journal.as_mut().expect("there is one").ahead(),
         };
         batch.end_it();
+        destager.stirred += 1;
         batch.began = now;
         // What was sent is written again at once: in parts it would take primary storage back.
         let items_max = if all { usize::MAX } else { batch.items_max(is_throttled) };

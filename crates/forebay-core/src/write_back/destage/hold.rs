@@ -33,6 +33,7 @@ impl WriteBack {
     pub(crate) fn end_hold(&mut self, now: Nanos) -> bool {
         let was_held = self.destager.is_held(now);
         self.destager.held_until = Nanos(0);
+        self.destager.stirred += 1;
         was_held
     }
 
@@ -41,10 +42,12 @@ impl WriteBack {
         self.destager.is_retired() && !self.destager.has_ahead()
     }
 
-    /// True while destaging is held and primary storage stands still: alone, it is a crash-consistent image.
-    pub(crate) fn stands_still(&self, now: Nanos) -> bool {
+    /// While destaging is held and primary storage stands still: alone, it is a crash-consistent image then. The number is the
+    /// same as long as it has done so all the time.
+    pub(crate) fn stillness(&self, now: Nanos) -> Option<u64> {
         let has_failed = self.log.health.failed.is_some();
-        !has_failed && self.destager.is_held(now) && self.destager.has_finished()
+        let is_still = !has_failed && self.destager.is_held(now) && self.destager.has_finished();
+        is_still.then_some(self.destager.stirred)
     }
 
     /// True while nothing new is begun.

@@ -111,6 +111,8 @@ pub(super) struct Destager {
     pub(in crate::write_back) paused: bool,
     /// Nothing new is begun before this time.
     held_until: Nanos,
+    /// Grows whenever primary storage begins to change, or is allowed to.
+    stirred: u64,
     course: Course,
 }
 
@@ -280,6 +282,7 @@ impl Destager {
             oldest: Nanos::NEVER,
             paused: false,
             held_until: Nanos(0),
+            stirred: 0,
             course: Course::Destages,
         }
     }

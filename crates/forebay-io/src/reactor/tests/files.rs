@@ -197,3 +197,36 @@ fn a_short_read_of_a_file_in_memory_is_done_when_it_is_started() {
         assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 1 << 20);
     });
 }
+
+/// Windows of memory that is used often are registered; their slots are used again when memory goes.
+#[test]
+fn memory_that_is_used_often_has_the_bytes_of_its_own_file_whoever_had_it_registered_before() {
+    const WINDOW: u64 = 2 << 20;
+    const TAIL: usize = 3 << 20;
+    on_each_kind(|mut reactor| {
+        let file = add_file(&mut reactor);
+        for round in 0..3u8 {
+            let tail = rustix::fs::memfd_create("tail", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            rustix::fs::ftruncate(&tail, 1 << 20).unwrap();
+            let arena = Arena::with_tail(TAIL + (1 << 20), TAIL, tail.as_fd()).unwrap();
+            let arena = Arc::new(arena);
+            let id = reactor.add_arena(arena.clone()).unwrap();
+            // In one window each, one that ends at the tail, one in it, and one over two windows.
+            let places = [0, WINDOW + 4096, TAIL as u64 - 8192, TAIL as u64 + 4096, WINDOW - 4096];
+            for use_of_it in 0..100u8 {
+                for (n, at) in places.into_iter().enumerate() {
+                    let byte = round ^ use_of_it.wrapping_mul(7) ^ n as u8;
+                    arena.write_at(at, &[byte; 8192]);
+                    reactor.write(file, n as u64 * 8192, region(id, at, 8192), Token(1));
+                    assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 8192);
+                    arena.zero(at, 8192);
+                    reactor.read(file, n as u64 * 8192, region(id, at, 8192), Token(2));
+                    assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 8192);
+                    let is_right = |bytes: &[u8]| bytes.iter().all(|it| *it == byte);
+                    assert!(arena.look(at, 8192, is_right), "{round}, {use_of_it}, {at}");
+                }
+            }
+            reactor.remove_arena(id);
+        }
+    });
+}

@@ -264,7 +264,10 @@ impl Destager {
     /// waited for: it is to be retired, or the log could never forget it.
     pub(super) fn may_retire(&self) -> bool {
         let hurries = self.journal.as_ref().is_some_and(Journal::hurries);
-        !self.batch.is_active()
+        // While nobody knows whether the journal counts, it is not written.
+        let is_used = self.journal.as_ref().is_none_or(|journal| journal.trust == Trust::Used);
+        is_used
+            && !self.batch.is_active()
             && !self.has_ahead()
             && self.is_at_rest()
             && !self.flushes.redo
