@@ -70,9 +70,10 @@ pub(super) fn check_available(len: usize) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::OutOfMemory, text))
 }
 
-/// Bytes of `base..base + len` on huge pages.
-pub(super) fn huge_bytes(base: usize, len: usize) -> usize {
-    fs::read_to_string("/proc/self/smaps").map_or(0, |smaps| huge_in(&smaps, base, base + len))
+/// Bytes of `base..base + len` that the kernel counts under `key`.
+pub(super) fn mapped(key: &str, base: usize, len: usize) -> usize {
+    let smaps = fs::read_to_string("/proc/self/smaps");
+    smaps.map_or(0, |smaps| mapped_in(&smaps, key, base, base + len))
 }
 
 fn of_machine(meminfo: &str) -> Option<Available> {
@@ -104,15 +105,15 @@ fn of_group(folder: &Path) -> Option<Available> {
     Some(Available { bytes, all, of: Holder::ControlGroup })
 }
 
-/// Sums `AnonHugePages` of the mappings that overlap `start..end`. A mapping that the kernel merged with
+/// Sums what is under `key` of the mappings that overlap `start..end`. A mapping that the kernel merged with
 /// a neighbour counts at most for the part inside.
-fn huge_in(smaps: &str, start: usize, end: usize) -> usize {
+fn mapped_in(smaps: &str, key: &str, start: usize, end: usize) -> usize {
     let mut overlap = 0;
     let mut sum = 0;
     for line in smaps.lines() {
         if let Some((from, to)) = range(line) {
             overlap = to.min(end).saturating_sub(from.max(start));
-        } else if let Some(bytes) = kib(line, "AnonHugePages:") {
+        } else if let Some(bytes) = kib(line, key) {
             sum += overlap.min(bytes as usize);
         }
     }
@@ -174,8 +175,9 @@ mod tests {
         let smaps = "400000-800000 rw-p 00000000 00:00 0\nRss: 8 kB\nAnonHugePages:  4096 kB\n\
                      800000-a00000 rw-p 00000000 00:00 0\nAnonHugePages:     0 kB\n\
                      a00000-e00000 rw-p 00000000 00:00 0\nAnonHugePages:  4096 kB\n";
-        assert_eq!(huge_in(smaps, 0x400000, 0xa00000), 4096 * 1024);
-        assert_eq!(huge_in(smaps, 0x600000, 0xc00000), 4096 * 1024);
-        assert_eq!(huge_in(smaps, 0x800000, 0xa00000), 0);
+        let huge_in = |start, end| mapped_in(smaps, "AnonHugePages:", start, end);
+        assert_eq!(huge_in(0x400000, 0xa00000), 4096 * 1024);
+        assert_eq!(huge_in(0x600000, 0xc00000), 4096 * 1024);
+        assert_eq!(huge_in(0x800000, 0xa00000), 0);
     }
 }

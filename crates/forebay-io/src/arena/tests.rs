@@ -24,6 +24,20 @@ fn large_memory_is_on_huge_pages_where_the_kernel_has_them() {
 }
 
 #[test]
+fn memory_that_is_reserved_takes_none_before_it_is_populated() {
+    const LEN: usize = 32 << 20;
+    let arena = Arena::reserve(LEN).unwrap();
+    assert_eq!(arena.anonymous_bytes(), 0);
+    arena.populate(0, LEN / 2);
+    // The kernel may merge the mapping with a neighbour; a huge page more may be there.
+    let there = arena.anonymous_bytes();
+    assert!((LEN / 2..=LEN).contains(&there), "{there}");
+    arena.populate(LEN as u64 / 2, LEN / 2);
+    assert_eq!(arena.anonymous_bytes(), LEN);
+    assert_eq!(Arena::new(LEN).unwrap().anonymous_bytes(), LEN);
+}
+
+#[test]
 fn sizes_that_cannot_be_had_are_errors() {
     assert_eq!(Arena::new(0).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
     assert_eq!(Arena::new(usize::MAX).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
