@@ -84,6 +84,19 @@ def kill_with_dirty_windows(bed, image, keeps_flash=False):
     return disk, sequence
 
 
+def torn(bed, **more):
+    """An image that a kill left torn, its disk, and what was written."""
+    for _ in range(8):
+        image = bed.image("db.raw", BLOCKS * 4096)
+        disk, sequence = kill_with_dirty_windows(bed, image, **more)
+        if checked(bed, image)["state"] == "torn":
+            return image, disk, sequence
+        for name in ("db.raw.forebay", "db.raw.forebay-journal", "pool"):
+            if os.path.exists(bed.path(name)):
+                os.unlink(bed.path(name))
+    raise AssertionError("no kill left a window in place in part")
+
+
 @test(timeout=300)
 def a_torn_image_is_whole_again_without_its_flash(bed):
     image = bed.image("db.raw", BLOCKS * 4096)
@@ -104,15 +117,7 @@ def a_torn_image_is_whole_again_without_its_flash(bed):
 
 @test(timeout=300)
 def a_repair_that_is_killed_is_followed_by_one_that_keeps_the_time_of_the_image(bed):
-    image = bed.image("db.raw", BLOCKS * 4096)
-    for _ in range(8):
-        _, sequence = kill_with_dirty_windows(bed, image)
-        if checked(bed, image)["state"] == "torn":
-            break
-        os.unlink(image + ".forebay")
-        image = bed.image("db.raw", BLOCKS * 4096)
-    else:
-        raise AssertionError("no kill left a window in place in part")
+    image, _, sequence = torn(bed)
     said = bed.run([bed.program, "image", "check", image], code=None)
     assert said.returncode == 1, said.returncode
     assert "\n  forebay image repair %s\n" % image in said.stderr, "a command to copy: " + said.stderr
@@ -130,16 +135,7 @@ def a_repair_that_is_killed_is_followed_by_one_that_keeps_the_time_of_the_image(
 
 @test(timeout=300)
 def a_torn_image_is_not_served_by_another_disk_before_its_repair(bed):
-    image = bed.image("db.raw", BLOCKS * 4096)
-    for _ in range(8):
-        disk, sequence = kill_with_dirty_windows(bed, image)
-        if checked(bed, image)["state"] == "torn":
-            break
-        for name in ("db.raw.forebay", "db.raw.forebay-journal"):
-            os.unlink(bed.path(name))
-        image = bed.image("db.raw", BLOCKS * 4096)
-    else:
-        raise AssertionError("no kill left a window in place in part")
+    image, _, sequence = torn(bed)
     with open(image + ".forebay") as f:
         owner = next(line.split()[1] for line in f if line.startswith("disk "))
     other = bed.disk("file:" + image, name="other", wait=False, extra=["--take-over", owner])
@@ -154,16 +150,7 @@ def a_torn_image_is_not_served_by_another_disk_before_its_repair(bed):
 
 @test(timeout=300)
 def a_log_is_not_discarded_over_a_torn_image(bed):
-    image = bed.image("db.raw", BLOCKS * 4096)
-    for _ in range(8):
-        disk, sequence = kill_with_dirty_windows(bed, image, keeps_flash=True)
-        if checked(bed, image)["state"] == "torn":
-            break
-        for name in ("db.raw.forebay", "db.raw.forebay-journal", "pool"):
-            os.unlink(bed.path(name))
-        image = bed.image("db.raw", BLOCKS * 4096)
-    else:
-        raise AssertionError("no kill left a window in place in part")
+    image, disk, sequence = torn(bed, keeps_flash=True)
     os.utime(image, (time.time(), time.time() + 60))
     assert "disk resolve" in bed.run(disk.command, code=1) + bed.run(disk.command, code=None).stderr
     shown = json.loads(bed.run([bed.program, "pool", "show", bed.path("pool"), "--json"]))
@@ -181,15 +168,7 @@ def a_log_is_not_discarded_over_a_torn_image(bed):
 
 @test(timeout=300)
 def an_image_from_another_time_is_not_repaired_unless_forced(bed):
-    image = bed.image("db.raw", BLOCKS * 4096)
-    for _ in range(8):
-        kill_with_dirty_windows(bed, image)
-        if checked(bed, image)["state"] == "torn":
-            break
-        os.unlink(image + ".forebay")
-        image = bed.image("db.raw", BLOCKS * 4096)
-    else:
-        raise AssertionError("no kill left a window in place in part")
+    image, _, _ = torn(bed)
     os.utime(image, (time.time(), time.time() - 86400))
     refused = checked(bed, image, repair=True, code=1)
     assert "earlier than its journal" in refused and "--force" in refused, refused

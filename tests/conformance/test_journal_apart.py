@@ -19,6 +19,15 @@ def writes_to(bed, disk):
     return sequence, thread
 
 
+def ends_whole(bed, disk, image, sequence, thread):
+    """No write is missing, nor out of its order."""
+    sequence.stop = True
+    thread.join(30)
+    bed.run([bed.program, "disk", "flush", "disk", "--control", bed.path("disk.control")])
+    assert sequence.check(image) == len(sequence.writes)
+    assert disk.stop() == 0
+
+
 @test(timeout=120)
 def without_its_journal_destaging_goes_on_in_order(bed):
     image = bed.image("db.raw", BLOCKS * 4096)
@@ -32,11 +41,7 @@ def without_its_journal_destaging_goes_on_in_order(bed):
         assert "journal" not in f.read(), "no later start believes what it has"
     before = sequence.acknowledged
     eventually(lambda: sequence.acknowledged > before + 100, "the guest goes on", 60)
-    sequence.stop = True
-    thread.join(30)
-    bed.run([bed.program, "disk", "flush", "disk", "--control", bed.path("disk.control")])
-    assert sequence.check(image) == len(sequence.writes)
-    assert disk.stop() == 0
+    ends_whole(bed, disk, image, sequence, thread)
 
 
 @test(timeout=120)
@@ -50,11 +55,7 @@ def a_journal_that_comes_back_in_time_is_used_again(bed):
     journal.start()
     windows = disk.stats()["counters"]["journal_windows"]
     eventually(lambda: disk.stats()["counters"]["journal_windows"] > windows + 3, "it is used again", 60)
-    sequence.stop = True
-    thread.join(30)
-    bed.run([bed.program, "disk", "flush", "disk", "--control", bed.path("disk.control")])
-    assert sequence.check(image) == len(sequence.writes)
-    assert disk.stop() == 0
+    ends_whole(bed, disk, image, sequence, thread)
 
 
 @test(timeout=120)

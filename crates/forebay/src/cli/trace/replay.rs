@@ -98,8 +98,8 @@ pub struct CompareArgs {
 #[command(
     mut_arg("file", |it| it.help("The trace ('-': standard input, a file redirected and no pipe)")),
     after_help = "\
-It replays the same requests three times: on the backend itself, through a disk with an empty \
-cache, and once more with the cache as it is by then. The disk is as the configuration file \
+It replays the same requests three times. First on the backend itself, then through a disk with \
+an empty cache, and once more with the cache as it is by then. The disk is as the configuration file \
 says, but in front of --backend. It is served to nobody else: listeners and targets of the file \
 stay closed. Forebay destages everything between replays, and detaches the disk in the end. Do \
 not name a backend that somebody uses.
