@@ -11,7 +11,7 @@ FOREBAY := target/release/forebay
 export PATH := $(PATH):/usr/sbin:/sbin
 
 
-.PHONY: instructions help run check test lint licences reference unit conformance guest-test bench bench-quick soak setup build build-bench clean
+.PHONY: instructions help run check test lint licences reference unit conformance guest-test bench bench-quick soak setup build build-bench build-client clean
 .NOTPARALLEL:
 
 help:
@@ -24,15 +24,17 @@ run: setup-build build
 build:
 	$(CARGO) build --release --locked -p forebay
 
-# Tests and benchmarks need the load generator beside it.
+# Benchmarks need the load generator beside it.
 build-bench:
 	$(CARGO) build --release --locked -p forebay -p forebay-bench
 
 check: setup-build
 	@scripts/check $(if $(SINCE),--since $(SINCE))
 
-# The last line is the sum of the conformance tests; cargo prints its own above.
-test: setup-test lint unit build-bench conformance
+# The last line is the sum of the conformance tests; cargo prints its own above. From nothing, what cargo
+# keeps to compile a change sooner takes time only.
+test: export CARGO_INCREMENTAL = $(if $(wildcard target/debug),1,0)
+test: setup-test lint unit build-client build conformance
 
 lint: licences
 	$(CARGO) fmt --all --check
@@ -50,10 +52,14 @@ reference:
 unit:
 	$(CARGO) test --workspace --locked
 
+# The client of the conformance tests for vhost-user; of what the unit tests have built.
+build-client:
+	$(CARGO) build --workspace --locked --bin forebay-bench
+
 conformance:
 	FOREBAY_GUEST_KILLS=$${FOREBAY_GUEST_KILLS:-1} $(PYTHON) tests/conformance/run.py $(ONLY)
 
-guest-test: setup-guest build-bench
+guest-test: setup-guest build
 	$(PYTHON) tests/conformance/run.py guest
 
 bench: setup-bench build-bench instructions

@@ -1,6 +1,5 @@
 """A reservation of a SCSI initiator holds on every way to the disk, and outlives what it was asked to outlive."""
 import errno
-import os
 import struct
 import threading
 
@@ -151,8 +150,7 @@ def virtual_machines_are_refused_what_an_initiator_has_reserved(bed):
     for kind in (1, 3):
         assert one.persistent(REGISTER, new_key=7) == GOOD
         assert one.persistent(TAKE, kind=kind, key=7) == GOOD
-        program = os.path.join(os.path.dirname(bed.program), "forebay-bench")
-        said = bed.run([program, "vhost", "--socket", bed.path("disk.vhost"), "--check"], code=None)
+        said = vhost_client(bed, "--check", code=None)
         assert said.returncode != 0, "it was not refused"
         assert one.persistent(GIVE, kind=kind, key=7) == GOOD
     vhost_client(bed, "--check", "--queues", "2", "--wait", "block")

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::blocking::Blocking;
@@ -43,7 +44,7 @@ enum Of {
         /// The descriptor that does the I/O: it has the lock.
         _lock: Option<OwnedFd>,
         /// The same file through the page cache.
-        file: File,
+        file: Arc<File>,
         /// Where an image file was opened; nothing of a device.
         path: Option<PathBuf>,
     },
@@ -70,7 +71,7 @@ pub enum Standing {
 pub struct Reader(ReaderOf);
 
 enum ReaderOf {
-    File(File),
+    File(Arc<File>),
     Export(Box<Blocking>),
 }
 
@@ -89,7 +90,7 @@ impl Probe {
     /// Of an open file; a sidecar has its place beside `path`, which leads there.
     pub(crate) fn of_file(
         locked: &OwnedFd,
-        file: OwnedFd,
+        file: Arc<File>,
         path: &Path,
         is_read_only: bool,
     ) -> io::Result<Probe> {
@@ -105,7 +106,7 @@ impl Probe {
     /// Of an open block device. The sidecar of a loop device is its file's.
     pub(crate) fn of_device(
         locked: &OwnedFd,
-        file: OwnedFd,
+        file: Arc<File>,
         is_read_only: bool,
     ) -> io::Result<Probe> {
         let sidecar = identity::file_of_loop(file.as_fd()).map(|file| {
@@ -191,7 +192,7 @@ impl Probe {
         }
         let wanted = StatxFlags::MTIME | StatxFlags::CTIME;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-        let found = rustix::fs::statx(file, "", flags, wanted)?;
+        let found = rustix::fs::statx(&**file, "", flags, wanted)?;
         let has = |flag: StatxFlags| found.stx_mask & flag.bits() != 0;
         Ok(Look {
             size,
@@ -226,7 +227,7 @@ impl Probe {
     /// When the file was made, where its file system tells; a device's node says nothing of what is on it.
     pub fn born(&self) -> Option<Timestamp> {
         let Of::File { file, has_times: true, .. } = &self.of else { return None };
-        let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+        let found = rustix::fs::statx(&**file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
         (found.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| timestamp(found.stx_btime))
     }
 
@@ -250,7 +251,7 @@ impl Probe {
             && !self.is_read_only
         {
             // A flush for data alone leaves the times behind.
-            rustix::fs::fsync(file)?;
+            rustix::fs::fsync(&**file)?;
         }
         self.look()
     }
@@ -278,7 +279,7 @@ impl Probe {
     /// The kernel's, or the server's.
     pub fn reader(&self) -> io::Result<Reader> {
         Ok(Reader(match &self.of {
-            Of::File { file, .. } => ReaderOf::File(file.try_clone()?),
+            Of::File { file, .. } => ReaderOf::File(file.clone()),
             Of::Export { uri, .. } => ReaderOf::Export(Box::new(beside(uri, true, false)?)),
         }))
     }
@@ -296,29 +297,26 @@ impl Probe {
     }
 
     /// Another one of the same file, which does not keep the lock.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub fn copy(&self) -> io::Result<Probe> {
+    pub fn copy(&self) -> Probe {
         let of = match &self.of {
             Of::File { file, has_times, path, .. } => Of::File {
                 has_times: *has_times,
                 _lock: None,
-                file: file.try_clone()?,
+                file: file.clone(),
                 path: path.clone(),
             },
             Of::Export { uri, size } => Of::Export { uri: uri.clone(), size: *size },
         };
         let Probe { sidecar, identity, is_read_only, .. } = self;
         let (sidecar, identity) = (sidecar.clone(), identity.clone());
-        Ok(Probe { of, sidecar, identity, is_read_only: *is_read_only })
+        Probe { of, sidecar, identity, is_read_only: *is_read_only }
     }
 }
 
 impl Of {
-    fn file(locked: &OwnedFd, file: OwnedFd, path: Option<PathBuf>) -> io::Result<Of> {
+    fn file(locked: &OwnedFd, file: Arc<File>, path: Option<PathBuf>) -> io::Result<Of> {
         let (has_times, lock) = (path.is_some(), Some(locked.try_clone()?));
-        Ok(Of::File { has_times, _lock: lock, file: File::from(file), path })
+        Ok(Of::File { has_times, _lock: lock, file, path })
     }
 }
 
@@ -353,7 +351,7 @@ impl Reader {
             ReaderOf::File(file) => {
                 // Not what was read before: what is there.
                 let len = std::num::NonZero::new(bytes.len() as u64);
-                rustix::fs::fadvise(&*file, offset, len, Advice::DontNeed)?;
+                rustix::fs::fadvise(&**file, offset, len, Advice::DontNeed)?;
                 file.read_exact_at(bytes, offset)
             }
             ReaderOf::Export(reader) => reader.read(offset, bytes),
@@ -396,7 +394,7 @@ mod tests {
             assert_eq!(standing(), Standing::Same);
             change();
             assert_eq!(standing(), expect);
-            assert_eq!(probe.copy().unwrap().standing(65536).unwrap(), expect);
+            assert_eq!(probe.copy().standing(65536).unwrap(), expect);
             assert!(probe.open_at().unwrap().exists());
             let _ = std::fs::remove_file(&path);
         };
@@ -439,7 +437,7 @@ mod tests {
             probe.reader().unwrap().read(4000, &mut bytes).unwrap();
             assert_eq!(bytes, [7; 100]);
             // It keeps the lock for itself, its copy does not.
-            let copy = probe.copy().unwrap();
+            let copy = probe.copy();
             drop(backend);
             let reopened = || crate::open(&uri.parse().unwrap(), OpenOptions::default());
             reopened().err().expect("it is in use");

@@ -17,20 +17,21 @@ struct Place<T> {
     entry: Option<T>,
 }
 
-/// Entries under generational keys; memory is allocated when it is made.
+/// Entries under generational keys. Its memory is allocated when it is made, and touched when it is used.
 #[derive(Debug)]
 pub struct Table<T> {
+    /// The places that ever had an entry.
     places: Vec<Place<T>>,
+    /// Those of them that have none.
     free: Vec<u32>,
+    capacity: u32,
 }
 
 impl<T> Table<T> {
     /// A table for at most `capacity` entries.
     pub fn new(capacity: u32) -> Table<T> {
-        Table {
-            places: (0..capacity).map(|_| Place { reuse: 0, entry: None }).collect(),
-            free: (0..capacity).rev().collect(),
-        }
+        let places = Vec::with_capacity(capacity as usize);
+        Table { places, free: Vec::with_capacity(capacity as usize), capacity }
     }
 
     /// Entries in it.
@@ -45,12 +46,16 @@ impl<T> Table<T> {
 
     /// True when no entry can be added.
     pub fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.len() == self.capacity as usize
     }
 
     /// Adds an entry; panics when full.
     pub fn insert(&mut self, entry: T) -> Key {
-        let position = self.free.pop().expect("a full table is backpressure, not growth");
+        assert!(!self.is_full(), "a full table is backpressure, not growth");
+        let position = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place { reuse: 0, entry: None });
+            self.places.len() as u32 - 1
+        });
         let place = &mut self.places[position as usize];
         assert!(place.entry.is_none());
         place.entry = Some(entry);

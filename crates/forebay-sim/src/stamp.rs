@@ -21,22 +21,18 @@ pub fn write(bytes: &mut [u8], sector: u64, version: Version) {
             place.fill(0);
             continue;
         }
-        for (word, value) in place.chunks_exact_mut(8).zip(words(sector, version)) {
-            word.copy_from_slice(&value.to_le_bytes());
-        }
+        place.copy_from_slice(&sector_bytes(sector, version));
     }
 }
 
 /// Whose bytes a sector holds; `None`: nobody's, or torn inside, or of another sector.
 pub fn read(bytes: &[u8], sector: u64) -> Option<Version> {
-    let word = |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().expect("8 bytes"));
-    let first = word(0);
+    let first = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
     if first == 0 {
         return bytes.iter().all(|&byte| byte == 0).then_some(ZEROES);
     }
     let version = (first >> 32) as Version;
-    let right = words(sector, version).enumerate().all(|(i, value)| word(i) == value);
-    right.then_some(version)
+    (bytes == sector_bytes(sector, version)).then_some(version)
 }
 
 /// The first byte of a sector's bytes that is not as write `version` leaves it.
@@ -47,10 +43,15 @@ pub fn differs(bytes: &[u8], sector: u64, version: Version) -> Option<u64> {
 }
 
 /// The 64 words of a sector; the first names the version in its upper half.
-fn words(sector: u64, version: Version) -> impl Iterator<Item = u64> {
+fn sector_bytes(sector: u64, version: Version) -> [u8; SECTOR_BYTES] {
     let base = mix(sector << 32 | u64::from(version));
+    let mut bytes = [0; SECTOR_BYTES];
+    for (i, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        *word = base.wrapping_add((i as u64) << 56 | i as u64).to_le_bytes();
+    }
     let first = u64::from(version) << 32 | base >> 32;
-    std::iter::once(first).chain((1..64).map(move |i: u64| base.wrapping_add(i << 56 | i)))
+    bytes[..8].copy_from_slice(&first.to_le_bytes());
+    bytes
 }
 
 #[cfg(test)]

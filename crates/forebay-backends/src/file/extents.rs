@@ -1,11 +1,13 @@
 //! Holes of a file, found on a thread of their own. The file system may have to read metadata (or
 //! ask a server), and the shard must not wait for it.
 //!
-//! A range that cannot be found out counts as allocated. The thread ends when its backend lets go
-//! of it.
+//! A range that cannot be found out counts as allocated. The thread starts with the first question,
+//! and ends when its backend lets go of it.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use forebay_core::action::{Extent, ExtentState};
@@ -27,8 +29,8 @@ pub(super) struct ExtentsThread {
 }
 
 impl ExtentsThread {
-    /// Starts the thread with a descriptor of its own.
-    pub(super) fn start(file: OwnedFd, waker: Waker) -> io::Result<ExtentsThread> {
+    /// Starts the thread. Nobody else uses the position of `file`.
+    pub(super) fn start(file: Arc<File>, waker: Waker) -> io::Result<ExtentsThread> {
         let (questions, asked) = channel::<(IoId, ByteRange)>();
         let (answer, answers) = channel();
         std::thread::Builder::new().name("extents".to_owned()).spawn(move || {
@@ -55,14 +57,18 @@ impl ExtentsThread {
     }
 }
 
-fn find(file: &OwnedFd, range: ByteRange) -> Vec<Extent> {
-    let unknown = FileExtent { offset: range.start, len: range.len(), is_data: true };
-    extents(file.as_fd(), range.start, range.len(), EXTENTS_MAX)
-        .unwrap_or_else(|_| vec![unknown])
-        .into_iter()
-        .map(|extent| Extent {
-            len: extent.len,
-            state: if extent.is_data { ExtentState::Allocated } else { ExtentState::Hole },
-        })
-        .collect()
+/// What is said of a range where nobody can find out.
+pub(super) fn unknown(range: ByteRange) -> Vec<Extent> {
+    vec![Extent { len: range.len(), state: ExtentState::Allocated }]
+}
+
+fn find(file: &File, range: ByteRange) -> Vec<Extent> {
+    let state = |it: &FileExtent| match it.is_data {
+        true => ExtentState::Allocated,
+        false => ExtentState::Hole,
+    };
+    match extents(file.as_fd(), range.start, range.len(), EXTENTS_MAX) {
+        Ok(found) => found.iter().map(|it| Extent { len: it.len, state: state(it) }).collect(),
+        Err(_) => unknown(range),
+    }
 }

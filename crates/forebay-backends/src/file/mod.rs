@@ -24,8 +24,9 @@ mod open;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -63,7 +64,8 @@ pub struct FileBackend {
     is_direct: bool,
     /// Until it is attached.
     file: Option<OwnedFd>,
-    for_extents: Option<OwnedFd>,
+    /// Only to look at it.
+    looks: Option<Arc<File>>,
     attached: Option<Attached>,
     extents: Option<ExtentsThread>,
     running: Slab<Running>,
@@ -118,7 +120,7 @@ impl FileBackend {
         behind: Option<OwnedFd>,
     ) -> FileBackend {
         let is_block = file.is_block_device();
-        let for_extents = if is_block { None } else { open::reopen(file.as_fd()) };
+        let looks = open::reopen(file.as_fd()).map(|it| Arc::new(File::from(it)));
         let is_on_fuse =
             rustix::fs::fstatfs(file.as_fd()).is_ok_and(|found| found.f_type as u64 == FUSE);
         FileBackend {
@@ -129,13 +131,13 @@ impl FileBackend {
                 read_only: uri.read_only || options.read_only,
                 discard: true,
                 write_zeroes: true,
-                extents: for_extents.is_some(),
+                extents: looks.is_some() && !is_block,
             },
             is_block,
             _behind: behind,
             is_direct: file.is_direct(),
             file: Some(file.into_fd()),
-            for_extents,
+            looks,
             attached: None,
             extents: None,
             running: Slab::new(),
@@ -196,6 +198,20 @@ impl FileBackend {
         }
         io.range = ByteRange::new(start, end);
         self.start(cx, io, PUNCH);
+    }
+
+    fn ask_for_extents(&mut self, cx: &mut Context<'_>, io: BackendIo) {
+        if self.extents.is_none() {
+            let file = self.looks.clone().expect("refused without it");
+            self.extents = ExtentsThread::start(file, cx.reactor.waker()).ok();
+        }
+        match &self.extents {
+            Some(thread) => thread.ask(io.id, io.range),
+            None => {
+                let extents = extents::unknown(io.range);
+                cx.events.push(BackendEvent::Extents { id: io.id, extents });
+            }
+        }
     }
 
     /// The next way to write zeroes after `tried`, if there is one.
@@ -287,9 +303,6 @@ impl Backend for FileBackend {
 
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> io::Result<()> {
         let file = self.file.take().expect("attached once");
-        if let Some(file) = self.for_extents.take() {
-            self.extents = Some(ExtentsThread::start(file, cx.reactor.waker())?);
-        }
         let file = cx.reactor.add_file(file).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
         })?;
@@ -313,10 +326,7 @@ impl Backend for FileBackend {
                 }
             }
             IoOp::Progress { .. } => unreachable!("refused"),
-            IoOp::Extents => {
-                let thread = self.extents.as_ref().expect("started when attached");
-                thread.ask(io.id, io.range);
-            }
+            IoOp::Extents => self.ask_for_extents(cx, io),
         }
     }
 
@@ -346,12 +356,11 @@ impl Backend for FileBackend {
     }
 
     fn probe(&self) -> Option<Probe> {
-        let file = self.file.as_ref()?;
-        let reads = open::reopen(file.as_fd())?;
+        let (file, looks) = (self.file.as_ref()?, self.looks.clone()?);
         let read_only = self.properties.read_only;
         match self.is_block {
-            true => Probe::of_device(file, reads, read_only).ok(),
-            false => Probe::of_file(file, reads, &self.path, read_only).ok(),
+            true => Probe::of_device(file, looks, read_only).ok(),
+            false => Probe::of_file(file, looks, &self.path, read_only).ok(),
         }
     }
 
@@ -360,7 +369,7 @@ impl Backend for FileBackend {
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {
-        (self.extents, self.writes) = (None, None);
+        (self.extents, self.looks, self.writes) = (None, None, None);
         if let Some(Attached { file, .. }) = self.attached.take() {
             cx.reactor.remove_file(file);
         }

@@ -35,7 +35,7 @@ pub(super) fn compare(
         record.evidence.is_final && size == record.size && !last_write::start_has_written(record);
     let sample = record.evidence.sample.filter(|_| counts);
     let probe = probe.filter(|_| sample.is_some() || !facts.is_empty());
-    let Some(Ok(probe)) = probe.map(Probe::copy) else { return Samples::Unknown };
+    let Some(probe) = probe.map(Probe::copy) else { return Samples::Unknown };
     let (disk, generation, facts) = (record.uuid, record.committed, facts.to_vec());
     let work = move || {
         if let Some(sample) = sample
@@ -65,7 +65,7 @@ pub(super) fn last_look(
     size: u64,
     limit: Duration,
 ) -> Option<Evidence> {
-    let probe = probe.copy().ok()?;
+    let probe = probe.copy();
     let evidence = in_time(limit, move || {
         let look = probe.look_finally()?;
         let sample = hash(&probe, disk, generation, size)?;

@@ -21,7 +21,7 @@ use super::frontends::Frontends;
 use super::opener::{Opener, Ready};
 use super::quiesce;
 use super::served::ServedDisk;
-use super::watch::{Watch, Watched};
+use super::watch::Watch;
 use super::{change, observed, pools, refused};
 
 /// Time that primary storage has to say how long it is.
@@ -42,8 +42,8 @@ pub struct ControlState {
     pub(super) frontends: Arc<Frontends>,
     /// Those that are served, but not everywhere.
     unattached: Mutex<Vec<Ready>>,
-    /// Who looks at primary storage.
-    watches: Mutex<Vec<Watch>>,
+    /// Looks at primary storage.
+    watch: Watch,
     /// One disk is opened or decided about after the other, none while the daemon ends.
     pub(super) opening: Arc<tokio::sync::Mutex<()>>,
     /// One disk is resized after the other.
@@ -129,8 +129,8 @@ impl ControlState {
         about: DaemonInfo,
         opener: Arc<Opener>,
         frontends: Arc<Frontends>,
-        events: Arc<EventLog>,
-        sender: EventSender,
+        watch: Watch,
+        (events, sender): (Arc<EventLog>, EventSender),
     ) -> ControlState {
         ControlState {
             about,
@@ -139,7 +139,7 @@ impl ControlState {
             unattached: Mutex::default(),
             opener,
             frontends,
-            watches: Mutex::default(),
+            watch,
             opening: Arc::default(),
             resizing: tokio::sync::Mutex::default(),
             events,
@@ -161,33 +161,24 @@ impl ControlState {
     /// A disk is on its shard: it is watched, and clients find it.
     ///
     /// # Errors
-    /// It is not watched, or clients do not find it everywhere.
+    /// They do not find it everywhere.
     pub(super) async fn serve(&self, disk: Ready) -> Result<()> {
         lock(&self.refused).retain(|known| known.name != disk.name.0);
         lock(&self.disks).push(disk.disk.clone());
+        self.watch.add(&disk.disk);
         self.attach(disk).await
     }
 
-    /// A disk is watched, and clients find it, wherever that is not so yet.
+    /// Clients find a disk, wherever that is not so yet.
     ///
     /// # Errors
     /// Not everywhere; it may be tried again.
     pub(super) async fn attach(&self, disk: Ready) -> Result<()> {
-        let is_watched = self.watch(&disk.disk);
-        let attached = self.frontends.attach(&disk).await.and(is_watched);
+        let attached = self.frontends.attach(&disk).await;
         if attached.is_err() {
             lock(&self.unattached).push(disk);
         }
         attached
-    }
-
-    fn watch(&self, disk: &Arc<ServedDisk>) -> Result<()> {
-        let mut watches = lock(&self.watches);
-        if !watches.iter().any(|watch| watch.is_of(disk)) {
-            let watch = Watched::of(disk).map(|it| Watch::start(it, self.sender.clone()));
-            watches.extend(watch.transpose().context("no thread to watch primary storage")?);
-        }
-        Ok(())
     }
 
     /// A disk that is served, but not everywhere.
@@ -306,7 +297,7 @@ impl ControlState {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

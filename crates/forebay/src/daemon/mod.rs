@@ -71,6 +71,7 @@ use ending::Left;
 use frontends::Frontends;
 use opener::{Opener, Pools};
 use unix::UnixSocket;
+use watch::Watch;
 
 /// Time that disks have to finish what is in flight when the daemon ends.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
@@ -146,7 +147,9 @@ impl Daemon {
         let frontends = Frontends::new(spec.clone(), events.clone());
         let about = about(&spec, &socket_path, &shards);
         let (opener, frontends) = (Arc::new(opener), Arc::new(frontends));
-        let control = ControlState::new(about, opener.clone(), frontends, log, events.clone());
+        let watch = Watch::start(events.clone()).context("no thread to watch primary storage")?;
+        let control =
+            ControlState::new(about, opener.clone(), frontends, watch, (log, events.clone()));
         let control = Arc::new(control);
         serve_disks(&control).await?;
         drop(starting);

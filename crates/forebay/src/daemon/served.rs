@@ -83,7 +83,7 @@ impl ServedDisk {
     pub(super) fn probe(&self) -> Result<Probe> {
         let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
         let probe = probe.as_ref().context("it cannot be looked at while the disk is served")?;
-        Ok(probe.copy()?)
+        Ok(probe.copy())
     }
 
     /// True as long as it may look at its primary storage.

@@ -1,10 +1,10 @@
-//! A thread that looks at the primary storage of a disk several times a second: notes its modification time in the
-//! disk's note of its last write, and tells when somebody else has changed it, cut it short or taken it away.
+//! Looks at the primary storage of every disk several times a second: notes its modification time in the disk's note of
+//! its last write, and tells when somebody else has changed it, cut it short or taken it away.
 //!
-//! It may be held up by primary storage that hangs. Nobody waits for it.
+//! A look may be held up by primary storage that hangs. Nobody waits for it: each round of looks has a thread of its own,
+//! and one that hangs leaves the disks that it has not come to yet to the thread of the next round.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use forebay_backends::size::rounded;
@@ -12,6 +12,7 @@ use forebay_backends::{Probe, Standing};
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::fence::LastWrite;
 
+use super::control::lock;
 use super::served::ServedDisk;
 
 /// Pause between two looks.
@@ -19,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A disk that is watched, as long as it is served.
 #[derive(Debug)]
-pub(super) struct Watched {
+struct Watched {
     disk: Weak<ServedDisk>,
     probe: Probe,
     /// Where it has flash.
@@ -28,45 +29,76 @@ pub(super) struct Watched {
     standing: Standing,
 }
 
-/// The thread; dropping this ends it after its next look.
+/// Watches disks; dropping it ends that after the round under way.
 #[derive(Debug)]
 pub(super) struct Watch {
-    disk: Weak<ServedDisk>,
-    ends: Arc<AtomicBool>,
+    disks: Arc<Disks>,
+}
+
+/// The disks that are watched. One that is looked at is in neither list.
+#[derive(Debug)]
+struct Disks {
+    /// To look at in this round.
+    due: Mutex<Vec<Watched>>,
+    /// For the next round.
+    looked_at: Mutex<Vec<Watched>>,
+    events: EventSender,
 }
 
 impl Watch {
-    /// Starts it.
+    /// Starts the thread that begins each round.
     ///
     /// # Errors
     /// There is no thread to be had.
-    pub(super) fn start(mut disk: Watched, events: EventSender) -> std::io::Result<Watch> {
-        let ends = Arc::new(AtomicBool::new(false));
-        let (ended, of) = (ends.clone(), disk.disk.clone());
+    pub(super) fn start(events: EventSender) -> std::io::Result<Watch> {
+        let disks = Arc::new(Disks { due: Mutex::default(), looked_at: Mutex::default(), events });
+        let of = Arc::downgrade(&disks);
         std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
-            // Who has ended lets go of primary storage, and of its lock.
-            while !ended.load(Ordering::Relaxed) && disk.look(&events) {
+            while let Some(disks) = of.upgrade() {
+                disks.begin_round();
+                drop(disks);
                 std::thread::sleep(LOOK_EVERY);
             }
         })?;
-        Ok(Watch { disk: of, ends })
+        Ok(Watch { disks })
     }
 
-    /// True when it is this disk that is watched.
-    pub(super) fn is_of(&self, disk: &Arc<ServedDisk>) -> bool {
-        std::ptr::eq(self.disk.as_ptr(), Arc::as_ptr(disk))
+    /// Watches one disk more, if its primary storage tells anything.
+    pub(super) fn add(&self, disk: &Arc<ServedDisk>) {
+        lock(&self.disks.looked_at).extend(Watched::of(disk));
     }
 }
 
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
+impl Disks {
+    fn begin_round(self: &Arc<Disks>) {
+        let is_any_due = {
+            let mut due = lock(&self.due);
+            due.append(&mut lock(&self.looked_at));
+            !due.is_empty()
+        };
+        let disks = self.clone();
+        let look = move || {
+            while let Some(mut disk) = disks.next() {
+                // Who has ended lets go of primary storage, and of its lock.
+                if disk.look(&disks.events) {
+                    lock(&disks.looked_at).push(disk);
+                }
+            }
+        };
+        if is_any_due {
+            // Without a thread the next round looks.
+            let _ = std::thread::Builder::new().name("looks".to_owned()).spawn(look);
+        }
+    }
+
+    fn next(&self) -> Option<Watched> {
+        lock(&self.due).pop()
     }
 }
 
 impl Watched {
     /// What watches a disk; `None`: its primary storage tells nothing.
-    pub(super) fn of(disk: &Arc<ServedDisk>) -> Option<Watched> {
+    fn of(disk: &Arc<ServedDisk>) -> Option<Watched> {
         Some(Watched {
             disk: Arc::downgrade(disk),
             probe: disk.probe().ok()?,

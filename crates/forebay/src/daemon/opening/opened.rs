@@ -144,7 +144,7 @@ impl Opened {
 
     /// Looks at primary storage, without its lock.
     pub(in crate::daemon) fn probe(&self) -> Option<Probe> {
-        self.backend.probe()?.copy().ok()
+        Some(self.backend.probe()?.copy())
     }
 
     /// Its reservations, where they are kept over a restart.

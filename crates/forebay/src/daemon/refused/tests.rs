@@ -14,6 +14,7 @@ use super::*;
 use crate::config::values::Name;
 use crate::daemon::frontends::Frontends;
 use crate::daemon::opener::Pools;
+use crate::daemon::watch::Watch;
 use crate::daemon::{about, open_pools};
 
 /// A disk with a write log, in a folder.
@@ -52,7 +53,8 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     let opener = Opener::new(spec.clone(), pools, state, shards, population, events.clone());
     let frontends = Arc::new(Frontends::new(spec.clone(), events.clone()));
     let about = about(&spec, folder.path(), std::slice::from_ref(&shard));
-    let state = ControlState::new(about, Arc::new(opener), frontends, log, events);
+    let watch = Watch::start(events.clone()).unwrap();
+    let state = ControlState::new(about, Arc::new(opener), frontends, watch, (log, events));
     let state = Arc::new(state);
     state.refuse(0, "something else".to_owned());
     // Who asks for both sides may leave: they are looked at all the same, and nobody else is let in before.
