@@ -17,8 +17,8 @@ use rustix::fs::FallocateFlags;
 #[cfg(test)]
 pub(super) mod medium;
 
-/// Time that the kernel has to finish the I/O of a process that was killed.
-pub const LOCK_WAIT: Duration = Duration::from_secs(30);
+/// Time that the kernel has to finish the I/O of a process that was killed; unit tests kill none.
+pub const LOCK_WAIT: Duration = Duration::from_millis(if cfg!(test) { 2_000 } else { 30_000 });
 /// Pages moved by one call to the kernel.
 const PAGES_PER_CALL: usize = 256;
 
