@@ -367,10 +367,33 @@ pub fn make(place: &JournalPlace, owner: Owner, shape: Shape) -> Result<Superblo
         rounded(size),
         rounded(shape.size())
     );
-    // Both copies, one after the other: at every instant one of them says what is so. A superblock of a former process that
-    // lands late has a lower version than the second.
-    let mut superblock = Superblock::first(owner, shape);
-    for version in [version + 1, version + 2] {
+    Ok(write(&mut journal, Superblock::first(owner, shape), version)?)
+}
+
+/// Leaves a journal that no sidecar names any more to whichever disk comes next.
+///
+/// # Errors
+/// It cannot be read or written.
+pub fn release(place: &JournalPlace, owner: Owner) -> io::Result<()> {
+    let journal = place.blocking(false, false).map_err(io::Error::other)?;
+    let Some(mut journal) = journal else { return Ok(()) };
+    match found(&mut journal)? {
+        Ok(its) if its.owner == owner => {
+            let nobody = Owner { disk: Uuid::NIL, nonce: 0 };
+            write(&mut journal, Superblock::first(nobody, its.shape), its.version).map(drop)
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Writes both copies of a superblock, one after the other: at every instant one of them says what is so. A superblock of
+/// a former process that lands late has a lower version than the second.
+fn write(
+    journal: &mut Blocking,
+    mut superblock: Superblock,
+    former: u64,
+) -> io::Result<Superblock> {
+    for version in [former + 1, former + 2] {
         superblock.version = version;
         let mut page = [0; PAGE_LEN];
         superblock.encode(&mut page);
@@ -392,32 +415,40 @@ fn former_version(
 ) -> Result<u64> {
     let has_superblocks = there.properties().size >= 2 * PAGE_LEN as u64;
     let superblock = has_superblocks.then(|| found(there)).transpose()?;
-    match superblock {
+    let (version, known) = match superblock {
         Some(Ok(found)) if found.version > VERSION_MAX => bail!("{place} is damaged"),
-        Some(Ok(found)) if found.owner.disk == owner.disk || place.is_beside => Ok(found.version),
+        Some(Ok(found)) if place.is_beside => return Ok(found.version),
+        Some(Ok(found)) if [owner.disk, Uuid::NIL].contains(&found.owner.disk) => {
+            (found.version, found.shape.size())
+        }
         Some(Ok(found)) => bail!(
             "{place} is the destage journal of another disk, {}: give each disk its own. If that disk is gone for good, fill \
              the first 8 KiB of {place} with zeroes",
             found.owner.disk
         ),
-        Some(Err(_)) | None if place.is_beside || is_blank(there, shape.size())? => Ok(0),
-        Some(Err(_)) | None => bail!(
-            "{place} holds something that is no destage journal, and it would be written over: give another place, or, if \
-             nobody needs what is there, zero its first {}",
-            rounded(shape.size())
-        ),
-    }
+        Some(Err(_)) | None if place.is_beside => return Ok(0),
+        Some(Err(_)) | None => (0, 0),
+    };
+    ensure!(
+        is_blank(there, known, shape.size())?,
+        "{place} holds something that is no destage journal, and it would be written over: give another place, or, if \
+         nobody needs what is there, zero its first {}",
+        rounded(shape.size())
+    );
+    Ok(version)
 }
 
-/// True when nothing is found where a journal of `len` bytes would be: all of the first MiB and the very end is looked at, and a
-/// part of each other MiB of the journal.
-fn is_blank(there: &mut Blocking, len: u64) -> io::Result<bool> {
+/// True when nothing is found between `from` and `to`, where a journal would be: all of the first MiB and the very end is looked
+/// at, and a part of each other MiB.
+fn is_blank(there: &mut Blocking, from: u64, to: u64) -> io::Result<bool> {
     const MIB: u64 = 1 << 20;
     const PART: u64 = 64 << 10;
     let size = there.properties().size;
-    let starts = (0..MIB).step_by(PART as usize).chain((MIB..len).step_by(MIB as usize));
+    let starts = (from..to.min(from + MIB)).step_by(PART as usize);
+    let starts = starts.chain((from + MIB..to).step_by(MIB as usize));
+    let end = (from < to).then_some(size.saturating_sub(PART));
     let mut bytes = vec![0; PART as usize];
-    for start in starts.chain([size.saturating_sub(PART)]).filter(|start| *start < size) {
+    for start in starts.chain(end).filter(|start| *start < size) {
         let part = &mut bytes[..PART.min(size - start) as usize];
         there.read(start, part)?;
         if part.iter().any(|byte| *byte != 0) {
