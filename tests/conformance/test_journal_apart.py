@@ -2,6 +2,7 @@
 import os
 import threading
 
+import guest
 from bed import MIB, eventually, test
 from test_journal import BLOCKS, SAN, Sequence, served
 
@@ -98,5 +99,5 @@ def a_journal_of_a_disk_that_was_detached_may_be_another_disks(bed):
         sequence, thread = writes_to(bed, disk)
         sequence.stop = True
         thread.join(30)
-        bed.run([bed.program, "disk", "detach", name, "--control", bed.path(name + ".control")])
+        guest.detach(bed, disk)
         assert sequence.check(image) == len(sequence.writes)
