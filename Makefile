@@ -33,7 +33,7 @@ check: setup-build
 
 # The last line is the sum of the conformance tests; cargo prints its own above. From nothing, what cargo
 # keeps to compile a change sooner takes time only.
-test: export CARGO_INCREMENTAL = $(if $(wildcard target/debug),1,0)
+test: export CARGO_INCREMENTAL := $(if $(wildcard target/debug),1,0)
 test: setup-test lint unit build-client build conformance
 
 lint: licences

@@ -2,7 +2,6 @@
 import os
 import threading
 
-import guest
 from bed import MIB, eventually, test
 from test_journal import BLOCKS, SAN, Sequence, served
 
@@ -88,16 +87,3 @@ def one_journal_is_not_used_by_two_disks(bed):
     second.start()
     assert "destage journal of another disk" in second.log(), second.log()
     assert second.stop() == 0
-
-
-@test(timeout=120)
-def a_journal_of_a_disk_that_was_detached_may_be_another_disks(bed):
-    journal = served(bed, "journal", bed.image("journal.raw", 64 * MIB, "holes"))
-    for name in ("first", "second"):
-        image = bed.image(name + ".raw", BLOCKS * 4096)
-        disk = with_journal(bed, image, journal.uri, name=name)
-        sequence, thread = writes_to(bed, disk)
-        sequence.stop = True
-        thread.join(30)
-        guest.detach(bed, disk)
-        assert sequence.check(image) == len(sequence.writes)

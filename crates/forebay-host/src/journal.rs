@@ -367,33 +367,10 @@ pub fn make(place: &JournalPlace, owner: Owner, shape: Shape) -> Result<Superblo
         rounded(size),
         rounded(shape.size())
     );
-    Ok(write(&mut journal, Superblock::first(owner, shape), version)?)
-}
-
-/// Leaves a journal that no sidecar names any more to whichever disk comes next.
-///
-/// # Errors
-/// It cannot be read or written.
-pub fn release(place: &JournalPlace, owner: Owner) -> io::Result<()> {
-    let journal = place.blocking(false, false).map_err(io::Error::other)?;
-    let Some(mut journal) = journal else { return Ok(()) };
-    match found(&mut journal)? {
-        Ok(its) if its.owner == owner => {
-            let nobody = Owner { disk: Uuid::NIL, nonce: 0 };
-            write(&mut journal, Superblock::first(nobody, its.shape), its.version).map(drop)
-        }
-        Ok(_) | Err(_) => Ok(()),
-    }
-}
-
-/// Writes both copies of a superblock, one after the other: at every instant one of them says what is so. A superblock of
-/// a former process that lands late has a lower version than the second.
-fn write(
-    journal: &mut Blocking,
-    mut superblock: Superblock,
-    former: u64,
-) -> io::Result<Superblock> {
-    for version in [former + 1, former + 2] {
+    // Both copies, one after the other: at every instant one of them says what is so. A superblock of a former process that
+    // lands late has a lower version than the second.
+    let mut superblock = Superblock::first(owner, shape);
+    for version in [version + 1, version + 2] {
         superblock.version = version;
         let mut page = [0; PAGE_LEN];
         superblock.encode(&mut page);
@@ -418,13 +395,12 @@ fn former_version(
     let (version, known) = match superblock {
         Some(Ok(found)) if found.version > VERSION_MAX => bail!("{place} is damaged"),
         Some(Ok(found)) if place.is_beside => return Ok(found.version),
-        Some(Ok(found)) if [owner.disk, Uuid::NIL].contains(&found.owner.disk) => {
-            (found.version, found.shape.size())
-        }
+        Some(Ok(found)) if found.owner.disk == owner.disk => (found.version, found.shape.size()),
         Some(Ok(found)) => bail!(
             "{place} is the destage journal of another disk, {}: give each disk its own. If that disk is gone for good, fill \
-             the first 8 KiB of {place} with zeroes",
-            found.owner.disk
+             the first {} of {place} with zeroes",
+            found.owner.disk,
+            rounded(shape.size().max(found.shape.size()))
         ),
         Some(Err(_)) | None if place.is_beside => return Ok(0),
         Some(Err(_)) | None => (0, 0),

@@ -6,7 +6,7 @@
 //! | 8 | 4 | CRC32C of the page |
 //! | 12 | 2 | format, 1 |
 //! | 14 | 2 | zero |
-//! | 16 | 16 | UUID of the disk; nil: a detach left it to whichever comes next |
+//! | 16 | 16 | UUID of the disk |
 //! | 32 | 8 | nonce |
 //! | 40 | 4 | slots |
 //! | 44 | 4 | pages of payload of a slot |

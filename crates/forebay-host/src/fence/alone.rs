@@ -62,7 +62,6 @@ impl Alone {
             last_write: None,
             revoker: None,
             // It has no pool that an old copy could be of.
-            journal_apart: None,
             detached: Detached::of(Uuid::NIL, None),
         };
         fence.set_writer(Uuid::NIL);

@@ -138,7 +138,6 @@ impl Fence {
         let mut named = journal.name(nonce);
         if named.uri.is_some() {
             named.identity = identity(self.probe.as_ref());
-            self.journal_apart = Some((journal.clone(), nonce));
         }
         if !named.fits() {
             return Err(std::io::Error::other("the journal's URI is too long"));

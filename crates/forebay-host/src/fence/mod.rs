@@ -28,7 +28,6 @@ use forebay_core::flash_pool::fence::{
 };
 use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::ids::{Generation, Uuid};
-use forebay_core::journal::Owner;
 
 mod alone;
 mod detached;
@@ -55,7 +54,7 @@ pub use words::Refused;
 pub use words::{held, not_noted, unreported_loss, unreported_loss_later};
 
 use super::events::Severity;
-use super::journal::{self, JournalPlace};
+use super::journal;
 use super::pool::{DiskWish, EndOfSession, Pool, host};
 use detached::Detached;
 use journal_named::check_torn;
@@ -104,8 +103,6 @@ pub struct Fence {
     last_write: Option<Arc<LastWrite>>,
     /// For whoever finds that flash is dead.
     revoker: Option<Arc<Revoker>>,
-    /// A journal that is not beside the image, and its nonce.
-    journal_apart: Option<(JournalPlace, u64)>,
     detached: Detached,
 }
 
@@ -336,7 +333,6 @@ impl Examined {
             is_weak,
             last_write: None,
             revoker: None,
-            journal_apart: None,
             detached: self.detached,
         };
         fence.set_writer(pool.uuid());
@@ -447,20 +443,12 @@ impl Fence {
                         // What it has is in place, and no sidecar names it. Not before: a sidecar whose journal is not there
                         // says that primary storage may be torn.
                         let _ = std::fs::remove_file(journal::beside(path));
-                        self.release_journal();
                         Ok(())
                     }
                     None => Ok(()),
                 }
             }
         }
-    }
-
-    /// Another disk may have the journal. If it is away for now, that disk says how to free it.
-    fn release_journal(&mut self) {
-        let Some((place, nonce)) = self.journal_apart.take() else { return };
-        let owner = Owner { disk: self.disk, nonce };
-        sample::in_time(LEAVE_MAX, move || journal::release(&place, owner));
     }
 
     /// From now on there is somebody who writes the sidecar, where there is a place for one.

@@ -95,7 +95,7 @@ fn hash(probe: &Probe, disk: Uuid, generation: Generation, size: u64) -> std::io
 }
 
 /// What `work` gives, unless it fails or takes longer; it is not waited for then.
-pub(super) fn in_time<T: Send + 'static>(
+fn in_time<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Option<T> {
