@@ -138,7 +138,7 @@ class Sustained:
           "3 ms and 11,000/s and on an NBD server of 3 ms")
 def destage_orders(run):
     def nbd(name):
-        path = run.bed.path(name + ".sock")
+        path = run.bed.path("server-%s.sock" % name)
         run.bed.other("nbdkit", ["nbdkit", "-f", "-t", "64", "-U", path, "--filter=delay", "memory", "2G",
                                  "rdelay=3ms", "wdelay=3ms"], "unix:" + path)
         return "nbd+unix:///?socket=" + path

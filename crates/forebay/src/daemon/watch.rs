@@ -32,17 +32,7 @@ struct Watched {
 /// Watches disks; dropping it ends that after the round under way.
 #[derive(Debug)]
 pub(super) struct Watch {
-    disks: Arc<Disks>,
-}
-
-/// The disks that are watched. One that is looked at is in neither list.
-#[derive(Debug)]
-struct Disks {
-    /// To look at in this round.
-    due: Mutex<Vec<Watched>>,
-    /// For the next round.
-    looked_at: Mutex<Vec<Watched>>,
-    events: EventSender,
+    disks: Arc<Rounds<Watched>>,
 }
 
 impl Watch {
@@ -51,11 +41,12 @@ impl Watch {
     /// # Errors
     /// There is no thread to be had.
     pub(super) fn start(events: EventSender) -> std::io::Result<Watch> {
-        let disks = Arc::new(Disks { due: Mutex::default(), looked_at: Mutex::default(), events });
+        let disks = Arc::<Rounds<Watched>>::default();
         let of = Arc::downgrade(&disks);
         std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
             while let Some(disks) = of.upgrade() {
-                disks.begin_round();
+                let events = events.clone();
+                disks.begin(move |disk| disk.look(&events));
                 drop(disks);
                 std::thread::sleep(LOOK_EVERY);
             }
@@ -65,33 +56,53 @@ impl Watch {
 
     /// Watches one disk more, if its primary storage tells anything.
     pub(super) fn add(&self, disk: &Arc<ServedDisk>) {
-        lock(&self.disks.looked_at).extend(Watched::of(disk));
+        self.disks.add(Watched::of(disk));
     }
 }
 
-impl Disks {
-    fn begin_round(self: &Arc<Disks>) {
+/// What is looked at once in a round. What a thread looks at is in neither list.
+#[derive(Debug)]
+struct Rounds<T> {
+    /// To look at in this round.
+    due: Mutex<Vec<T>>,
+    /// For the next round.
+    looked_at: Mutex<Vec<T>>,
+}
+
+impl<T> Default for Rounds<T> {
+    fn default() -> Rounds<T> {
+        Rounds { due: Mutex::default(), looked_at: Mutex::default() }
+    }
+}
+
+impl<T: Send + 'static> Rounds<T> {
+    fn add(&self, new: impl IntoIterator<Item = T>) {
+        lock(&self.looked_at).extend(new);
+    }
+
+    /// Begins a round on a thread of its own; `look` says whether there is another look to come.
+    fn begin(self: &Arc<Rounds<T>>, look: impl Fn(&mut T) -> bool + Send + 'static) {
         let is_any_due = {
             let mut due = lock(&self.due);
             due.append(&mut lock(&self.looked_at));
             !due.is_empty()
         };
-        let disks = self.clone();
-        let look = move || {
-            while let Some(mut disk) = disks.next() {
+        let rounds = self.clone();
+        let all = move || {
+            while let Some(mut one) = rounds.next() {
                 // Who has ended lets go of primary storage, and of its lock.
-                if disk.look(&disks.events) {
-                    lock(&disks.looked_at).push(disk);
+                if look(&mut one) {
+                    rounds.add([one]);
                 }
             }
         };
         if is_any_due {
             // Without a thread the next round looks.
-            let _ = std::thread::Builder::new().name("looks".to_owned()).spawn(look);
+            let _ = std::thread::Builder::new().name("looks".to_owned()).spawn(all);
         }
     }
 
-    fn next(&self) -> Option<Watched> {
+    fn next(&self) -> Option<T> {
         lock(&self.due).pop()
     }
 }
@@ -176,5 +187,47 @@ impl Watched {
                 rounded(size)
             ),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_look_that_hangs_holds_up_nobody_else() {
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let rounds = Arc::<Rounds<u32>>::default();
+        let (looked, looks) = channel();
+        let (release, released) = channel::<()>();
+        let released = Arc::new(Mutex::new(released));
+        let begin = || {
+            let (looked, released) = (looked.clone(), released.clone());
+            rounds.begin(move |one| {
+                looked.send(*one).unwrap();
+                if *one == 2 {
+                    let _ = lock(&released).recv();
+                }
+                *one != 3
+            });
+        };
+        rounds.add([1, 3, 2]);
+        begin();
+        // The first to be looked at hangs. The thread of the next round goes on behind it.
+        assert_eq!(looks.recv_timeout(PATIENCE), Ok(2));
+        begin();
+        assert_eq!(looks.recv_timeout(PATIENCE), Ok(3));
+        assert_eq!(looks.recv_timeout(PATIENCE), Ok(1));
+        // What hung is looked at again once it goes on, and what ended is not.
+        drop(release);
+        let mut seen = Vec::new();
+        while !seen.contains(&2) || !seen.contains(&1) {
+            begin();
+            seen.extend(looks.recv_timeout(Duration::from_millis(20)));
+        }
+        assert!(!seen.contains(&3));
     }
 }
