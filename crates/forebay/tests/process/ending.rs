@@ -1,6 +1,7 @@
 //! How a process ends: what signals do, and what hangs.
 
-use rustix::process::Signal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::common::{Client, Folder, Forebay, forebay};
 use super::stats;
@@ -126,15 +127,10 @@ fn hangs(path: &std::path::Path) -> std::fs::File {
 }
 
 /// True when it ends long before a test is killed.
-fn ends(mut is_running: impl FnMut() -> bool) -> bool {
-    let began = std::time::Instant::now();
-    while is_running() {
-        if began.elapsed() > std::time::Duration::from_secs(40) {
-            return false;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    true
+fn ends(process: Pid) -> bool {
+    let process = rustix::process::pidfd_open(process, PidfdFlags::empty()).unwrap();
+    let patience = Timespec { tv_sec: 40, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience)).unwrap() == 1
 }
 
 #[test]
@@ -153,7 +149,7 @@ fn an_opening_that_hangs_keeps_the_process_neither_from_serving_nor_from_ending(
         nbd = folder.path("nbd.sock").display(),
     );
     std::fs::write(folder.path("forebay.toml"), config).unwrap();
-    let mut server = Forebay::start(&["serve", "--config", &folder.text("", "forebay.toml")]);
+    let server = Forebay::start(&["serve", "--config", &folder.text("", "forebay.toml")]);
     assert!(server.summary.contains("disk b: NOT SERVED"), "{}", server.summary);
     assert_eq!(holds.terminate().0, Some(0));
     let sidecar = folder.path("disk.raw.forebay");
@@ -165,7 +161,7 @@ fn an_opening_that_hangs_keeps_the_process_neither_from_serving_nor_from_ending(
     let _hung = hangs(&sidecar);
     assert_eq!(stats(&control, "a").unwrap()["name"], "a");
     server.signal(Signal::TERM);
-    assert!(ends(|| server.is_running()));
+    assert!(ends(server.pid()));
     let (code, error) = server.wait();
     assert_eq!(code, Some(0), "{error}");
     assert!(!opens.join().unwrap().status.success());
@@ -184,8 +180,9 @@ fn a_start_that_hangs_ends_with_a_signal() {
         .spawn()
         .unwrap();
     let _hung = hangs(&sidecar);
-    rustix::process::kill_process(rustix::process::Pid::from_child(&server), Signal::TERM).unwrap();
-    let has_ended = ends(|| server.try_wait().unwrap().is_none());
+    let process = Pid::from_child(&server);
+    rustix::process::kill_process(process, Signal::TERM).unwrap();
+    let has_ended = ends(process);
     let _ = server.kill();
     let output = server.wait_with_output().unwrap();
     assert!(has_ended);
