@@ -104,7 +104,8 @@ impl GranuleMask {
 
     /// Granules `first..=last`; `last` is below 64 and not below `first`.
     pub const fn run(first: u32, last: u32) -> GranuleMask {
-        GranuleMask((u64::MAX >> (63 - (last - first))) << first)
+        debug_assert!(first <= last && last < 64);
+        GranuleMask(u64::MAX.wrapping_shr(63 - (last - first)).wrapping_shl(first))
     }
 
     /// True when no granule is in it.
@@ -177,6 +178,8 @@ pub struct Piece {
 }
 
 /// The grid of cache blocks over one disk.
+///
+/// Every hit asks it several times, so its shifts, which [`Grid::new`] keeps below 21, are not checked for overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     size: u64,
@@ -213,7 +216,7 @@ impl Grid {
 
     /// Size of a cache block in bytes.
     pub fn block_size(&self) -> u64 {
-        1 << self.block_shift
+        1u64.wrapping_shl(self.block_shift)
     }
 
     /// Size of a granule in bytes.
@@ -233,7 +236,7 @@ impl Grid {
 
     /// The block that holds the byte at `position`.
     pub fn block_of(&self, position: u64) -> BlockIndex {
-        BlockIndex(((position + self.shift) >> self.block_shift) as u32)
+        BlockIndex((position + self.shift).wrapping_shr(self.block_shift) as u32)
     }
 
     /// Offset of the byte at `position` from the start of its block.
@@ -242,12 +245,13 @@ impl Grid {
     }
 
     /// The part of `start..end` (not empty, on the disk) that lies in the block of `start`.
+    #[inline]
     pub fn piece(&self, start: u64, end: u64) -> Piece {
         debug_assert!(start < end);
         let offset = self.offset_in_block(start);
         let len = (end - start).min(self.block_size() - offset);
-        let first = offset >> self.granule_shift;
-        let last = (offset + len - 1) >> self.granule_shift;
+        let first = offset.wrapping_shr(self.granule_shift);
+        let last = (offset + (len - 1)).wrapping_shr(self.granule_shift);
         let touched = GranuleMask::run(first as u32, last as u32);
         Piece { block: self.block_of(start), offset, len, touched }
     }

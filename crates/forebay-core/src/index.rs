@@ -85,11 +85,11 @@ impl Line {
     /// The way of a fast bucket that holds `key`. All are compared, so that the only branch is the
     /// caller's on whether there is one: which one would be mispredicted, line by line.
     fn way_of(&self, key: u32) -> Option<usize> {
-        let mut matches = 0u32;
-        for (way, &word) in self.0[..SLOTS].iter().enumerate() {
-            matches |= u32::from(word == key) << way;
-        }
-        (matches != 0).then(|| matches.trailing_zeros() as usize % SLOTS)
+        // A byte of a way that matches is all ones.
+        let matches: [u8; SLOTS] =
+            std::array::from_fn(|way| if self.0[way] == key { u8::MAX } else { 0 });
+        let matches = u64::from_le_bytes(matches);
+        (matches != 0).then(|| matches.trailing_zeros() as usize / 8 % SLOTS)
     }
 }
 

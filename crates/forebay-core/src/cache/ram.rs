@@ -15,7 +15,7 @@
 use super::directory::Directory;
 use crate::action::{Action, Buffer, Span};
 use crate::cx::Cx;
-use crate::geometry::{ByteRange, GranuleMask, Grid};
+use crate::geometry::{ByteRange, GranuleMask, Grid, Piece};
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::Density;
 use crate::policy::PolicyKind;
@@ -111,15 +111,27 @@ impl RamTier {
     /// first one, and how many there are. `None`: something is not here, or they are too many.
     #[inline]
     pub(super) fn hit(&mut self, range: ByteRange, cx: &mut Cx<'_>) -> Option<(usize, usize)> {
+        let piece = cx.grid.piece(range.start, range.end);
+        if piece.len < range.len() {
+            return self.hit_in_blocks(range, cx);
+        }
+        let first = cx.actions.slices.len();
+        let slot = self.find_all_of(&piece)?;
+        self.pinned.push(slot);
+        cx.actions.slices.push(self.memory(slot, piece.offset, piece.len));
+        self.dir.hit(slot);
+        Some((first, 1))
+    }
+
+    /// The same for a range of several blocks, of which any may not be here.
+    fn hit_in_blocks(&mut self, range: ByteRange, cx: &mut Cx<'_>) -> Option<(usize, usize)> {
         let first = cx.actions.slices.len();
         let pinned = self.pinned.len();
         let mut position = range.start;
         while position < range.end {
             let piece = cx.grid.piece(position, range.end);
-            let found = self.dir.lookup(piece.block);
-            let hit = found.filter(|(_, valid)| valid.contains(piece.touched));
-            let Some((slot, _)) = hit.filter(|_| cx.actions.slices.len() - first < SLICES_MAX)
-            else {
+            let hit = self.find_all_of(&piece);
+            let Some(slot) = hit.filter(|_| cx.actions.slices.len() - first < SLICES_MAX) else {
                 // Not all of it: take back what was said of the blocks before.
                 cx.actions.slices.truncate(first);
                 self.pinned.truncate(pinned);
@@ -133,6 +145,13 @@ impl RamTier {
             self.dir.hit(slot);
         }
         Some((first, cx.actions.slices.len() - first))
+    }
+
+    /// The slot that has all of a piece.
+    #[inline]
+    fn find_all_of(&self, piece: &Piece) -> Option<SlotId> {
+        let (slot, valid) = self.dir.lookup(piece.block)?;
+        valid.contains(piece.touched).then_some(slot)
     }
 
     /// Copies granules `mask` of `block` from a request's buffer to a slot.

@@ -28,12 +28,10 @@ impl SequentialStreams {
     /// own included.
     pub fn observe(&mut self, range: ByteRange) -> u64 {
         let sector = (range.start / SECTOR) as u32;
-        let mut matches = 0u32;
-        for (place, &next) in self.next.iter().enumerate() {
-            matches |= u32::from(next == sector) << place;
-        }
-        let place = if matches != 0 {
-            let place = matches.trailing_zeros() as usize;
+        // Whether any place matches is told without a branch. Which one is asked only then.
+        let goes_on = self.next.iter().fold(false, |any, &next| any | (next == sector));
+        let place = if goes_on {
+            let place = self.next.iter().position(|&next| next == sector).unwrap_or_default();
             self.recent |= 1 << place;
             place
         } else {
@@ -49,7 +47,7 @@ impl SequentialStreams {
             self.recent &= !(1 << self.hand);
             self.hand = (self.hand + 1) % STREAMS;
         }
-        let place = self.hand;
+        let place = self.hand % STREAMS;
         self.hand = (self.hand + 1) % STREAMS;
         self.run[place] = 0;
         place

@@ -45,6 +45,7 @@ impl Masks {
         }
     }
 
+    #[inline]
     pub(super) fn at(&self, slot: SlotId) -> GranuleMask {
         let slot = slot.0 as usize;
         GranuleMask(match self {
