@@ -35,6 +35,9 @@ pub(crate) trait Counter {
     /// The request is over.
     fn end_request(&mut self, op: Op, granules: u64);
 
+    /// Counts what was put off. Before results are asked for, and not too rarely.
+    fn settle(&mut self) {}
+
     /// Distinct blocks so far.
     fn blocks(&self) -> u64;
 
@@ -95,6 +98,14 @@ impl<C: Counter> Lanes<C> {
         match &mut self.moved {
             Some(moved) => add_to(&mut moved.second, &moved.grid, record),
             None => Ok(()),
+        }
+    }
+
+    /// Counts what was put off.
+    fn settle(&mut self) {
+        self.first.settle();
+        if let Some(moved) = &mut self.moved {
+            moved.second.settle();
         }
     }
 
@@ -159,7 +170,11 @@ pub(super) fn add_all<C: Counter + Send>(
         if stretch.is_empty() {
             return Ok(());
         }
-        on_all_cpus(all, |lanes| stretch.iter().try_for_each(|record| lanes.add(record)))?;
+        on_all_cpus(all, |lanes| {
+            stretch.iter().try_for_each(|record| lanes.add(record))?;
+            lanes.settle();
+            Ok(())
+        })?;
     }
 }
 

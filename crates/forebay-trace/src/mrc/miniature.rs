@@ -5,6 +5,9 @@
 //! known. A sample with more of them has blocks that are used all the time, which would hit in
 //! every cache. One with fewer lacks such blocks. So misses are related to the number that should
 //! be there, as with [`forebay_core::mrc::Curve`].
+//!
+//! Uses are put off, and then each cache sees all of them before the next one does: the memory of one cache at a
+//! time is near the CPU.
 
 use forebay_core::directory::Directory;
 use forebay_core::ids::BlockIndex;
@@ -29,8 +32,8 @@ pub(super) struct Miniatures {
     sampler: Sampler,
     numbers: Numbers,
     caches: Vec<Miniature>,
-    /// Everything that was looked at, where the policy has to know the future.
-    log: Option<Log>,
+    /// What the caches have not seen yet; everything, where the policy has to know the future.
+    log: Log,
     /// All granules used.
     reads: u64,
     writes: u64,
@@ -59,18 +62,21 @@ struct Tally {
 }
 
 impl Tally {
-    fn touch(&mut self, part: Part, granules: u64, hits: u64) {
-        self.misses.add(part, (granules - hits) as f64);
-        self.granules += granules;
+    /// The cache sees a use.
+    fn touch(&mut self, cache: &mut Cache, touch: &Touch) {
+        let granules = u32::from(touch.start)..u32::from(touch.end);
+        let count = granules.len() as u64;
+        let hits = cache.touch(BlockIndex(touch.block), granules);
+        self.misses.add(touch.part, (count - hits) as f64);
+        self.granules += count;
         self.hits += hits;
-    }
-
-    fn end_request(&mut self, op: Op) {
-        let (granules, hits) = (self.granules, self.hits);
-        (self.granules, self.hits) = (0, 0);
-        match op {
-            Op::Read => self.reads.add(granules, hits),
-            Op::Write => self.writes.add(granules, hits),
+        if touch.is_last {
+            let (granules, hits) = (self.granules, self.hits);
+            (self.granules, self.hits) = (0, 0);
+            match touch.op {
+                Op::Read => self.reads.add(granules, hits),
+                Op::Write => self.writes.add(granules, hits),
+            }
         }
     }
 }
@@ -123,7 +129,7 @@ impl Miniatures {
             threshold,
             sampler: Sampler::default(),
             numbers: Numbers::default(),
-            log: (policy == SimulatedPolicy::Belady).then(Log::default),
+            log: Log::default(),
             caches: sizes.iter().map(cache).collect(),
             reads: 0,
             writes: 0,
@@ -134,7 +140,10 @@ impl Miniatures {
     fn point(&self, slots: u64) -> (Point, Sampled) {
         let of = self.caches.iter().find(|of| of.slots == slots).expect("it was asked for");
         let Tally { reads, writes, misses, .. } = match of.cache {
-            Some(_) => of.tally,
+            Some(_) => {
+                debug_assert!(self.log.touches.is_empty(), "uses are put off");
+                of.tally
+            }
             None => self.with_the_future(slots),
         };
         let uses = (self.reads + self.writes).max(1) as f64;
@@ -162,7 +171,7 @@ impl Miniatures {
 
     /// The result of the offline optimum in a cache that stands for one of `slots` slots.
     fn with_the_future(&self, slots: u64) -> Tally {
-        let log = self.log.as_ref().expect("kept for this");
+        let log = &self.log;
         let blocks: Vec<u32> = log.touches.iter().map(|touch| touch.block).collect();
         let scaled = (slots as f64 * self.share).round().clamp(1.0, blocks.len().max(1) as f64);
         let policy = Box::new(Belady::new(scaled as u32, next_uses(&blocks)));
@@ -173,12 +182,7 @@ impl Miniatures {
             if log.emptied_at == Some(at) {
                 cache.clear();
             }
-            let granules = touch.start.into()..touch.end.into();
-            let hits = cache.touch(BlockIndex(touch.block), granules.clone());
-            tally.touch(touch.part, granules.len() as u64, hits);
-            if touch.is_last {
-                tally.end_request(touch.op);
-            }
+            tally.touch(&mut cache, touch);
         }
         tally
     }
@@ -194,16 +198,8 @@ impl Counter for Miniatures {
         }
         let part = self.sampler.part_of(position, self.threshold);
         let number = self.numbers.of(device, block)?;
-        if let Some(log) = &mut self.log {
-            let (start, end) = (granules.start as u16, granules.end as u16);
-            log.touches.push(Touch { block: number.0, start, end, op, part, is_last: false });
-        }
-        for Miniature { cache, tally, .. } in &mut self.caches {
-            if let Some(cache) = cache {
-                let hits = cache.touch(number, granules.clone());
-                tally.touch(part, granules.len() as u64, hits);
-            }
-        }
+        let (start, end) = (granules.start as u16, granules.end as u16);
+        self.log.touches.push(Touch { block: number.0, start, end, op, part, is_last: false });
         Ok(())
     }
 
@@ -212,12 +208,20 @@ impl Counter for Miniatures {
             Op::Read => self.reads += granules,
             Op::Write => self.writes += granules,
         }
-        if let Some(Log { touches, .. }) = &mut self.log
-            && let Some(touch) = touches.last_mut()
-        {
+        if let Some(touch) = self.log.touches.last_mut() {
             touch.is_last = true;
         }
-        self.caches.iter_mut().for_each(|of| of.tally.end_request(op));
+    }
+
+    fn settle(&mut self) {
+        for Miniature { cache, tally, .. } in &mut self.caches {
+            if let Some(cache) = cache {
+                self.log.touches.iter().for_each(|touch| tally.touch(cache, touch));
+            }
+        }
+        if self.policy != SimulatedPolicy::Belady {
+            self.log.touches.clear();
+        }
     }
 
     fn blocks(&self) -> u64 {
@@ -225,16 +229,15 @@ impl Counter for Miniatures {
     }
 
     fn split(&mut self, slots: u64) -> Miniatures {
+        self.settle();
         let (kept, mut split) =
             std::mem::take(&mut self.caches).into_iter().partition(|of| of.slots <= slots);
         self.caches = kept;
         for Miniature { cache, .. } in &mut split {
             cache.iter_mut().for_each(Cache::clear);
         }
-        let log = self.log.as_ref().map(|Log { touches, .. }| Log {
-            emptied_at: Some(touches.len()),
-            touches: touches.clone(),
-        });
+        let touches = self.log.touches.clone();
+        let log = Log { emptied_at: Some(touches.len()), touches };
         let (numbers, sampler) = (self.numbers.cleared(), self.sampler.clone());
         Miniatures { sampler, numbers, caches: split, log, ..*self }
     }
