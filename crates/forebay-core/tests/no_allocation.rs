@@ -1,13 +1,15 @@
-//! Nothing is allocated per request: not on hits, not on misses, not on writes.
+//! Nothing is allocated per request: not on hits, not on misses, not on writes, nor by a curve.
 
 #[allow(dead_code, reason = "benchmarks want it without observers")]
 mod common;
 
 use common::{read, settle, warm_engine};
 use forebay_core::action::Actions;
+use forebay_core::characteristics::Kind;
 use forebay_core::config::Config;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{Nanos, RequestTag};
+use forebay_core::mrc::Shards;
 use forebay_core::request::{Op, Request};
 use forebay_core::splitmix::Rng;
 
@@ -64,4 +66,18 @@ fn writes_flushes_and_misses_allocate_nothing() {
         }
     });
     assert_eq!(info.count_total, 0);
+}
+
+#[test]
+fn a_miss_ratio_curve_beside_a_live_disk_allocates_nothing() {
+    for granules in [1, 2, 8, 16, 32, 64] {
+        let mut shards = Shards::for_disk(granules);
+        let mut random = Rng::new(1);
+        let info = allocation_counter::measure(|| {
+            for _ in 0..100_000 {
+                shards.on_use(Kind::Write, random.below(200_000), 0..granules);
+            }
+        });
+        assert_eq!(info.count_total, 0);
+    }
 }

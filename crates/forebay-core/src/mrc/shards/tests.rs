@@ -113,9 +113,9 @@ fn beside_a_live_disk_it_looks_at_one_block_in_eight_and_at_fewer_of_a_large_one
 }
 
 #[test]
-fn beside_a_live_disk_it_takes_a_mebibyte_at_most_and_allocates_nothing() {
+fn beside_a_live_disk_it_takes_a_mebibyte_at_most() {
     for granules in [1, 2, 8, 16, 32, 64] {
-        let mut shards = Shards::for_disk(granules);
+        let shards = Shards::for_disk(granules);
         let samples = shards.index.slots();
         assert!(samples >= SAMPLES / 2);
         let own = size_of_val(&*shards.times)
@@ -127,12 +127,6 @@ fn beside_a_live_disk_it_takes_a_mebibyte_at_most_and_allocates_nothing() {
         let bytes = own as u64 + Recency::memory_bytes_for(2 * samples);
         assert_eq!(bytes, Shards::memory_bytes_for(samples, granules));
         assert!(bytes <= LIVE_BYTES);
-        let info = allocation_counter::measure(|| {
-            for block in mixed().take(100_000) {
-                shards.on_use(Kind::Write, block, 0..granules);
-            }
-        });
-        assert_eq!(info.count_total, 0);
     }
 }
 
