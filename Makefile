@@ -31,7 +31,7 @@ build-bench:
 check: setup-build
 	@scripts/check $(if $(SINCE),--since $(SINCE))
 
-# The last line is the sum of the conformance tests; cargo prints its own above. From nothing, what cargo
+# The last line is the sum of the conformance tests; each unit test program has its own above. From nothing, what cargo
 # keeps to compile a change sooner takes time only.
 test: export CARGO_INCREMENTAL := $(if $(wildcard target/debug),1,0)
 test: setup-test lint unit build-client build conformance
@@ -50,7 +50,7 @@ reference:
 	FOREBAY_BLESS=1 $(CARGO) test --locked -p forebay --lib the_reference
 
 unit:
-	$(CARGO) test --workspace --locked
+	scripts/unit
 
 # The client of the conformance tests for vhost-user; of what the unit tests have built.
 build-client:

@@ -18,6 +18,7 @@ pub(crate) struct Clients {
     waiting: VecDeque<usize>,
     /// Those that are looked at, each once.
     looking: Vec<usize>,
+    /// No client wants its time before. That of one that wants it later by now is found out then.
     deadline: Nanos,
 }
 
@@ -103,6 +104,7 @@ impl Clients {
                 }
                 continue;
             }
+            self.deadline = self.deadline.min(attached.client.next_deadline());
             if attached.client.wants_resume() && !attached.is_waiting {
                 attached.is_waiting = true;
                 self.waiting.push_back(key);
@@ -115,8 +117,12 @@ impl Clients {
         // Flushing never touches, so the list that was lent out is the only one.
         debug_assert!(self.touched.is_empty());
         self.touched = touched;
+    }
+
+    /// The earliest that any client wants.
+    fn earliest(&self) -> Nanos {
         let deadlines = self.slots.iter().map(|(_, attached)| attached.client.next_deadline());
-        self.deadline = deadlines.min().unwrap_or(Nanos::NEVER);
+        deadlines.min().unwrap_or(Nanos::NEVER)
     }
 
     /// Lets each client that waits try once, in the order in which they began to wait. Those that have
@@ -167,6 +173,7 @@ impl Clients {
                 self.touch(key);
             }
         }
+        self.deadline = self.earliest();
     }
 
     /// Lets the clients of a disk finish what is in flight, take nothing new, and close.

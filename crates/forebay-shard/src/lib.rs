@@ -17,6 +17,7 @@
 //! | `handle.rs`, `disk_handle.rs` | the public door: a shard, and a disk on it |
 //! | `mailbox.rs` | what a shard is asked |
 //! | `run.rs`, `thread.rs` | the loop, and its thread |
+//! | `roster.rs` | the disks, and which of them a turn asks |
 //! | `disk/` | one disk: its engine, what that does I/O on, how it ends |
 //! | `client.rs` | the clients of the shard: who sends, who waits |
 //! | `token.rs` | who gets a completion |
@@ -47,6 +48,7 @@ pub mod event;
 mod handle;
 mod mailbox;
 mod new_disk;
+mod roster;
 mod run;
 mod status;
 pub mod testing;

@@ -1,6 +1,6 @@
 //! The loop of a shard.
 //!
-//! A *turn* is made of rounds. In a round every disk's engine proceeds with all that it was told, its actions are carried
+//! A *turn* is made of rounds. In a round the engine of every disk that is awake (`roster.rs`) proceeds with all that it was told, its actions are carried
 //! out, what there is to send is sent, the engines hear that slot memory is free again, and waiting clients try.
 //! Another round follows while there is something to do, because a backend may answer at once; but a turn
 //! ends after [`ROUNDS_MAX`], and for a disk that wrote to its log after that round, so that the kernel hears of it before
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use forebay_core::ids::Nanos;
-use forebay_frontends::client::{Context, DiskId, Disks, Newcomer, Port};
+use forebay_frontends::client::{Context, DiskId, Newcomer};
 use forebay_host::events::{EventSender, Severity};
 use forebay_io::clock;
 use forebay_io::mailbox::Receiver;
@@ -22,6 +22,7 @@ use super::client::Clients;
 use super::disk::ShardDisk;
 use super::disk::carry_out::Execution;
 use super::mailbox::{Command, Visit};
+use super::roster::Roster;
 use super::token::Class;
 use super::{DiskHandle, Drained, token};
 
@@ -32,20 +33,11 @@ const ROUNDS_MAX: u32 = 16;
 pub(crate) struct Shard {
     reactor: Reactor,
     mailbox: Receiver<Command>,
-    disks: Owned,
+    disks: Roster,
     clients: Clients,
     completions: Vec<Completion>,
     draining: Option<oneshot::Sender<Vec<Drained>>>,
     events: EventSender,
-}
-
-/// By number. A number is never used twice.
-pub(crate) struct Owned(pub(crate) Vec<ShardDisk>);
-
-impl Disks for Owned {
-    fn port(&mut self, disk: DiskId) -> &mut Port {
-        &mut self.0[disk.0 as usize].port
-    }
 }
 
 /// The clients' view of the shard; a macro, because the clients are borrowed beside it.
@@ -67,7 +59,7 @@ impl Shard {
         Shard {
             reactor,
             mailbox,
-            disks: Owned(Vec::new()),
+            disks: Roster::default(),
             clients: Clients::new(),
             completions: Vec::with_capacity(256),
             draining: None,
@@ -84,12 +76,15 @@ impl Shard {
             let timeout = self.timeout();
             self.reactor.wait_looking(timeout, &mut self.completions, &mut self.clients)?;
             self.clients.has_work();
+            if self.reactor.was_woken() {
+                self.disks.wake_all();
+            }
             let now = Nanos(clock::now_nanos());
             for completion in self.completions.drain(..) {
                 let Some((class, disk, index)) = token::split(completion.token) else { continue };
                 if class == Class::Client {
                     self.clients.on_completion(&mut context!(self, now), index, completion);
-                } else if let Some(disk) = self.disks.0.get_mut(disk as usize) {
+                } else if let Some(disk) = self.disks.find(disk as usize) {
                     disk.on_completion(now, &mut self.reactor, class, index, completion);
                 }
             }
@@ -99,7 +94,8 @@ impl Shard {
                 }
             }
             self.turn(now);
-            self.disks.0.iter_mut().for_each(ShardDisk::answer);
+            self.disks.each_awake(0, ShardDisk::answer);
+            self.disks.sleep();
             if self.draining.is_some() && self.answer_drained() {
                 return Ok(());
             }
@@ -108,8 +104,7 @@ impl Shard {
 
     /// How long the reactor may sleep.
     fn timeout(&self) -> Option<Duration> {
-        let deadline =
-            self.disks.0.iter().map(ShardDisk::next_deadline).min().unwrap_or(Nanos::NEVER);
+        let deadline = self.disks.next_deadline();
         let deadline = match self.clients.is_flushed() {
             true => deadline.min(self.clients.next_deadline()),
             false => Nanos(0),
@@ -120,61 +115,75 @@ impl Shard {
 
     /// Everything that is to be done now; see the module.
     fn turn(&mut self, now: Nanos) {
-        for disk in self.disks.0.iter_mut().filter(|disk| !disk.is_done()) {
-            disk.begin_turn(now, &mut self.reactor);
-        }
+        self.disks.wake_due(now);
+        let mut begun = self.begin_turns(now, 0);
         self.clients.tick(&mut context!(self, now));
-        for number in 0..self.disks.0.len() {
-            if self.disks.0[number].gives_clients_up(now) {
+        for at in 0..self.disks.awake() {
+            let number = self.disks.awake_at(at);
+            if self.disks.disk(number).gives_clients_up(now) {
                 self.clients.give_up(&mut context!(self, now), DiskId(number as u32));
             }
         }
         for _ in 0..ROUNDS_MAX {
-            for number in 0..self.disks.0.len() {
-                if self.disks.0[number].goes_on() {
+            begun = self.begin_turns(now, begun);
+            for at in 0..begun {
+                let number = self.disks.awake_at(at);
+                if self.disks.disk(number).goes_on() {
                     self.run_actions(now, number);
                 }
             }
             if !self.clients.is_flushed() {
                 self.clients.flush(&mut context!(self, now));
-                self.disks.0.iter_mut().for_each(ShardDisk::sent);
+                self.disks.each_awake(0, ShardDisk::sent);
             }
             self.clients.resume(&mut context!(self, now));
-            if self.clients.is_flushed() && !self.disks.0.iter().any(ShardDisk::goes_on) {
+            if self.clients.is_flushed() && !self.disks.iter_awake().any(ShardDisk::goes_on) {
                 break;
             }
         }
-        for number in 0..self.disks.0.len() {
-            self.end_turn(now, number);
+        for at in 0..self.disks.awake() {
+            self.end_turn(now, self.disks.awake_at(at));
         }
     }
 
+    /// Disks that woke after the first `begun` begin their turn; how many have begun it.
+    fn begin_turns(&mut self, now: Nanos, begun: usize) -> usize {
+        let Shard { disks, reactor, .. } = self;
+        disks.each_awake(begun, |disk| {
+            if !disk.is_done() {
+                disk.begin_turn(now, reactor);
+            }
+        });
+        self.disks.awake()
+    }
+
     fn end_turn(&mut self, now: Nanos, number: usize) {
-        if self.disks.0[number].is_done() {
+        let disk = self.disks.disk(number);
+        if disk.is_done() {
             return;
         }
         // Only who ends asks for it: there may be thousands of clients.
-        let clients = match self.disks.0[number].is_ending() {
+        let clients = match disk.is_ending() {
             true => self.clients.count_of(DiskId(number as u32)),
             false => 0,
         };
-        if self.disks.0[number].end_turn(now, &mut self.reactor, clients) {
+        if disk.end_turn(now, &mut self.reactor, clients) {
             self.drain(now, number);
         }
     }
 
     /// Lets a disk's engine proceed and carries out what it asks for.
     fn run_actions(&mut self, now: Nanos, number: usize) {
-        let actions = self.disks.0[number].proceed(now);
+        let actions = self.disks.disk(number).proceed(now);
         let Shard { reactor, disks, clients, .. } = self;
         actions.carry_out(&mut Execution { now, reactor, disks, number, clients });
-        self.disks.0[number].carried_out(actions);
+        self.disks.disk(number).carried_out(actions);
     }
 
     /// Takes a client over, unless what it needs ends.
     fn connect(&mut self, now: Nanos, mut new: Box<dyn Newcomer>, guard: Box<dyn Send>) {
         let is_served =
-            |id: DiskId| self.disks.0.get(id.0 as usize).is_some_and(ShardDisk::takes_clients);
+            |id: DiskId| self.disks.look(id.0 as usize).is_some_and(ShardDisk::takes_clients);
         if !new.meet(&is_served) {
             return;
         }
@@ -192,10 +201,10 @@ impl Shard {
 
     /// Ends a disk, and its clients.
     fn drain(&mut self, now: Nanos, number: usize) {
-        if !self.disks.0[number].is_ending() {
+        if !self.disks.disk(number).is_ending() {
             self.clients.close(&mut context!(self, now), DiskId(number as u32));
         }
-        self.disks.0[number].drain(now);
+        self.disks.disk(number).drain(now);
     }
 
     fn obey(&mut self, now: Nanos, command: Command) -> Next {
@@ -204,7 +213,7 @@ impl Shard {
                 let _ = answer.send(Err("the shard is ending".to_owned()));
             }
             Command::Add(new, sender, answer) => {
-                let number = self.disks.0.len() as u32;
+                let number = self.disks.len() as u32;
                 let events = self.events.clone();
                 let size = Arc::new(AtomicU64::new(new.engine.config().backend.size));
                 let is_open = Arc::new(AtomicBool::new(true));
@@ -218,7 +227,7 @@ impl Shard {
                     handle.clone(),
                 ) {
                     Ok(disk) => {
-                        self.disks.0.push(disk);
+                        self.disks.add(disk);
                         Ok(handle)
                     }
                     Err(error) => Err(error.to_string()),
@@ -228,12 +237,12 @@ impl Shard {
             Command::Connect(client, guard) => self.connect(now, client, guard),
             Command::Wake(disk) => self.clients.wake(&mut context!(self, now), disk),
             Command::Disk(id, operation) => {
-                if let Some(disk) = self.disks.0.get_mut(id.0 as usize) {
+                if let Some(disk) = self.disks.find(id.0 as usize) {
                     operation(&mut Visit { now, disk, id, all_clients: &self.clients });
                 }
             }
             Command::Drain(answer) => {
-                for number in 0..self.disks.0.len() {
+                for number in 0..self.disks.len() {
                     self.drain(now, number);
                 }
                 self.draining = Some(answer);
@@ -245,7 +254,7 @@ impl Shard {
 
     /// Answers the drain when every disk is done.
     fn answer_drained(&mut self) -> bool {
-        let drained: Option<Vec<Drained>> = self.disks.0.iter().map(ShardDisk::drained).collect();
+        let drained: Option<Vec<Drained>> = self.disks.iter().map(ShardDisk::drained).collect();
         let Some(drained) = drained else { return false };
         if let Some(answer) = self.draining.take() {
             let _ = answer.send(drained);

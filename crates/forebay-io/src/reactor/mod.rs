@@ -416,6 +416,11 @@ impl Reactor {
         result
     }
 
+    /// Whether another thread woke it since this was asked last.
+    pub fn was_woken(&self) -> bool {
+        self.driver().waker().take_news()
+    }
+
     /// Operations that were started and whose completion was not reported yet.
     pub fn in_flight(&self) -> usize {
         self.shared.ops.len() + self.shared.ended.len()

@@ -23,6 +23,8 @@ pub struct Waker {
 struct Inner {
     event: OwnedFd,
     is_signalled: AtomicBool,
+    /// A signal was read, and nobody has asked.
+    has_news: AtomicBool,
 }
 
 impl Waker {
@@ -30,7 +32,13 @@ impl Waker {
         // Not non-blocking: io_uring would end a read of it with EAGAIN. A write to it cannot block, as the
         // flag keeps the counter at one.
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
-        Ok(Waker { inner: Arc::new(Inner { event, is_signalled: AtomicBool::new(false) }) })
+        Ok(Waker {
+            inner: Arc::new(Inner {
+                event,
+                is_signalled: AtomicBool::new(false),
+                has_news: AtomicBool::new(false),
+            }),
+        })
     }
 
     /// Makes the reactor's current or next `wait` return.
@@ -45,6 +53,7 @@ impl Waker {
 
     /// The reactor has read the eventfd.
     pub(super) fn is_consumed(&self) {
+        self.inner.has_news.store(true, Ordering::Relaxed);
         self.inner.is_signalled.swap(false, Ordering::AcqRel);
     }
 
@@ -58,6 +67,12 @@ impl Waker {
         }
         self.is_consumed();
         Ok(())
+    }
+
+    /// Whether the eventfd was read since this was asked last.
+    pub(super) fn take_news(&self) -> bool {
+        self.inner.has_news.load(Ordering::Relaxed)
+            && self.inner.has_news.swap(false, Ordering::Relaxed)
     }
 
     pub(super) fn fd(&self) -> RawFd {

@@ -15,13 +15,13 @@ use super::journal::Journal;
 use super::ring::Ring;
 use crate::client::Clients;
 use crate::event;
-use crate::run::Owned;
+use crate::roster::Roster;
 
 /// Carries out what the engine of one disk asks for, in a turn of its shard.
 pub(crate) struct Execution<'a> {
     pub now: Nanos,
     pub reactor: &'a mut Reactor,
-    pub disks: &'a mut Owned,
+    pub disks: &'a mut Roster,
     /// Which of them.
     pub number: usize,
     pub clients: &'a mut Clients,
@@ -29,7 +29,7 @@ pub(crate) struct Execution<'a> {
 
 impl Execution<'_> {
     fn disk(&mut self) -> &mut ShardDisk {
-        &mut self.disks.0[self.number]
+        self.disks.disk(self.number)
     }
 
     fn context(&mut self) -> Context<'_> {
@@ -39,7 +39,7 @@ impl Execution<'_> {
 
 impl Executor for Execution<'_> {
     fn start(&mut self, io: Io) {
-        let disk = &mut self.disks.0[self.number];
+        let disk = self.disks.disk(self.number);
         disk.turn.wrote_log |= io.target == Target::Log && matches!(io.op, IoOp::Write { .. });
         disk.storage.start(self.now, self.reactor, io, &disk.port);
     }

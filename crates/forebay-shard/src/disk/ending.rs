@@ -83,6 +83,11 @@ impl ShardDisk {
         self.ending.stage != Stage::Serving
     }
 
+    /// True from the moment that it ends, or is to end when nothing is dirty any more, until it is done.
+    pub(crate) fn is_about_to_end(&self) -> bool {
+        !self.is_done() && (self.is_ending() || self.is_detaching())
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.ending.stage, Stage::Done(_))
     }

@@ -1,0 +1,141 @@
+//! The disks of a shard, and which of them are *awake*: those that the next turn asks.
+//!
+//! ```text
+//!                somebody uses it, an I/O ends, a command, its deadline, a wake-up from another thread
+//!   asleep ──────────────────────────────────────────────────────────────────────────────────────► awake
+//!      ◄──────────────────── the turn is over, and it is not about to end ────────────────────────────┘
+//! ```
+//! A shard may have hundreds of disks, of which hardly any has work. A turn costs what the disks cost that are awake.
+//!
+//! **Invariant:** a disk changes only while it is awake, so its deadline is known while it sleeps. Whoever borrows a
+//! disk to change it wakes it.
+
+use forebay_core::ids::Nanos;
+use forebay_frontends::client::{DiskId, Disks, Port};
+
+use crate::disk::ShardDisk;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Roster {
+    /// By number. A number is never used twice.
+    disks: Vec<ShardDisk>,
+    is_awake: Vec<bool>,
+    /// When each disk that sleeps wants a turn at the latest.
+    deadlines: Vec<Nanos>,
+    /// Those that are awake, each once, in the order in which they woke.
+    awake: Vec<usize>,
+}
+
+impl Disks for Roster {
+    fn port(&mut self, disk: DiskId) -> &mut Port {
+        &mut self.disk(disk.0 as usize).port
+    }
+}
+
+impl Roster {
+    /// A disk comes, awake.
+    pub(crate) fn add(&mut self, disk: ShardDisk) {
+        self.disks.push(disk);
+        self.is_awake.push(false);
+        self.deadlines.push(Nanos::NEVER);
+        self.wake(self.disks.len() - 1);
+    }
+
+    /// How many disks there are, be they done or not.
+    pub(crate) fn len(&self) -> usize {
+        self.disks.len()
+    }
+
+    /// All of them, to look at.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ShardDisk> {
+        self.disks.iter()
+    }
+
+    /// A disk, to look at.
+    pub(crate) fn look(&self, number: usize) -> Option<&ShardDisk> {
+        self.disks.get(number)
+    }
+
+    /// A disk that there is, to change it: it is awake from now on.
+    pub(crate) fn disk(&mut self, number: usize) -> &mut ShardDisk {
+        self.wake(number);
+        &mut self.disks[number]
+    }
+
+    /// The same of one that there may not be.
+    pub(crate) fn find(&mut self, number: usize) -> Option<&mut ShardDisk> {
+        (number < self.disks.len()).then(|| self.disk(number))
+    }
+
+    /// Wakes a disk.
+    fn wake(&mut self, number: usize) {
+        if !self.is_awake[number] {
+            self.is_awake[number] = true;
+            self.awake.push(number);
+        }
+    }
+
+    /// Wakes all: another thread may have news for any.
+    pub(crate) fn wake_all(&mut self) {
+        (0..self.disks.len()).for_each(|number| self.wake(number));
+    }
+
+    /// Wakes those whose time has come.
+    pub(crate) fn wake_due(&mut self, now: Nanos) {
+        for number in 0..self.deadlines.len() {
+            if self.deadlines[number] <= now {
+                self.wake(number);
+            }
+        }
+    }
+
+    /// How many are awake. More may wake in the course of a turn.
+    pub(crate) fn awake(&self) -> usize {
+        self.awake.len()
+    }
+
+    /// The number of the disk that woke as number `at`.
+    pub(crate) fn awake_at(&self, at: usize) -> usize {
+        self.awake[at]
+    }
+
+    /// Those that are awake, to look at.
+    pub(crate) fn iter_awake(&self) -> impl Iterator<Item = &ShardDisk> {
+        self.awake.iter().map(|&number| &self.disks[number])
+    }
+
+    /// Does something with each that is awake, but for the first so many to wake.
+    pub(crate) fn each_awake(&mut self, but_first: usize, mut does: impl FnMut(&mut ShardDisk)) {
+        for &number in &self.awake[but_first..] {
+            does(&mut self.disks[number]);
+        }
+    }
+
+    /// A turn is over. A disk that is about to end takes part in the next one as well: its clients leave without a
+    /// word to it.
+    pub(crate) fn sleep(&mut self) {
+        let Roster { disks, is_awake, deadlines, awake } = self;
+        awake.retain(|&number| {
+            let disk = &disks[number];
+            deadlines[number] = disk.next_deadline();
+            is_awake[number] = disk.is_about_to_end();
+            is_awake[number]
+        });
+        if cfg!(debug_assertions) {
+            self.check_invariants();
+        }
+    }
+
+    /// Panics when a disk that sleeps has something to do, or wants a turn at another time than is known.
+    fn check_invariants(&self) {
+        for (number, disk) in self.disks.iter().enumerate().filter(|&(n, _)| !self.is_awake[n]) {
+            assert_eq!(disk.next_deadline(), self.deadlines[number], "disk {number} changed");
+        }
+    }
+
+    /// When the next turn is due at the latest; once all that was awake has had its turn.
+    pub(crate) fn next_deadline(&self) -> Nanos {
+        self.deadlines.iter().copied().min().unwrap_or(Nanos::NEVER)
+    }
+}
