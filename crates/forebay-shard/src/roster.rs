@@ -130,7 +130,9 @@ impl Roster {
     /// Panics when a disk that sleeps has something to do, or wants a turn at another time than is known.
     fn check_invariants(&self) {
         for (number, disk) in self.disks.iter().enumerate().filter(|&(n, _)| !self.is_awake[n]) {
-            assert_eq!(disk.next_deadline(), self.deadlines[number], "disk {number} changed");
+            let known = self.deadlines[number];
+            assert_eq!(disk.next_deadline(), known, "disk {number} changed");
+            assert!(known == Nanos(0) || !disk.goes_on(), "disk {number} has something to do");
         }
     }
 
