@@ -17,6 +17,9 @@ use super::served::ServedDisk;
 
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Looks of which one asks whether primary storage is where and as long as it was: an answer within a second. Who
+/// modified it is asked by every look, because only writes around that moment explain it.
+const STANDING_EVERY: u32 = 4;
 
 /// A disk that is watched, as long as it is served.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ struct Watched {
     last_write: Option<Weak<LastWrite>>,
     was_told: bool,
     standing: Standing,
+    /// Looks so far, from any number on, so that not all disks are asked for more by the same round.
+    looks: u32,
 }
 
 /// Watches disks; dropping it ends that after the round under way.
@@ -116,6 +121,7 @@ impl Watched {
             last_write: disk.last_write().map(|last_write| Arc::downgrade(&last_write)),
             was_told: false,
             standing: Standing::Same,
+            looks: disk.handle.id().0,
         })
     }
 
@@ -125,6 +131,10 @@ impl Watched {
             return false;
         };
         self.look_at_times(disk.name(), events);
+        self.looks = self.looks.wrapping_add(1);
+        if !self.looks.is_multiple_of(STANDING_EVERY) {
+            return true;
+        }
         let Ok(standing) = self.probe.standing(disk.handle.size()) else { return true };
         if standing != self.standing {
             let words = self.describe(&standing, disk.handle.size());
