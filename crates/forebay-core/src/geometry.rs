@@ -104,8 +104,7 @@ impl GranuleMask {
 
     /// Granules `first..=last`; `last` is below 64 and not below `first`.
     pub const fn run(first: u32, last: u32) -> GranuleMask {
-        debug_assert!(first <= last && last < 64);
-        GranuleMask(u64::MAX.wrapping_shr(63 - (last - first)).wrapping_shl(first))
+        GranuleMask((u64::MAX >> (63 - (last - first))) << first)
     }
 
     /// True when no granule is in it.

@@ -207,10 +207,10 @@ impl Runs for Rig {
 impl Rig {
     fn new(config: Config) -> Rig {
         let engine = Engine::new(config).expect("a valid configuration");
-        // What nobody has written reads as garbage, but for buffers that hardly a test comes to: memory that is
-        // left alone costs nothing.
+        // What nobody has written reads as garbage, but for buffers beyond four times the disk: no test comes to them,
+        // and memory that is left alone costs nothing.
         let mut memory = vec![0; engine.memory_size() as usize];
-        memory[..4 << 20].fill(0xEE);
+        memory[..config.buffer_bytes.min(4 * config.backend.size) as usize].fill(0xEE);
         memory[config.buffer_bytes as usize..].fill(0xEE);
         Rig {
             memory,
