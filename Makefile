@@ -1,6 +1,6 @@
 # make run    the demonstration     make test   every test       make bench  figures against peers
 # make check  format, clippy, docs and unit tests of what changed, before a commit (SINCE=COMMIT: since then)
-# make lint   format, clippy, licences   make soak   simulation without end (SEEDS=A..B: these)
+# make lint   format, clippy, docs, licences   make soak   simulation without end (SEEDS=A..B: these)
 #
 # Every target installs first what it needs and does not find (scripts/setup).
 
@@ -39,6 +39,7 @@ test: setup-test lint unit build-client build conformance
 lint: licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 	@if $(CARGO) deny --version >/dev/null 2>&1; \
 	then $(CARGO) deny --offline check licenses bans sources; fi
 

@@ -253,8 +253,8 @@ impl Cache {
 
     /// The directory of the flash tier.
     #[cfg(test)]
-    pub(crate) fn flash_directory(&self) -> &directory::Directory {
-        &self.flash.as_ref().expect("a flash tier").tier.dir
+    pub(crate) fn flash_directory(&self) -> Option<&directory::Directory> {
+        self.flash.as_ref().map(|flash| &flash.tier.dir)
     }
 
     /// The blocks that are stale.

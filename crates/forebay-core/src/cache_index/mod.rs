@@ -32,7 +32,7 @@
 //! knowing of them.
 //!
 //! The index may use the cache; the cache knows nothing of it. A flow passes the flushes of primary storage in as data
-//! ([`PrimaryFlushes`]). The wish for one comes back as data ([`IndexWants`]).
+//! (`PrimaryFlushes`). The wish for one comes back as data (`IndexWants`).
 //!
 //! **Invariants** (docs/format/ring.md argues them failure by failure)
 //! - A page is durable only after the data that it claims.

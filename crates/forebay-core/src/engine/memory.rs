@@ -27,7 +27,7 @@ impl Engine {
     /// it back with [`Engine::release`].
     ///
     /// Panics when the range is empty, not on the disk or longer than
-    /// [`REQUEST_MAX`](crate::geometry::REQUEST_MAX): the frontend checks what its client says.
+    /// [`REQUEST_MAX`]: the frontend checks what its client says.
     pub fn write_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
         self.parts.client_buffer(range, 0, &mut self.shared)
     }

@@ -10,7 +10,7 @@
 //!                                               │        │
 //!                                               └────────┴─► cache, cache index, write log, primary storage
 //! ```
-//! The state is in *parts* ([`Parts`]). What belongs to no part, and what a call may use, is the context (`cx.rs`).
+//! The state is in *parts* (`Parts`). What belongs to no part, and what a call may use, is the context (`cx.rs`).
 //!
 //! Every public function takes facts, changes state and appends actions. What became possible by it
 //! (a waiting request can go on) is put on the `ready` list and run at the end of the call, so

@@ -68,7 +68,7 @@ impl Shape {
     const CAPACITY_MAX: u32 = 1 << 20;
 
     /// For a write log of so many pages: what is written again after a lost session fits, too, which are
-    /// [`UNFLUSHED`] windows.
+    /// `UNFLUSHED` windows.
     pub fn for_log(pages: u64) -> Shape {
         let window = window_pages(pages);
         Shape { slots: SLOTS, capacity: UNFLUSHED * window + GROUP_PAGES_MAX }

@@ -76,9 +76,8 @@ impl InFlight {
 
 /// Each flow asks for its own kind of job, and panics for another one.
 impl Job {
-    pub(crate) fn read(self) -> ReadJob {
-        let Job::Read(job) = self else { unreachable!("a read") };
-        job
+    pub(crate) fn read(mut self) -> ReadJob {
+        *self.read_mut()
     }
 
     pub(crate) fn read_mut(&mut self) -> &mut ReadJob {
@@ -91,9 +90,8 @@ impl Job {
         job
     }
 
-    pub(crate) fn zero(self) -> ZeroJob {
-        let Job::Zero(job) = self else { unreachable!("zeroes") };
-        job
+    pub(crate) fn zero(mut self) -> ZeroJob {
+        *self.zero_mut()
     }
 
     pub(crate) fn zero_mut(&mut self) -> &mut ZeroJob {

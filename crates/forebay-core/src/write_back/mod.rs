@@ -7,10 +7,10 @@
 //!                        └──► Acknowledgements ◄──┘                           └──► segments are free
 //!                               throttle ─► reply
 //! ```
-//! A disk without a write log has no [`WriteBack`]. Replicas on peers will be another owner of acknowledgements here.
+//! A disk without a write log has no `WriteBack`. Replicas on peers will be another owner of acknowledgements here.
 //!
 //! The part knows primary storage, flash and clients by the I/Os that it starts and by keys of requests. It answers nobody:
-//! what a flow has to do comes back as a [`LogEvent`]. What it wants to know of the cache it asks [`Beside`].
+//! what a flow has to do comes back as a `LogEvent`. What it wants to know of the cache it asks `Beside`.
 //!
 //! **Invariants**
 //! - What is not durable in the log is never sent to primary storage.

@@ -52,7 +52,7 @@ impl WriteBack {
             is_clean,
             is_lost: log.health.is_lost,
             reads_failed: self.reads_failed(),
-            is_paused: destager.paused,
+            is_paused: destager.hold.paused,
             outstanding: destager.running.outstanding,
             outstanding_limit: destager.window.limit(),
             destage_bytes_per_second: (PAGE * 1_000_000_000).checked_div(speed).unwrap_or(0),

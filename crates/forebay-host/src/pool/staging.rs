@@ -16,7 +16,7 @@
 //! A start stamps the file before it empties it, and commits its generation behind that. So a stamp between *committed* and
 //! *pending* is of a start that did not come to its end, and what the session before had staged is in the log.
 //!
-//! The file is called after the disk's UUID, lies where nobody else can put anything ([`tmpfs`]), and is locked while it is used.
+//! The file is called after the disk's UUID, lies where nobody else can put anything (`tmpfs`), and is locked while it is used.
 
 use std::fs::File;
 use std::io::{self, Read};

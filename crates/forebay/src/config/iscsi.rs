@@ -20,7 +20,7 @@ const LUN_MAX: u16 = 255;
 /// Options of `run` that make an iSCSI target of the disk.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub struct IscsiOptions {
-    /// Where initiators attach over iSCSI: HOST:PORT, [V6]:PORT; may be given several times
+    /// Where initiators attach over iSCSI: HOST:PORT, an IPv6 address in square brackets; may be given several times
     #[arg(long, value_name = "HOST:PORT", help_heading = "iSCSI")]
     pub iscsi: Vec<Portal>,
     /// Name of the target [default: iqn.2026-11.local.forebay:NAME]

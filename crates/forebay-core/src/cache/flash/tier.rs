@@ -139,7 +139,7 @@ impl FlashTier {
 
     /// An I/O on the slot ended.
     pub(in crate::cache) fn unhold(&mut self, slot: SlotId) {
-        let position = self.busy.iter().position(|b| b.slot == slot).expect("the slot is busy");
+        let position = self.busy_position(slot);
         self.busy[position].ios -= 1;
         if self.busy[position].ios > 0 {
             return;
@@ -161,8 +161,12 @@ impl FlashTier {
             self.dir.remove(slot);
             self.note_change();
         }
-        let busy = self.busy.iter_mut().find(|b| b.slot == slot).expect("the slot is busy");
-        busy.bad = true;
+        let position = self.busy_position(slot);
+        self.busy[position].bad = true;
+    }
+
+    fn busy_position(&self, slot: SlotId) -> usize {
+        self.busy.iter().position(|b| b.slot == slot).expect("the slot is busy")
     }
 
     /// Gives a slot that lost its block back, now or when it is not busy any more.

@@ -261,7 +261,9 @@ fn a_slot_takes_other_bytes_only_after_the_ring_says_it_is_empty() {
         }
         // The ring has not moved: everything it claims is still there, byte for byte.
         for slot in 0..2 {
-            if let Some(block) = seen.engine.parts.cache.flash_directory().block_of(SlotId(slot)) {
+            if let Some(block) =
+                seen.engine.parts.cache.flash_directory().unwrap().block_of(SlotId(slot))
+            {
                 let place = slot as usize * 4096..(slot as usize + 1) * 4096;
                 assert_eq!(rig.flash[place.clone()], before[place], "block {}", block.0);
             }
@@ -358,7 +360,7 @@ fn the_ring_goes_round_and_still_says_everything() {
             let (next, restored) = rig.restarted().expect("warm");
             assert_eq!(restored.found, restored.kept);
             let of = |rig: &Rig| {
-                let dir = &rig.engine.parts.cache.flash_directory();
+                let dir = rig.engine.parts.cache.flash_directory().unwrap();
                 (0..64).map(|slot| dir.block_of(SlotId(slot))).collect::<Vec<_>>()
             };
             assert_eq!(of(&next), of(&rig), "round {round}");

@@ -84,9 +84,7 @@ pub(super) struct Batch {
     phase: Phase,
     /// When it began.
     pub(super) began: Nanos,
-    /// Sorted by page.
-    items: Vec<Item>,
-    next: usize,
+    items: Items,
     zeroes: Zeroes,
     limit: Sequence,
     /// The newest record that it overwrites something of, as far as the log may still have that.
@@ -95,10 +93,18 @@ pub(super) struct Batch {
     /// It has records of several flush epochs.
     is_mixed: bool,
     failed: bool,
-    items_max: usize,
     /// Batches that may be unflushed.
     unflushed: u32,
     count: Count,
+}
+
+/// The pages of a batch.
+#[derive(Debug)]
+struct Items {
+    /// Sorted by page.
+    list: Vec<Item>,
+    next: usize,
+    max: usize,
 }
 
 /// The zero records of a batch.
@@ -120,8 +126,9 @@ struct Count {
 impl Batch {
     /// Of a log with so many pages, whose batches go through a journal.
     pub(super) fn journaled(places: u32) -> Batch {
-        let items_max = window_pages(places.into()) as usize;
-        Batch { items_max, unflushed: UNFLUSHED, ..Batch::new(places) }
+        let mut batch = Batch { unflushed: UNFLUSHED, ..Batch::new(places) };
+        batch.items.max = window_pages(places.into()) as usize;
+        batch
     }
 
     pub(super) fn new(places: u32) -> Batch {
@@ -130,16 +137,18 @@ impl Batch {
         Batch {
             phase: Phase::None,
             began: Nanos(0),
-            // A record is not divided.
-            items: Vec::with_capacity(again_max + GROUP_PAGES_MAX as usize),
-            next: 0,
+            items: Items {
+                // A record is not divided.
+                list: Vec::with_capacity(again_max + GROUP_PAGES_MAX as usize),
+                next: 0,
+                max: again_max / 2,
+            },
             zeroes: Zeroes { list: Vec::with_capacity(ZEROES_MAX), next: 0, cursor: 0 },
             limit: Sequence(0),
             overwrites: Sequence(0),
             end: Mark::default(),
             is_mixed: false,
             failed: false,
-            items_max: again_max / 2,
             unflushed: 2,
             count: Count::default(),
         }
@@ -178,7 +187,9 @@ impl Batch {
 
     /// Something of it has not been started.
     pub(super) fn has_more(&self) -> bool {
-        !self.failed && (self.zeroes.next < self.zeroes.list.len() || self.next < self.items.len())
+        !self.failed
+            && (self.zeroes.next < self.zeroes.list.len()
+                || self.items.next < self.items.list.len())
     }
 
     /// Of the pages from its begin to its end, those that stand for the items that are done.
@@ -189,12 +200,12 @@ impl Batch {
 
     /// Items of a batch at most. Where writers wait for room, what is done and not free yet is room, too.
     fn items_max(&self, is_throttled: bool) -> usize {
-        if is_throttled { (self.items_max / 2).max(1) } else { self.items_max }
+        if is_throttled { (self.items.max / 2).max(1) } else { self.items.max }
     }
 
     /// Pages that may be written but not flushed at any time.
     pub(super) fn unflushed_max(&self) -> u64 {
-        u64::from(self.unflushed) * self.items_max as u64
+        u64::from(self.unflushed) * self.items.max as u64
     }
 
     /// The zero records.
@@ -204,7 +215,7 @@ impl Batch {
 
     /// Its pages.
     pub(super) fn len(&self) -> usize {
-        self.items.len()
+        self.items.list.len()
     }
 
     /// So much of it is done that what follows should be there soon.
@@ -214,7 +225,7 @@ impl Batch {
 
     /// Pages of a batch, unless one of its records is the last that fits.
     pub(super) fn pages_max(&self) -> u64 {
-        self.items_max as u64
+        self.items.max as u64
     }
 
     /// The zero record to do now, from where it is to go on.
@@ -238,30 +249,30 @@ impl Batch {
 
     /// The items that are not started.
     pub(super) fn rest(&self) -> &[Item] {
-        &self.items[self.next..]
+        &self.items.list[self.items.next..]
     }
 
     pub(super) fn advance(&mut self, items: usize) {
-        self.next += items;
+        self.items.next += items;
     }
 
     pub(super) fn item(&self, index: usize) -> Item {
-        self.items[index]
+        self.items.list[index]
     }
 
     pub(super) fn next(&self) -> usize {
-        self.next
+        self.items.next
     }
 
     pub(super) fn start(&mut self) {
-        (self.next, self.zeroes.next, self.zeroes.cursor, self.failed) = (0, 0, 0, false);
-        (self.count.ever, self.count.done) = (self.items.len() as u64, 0);
+        (self.items.next, self.zeroes.next, self.zeroes.cursor, self.failed) = (0, 0, 0, false);
+        (self.count.ever, self.count.done) = (self.items.list.len() as u64, 0);
         self.phase = if self.zeroes.list.is_empty() { Phase::Pages } else { Phase::Zeroes };
     }
 
     /// Primary storage has these items.
     pub(super) fn note_done(&mut self, (first, count): (usize, u32)) {
-        for item in &mut self.items[first..first + count as usize] {
+        for item in &mut self.items.list[first..first + count as usize] {
             item.is_done = true;
         }
         self.count.done += u64::from(count);
@@ -269,24 +280,24 @@ impl Batch {
 
     /// Goes on with what is not done, after an error. No run may be under way.
     pub(super) fn retry(&mut self) {
-        self.items.retain(|item| !item.is_done);
-        (self.next, self.failed) = (0, false);
+        self.items.list.retain(|item| !item.is_done);
+        (self.items.next, self.failed) = (0, false);
     }
 
     pub(super) fn end_it(&mut self) {
         self.phase = Phase::None;
         self.failed = false;
-        self.items.clear();
+        self.items.list.clear();
         self.zeroes.list.clear();
-        (self.next, self.zeroes.next, self.zeroes.cursor) = (0, 0, 0);
+        (self.items.next, self.zeroes.next, self.zeroes.cursor) = (0, 0, 0);
         (self.count.ever, self.count.done) = (0, 0);
     }
 
     /// Sorts, and keeps of each sector the newest bytes only.
     fn reduce(&mut self) {
-        self.items.sort_unstable_by_key(|item| (item.page, std::cmp::Reverse(item.sequence)));
+        self.items.list.sort_unstable_by_key(|item| (item.page, std::cmp::Reverse(item.sequence)));
         let mut seen = (PageIndex(u64::MAX), SectorMask::NONE);
-        self.items.retain_mut(|item| {
+        self.items.list.retain_mut(|item| {
             if seen.0 != item.page {
                 seen = (item.page, SectorMask::NONE);
             }
@@ -342,7 +353,7 @@ impl WriteBack {
         let from = destager.reached.cursor;
         let taken = from.0.saturating_sub(destager.reached.tail.position.0);
         let unflushed = if destager.batch.is_active() { taken } else { destager.unflushed_pages() };
-        let too_much = unflushed + destager.batch.items_max as u64 > destager.batch.unflushed_max();
+        let too_much = unflushed + destager.batch.items.max as u64 > destager.batch.unflushed_max();
         if after >= log.reached.written.sequence || too_much {
             return None;
         }
@@ -372,10 +383,10 @@ impl WriteBack {
         let is_urgent = is_filling || is_full || is_ending || log.health.failed.is_some();
         let delay = log.config.destage_delay;
         let destager = &mut self.destager;
-        if destager.oldest == Nanos::NEVER {
-            destager.oldest = now;
+        if destager.reached.oldest == Nanos::NEVER {
+            destager.reached.oldest = now;
         }
-        has_ended || is_urgent || destager.oldest.plus(delay) <= now
+        has_ended || is_urgent || destager.reached.oldest.plus(delay) <= now
     }
 
     /// Everything that may be on primary storage and was not flushed, as one batch.
@@ -412,7 +423,7 @@ impl WriteBack {
             To::Journal => destager.journal.as_mut().expect("there is one").ahead(),
         };
         batch.end_it();
-        destager.stirred += 1;
+        destager.hold.stirred += 1;
         batch.began = now;
         // What was sent is written again at once: in parts it would take primary storage back.
         let items_max = if all { usize::MAX } else { batch.items_max(is_throttled) };
@@ -430,7 +441,7 @@ impl WriteBack {
         while position < end {
             let place = log.segments.place(position);
             if let Some(entry) = log.index.entry(place).filter(|e| e.sequence > after) {
-                let fits = batch.items.len() < items_max || entry.sequence == taken;
+                let fits = batch.items.list.len() < items_max || entry.sequence == taken;
                 if entry.sequence > limit.min(stop) || entry.epoch > last_epoch || !fits {
                     stop = entry.sequence;
                     break;
@@ -438,7 +449,7 @@ impl WriteBack {
                 taken = entry.sequence;
                 overwrites = overwrites.max(entry.overwrites().unwrap_or_default());
                 let (page, sectors, sequence) = (entry.page, entry.sectors, entry.sequence);
-                batch.items.push(Item { page, place, sectors, sequence, is_done: false });
+                batch.items.list.push(Item { page, place, sectors, sequence, is_done: false });
                 pages += 1;
                 note_epoch(entry.epoch);
             }
@@ -457,11 +468,11 @@ impl WriteBack {
         overwrites = overwrites.max(zeroes.last().map_or(Sequence(0), |zero| zero.sequence));
         let grid = log.index.grid();
         for zero in &batch.zeroes.list {
-            for item in batch.items.iter_mut().filter(|item| item.sequence < zero.sequence) {
+            for item in batch.items.list.iter_mut().filter(|item| item.sequence < zero.sequence) {
                 item.sectors = item.sectors.without(grid.sectors(item.page, zero.range));
             }
         }
-        batch.items.retain(|item| !item.sectors.is_empty());
+        batch.items.list.retain(|item| !item.sectors.is_empty());
         batch.reduce();
         (batch.limit, batch.end) = (taken, Mark { position, pages });
         batch.is_mixed = first_epoch < newest_epoch;

@@ -68,8 +68,8 @@ impl WriteBack {
             let settles = destager.has_to_settle();
             return if settles { note.min(later(destager.trouble.retry_at)) } else { note };
         }
-        let delayed = destager.oldest.plus(log.config.destage_delay);
-        let start = later(destager.held_until)
+        let delayed = destager.reached.oldest.plus(log.config.destage_delay);
+        let start = later(destager.hold.until)
             .min(later(destager.trouble.retry_at))
             .min(later(destager.window.next_allowed()));
         start.min(later(delayed)).min(later(destager.settle_at())).min(note)
@@ -91,7 +91,7 @@ impl WriteBack {
 
     /// Destages nothing until told to go on, or goes on; true when that is a change.
     pub(crate) fn pause_destaging(&mut self, pause: bool) -> bool {
-        std::mem::replace(&mut self.destager.paused, pause) != pause
+        std::mem::replace(&mut self.destager.hold.paused, pause) != pause
     }
 
     pub(in crate::write_back) fn fill(&self) -> Fill {
@@ -118,7 +118,7 @@ impl WriteBack {
         }
         let is_done = destager.reached.done >= last;
         if is_done {
-            destager.oldest = Nanos::NEVER;
+            destager.reached.oldest = Nanos::NEVER;
         }
         // The speed is that of destaging, and not of a pause.
         if is_done

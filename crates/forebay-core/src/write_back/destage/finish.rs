@@ -21,7 +21,7 @@ impl Destager {
         self.reached.done = self.batch.limit();
         self.reached.done_mark = self.batch.end();
         self.batch.end_it();
-        self.oldest = Nanos::NEVER;
+        self.reached.oldest = Nanos::NEVER;
         self.flushes.unflushed_since = self.flushes.unflushed_since.min(cx.now);
         cx.counters.destage_batches += 1;
     }

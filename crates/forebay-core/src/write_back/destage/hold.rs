@@ -8,10 +8,21 @@ use super::Destager;
 use crate::ids::Nanos;
 use crate::write_back::WriteBack;
 
+/// Whether something new may be begun, and whether primary storage stood still meanwhile.
+#[derive(Debug, Default)]
+pub(in crate::write_back) struct Hold {
+    /// By an administrator.
+    pub(in crate::write_back) paused: bool,
+    /// Nothing before this time.
+    pub(super) until: Nanos,
+    /// Grows whenever primary storage begins to change, or is allowed to.
+    pub(super) stirred: u64,
+}
+
 impl Destager {
     /// True while no new batch is begun.
     pub(super) fn is_held(&self, now: Nanos) -> bool {
-        now < self.held_until
+        now < self.hold.until
     }
 
     /// True when nothing that was begun is left to do.
@@ -26,14 +37,14 @@ impl Destager {
 impl WriteBack {
     /// Begins nothing new before that time, nor before one that was given earlier.
     pub(crate) fn hold_destaging(&mut self, until: Nanos) {
-        self.destager.held_until = self.destager.held_until.max(until);
+        self.destager.hold.until = self.destager.hold.until.max(until);
     }
 
     /// Goes on; true when it was held.
     pub(crate) fn end_hold(&mut self, now: Nanos) -> bool {
         let was_held = self.destager.is_held(now);
-        self.destager.held_until = Nanos(0);
-        self.destager.stirred += 1;
+        self.destager.hold.until = Nanos(0);
+        self.destager.hold.stirred += 1;
         was_held
     }
 
@@ -47,7 +58,7 @@ impl WriteBack {
     pub(crate) fn stillness(&self, now: Nanos) -> Option<u64> {
         let has_failed = self.log.health.failed.is_some();
         let is_still = !has_failed && self.destager.is_held(now) && self.destager.has_finished();
-        is_still.then_some(self.destager.stirred)
+        is_still.then_some(self.destager.hold.stirred)
     }
 
     /// True while nothing new is begun.

@@ -16,7 +16,7 @@ impl WriteBack {
         if log.health.is_lost {
             return DestageLimit::LogLost;
         }
-        if destager.paused {
+        if destager.hold.paused {
             return DestageLimit::Paused;
         }
         if destager.is_held(now) {

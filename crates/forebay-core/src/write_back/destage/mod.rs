@@ -22,7 +22,7 @@
 //! primary storage alone is a crash-consistent image at every instant (`strict`).
 //!
 //! **Settling.** Primary storage is flushed, and that is noted, when that frees a sixteenth of the log, when nothing else is to
-//! be done, and when a batch ended [`SETTLE_AFTER`] ago: a process that is killed again and again does not do
+//! be done, and when a batch ended `SETTLE_AFTER` ago: a process that is killed again and again does not do
 //! the same over and over.
 //!
 //! **Patience.** Epochs that have ended are destaged at once; the one under way is left alone for a
@@ -63,6 +63,7 @@ use super::{Beside, WriteBack};
 use batch::{Batch, To};
 pub(crate) use drive::Drive;
 use epochs::Epochs;
+use hold::Hold;
 use journal::Journal;
 pub(crate) use revoke::LateNote;
 use revoke::Revocation;
@@ -105,14 +106,7 @@ pub(super) struct Destager {
     trouble: Trouble,
     /// Windows go through it, where that pays.
     pub(in crate::write_back) journal: Option<Journal>,
-    /// Since when the oldest record that is not destaged has been waiting.
-    oldest: Nanos,
-    /// An administrator paused it.
-    pub(in crate::write_back) paused: bool,
-    /// Nothing new is begun before this time.
-    held_until: Nanos,
-    /// Grows whenever primary storage begins to change, or is allowed to.
-    stirred: u64,
+    pub(in crate::write_back) hold: Hold,
     course: Course,
 }
 
@@ -136,6 +130,8 @@ pub(super) struct Running {
 struct Reached {
     /// Everything before this position is in a batch, or was.
     cursor: Position,
+    /// Since when the oldest record that is not destaged has been waiting.
+    oldest: Nanos,
     /// Where the first record after `flushed` may be.
     tail: Mark,
     done: Sequence,
@@ -256,7 +252,7 @@ impl Destager {
                 Some(_) => Batch::journaled(places),
                 None => Batch::new(places),
             },
-            reached: Reached::default(),
+            reached: Reached { oldest: Nanos::NEVER, ..Reached::default() },
             notes: Notes {
                 noted: Progress::default(),
                 is_ahead: false,
@@ -279,10 +275,7 @@ impl Destager {
                 read_failures: 0,
             },
             journal: journal.map(|config| Journal::new(config, places)),
-            oldest: Nanos::NEVER,
-            paused: false,
-            held_until: Nanos(0),
-            stirred: 0,
+            hold: Hold::default(),
             course: Course::Destages,
         }
     }
@@ -329,7 +322,7 @@ impl Destager {
 
     /// True when it writes, unless it has to wait for a moment.
     pub(super) fn goes_on(&self) -> bool {
-        self.course == Course::Destages && !self.paused
+        self.course == Course::Destages && !self.hold.paused
     }
 
     /// True when what was written may be flushed, or noted as flushed, now.

@@ -60,7 +60,7 @@ impl WriteBack {
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        self.destager.paused
+        self.destager.hold.paused
     }
 
     /// True when primary storage has, durably, everything that the log holds, and no journal has more to say.

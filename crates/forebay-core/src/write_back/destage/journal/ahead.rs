@@ -211,7 +211,7 @@ impl WriteBack {
         if ahead.stage != Stage::Whole || ahead.failed || has_to_flush || redo {
             return false;
         }
-        destager.stirred += 1;
+        destager.hold.stirred += 1;
         std::mem::swap(&mut destager.batch, &mut ahead.batch);
         destager.batch.start();
         ahead.stage = Stage::None;

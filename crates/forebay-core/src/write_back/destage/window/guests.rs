@@ -81,11 +81,18 @@ pub(super) struct Guests {
     heard: Nanos,
     /// The guest's writers wait: reads have to do with what they get.
     yields: bool,
-    /// When a read started last, and the mean time between two.
+    apart: Apart,
+}
+
+/// How far apart reads are, and destage writes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Apart {
+    /// When a read started last.
     read_started: Nanos,
-    reads_apart_ns: u64,
+    /// The mean time between two.
+    reads_ns: u64,
     /// The distance that the pace puts between destage writes, lately.
-    writes_apart_ns: u64,
+    writes_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,9 +164,7 @@ impl Guests {
             rate: Rate::new(),
             heard: Nanos(0),
             yields: false,
-            read_started: Nanos(0),
-            reads_apart_ns: 0,
-            writes_apart_ns: 0,
+            apart: Apart::default(),
         }
     }
 
@@ -176,7 +181,7 @@ impl Guests {
         match self.phase {
             Phase::Absent => Nanos(0),
             Phase::Quiet(quiet) => quiet.ends(),
-            Phase::Paced(pace) if self.read_started >= pace.next() => pace.next(),
+            Phase::Paced(pace) if self.apart.read_started >= pace.next() => pace.next(),
             Phase::Paced(pace) => pace.next().plus(self.patience()),
         }
     }
@@ -184,22 +189,22 @@ impl Guests {
     /// How long a write that is due waits for a read to start.
     fn patience(&self) -> Nanos {
         let waits = self.is_sparse() && !self.rate.is_unheard();
-        Nanos(if waits { self.reads_apart_ns.saturating_mul(PATIENCE) } else { 0 })
+        Nanos(if waits { self.apart.reads_ns.saturating_mul(PATIENCE) } else { 0 })
     }
 
     /// Writes are so few that each can go behind a read of its own.
     fn is_sparse(&self) -> bool {
-        self.writes_apart_ns.saturating_mul(2) >= self.reads_apart_ns
+        self.apart.writes_ns.saturating_mul(2) >= self.apart.reads_ns
     }
 
     /// A read of the guest was started a moment ago.
     pub(super) fn on_read_start(&mut self, now: Nanos) {
-        let apart = now.since(self.read_started).0.min(BATCH_TIME_MAX.0);
-        self.reads_apart_ns = match self.reads_apart_ns {
+        let apart = now.since(self.apart.read_started).0.min(BATCH_TIME_MAX.0);
+        self.apart.reads_ns = match self.apart.reads_ns {
             0 => apart,
             mean => mean - mean / READS_APART + apart / READS_APART,
         };
-        self.read_started = now;
+        self.apart.read_started = now;
     }
 
     pub(super) fn is_present(&self) -> bool {
@@ -226,10 +231,10 @@ impl Guests {
         if let Phase::Paced(mut pace) = self.phase
             && !self.yields
         {
-            self.writes_apart_ns = pace.cost(work).0;
+            self.apart.writes_ns = pace.cost(work).0;
             pace.on_start(now, work);
             // Waiting for a read costs no turn, but does not add up to a burst either.
-            pace.allow_burst(Nanos(if self.is_sparse() { self.writes_apart_ns } else { 0 }));
+            pace.allow_burst(Nanos(if self.is_sparse() { self.apart.writes_ns } else { 0 }));
             self.phase = Phase::Paced(pace);
         }
     }

@@ -63,11 +63,7 @@ pub(super) struct Knee {
     climb: Option<Climb>,
     /// Place in the cycle of probes.
     turn: u32,
-    gains: [Gain; LEVELS],
-    /// Latency at each level in nanoseconds, averaged over rounds; 0: never measured.
-    usual: [f64; LEVELS],
-    /// The least that it was.
-    least: [f64; LEVELS],
+    levels: [Level; LEVELS],
     /// Guests read: the level above is looked at as seldom as can be.
     is_careful: bool,
     /// Of the level, because others load the storage.
@@ -88,7 +84,18 @@ struct Climb {
     below: Option<f64>,
 }
 
-/// The averaged gain of doubling a level.
+/// What was measured at a level.
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    /// Of doubling it.
+    gain: Gain,
+    /// Latency in nanoseconds, averaged over rounds; 0: never measured.
+    usual: f64,
+    /// The least that it was.
+    least: f64,
+}
+
+/// An averaged gain.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gain {
     mean: f64,
@@ -115,9 +122,7 @@ impl Knee {
             level: 0,
             climb: Some(Climb { is_quick: true, below: None }),
             turn: 0,
-            gains: [Gain::default(); LEVELS],
-            usual: [0.0; LEVELS],
-            least: [0.0; LEVELS],
+            levels: [Level::default(); LEVELS],
             is_careful: false,
             share: 1.0,
             round: Round::default(),
@@ -142,7 +147,7 @@ impl Knee {
 
     /// Least mean latency that is known.
     pub(super) fn baseline(&self) -> f64 {
-        self.least.iter().copied().find(|least| *least > 0.0).unwrap_or(0.0)
+        self.levels.iter().map(|level| level.least).find(|least| *least > 0.0).unwrap_or(0.0)
     }
 
     /// Whether guests read from the same storage.
@@ -221,9 +226,9 @@ impl Knee {
         let grow = 1.0 + seconds / FORGET_SECONDS;
         let mut bound = f64::MAX;
         for level in (0..LEVELS).rev() {
-            if self.least[level] > 0.0 {
-                self.least[level] = (self.least[level] * grow).min(bound);
-                bound = self.least[level];
+            if self.levels[level].least > 0.0 {
+                self.levels[level].least = (self.levels[level].least * grow).min(bound);
+                bound = self.levels[level].least;
             }
         }
     }
@@ -231,9 +236,7 @@ impl Knee {
     /// Writes of another size take another time and scale otherwise: all is to be learnt again.
     fn judge_work(&mut self, work: f64) {
         if self.work > 0.0 && (work > self.work * OTHER_WORK || work * OTHER_WORK < self.work) {
-            self.usual = [0.0; LEVELS];
-            self.least = [0.0; LEVELS];
-            self.gains = [Gain::default(); LEVELS];
+            self.levels = [Level::default(); LEVELS];
             self.before = None;
             self.share = 1.0;
             self.work = work;
@@ -247,7 +250,7 @@ impl Knee {
     fn judge_load(&mut self, round: Round, latency: f64) {
         let mut latency = latency;
         if let Some(level) = round.level {
-            let (usual, least) = (&mut self.usual[level], &mut self.least[level]);
+            let Level { usual, least, .. } = &mut self.levels[level];
             let weight = if *usual == 0.0 { 1.0 } else { NEWEST_ROUND };
             *usual += (latency - *usual) * weight;
             latency = *usual;
@@ -268,10 +271,13 @@ impl Knee {
     /// The least latency at a limit, on the line between the levels around it.
     fn least_at(&self, limit: u32) -> f64 {
         let above = (0..LEVELS).find(|&level| self.size(level) >= limit).unwrap_or(LEVELS - 1);
-        if self.size(above) == limit || above == 0 || self.least[above - 1] == 0.0 {
-            return self.least[above];
+        if self.size(above) == limit || above == 0 || self.levels[above - 1].least == 0.0 {
+            return self.levels[above].least;
         }
-        let (low, high) = (self.least[above - 1], self.least[above].max(self.least[above - 1]));
+        let (low, high) = (
+            self.levels[above - 1].least,
+            self.levels[above].least.max(self.levels[above - 1].least),
+        );
         let (from, to) = (f64::from(self.size(above - 1)), f64::from(self.size(above)));
         low + (high - low) * (f64::from(limit) - from) / (to - from)
     }
@@ -284,7 +290,7 @@ impl Knee {
                 (level, before / throughput - 1.0)
             };
             if other.abs_diff(level) == 1 {
-                self.gains[low].add(gain);
+                self.levels[low].gain.add(gain);
             }
         }
         self.before = Some((level, throughput));
@@ -321,9 +327,9 @@ impl Knee {
         } else {
             (GAIN_UP, GAIN_DOWN)
         };
-        if self.level < self.top() && self.gains[self.level].is_above(up) {
+        if self.level < self.top() && self.levels[self.level].gain.is_above(up) {
             self.level += 1;
-        } else if self.level > 0 && self.gains[self.level - 1].is_below(down) {
+        } else if self.level > 0 && self.levels[self.level - 1].gain.is_below(down) {
             self.level -= 1;
         }
     }
@@ -348,13 +354,13 @@ impl Knee {
         let is_any_cycle = self.turn >= CYCLE;
         match self.turn % CYCLE {
             1 if self.level < self.top() => {
-                let gain = &self.gains[self.level];
+                let gain = &self.levels[self.level].gain;
                 let is_clear =
                     gain.is_below(if self.is_careful { GAIN_UP_CAREFUL } else { GAIN_DOWN });
                 self.level + usize::from(!(is_any_cycle && is_clear))
             }
             3 if self.level > 0 => {
-                let is_clear = self.gains[self.level - 1].is_above(2.0 * GAIN_UP);
+                let is_clear = self.levels[self.level - 1].gain.is_above(2.0 * GAIN_UP);
                 self.level - usize::from(!(is_any_cycle && is_clear))
             }
             _ => self.level,
