@@ -206,12 +206,13 @@ fn take_over(log: &mut RecoveredLog) {
 fn pool(page: &Page) {
     let blank = [0; PAGE_LEN];
     let _ = Superblock::decode(page);
+    let geometry = PoolGeometry::new(1 << 20, 1 << 30, 64).expect("sane");
+    let pool = Superblock { pool: DISK, geometry, created: 0 };
     let number = DiskNumber(0);
-    let _ = DiskRecord::decode(DISK, number, [&blank, page]);
-    let _ = Progress::decode(DISK, number, [&blank, page]);
-    let _ = Reservations::decode(DISK, number, [&blank, page]);
-    let geometry = PoolGeometry::new(1 << 20, 1 << 30).expect("sane");
-    let _ = LeaseTable::new(geometry).decode(DISK, 0, [&blank, page]);
+    let _ = DiskRecord::decode(&pool, number, [&blank, page]);
+    let _ = Progress::decode(&pool, number, [&blank, page]);
+    let _ = Reservations::decode(&pool, number, [&blank, page]);
+    let _ = LeaseTable::new(geometry).decode(&pool, 0, [&blank, page]);
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl LogReader for &Image {
 }
 
 fn geometry() -> PoolGeometry {
-    PoolGeometry::new(SEGMENT, 8 * SEGMENT).unwrap()
+    PoolGeometry::new(SEGMENT, 8 * SEGMENT, 64).unwrap()
 }
 
 fn superblock() -> Superblock {
@@ -136,20 +136,22 @@ fn written() -> Image {
     }
     let geometry = geometry();
     record()
-        .encode(POOL, NUMBER, 6, image.at(geometry.pair_offset(PairId::Disk(NUMBER), 0)))
+        .encode(&superblock(), NUMBER, 6, image.at(geometry.pair_offset(PairId::Disk(NUMBER), 0)))
         .unwrap();
     let older = DiskRecord { committed: Generation(1), ..record() };
-    older.encode(POOL, NUMBER, 5, image.at(geometry.pair_offset(PairId::Disk(NUMBER), 1))).unwrap();
+    older
+        .encode(&superblock(), NUMBER, 5, image.at(geometry.pair_offset(PairId::Disk(NUMBER), 1)))
+        .unwrap();
     let progress = Progress { disk: DISK, flushed: Sequence(1), through: Sequence(100) };
     let pair = PairId::Progress(NUMBER);
-    progress.encode(POOL, NUMBER, 9, image.at(geometry.pair_offset(pair, 1)));
+    progress.encode(&superblock(), NUMBER, 9, image.at(geometry.pair_offset(pair, 1)));
     reservations().encode(
-        POOL,
+        &superblock(),
         NUMBER,
         3,
         image.at(geometry.pair_offset(PairId::Reservations(NUMBER), 1)),
     );
-    leases().encode(POOL, 0, 4, image.at(geometry.pair_offset(PairId::Leases(0), 0)));
+    leases().encode(&superblock(), 0, 4, image.at(geometry.pair_offset(PairId::Leases(0), 0)));
     for (segment, generation, ordinal, group, sequence) in [(4, 1, 0, 1, 1), (6, 2, 1, 3, 4)] {
         let header = SegmentHeader {
             disk: DISK,
@@ -221,10 +223,10 @@ fn data(entry: &Entry, page: u64) -> Page {
 fn recovered(image: &Image) -> RecoveredLog {
     let geometry = geometry();
     let mut leases = LeaseTable::new(geometry);
-    leases.decode(POOL, 0, image.pair(&geometry, PairId::Leases(0))).unwrap();
+    leases.decode(&superblock(), 0, image.pair(&geometry, PairId::Leases(0))).unwrap();
     let segments: Vec<_> = leases.log_of(NUMBER).collect();
     let pair = image.pair(&geometry, PairId::Progress(NUMBER));
-    let (_, progress) = Progress::decode(POOL, NUMBER, pair).unwrap();
+    let (_, progress) = Progress::decode(&superblock(), NUMBER, pair).unwrap();
     let input = RecoverInput {
         disk: DISK,
         disk_size: DISK_SIZE,
@@ -249,12 +251,12 @@ fn the_golden_pool_opens() {
     assert_eq!(Superblock::choose(copies), Ok(superblock()));
     let geometry = geometry();
     let pair = image.pair(&geometry, PairId::Disk(NUMBER));
-    assert_eq!(DiskRecord::decode(POOL, NUMBER, pair), Ok((6, Some(record()))));
+    assert_eq!(DiskRecord::decode(&superblock(), NUMBER, pair), Ok((6, Some(record()))));
     let pair = image.pair(&geometry, PairId::Reservations(NUMBER));
-    assert_eq!(Reservations::decode(POOL, NUMBER, pair), Ok((3, reservations())));
+    assert_eq!(Reservations::decode(&superblock(), NUMBER, pair), Ok((3, reservations())));
     let mut table = LeaseTable::new(geometry);
     let pair = image.pair(&geometry, PairId::Leases(0));
-    assert_eq!(table.decode(POOL, 0, pair), Ok(4));
+    assert_eq!(table.decode(&superblock(), 0, pair), Ok(4));
     assert_eq!(table, leases());
 
     let log = recovered(&image);

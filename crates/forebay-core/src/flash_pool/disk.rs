@@ -40,6 +40,7 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::pair::{self, PairInvalid};
+use super::superblock::Superblock;
 use super::{DiskNumber, PairId};
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, SECTOR};
 use crate::ids::{Generation, Sequence, Uuid};
@@ -200,7 +201,7 @@ impl DiskRecord {
     /// A text is too long or has a zero byte, or a number is outside its limits; names the field.
     pub fn encode(
         &self,
-        pool: Uuid,
+        pool: &Superblock,
         number: DiskNumber,
         version: u64,
         page: &mut Page,
@@ -236,7 +237,7 @@ impl DiskRecord {
     }
 
     /// The page that says that there is no disk `number`.
-    pub fn encode_free(pool: Uuid, number: DiskNumber, version: u64, page: &mut Page) {
+    pub fn encode_free(pool: &Superblock, number: DiskNumber, version: u64, page: &mut Page) {
         pair::encode(pool, PairId::Disk(number), version, &[0_u8; 0], page);
     }
 
@@ -245,7 +246,7 @@ impl DiskRecord {
     /// # Errors
     /// Neither copy is valid, or the newer one makes no sense.
     pub fn decode(
-        pool: Uuid,
+        pool: &Superblock,
         number: DiskNumber,
         copies: [&Page; 2],
     ) -> Result<(u64, Option<DiskRecord>), PairInvalid> {

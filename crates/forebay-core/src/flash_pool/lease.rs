@@ -17,8 +17,9 @@ use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::pair::{self, PairInvalid};
-use super::{DISKS_MAX, DiskNumber, PairId, PoolGeometry};
-use crate::ids::{Generation, SegmentId, Uuid};
+use super::superblock::Superblock;
+use super::{DiskNumber, PairId, PoolGeometry};
+use crate::ids::{Generation, SegmentId};
 use crate::sealed::{self, Page};
 use crate::write_back::format::COUNT_MAX;
 use crate::write_back::format::recover::LeasedSegment;
@@ -147,7 +148,7 @@ impl LeaseTable {
     }
 
     /// The page `number` of the table, as version `version` of its pair.
-    pub fn encode(&self, pool: Uuid, number: u32, version: u64, page: &mut Page) {
+    pub fn encode(&self, pool: &Superblock, number: u32, version: u64, page: &mut Page) {
         let mut raw = RawPage::new_zeroed();
         let from = (number * PER_PAGE) as usize;
         for (entry, holder) in raw.entries.iter_mut().zip(&self.holders[from..]) {
@@ -162,7 +163,7 @@ impl LeaseTable {
     /// Neither copy is valid, or an entry makes no sense.
     pub fn decode(
         &mut self,
-        pool: Uuid,
+        pool: &Superblock,
         number: u32,
         copies: [&Page; 2],
     ) -> Result<u64, PairInvalid> {
@@ -170,7 +171,7 @@ impl LeaseTable {
         let (raw, _) = sealed::record::<RawPage>(pair::contents(page));
         let metadata = self.geometry.metadata_segments();
         for (segment, entry) in (number * PER_PAGE..).zip(&raw.entries) {
-            let holder = entry.decode().ok_or(PairInvalid::Field("lease"))?;
+            let holder = entry.decode(self.geometry).ok_or(PairInvalid::Field("lease"))?;
             let is_metadata = segment < metadata;
             if is_metadata != (holder == Holder::Metadata) {
                 return Err(PairInvalid::Field("lease of the pool's own segments"));
@@ -225,7 +226,7 @@ impl From<Holder> for RawLease {
 }
 
 impl RawLease {
-    fn decode(&self) -> Option<Holder> {
+    fn decode(&self, geometry: PoolGeometry) -> Option<Holder> {
         let lease = |role| {
             let lease = Lease {
                 disk: DiskNumber(self.disk.get()),
@@ -233,7 +234,7 @@ impl RawLease {
                 generation: Generation(self.generation.get()),
                 ordinal: self.ordinal.get(),
             };
-            let is_sane = lease.disk.0 < DISKS_MAX
+            let is_sane = geometry.has(lease.disk)
                 && lease.generation.0 <= COUNT_MAX
                 && lease.ordinal <= COUNT_MAX;
             is_sane.then_some(Holder::Leased(lease))

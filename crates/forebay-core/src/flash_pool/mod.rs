@@ -31,7 +31,11 @@ use crate::geometry::PAGE;
 use crate::ids::SegmentId;
 
 /// Disks that a pool can hold.
-pub const DISKS_MAX: u16 = 64;
+pub const DISKS_MAX: u16 = 1024;
+/// Disks that a new pool can hold at least.
+const DISKS_MIN: u64 = 64;
+/// Bytes of a new pool for each disk that it can hold.
+const BYTES_PER_DISK: u64 = 64 << 20;
 /// Smallest segment.
 pub const SEGMENT_MIN: u64 = 64 << 10;
 /// Segment where nothing else is asked for.
@@ -48,7 +52,7 @@ pub const SUPERBLOCKS: [u64; 2] = [0, 512 << 10];
 /// Page where the table of page pairs begins.
 const TABLE: u64 = 256;
 
-/// Number of a disk in its pool, 0 to 63: which record, which progress page, the owner in a lease.
+/// Number of a disk in its pool, from 0: which record, which progress page, the owner in a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskNumber(pub u16);
 
@@ -65,24 +69,12 @@ pub enum PairId {
     Leases(u32),
 }
 
-impl PairId {
-    /// Its place in the table.
-    pub fn index(self) -> u32 {
-        let disks = u32::from(DISKS_MAX);
-        match self {
-            PairId::Disk(DiskNumber(number)) => u32::from(number),
-            PairId::Progress(DiskNumber(number)) => disks + u32::from(number),
-            PairId::Reservations(DiskNumber(number)) => 2 * disks + u32::from(number),
-            PairId::Leases(number) => 3 * disks + number,
-        }
-    }
-}
-
 /// Where everything is in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolGeometry {
     segment_size: u64,
     segments: u32,
+    disks: u16,
 }
 
 /// A pool cannot be cut like this.
@@ -91,6 +83,9 @@ pub enum GeometryError {
     /// Not a size that a segment can have.
     #[error("a segment of {0} bytes: it must be a power of two from 64 KiB to 1 GiB")]
     SegmentSize(u64),
+    /// A number of disks that no pool has room for.
+    #[error("room for {0} disks: a pool can have it for 1 to {DISKS_MAX}")]
+    Disks(u32),
     /// More segments than a pool can have.
     #[error("{0} segments, at most {SEGMENTS_MAX} are possible: choose larger segments")]
     TooMany(u64),
@@ -114,12 +109,23 @@ pub fn segment_size(bytes: u64) -> u64 {
     size
 }
 
+/// Disks that a new pool for `bytes` of data is to hold, when it is made for so many.
+pub fn disks(bytes: u64, wanted: usize) -> u16 {
+    // As many again may come.
+    let wanted = (bytes / BYTES_PER_DISK).max(2 * wanted as u64).max(DISKS_MIN);
+    wanted.next_power_of_two().min(DISKS_MAX.into()) as u16
+}
+
 impl PoolGeometry {
-    /// The geometry of `size` bytes in segments of `segment_size`; what is left at the end is not used.
+    /// The geometry of `size` bytes in segments of `segment_size`, with room for `disks` disks; what is left at the end is not
+    /// used.
     ///
     /// # Errors
     /// The sizes are outside the limits of the format.
-    pub fn new(segment_size: u64, size: u64) -> Result<PoolGeometry, GeometryError> {
+    pub fn new(segment_size: u64, size: u64, disks: u32) -> Result<PoolGeometry, GeometryError> {
+        let Ok(disks @ 1..=DISKS_MAX) = u16::try_from(disks) else {
+            return Err(GeometryError::Disks(disks));
+        };
         if !segment_size.is_power_of_two() || !(SEGMENT_MIN..=SEGMENT_MAX).contains(&segment_size) {
             return Err(GeometryError::SegmentSize(segment_size));
         }
@@ -127,7 +133,7 @@ impl PoolGeometry {
         let Ok(segments @ ..=SEGMENTS_MAX) = u32::try_from(count) else {
             return Err(GeometryError::TooMany(count));
         };
-        let geometry = PoolGeometry { segment_size, segments };
+        let geometry = PoolGeometry { segment_size, segments, disks };
         let needs = u64::from(geometry.metadata_segments()) + 1;
         if count < needs {
             return Err(GeometryError::TooSmall { has: count, needs });
@@ -150,6 +156,16 @@ impl PoolGeometry {
         self.segments
     }
 
+    /// The numbers of the disks that there is room for.
+    pub fn disks(&self) -> impl Iterator<Item = DiskNumber> + use<> {
+        (0..self.disks).map(DiskNumber)
+    }
+
+    /// True when there is room for a disk of this number.
+    pub fn has(&self, disk: DiskNumber) -> bool {
+        disk.0 < self.disks
+    }
+
     /// Segments at the start that hold the metadata.
     pub fn metadata_segments(&self) -> u32 {
         let pages = TABLE + 2 * u64::from(self.pairs());
@@ -163,7 +179,18 @@ impl PoolGeometry {
 
     /// Page pairs in the table.
     pub fn pairs(&self) -> u32 {
-        PairId::Leases(self.lease_pages()).index()
+        self.place(PairId::Leases(self.lease_pages()))
+    }
+
+    /// The place of a page pair in the table.
+    pub fn place(&self, pair: PairId) -> u32 {
+        let disks = u32::from(self.disks);
+        match pair {
+            PairId::Disk(DiskNumber(number)) => u32::from(number),
+            PairId::Progress(DiskNumber(number)) => disks + u32::from(number),
+            PairId::Reservations(DiskNumber(number)) => 2 * disks + u32::from(number),
+            PairId::Leases(number) => 3 * disks + number,
+        }
     }
 
     /// Offset of one copy (0 or 1) of a page pair, in bytes.
@@ -171,8 +198,9 @@ impl PoolGeometry {
     /// # Panics
     /// When there is no such pair or copy.
     pub fn pair_offset(&self, pair: PairId, copy: u32) -> u64 {
-        assert!(pair.index() < self.pairs() && copy < 2, "{pair:?} copy {copy}");
-        (TABLE + u64::from(copy * self.pairs() + pair.index())) * PAGE
+        let place = self.place(pair);
+        assert!(place < self.pairs() && copy < 2, "{pair:?} copy {copy}");
+        (TABLE + u64::from(copy * self.pairs() + place)) * PAGE
     }
 
     /// Offset of a segment, in bytes.

@@ -21,7 +21,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::PairId;
-use crate::ids::Uuid;
+use super::superblock::Superblock;
 use crate::sealed::{self, Page};
 
 /// First bytes of a page of the tables.
@@ -54,7 +54,11 @@ pub fn copy_of(version: u64) -> u32 {
 ///
 /// # Errors
 /// Neither is valid, or one is of a newer format.
-pub fn choose(pool: Uuid, pair: PairId, copies: [&Page; 2]) -> Result<(u64, &Page), PairInvalid> {
+pub fn choose<'a>(
+    pool: &Superblock,
+    pair: PairId,
+    copies: [&'a Page; 2],
+) -> Result<(u64, &'a Page), PairInvalid> {
     let mut best = None;
     for (copy, page) in copies.into_iter().enumerate() {
         let Some(version) = version(pool, pair, page)? else { continue };
@@ -84,7 +88,7 @@ const _: () = assert!(size_of::<Raw>() == CONTENTS);
 
 /// Fills in the header of a page of the tables around `contents` and seals it.
 pub(super) fn encode(
-    pool: Uuid,
+    pool: &Superblock,
     pair: PairId,
     version: u64,
     contents: &(impl ContentsBytes + ?Sized),
@@ -96,8 +100,8 @@ pub(super) fn encode(
         checksum: U32::ZERO,
         format: FORMAT.into(),
         kind: kind(pair).into(),
-        pool: pool.0,
-        index: pair.index().into(),
+        pool: pool.pool.0,
+        index: pool.geometry.place(pair).into(),
         zero: U32::ZERO,
         version: version.into(),
         zeroes: [0; 16],
@@ -118,12 +122,13 @@ pub(super) fn contents(page: &Page) -> &[u8] {
     &page[CONTENTS..]
 }
 
-fn version(pool: Uuid, pair: PairId, page: &Page) -> Result<Option<u64>, PairInvalid> {
+fn version(pool: &Superblock, pair: PairId, page: &Page) -> Result<Option<u64>, PairInvalid> {
     if !sealed::has_seal(page, MAGIC) {
         return Ok(None);
     }
     let (raw, _) = sealed::record::<Raw>(page);
-    let is_this = raw.pool == pool.0 && raw.index == pair.index() && raw.kind == kind(pair);
+    let is_this =
+        raw.pool == pool.pool.0 && raw.index == pool.geometry.place(pair) && raw.kind == kind(pair);
     let version = raw.version.get();
     if !is_this || !(1..=VERSION_MAX).contains(&version) {
         return Ok(None);

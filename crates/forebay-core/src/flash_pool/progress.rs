@@ -15,6 +15,7 @@ use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::pair::{self, PairInvalid};
+use super::superblock::Superblock;
 use super::{DiskNumber, PairId};
 use crate::ids::{Sequence, Uuid};
 use crate::sealed::{self, Page};
@@ -42,7 +43,7 @@ struct Raw {
 
 impl Progress {
     /// The page for version `version` of the pair.
-    pub fn encode(&self, pool: Uuid, number: DiskNumber, version: u64, page: &mut Page) {
+    pub fn encode(&self, pool: &Superblock, number: DiskNumber, version: u64, page: &mut Page) {
         assert!(self.flushed <= self.through, "{self:?}");
         let raw = Raw {
             disk: self.disk.0,
@@ -57,7 +58,7 @@ impl Progress {
     /// # Errors
     /// Neither copy is valid, or the newer one makes no sense.
     pub fn decode(
-        pool: Uuid,
+        pool: &Superblock,
         number: DiskNumber,
         copies: [&Page; 2],
     ) -> Result<(u64, Progress), PairInvalid> {

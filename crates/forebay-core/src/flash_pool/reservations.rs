@@ -15,6 +15,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::pair::{self, CONTENTS, PairInvalid};
+use super::superblock::Superblock;
 use super::{DiskNumber, PairId};
 use crate::ids::Uuid;
 use crate::sealed::{self, PAGE_LEN, Page};
@@ -43,7 +44,7 @@ impl Reservations {
     /// The page for version `version` of the pair.
     ///
     /// Panics when the state is longer than [`STATE_MAX`].
-    pub fn encode(&self, pool: Uuid, number: DiskNumber, version: u64, page: &mut Page) {
+    pub fn encode(&self, pool: &Superblock, number: DiskNumber, version: u64, page: &mut Page) {
         assert!(self.state.len() <= STATE_MAX);
         let len = (self.state.len() as u32).into();
         let raw = Raw { disk: self.disk.0, len, zero: U32::ZERO };
@@ -56,7 +57,7 @@ impl Reservations {
     /// # Errors
     /// Neither copy is valid, or the newer one makes no sense.
     pub fn decode(
-        pool: Uuid,
+        pool: &Superblock,
         number: DiskNumber,
         copies: [&Page; 2],
     ) -> Result<(u64, Reservations), PairInvalid> {

@@ -9,7 +9,7 @@
 //! | 16 | 16 | UUID of the pool |
 //! | 32 | 8 | bytes of a segment |
 //! | 40 | 4 | segments |
-//! | 44 | 4 | disks that there is room for, 64 |
+//! | 44 | 4 | disks that there is room for, 1 to 1024 |
 //! | 48 | 4 | page where the table of page pairs begins, 256 |
 //! | 52 | 4 | page pairs in the table |
 //! | 56 | 8 | when the pool was made, seconds since 1970 |
@@ -18,7 +18,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{DISKS_MAX, PoolGeometry, TABLE};
+use super::{GeometryError, PoolGeometry, TABLE};
 use crate::ids::Uuid;
 use crate::sealed::{self, Page};
 
@@ -87,7 +87,7 @@ impl Superblock {
             pool: self.pool.0,
             segment_size: self.geometry.segment_size().into(),
             segments: self.geometry.segments().into(),
-            disks: u32::from(DISKS_MAX).into(),
+            disks: (self.geometry.disks().count() as u32).into(),
             table: (TABLE as u32).into(),
             pairs: self.geometry.pairs().into(),
             created: self.created.into(),
@@ -114,12 +114,16 @@ impl Superblock {
         }
         let (segment_size, segments) = (raw.segment_size.get(), raw.segments.get());
         let size = segment_size.checked_mul(u64::from(segments));
-        let geometry = size
-            .and_then(|size| PoolGeometry::new(segment_size, size).ok())
-            .ok_or(SuperblockInvalid::Field("segment size or count"))?;
-        if raw.disks.get() != u32::from(DISKS_MAX) {
-            return Err(SuperblockInvalid::Field("number of disks"));
-        }
+        let size = size.ok_or(SuperblockInvalid::Field("segment size or count"))?;
+        let geometry =
+            PoolGeometry::new(segment_size, size, raw.disks.get()).map_err(|why| match why {
+                GeometryError::Disks(_) => SuperblockInvalid::Field("number of disks"),
+                GeometryError::SegmentSize(_)
+                | GeometryError::TooMany(_)
+                | GeometryError::TooSmall { .. } => {
+                    SuperblockInvalid::Field("segment size or count")
+                }
+            })?;
         if u64::from(raw.table.get()) != TABLE || raw.pairs.get() != geometry.pairs() {
             return Err(SuperblockInvalid::Field("place of the tables"));
         }

@@ -14,7 +14,11 @@ const POOL: Uuid = Uuid([1; 16]);
 const BLANK: Page = [0; PAGE_LEN];
 
 fn geometry() -> PoolGeometry {
-    PoolGeometry::new(1 << 20, 300 << 20).unwrap()
+    PoolGeometry::new(1 << 20, 300 << 20, 64).unwrap()
+}
+
+fn pool() -> Superblock {
+    Superblock { pool: POOL, geometry: geometry(), created: 0 }
 }
 
 fn record() -> DiskRecord {
@@ -54,27 +58,31 @@ fn progress(flushed: u64) -> Progress {
 
 fn progress_page(flushed: u64, version: u64) -> Page {
     let mut page = BLANK;
-    progress(flushed).encode(POOL, DiskNumber(3), version, &mut page);
+    progress(flushed).encode(&pool(), DiskNumber(3), version, &mut page);
     page
 }
 
 fn read_progress(copies: [&Page; 2]) -> Result<(u64, u64), PairInvalid> {
-    Progress::decode(POOL, DiskNumber(3), copies).map(|(version, p)| (version, p.flushed.0))
+    Progress::decode(&pool(), DiskNumber(3), copies).map(|(version, p)| (version, p.flushed.0))
 }
 
 #[test]
 fn places_do_not_overlap_and_fit_the_metadata() {
-    for (segment, size) in
-        [(1 << 20, 8 << 20), (1 << 20, 1 << 40), (1 << 24, 1 << 40), (1 << 30, 1 << 42)]
-    {
-        let geometry = PoolGeometry::new(segment, size).unwrap();
+    for (segment, size, disks) in [
+        (1 << 20, 8 << 20, 64),
+        (1 << 20, 8 << 20, 1),
+        (1 << 20, 1 << 40, 64),
+        (1 << 20, 1 << 40, 1024),
+        (1 << 24, 1 << 40, 512),
+        (1 << 30, 1 << 42, 1024),
+    ] {
+        let geometry = PoolGeometry::new(segment, size, disks).unwrap();
         let mut places: Vec<u64> = SUPERBLOCKS.to_vec();
-        let disks = (0..DISKS_MAX).map(DiskNumber);
-        let pairs = disks
-            .clone()
+        let pairs = geometry
+            .disks()
             .map(PairId::Disk)
-            .chain(disks.clone().map(PairId::Progress))
-            .chain(disks.map(PairId::Reservations))
+            .chain(geometry.disks().map(PairId::Progress))
+            .chain(geometry.disks().map(PairId::Reservations))
             .chain((0..geometry.lease_pages()).map(PairId::Leases));
         for pair in pairs {
             places.extend([0, 1].map(|copy| geometry.pair_offset(pair, copy)));
@@ -90,7 +98,7 @@ fn places_do_not_overlap_and_fit_the_metadata() {
 #[test]
 fn sizes_outside_the_limits_are_refused() {
     let check = |segment, size, expect: &str| {
-        assert_eq!(PoolGeometry::new(segment, size).unwrap_err().to_string(), expect);
+        assert_eq!(PoolGeometry::new(segment, size, 64).unwrap_err().to_string(), expect);
     };
     check(
         3 << 20,
@@ -109,16 +117,69 @@ fn sizes_outside_the_limits_are_refused() {
         u64::MAX,
         "17592186044415 segments, at most 1048576 are possible: choose larger segments",
     );
+    for disks in [0, 1025, 1 << 16] {
+        assert_eq!(PoolGeometry::new(1 << 20, 1 << 30, disks), Err(GeometryError::Disks(disks)));
+    }
+}
+
+#[test]
+fn a_new_pool_has_room_for_as_many_disks_again_and_more_where_it_is_large() {
+    let checks = [(0, 1, 64), (1 << 30, 32, 64), (1 << 30, 33, 128), (1 << 30, 500, 1024)];
+    for (bytes, wanted, expect) in checks {
+        assert_eq!(disks(bytes, wanted), expect, "{wanted} disks");
+    }
+    let checks =
+        [(4 << 30, 64), (5 << 30, 128), (32 << 30, 512), (1 << 40, 1024), (u64::MAX, 1024)];
+    for (bytes, expect) in checks {
+        assert_eq!(disks(bytes, 1), expect, "{bytes} bytes");
+    }
+    assert_eq!(disks(0, 100_000), 1024);
+}
+
+#[test]
+fn a_pool_says_how_many_disks_it_has_room_for() {
+    for disks in [1, 64, 1024] {
+        let geometry = PoolGeometry::new(1 << 20, 300 << 20, disks).unwrap();
+        let superblock = Superblock { geometry, ..pool() };
+        let mut page = BLANK;
+        superblock.encode(&mut page);
+        assert_eq!(Superblock::decode(&page), Ok(superblock));
+        assert_eq!(geometry.disks().count() as u32, disks);
+    }
+    let mut page = BLANK;
+    pool().encode(&mut page);
+    page[44..48].copy_from_slice(&1025_u32.to_le_bytes());
+    sealed::seal(&mut page);
+    assert_eq!(Superblock::decode(&page), Err(SuperblockInvalid::Field("number of disks")));
+}
+
+#[test]
+fn a_lease_of_a_disk_that_the_pool_has_no_room_for_is_refused() {
+    let lease = |disk| Lease {
+        disk: DiskNumber(disk),
+        role: Role::Log,
+        generation: Generation(1),
+        ordinal: 1,
+    };
+    let read = |disk| {
+        let mut table = LeaseTable::new(geometry());
+        table.lease(SegmentId(50), lease(disk));
+        let mut page = BLANK;
+        table.encode(&pool(), 0, 1, &mut page);
+        LeaseTable::new(geometry()).decode(&pool(), 0, [&BLANK, &page])
+    };
+    assert_eq!(read(63), Ok(1));
+    assert_eq!(read(64), Err(PairInvalid::Field("lease")));
 }
 
 #[test]
 fn reservations_are_read_back_or_refused() {
     let number = DiskNumber(3);
-    let decode = |page: &Page| Reservations::decode(POOL, number, [&BLANK, page]);
+    let decode = |page: &Page| Reservations::decode(&pool(), number, [&BLANK, page]);
     for len in [0, 1, 1000, STATE_MAX] {
         let reservations = Reservations { disk: Uuid([2; 16]), state: vec![7; len] };
         let mut page = BLANK;
-        reservations.encode(POOL, number, 5, &mut page);
+        reservations.encode(&pool(), number, 5, &mut page);
         assert_eq!(decode(&page), Ok((5, reservations)));
         // Longer than the page, and bytes behind its end; a length between is for the state itself to find out.
         for (at, byte) in [(81, 0xff), (82, 1), (88 + len.min(STATE_MAX - 1), 9)] {
@@ -132,7 +193,7 @@ fn reservations_are_read_back_or_refused() {
         }
     }
     let mut page = BLANK;
-    progress(1).encode(POOL, number, 5, &mut page);
+    progress(1).encode(&pool(), number, 5, &mut page);
     assert_eq!(decode(&page), Err(PairInvalid::Damaged), "another kind of page");
 }
 
@@ -198,10 +259,11 @@ fn a_page_in_the_wrong_place_does_not_count() {
     assert_eq!(read_progress([&old, &new]), Ok((7, 200)));
     // The copies swapped, another disk's place, another pool, another kind.
     assert_eq!(read_progress([&new, &old]), Err(PairInvalid::Damaged));
-    let other = |pool, number| Progress::decode(pool, DiskNumber(number), [&old, &new]);
-    assert_eq!(other(POOL, 4), Err(PairInvalid::Damaged));
-    assert_eq!(other(Uuid([9; 16]), 3), Err(PairInvalid::Damaged));
-    assert!(DiskRecord::decode(POOL, DiskNumber(3), [&old, &new]).is_err());
+    let other =
+        |pool: Superblock, number| Progress::decode(&pool, DiskNumber(number), [&old, &new]);
+    assert_eq!(other(pool(), 4), Err(PairInvalid::Damaged));
+    assert_eq!(other(Superblock { pool: Uuid([9; 16]), ..pool() }, 3), Err(PairInvalid::Damaged));
+    assert!(DiskRecord::decode(&pool(), DiskNumber(3), [&old, &new]).is_err());
     // A newer format is not taken for damage.
     let mut newer = new;
     newer[12] = 2;
@@ -217,8 +279,8 @@ fn a_page_in_the_wrong_place_does_not_count() {
 fn a_disk_record_reads_back_within_its_limits() {
     let read_back = |record: &DiskRecord| {
         let mut page = BLANK;
-        record.encode(POOL, DiskNumber(0), 2, &mut page)?;
-        let (version, back) = DiskRecord::decode(POOL, DiskNumber(0), [&page, &BLANK])?;
+        record.encode(&pool(), DiskNumber(0), 2, &mut page)?;
+        let (version, back) = DiskRecord::decode(&pool(), DiskNumber(0), [&page, &BLANK])?;
         assert_eq!((version, back.as_ref()), (2, Some(record)));
         Ok::<_, PairInvalid>(())
     };
@@ -251,8 +313,8 @@ fn a_disk_record_reads_back_within_its_limits() {
     refused(&|r| r.flags = DiskFlags(1 << 31), "flag");
     refused(&|r| r.evidence.sidecar = Generation(6), "evidence");
     let mut page = BLANK;
-    DiskRecord::encode_free(POOL, DiskNumber(0), 1, &mut page);
-    assert_eq!(DiskRecord::decode(POOL, DiskNumber(0), [&BLANK, &page]), Ok((1, None)));
+    DiskRecord::encode_free(&pool(), DiskNumber(0), 1, &mut page);
+    assert_eq!(DiskRecord::decode(&pool(), DiskNumber(0), [&BLANK, &page]), Ok((1, None)));
 }
 
 #[test]
@@ -271,13 +333,13 @@ fn leases_read_back_page_by_page() {
     let pages: Vec<Page> = (0..geometry().lease_pages())
         .map(|number| {
             let mut page = BLANK;
-            table.encode(POOL, number, 1, &mut page);
+            table.encode(&pool(), number, 1, &mut page);
             page
         })
         .collect();
     let mut back = LeaseTable::new(geometry());
     for (number, page) in (0..).zip(&pages) {
-        assert_eq!(back.decode(POOL, number, [&BLANK, page]), Ok(1));
+        assert_eq!(back.decode(&pool(), number, [&BLANK, page]), Ok(1));
     }
     assert_eq!(back, table);
     let log: Vec<_> = back.log_of(DiskNumber(1)).map(|l| (l.segment.0, l.ordinal)).collect();
@@ -288,7 +350,7 @@ fn leases_read_back_page_by_page() {
         page[pair::CONTENTS + entry * 24 + at] = byte;
         sealed::seal(&mut page);
         let error = Err(PairInvalid::Field(what));
-        assert_eq!(LeaseTable::new(geometry()).decode(POOL, number, [&BLANK, &page]), error);
+        assert_eq!(LeaseTable::new(geometry()).decode(&pool(), number, [&BLANK, &page]), error);
     };
     refused(0, 3, 18, 4, "lease");
     refused(0, 3, 16, 64, "lease");
@@ -345,9 +407,9 @@ proptest! {
     ) {
         let mut pages = [BLANK; 4];
         Superblock { pool: POOL, geometry: geometry(), created: 9 }.encode(&mut pages[0]);
-        record().encode(POOL, DiskNumber(3), 1, &mut pages[1]).unwrap();
-        progress(5).encode(POOL, DiskNumber(3), 1, &mut pages[2]);
-        LeaseTable::new(geometry()).encode(POOL, 1, 1, &mut pages[3]);
+        record().encode(&pool(), DiskNumber(3), 1, &mut pages[1]).unwrap();
+        progress(5).encode(&pool(), DiskNumber(3), 1, &mut pages[2]);
+        LeaseTable::new(geometry()).encode(&pool(), 1, 1, &mut pages[3]);
         for page in &mut pages {
             for (at, byte) in &changes {
                 page[*at] = *byte;
@@ -355,8 +417,8 @@ proptest! {
             sealed::seal(page);
         }
         let _ = Superblock::decode(&pages[0]);
-        let _ = DiskRecord::decode(POOL, DiskNumber(3), [&BLANK, &pages[1]]);
+        let _ = DiskRecord::decode(&pool(), DiskNumber(3), [&BLANK, &pages[1]]);
         let _ = read_progress([&BLANK, &pages[2]]);
-        let _ = LeaseTable::new(geometry()).decode(POOL, 1, [&BLANK, &pages[3]]);
+        let _ = LeaseTable::new(geometry()).decode(&pool(), 1, [&BLANK, &pages[3]]);
     }
 }

@@ -215,7 +215,7 @@ impl Pool {
     }
 
     fn of(file: PoolFile, tables: Tables) -> Pool {
-        let disks = forebay_core::flash_pool::DISKS_MAX.into();
+        let disks = tables.geometry().disks().count();
         Pool {
             file: Arc::new(file),
             tables,
@@ -422,8 +422,9 @@ fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
         needed <= total
     };
     let segments = if has_room { all(shares) } else { all(&without_rings(shares)) };
+    let disks = forebay_core::flash_pool::disks(total, shares.len()).into();
     let metadata = |segments: u64| {
-        let geometry = PoolGeometry::new(size, (segments + 64) * size);
+        let geometry = PoolGeometry::new(size, (segments + 64) * size, disks);
         geometry.map(|geometry| u64::from(geometry.metadata_segments()))
     };
     let needed = (segments + metadata(segments)?).max(metadata(segments)? + 1) * size;
@@ -435,7 +436,7 @@ fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
         rounded(given),
         rounded(needed)
     );
-    Ok(PoolGeometry::new(size, given)?)
+    Ok(PoolGeometry::new(size, given, disks)?)
 }
 
 /// Bytes of a pool.

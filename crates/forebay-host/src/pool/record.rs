@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
+use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
 use forebay_core::flash_pool::progress::Progress;
-use forebay_core::flash_pool::{DISKS_MAX, DiskNumber};
 use forebay_core::ids::{Generation, SegmentId, Sequence, Uuid};
 
 use super::{Pool, host, staging};
@@ -109,9 +109,9 @@ impl Pool {
             self.check_moved(number, wish)?;
         }
         let Some(number) = found.or_else(|| self.number_for_a_new_disk()) else {
-            let shown = self.file.path().display();
+            let (shown, disks) = (self.file.path().display(), self.admitted.len());
             bail!(
-                "the flash {shown} holds {DISKS_MAX} disks already, all of them served or with writes or reservations of \
+                "the flash {shown} holds {disks} disks already, all of them served or with writes or reservations of \
                  their own: 'forebay pool show {}' lists them; start one that is not needed and detach it, or give \
                  this disk other flash",
                 quoted(self.file.path())
@@ -127,7 +127,8 @@ impl Pool {
 
     /// A number without record, or of a disk that has left nothing but what it has cached.
     fn number_for_a_new_disk(&self) -> Option<DiskNumber> {
-        let free = || (0..DISKS_MAX).map(DiskNumber).filter(|n| !self.admitted[usize::from(n.0)]);
+        let geometry = self.tables.geometry();
+        let free = || geometry.disks().filter(|n| !self.admitted[usize::from(n.0)]);
         let is_needed =
             |number| self.tables.log_segments(number) > 0 || self.tables.has_reservations(number);
         free()

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use forebay_core::flash_pool::disk::DiskFlags;
+use forebay_core::flash_pool::superblock::Superblock;
 use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry};
 use forebay_core::ids::{Generation, SegmentId, Uuid};
 use forebay_core::sealed::PAGE_LEN;
@@ -36,10 +37,8 @@ pub struct OpenedLog {
     pub bytes_max: u64,
     /// The disk.
     pub disk: Uuid,
-    /// The pool.
-    pub pool: Uuid,
-    /// How the pool is cut.
-    pub geometry: PoolGeometry,
+    /// The pool, and how it is cut.
+    pub pool: Superblock,
     /// The run.
     pub generation: Generation,
     /// In all segments of the run.
@@ -182,8 +181,7 @@ impl Pool {
             tail,
             bytes_max: record.log_max,
             disk: record.uuid,
-            pool: self.tables.superblock.pool,
-            geometry: self.geometry(),
+            pool: self.tables.superblock,
             generation,
             nonce,
             progress_version: self.tables.version(PairId::Progress(number)),

@@ -9,7 +9,7 @@ use forebay_core::flash_pool::pair::{self, PairInvalid};
 use forebay_core::flash_pool::progress::Progress;
 use forebay_core::flash_pool::reservations::Reservations;
 use forebay_core::flash_pool::superblock::Superblock;
-use forebay_core::flash_pool::{DISKS_MAX, DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
+use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
 use forebay_core::ids::{SegmentId, Sequence, Uuid};
 use forebay_core::sealed::Page;
 use forebay_core::write_back::format::COUNT_MAX;
@@ -53,12 +53,13 @@ impl Tables {
     /// Those of a pool that nothing was written to.
     fn empty(superblock: Superblock) -> Tables {
         let geometry = superblock.geometry;
+        let disks = geometry.disks().count();
         Tables {
             superblock,
             leases: LeaseTable::new(geometry),
-            disks: vec![None; DISKS_MAX.into()],
-            progress: vec![None; DISKS_MAX.into()],
-            reservations: vec![Ok(no_reservations(Uuid::NIL)); DISKS_MAX.into()],
+            disks: vec![None; disks],
+            progress: vec![None; disks],
+            reservations: vec![Ok(no_reservations(Uuid::NIL)); disks],
             versions: vec![0; geometry.pairs() as usize],
             written: Vec::new(),
         }
@@ -78,8 +79,8 @@ impl Tables {
         file.write(SUPERBLOCKS[1], std::slice::from_ref(&page))?;
         // Tables without it would be somebody's data to the next start.
         file.sync()?;
-        let pool = superblock.pool;
-        for number in (0..DISKS_MAX).map(DiskNumber) {
+        let pool = &superblock;
+        for number in geometry.disks() {
             let (disk, progress) = (PairId::Disk(number), PairId::Progress(number));
             tables.put(file, disk, |version, page| {
                 DiskRecord::encode_free(pool, number, version, page);
@@ -107,12 +108,12 @@ impl Tables {
     /// # Errors
     /// The medium's.
     pub fn have_disks(file: &PoolFile, superblock: Superblock) -> Result<bool> {
-        let pages = pairs(file, superblock.geometry)?;
-        Ok((0..DISKS_MAX).map(DiskNumber).any(|number| {
-            let at = PairId::Disk(number).index() as usize;
+        let geometry = superblock.geometry;
+        let pages = pairs(file, geometry)?;
+        Ok(geometry.disks().any(|number| {
+            let at = geometry.place(PairId::Disk(number)) as usize;
             let copies = [&pages[0][at].0, &pages[1][at].0];
-            DiskRecord::decode(superblock.pool, number, copies)
-                .is_ok_and(|(_, disk)| disk.is_some())
+            DiskRecord::decode(&superblock, number, copies).is_ok_and(|(_, disk)| disk.is_some())
         }))
     }
 
@@ -136,16 +137,16 @@ impl Tables {
         file: &PoolFile,
         superblock: Superblock,
     ) -> Result<(Tables, Vec<Damaged>)> {
-        let pool = superblock.pool;
+        let pool = &superblock;
         let geometry = superblock.geometry;
         let mut tables = Tables::empty(superblock);
         let mut damaged = Vec::new();
         let pages = pairs(file, geometry)?;
         let copies_of = |pair: PairId| {
-            let index = pair.index() as usize;
+            let index = geometry.place(pair) as usize;
             [&pages[0][index].0, &pages[1][index].0]
         };
-        for number in (0..DISKS_MAX).map(DiskNumber) {
+        for number in geometry.disks() {
             let at = usize::from(number.0);
             let mut of_disk = |what: &str, why: PairInvalid| {
                 let why = format!("the {what} of disk {at} in the pool: {why}");
@@ -153,13 +154,15 @@ impl Tables {
             };
             let pair = PairId::Disk(number);
             match DiskRecord::decode(pool, number, copies_of(pair)) {
-                Ok(found) => (tables.versions[pair.index() as usize], tables.disks[at]) = found,
+                Ok(found) => {
+                    (tables.versions[geometry.place(pair) as usize], tables.disks[at]) = found
+                }
                 Err(why) => of_disk("record", why),
             }
             let pair = PairId::Progress(number);
             match Progress::decode(pool, number, copies_of(pair)) {
                 Ok((version, progress)) => {
-                    tables.versions[pair.index() as usize] = version;
+                    tables.versions[geometry.place(pair) as usize] = version;
                     tables.progress[at] = Some(progress);
                 }
                 Err(why) => of_disk("progress", why),
@@ -167,14 +170,14 @@ impl Tables {
             let pair = PairId::Reservations(number);
             tables.reservations[at] =
                 Reservations::decode(pool, number, copies_of(pair)).map(|(version, found)| {
-                    tables.versions[pair.index() as usize] = version;
+                    tables.versions[geometry.place(pair) as usize] = version;
                     found
                 });
         }
         for number in 0..geometry.lease_pages() {
             let pair = PairId::Leases(number);
             match tables.leases.decode(pool, number, copies_of(pair)) {
-                Ok(version) => tables.versions[pair.index() as usize] = version,
+                Ok(version) => tables.versions[geometry.place(pair) as usize] = version,
                 Err(why) => {
                     let why = format!("page {number} of the leases in the pool: {why}");
                     damaged.push(Damaged { why, disk: None });
@@ -208,7 +211,11 @@ impl Tables {
 
     /// The version of a page pair.
     pub fn version(&self, pair: PairId) -> u64 {
-        self.versions[pair.index() as usize]
+        self.versions[self.geometry().place(pair) as usize]
+    }
+
+    fn version_mut(&mut self, pair: PairId) -> &mut u64 {
+        &mut self.versions[self.superblock.geometry.place(pair) as usize]
     }
 
     /// True when reservations of a disk are kept, or nobody knows.
@@ -256,16 +263,16 @@ impl Tables {
         number: DiskNumber,
         record: Option<DiskRecord>,
     ) -> Result<()> {
-        let pool = self.superblock.pool;
+        let pool = self.superblock;
         if let Some(record) = &record {
             // Nothing is written over a good copy before it is known that the record can be.
             let mut page = PoolPage::ZERO;
-            let encoded = record.encode(pool, number, 1, &mut page.0);
+            let encoded = record.encode(&pool, number, 1, &mut page.0);
             encoded.map_err(|why| anyhow!("the disk's record cannot be kept on flash: {why}"))?;
         }
         let written = self.put(file, PairId::Disk(number), |version, page| match &record {
-            Some(record) => record.encode(pool, number, version, page).expect("it was, before"),
-            None => DiskRecord::encode_free(pool, number, version, page),
+            Some(record) => record.encode(&pool, number, version, page).expect("it was, before"),
+            None => DiskRecord::encode_free(&pool, number, version, page),
         });
         let written = written.and_then(|()| self.sync(file));
         written.context("cannot write the disk's record to flash")?;
@@ -283,9 +290,9 @@ impl Tables {
         number: DiskNumber,
         progress: Progress,
     ) -> io::Result<()> {
-        let pool = self.superblock.pool;
+        let pool = self.superblock;
         self.put(file, PairId::Progress(number), |version, page| {
-            progress.encode(pool, number, version, page);
+            progress.encode(&pool, number, version, page);
         })?;
         self.sync(file)?;
         self.progress[usize::from(number.0)] = Some(progress);
@@ -303,8 +310,8 @@ impl Tables {
             file.read(self.geometry().pair_offset(pair, copy), std::slice::from_mut(page))?;
         }
         let copies = [&copies[0].0, &copies[1].0];
-        let (version, progress) = Progress::decode(self.superblock.pool, number, copies)?;
-        self.versions[pair.index() as usize] = version;
+        let (version, progress) = Progress::decode(&self.superblock, number, copies)?;
+        *self.version_mut(pair) = version;
         self.progress[usize::from(number.0)] = Some(progress);
         Ok(())
     }
@@ -335,12 +342,12 @@ impl Tables {
         number: DiskNumber,
         state: Vec<u8>,
     ) -> io::Result<()> {
-        let pool = self.superblock.pool;
+        let pool = self.superblock;
         let disk = self.disk(number).map_or(Uuid::NIL, |record| record.uuid);
         let reservations = Reservations { disk, state };
         for _ in 0..2 {
             self.put(file, PairId::Reservations(number), |version, page| {
-                reservations.encode(pool, number, version, page);
+                reservations.encode(&pool, number, version, page);
             })?;
             self.sync(file)?;
         }
@@ -398,9 +405,9 @@ impl Tables {
 
     fn put_leases(&mut self, file: &PoolFile, number: u32) -> io::Result<()> {
         let leases = std::mem::replace(&mut self.leases, LeaseTable::new(self.superblock.geometry));
-        let pool = self.superblock.pool;
+        let pool = self.superblock;
         let written = self.put(file, PairId::Leases(number), |version, page| {
-            leases.encode(pool, number, version, page);
+            leases.encode(&pool, number, version, page);
         });
         self.leases = leases;
         written
@@ -412,7 +419,7 @@ impl Tables {
         let written = std::mem::take(&mut self.written);
         file.sync()?;
         for pair in written {
-            self.versions[pair.index() as usize] += 1;
+            *self.version_mut(pair) += 1;
         }
         Ok(())
     }
@@ -424,7 +431,7 @@ impl Tables {
         pair: PairId,
         encode: impl FnOnce(u64, &mut Page),
     ) -> io::Result<()> {
-        let version = self.versions[pair.index() as usize] + 1;
+        let version = self.version(pair) + 1;
         let mut page = PoolPage::ZERO;
         encode(version, &mut page.0);
         let offset = self.geometry().pair_offset(pair, pair::copy_of(version));

@@ -1,4 +1,3 @@
-use forebay_core::flash_pool::DISKS_MAX;
 use forebay_core::flash_pool::disk::SessionEnd;
 
 use super::*;
@@ -91,7 +90,9 @@ fn a_pool_full_of_names_gives_nobody_the_number_of_a_disk_that_is_served() {
     let path = folder.path().join("flash");
     let of = |n: u16| wish(&format!("d{n}"), &format!("file:/d{n}"));
     let mut pool = open(&path, &[share(5, 4)]).unwrap();
-    for n in 0..DISKS_MAX {
+    let room = pool.tables.geometry().disks().count() as u16;
+    assert_eq!(room, 64);
+    for n in 0..room {
         let number = pool.admit(&of(n)).unwrap();
         pool.close(number, EndOfSession::Clean, true, None).unwrap();
     }
@@ -102,7 +103,7 @@ fn a_pool_full_of_names_gives_nobody_the_number_of_a_disk_that_is_served() {
     // In another one only those that are served; each new disk takes that of one that is not.
     let mut pool = open(&path, &[share(5, 4)]).unwrap();
     let mut numbers = vec![pool.admit(&of(0)).unwrap(), pool.admit(&of(1)).unwrap()];
-    for n in DISKS_MAX..2 * DISKS_MAX - 2 {
+    for n in room..2 * room - 2 {
         let number = pool.admit(&of(n)).unwrap();
         assert!(!numbers.contains(&number), "{number:?} twice");
         numbers.push(number);
@@ -112,6 +113,22 @@ fn a_pool_full_of_names_gives_nobody_the_number_of_a_disk_that_is_served() {
     // Its record is gone, but something of it may still be under way.
     pool.close(numbers[5], EndOfSession::Detached, true, None).unwrap();
     assert!(pool.admit(&of(2)).is_err());
+}
+
+#[test]
+fn a_pool_that_is_made_for_many_disks_has_room_for_as_many_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = vec![share(2, 2); 500];
+    let of = |n: u16| wish(&format!("d{n}"), &format!("file:/d{n}"));
+    let mut pool = open(&path, &shares).unwrap();
+    let numbers: Vec<_> = (0..1024).map(|n| pool.admit(&of(n)).unwrap()).collect();
+    let error = pool.admit(&of(1024)).unwrap_err().to_string();
+    assert!(error.contains("1024 disks already"), "{error}");
+    drop(pool);
+    // The pool says so itself: who opens it for one disk finds all of them.
+    let pool = open(&path, &[share(2, 2)]).unwrap();
+    assert_eq!(pool.find("d1023"), Some(numbers[1023]));
 }
 
 #[test]

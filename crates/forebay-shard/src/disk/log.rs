@@ -7,7 +7,8 @@
 use forebay_core::action::{Io, IoOp, LogAction, NoLease, Span};
 use forebay_core::flash_pool::lease::Lease;
 use forebay_core::flash_pool::progress::Progress;
-use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry, pair};
+use forebay_core::flash_pool::superblock::Superblock;
+use forebay_core::flash_pool::{DiskNumber, PairId, pair};
 use forebay_core::ids::{IoId, SegmentId, Sequence, Uuid};
 use forebay_core::sealed::PAGE_LEN;
 use forebay_core::status::IoStatus;
@@ -34,10 +35,8 @@ use crate::token::{Class, token};
 pub struct LogShare {
     /// The pool's file or device.
     pub file: OwnedFd,
-    /// How it is cut.
-    pub geometry: PoolGeometry,
-    /// The pool.
-    pub pool: Uuid,
+    /// The pool, and how it is cut.
+    pub pool: Superblock,
     /// The disk in it.
     pub number: DiskNumber,
     /// The disk.
@@ -62,8 +61,7 @@ pub(super) struct Log {
     file: FileId,
     /// The number of the disk on this shard.
     on_shard: u32,
-    geometry: PoolGeometry,
-    pool: Uuid,
+    pool: Superblock,
     number: DiskNumber,
     disk: Uuid,
     builder: LogBuilder,
@@ -105,7 +103,6 @@ impl Log {
             device: Device::new(file, 0, Class::Log, on_shard),
             file,
             on_shard,
-            geometry: share.geometry,
             pool: share.pool,
             number: share.number,
             disk: share.disk,
@@ -169,10 +166,10 @@ impl Log {
         let progress = Progress { disk: self.disk, flushed, through };
         let (pool, number, version) = (self.pool, self.number, page.version);
         page.memory.edit(0, PAGE_LEN as u32, |bytes| {
-            progress.encode(pool, number, version, bytes.try_into().expect("a page"));
+            progress.encode(&pool, number, version, bytes.try_into().expect("a page"));
         });
         let copy = pair::copy_of(version);
-        let offset = self.geometry.pair_offset(PairId::Progress(number), copy);
+        let offset = self.pool.geometry.pair_offset(PairId::Progress(number), copy);
         let region = Region { arena: page.arena, offset: 0, len: PAGE_LEN as u32 };
         let name = token(Class::Progress, self.on_shard, 0);
         reactor.write_durably(self.file, offset, region, name);

@@ -57,7 +57,7 @@ impl Session {
 
 /// The log as the engine is to use it: as configured, or just to be drained.
 fn log_config(spec: Option<&WriteLogSpec>, log: &OpenedLog) -> WriteLogConfig {
-    let size = log.geometry.segment_size();
+    let size = log.pool.geometry.segment_size();
     let config = match spec {
         Some(spec) => spec.engine_config(size),
         None => WriteLogConfig::of_bytes(log.bytes_max, size),
@@ -77,7 +77,7 @@ fn prepare_staging(log: &mut OpenedLog, notes: &mut Notes) {
         let text = "there is no folder on tmpfs for a staging file: each write is acknowledged when it is on flash";
         return notes.push((Severity::Info, text.to_owned()));
     };
-    if let Err(error) = staging.renew(log.disk, log.generation, log.geometry.segment_pages()) {
+    if let Err(error) = staging.renew(log.disk, log.generation, log.pool.geometry.segment_pages()) {
         let text = format!("{error:#}: each write is acknowledged when it is on flash");
         notes.push((Severity::Warning, text));
         log.staging = None;

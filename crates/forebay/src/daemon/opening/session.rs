@@ -123,7 +123,6 @@ impl Session {
         let number = self.disk.number;
         Ok(LogShare {
             file: self.begun.share_file()?,
-            geometry: log.geometry,
             pool: log.pool,
             number,
             disk: log.disk,
