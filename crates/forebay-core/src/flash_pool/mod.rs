@@ -44,7 +44,7 @@ pub const SEGMENT_DEFAULT: u64 = 16 << 20;
 pub const SEGMENT_MAX: u64 = 1 << 30;
 /// Segments that a pool can have.
 pub const SEGMENTS_MAX: u32 = 1 << 20;
-/// Segments of which a new pool has that many at least, where its size allows, and the smallest that are then chosen.
+/// Segments of which a disk of a new pool has that many, where its size allows, and the smallest that are then chosen.
 const SEGMENTS_WANTED: u64 = 256;
 const SEGMENT_CHOSEN_MIN: u64 = 1 << 20;
 /// Offsets of the two superblocks, in bytes.
@@ -99,9 +99,10 @@ pub enum GeometryError {
     },
 }
 
-/// The segment of a new pool for `bytes` of data.
-pub fn segment_size(bytes: u64) -> u64 {
-    let mut size = (bytes / SEGMENTS_WANTED).max(1).next_power_of_two();
+/// The segment of a new pool for `bytes` of data of so many disks.
+pub fn segment_size(bytes: u64, disks: usize) -> u64 {
+    let of_a_disk = bytes / (disks as u64).max(1);
+    let mut size = (of_a_disk / SEGMENTS_WANTED).max(1).next_power_of_two();
     size = size.clamp(SEGMENT_CHOSEN_MIN, SEGMENT_DEFAULT);
     while bytes / size > u64::from(SEGMENTS_MAX) / 2 {
         size *= 2;

@@ -137,6 +137,22 @@ fn a_new_pool_has_room_for_as_many_disks_again_and_more_where_it_is_large() {
 }
 
 #[test]
+fn the_segment_of_a_new_pool_suits_the_share_of_a_disk() {
+    const MIB: u64 = 1 << 20;
+    let checks = [
+        (0, 0, MIB),
+        (1 << 30, 1, 4 * MIB),
+        (1 << 40, 1, 16 * MIB),
+        (32 << 30, 10, 16 * MIB),
+        (32 << 30, 500, MIB),
+        (1 << 46, 1, 128 * MIB),
+    ];
+    for (bytes, disks, expect) in checks {
+        assert_eq!(segment_size(bytes, disks), expect, "{bytes} bytes of {disks} disks");
+    }
+}
+
+#[test]
 fn a_pool_says_how_many_disks_it_has_room_for() {
     for disks in [1, 64, 1024] {
         let geometry = PoolGeometry::new(1 << 20, 300 << 20, disks).unwrap();

@@ -414,7 +414,7 @@ fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
 fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
     let wanted: u64 = shares.iter().map(|share| share.cache + share.log).sum();
     let total = if file.is_device() { file.size()? } else { wanted };
-    let size = forebay_core::flash_pool::segment_size(total);
+    let size = forebay_core::flash_pool::segment_size(total, shares.len());
     let all = |shares: &[Share]| -> u64 { shares.iter().map(|share| share.segments(size)).sum() };
     // A device that is just large enough for the rest goes without rings.
     let has_room = !file.is_device() || {

@@ -76,7 +76,7 @@ impl Setup {
 
     /// The engine's configuration, in front of such primary storage.
     pub fn config(&self, backend: BackendTraits) -> Config {
-        let segment = segment_size(self.flash + self.log);
+        let segment = segment_size(self.flash + self.log, 1);
         // Strict, but for what strict order does not keep up with.
         let order = DestageOrder::Journaled;
         let log = WriteLogConfig { order, ..WriteLogConfig::of_bytes(self.log, segment) };

@@ -120,7 +120,7 @@ fn settings(args: &SimulateArgs, survey: &Survey) -> Result<Settings> {
     let spec = spec(args, survey.traits().size);
     check::disk(&spec).map_err(ValueError)?;
     let flash = spec.flash.as_ref().map_or(0, |flash| flash.bytes);
-    let write_log = spec.write_log.as_ref().map(|log| log.engine_config(segment_size(flash)));
+    let write_log = spec.write_log.as_ref().map(|log| log.engine_config(segment_size(flash, 1)));
     let config = Config { policy, write_log, ..spec.engine_config(survey.traits()) };
     let nanos = |span: Option<Span>| span.map(|Span(time)| time.as_nanos() as u64);
     let told = GivenLatencies {
