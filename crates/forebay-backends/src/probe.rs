@@ -159,7 +159,7 @@ impl Probe {
     pub fn is_named(&self, path: &Path) -> bool {
         match &self.of {
             Of::File { file, path: Some(_), .. } => {
-                matches!(stands_at(file, path), Ok(Standing::Same))
+                matches!(stands_at(file, path), Ok((Standing::Same, _)))
             }
             Of::File { path: None, .. } | Of::Export { .. } => false,
         }
@@ -186,16 +186,16 @@ impl Probe {
                 return Ok(Look { size: *size, modified: None, changed: None });
             }
         };
-        let size = forebay_io::file::size(file.as_fd())?;
         if !has_times {
+            let size = forebay_io::file::size(file.as_fd())?;
             return Ok(Look { size, modified: None, changed: None });
         }
-        let wanted = StatxFlags::MTIME | StatxFlags::CTIME;
+        let wanted = StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::CTIME;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
         let found = rustix::fs::statx(&**file, "", flags, wanted)?;
         let has = |flag: StatxFlags| found.stx_mask & flag.bits() != 0;
         Ok(Look {
-            size,
+            size: found.stx_size,
             modified: has(StatxFlags::MTIME).then(|| timestamp(found.stx_mtime)),
             changed: has(StatxFlags::CTIME).then(|| timestamp(found.stx_ctime)),
         })
@@ -207,15 +207,11 @@ impl Probe {
     /// The kernel's: nobody knows.
     pub fn standing(&self, size: u64) -> io::Result<Standing> {
         let Of::File { file, path, .. } = &self.of else { return Ok(Standing::Same) };
-        let is = match path {
+        let (stands, found) = match path {
             Some(path) => stands_at(file, path)?,
-            None => Standing::Same,
+            None => (Standing::Same, forebay_io::file::size(file.as_fd())?),
         };
-        if is != Standing::Same {
-            return Ok(is);
-        }
-        let found = forebay_io::file::size(file.as_fd())?;
-        Ok(if found < size { Standing::Short(found) } else { Standing::Same })
+        Ok(if stands == Standing::Same && found < size { Standing::Short(found) } else { stands })
     }
 
     /// Where this process has the file open, for whoever wants to copy it.
@@ -320,18 +316,20 @@ impl Of {
     }
 }
 
-fn stands_at(file: &File, path: &Path) -> io::Result<Standing> {
+/// Whether a file is at `path`, and its size.
+fn stands_at(file: &File, path: &Path) -> io::Result<(Standing, u64)> {
     let is = file.metadata()?;
-    match path.metadata() {
-        Ok(there) if (there.dev(), there.ino()) == (is.dev(), is.ino()) => Ok(Standing::Same),
-        Ok(_) => Ok(Standing::Replaced(path.to_owned())),
+    let stands = match path.metadata() {
+        Ok(there) if (there.dev(), there.ino()) == (is.dev(), is.ino()) => Standing::Same,
+        Ok(_) => Standing::Replaced(path.to_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let is_gone = is.nlink() == 0 || is_removed_on_nfs(file);
             let path = path.to_owned();
-            Ok(if is_gone { Standing::Unlinked(path) } else { Standing::Moved(path) })
+            if is_gone { Standing::Unlinked(path) } else { Standing::Moved(path) }
         }
-        Err(error) => Err(error),
-    }
+        Err(error) => return Err(error),
+    };
+    Ok((stands, is.len()))
 }
 
 /// NFS renames a file that is removed while it is open, and removes it when it is closed.

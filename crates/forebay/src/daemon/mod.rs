@@ -18,7 +18,7 @@
 //! storage within [`DRAIN_TIME_MAX`], pools note how they were left, shards end, sockets go. Where everything is then, and
 //! whether it is safe, says `ending.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -347,6 +347,9 @@ impl Drop for Daemon {
     }
 }
 
+/// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
+const OPENED_AT_A_TIME: usize = 16;
+
 /// Opens every disk, then lets clients find those that can be served.
 ///
 /// # Errors
@@ -355,8 +358,16 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
     let opener = &control.opener;
     let mut ready = Vec::new();
     let mut first_refusal = None;
-    for (index, disk) in opener.specs().iter().enumerate() {
-        match refused::blocking(control, move |opener| opener.open(index)).await {
+    let mut coming = opener.specs().iter().enumerate();
+    let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
+    loop {
+        for (index, disk) in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
+            let opener = opener.clone();
+            let opened = tokio::task::spawn_blocking(move || opener.open(index));
+            opening.push_back((index, disk, opened));
+        }
+        let Some((index, disk, opened)) = opening.pop_front() else { break };
+        match opened.await? {
             Ok(opened) => {
                 let taken = opener.hand_over(index, opened).await;
                 ready.push(taken.with_context(|| format!("disk '{}'", disk.name))?);

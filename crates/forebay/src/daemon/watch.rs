@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use forebay_backends::size::rounded;
 use forebay_backends::{Probe, Standing};
+use forebay_core::flash_pool::fence::Timestamp;
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::fence::LastWrite;
 
@@ -16,7 +17,7 @@ use super::control::lock;
 use super::served::ServedDisk;
 
 /// Pause between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(240);
 /// Looks of which one asks whether primary storage is where and as long as it was: an answer within a second. Who
 /// modified it is asked by every look, because only writes around that moment explain it.
 const STANDING_EVERY: u32 = 4;
@@ -28,6 +29,8 @@ struct Watched {
     probe: Probe,
     /// Where it has flash.
     last_write: Option<Weak<LastWrite>>,
+    /// The modification time that was noted last, and explained.
+    noted: Option<Timestamp>,
     was_told: bool,
     standing: Standing,
     /// Looks so far, from any number on, so that not all disks are asked for more by the same round.
@@ -119,6 +122,7 @@ impl Watched {
             disk: Arc::downgrade(disk),
             probe: disk.probe().ok()?,
             last_write: disk.last_write().map(|last_write| Arc::downgrade(&last_write)),
+            noted: None,
             was_told: false,
             standing: Standing::Same,
             looks: disk.handle.id().0,
@@ -154,8 +158,11 @@ impl Watched {
     fn look_at_times(&mut self, name: &str, events: &EventSender) {
         let Some(last_write) = self.last_write.as_ref().and_then(Weak::upgrade) else { return };
         let Ok(look) = self.probe.look() else { return };
-        let Some(modified) = look.modified else { return };
+        let Some(modified) = look.modified.filter(|modified| self.noted != Some(*modified)) else {
+            return;
+        };
         let is_explained = last_write.note_seen(modified);
+        self.noted = is_explained.then_some(modified);
         let is_news = !is_explained && !self.was_told;
         self.was_told = !is_explained;
         if is_news {
