@@ -42,7 +42,7 @@ enum Of {
         /// The times of a device's node say nothing of what is on it.
         has_times: bool,
         /// The descriptor that does the I/O: it has the lock.
-        _lock: Option<OwnedFd>,
+        _lock: Option<Arc<OwnedFd>>,
         /// The same file through the page cache.
         file: Arc<File>,
         /// Where an image file was opened; nothing of a device.
@@ -89,7 +89,7 @@ pub struct Look {
 impl Probe {
     /// Of an open file; a sidecar has its place beside `path`, which leads there.
     pub(crate) fn of_file(
-        locked: &OwnedFd,
+        locked: &Arc<OwnedFd>,
         file: Arc<File>,
         path: &Path,
         is_read_only: bool,
@@ -99,23 +99,19 @@ impl Probe {
         sidecar.push(".forebay");
         let sidecar = Some(PathBuf::from(sidecar));
         let identity = Identity::of_file(path);
-        let of = Of::file(locked, file, Some(std::path::absolute(path)?))?;
+        let of = Of::file(locked, file, Some(std::path::absolute(path)?));
         Ok(Probe { of, sidecar, identity, is_read_only })
     }
 
     /// Of an open block device. The sidecar of a loop device is its file's.
-    pub(crate) fn of_device(
-        locked: &OwnedFd,
-        file: Arc<File>,
-        is_read_only: bool,
-    ) -> io::Result<Probe> {
+    pub(crate) fn of_device(locked: &Arc<OwnedFd>, file: Arc<File>, is_read_only: bool) -> Probe {
         let sidecar = identity::file_of_loop(file.as_fd()).map(|file| {
             let mut sidecar = file.into_os_string();
             sidecar.push(".forebay");
             PathBuf::from(sidecar)
         });
         let identity = Identity::of_device(file.as_fd());
-        Ok(Probe { of: Of::file(locked, file, None)?, sidecar, identity, is_read_only })
+        Probe { of: Of::file(locked, file, None), sidecar, identity, is_read_only }
     }
 
     /// Of an NBD export.
@@ -310,9 +306,8 @@ impl Probe {
 }
 
 impl Of {
-    fn file(locked: &OwnedFd, file: Arc<File>, path: Option<PathBuf>) -> io::Result<Of> {
-        let (has_times, lock) = (path.is_some(), Some(locked.try_clone()?));
-        Ok(Of::File { has_times, _lock: lock, file, path })
+    fn file(locked: &Arc<OwnedFd>, file: Arc<File>, path: Option<PathBuf>) -> Of {
+        Of::File { has_times: path.is_some(), _lock: Some(locked.clone()), file, path }
     }
 }
 

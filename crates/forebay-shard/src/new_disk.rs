@@ -44,7 +44,7 @@ pub struct NewDisk {
 #[derive(Debug)]
 pub struct FlashShare {
     /// The file or device.
-    pub file: OwnedFd,
+    pub file: Arc<OwnedFd>,
     /// Where the share begins.
     pub offset: u64,
     /// What keeps the cache over a restart.

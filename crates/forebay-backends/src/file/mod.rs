@@ -63,7 +63,7 @@ pub struct FileBackend {
     _behind: Option<OwnedFd>,
     is_direct: bool,
     /// Until it is attached.
-    file: Option<OwnedFd>,
+    file: Option<Arc<OwnedFd>>,
     /// Only to look at it.
     looks: Option<Arc<File>>,
     attached: Option<Attached>,
@@ -136,7 +136,7 @@ impl FileBackend {
             is_block,
             _behind: behind,
             is_direct: file.is_direct(),
-            file: Some(file.into_fd()),
+            file: Some(Arc::new(file.into_fd())),
             looks,
             attached: None,
             extents: None,
@@ -359,7 +359,7 @@ impl Backend for FileBackend {
         let (file, looks) = (self.file.as_ref()?, self.looks.clone()?);
         let read_only = self.properties.read_only;
         match self.is_block {
-            true => Probe::of_device(file, looks, read_only).ok(),
+            true => Some(Probe::of_device(file, looks, read_only)),
             false => Probe::of_file(file, looks, &self.path, read_only).ok(),
         }
     }

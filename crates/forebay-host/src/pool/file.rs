@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ impl PoolPage {
 #[derive(Debug)]
 pub struct PoolFile {
     path: PathBuf,
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     is_direct: bool,
     is_device: bool,
     /// There was nothing before it was opened.
@@ -100,7 +101,7 @@ impl PoolFile {
         let (is_direct, is_device) = (file.is_direct(), file.is_block_device());
         let (path, fd) = (path.to_owned(), file.into_fd());
         let is_provisional = AtomicBool::new(false);
-        Ok(PoolFile { path, fd, is_direct, is_device, is_new, is_provisional })
+        Ok(PoolFile { path, fd: Arc::new(fd), is_direct, is_device, is_new, is_provisional })
     }
 
     /// A file that was made with this opening is removed when it is closed, until it is told to stay.
@@ -144,12 +145,9 @@ impl PoolFile {
         forebay_io::file::size(self.fd.as_fd())
     }
 
-    /// Another descriptor of it, for a reactor; the lock lives as long as any.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub fn share(&self) -> Result<OwnedFd> {
-        self.fd.try_clone().context("cannot share the flash file")
+    /// Its descriptor, for a reactor; the lock lives as long as anybody has it.
+    pub fn share(&self) -> Arc<OwnedFd> {
+        self.fd.clone()
     }
 
     /// Makes sure that `len` bytes are there: allocated in a file, given on a device.

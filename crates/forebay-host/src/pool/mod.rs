@@ -20,6 +20,7 @@
 //!   served wait for segments.
 //! - A segment is freed only under the lease that it is held under.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -263,11 +264,8 @@ impl Pool {
         self.tables.geometry()
     }
 
-    /// A descriptor for a reactor.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub fn share_file(&self) -> Result<std::os::fd::OwnedFd> {
+    /// Its descriptor, for a reactor.
+    pub fn share_file(&self) -> Arc<OwnedFd> {
         self.file.share()
     }
 

@@ -217,12 +217,12 @@ impl Reactor {
         self.drop_freed();
     }
 
-    /// Takes a file.
+    /// Takes a file, which others may have, too: reactors, and who reads it without one.
     ///
     /// # Errors
     /// The kernel's, where it takes threads to wait for files and there are none left.
-    pub fn add_file(&mut self, file: OwnedFd) -> io::Result<FileId> {
-        let key = self.shared.add_file(file);
+    pub fn add_file(&mut self, file: impl Into<Arc<OwnedFd>>) -> io::Result<FileId> {
+        let key = self.shared.add_file(file.into());
         let (driver, shared) = self.parts();
         if let Err(error) = driver.on_file(key, &shared.files.held(key).fd) {
             shared.files.remove(key);
@@ -231,7 +231,7 @@ impl Reactor {
         Ok(FileId(key as u32))
     }
 
-    /// Closes a file once no operation uses it.
+    /// Lets go of a file once no operation uses it.
     pub fn remove_file(&mut self, id: FileId) {
         self.shared.remove_file(id.0 as usize);
         self.drop_freed();

@@ -78,7 +78,7 @@ pub(super) enum Work {
 /// A file.
 #[derive(Debug)]
 pub(super) struct File {
-    pub(super) fd: OwnedFd,
+    pub(super) fd: Arc<OwnedFd>,
     /// Its bytes are in memory: short reads and writes take less time than handing them over.
     is_in_memory: bool,
 }
@@ -103,7 +103,7 @@ pub(super) struct Event {
 #[derive(Debug)]
 pub(super) enum Freed {
     Arena(usize, #[expect(dead_code, reason = "held to be dropped")] Arc<Arena>),
-    File(usize, #[expect(dead_code, reason = "held to be dropped")] OwnedFd),
+    File(usize, #[expect(dead_code, reason = "held to be dropped")] Arc<OwnedFd>),
     Socket(usize, OwnedFd),
     Event(OwnedFd),
 }
@@ -145,7 +145,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn add_file(&mut self, fd: OwnedFd) -> usize {
+    pub(super) fn add_file(&mut self, fd: Arc<OwnedFd>) -> usize {
         let is_in_memory =
             rustix::fs::fstatfs(&fd).is_ok_and(|found| IN_MEMORY.contains(&(found.f_type as u64)));
         self.files.insert(File { fd, is_in_memory })

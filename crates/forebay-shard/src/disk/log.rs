@@ -34,7 +34,7 @@ use crate::token::{Class, token};
 #[derive(Debug)]
 pub struct LogShare {
     /// The pool's file or device.
-    pub file: OwnedFd,
+    pub file: Arc<OwnedFd>,
     /// The pool, and how it is cut.
     pub pool: Superblock,
     /// The disk in it.

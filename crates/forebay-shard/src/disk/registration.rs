@@ -33,7 +33,7 @@ impl Registration {
     ///
     /// # Errors
     /// As [`Reactor::add_file`].
-    pub(super) fn file(&mut self, reactor: &mut Reactor, file: OwnedFd) -> io::Result<FileId> {
+    pub(super) fn file(&mut self, reactor: &mut Reactor, file: Arc<OwnedFd>) -> io::Result<FileId> {
         let file = reactor.add_file(file)?;
         self.files.push(file);
         Ok(file)

@@ -23,7 +23,7 @@ fn a_durable_write_is_a_write() {
     on_each_kind(|mut reactor| {
         let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
         let (id, arena) = add_arena(&mut reactor, 1 << 16);
-        let added = reactor.add_file(file.reopen().unwrap().into()).unwrap();
+        let added = reactor.add_file(OwnedFd::from(file.reopen().unwrap())).unwrap();
         arena.write_at(0, &pattern(8192));
         reactor.write_durably(added, 4096, region(id, 0, 8192), Token(1));
         assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 8192);

@@ -51,7 +51,7 @@ impl Opening<'_> {
             self.notes.push((Severity::Warning, warm::NO_ROOM.to_owned()));
         }
         let kept = ring.as_ref().and(session.ring_share(&area));
-        let file = begun.share_file()?;
+        let file = begun.share_file();
         let share = FlashShare { file, offset: area.slots.offset, ring: kept };
         Ok(Cache { share: Some(share), ring })
     }

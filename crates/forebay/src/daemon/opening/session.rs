@@ -122,7 +122,7 @@ impl Session {
     pub(super) fn log_share(&self, log: OpenedLog, staging: Option<Staging>) -> Result<LogShare> {
         let number = self.disk.number;
         Ok(LogShare {
-            file: self.begun.share_file()?,
+            file: self.begun.share_file(),
             pool: log.pool,
             number,
             disk: log.disk,
