@@ -273,10 +273,18 @@ impl Directory {
         std::hint::black_box(self.index.prefetch(coming));
     }
 
+    /// Reads the memory that hits of these blocks begin with, for all of them at once.
+    #[inline]
+    pub fn look_ahead_of_hits(&self, blocks: impl Iterator<Item = BlockIndex>) {
+        std::hint::black_box(self.index.look_ahead(blocks));
+    }
+
     /// Reads the memory that uses of these blocks begin with, for all of them at once: one after the other the CPU would
     /// wait for each.
     pub fn look_ahead(&self, blocks: &[BlockIndex]) {
-        std::hint::black_box(self.index.look_ahead(blocks) ^ self.ghost.look_ahead(blocks));
+        std::hint::black_box(
+            self.index.look_ahead(blocks.iter().copied()) ^ self.ghost.look_ahead(blocks),
+        );
     }
 
     /// Every block is back: the other slots are free.

@@ -42,6 +42,15 @@ impl Cache {
         self.ram.is_some() && !self.stale.touches(range, grid)
     }
 
+    /// Reads the memory that hits at these positions begin with, for all of them at once: one after the other the CPU would wait
+    /// for each.
+    #[inline]
+    pub(crate) fn look_ahead(&self, positions: impl Iterator<Item = u64>, grid: &Grid) {
+        if let Some(ram) = &self.ram {
+            ram.dir.look_ahead_of_hits(positions.map(|position| grid.block_of(position)));
+        }
+    }
+
     /// The slots that answer a read of `range`, when RAM has all of it. They are pinned until [`Cache::unpin`].
     #[inline]
     pub(crate) fn hit(&mut self, range: ByteRange, cx: &mut Cx<'_>) -> Option<ReplyData> {

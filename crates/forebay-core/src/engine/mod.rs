@@ -44,6 +44,7 @@ use crate::cache::{Cache, SlotRun};
 use crate::cache_index::CacheIndex;
 pub use crate::cache_index::RestoredCache;
 use crate::config::{Config, Mode};
+
 use crate::geometry::Grid;
 use crate::ids::{IoId, Nanos};
 use crate::primary::Primary;
@@ -119,6 +120,15 @@ impl Engine {
     ) -> Result<(), Busy> {
         let (parts, mut cx) = self.at(now, actions);
         parts.submit(request, &mut cx)
+    }
+
+    /// Requests that begin at these positions, which may be outside the disk, will be submitted soon. It changes nothing but how
+    /// long that takes: the memory that they begin with is on its way to the CPU, for all of them at once.
+    #[inline]
+    pub fn look_ahead(&self, positions: impl Iterator<Item = u64>) {
+        let size = self.shared.config.backend.size;
+        let on_disk = positions.filter(|position| *position < size);
+        self.parts.cache.look_ahead(on_disk, &self.shared.grid);
     }
 
     /// An I/O ended. `checksums`: CRC32C of each piece, when the I/O asked for them and ended well. A read, a write or a

@@ -28,8 +28,9 @@ impl Index {
     }
 
     /// Reads what lookups of these blocks begin with. The sum is for nothing.
-    pub fn look_ahead(&self, blocks: &[BlockIndex]) -> u32 {
-        blocks.iter().fold(0, |sum, &block| {
+    #[inline]
+    pub fn look_ahead(&self, blocks: impl Iterator<Item = BlockIndex>) -> u32 {
+        blocks.fold(0, |sum, block| {
             let bucket = self.bucket_of(block);
             sum ^ self.lines[bucket.line].0[bucket.chain]
         })

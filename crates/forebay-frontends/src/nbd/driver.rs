@@ -32,6 +32,7 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{Nanos, RequestTag};
 use forebay_core::request::{Op, Request};
 use forebay_io::reactor::{Completion, SocketId};
+use forebay_nbd::request::{Command, RequestHeader};
 
 use super::session::{Session, Step, Submission};
 use crate::client::{Answer, Client, Context, DiskId, Tokens};
@@ -39,6 +40,8 @@ use crate::outbox::Outbox;
 
 /// Bytes received at a time, payloads that go straight to their buffers not counted.
 pub const INPUT_BYTES: usize = 256 << 10;
+/// Requests that the engine is told of before the first of them is submitted.
+const LOOK_AHEAD: usize = 32;
 /// Time without progress after which a client is closed.
 pub const STALL_MAX: Nanos = Nanos::from_millis(30_000);
 
@@ -188,7 +191,11 @@ impl Connection {
     /// Takes requests from the input until it is used up or something has to be waited for, then
     /// receives more unless something waits.
     fn take_requests(&mut self, cx: &mut Context<'_>) {
+        let mut seen = self.used;
         while self.phase == Phase::Open {
+            if self.used >= seen {
+                seen = self.look_ahead(cx);
+            }
             if !self.retry(cx) || !self.take_payload(cx) {
                 break;
             }
@@ -216,6 +223,20 @@ impl Connection {
             }
         }
         self.receive(cx);
+    }
+
+    /// Tells the engine of the next requests, up to a payload. Returns where in the input the one behind them begins.
+    fn look_ahead(&self, cx: &mut Context<'_>) -> usize {
+        let (headers, _) = self.input[self.used..].as_chunks::<{ RequestHeader::SIZE }>();
+        let mut seen = self.used;
+        let decoded = headers.iter().take(LOOK_AHEAD).map_while(|bytes| {
+            let header = RequestHeader::decode(bytes).ok()??;
+            seen += RequestHeader::SIZE;
+            let is_write = Command::from_wire(header.command) == Some(Command::Write);
+            (!is_write).then_some(header.offset)
+        });
+        cx.port(self.disk).engine.look_ahead(decoded);
+        seen.max(self.used + 1)
     }
 
     /// Tries again what waits; true when nothing waits any more.

@@ -184,3 +184,19 @@ fn a_disk_without_a_log_changes_its_mode_with_reads_under_way_and_without() {
     rig.expect_bytes(8192, 4096, 0xAB);
     assert!(rig.counters().read_hits_ram > hits, "it caches");
 }
+
+#[test]
+fn looking_ahead_changes_nothing_whatever_position_a_client_names() {
+    for grid_offset in [0, 3584] {
+        let grid_offset = GridOffset::Fixed(grid_offset);
+        let mut rig = Rig::new(Config { grid_offset, ..config() });
+        rig.read(1, 4096, 4096);
+        rig.settle();
+        rig.sent();
+        let before = format!("{:?}", rig.counters());
+        let size = rig.engine.config().backend.size;
+        rig.engine.look_ahead([0, 4096, size - 1, size, u64::MAX].into_iter());
+        assert_eq!(format!("{:?}", rig.counters()), before);
+        assert_eq!(rig.drawn(), [] as [&str; 0]);
+    }
+}

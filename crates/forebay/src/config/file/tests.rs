@@ -79,9 +79,12 @@ fn a_pool_has_room_for_so_many_disks() {
         };
         (0..count).map(disk).collect::<String>() + "[[nbd]]\nlisten = \"unix:/x\"\n"
     };
-    assert_eq!(read(&disks(64)).unwrap().disks.len(), 64);
-    let error = read(&disks(65)).unwrap_err();
-    assert!(error.contains("65 disks are to be on the flash /pool, which can have 64"), "{error}");
+    assert_eq!(read(&disks(1024)).unwrap().disks.len(), 1024);
+    let error = read(&disks(1025)).unwrap_err();
+    assert!(
+        error.contains("1025 disks are to be on the flash /pool, which can have 1024"),
+        "{error}"
+    );
 }
 
 #[test]
