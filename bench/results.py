@@ -1,5 +1,6 @@
 """What the rounds of a scenario come to, shown and kept."""
 import datetime
+import glob
 import json
 import os
 import statistics
@@ -35,21 +36,36 @@ def summary(run, shape):
     return out
 
 
-def show(rows, shape):
+def last_kept(name):
+    """The run of a scenario that was kept last; nothing, if none was."""
+    paths = sorted(glob.glob(os.path.join(HERE, "runs", "????-??-??-%s.json" % name)))
+    if not paths:
+        return {}
+    with open(paths[-1]) as f:
+        return json.load(f)
+
+
+def show(rows, shape, kept):
+    """A line for each contestant; `kept`: the run to compare with."""
+    before = "kept %s" % kept["date"] if kept else ""
     what = "%s / this" % shape["base"] if shape["better"] == "iops" else "this / %s" % shape["base"]
-    print("  %-44s %12s %21s %9s %9s %9s  %s" % (
-        "", "IOPS", "(min - max)", "mean µs", "p99 µs", "CPU µs", what))
+    print("  %-44s %12s %21s %9s %9s %9s  %-20s %s" % (
+        "", "IOPS", "(min - max)", "mean µs", "p99 µs", "CPU µs", what, before))
     def us(row, key, digits):
         return "%.*f" % (digits, row[key]["median"]) if key in row else ""
 
     for name, row in rows.items():
         iops = row["iops"]
         ratio = row.get("ratio")
-        print("  %-44s %12s %21s %9s %9s %9s  %s" % (
+        then = kept.get("summary", {}).get(name, {})
+        of_then = [format(round(then["iops"]["median"]), ",")] if "iops" in then else []
+        of_then += ["%.2f" % then["ratio"]["median"]] if "ratio" in then else []
+        print("  %-44s %12s %21s %9s %9s %9s  %-20s %s" % (
             name, format(round(iops["median"]), ","),
             "(%s - %s)" % (format(round(iops["min"]), ","), format(round(iops["max"]), ",")),
             us(row, "mean_us", 1), us(row, "p99_us", 1), us(row, "server_cpu_us_per_request", 2),
-            "%.2f (%.2f - %.2f)" % (ratio["median"], ratio["min"], ratio["max"]) if ratio else ""))
+            "%.2f (%.2f - %.2f)" % (ratio["median"], ratio["min"], ratio["max"]) if ratio else "",
+            ", ".join(of_then)))
 
 
 def machine():

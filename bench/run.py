@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 from lab import FOREBAY, SCENARIOS, Bed, Run
-from results import machine, save, show, summary
+from results import last_kept, machine, save, show, summary
 
 import advice  # noqa: F401
 import hits  # noqa: F401
@@ -58,7 +58,7 @@ def main():
             print(shape["text"])
         else:
             rows = summary(run, shape)
-            show(rows, shape)
+            show(rows, shape, last_kept(name))
         if not options.no_save:
             save(name, goal, about, options, rows, run.results)
     return 0
