@@ -44,7 +44,7 @@ pub struct ControlState {
     unattached: Mutex<Vec<Ready>>,
     /// Looks at primary storage.
     watch: Watch,
-    /// One disk is opened or decided about after the other, none while the daemon ends.
+    /// After the start one disk is opened or decided about after the other, none while the daemon ends.
     pub(super) opening: Arc<tokio::sync::Mutex<()>>,
     /// One disk is resized after the other.
     pub(super) resizing: tokio::sync::Mutex<()>,
