@@ -8,6 +8,17 @@ from test_write_back import (DEFERRED, attach, destaged, disk_command, expect_bl
                              nbdkit_on, of_client, opened, read_file, write_back, write_blocks)
 
 
+def kill_start(server, after):
+    """Starts a server, and kills it so many seconds later."""
+    process = subprocess.Popen(server.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        process.wait(after)
+        raise AssertionError("it ended: %d" % process.returncode)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 @test(forebay_only=True)
 def kills_during_recovery_lose_nothing(bed):
     image = bed.image("disk.raw", 16 * MIB)
@@ -26,14 +37,7 @@ def kills_during_recovery_lose_nothing(bed):
         disk.kill()
         # Again and again, each time a little further.
         for attempt in range(6):
-            process = subprocess.Popen(disk.command, stdout=subprocess.DEVNULL,
-                                       stderr=subprocess.DEVNULL)
-            try:
-                process.wait(0.002 + 0.006 * attempt + 0.003 * bed.random.random())
-                raise AssertionError("it ended: %d" % process.returncode)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            kill_start(disk, 0.002 + 0.006 * attempt + 0.003 * bed.random.random())
         disk.start()
     disk.stop()
 
@@ -91,13 +95,7 @@ def disks_of_a_pool_that_are_opened_together_each_have_their_own_writes(bed):
         server.kill()
         # A start that is killed while disks are opened is followed by one that finds the same.
         for attempt in range(3):
-            process = subprocess.Popen(server.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            try:
-                process.wait(0.03 + 0.05 * attempt + 0.05 * bed.random.random())
-                raise AssertionError("it ended: %d" % process.returncode)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            kill_start(server, 0.03 + 0.05 * attempt + 0.05 * bed.random.random())
         server.start()
     assert server.stop() == 0
 

@@ -81,12 +81,6 @@ impl Links {
         (self.nodes[slot.0 as usize].prev >> SLOT_BITS) as u8
     }
 
-    /// Reads the links of these slots, without a branch that depends on any: so the CPU waits for all of them at once. The sum is
-    /// for nothing.
-    pub fn look_ahead(&self, slots: &[SlotId]) -> u32 {
-        slots.iter().fold(0, |sum, slot| sum ^ self.nodes[slot.0 as usize].next)
-    }
-
     /// The owner's count for `slot`, 0 to 3. Zero when the slot enters a list by `push_front`.
     pub fn count(&self, slot: SlotId) -> u8 {
         (self.nodes[slot.0 as usize].next >> SLOT_BITS) as u8

@@ -27,7 +27,7 @@
 //! event log. This crate knows neither shards nor the control plane.
 //!
 //! **Limits.** It may wait for flash and for primary storage, so that no shard thread calls it for
-//! that. A pool has [`DISKS_MAX`](forebay_core::flash_pool::DISKS_MAX) disks; the event log keeps
+//! that. A pool has at most [`DISKS_MAX`](forebay_core::flash_pool::DISKS_MAX) disks; the event log keeps
 //! [`events::KEPT`] lines.
 
 pub mod date;

@@ -30,7 +30,7 @@ pub mod superblock;
 use crate::geometry::PAGE;
 use crate::ids::SegmentId;
 
-/// Disks that a pool can hold.
+/// Disks that a pool can hold at most; its superblock says for how many there is room.
 pub const DISKS_MAX: u16 = 1024;
 /// Disks that a new pool can hold at least.
 const DISKS_MIN: u64 = 64;

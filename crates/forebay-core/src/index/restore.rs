@@ -27,11 +27,6 @@ impl Index {
         coming.iter().fold(first, |sum, &(_, block)| sum ^ next(next(head(block))))
     }
 
-    /// Reads the entries of these slots, as [`Index::prefetch`] does. The sum is for nothing.
-    pub fn look_ahead_at(&self, slots: &[SlotId]) -> u32 {
-        slots.iter().fold(0, |sum, slot| sum ^ self.entries[slot.0 as usize].key)
-    }
-
     /// Reads what lookups of these blocks begin with. The sum is for nothing.
     #[inline]
     pub fn look_ahead(&self, blocks: impl Iterator<Item = BlockIndex>) -> u32 {

@@ -220,10 +220,6 @@ impl Policy for Auto {
         self.queues.looks_far_back()
     }
 
-    fn look_ahead(&self, slots: &[SlotId]) -> u32 {
-        self.queues.look_ahead(slots)
-    }
-
     fn on_hit(&mut self, slot: SlotId, index: &Index) {
         self.queues.on_hit(slot, index);
         self.show(block_in(index, slot), false);

@@ -28,10 +28,6 @@ impl Policy for Lru {
         self.links.push_back(&mut self.queue, slot);
     }
 
-    fn look_ahead(&self, slots: &[SlotId]) -> u32 {
-        self.links.look_ahead(slots)
-    }
-
     fn on_hit(&mut self, slot: SlotId, _index: &Index) {
         self.links.move_to_front(&mut self.queue, slot);
     }

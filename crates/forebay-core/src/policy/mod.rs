@@ -124,12 +124,6 @@ pub trait Policy: fmt::Debug + Send {
         false
     }
 
-    /// Reads what it has of these slots, which will be used, for all of them at once. The sum is for nothing.
-    fn look_ahead(&self, slots: &[SlotId]) -> u32 {
-        let _ = slots;
-        0
-    }
-
     /// The block in `slot`, which `index` has, was used.
     fn on_hit(&mut self, slot: SlotId, index: &Index);
 

@@ -263,10 +263,6 @@ impl Policy for S3Fifo {
         self.rules.is_quick
     }
 
-    fn look_ahead(&self, slots: &[SlotId]) -> u32 {
-        self.links.look_ahead(slots)
-    }
-
     fn on_hit(&mut self, slot: SlotId, _index: &Index) {
         let count = self.links.count(slot);
         // The line is only written while the count still rises.
