@@ -77,7 +77,7 @@ $(RUNNER):
 	$(CARGO) install --locked gungraun-runner --version 0.20.0 --root target/tools
 
 bench-quick: setup-bench build-bench
-	$(PYTHON) bench/run.py --quick $(WHAT)
+	$(PYTHON) bench/run.py goals --rounds 3 --seconds 0.5 --no-save
 
 soak: setup-build
 	$(CARGO) run --release --locked -p forebay-sim --bin soak -- $(if $(SHORT),--short) $(if $(SEEDS),--seeds $(SEEDS))

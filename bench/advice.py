@@ -1,7 +1,7 @@
 """The advisor, the default policy and sampled curves on real traces: figures that repeat exactly, as tables.
 
     FOREBAY_TRACES=FOLDER bench/run.py advisor     measures, keeps the figures, prints the tables of docs/benchmarks/policy.md
-    bench/advice.py FILE                           prints the tables of figures that were kept
+    bench/advice.py                                prints the tables of the figures that were kept last
 """
 import json
 import math
@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 from lab import ROOT, scenario
+from results import last_kept
 
 EXAMPLE = ["cargo", "run", "--release", "--locked", "--quiet", "-p", "forebay-trace", "--example"]
 
@@ -17,13 +18,12 @@ EXAMPLE = ["cargo", "run", "--release", "--locked", "--quiet", "-p", "forebay-tr
 @scenario("advice from one part of a trace, judged on the next: the range of hits is right in 9 of 10 cases, the mean within a tenth of "
           "the best; auto: within 2 points of the best policy")
 def advisor(run):
-    words = ["--", "build"] if run.options.quick else []  # one trace, to see that it works
-    figures = example("advisor_sweep", words) | {"windows": example("advisor_windows", words)}
+    figures = example("advisor_sweep") | {"windows": example("advisor_windows")}
     return {"figures": figures, "text": tables(figures)}
 
 
-def example(name, words):
-    result = subprocess.run(EXAMPLE + [name] + words, cwd=ROOT, stdout=subprocess.PIPE, stderr=sys.__stderr__, text=True)
+def example(name):
+    result = subprocess.run(EXAMPLE + [name], cwd=ROOT, stdout=subprocess.PIPE, stderr=sys.__stderr__, text=True)
     if result.returncode:
         raise RuntimeError("%s failed" % name)
     return json.loads(result.stdout)
@@ -135,5 +135,4 @@ def tables(figures):
 
 
 if __name__ == "__main__":
-    with open(sys.argv[1]) as f:
-        print(tables(json.load(f)["summary"]))
+    print(tables(last_kept("advisor")["summary"]))

@@ -33,7 +33,9 @@ class Contestant:
         self.connections = connections
 
     def load(self, *options):
-        command = [LOAD, "load", "--json", "--connections", str(self.connections)]
+        command = [LOAD, "load", "--json"]
+        if "--connections" not in options:
+            command += ["--connections", str(self.connections)]
         for target in self.targets:
             command += ["--target", target]
         for server in self.servers:
@@ -106,7 +108,7 @@ class Run:
             contestant.load(*fill, "--requests", DISK_MIB * 16 // connections)
         return contestant
 
-    def bare(self, name, connections):
+    def bare(self, name, connections, *options):
         path = self.bed.path(name + ".sock")
-        command = [LOAD, "serve", "unix:" + path, "--size", "%dMiB" % DISK_MIB]
+        command = [LOAD, "serve", "unix:" + path, "--size", "%dMiB" % DISK_MIB, *options]
         return Contestant(name, ["unix:" + path], [self.bed.other("bare", command, "unix:" + path)], connections)

@@ -1,6 +1,5 @@
 """What the rounds of a scenario come to, shown and kept."""
 import datetime
-import glob
 import json
 import os
 import statistics
@@ -36,18 +35,27 @@ def summary(run, shape):
     return out
 
 
+def history(name):
+    """Where the runs of a scenario are kept: one line each, the newest last."""
+    return os.path.join(HERE, "runs", name + ".jsonl")
+
+
+def kept(name):
+    """The runs of a scenario that were kept, the newest last."""
+    if not os.path.exists(history(name)):
+        return []
+    with open(history(name)) as f:
+        return [json.loads(line) for line in f]
+
+
 def last_kept(name):
     """The run of a scenario that was kept last; nothing, if none was."""
-    paths = sorted(glob.glob(os.path.join(HERE, "runs", "????-??-??-%s.json" % name)))
-    if not paths:
-        return {}
-    with open(paths[-1]) as f:
-        return json.load(f)
+    return (kept(name) or [{}])[-1]
 
 
-def show(rows, shape, kept):
-    """A line for each contestant; `kept`: the run to compare with."""
-    before = "kept %s" % kept["date"] if kept else ""
+def show(rows, shape, last):
+    """A line for each contestant; `last`: the run to compare with."""
+    before = "kept %s" % last["date"] if last else ""
     what = "%s / this" % shape["base"] if shape["better"] == "iops" else "this / %s" % shape["base"]
     print("  %-44s %12s %21s %9s %9s %9s  %-20s %s" % (
         "", "IOPS", "(min - max)", "mean µs", "p99 µs", "CPU µs", what, before))
@@ -57,7 +65,7 @@ def show(rows, shape, kept):
     for name, row in rows.items():
         iops = row["iops"]
         ratio = row.get("ratio")
-        then = kept.get("summary", {}).get(name, {})
+        then = last.get("summary", {}).get(name, {})
         of_then = [format(round(then["iops"]["median"]), ",")] if "iops" in then else []
         of_then += ["%.2f" % then["ratio"]["median"]] if "ratio" in then else []
         print("  %-44s %12s %21s %9s %9s %9s  %-20s %s" % (
@@ -83,12 +91,10 @@ def commit():
 
 
 def save(name, goal, about, options, rows, results):
-    path = os.path.join(HERE, "runs", "%s-%s.json" % (datetime.date.today().isoformat(), name))
     command = "bench/run.py %s --rounds %d --seconds %g --threads %d" % (
         name, options.rounds, options.seconds, options.threads)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as f:
-        json.dump({"what": name, "wanted": goal, "date": datetime.date.today().isoformat(), "commit": commit(),
-                   "command": command, "machine": about, "summary": rows, "rounds": results}, f, indent=1)
-        f.write("\n")
-    print("  kept in %s" % os.path.relpath(path, ROOT))
+    today = datetime.date.today().isoformat()
+    with open(history(name), "a") as f:
+        f.write(json.dumps({"what": name, "date": today, "wanted": goal, "commit": commit(), "command": command,
+                            "machine": about, "summary": rows, "rounds": results}) + "\n")
+    print("  kept in %s" % os.path.relpath(history(name), ROOT))

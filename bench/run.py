@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 """Measures Forebay beside its peers and the limit, interleaved in one run.
 
-    run.py [WHAT...] [--rounds 5] [--seconds 3] [--threads 1] [--quick] [--no-save] [--list]
+    run.py [WHAT...] [--rounds 5] [--seconds 3] [--threads 1] [--no-save] [--list]
 
 Each round measures every contestant of a scenario once, one after the other, all with the same load
 generator (crates/forebay-bench). Printed and kept are medians over the rounds, their spread, and
-ratios within the same round. Results go to bench/runs/<date>-<what>.json with machine and command.
+ratios within the same round. Each run is a line of bench/runs/<what>.jsonl, with machine and command.
 docs/benchmarks.md says what came out. --list says what each scenario asks.
 """
 import argparse
@@ -18,6 +18,7 @@ from lab import FOREBAY, SCENARIOS, Bed, Run
 from results import last_kept, machine, save, show, summary
 
 import advice  # noqa: F401
+import goals  # noqa: F401
 import hits  # noqa: F401
 import iscsi  # noqa: F401
 import replay  # noqa: F401
@@ -32,12 +33,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--threads", type=int, default=1, help="threads of the load generator")
-    parser.add_argument("--quick", action="store_true", help="two short rounds, nothing kept")
     parser.add_argument("--no-save", action="store_true")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    if options.quick:
-        options.rounds, options.seconds, options.no_save = 2, 0.5, True
     chosen = {n: s for n, s in SCENARIOS.items() if not options.what or any(w in n for w in options.what)}
     if options.list or not chosen:
         print("\n".join("%-34s %s" % (n, goal) for n, (_, goal) in SCENARIOS.items()))

@@ -10,21 +10,20 @@ class RawFile:
 
     name = "raw O_DSYNC"
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, rw="randwrite", block="4k"):
+        self.path, self.how = path, ["--rw=" + rw, "--bs=" + block]
         subprocess.run(["fallocate", "-l", "256M", path], check=True)
-        self.fio("write", 4)
-
-    def fio(self, rw, seconds):
-        command = ["fio", "--name=raw", "--filename=" + self.path, "--ioengine=psync", "--direct=1", "--sync=dsync",
-                   "--bs=4k", "--size=256m", "--rw=" + rw, "--output-format=json", "--percentile_list=50:99"]
         # The whole file is written once first: later writes change no metadata.
-        command += ["--bs=1m"] if rw == "write" else ["--time_based", "--runtime=%s" % seconds]
+        self.fio("--rw=write", "--bs=1m")
+
+    def fio(self, *options):
+        command = ["fio", "--name=raw", "--filename=" + self.path, "--ioengine=psync", "--direct=1", "--sync=dsync",
+                   "--size=256m", "--output-format=json", "--percentile_list=50:99", *options]
         return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     def load(self, *options):
         seconds = options[options.index("--seconds") + 1]
-        writes = self.fio("randwrite", seconds)["jobs"][0]["write"]
+        writes = self.fio(*self.how, "--time_based", "--runtime=%s" % seconds)["jobs"][0]["write"]
         latency = writes["clat_ns"]
         at = {float(key): value for key, value in latency["percentile"].items()}
         return {"iops": writes["iops"], "mean_us": latency["mean"] / 1e3, "p50_us": at[50.0] / 1e3,
@@ -105,9 +104,8 @@ def burst(run):
                 "--flash", flash, "--write-log", size, "--mode", "write-back", "--destage-order", order,
                 "--write-cache", "off"])
             contestant = Burst(name, server)
-            longest = 2 if run.options.quick else 20
             for what, rate, seconds in (("base", 250, 5), ("burst", 15000, 20), ("base again", 250, 5)):
-                result = contestant.load("--rate", rate, "--seconds", min(seconds, longest))
+                result = contestant.load("--rate", rate, "--seconds", seconds)
                 run.results.setdefault("%s, %s" % (what, name), []).append(result)
             contestant.stop()
     return {"base": "base", "better": "p99_us"}

@@ -1,17 +1,19 @@
-//! An NBD server that only copies: one thread per connection, one `recv` for a batch of requests,
-//! one copy from memory into the batch of replies, one `send`. No cache, no checks beyond bounds:
-//! the upper limit for a server that copies.
+//! An NBD server that only copies: one thread per connection, or one for all of them; one `recv` for a batch of
+//! requests, one copy from memory into the batch of replies, one `send`. No cache, no checks beyond bounds: the upper
+//! limit for a server that copies.
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::size;
-use crate::target::Target;
+use crate::target::{Listener, Target};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -20,6 +22,9 @@ pub(crate) struct Options {
     /// Bytes served
     #[arg(long, default_value = "256MiB", value_parser = size::parse)]
     size: u64,
+    /// One thread serves all connections; otherwise each has its own
+    #[arg(long)]
+    one_thread: bool,
 }
 
 const REQUEST: [u8; 4] = 0x2560_9513_u32.to_be_bytes();
@@ -37,43 +42,89 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     // Touched at the start, like any cache: a first touch would cost more than the copy.
     let memory: Arc<[u8]> = (0..options.size).map(|i| (i % 251) as u8).collect();
     println!("ready");
+    if options.one_thread {
+        return serve_in_turn(&listener, &memory);
+    }
     loop {
         let socket = listener.accept()?;
         let memory = Arc::clone(&memory);
         thread::spawn(move || {
-            if let Err(e) = serve(File::from(socket), &memory) {
+            let served = Connection::accepted(socket, &memory).and_then(|mut connection| {
+                while connection.serve(&memory)? {}
+                Ok(())
+            });
+            if let Err(e) = served {
                 eprintln!("connection ended: {e:#}");
             }
         });
     }
 }
 
-fn serve(mut stream: File, memory: &[u8]) -> anyhow::Result<()> {
-    greet(&mut stream, memory.len() as u64).context("handshake")?;
-    let mut input = vec![0; 64 << 10];
-    let mut filled = 0;
-    let mut output = Vec::with_capacity(BATCH * 2);
+/// Serves all connections with this thread: each that has requests gets one turn.
+fn serve_in_turn(listener: &Listener, memory: &[u8]) -> anyhow::Result<()> {
+    let mut connections: Vec<Connection> = Vec::new();
     loop {
-        let received = stream.read(&mut input[filled..])?;
+        let mut looked_at = vec![PollFd::new(listener, PollFlags::IN)];
+        looked_at.extend(connections.iter().map(|c| PollFd::new(&c.stream, PollFlags::IN)));
+        poll(&mut looked_at, None)?;
+        let ready: Vec<bool> = looked_at.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut turns = ready[1..].iter();
+        connections.retain_mut(|connection| {
+            let has_turn = turns.next().is_some_and(|ready| *ready);
+            !has_turn || connection.serve(memory).unwrap_or_else(|e| {
+                eprintln!("connection ended: {e:#}");
+                false
+            })
+        });
+        if ready[0] {
+            match Connection::accepted(listener.accept()?, memory) {
+                Ok(connection) => connections.push(connection),
+                Err(e) => eprintln!("connection refused: {e:#}"),
+            }
+        }
+    }
+}
+
+/// A client that is past its handshake.
+struct Connection {
+    stream: File,
+    input: Vec<u8>,
+    /// Bytes of `input` that were received: the beginning of a request, between two turns.
+    filled: usize,
+    output: Vec<u8>,
+}
+
+impl Connection {
+    fn accepted(socket: OwnedFd, memory: &[u8]) -> anyhow::Result<Connection> {
+        let mut stream = File::from(socket);
+        greet(&mut stream, memory.len() as u64).context("handshake")?;
+        let output = Vec::with_capacity(BATCH * 2);
+        Ok(Connection { stream, input: vec![0; 64 << 10], filled: 0, output })
+    }
+
+    /// Answers what has arrived; waits, if that is nothing. `false`: the client has ended.
+    fn serve(&mut self, memory: &[u8]) -> anyhow::Result<bool> {
+        let received = self.stream.read(&mut self.input[self.filled..])?;
         if received == 0 {
-            return Ok(());
+            return Ok(false);
         }
-        filled += received;
-        let whole = filled - filled % REQUEST_LENGTH;
-        for request in input[..whole].chunks_exact(REQUEST_LENGTH) {
+        self.filled += received;
+        let whole = self.filled - self.filled % REQUEST_LENGTH;
+        for request in self.input[..whole].chunks_exact(REQUEST_LENGTH) {
             if request[6..8] == DISCONNECT {
-                return Ok(());
+                return Ok(false);
             }
-            answer(request, memory, &mut output)?;
-            if output.len() >= BATCH {
-                stream.write_all(&output)?;
-                output.clear();
+            answer(request, memory, &mut self.output)?;
+            if self.output.len() >= BATCH {
+                self.stream.write_all(&self.output)?;
+                self.output.clear();
             }
         }
-        stream.write_all(&output)?;
-        output.clear();
-        input.copy_within(whole..filled, 0);
-        filled -= whole;
+        self.stream.write_all(&self.output)?;
+        self.output.clear();
+        self.input.copy_within(whole..self.filled, 0);
+        self.filled -= whole;
+        Ok(true)
     }
 }
 

@@ -1,5 +1,5 @@
-//! A vhost-user-blk device that only copies: a thread per queue that looks at its ring without sleeping, and one copy
-//! from memory into the guest for each read. It checks next to nothing, serves only reads whose chain is a header, one
+//! A vhost-user-blk device that only copies: a thread per queue, or one for all, that looks at its rings without
+//! sleeping, and one copy from memory into the guest for each read. It checks next to nothing, serves only reads whose chain is a header, one
 //! piece of data and a status, and is the upper limit for a device that copies.
 
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use clap::Args;
 use vhost::vhost_user::{Listener, VhostUserProtocolFeatures};
 use vhost_user_backend::{VhostUserBackend, VhostUserDaemon, VringRwLock, VringT};
 use virtio_driver::{VirtioBlkFeatureFlags, VirtioFeatureFlags};
@@ -21,6 +22,8 @@ use vmm_sys_util::event::{
     EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier,
 };
 
+use crate::size;
+
 /// Queues, and descriptors of each at most.
 const QUEUES: usize = 2;
 const RING_MAX: usize = 256;
@@ -33,18 +36,33 @@ const OK: u8 = 0;
 struct Device {
     memory: GuestMemoryAtomic<GuestMemoryMmap>,
     disk: Arc<[u8]>,
+    one_thread: bool,
 }
 
-/// Serves `size` bytes at a socket, one client after the other.
-pub(crate) fn run(socket: &str, size: u64) -> anyhow::Result<()> {
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Path of the socket
+    socket: String,
+    /// Bytes served
+    #[arg(long, default_value = "256MiB", value_parser = size::parse)]
+    size: u64,
+    /// One thread serves all queues; otherwise each has its own
+    #[arg(long)]
+    one_thread: bool,
+}
+
+/// Serves one client after the other.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let socket = &options.socket;
     // Touched at the start, like any cache: a first touch would cost more than the copy.
-    let disk: Arc<[u8]> = (0..size).map(|i| (i % 251) as u8).collect();
+    let disk: Arc<[u8]> = (0..options.size).map(|i| (i % 251) as u8).collect();
     let failed = |error: vhost_user_backend::Error| anyhow::anyhow!("{error:?}");
     let mut listener = Listener::new(socket, true).with_context(|| socket.to_owned())?;
     println!("ready");
     loop {
         let memory = GuestMemoryAtomic::new(GuestMemoryMmap::default());
-        let device = Device { memory: memory.clone(), disk: Arc::clone(&disk) };
+        let one_thread = options.one_thread;
+        let device = Device { memory: memory.clone(), disk: Arc::clone(&disk), one_thread };
         let mut daemon =
             VhostUserDaemon::new("bare".to_owned(), Arc::new(device), memory).map_err(failed)?;
         daemon.start(&mut listener).map_err(failed)?;
@@ -97,6 +115,9 @@ impl VhostUserBackend for Device {
     }
 
     fn queues_per_thread(&self) -> Vec<u64> {
+        if self.one_thread {
+            return vec![(1 << QUEUES) - 1];
+        }
         (0..QUEUES).map(|queue| 1 << queue).collect()
     }
 
@@ -106,32 +127,38 @@ impl VhostUserBackend for Device {
 
     fn handle_event(
         &self,
-        event: u16,
+        _event: u16,
         _events: EventSet,
         rings: &[VringRwLock],
         _thread: usize,
     ) -> std::io::Result<()> {
-        let Some(ring) = rings.get(usize::from(event)) else { return Ok(()) };
-        let mut state = ring.get_mut();
+        let failed = std::io::Error::other::<virtio_queue::Error>;
         let mut last = Instant::now();
         loop {
-            let failed = std::io::Error::other::<virtio_queue::Error>;
-            let served = self.serve(state.get_queue_mut());
-            match served
-                .inspect_err(|error| eprintln!("{error:#}"))
-                .map_err(std::io::Error::other)?
-            {
-                Served::Nothing if last.elapsed() > SPIN_MAX => {
-                    if !state.enable_notification().map_err(failed)? {
-                        return Ok(());
+            let is_patient = last.elapsed() <= SPIN_MAX;
+            let mut is_idle = true;
+            for ring in rings {
+                let mut state = ring.get_mut();
+                // A queue that the client does not use has no memory of its own.
+                if !state.get_queue().ready() {
+                    continue;
+                }
+                let served = self.serve(state.get_queue_mut());
+                match served
+                    .inspect_err(|error| eprintln!("{error:#}"))
+                    .map_err(std::io::Error::other)?
+                {
+                    Served::Nothing if is_patient => is_idle = false,
+                    Served::Nothing => is_idle &= !state.enable_notification().map_err(failed)?,
+                    Served::Some => (is_idle, last) = (false, Instant::now()),
+                    Served::AndCall => {
+                        (is_idle, last) = (false, Instant::now());
+                        state.signal_used_queue()?;
                     }
                 }
-                Served::Nothing => {}
-                Served::Some => last = Instant::now(),
-                Served::AndCall => {
-                    last = Instant::now();
-                    state.signal_used_queue()?;
-                }
+            }
+            if is_idle {
+                return Ok(());
             }
             std::hint::spin_loop();
         }

@@ -41,13 +41,7 @@ enum Command {
     /// Serves memory with nothing between the socket and a copy: what the socket allows at best
     Serve(bare::Options),
     /// The same as a vhost-user-blk device
-    ServeVhost {
-        /// Path of the socket
-        socket: String,
-        /// Bytes served
-        #[arg(long, default_value = "256MiB", value_parser = size::parse)]
-        size: u64,
-    },
+    ServeVhost(bare_vhost::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -55,7 +49,7 @@ fn main() -> anyhow::Result<()> {
         Command::Load(options) => print(load::run(&options)?, options.json),
         Command::Vhost(options) => print(vhost::run(&options)?, options.json),
         Command::Serve(options) => bare::run(&options),
-        Command::ServeVhost { socket, size } => bare_vhost::run(&socket, size),
+        Command::ServeVhost(options) => bare_vhost::run(&options),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where a server listens: `unix:PATH`, `HOST:PORT`, either with `#EXPORT` behind it.
 
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -87,6 +87,15 @@ impl Listener {
         };
         tune(&socket)?;
         Ok(socket)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Unix(listener) => listener.as_fd(),
+            Listener::Tcp(listener) => listener.as_fd(),
+        }
     }
 }
 
