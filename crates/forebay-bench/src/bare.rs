@@ -71,10 +71,11 @@ fn serve_in_turn(listener: &Listener, memory: &[u8]) -> anyhow::Result<()> {
         let mut turns = ready[1..].iter();
         connections.retain_mut(|connection| {
             let has_turn = turns.next().is_some_and(|ready| *ready);
-            !has_turn || connection.serve(memory).unwrap_or_else(|e| {
-                eprintln!("connection ended: {e:#}");
-                false
-            })
+            !has_turn
+                || connection.serve(memory).unwrap_or_else(|e| {
+                    eprintln!("connection ended: {e:#}");
+                    false
+                })
         });
         if ready[0] {
             match Connection::accepted(listener.accept()?, memory) {

@@ -15,9 +15,9 @@
 
 use forebay_core::geometry::REQUEST_MAX;
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vm_memory::{GuestAddress, GuestMemoryBackend};
 
-use super::memory;
+use super::memory::{self, GuestMap};
 
 /// Descriptors of a chain at most; more than a ring or an indirect table of any guest has.
 pub const DESCRIPTORS_MAX: u32 = 1024;
@@ -90,7 +90,7 @@ pub struct Pieces {
 /// # Errors
 /// The chain is broken: how. `pieces` has some of it then.
 pub fn walk(
-    memory: &GuestMemoryMmap,
+    memory: &GuestMap,
     table: GuestAddress,
     size: u16,
     head: u16,
@@ -134,7 +134,16 @@ pub fn walk(
     Err(Broken::TooLong)
 }
 
-fn read(map: &GuestMemoryMmap, table: u64, index: u16) -> Result<Descriptor, Broken> {
+/// Where the first piece of the chain at `head` is, whatever follows. Nothing is checked.
+pub fn first(map: &GuestMap, table: GuestAddress, head: u16) -> Option<GuestAddress> {
+    let descriptor = read(map, table.0, head).ok()?;
+    match descriptor.refers_to_indirect_table() {
+        true => Some(read(map, descriptor.addr().0, 0).ok()?.addr()),
+        false => Some(descriptor.addr()),
+    }
+}
+
+fn read(map: &GuestMap, table: u64, index: u16) -> Result<Descriptor, Broken> {
     let broken = |address| Broken::Address { address, len: DESCRIPTOR_BYTES };
     let address = table.checked_add(u64::from(index) * DESCRIPTOR_BYTES);
     let address = address.ok_or(broken(table))?;
@@ -142,7 +151,7 @@ fn read(map: &GuestMemoryMmap, table: u64, index: u16) -> Result<Descriptor, Bro
 }
 
 impl Pieces {
-    fn add(&mut self, memory: &GuestMemoryMmap, descriptor: Descriptor) -> Result<(), Broken> {
+    fn add(&mut self, memory: &GuestMap, descriptor: Descriptor) -> Result<(), Broken> {
         let piece = Piece { address: descriptor.addr(), len: descriptor.len() };
         if piece.len == 0 {
             return Err(Broken::Empty);
@@ -163,7 +172,7 @@ impl Pieces {
 }
 
 /// Whether all of a piece is the guest's memory.
-fn is_backed(map: &GuestMemoryMmap, piece: Piece) -> bool {
+fn is_backed(map: &GuestMap, piece: Piece) -> bool {
     let len = piece.len as usize;
     memory::slice(map, piece.address, len).is_some() || map.check_range(piece.address, len)
 }
@@ -174,7 +183,7 @@ pub fn len(pieces: &[Piece]) -> u64 {
 }
 
 /// Copies the first bytes of `pieces`, which were checked, into `bytes`, and takes them off. False when there are too few.
-pub fn take_first(map: &GuestMemoryMmap, pieces: &mut Vec<Piece>, bytes: &mut [u8]) -> bool {
+pub fn take_first(map: &GuestMap, pieces: &mut Vec<Piece>, bytes: &mut [u8]) -> bool {
     let mut done = 0;
     let mut used = 0;
     for piece in pieces.iter_mut() {
@@ -206,14 +215,14 @@ pub fn take_last(pieces: &mut Vec<Piece>) -> Option<GuestAddress> {
 
 /// Copies out of guest memory, from `skip` bytes on, until `bytes` is full. The pieces were checked against
 /// this memory, and are long enough.
-pub fn gather(map: &GuestMemoryMmap, pieces: &[Piece], bytes: &mut [u8]) {
+pub fn gather(map: &GuestMap, pieces: &[Piece], bytes: &mut [u8]) {
     each(map, pieces, bytes.len() as u64, 0, |slice, at| {
         slice.copy_to(&mut bytes[at..at + slice.len()]);
     });
 }
 
 /// Copies `bytes` into guest memory, `skip` bytes from its start; as [`gather`].
-pub fn scatter(map: &GuestMemoryMmap, pieces: &[Piece], skip: u64, bytes: &[u8]) {
+pub fn scatter(map: &GuestMap, pieces: &[Piece], skip: u64, bytes: &[u8]) {
     each(map, pieces, bytes.len() as u64, skip, |slice, at| {
         slice.copy_from(&bytes[at..at + slice.len()]);
     });
@@ -221,7 +230,7 @@ pub fn scatter(map: &GuestMemoryMmap, pieces: &[Piece], skip: u64, bytes: &[u8])
 
 /// Calls `copy` for `len` bytes of `pieces`, `skip` from the start, with how many came before.
 fn each(
-    map: &GuestMemoryMmap,
+    map: &GuestMap,
     pieces: &[Piece],
     len: u64,
     mut skip: u64,
@@ -246,7 +255,7 @@ fn each(
             done += count;
             continue;
         }
-        for slice in GuestMemoryBackend::get_slices(map, address, count as usize) {
+        for slice in GuestMemoryBackend::get_slices(&**map, address, count as usize) {
             let slice = slice.expect("the piece was checked against this memory");
             copy(slice, done as usize);
             done += slice.len() as u64;

@@ -47,6 +47,9 @@ pub use setup::{Counters, QueueSetup, Report};
 /// Requests that are taken from a ring in a row.
 const TURN_MAX: u32 = 128;
 
+/// Requests that the engine is told of before the first of them is submitted.
+const LOOK_AHEAD: u16 = 32;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Takes requests.
@@ -203,10 +206,17 @@ impl Queue {
         if std::mem::take(&mut self.is_armed) {
             self.ring.disarm();
         }
+        let mut seen = 0;
         for _ in 0..TURN_MAX {
             if !self.takes() || self.waiting.is_some() {
                 return;
             }
+            if seen == 0 {
+                let ahead = self.ring.look_ahead(LOOK_AHEAD);
+                seen = ahead.len().max(1);
+                cx.port(self.disk).engine.look_ahead(ahead.flatten());
+            }
+            seen -= 1;
             let taken = match self.ring.next_head() {
                 Ok(Some(head)) => self.take(cx, head),
                 Ok(None) => return,

@@ -8,21 +8,73 @@
 //! follows ends the process (SIGBUS). Guests cannot do that, their hypervisor can.
 
 use std::fs::File;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::FileType;
 use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserSingleMemoryRegion};
 use vm_memory::{
-    AtomicAccess, ByteValued, Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap,
-    GuestMemoryRegion, GuestRegionCollection, GuestRegionMmap, MmapRegion, VolatileSlice,
+    AtomicAccess, ByteValued, Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion,
+    GuestRegionCollection, GuestRegionMmap, MmapRegion, VolatileSlice,
 };
 
 /// Regions at most, as hypervisors hear it; QEMU has 509 slots of hot-plugged memory at most.
 pub const REGIONS_MAX: u64 = 509;
 
 /// A map of a guest's memory that does not change.
-pub type Map = Arc<GuestMemoryMmap>;
+pub type Map = Arc<GuestMap>;
+
+/// See [`Map`].
+#[derive(Debug, Default)]
+pub struct GuestMap {
+    whole: GuestMemoryMmap,
+    /// By address.
+    regions: Vec<Arc<GuestRegionMmap>>,
+    /// Which of them was used last. It is looked at first, so any number is right.
+    last: AtomicUsize,
+}
+
+impl Deref for GuestMap {
+    type Target = GuestMemoryMmap;
+
+    fn deref(&self) -> &GuestMemoryMmap {
+        &self.whole
+    }
+}
+
+impl GuestMap {
+    /// Of regions by address.
+    fn new(regions: Vec<Arc<GuestRegionMmap>>) -> Result<GuestMap, MemoryError> {
+        let whole = match &regions[..] {
+            [] => GuestRegionCollection::default(),
+            some => GuestRegionCollection::from_arc_regions(some.to_vec())
+                .map_err(|error| MemoryError::Fit(error.to_string()))?,
+        };
+        Ok(GuestMap { whole, regions, last: AtomicUsize::new(0) })
+    }
+
+    /// Memory that nobody shares, where it begins and its bytes.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn of_test(regions: &[(u64, usize)]) -> Map {
+        let region = |&(start, len)| GuestRegionMmap::from_range(GuestAddress(start), len, None);
+        let regions = regions.iter().map(|of| Arc::new(region(of).expect("a little memory")));
+        Arc::new(GuestMap::new(regions.collect()).expect("regions by address"))
+    }
+
+    /// The region that has a byte. The library's own search looks at several regions for each.
+    fn region_of(&self, address: GuestAddress) -> Option<&GuestRegionMmap> {
+        let has = |region: &&Arc<GuestRegionMmap>| region.to_region_addr(address).is_some();
+        if let Some(last) = self.regions.get(self.last.load(Ordering::Relaxed)).filter(has) {
+            return Some(last);
+        }
+        let behind = self.regions.partition_point(|region| region.start_addr() <= address);
+        let index = behind.checked_sub(1)?;
+        let found = self.regions.get(index).filter(has)?;
+        self.last.store(index, Ordering::Relaxed);
+        Some(found)
+    }
+}
 
 /// Why memory cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -146,14 +198,8 @@ impl Memory {
 
     fn set(&mut self, mut regions: Vec<Region>) -> Result<(), MemoryError> {
         regions.sort_by_key(|region| region.region.start_addr());
-        let map = match &regions[..] {
-            [] => GuestRegionCollection::default(),
-            some => GuestRegionCollection::from_arc_regions(
-                some.iter().map(|region| region.region.clone()).collect(),
-            )
-            .map_err(|error| MemoryError::Fit(error.to_string()))?,
-        };
-        (self.regions, self.map) = (regions, Arc::new(map));
+        let mapped = regions.iter().map(|region| region.region.clone()).collect();
+        (self.map, self.regions) = (Arc::new(GuestMap::new(mapped)?), regions);
         Ok(())
     }
 }
@@ -170,16 +216,16 @@ impl Region {
 /// `len` bytes at `address`, if they lie in one region, as nearly all do. The library's own access looks at every
 /// region on the way, which takes longer than what is done here with the bytes.
 pub(super) fn slice(
-    map: &GuestMemoryMmap,
+    map: &GuestMap,
     address: GuestAddress,
     len: usize,
 ) -> Option<VolatileSlice<'_>> {
-    let region = map.find_region(address)?;
+    let region = map.region_of(address)?;
     region.get_slice(region.to_region_addr(address)?, len).ok()
 }
 
 /// Reads an object, which may lie in several regions.
-pub(super) fn read<T: ByteValued>(map: &GuestMemoryMmap, address: GuestAddress) -> Option<T> {
+pub(super) fn read<T: ByteValued>(map: &GuestMap, address: GuestAddress) -> Option<T> {
     match slice(map, address, size_of::<T>()) {
         Some(slice) => slice.read_obj(0).ok(),
         None => map.read_obj(address).ok(),
@@ -187,11 +233,7 @@ pub(super) fn read<T: ByteValued>(map: &GuestMemoryMmap, address: GuestAddress) 
 }
 
 /// Writes an object, as [`read`].
-pub(super) fn write<T: ByteValued>(
-    map: &GuestMemoryMmap,
-    value: T,
-    address: GuestAddress,
-) -> Option<()> {
+pub(super) fn write<T: ByteValued>(map: &GuestMap, value: T, address: GuestAddress) -> Option<()> {
     match slice(map, address, size_of::<T>()) {
         Some(slice) => slice.write_obj(value, 0).ok(),
         None => map.write_obj(value, address).ok(),
@@ -199,13 +241,13 @@ pub(super) fn write<T: ByteValued>(
 }
 
 /// Loads at once what the guest may store meanwhile; it lies in one region and is aligned.
-pub(super) fn load<T: AtomicAccess>(map: &GuestMemoryMmap, address: GuestAddress) -> Option<T> {
+pub(super) fn load<T: AtomicAccess>(map: &GuestMap, address: GuestAddress) -> Option<T> {
     slice(map, address, size_of::<T>())?.load(0, Ordering::Acquire).ok()
 }
 
 /// Stores at once, after everything that was stored before; as [`load`].
 pub(super) fn store<T: AtomicAccess>(
-    map: &GuestMemoryMmap,
+    map: &GuestMap,
     value: T,
     address: GuestAddress,
 ) -> Option<()> {
@@ -279,8 +321,8 @@ mod tests {
         assert!(memory.add(region(0x1000, 0x9000, 0x1000), file(0x1000)).is_err(), "overlaps");
         assert!(memory.add(region(0x9000, 0x9000, 0x2000), file(0x1000)).is_err(), "short file");
         assert!(memory.add(region(u64::MAX, 0x9000, 0x1000), file(0x1000)).is_err(), "too far");
-        assert_eq!(memory.map().iter().count(), 1);
+        assert_eq!(memory.map().regions.len(), 1);
         memory.remove(region(0, 0, 0x2000)).unwrap();
-        assert_eq!(memory.map().iter().count(), 0);
+        assert_eq!(memory.map().regions.len(), 0);
     }
 }

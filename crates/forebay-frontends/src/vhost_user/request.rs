@@ -10,9 +10,10 @@
 use forebay_core::geometry::{ByteRange, REQUEST_MAX, SECTOR};
 use forebay_core::status::IoStatus;
 use virtio_bindings::virtio_blk as blk;
-use vm_memory::{GuestAddress, GuestMemoryMmap};
+use vm_memory::GuestAddress;
 
 use super::chain::{self, Broken, Pieces};
+use super::memory::{self, GuestMap};
 
 /// Sectors of one discard, or of one write of zeroes, at most.
 pub const SPACE_SECTORS_MAX: u32 = 1 << 21;
@@ -89,12 +90,12 @@ pub enum Asked {
 /// # Errors
 /// There is no room for one of them.
 pub fn parse(
-    memory: &GuestMemoryMmap,
+    map: &GuestMap,
     discards: Discards,
     pieces: &mut Pieces,
 ) -> Result<(Asked, GuestAddress), Broken> {
     let mut header = [0; 16];
-    if !chain::take_first(memory, &mut pieces.readable, &mut header) {
+    if !chain::take_first(map, &mut pieces.readable, &mut header) {
         return Err(Broken::Header);
     }
     let status = chain::take_last(&mut pieces.writable).ok_or(Broken::Status)?;
@@ -105,11 +106,17 @@ pub fn parse(
         blk::VIRTIO_BLK_T_OUT => data(sector, chain::len(&pieces.readable), Asked::Write),
         blk::VIRTIO_BLK_T_FLUSH => Asked::Flush,
         blk::VIRTIO_BLK_T_GET_ID => Asked::Serial,
-        blk::VIRTIO_BLK_T_DISCARD if discards.discard => space(memory, pieces, false),
-        blk::VIRTIO_BLK_T_WRITE_ZEROES if discards.write_zeroes => space(memory, pieces, true),
+        blk::VIRTIO_BLK_T_DISCARD if discards.discard => space(map, pieces, false),
+        blk::VIRTIO_BLK_T_WRITE_ZEROES if discards.write_zeroes => space(map, pieces, true),
         _ => Asked::Refused(Status::Unsupported),
     };
     Ok((asked, status))
+}
+
+/// Where on the disk a transfer begins whose header lies in one piece at `header`. Nothing is checked.
+pub fn position(map: &GuestMap, header: GuestAddress) -> Option<u64> {
+    let sector: u64 = memory::read(map, GuestAddress(header.0.checked_add(8)?))?;
+    u64::from_le(sector).checked_mul(SECTOR)
 }
 
 /// A transfer of `len` bytes from `sector` on.
@@ -121,11 +128,11 @@ fn data(sector: u64, len: u64, asked: impl Fn(ByteRange) -> Asked) -> Asked {
 }
 
 /// A discard, or a write of zeroes.
-fn space(memory: &GuestMemoryMmap, pieces: &mut Pieces, zeroes: bool) -> Asked {
+fn space(map: &GuestMap, pieces: &mut Pieces, zeroes: bool) -> Asked {
     let mut bytes = [0; SPACE_BYTES];
     // One range, as the configuration space says.
     if chain::len(&pieces.readable) != SPACE_BYTES as u64
-        || !chain::take_first(memory, &mut pieces.readable, &mut bytes)
+        || !chain::take_first(map, &mut pieces.readable, &mut bytes)
     {
         return Asked::Refused(Status::Error);
     }

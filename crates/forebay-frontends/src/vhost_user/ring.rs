@@ -22,6 +22,7 @@ use vm_memory::GuestAddress;
 use super::chain::{self, Broken, Pieces};
 use super::inflight::{Inflight, Region, RegionError};
 use super::memory::{self, Map};
+use super::request;
 
 /// An entry of the used ring: which chain, and the bytes that were written to it.
 const USED_BYTES: u64 = 8;
@@ -130,11 +131,11 @@ impl Ring {
         queue.try_set_used_ring_address(used).map_err(|_| invalid())?;
         queue.set_event_idx(setup.event_index);
         queue.set_ready(true);
-        if !queue.is_valid(&*memory) {
+        if !queue.is_valid(&**memory) {
             return Err(invalid());
         }
-        let used = queue.used_idx(&*memory, Ordering::Acquire).map_err(|_| invalid())?.0;
-        let offered = queue.avail_idx(&*memory, Ordering::Acquire).map_err(|_| invalid())?.0;
+        let used = queue.used_idx(&**memory, Ordering::Acquire).map_err(|_| invalid())?.0;
+        let offered = queue.avail_idx(&**memory, Ordering::Acquire).map_err(|_| invalid())?.0;
         queue.set_next_used(used);
         let (mut inflight, mut replay, mut next) = (None, Vec::new(), setup.base);
         if let Some(region) = setup.inflight {
@@ -196,10 +197,7 @@ impl Ring {
                 return Ok(None);
             }
         }
-        let place = u64::from(next % self.queue.size());
-        let address = self.queue.avail_ring() + 4 + 2 * place;
-        let head = memory::load(&self.memory, GuestAddress(address));
-        let head = u16::from_le(head.ok_or(Broken::Address { address, len: 2 })?);
+        let head = self.head_at(next)?;
         if head >= self.queue.size() {
             return Err(Broken::Index(head));
         }
@@ -258,14 +256,26 @@ impl Ring {
     /// # Errors
     /// As for [`Ring::next_head`].
     pub fn arm(&mut self) -> Result<bool, Broken> {
-        self.queue.enable_notification(&*self.memory).map_err(|_| Broken::Used)
+        self.queue.enable_notification(&**self.memory).map_err(|_| Broken::Used)
     }
 
     /// Spares the guest the kicks, as far as the ring can say so. Where positions ask for
     /// notifications, only the next one comes.
     pub fn disarm(&mut self) {
         // A ring that cannot be written is found broken elsewhere.
-        let _ = self.queue.disable_notification(&*self.memory);
+        let _ = self.queue.disable_notification(&**self.memory);
+    }
+
+    /// Where on the disk the next requests begin, at most `count`. It is a look, and checks nothing: what is no
+    /// request, or is changed meanwhile, is wrong or left out.
+    pub fn look_ahead(&self, count: u16) -> impl ExactSizeIterator<Item = Option<u64>> {
+        let (first, table) = (self.queue.next_avail(), self.queue.desc_table());
+        let offered = self.offered().map_or(0, |at| at.wrapping_sub(first));
+        (0..offered.min(count).min(self.queue.size())).map(move |ahead| {
+            let head = self.head_at(first.wrapping_add(ahead)).ok()?;
+            let header = chain::first(&self.memory, GuestAddress(table), head)?;
+            request::position(&self.memory, header)
+        })
     }
 
     /// True when there is a request to be taken, as far as can be told without taking it.
@@ -290,6 +300,14 @@ impl Ring {
             Some(flags) => u32::from(flags) & VRING_AVAIL_F_NO_INTERRUPT == 0,
             None => false,
         }
+    }
+
+    /// The entry at a position of the available ring.
+    fn head_at(&self, position: u16) -> Result<u16, Broken> {
+        let place = u64::from(position % self.queue.size());
+        let address = self.queue.avail_ring() + 4 + 2 * place;
+        let head = memory::load(&self.memory, GuestAddress(address));
+        head.map(u16::from_le).ok_or(Broken::Address { address, len: 2 })
     }
 
     fn offered(&self) -> Result<u16, Broken> {

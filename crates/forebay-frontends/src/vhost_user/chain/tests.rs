@@ -1,3 +1,4 @@
+use super::super::memory::Map;
 use super::*;
 use vm_memory::Bytes;
 
@@ -8,12 +9,11 @@ const INDIRECT: u16 = 4;
 const TABLE: u64 = 0x1000;
 
 /// Memory at 0–64 KiB and, without a gap, at 64–128 KiB; then nothing.
-fn memory() -> GuestMemoryMmap {
-    let region = |start| (GuestAddress(start), 0x10000);
-    GuestMemoryMmap::from_ranges(&[region(0), region(0x10000)]).unwrap()
+fn memory() -> Map {
+    GuestMap::of_test(&[(0, 0x10000), (0x10000, 0x10000)])
 }
 
-fn put(memory: &GuestMemoryMmap, table: u64, entries: &[(u64, u32, u16, u16)]) {
+fn put(memory: &GuestMap, table: u64, entries: &[(u64, u32, u16, u16)]) {
     for (index, &(address, len, flags, next)) in entries.iter().enumerate() {
         let descriptor = Descriptor::new(address, len, flags, next);
         memory.write_obj(descriptor, GuestAddress(table + 16 * index as u64)).unwrap();

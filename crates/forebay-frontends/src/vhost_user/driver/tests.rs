@@ -4,7 +4,7 @@ use super::*;
 use crate::client::Client;
 use crate::client::{Permission, Port};
 use forebay_core::ids::Nanos;
-use guest::{Guest, NEXT, RING, SIZE, Shard, WRITE};
+use guest::{Guest, INDIRECT, NEXT, RING, SIZE, Shard, TABLE, WRITE};
 use vm_memory::Bytes;
 
 mod guest;
@@ -385,4 +385,23 @@ fn a_ring_that_is_none_is_refused() {
     assert!(refused(&|ring| ring.available = GuestAddress(0x4001)));
     assert!(refused(&|ring| ring.queue = 2));
     assert!(!refused(&|_| {}));
+}
+
+#[test]
+fn a_look_ahead_sees_where_the_next_requests_are_and_takes_none() {
+    let mut guest = Guest::new(0, None);
+    for (head, sector) in [(0, 8), (3, 16), (6, 24)] {
+        guest.ask(head, IN, sector, 512, None);
+    }
+    // Not the guest's memory, and a table elsewhere that has the first request.
+    guest.describe(9, 1 << 40, 16, 0, 0);
+    guest.describe(10, TABLE, 16, INDIRECT, 0);
+    [9, 10].map(|head| guest.offer(head));
+    let mut ring = Ring::open(guest.setup().ring).unwrap();
+    let seen: Vec<Option<u64>> = ring.look_ahead(32).collect();
+    assert_eq!(seen, [Some(8 * 512), Some(16 * 512), Some(24 * 512), None, Some(8 * 512)]);
+    assert_eq!(ring.look_ahead(2).len(), 2);
+    assert_eq!(ring.next_head(), Ok(Some(0)));
+    guest.set_available(30_000);
+    assert_eq!(ring.look_ahead(100).len(), usize::from(RING).min(100));
 }

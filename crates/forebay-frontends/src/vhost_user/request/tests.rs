@@ -13,7 +13,7 @@ fn ask(
     data: &[u8],
     writable: u32,
 ) -> Result<Asked, Broken> {
-    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 64 << 20)]).unwrap();
+    let memory = GuestMap::of_test(&[(0, 64 << 20)]);
     let mut header = [0; 16];
     header[..4].copy_from_slice(&kind.to_le_bytes());
     header[8..].copy_from_slice(&sector.to_le_bytes());
@@ -88,7 +88,7 @@ fn what_was_not_agreed_on_is_unsupported() {
 #[test]
 fn a_chain_without_header_or_status_breaks_the_ring() {
     assert_eq!(ask(ALL, 0, 0, &[], 0), Err(Broken::Status));
-    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 4096)]).unwrap();
+    let memory = GuestMap::of_test(&[(0, 4096)]);
     let short = vec![Piece { address: GuestAddress(0), len: 15 }];
     let mut pieces = Pieces { readable: short.clone(), writable: short };
     assert_eq!(parse(&memory, ALL, &mut pieces), Err(Broken::Header));

@@ -14,11 +14,11 @@ use forebay_io::arena::Arena;
 use forebay_io::reactor::{Reactor, Token};
 use rustix::event::{EventfdFlags, eventfd};
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{Bytes, GuestMemoryMmap};
+use vm_memory::Bytes;
 
 use super::super::super::export::example;
 use super::super::super::inflight::Region;
-use super::super::super::memory::Map;
+use super::super::super::memory::{GuestMap, Map};
 use super::super::super::ring::RingSetup;
 use super::super::*;
 use crate::client::{Answer, Client};
@@ -28,7 +28,7 @@ pub(super) const SIZE: u64 = 16 << 20;
 pub(super) const RING: u16 = 256;
 const DISK: DiskId = DiskId(0);
 
-const TABLE: u64 = 0x1000;
+pub(super) const TABLE: u64 = 0x1000;
 const AVAILABLE: u64 = 0x4000;
 const USED: u64 = 0x8000;
 /// Where each request of the guest has its header, status and data.
@@ -37,6 +37,7 @@ const REQUEST: u64 = 0x8000;
 
 pub(super) const NEXT: u16 = 1;
 pub(super) const WRITE: u16 = 2;
+pub(super) const INDIRECT: u16 = 4;
 
 /// The driver of one queue.
 pub(super) struct Guest {
@@ -51,10 +52,10 @@ pub(super) struct Guest {
 
 impl Guest {
     pub(super) fn new(queue: u16, region: Option<Region>) -> Guest {
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 16 << 20)]).unwrap();
+        let memory = GuestMap::of_test(&[(0, 16 << 20)]);
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let (kick, call) = (event(), event());
-        Guest { memory: Arc::new(memory), region, queue, kick, call, available: 0, seen: 0 }
+        Guest { memory, region, queue, kick, call, available: 0, seen: 0 }
     }
 
     pub(super) fn setup(&self) -> QueueSetup {
