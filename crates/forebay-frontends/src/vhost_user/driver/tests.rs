@@ -396,7 +396,8 @@ fn a_look_ahead_sees_where_the_next_requests_are_and_takes_none() {
     // Not the guest's memory, and a table elsewhere that has the first request.
     guest.describe(9, 1 << 40, 16, 0, 0);
     guest.describe(10, TABLE, 16, INDIRECT, 0);
-    [9, 10].map(|head| guest.offer(head));
+    guest.offer(9);
+    guest.offer(10);
     let mut ring = Ring::open(guest.setup().ring).unwrap();
     let seen: Vec<Option<u64>> = ring.look_ahead(32).collect();
     assert_eq!(seen, [Some(8 * 512), Some(16 * 512), Some(24 * 512), None, Some(8 * 512)]);
